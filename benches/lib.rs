@@ -1,0 +1,99 @@
+//! Runs rivals in turn, each time in a new process, and compares their medians.
+//!
+//! A shutdown runs once, so the first, cold run is the one that counts; and a noisy machine is
+//! noisy for everybody if they take turns. Figures are ratios: they mean something elsewhere, too.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// One figure against another, and the most that it may be.
+#[derive(Debug)]
+pub struct Claim {
+    /// What is claimed.
+    pub what: &'static str,
+    /// The case that is measured.
+    pub ours: &'static str,
+    /// The case that it is measured against; without it, the figure itself counts.
+    pub against: Option<&'static str>,
+    /// Figures are divided by this first: by how many tasks there were, for example.
+    pub per: (f64, f64),
+    /// The most that the ratio may be.
+    pub at_most: f64,
+}
+
+/// A name, and what measures one figure.
+pub type Case<'a> = (&'a str, fn() -> f64);
+
+/// Runs the case that the command line names, or else all cases, in turn, and prints a table.
+///
+/// # Panics
+///
+/// If a case fails or prints no number.
+pub fn main(name: &str, rounds: usize, cases: &[Case<'_>], claims: &[Claim]) {
+    if let Some(wanted) = std::env::args().nth(1) {
+        let (_, case) = cases
+            .iter()
+            .find(|(name, _)| *name == wanted)
+            .expect("a case of this bench");
+        println!("{}", case());
+        return;
+    }
+    let me = std::env::current_exe().expect("this program");
+    let mut figures: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for _ in 0..rounds {
+        for (case, _) in cases {
+            let output = Command::new(&me).arg(case).output().expect("a new process");
+            let text = String::from_utf8_lossy(&output.stdout);
+            let figure: f64 = text
+                .trim()
+                .parse()
+                .unwrap_or_else(|_| panic!("{case}: {output:?}"));
+            figures.entry(case).or_default().push(figure);
+        }
+    }
+    for all in figures.values_mut() {
+        all.sort_by(f64::total_cmp);
+    }
+    report(name, rounds, &figures, claims);
+}
+
+fn report(name: &str, rounds: usize, figures: &BTreeMap<&str, Vec<f64>>, claims: &[Claim]) {
+    let median = |case: &str| figures[case][figures[case].len() / 2];
+    println!("\n## {name} (medians of {rounds} interleaved rounds, each in a new process)\n");
+    println!("| case | least | median | most |\n|---|---|---|---|");
+    for (case, all) in figures {
+        println!(
+            "| {case} | {:.0} | {:.0} | {:.0} |",
+            all[0],
+            median(case),
+            all[all.len() - 1]
+        );
+    }
+    println!("\n| claim | measured | at most | holds |\n|---|---|---|---|");
+    let mut rows = Vec::new();
+    for claim in claims {
+        let base = claim
+            .against
+            .map_or(1.0, |against| median(against) / claim.per.1);
+        let ratio = median(claim.ours) / claim.per.0 / base;
+        let holds = ratio <= claim.at_most;
+        println!(
+            "| {} | {ratio:.2} | {} | {} |",
+            claim.what,
+            claim.at_most,
+            if holds { "yes" } else { "NO" }
+        );
+        rows.push(serde_json::json!({
+            "claim": claim.what, "measured": ratio, "at_most": claim.at_most, "holds": holds,
+        }));
+    }
+    let folder = std::path::Path::new("target/bench");
+    let medians: BTreeMap<&str, f64> = figures.keys().map(|case| (*case, median(case))).collect();
+    let json =
+        serde_json::json!({ "bench": name, "rounds": rounds, "medians": medians, "claims": rows });
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(folder.join(format!("{name}.json")), format!("{json:#}\n")));
+    if let Err(error) = written {
+        println!("\nfailed to write {}: {error}", folder.display());
+    }
+}

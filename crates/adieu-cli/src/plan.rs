@@ -1,0 +1,102 @@
+//! `adieu plan`: the phases, what each waits for, and how long it can take.
+
+mod dot;
+mod mermaid;
+mod svg;
+mod text;
+
+use std::path::PathBuf;
+
+use adieu_core::{Config, Plan, PlanView};
+use clap::ValueEnum;
+
+use crate::{Failure, exit_code};
+
+/// Show the phases of a shutdown, their order and the worst case.
+#[derive(clap::Args, Default)]
+#[command(after_help = "\
+Examples:
+  adieu plan
+  adieu plan --config service.toml
+  adieu plan --config application.conf --format svg > plan.svg
+  ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT=7s adieu plan --format json
+
+The configuration is TOML, JSON or HOCON, told apart by the ending (.toml, .json, .conf).")]
+pub(crate) struct Args {
+    /// The configuration; without it, what the environment says.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How to show it.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Format {
+    /// A table.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+    /// For graphviz.
+    Dot,
+    /// For Markdown.
+    Mermaid,
+    /// A picture, readable in light and dark.
+    Svg,
+}
+
+pub(crate) fn run(args: &Args) -> Result<String, Failure> {
+    let plan = read(args)?;
+    let view = PlanView::from(&plan);
+    Ok(match args.format {
+        Format::Text => text::draw(&view, plan.is_sequential()),
+        Format::Json => {
+            let json = serde_json::to_string_pretty(&view);
+            json.map_err(|error| Failure {
+                message: error.to_string(),
+                code: exit_code::OUTPUT,
+            })? + "\n"
+        }
+        Format::Dot => dot::draw(&view),
+        Format::Mermaid => mermaid::draw(&view),
+        Format::Svg => svg::draw(&view),
+    })
+}
+
+fn read(args: &Args) -> Result<Plan, Failure> {
+    let (config, place) = match &args.config {
+        Some(path) => (Config::read(path), format!("{}: ", path.display())),
+        None => (Config::from_env(), String::new()),
+    };
+    config
+        .and_then(|config| config.plan())
+        .map_err(|error| Failure {
+            message: format!("{place}{}", with_causes(&error)),
+            code: exit_code::INPUT,
+        })
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if !text.contains(&cause.to_string()) {
+            text = format!("{text}: {cause}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// A duration in milliseconds as people write it.
+fn time(millis: u64) -> String {
+    match millis {
+        millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
+        millis if millis > 1_000 => {
+            let exact = format!("{}.{:03}", millis / 1_000, millis % 1_000);
+            format!("{}s", exact.trim_end_matches('0'))
+        }
+        millis => format!("{millis}ms"),
+    }
+}

@@ -1,0 +1,246 @@
+//! What the platform allows, and how it is shared out.
+//!
+//! ```text
+//! signal                                                       SIGKILL
+//!   |-------------------------- kill_after ----------------------|
+//!   |------------------ budget -------------------|--- margin ---|   never planned with
+//!   |---------- early phases ----------|- reserve -|                 only the last may spend it
+//!                                      |~~~~|~~|~~~|
+//!                                  closing last exit
+//! ```
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::phase::Phase;
+use crate::plan::{CriticalPath, Plan, Rank};
+use crate::time::{Instant, Short};
+
+/// How long a cancelled task has before it is aborted, and an aborted one before it is given up.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// What is kept for the closing phases and the exit if nobody says otherwise.
+pub(crate) const RESERVE: Duration = Duration::from_secs(3);
+
+/// How long a shutdown may take, and what of that only the last phases may spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// When the platform kills us. Without it, the plan's own timeouts are the bound.
+    pub(crate) kill_after: Option<Duration>,
+    pub(crate) reserve: Duration,
+}
+
+/// A budget at work: instants instead of spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) deadline: Instant,
+    pub(crate) reserve: Duration,
+    pub(crate) grace: Duration,
+}
+
+/// The plan's worst case against what the platform allows.
+///
+/// [`Display`](fmt::Display) says it in one line, with what to change if it does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BudgetCheck {
+    /// The longest chain of phases that have tasks.
+    pub critical_path: CriticalPath,
+    /// What is kept for the closing phases and the exit.
+    pub reserve: Duration,
+    /// What may be planned with; `None` if nobody is known to kill us.
+    pub allowed: Option<Duration>,
+    /// When the platform kills us.
+    pub kill_after: Option<Duration>,
+    budget: Budget,
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// What of `kill_after` may be planned with. The rest is the platform's own lag.
+    pub(crate) fn allowed(self) -> Option<Duration> {
+        self.kill_after.map(|kill| kill - margin(kill))
+    }
+
+    /// Of a short time, only a quarter is kept.
+    fn reserve_of(self, allowed: Duration) -> Duration {
+        self.reserve.min(allowed / 4)
+    }
+
+    /// Fixes the deadline of a shutdown that begins now.
+    ///
+    /// The grace is a fifteenth of the reserve at most: the last phase's part of the reserve is a
+    /// quarter, and holds a moment to run and two graces.
+    pub(crate) fn begin(self, now: Instant, plan: &Plan) -> Limits {
+        match self.allowed() {
+            Some(allowed) => Limits {
+                deadline: now + allowed,
+                reserve: self.reserve_of(allowed),
+                grace: GRACE.min(self.reserve_of(allowed) / 15),
+            },
+            // Nobody kills us, so the deadline must only be later than any way the phases can
+            // take: all of them in a row, each with the grace of its unruly tasks.
+            None => {
+                let all: Duration = plan.order().map(|phase| phase.timeout() + 2 * GRACE).sum();
+                let deadline = now + all + 2 * self.reserve;
+                let grace = GRACE.min(self.reserve / 15);
+                Limits {
+                    deadline,
+                    reserve: self.reserve,
+                    grace,
+                }
+            }
+        }
+    }
+
+    pub(crate) fn check(self, plan: &Plan, has_tasks: impl Fn(&Phase) -> bool) -> BudgetCheck {
+        let allowed = self.allowed();
+        BudgetCheck {
+            critical_path: plan.critical_path(has_tasks),
+            reserve: allowed.map_or(self.reserve, |allowed| self.reserve_of(allowed)),
+            allowed,
+            kill_after: self.kill_after,
+            budget: self,
+        }
+    }
+}
+
+/// Two seconds or a tenth, since platforms count whole seconds and signals are late; but of a
+/// short time only a quarter.
+fn margin(kill_after: Duration) -> Duration {
+    Duration::from_secs(2)
+        .max(kill_after / 10)
+        .min(kill_after / 4)
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// When a phase of this rank must have let go: cancelled, aborted, and given up.
+    pub(crate) fn end_of(self, rank: Rank) -> Instant {
+        let kept = match rank {
+            Rank::Early => self.reserve,
+            Rank::Closing => self.reserve / 2,
+            // The rest is for the process to exit in.
+            Rank::Last => self.reserve / 4,
+        };
+        before(self.deadline, kept)
+    }
+
+    /// When a phase of this rank is cancelled at the latest, so that it has let go in time.
+    pub(crate) fn cut_of(self, rank: Rank) -> Instant {
+        before(self.end_of(rank), 2 * self.grace)
+    }
+}
+
+fn before(instant: Instant, span: Duration) -> Instant {
+    instant.checked_sub(span).unwrap_or(instant)
+}
+
+// === impl BudgetCheck ===
+
+impl BudgetCheck {
+    /// The worst case and the reserve.
+    #[must_use]
+    pub fn needed(&self) -> Duration {
+        self.critical_path.worst_case + self.reserve
+    }
+
+    /// Whether it fits. It does if nobody is known to kill us.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.allowed.is_none_or(|allowed| self.needed() <= allowed)
+    }
+}
+
+impl BudgetCheck {
+    /// How long the platform would have to wait, in whole seconds. More than the shortfall: the
+    /// margin and the reserve grow with it.
+    fn enough(&self) -> Duration {
+        let fits = |kill_after: &Duration| {
+            let allowed = *kill_after - margin(*kill_after);
+            self.critical_path.worst_case + self.budget.reserve_of(allowed) <= allowed
+        };
+        let least = self.needed().as_secs();
+        let mut seconds = (least..).map(Duration::from_secs);
+        seconds.find(fits).unwrap_or(Duration::MAX)
+    }
+}
+
+impl fmt::Display for BudgetCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (worst, reserve) = (Short(self.critical_path.worst_case), Short(self.reserve));
+        let path = crate::names::joined(&self.critical_path.phases, " -> ");
+        let needed = self.needed();
+        write!(
+            f,
+            "worst case {worst} ({path}) + reserve {reserve} = {}",
+            Short(needed)
+        )?;
+        let (Some(allowed), Some(kill_after)) = (self.allowed, self.kill_after) else {
+            return f.write_str("; no kill-after is set, so nothing limits it");
+        };
+        let (allowed_s, kill_s) = (Short(allowed), Short(kill_after));
+        if self.fits() {
+            return write!(
+                f,
+                " fits in {allowed_s} (kill-after {kill_s} less its margin)"
+            );
+        }
+        write!(
+            f,
+            " exceeds the {allowed_s} allowed (kill-after {kill_s} less its margin): shorten \
+             these phases by {} or let the platform wait {}s before it kills",
+            Short(needed - allowed),
+            self.enough().as_secs(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(kill_after: u64) -> Budget {
+        Budget {
+            kill_after: Some(Duration::from_secs(kill_after)),
+            reserve: RESERVE,
+        }
+    }
+
+    #[test]
+    fn the_margin_is_two_seconds_or_a_tenth_and_never_over_a_quarter() {
+        for (kill, allowed_ms) in [(30, 27_000), (10, 8_000), (2, 1_500), (100, 90_000)] {
+            assert_eq!(
+                budget(kill).allowed(),
+                Some(Duration::from_millis(allowed_ms))
+            );
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_says_by_how_much_and_what_would() {
+        let check = budget(30).check(&Plan::default(), |phase| {
+            [
+                Phase::SERVICE_UNBIND,
+                Phase::CLUSTER_EXITING,
+                Phase::ACTOR_SYSTEM_TERMINATE,
+            ]
+            .contains(phase)
+        });
+        assert_eq!(
+            check.to_string(),
+            "worst case 25s (service-unbind -> cluster-exiting -> actor-system-terminate) + \
+             reserve 3s = 28s exceeds the 27s allowed (kill-after 30s less its margin): shorten \
+             these phases by 1s or let the platform wait 32s before it kills",
+        );
+        assert!(!check.fits());
+        let counts = |phase: &Phase| check.critical_path.phases.contains(phase);
+        assert!(budget(32).check(&Plan::default(), counts).fits());
+        assert!(!budget(31).check(&Plan::default(), counts).fits());
+        // With little time the reserve is cut short; with enough it is not, and must fit, too.
+        let short = budget(2).check(&Plan::default(), counts).to_string();
+        assert!(short.ends_with("wait 32s before it kills"), "{short}");
+    }
+}

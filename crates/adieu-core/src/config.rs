@@ -1,0 +1,386 @@
+//! What can be set, and the texts it can be set in.
+//!
+//! A configuration is a block of keys, under `coordinated-shutdown` or
+//! `akka.coordinated-shutdown`, in TOML, JSON or (feature `hocon`) HOCON. A document that has
+//! neither is itself the block. Environment variables override any key:
+//! `ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT=7s` sets `phases.service-unbind.timeout`.
+//!
+//! | key | default | what it sets |
+//! |---|---|---|
+//! | `kill-after` | `auto` | what the platform allows; `none` if nobody kills us |
+//! | `reserve` | `3s` | what only the closing phases and the exit may spend |
+//! | `strict` | `off` | refuse, rather than warn, when the worst case does not fit |
+//! | `order` | `dag` | `sequential` runs one phase after another |
+//! | `default-phase-timeout` | `5s` | for phases that say nothing else |
+//! | `terminate-actor-system` | `on` | whether the last phase terminates the actor system |
+//! | `exit-process`, `exit-jvm`, `exit-clr` | `off` | whether the process ends with the last phase |
+//! | `exit-code` | `0` | the exit code of a clean shutdown |
+//! | `run-by-actor-system-terminate` | `on` | whether terminating the actor system runs the shutdown |
+//! | `run-by-process-hook`, `run-by-jvm-shutdown-hook`, `run-by-clr-shutdown-hook` | `on` | whether [`main`](crate::main) installs signals |
+//! | `run-when-down` | `on` | whether being put out of the cluster runs the shutdown |
+//! | `report-file` | none | where [`main`](crate::main) writes the report as JSON |
+//! | `reason-overrides.REASON.{exit-code, exit-process, terminate-actor-system}` | none | the same, for one reason |
+//! | `phases.NAME.{timeout, recover, enabled}` | as built in | how a phase behaves |
+//! | `phases.NAME.depends-on` | as built in | replaces what a phase waits for |
+//! | `phases.NAME.{after, before}` | none | adds to what a phase, or another one, waits for |
+//!
+//! Durations carry a unit: `5s`, `250 ms`, `1m 30s`. In HOCON a bare number is milliseconds, as
+//! it is in Akka; elsewhere it is refused. An unknown key is an error.
+
+mod duration;
+mod error;
+mod format;
+mod read;
+mod section;
+mod vars;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use error::ConfigError;
+pub use format::Format;
+
+use crate::budget::RESERVE;
+use crate::phase::Phase;
+use crate::plan::{LONGEST, Order, PhaseChange, Plan, PlanBuilder};
+use crate::platform::Platform;
+use crate::policy::{Policies, PolicyChange};
+use crate::reason::Reason;
+
+const SHORTEST_RESERVE: Duration = Duration::from_millis(100);
+
+/// The variable that names a configuration file for [`Config::from_env`].
+pub const CONFIG_VAR: &str = "ADIEU_CONFIG";
+
+/// How the shutdown behaves. See the table of keys in [`config`](crate::config).
+///
+/// ```
+/// use adieu_core::{Config, Format};
+///
+/// let config = Config::parse(r#"
+///     [coordinated-shutdown]
+///     kill-after = "25s"
+///
+///     [coordinated-shutdown.phases.flush-metrics]
+///     after = ["before-actor-system-terminate"]
+///     timeout = "3s"
+/// "#, Format::Toml)?;
+/// assert!(config.plan()?.phase("flush-metrics").is_some());
+/// # Ok::<(), adieu_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a configuration does nothing until a shutdown is made from it"]
+pub struct Config {
+    pub(crate) kill_after: KillAfter,
+    pub(crate) reserve: Duration,
+    pub(crate) strict: bool,
+    pub(crate) order: Order,
+    pub(crate) default_phase_timeout: Duration,
+    pub(crate) policies: Policies,
+    pub(crate) triggers: Triggers,
+    pub(crate) report_file: Option<PathBuf>,
+    pub(crate) phases: BTreeMap<Phase, PhaseChange>,
+}
+
+/// When the platform kills the process that it has told to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KillAfter {
+    /// Whatever the environment suggests when signals are installed; see [`Platform`].
+    #[default]
+    Detect,
+    /// Nobody kills us. The phases' own timeouts still bound the shutdown.
+    Never,
+    /// This long after its signal.
+    After(Duration),
+}
+
+/// What runs the shutdown by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Triggers {
+    pub(crate) actor_system_terminate: bool,
+    pub(crate) process_hook: bool,
+    pub(crate) downed: bool,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self {
+            kill_after: KillAfter::Detect,
+            reserve: RESERVE,
+            strict: false,
+            order: Order::Dag,
+            default_phase_timeout: Duration::from_secs(5),
+            policies: Policies::default(),
+            triggers: Triggers {
+                actor_system_terminate: true,
+                process_hook: true,
+                downed: true,
+            },
+            report_file: None,
+            phases: BTreeMap::new(),
+        }
+    }
+
+    /// The four switches that tests of applications need: the shutdown terminates no actor
+    /// system, and nothing runs it but a call: no terminating system, no signal, no downing.
+    pub fn for_tests() -> Self {
+        let mut config = Self::new();
+        config.kill_after = KillAfter::Never;
+        config.policies.base.terminate_actor_system = false;
+        config.triggers = Triggers {
+            actor_system_terminate: false,
+            process_hook: false,
+            downed: false,
+        };
+        config
+    }
+
+    /// Reads a configuration from text.
+    ///
+    /// # Errors
+    ///
+    /// If the text is not in that format, a key is unknown or has a wrong value, the phases do not
+    /// make a plan, or switches contradict each other.
+    pub fn parse(text: &str, format: Format) -> Result<Self, ConfigError> {
+        Self::parse_with_vars(text, format, std::iter::empty())
+    }
+
+    /// Reads a configuration from text, and lets environment variables override its keys.
+    ///
+    /// Variables that do not begin with `ADIEU__` are left alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::parse`].
+    pub fn parse_with_vars(
+        text: &str,
+        format: Format,
+        vars: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        read::config(format.parse(text)?, format, vars)
+    }
+
+    /// Reads a configuration file, `.toml`, `.json` or `.conf`, and lets this process's
+    /// environment variables override its keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::parse`]; also if the file cannot be read or its ending is unknown.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let format = Format::of(path)?;
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse_with_vars(&text, format, vars::of_process())
+    }
+
+    /// The configuration that this process's environment describes: the file that `ADIEU_CONFIG`
+    /// names, if it does, and what the `ADIEU__` variables override.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::read`].
+    pub fn from_env() -> Result<Self, ConfigError> {
+        match std::env::var_os(CONFIG_VAR) {
+            Some(path) => Self::read(PathBuf::from(path)),
+            None => Self::parse_with_vars("", Format::Toml, vars::of_process()),
+        }
+    }
+
+    /// What the platform allows.
+    pub fn kill_after(mut self, kill_after: KillAfter) -> Self {
+        self.kill_after = kill_after;
+        self
+    }
+
+    /// What only the closing phases and the exit may spend; at most a quarter of what is allowed.
+    pub fn reserve(mut self, reserve: Duration) -> Self {
+        self.reserve = reserve;
+        self
+    }
+
+    /// Whether to refuse, rather than warn, when the worst case does not fit.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// Whether phases that do not depend on each other run side by side.
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Whether the last phase terminates the actor system.
+    pub fn terminate_actor_system(mut self, terminate: bool) -> Self {
+        self.policies.base.terminate_actor_system = terminate;
+        self
+    }
+
+    /// Whether the process ends with the last phase, even if its main function goes on.
+    pub fn exit_process(mut self, exit: bool) -> Self {
+        self.policies.base.exit_process = exit;
+        self
+    }
+
+    /// The exit code of a clean shutdown.
+    pub fn exit_code(mut self, code: u8) -> Self {
+        self.policies.base.exit_code = code;
+        self
+    }
+
+    /// The exit code of a shutdown for this reason, however it ends.
+    pub fn exit_code_for(mut self, reason: &Reason, code: u8) -> Self {
+        let change = self
+            .policies
+            .overrides
+            .entry(reason.name().to_owned())
+            .or_default();
+        *change = PolicyChange {
+            exit_code: Some(code),
+            ..*change
+        };
+        self
+    }
+
+    /// Whether terminating the actor system runs the shutdown.
+    pub fn run_by_actor_system_terminate(mut self, run: bool) -> Self {
+        self.triggers.actor_system_terminate = run;
+        self
+    }
+
+    /// Whether [`main`](crate::main) installs signals.
+    pub fn run_by_process_hook(mut self, run: bool) -> Self {
+        self.triggers.process_hook = run;
+        self
+    }
+
+    /// Whether being put out of the cluster runs the shutdown.
+    pub fn run_when_down(mut self, run: bool) -> Self {
+        self.triggers.downed = run;
+        self
+    }
+
+    /// Where [`main`](crate::main) writes the report as JSON.
+    pub fn report_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.report_file = Some(path.into());
+        self
+    }
+
+    /// The plan that this configuration describes.
+    ///
+    /// # Errors
+    ///
+    /// If its phases do not make one.
+    pub fn plan(&self) -> Result<Plan, ConfigError> {
+        Ok(self.plan_builder()?.build())
+    }
+
+    pub(crate) fn plan_builder(&self) -> Result<PlanBuilder, ConfigError> {
+        let mut plan = Plan::builder();
+        plan.default_timeout(self.default_phase_timeout)?;
+        plan.order(self.order);
+        plan.apply(&self.phases)?;
+        Ok(plan)
+    }
+
+    /// Refuses switches that contradict each other.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if let KillAfter::After(Duration::ZERO) = self.kill_after {
+            return Err(ConfigError::Contradiction {
+                problem: "kill-after is zero, which leaves no time at all; write none if nobody \
+                          kills the process"
+                    .into(),
+            });
+        }
+        if self.reserve < SHORTEST_RESERVE {
+            return Err(ConfigError::Contradiction {
+                problem: "reserve is too short to close down in: 100ms is the least".into(),
+            });
+        }
+        let kill_after = if let KillAfter::After(after) = self.kill_after {
+            after
+        } else {
+            Duration::ZERO
+        };
+        for (key, span) in [("kill-after", kill_after), ("reserve", self.reserve)] {
+            if span > LONGEST {
+                let problem = format!("{key} is endless: a year is the most");
+                return Err(ConfigError::Contradiction { problem });
+            }
+        }
+        if !self.triggers.actor_system_terminate {
+            return Ok(());
+        }
+        // Terminating the system would run the shutdown, which would wait for a termination
+        // that it was told not to bring about.
+        if !self.policies.base.terminate_actor_system {
+            return Err(ConfigError::Contradiction {
+                problem: "run-by-actor-system-terminate is on and terminate-actor-system is off: \
+                          switch both on or both off"
+                    .into(),
+            });
+        }
+        let refuses = |change: &PolicyChange| change.terminate_actor_system == Some(false);
+        match self
+            .policies
+            .overrides
+            .iter()
+            .find(|(_, change)| refuses(change))
+        {
+            Some((reason, _)) => Err(ConfigError::Contradiction {
+                problem: format!(
+                    "run-by-actor-system-terminate is on and reason-overrides.{reason} switches \
+                     terminate-actor-system off"
+                ),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === impl KillAfter ===
+
+impl KillAfter {
+    /// How long that is, and how we know.
+    pub(crate) fn resolve(
+        self,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> (Option<Duration>, String) {
+        match self {
+            Self::Never => (None, "configured".into()),
+            Self::After(after) => (Some(after), "configured".into()),
+            Self::Detect => {
+                let seconds = |name| env(name).and_then(|value| value.trim().parse::<u64>().ok());
+                if let Some(grace) = seconds("TERMINATION_GRACE_PERIOD_SECONDS") {
+                    let spent = seconds("PRESTOP_SECONDS").unwrap_or(0);
+                    let left = Duration::from_secs(grace.saturating_sub(spent).max(1));
+                    return (Some(left), "from TERMINATION_GRACE_PERIOD_SECONDS".into());
+                }
+                let platform = Platform::detect();
+                let assumed = if platform.kill_after().is_some() {
+                    "assumed for"
+                } else {
+                    "none on"
+                };
+                (
+                    platform.kill_after(),
+                    format!("{assumed} platform {platform}"),
+                )
+            }
+        }
+    }
+}

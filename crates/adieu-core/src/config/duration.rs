@@ -1,0 +1,78 @@
+//! Durations as people write them, and as HOCON does.
+
+use std::time::Duration;
+
+/// Reads `5s`, `20 s`, `250 millis`, `1m 30s`, `1.5s`.
+pub(super) fn parse(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    if ["infinite", "inf", "infinity", "undefined"].contains(&text.to_lowercase().as_str()) {
+        return Err("nothing may wait for ever: write a duration such as 30s".into());
+    }
+    if text.parse::<f64>().is_ok() {
+        return Err(format!("{text} has no unit: write {text}s or {text}ms"));
+    }
+    humantime::parse_duration(&as_humantime_has_it(text)).map_err(|error| error.to_string())
+}
+
+/// HOCON has more names for its units than humantime.
+fn as_humantime_has_it(text: &str) -> String {
+    let units = [
+        ("nanoseconds", "ns"),
+        ("nanosecond", "ns"),
+        ("nano", "ns"),
+        ("microseconds", "us"),
+        ("microsecond", "us"),
+        ("micros", "us"),
+        ("micro", "us"),
+        ("milliseconds", "ms"),
+        ("millisecond", "ms"),
+        ("milli", "ms"),
+    ];
+    let unit_from = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_from);
+    match units.iter().find(|(long, _)| *long == unit.trim_end()) {
+        Some((_, short)) => format!("{number}{short}"),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+    use std::time::Duration;
+
+    #[test]
+    fn every_unit_of_hocon_and_every_habit_of_people() {
+        let ms = Duration::from_millis;
+        for (text, duration) in [
+            ("5s", ms(5_000)),
+            ("20 s", ms(20_000)),
+            ("10 seconds", ms(10_000)),
+            ("250 millis", ms(250)),
+            ("1 millisecond", ms(1)),
+            ("3 milliseconds", ms(3)),
+            ("7 milli", ms(7)),
+            ("2000 micros", ms(2)),
+            ("1500us", Duration::from_micros(1_500)),
+            ("9 nanoseconds", Duration::from_nanos(9)),
+            ("1m 30s", ms(90_000)),
+            ("2 minutes", ms(120_000)),
+            ("1h", ms(3_600_000)),
+            ("1.5s", ms(1_500)),
+        ] {
+            assert_eq!(parse(text), Ok(duration), "{text}");
+        }
+        for text in [
+            "",
+            "5",
+            "-3s",
+            "infinite",
+            "Inf",
+            "5 parsecs",
+            "s",
+            "99999999999999999999s",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

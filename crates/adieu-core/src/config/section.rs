@@ -1,0 +1,204 @@
+//! Reads keys from a table, and remembers where it is and which keys it was asked for.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+use super::duration;
+use crate::names::nearest;
+
+/// A table whose keys are read one by one; what was never asked for is unknown.
+pub(super) struct Section<'a> {
+    path: String,
+    table: &'a Map<String, Value>,
+    asked: Vec<&'static str>,
+    bare_numbers_are_millis: bool,
+}
+
+// === impl Section ===
+
+impl<'a> Section<'a> {
+    pub(super) fn new(
+        path: &str,
+        value: &'a Value,
+        bare_numbers_are_millis: bool,
+    ) -> Result<Self, ConfigError> {
+        let table = value
+            .as_object()
+            .ok_or_else(|| wrong(path, "a table of keys and values", value))?;
+        Ok(Self {
+            path: path.to_owned(),
+            table,
+            asked: Vec::new(),
+            bare_numbers_are_millis,
+        })
+    }
+
+    /// The value of the first of these keys that is there. They are names for the same thing.
+    pub(super) fn value(
+        &mut self,
+        names: &[&'static str],
+    ) -> Result<Option<(String, &'a Value)>, ConfigError> {
+        self.asked.extend(names);
+        let mut found: Option<(String, &'a Value)> = None;
+        for name in names {
+            let Some(value) = self.table.get(*name).filter(|value| !value.is_null()) else {
+                continue;
+            };
+            let path = self.path_of(name);
+            if let Some((other, _)) = found {
+                let problem = format!("means the same as {other}: write one of them");
+                return Err(ConfigError::Invalid { path, problem });
+            }
+            found = Some((path, value));
+        }
+        Ok(found)
+    }
+
+    pub(super) fn switch(&mut self, names: &[&'static str]) -> Result<Option<bool>, ConfigError> {
+        self.read(names, "on or off", |value| match value {
+            Value::Bool(value) => Some(*value),
+            Value::String(text) => match text.to_lowercase().as_str() {
+                "on" | "yes" | "true" => Some(true),
+                "off" | "no" | "false" => Some(false),
+                _ => None,
+            },
+            Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
+        })
+    }
+
+    pub(super) fn integer(&mut self, names: &[&'static str]) -> Result<Option<i64>, ConfigError> {
+        self.read(names, "a whole number", |value| match value {
+            Value::Number(number) => number.as_i64(),
+            Value::String(text) => text.trim().parse().ok(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        })
+    }
+
+    pub(super) fn text(&mut self, names: &[&'static str]) -> Result<Option<String>, ConfigError> {
+        self.read(names, "a text", |value| value.as_str().map(str::to_owned))
+    }
+
+    /// A list of names; one name, or several with commas between, may stand for it.
+    pub(super) fn names(
+        &mut self,
+        names: &[&'static str],
+    ) -> Result<Option<Vec<String>>, ConfigError> {
+        self.read(names, "a list of names", |value| match value {
+            Value::Array(items) => items
+                .iter()
+                .map(|item| item.as_str().map(str::to_owned))
+                .collect(),
+            Value::String(text) => Some(
+                text.split(',')
+                    .map(|name| name.trim().to_owned())
+                    .filter(|name| !name.is_empty())
+                    .collect(),
+            ),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        })
+    }
+
+    pub(super) fn duration(
+        &mut self,
+        names: &[&'static str],
+    ) -> Result<Option<Duration>, ConfigError> {
+        let Some((path, value)) = self.value(names)? else {
+            return Ok(None);
+        };
+        self.as_duration(&path, value).map(Some)
+    }
+
+    pub(super) fn as_duration(&self, path: &str, value: &Value) -> Result<Duration, ConfigError> {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                return Err(wrong(path, "a duration such as 5s", value));
+            }
+        };
+        if self.bare_numbers_are_millis
+            && let Ok(millis) = text.trim().parse::<u64>()
+        {
+            return Ok(Duration::from_millis(millis));
+        }
+        duration::parse(&text).map_err(|problem| ConfigError::Invalid {
+            path: path.to_owned(),
+            problem,
+        })
+    }
+
+    /// The tables under this key, by name.
+    pub(super) fn tables(
+        &mut self,
+        name: &'static str,
+    ) -> Result<Vec<(&'a str, Section<'a>)>, ConfigError> {
+        let Some((path, value)) = self.value(&[name])? else {
+            return Ok(Vec::new());
+        };
+        let tables = Section::new(&path, value, self.bare_numbers_are_millis)?;
+        let section = |(key, value): (&'a String, &'a Value)| {
+            let path = tables.path_of(key);
+            Ok((
+                key.as_str(),
+                Section::new(&path, value, self.bare_numbers_are_millis)?,
+            ))
+        };
+        tables.table.iter().map(section).collect()
+    }
+
+    /// Refuses what was never asked for.
+    pub(super) fn finish(self) -> Result<(), ConfigError> {
+        match self
+            .table
+            .keys()
+            .find(|key| !self.asked.contains(&key.as_str()))
+        {
+            None => Ok(()),
+            Some(key) => Err(ConfigError::UnknownKey {
+                path: self.path_of(key),
+                nearest: nearest(key, self.asked.iter().copied()).map(|near| self.path_of(near)),
+            }),
+        }
+    }
+
+    pub(super) fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    fn read<T>(
+        &mut self,
+        names: &[&'static str],
+        expected: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        match self.value(names)? {
+            None => Ok(None),
+            Some((path, value)) => read(value)
+                .map(Some)
+                .ok_or_else(|| wrong(&path, expected, value)),
+        }
+    }
+}
+
+fn wrong(path: &str, expected: &str, found: &Value) -> ConfigError {
+    let mut found = found.to_string();
+    if let Some((cut, _)) = found.char_indices().nth(60) {
+        found.truncate(cut);
+        found.push_str("...");
+    }
+    let path = if path.is_empty() {
+        "the document"
+    } else {
+        path
+    };
+    ConfigError::Invalid {
+        path: path.to_owned(),
+        problem: format!("expected {expected}, found {found}"),
+    }
+}

@@ -1,0 +1,97 @@
+//! Environment variables that override keys.
+//!
+//! `ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT` is `phases.service-unbind.timeout`. Two underscores
+//! part the keys, because one stands for a dash, and because Kubernetes puts variables such as
+//! `ADIEU_SERVICE_HOST` into every pod beside a service of that name.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+
+const PREFIX: &str = "ADIEU__";
+
+/// Which key was set by which variable, so that an error can name it.
+#[derive(Default)]
+pub(super) struct Origins(HashMap<String, String>);
+
+pub(super) fn of_process() -> impl Iterator<Item = (String, String)> {
+    // A variable that is not Unicode cannot be one of ours.
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+pub(super) fn overlay(
+    block: &mut Value,
+    vars: impl IntoIterator<Item = (String, String)>,
+) -> Result<Origins, ConfigError> {
+    let mut origins = Origins::default();
+    let mut vars: Vec<_> = vars
+        .into_iter()
+        .filter(|(name, _)| name.starts_with(PREFIX))
+        .collect();
+    vars.sort();
+    for (name, value) in vars {
+        let mut table = &mut *block;
+        let mut path = Vec::new();
+        for part in name[PREFIX.len()..].split("__") {
+            let entries = table.as_object_mut().ok_or_else(|| ConfigError::Invalid {
+                path: name.clone(),
+                problem: format!("{} is a value, not a table", path.join(".")),
+            })?;
+            let key =
+                existing(entries, part).unwrap_or_else(|| part.to_lowercase().replace('_', "-"));
+            path.push(key.clone());
+            table = entries
+                .entry(key)
+                .or_insert_with(|| Value::Object(Map::new()));
+        }
+        *table = Value::String(value);
+        origins.0.insert(path.join("."), name);
+    }
+    Ok(origins)
+}
+
+/// The key that is there already and is spelt like this but for case and dashes.
+fn existing(entries: &Map<String, Value>, part: &str) -> Option<String> {
+    let plain = |name: &str| name.to_lowercase().replace('_', "-");
+    entries
+        .keys()
+        .find(|key| plain(key) == plain(part))
+        .cloned()
+}
+
+// === impl Origins ===
+
+impl Origins {
+    /// Names the variable that the error is about, if it is about one.
+    pub(super) fn explain(&self, block: &str, error: ConfigError) -> ConfigError {
+        let name = |path: String| {
+            let inner = path
+                .strip_prefix(block)
+                .unwrap_or(&path)
+                .trim_start_matches('.');
+            match self.0.get(inner) {
+                Some(var) => format!("{path} (set by {var})"),
+                None => path,
+            }
+        };
+        match error {
+            ConfigError::UnknownKey { path, nearest } => ConfigError::UnknownKey {
+                path: name(path),
+                nearest,
+            },
+            ConfigError::Invalid { path, problem } => ConfigError::Invalid {
+                path: name(path),
+                problem,
+            },
+            other @ (ConfigError::Read { .. }
+            | ConfigError::UnknownFormat { .. }
+            | ConfigError::NoHocon
+            | ConfigError::Syntax { .. }
+            | ConfigError::Contradiction { .. }
+            | ConfigError::Plan(_)) => other,
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! Does what the machine decides: the only place in the crate that spawns, sleeps or aborts.
+//!
+//! [`Driver::step`] takes in what has happened and carries out what follows; it never waits.
+//! Whoever calls it when something may have happened drives the shutdown, and calling it once too
+//! often does no harm. On a multi-threaded runtime two do so:
+//!
+//! - a task on that runtime, which is fast, because what it starts is at hand;
+//! - a thread, the stand-in, which looks in now and then, because tasks that block all workers
+//!   would block the first, too. So deadlines hold and log lines come on a wedged runtime.
+//!
+//! On a current-thread runtime there is only the task: it must share that runtime's clock, which
+//! tests pause. Without any runtime there is only a thread, with a runtime of its own.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio_util::sync::CancellationToken;
+
+use super::ladder::Rung;
+use super::machine::{Effect, Effects, Event, NewTask, PhaseState, TaskId, TaskState};
+use super::shared::{Shared, Wishes};
+use crate::budget::Limits;
+use crate::deadline::LiveDeadline;
+use crate::outcome::Outcome;
+use crate::plan::PhaseId;
+use crate::registry::Entry;
+use crate::status::Stage;
+use crate::sync::lock;
+use crate::task::{Crew, Done, PhaseCx, RunCx, TaskCx};
+use crate::time::{Instant, now};
+
+/// How often it says what it is waiting for.
+const STILL_WAITING: Duration = Duration::from_secs(5);
+
+/// How many ended tasks are taken in at once, so that a flood of them cannot hold up the timers.
+const BATCH: usize = 1024;
+
+/// From so many tasks on they are spawned from outside the runtime. A worker that spawns wakes
+/// another for each of them, which costs more than the spawning; measured, twice as much in all.
+const MANY: usize = 256;
+
+/// How often the stand-in looks in.
+const LOOK_IN: Duration = Duration::from_millis(20);
+
+/// How the run begins.
+#[derive(Clone, Copy)]
+pub(super) enum Beginning {
+    Fresh,
+    Resumed { from: PhaseId, limits: Limits },
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    run: Arc<RunCx>,
+    crew: Crew,
+    beginning: Option<Beginning>,
+    granted: Wishes,
+    next_words: Instant,
+    /// A subscriber that was set for the calling thread alone shall hear of it, too.
+    dispatch: tracing::Dispatch,
+    phases: HashMap<PhaseId, Arc<PhaseCx>>,
+    /// Taken from the registry, about to be started.
+    taken: HashMap<PhaseId, Vec<Entry>>,
+    /// Tasks with a timeout of their own, which have a token of their own.
+    own_tokens: HashMap<TaskId, CancellationToken>,
+    over: bool,
+}
+
+/// Starts driving, on the runtime `home` if there is one.
+pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Beginning) {
+    let Some(home) = home.or_else(|| Handle::try_current().ok()) else {
+        return on_own_thread(shared, beginning);
+    };
+    let Some(driver) = Driver::new(shared, home.clone(), beginning, dispatch()) else {
+        return;
+    };
+    let driver = Arc::new(Mutex::new(driver));
+    let stands_in = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
+    // The runtime owns it, and all who await the report join it: it ends with the report.
+    let lost = (!stands_in).then(|| Lost(Arc::clone(shared)));
+    home.spawn(drive(Arc::clone(shared), Arc::clone(&driver), lost));
+    if stands_in {
+        stand_in(shared, driver);
+    }
+}
+
+async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Lost>) {
+    let mut wishes = shared.wishes();
+    let mut state = shared.watch();
+    let mut timer = pin!(tokio::time::sleep_until(now().into()));
+    loop {
+        let (due, granted) = {
+            let mut driver = lock(&driver);
+            if driver.step() {
+                drop(lost);
+                return;
+            }
+            (driver.next_due(), driver.granted)
+        };
+        if timer.deadline().into_std() != due {
+            timer.as_mut().reset(due.into());
+        }
+        tokio::select! {
+            biased;
+            () = std::future::poll_fn(|cx| lock(&driver).crew.poll_ready(cx)) => {}
+            _ = wishes.wait_for(|wishes| *wishes != granted) => {}
+            _ = state.wait_for(super::shared::State::is_settled) => {} // The stand-in was first.
+            () = timer.as_mut() => {}
+        }
+    }
+}
+
+/// Drives from a plain thread, so that it goes on when the runtime does not.
+fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>) {
+    let lost = Lost(Arc::clone(shared));
+    let spawned = std::thread::Builder::new()
+        .name("adieu".into())
+        .spawn(move || {
+            let _lost = lost;
+            while !lock(&driver).step() {
+                std::thread::sleep(LOOK_IN);
+            }
+        });
+    if let Err(error) = spawned {
+        shared
+            .journal()
+            .failed(&format!("no thread to stand in: {error}"));
+    }
+}
+
+fn on_own_thread(shared: &Arc<Shared>, beginning: Beginning) {
+    let lost = Lost(Arc::clone(shared));
+    let dispatch = dispatch();
+    let spawned = std::thread::Builder::new().name("adieu".into()).spawn({
+        let shared = Arc::clone(shared);
+        move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+            {
+                Ok(runtime) => runtime,
+                Err(error) => return shared.journal().failed(&format!("no runtime: {error}")),
+            };
+            let tasks_on = runtime.handle().clone();
+            if let Some(driver) = Driver::new(&shared, tasks_on, beginning, dispatch) {
+                runtime.block_on(drive(shared, Arc::new(Mutex::new(driver)), Some(lost)));
+            }
+        }
+    });
+    if let Err(error) = spawned {
+        shared.journal().failed(&format!("no thread: {error}"));
+    }
+}
+
+/// Whether this is a worker of a multi-threaded runtime, which can be stood in for.
+fn is_on_worker() -> bool {
+    let current = Handle::try_current();
+    current.is_ok_and(|current| current.runtime_flavor() == RuntimeFlavor::MultiThread)
+}
+
+fn dispatch() -> tracing::Dispatch {
+    tracing::dispatcher::get_default(Clone::clone)
+}
+
+/// Dropped with the driver: whoever still waits is told that there will be no report.
+struct Lost(Arc<Shared>);
+
+impl Drop for Lost {
+    fn drop(&mut self) {
+        self.0.lose();
+    }
+}
+
+// === impl Driver ===
+
+impl Driver {
+    fn new(
+        shared: &Arc<Shared>,
+        tasks_on: Handle,
+        beginning: Beginning,
+        dispatch: tracing::Dispatch,
+    ) -> Option<Self> {
+        let run = shared.with_run(|run, _, _| Arc::clone(&run.cx))?;
+        Some(Self {
+            crew: Crew::new(Shared::key(shared), tasks_on),
+            shared: Arc::clone(shared),
+            run,
+            beginning: Some(beginning),
+            granted: Wishes {
+                rung: Rung::Graceful,
+                deadline: None,
+            },
+            next_words: now() + STILL_WAITING,
+            dispatch,
+            phases: HashMap::new(),
+            taken: HashMap::new(),
+            own_tokens: HashMap::new(),
+            over: false,
+        })
+    }
+
+    /// Takes in what has happened, and carries out what follows. True when it is all over.
+    fn step(&mut self) -> bool {
+        if self.over {
+            return true;
+        }
+        let dispatch = self.dispatch.clone();
+        tracing::dispatcher::with_default(&dispatch, || self.take_step());
+        self.over
+    }
+
+    fn take_step(&mut self) {
+        if let Some(beginning) = self.beginning.take() {
+            self.begin(beginning);
+        }
+        self.take_in();
+        self.grant();
+        self.on(Event::Tick);
+        if now() >= self.next_words && !self.over {
+            self.next_words = now() + STILL_WAITING;
+            self.say_what_is_waited_for();
+        }
+        if self.over {
+            let report = self
+                .shared
+                .with_run(|run, registry, _| run.report(registry, now()));
+            if let Some(report) = report {
+                self.shared.finish(report);
+            }
+        }
+    }
+
+    fn begin(&mut self, beginning: Beginning) {
+        let effects = self.shared.with_run(|run, _, _| match beginning {
+            Beginning::Fresh => run.machine.begin(now()),
+            Beginning::Resumed { from, limits } => run.resume(from, limits, now()),
+        });
+        self.carry_out(effects);
+    }
+
+    fn take_in(&mut self) {
+        loop {
+            let crew = &mut self.crew;
+            let batch: Vec<Done> = std::iter::from_fn(|| crew.try_next()).take(BATCH).collect();
+            if batch.is_empty() {
+                return;
+            }
+            let effects = self.shared.with_run(|run, _, _| {
+                let now = now();
+                let mut effects = Effects::new();
+                for Done { task, at, ended } in batch {
+                    effects.extend(run.machine.on(now, Event::Joined { task, at, ended }));
+                }
+                effects
+            });
+            self.carry_out(effects);
+        }
+    }
+
+    fn grant(&mut self) {
+        let wishes = *self.shared.wishes().borrow();
+        if wishes == self.granted {
+            return;
+        }
+        self.granted = wishes;
+        if let Some(deadline) = wishes.deadline {
+            self.on(Event::Shorten(deadline));
+        }
+        self.on(Event::Climb(wishes.rung));
+        // The machine alone knows the deadline; tasks see it through this.
+        if let Some(limits) = self.shared.with_run(|run, _, _| run.machine.limits()) {
+            self.run.deadline.shorten(limits.deadline);
+        }
+    }
+
+    fn on(&mut self, event: Event) {
+        let effects = self
+            .shared
+            .with_run(|run, _, _| run.machine.on(now(), event));
+        self.carry_out(effects);
+    }
+
+    fn next_due(&self) -> Instant {
+        let due = self
+            .shared
+            .with_run(|run, _, _| run.machine.next_due())
+            .flatten();
+        due.map_or(self.next_words, |due| due.min(self.next_words))
+    }
+
+    fn carry_out(&mut self, effects: Option<Effects>) {
+        let mut effects = VecDeque::from(effects.unwrap_or_default());
+        if effects.is_empty() {
+            return;
+        }
+        while let Some(effect) = effects.pop_front() {
+            match effect {
+                Effect::Open(phase) => effects.extend(self.open(phase)),
+                Effect::Start { phase, first, cut } => self.start(phase, first, cut),
+                Effect::Cut(phase, cut) => self.cut(phase, cut),
+                Effect::CancelPhase(phase) => {
+                    if let Some(phase) = self.phases.get(&phase) {
+                        phase.token.cancel();
+                    }
+                }
+                Effect::CancelTask(task) => {
+                    if let Some(token) = self.own_tokens.get(&task) {
+                        token.cancel();
+                    }
+                }
+                Effect::Abort(task) => self.crew.abort(task),
+                Effect::EndWaiting => self.run.hurry.cancel(),
+                Effect::TaskWentWrong(task) => self.say_what_went_wrong(task),
+                Effect::PhaseOver(phase) => self.say_phase_over(phase),
+                Effect::Over => self.over = true,
+            }
+        }
+    }
+
+    fn open(&mut self, phase: PhaseId) -> Effects {
+        let opened = self.shared.with_run(|run, registry, plan| {
+            let entries = registry.start(phase);
+            let tasks = entries
+                .iter()
+                .map(|entry| NewTask {
+                    name: Arc::clone(&entry.name),
+                    timeout: entry.timeout,
+                })
+                .collect();
+            let timeout = plan.timeout_of(phase.0);
+            let effects = run.machine.on(
+                now(),
+                Event::Opened {
+                    phase,
+                    timeout,
+                    tasks,
+                },
+            );
+            (entries, effects)
+        });
+        let Some((entries, effects)) = opened else {
+            return Effects::new();
+        };
+        if !entries.is_empty() {
+            self.taken.insert(phase, entries);
+        }
+        effects
+    }
+
+    fn start(&mut self, phase: PhaseId, first: TaskId, cut: Instant) {
+        let entries = self.taken.remove(&phase).unwrap_or_default();
+        let Some((name, since)) = self
+            .shared
+            .with_run(|run, _, _| (run.machine.phase(phase).name.clone(), run.machine.began()))
+        else {
+            return;
+        };
+        let started = now();
+        let cx = Arc::new(PhaseCx {
+            run: Arc::clone(&self.run),
+            name,
+            cut: LiveDeadline::new(since, cut),
+            token: CancellationToken::new(),
+        });
+        self.crew.reserve(entries.len());
+        let many = entries.len() >= MANY;
+        let start_all = || {
+            for (task, entry) in (first.0..).map(TaskId).zip(entries) {
+                let own_cut = entry
+                    .timeout
+                    .map(|own| started + own)
+                    .filter(|own| *own < cut);
+                let cx = TaskCx::new(Arc::clone(&cx), own_cut);
+                if own_cut.is_some() {
+                    self.own_tokens.insert(task, cx.token().clone());
+                }
+                entry.job.start(cx, task, &mut self.crew);
+            }
+        };
+        if many && is_on_worker() {
+            tokio::task::block_in_place(start_all);
+        } else {
+            start_all();
+        }
+        self.phases.insert(phase, cx);
+    }
+
+    fn cut(&self, phase: PhaseId, cut: Instant) {
+        if let Some(phase) = self.phases.get(&phase) {
+            phase.cut.shorten(cut);
+        }
+    }
+
+    fn say_what_is_waited_for(&self) {
+        let status = self
+            .shared
+            .with_run(|run, _, _| run.status(Stage::ShuttingDown, now()));
+        if let Some(status) = status {
+            self.shared.journal().still_waiting(&status);
+        }
+    }
+
+    fn say_what_went_wrong(&self, task: TaskId) {
+        let found = self.shared.with_run(|run, _, _| {
+            let task = run.machine.task(task);
+            let TaskState::Over { outcome, took } = &task.state else {
+                return None;
+            };
+            let phase = run.machine.phase(task.phase).name.clone();
+            Some((phase, Arc::clone(&task.name), outcome.clone(), *took))
+        });
+        if let Some(Some((phase, task, outcome, took))) = found {
+            self.shared
+                .journal()
+                .task_went_wrong(&phase, &task, &outcome, took);
+        }
+    }
+
+    fn say_phase_over(&mut self, phase: PhaseId) {
+        self.phases.remove(&phase);
+        let found = self.shared.with_run(|run, registry, _| {
+            let over = run.machine.phase(phase);
+            let PhaseState::Over { outcome, ran } = &over.state else {
+                return None;
+            };
+            // Tasks that were skipped are still where they were put.
+            let tasks = over.tasks.len() + registry.count(phase);
+            let took = ran.map(|(from, to)| to.saturating_duration_since(from));
+            (tasks > 0).then(|| (over.name.clone(), outcome.clone(), took, tasks))
+        });
+        let journal = self.shared.journal();
+        match found.flatten() {
+            Some((phase, outcome @ Outcome::Skipped { .. }, _, tasks)) => {
+                journal.phase_skipped(&phase, &outcome, tasks);
+            }
+            Some((phase, outcome, took, tasks)) => {
+                journal.phase_over(&phase, &outcome, took.unwrap_or_default(), tasks);
+            }
+            None => {}
+        }
+    }
+}

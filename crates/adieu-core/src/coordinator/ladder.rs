@@ -1,0 +1,138 @@
+//! The signal ladder: what a repeated signal means.
+//!
+//! ```text
+//! SIGINT   graceful ------------------> hard stop -> exit
+//! others   graceful -> end waiting ---> hard stop -> exit
+//! ```
+//!
+//! A second SIGINT is a person who has lost patience. A second SIGTERM may be a kubelet that was
+//! restarted and sends it again, so it ends only the waits that are mere waits.
+
+use std::fmt;
+
+use crate::signals::Signal;
+use crate::time::Instant;
+
+/// How urgent it is. The order is the urgency: it may rise, never fall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Rung {
+    /// Everything in its order and its time.
+    Graceful,
+    /// Waits that are mere waits end now; work goes on.
+    EndWaiting,
+    /// What runs is cancelled; only the closing phases still run, within the reserve.
+    HardStop,
+    /// The process ends now.
+    Exit,
+}
+
+/// Where we stand on the ladder.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ladder {
+    rung: Option<Rung>,
+    last: Option<(Signal, Instant)>,
+}
+
+// === impl Ladder ===
+
+impl Ladder {
+    /// The rung that this signal leads to, or `None` if it is an echo of the one before.
+    pub(crate) fn climb(&mut self, now: Instant, signal: Signal) -> Option<Rung> {
+        let echo = self.last.is_some_and(|(last, at)| {
+            last == signal && now.saturating_duration_since(at) < Signal::ECHO
+        });
+        self.last = Some((signal, now));
+        if echo {
+            return None;
+        }
+        let next = match self.rung {
+            None => Rung::Graceful,
+            Some(rung) => rung.next(signal),
+        };
+        self.rung = Some(next);
+        Some(next)
+    }
+}
+
+// === impl Rung ===
+
+impl Rung {
+    /// Where one more of this signal leads.
+    #[must_use]
+    pub fn next(self, signal: Signal) -> Rung {
+        match self {
+            Rung::Graceful if signal == Signal::INT => Rung::HardStop,
+            Rung::Graceful => Rung::EndWaiting,
+            Rung::EndWaiting => Rung::HardStop,
+            Rung::HardStop | Rung::Exit => Rung::Exit,
+        }
+    }
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rung::Graceful => "shut down gracefully",
+            Rung::EndWaiting => "end waiting early",
+            Rung::HardStop => "cancel what runs and only close down",
+            Rung::Exit => "exit at once",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn climb(signals: &[Signal]) -> Vec<Option<Rung>> {
+        let mut ladder = Ladder::default();
+        let start = crate::time::real_now();
+        let at = |step: usize| start + 2 * Signal::ECHO * u32::try_from(step).unwrap();
+        signals
+            .iter()
+            .enumerate()
+            .map(|(step, signal)| ladder.climb(at(step), *signal))
+            .collect()
+    }
+
+    #[test]
+    fn sigint_climbs_faster_than_sigterm() {
+        use Rung::{EndWaiting, Exit, Graceful, HardStop};
+        let (int, term) = (Signal::INT, Signal::TERM);
+        let cases = [
+            (
+                vec![int, int, int, int],
+                vec![Graceful, HardStop, Exit, Exit],
+            ),
+            (
+                vec![term, term, term, term],
+                vec![Graceful, EndWaiting, HardStop, Exit],
+            ),
+            (vec![term, int, int], vec![Graceful, HardStop, Exit]),
+            (vec![int, term, int], vec![Graceful, EndWaiting, HardStop]),
+        ];
+        for (signals, rungs) in cases {
+            assert_eq!(
+                climb(&signals),
+                rungs.into_iter().map(Some).collect::<Vec<_>>()
+            );
+        }
+    }
+
+    #[test]
+    fn an_echo_is_not_a_second_signal() {
+        let mut ladder = Ladder::default();
+        let start = crate::time::real_now();
+        assert_eq!(ladder.climb(start, Signal::INT), Some(Rung::Graceful));
+        assert_eq!(ladder.climb(start + Signal::ECHO / 2, Signal::INT), None);
+        assert_eq!(
+            ladder.climb(start + Signal::ECHO / 2, Signal::TERM),
+            Some(Rung::EndWaiting)
+        );
+        assert_eq!(
+            ladder.climb(start + 2 * Signal::ECHO, Signal::TERM),
+            Some(Rung::HardStop)
+        );
+    }
+}

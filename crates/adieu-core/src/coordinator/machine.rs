@@ -1,0 +1,798 @@
+//! Decides what happens next in a shutdown.
+//!
+//! `now` and an [`Event`] come in, [`Effect`]s go out. It is synchronous and can be cloned, and it
+//! knows no clock, no runtime and no log, so tests can try every order of events by calling a
+//! function. The driver does what it decides.
+//!
+//! # Invariants
+//!
+//! 1. A phase opens when all it waits for is over, never before, and opens at most once.
+//! 2. Cancelling and aborting are requests, not ends: a task is over when the driver has joined it
+//!    or when it has been given up, which happens at a set time.
+//! 3. Every phase but the last has let go by the end of its rank's share of the deadline, so the
+//!    reserve is there for those after it.
+//! 4. The deadline never moves away. The rung only rises.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::ladder::Rung;
+use crate::budget::Limits;
+use crate::outcome::{Ending, Outcome, SkipCause};
+use crate::phase::Phase;
+use crate::plan::{PhaseId, Plan, Rank};
+use crate::time::{Duration, Instant};
+
+/// What has happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A phase was opened as asked; these are its tasks. From here on none can be added.
+    Opened {
+        phase: PhaseId,
+        timeout: Duration,
+        tasks: Vec<NewTask>,
+    },
+    /// A task is over.
+    Joined {
+        task: TaskId,
+        at: Instant,
+        ended: Ended,
+    },
+    /// Time has passed.
+    Tick,
+    /// Somebody is more urgent than before.
+    Climb(Rung),
+    /// There is less time than was thought.
+    Shorten(Instant),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "an effect that nobody runs is a shutdown that never happens"]
+pub(crate) enum Effect {
+    /// Take the phase's tasks, and say `Opened`.
+    Open(PhaseId),
+    /// Spawn the tasks that were taken; the first has this id, the others follow. The phase is
+    /// cut at that instant.
+    Start {
+        phase: PhaseId,
+        first: TaskId,
+        cut: Instant,
+    },
+    /// The phase is cut at this earlier instant now.
+    Cut(PhaseId, Instant),
+    /// Fire the token of every task of the phase.
+    CancelPhase(PhaseId),
+    /// Fire the token of one task.
+    CancelTask(TaskId),
+    /// Abort the task, and join it.
+    Abort(TaskId),
+    /// End the waits that are mere waits.
+    EndWaiting,
+    /// A task ended otherwise than it should: say so.
+    TaskWentWrong(TaskId),
+    /// A phase is over: say so.
+    PhaseOver(PhaseId),
+    /// All phases are over.
+    Over,
+}
+
+pub(crate) type Effects = Vec<Effect>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TaskId(pub(crate) usize);
+
+/// A task as the machine sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct NewTask {
+    pub(crate) name: Arc<str>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// How a task came to its end, as far as the driver can tell.
+#[derive(Clone, Debug)]
+pub(crate) enum Ended {
+    Finished,
+    Failed(Arc<str>),
+    Panicked(Arc<str>),
+    /// It was aborted, and is gone.
+    Aborted,
+    /// It was aborted, but its thread runs on.
+    LeftBehind,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    phases: Vec<PhaseRun>,
+    tasks: Vec<TaskRun>,
+    timers: BinaryHeap<Reverse<(Instant, Timer)>>,
+    began: Instant,
+    limits: Limits,
+    rung: Rung,
+    broken_by: Option<PhaseId>,
+    /// Phases that are not over yet.
+    left: usize,
+    over: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PhaseRun {
+    pub(crate) name: Phase,
+    recover: bool,
+    enabled: bool,
+    rank: Rank,
+    waits_for: usize,
+    dependents: Vec<PhaseId>,
+    timeout: Duration,
+    pub(crate) state: PhaseState,
+    pub(crate) tasks: Range<usize>,
+    running: usize,
+    pressure: Pressure,
+    due: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum PhaseState {
+    /// For the phases it depends on.
+    Waiting,
+    /// The driver was told to take its tasks.
+    Opening,
+    Running {
+        since: Instant,
+        cut: Instant,
+    },
+    Over {
+        outcome: Outcome,
+        /// When it ran; `None` if it never did.
+        ran: Option<(Instant, Instant)>,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct TaskRun {
+    pub(crate) name: Arc<str>,
+    pub(crate) phase: PhaseId,
+    /// For a task that has less time than its phase.
+    own: Option<Box<OwnTime>>,
+    pub(crate) state: TaskState,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OwnTime {
+    /// When its time is up.
+    cut: Instant,
+    /// When it is next pressed, if that is not when its phase is.
+    due: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum TaskState {
+    Running,
+    // Running => Cancelling: its token has fired.
+    Cancelling(Cause),
+    // Cancelling => Aborting: it did not listen.
+    Aborting(Cause),
+    Over { outcome: Outcome, took: Duration },
+}
+
+/// Why a task is made to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Time,
+    HardStop,
+}
+
+/// How hard a phase's tasks have been pressed to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pressure {
+    None,
+    Cancelled,
+    Aborted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Phase(PhaseId),
+    Task(TaskId),
+}
+
+// === impl PhaseRun ===
+
+impl PhaseRun {
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+}
+
+// === impl TaskRun ===
+
+impl TaskRun {
+    /// From now on it is pressed when its phase is, or not at all.
+    fn follow_phase(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.due = None;
+        }
+    }
+}
+
+// === impl Machine ===
+
+impl Machine {
+    /// A shutdown that has begun at `now`. With `from`, all that comes before that phase is
+    /// skipped.
+    pub(crate) fn new(plan: &Plan, from: Option<PhaseId>, limits: Limits, now: Instant) -> Self {
+        let mut phases: Vec<PhaseRun> = plan
+            .ids()
+            .map(|id| {
+                let planned = plan.get(id);
+                PhaseRun {
+                    name: planned.name().clone(),
+                    recover: planned.recovers(),
+                    enabled: planned.is_enabled(),
+                    rank: planned.rank(),
+                    waits_for: planned.waits_for().len(),
+                    dependents: Vec::new(),
+                    timeout: planned.timeout(),
+                    state: PhaseState::Waiting,
+                    tasks: 0..0,
+                    running: 0,
+                    pressure: Pressure::None,
+                    due: None,
+                }
+            })
+            .collect();
+        for id in plan.ids() {
+            for &on in plan.get(id).waits_for() {
+                phases[on.0].dependents.push(id);
+            }
+        }
+        let mut machine = Self {
+            left: phases.len(),
+            phases,
+            tasks: Vec::new(),
+            timers: BinaryHeap::new(),
+            began: now,
+            limits,
+            rung: Rung::Graceful,
+            broken_by: None,
+            over: false,
+        };
+        if let Some(from) = from {
+            let before = plan.ancestors(from);
+            machine.skip_quietly(&SkipCause::BeforeFrom, |id| before[id.0]);
+        }
+        machine
+    }
+
+    /// Opens what waits for nothing.
+    pub(crate) fn begin(&mut self, now: Instant) -> Effects {
+        let mut effects = Effects::new();
+        let ready: Vec<PhaseId> = self.ids().filter(|&id| self.is_ready(id)).collect();
+        self.advance(now, ready, &mut effects);
+        effects
+    }
+
+    /// Goes on after an abort: what did not run because of it runs now, except what comes before
+    /// `from`. The time starts anew.
+    pub(crate) fn resume(
+        &mut self,
+        plan: &Plan,
+        from: PhaseId,
+        limits: Limits,
+        now: Instant,
+    ) -> Effects {
+        let before = plan.ancestors(from);
+        self.limits = limits;
+        self.broken_by = None;
+        self.over = false;
+        for id in self.ids() {
+            let phase = &mut self.phases[id.0];
+            let skipped_by_abort = matches!(
+                &phase.state,
+                PhaseState::Over {
+                    outcome: Outcome::Skipped {
+                        because: SkipCause::Broken { .. }
+                    },
+                    ..
+                }
+            );
+            if skipped_by_abort && !before[id.0] {
+                phase.state = PhaseState::Waiting;
+                self.left += 1;
+            }
+        }
+        for id in self.ids() {
+            let waits_for = plan
+                .get(id)
+                .waits_for()
+                .iter()
+                .filter(|&&on| !self.is_over(on))
+                .count();
+            self.phases[id.0].waits_for = waits_for;
+        }
+        self.begin(now)
+    }
+
+    pub(crate) fn on(&mut self, now: Instant, event: Event) -> Effects {
+        let mut effects = Effects::new();
+        match event {
+            Event::Opened {
+                phase,
+                timeout,
+                tasks,
+            } => {
+                self.open(now, phase, timeout, tasks, &mut effects);
+            }
+            Event::Joined { task, at, ended } => self.join(now, task, at, ended, &mut effects),
+            Event::Tick => self.tick(now, &mut effects),
+            Event::Climb(rung) => self.climb(now, rung, &mut effects),
+            Event::Shorten(deadline) => self.shorten(now, deadline, &mut effects),
+        }
+        effects
+    }
+
+    /// When `Tick` is next due.
+    pub(crate) fn next_due(&mut self) -> Option<Instant> {
+        while let Some(&Reverse((at, timer))) = self.timers.peek() {
+            if self.due_of(timer) == Some(at) {
+                return Some(at);
+            }
+            self.timers.pop();
+        }
+        None
+    }
+
+    pub(crate) fn is_over(&self, id: PhaseId) -> bool {
+        matches!(self.phases[id.0].state, PhaseState::Over { .. })
+    }
+
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(crate) fn phase(&self, id: PhaseId) -> &PhaseRun {
+        &self.phases[id.0]
+    }
+
+    pub(crate) fn phases(&self) -> &[PhaseRun] {
+        &self.phases
+    }
+
+    pub(crate) fn task(&self, id: TaskId) -> &TaskRun {
+        &self.tasks[id.0]
+    }
+
+    pub(crate) fn tasks_of(&self, phase: &PhaseRun) -> &[TaskRun] {
+        &self.tasks[phase.tasks.clone()]
+    }
+
+    /// When the task started: with its phase, like all of its tasks.
+    pub(crate) fn started(&self, task: &TaskRun) -> Option<Instant> {
+        match self.phases[task.phase.0].state {
+            PhaseState::Running { since, .. } => Some(since),
+            PhaseState::Over { ran, .. } => ran.map(|(since, _)| since),
+            PhaseState::Waiting | PhaseState::Opening => None,
+        }
+    }
+
+    /// How it all ended, once it has. A phase that was skipped with nothing to do in it left
+    /// nothing undone.
+    pub(crate) fn ending(&self, has_tasks: impl Fn(PhaseId) -> bool) -> Ending {
+        if let Some(broken) = self.broken_by {
+            return Ending::Aborted {
+                phase: self.phases[broken.0].name.to_string(),
+            };
+        }
+        let clean = self.ids().all(|id| match &self.phases[id.0].state {
+            PhaseState::Over {
+                outcome: Outcome::Skipped { .. },
+                ..
+            } if !has_tasks(id) => true,
+            PhaseState::Over { outcome, .. } => outcome.is_clean(),
+            PhaseState::Waiting | PhaseState::Opening | PhaseState::Running { .. } => false,
+        });
+        if clean {
+            Ending::Clean
+        } else {
+            Ending::Unclean
+        }
+    }
+
+    // --- phases ---
+
+    fn ids(&self) -> impl Iterator<Item = PhaseId> + use<> {
+        (0..self.phases.len()).map(PhaseId)
+    }
+
+    fn is_ready(&self, id: PhaseId) -> bool {
+        let phase = &self.phases[id.0];
+        matches!(phase.state, PhaseState::Waiting) && phase.waits_for == 0
+    }
+
+    /// Opens or skips the phases that are ready, and those that become ready by that.
+    ///
+    /// With a list of its own instead of recursion: a long chain of disabled phases must not
+    /// overflow the stack.
+    fn advance(&mut self, now: Instant, mut ready: Vec<PhaseId>, effects: &mut Effects) {
+        while let Some(id) = ready.pop() {
+            if let Some(because) = self.skip_cause(now, id) {
+                self.end_phase(id, Outcome::Skipped { because }, None, effects);
+                ready.extend(self.release_dependents(id));
+            } else {
+                self.phases[id.0].state = PhaseState::Opening;
+                effects.push(Effect::Open(id));
+            }
+        }
+        if self.left == 0 && !std::mem::replace(&mut self.over, true) {
+            effects.push(Effect::Over);
+        }
+    }
+
+    fn skip_cause(&self, now: Instant, id: PhaseId) -> Option<SkipCause> {
+        let phase = &self.phases[id.0];
+        if !phase.enabled {
+            return Some(SkipCause::Disabled);
+        }
+        match phase.rank {
+            Rank::Early if self.rung >= Rung::HardStop => Some(SkipCause::HardStop),
+            Rank::Early | Rank::Closing if now >= self.limits.cut_of(phase.rank) => {
+                Some(SkipCause::OutOfTime)
+            }
+            Rank::Early | Rank::Closing | Rank::Last => None,
+        }
+    }
+
+    fn open(
+        &mut self,
+        now: Instant,
+        id: PhaseId,
+        timeout: Duration,
+        tasks: Vec<NewTask>,
+        effects: &mut Effects,
+    ) {
+        let first = self.tasks.len();
+        let phase = &mut self.phases[id.0];
+        phase.timeout = timeout;
+        phase.tasks = first..first + tasks.len();
+        phase.running = tasks.len();
+        let cut = self.cut(now, id, now);
+        self.phases[id.0].state = PhaseState::Running { since: now, cut };
+        if tasks.is_empty() {
+            self.close(now, id, effects);
+            return;
+        }
+        effects.push(Effect::Start {
+            phase: id,
+            first: TaskId(first),
+            cut,
+        });
+        self.set_phase_due(id, cut);
+        for (task, new) in (first..).map(TaskId).zip(tasks) {
+            let own_cut = new
+                .timeout
+                .map(|timeout| now + timeout)
+                .filter(|own| *own < cut);
+            let own = own_cut.map(|cut| Box::new(OwnTime { cut, due: None }));
+            self.tasks.push(TaskRun {
+                name: new.name,
+                phase: id,
+                own,
+                state: TaskState::Running,
+            });
+            if let Some(own_cut) = own_cut {
+                self.set_task_due(task, own_cut);
+            }
+        }
+    }
+
+    /// When a phase that runs since `since` is to be cancelled.
+    fn cut(&self, now: Instant, id: PhaseId, since: Instant) -> Instant {
+        let phase = &self.phases[id.0];
+        let own = since + phase.timeout;
+        let shared = self.limits.cut_of(phase.rank).max(now);
+        match phase.rank {
+            Rank::Early | Rank::Closing => own.min(shared),
+            // The last phase runs, whatever is left: it gets a moment at least.
+            Rank::Last => own.min(shared.max(now + self.limits.grace)),
+        }
+    }
+
+    fn close(&mut self, now: Instant, id: PhaseId, effects: &mut Effects) {
+        let phase = &self.phases[id.0];
+        let PhaseState::Running { since, .. } = phase.state else {
+            return;
+        };
+        let worst = self
+            .tasks_of(phase)
+            .iter()
+            .filter_map(|task| match &task.state {
+                TaskState::Over { outcome, .. } => Some(outcome),
+                TaskState::Running | TaskState::Cancelling(_) | TaskState::Aborting(_) => None,
+            })
+            .max_by_key(|outcome| outcome.severity())
+            .cloned()
+            .unwrap_or(Outcome::Finished);
+        let broke = !phase.recover && breaks(&worst);
+        self.end_phase(id, worst, Some((since, now)), effects);
+
+        let mut ready = self.release_dependents(id);
+        if broke && self.broken_by.is_none() {
+            self.broken_by = Some(id);
+            let because = SkipCause::Broken {
+                phase: self.phases[id.0].name.to_string(),
+            };
+            self.skip_quietly(&because, |_| true);
+            ready.clear();
+        }
+        self.advance(now, ready, effects);
+    }
+
+    fn end_phase(
+        &mut self,
+        id: PhaseId,
+        outcome: Outcome,
+        ran: Option<(Instant, Instant)>,
+        effects: &mut Effects,
+    ) {
+        let phase = &mut self.phases[id.0];
+        phase.state = PhaseState::Over { outcome, ran };
+        phase.due = None;
+        self.left -= 1;
+        effects.push(Effect::PhaseOver(id));
+    }
+
+    /// The phases that waited for `id` alone.
+    fn release_dependents(&mut self, id: PhaseId) -> Vec<PhaseId> {
+        let dependents = std::mem::take(&mut self.phases[id.0].dependents);
+        for dependent in &dependents {
+            let phase = &mut self.phases[dependent.0];
+            phase.waits_for = phase.waits_for.saturating_sub(1);
+        }
+        let ready = dependents
+            .iter()
+            .copied()
+            .filter(|&id| self.is_ready(id))
+            .collect();
+        self.phases[id.0].dependents = dependents;
+        ready
+    }
+
+    /// Skips waiting phases without opening what they held up.
+    fn skip_quietly(&mut self, because: &SkipCause, which: impl Fn(PhaseId) -> bool) {
+        for id in self.ids() {
+            let phase = &mut self.phases[id.0];
+            if matches!(phase.state, PhaseState::Waiting) && which(id) {
+                let outcome = Outcome::Skipped {
+                    because: because.clone(),
+                };
+                phase.state = PhaseState::Over { outcome, ran: None };
+                self.left -= 1;
+                let _ = self.release_dependents(id);
+            }
+        }
+    }
+
+    // --- tasks ---
+
+    fn join(&mut self, now: Instant, id: TaskId, at: Instant, ended: Ended, effects: &mut Effects) {
+        let task = &self.tasks[id.0];
+        let PhaseState::Running { since, cut } = self.phases[task.phase.0].state else {
+            return;
+        };
+        let cut = task.own.as_ref().map_or(cut, |own| own.cut.min(cut));
+        let cause = match task.state {
+            // It was given up before it ended after all.
+            TaskState::Over { .. } => return,
+            TaskState::Running => None,
+            TaskState::Cancelling(Cause::Time) | TaskState::Aborting(Cause::Time) if at < cut => {
+                None // It ended in time; the news was slow.
+            }
+            TaskState::Cancelling(cause) | TaskState::Aborting(cause) => Some(cause),
+        };
+        let outcome = match (cause, ended) {
+            (_, Ended::LeftBehind) => Outcome::Abandoned,
+            (Some(Cause::Time), _) => Outcome::TimedOut {
+                after: cut.saturating_duration_since(since),
+            },
+            (None, Ended::Finished) => Outcome::Finished,
+            (Some(Cause::HardStop), Ended::Finished) => Outcome::Cancelled,
+            (_, Ended::Failed(error)) => Outcome::Failed { error },
+            (_, Ended::Panicked(message)) => Outcome::Panicked { message },
+            (_, Ended::Aborted) => Outcome::Aborted,
+        };
+        let took = at.saturating_duration_since(since);
+        self.end_task(now, id, outcome, took, effects);
+    }
+
+    fn end_task(
+        &mut self,
+        now: Instant,
+        id: TaskId,
+        outcome: Outcome,
+        took: Duration,
+        effects: &mut Effects,
+    ) {
+        if !outcome.is_clean() {
+            effects.push(Effect::TaskWentWrong(id));
+        }
+        let task = &mut self.tasks[id.0];
+        task.state = TaskState::Over { outcome, took };
+        task.follow_phase();
+        let phase = task.phase;
+        self.phases[phase.0].running -= 1;
+        if self.phases[phase.0].running == 0 {
+            self.close(now, phase, effects);
+        }
+    }
+
+    // --- time ---
+
+    fn tick(&mut self, now: Instant, effects: &mut Effects) {
+        while let Some(&Reverse((at, timer))) = self.timers.peek() {
+            if at > now {
+                return;
+            }
+            self.timers.pop();
+            if self.due_of(timer) != Some(at) {
+                continue; // It was set anew, or is no longer needed.
+            }
+            match timer {
+                Timer::Phase(id) => self.press_phase(now, id, Cause::Time, effects),
+                Timer::Task(id) => self.press_task(now, id, effects),
+            }
+        }
+    }
+
+    /// Presses a phase's tasks one step harder: cancel, then abort, then give up.
+    fn press_phase(&mut self, now: Instant, id: PhaseId, cause: Cause, effects: &mut Effects) {
+        let phase = &mut self.phases[id.0];
+        let tasks = phase.tasks.clone();
+        match phase.pressure {
+            Pressure::None => {
+                phase.pressure = Pressure::Cancelled;
+                effects.push(Effect::CancelPhase(id));
+                for task in &mut self.tasks[tasks] {
+                    if matches!(task.state, TaskState::Running) {
+                        task.state = TaskState::Cancelling(cause);
+                        task.follow_phase();
+                    }
+                }
+            }
+            Pressure::Cancelled => {
+                phase.pressure = Pressure::Aborted;
+                for task in tasks {
+                    if let TaskState::Cancelling(cause) = self.tasks[task].state {
+                        self.tasks[task].state = TaskState::Aborting(cause);
+                        self.tasks[task].follow_phase();
+                        effects.push(Effect::Abort(TaskId(task)));
+                    }
+                }
+            }
+            Pressure::Aborted => {
+                phase.due = None;
+                for task in tasks {
+                    self.give_up(now, TaskId(task), effects);
+                }
+                return;
+            }
+        }
+        self.set_phase_due(id, now + self.limits.grace);
+    }
+
+    /// The same for a task that has a timeout of its own.
+    fn press_task(&mut self, now: Instant, id: TaskId, effects: &mut Effects) {
+        let task = &mut self.tasks[id.0];
+        match task.state {
+            TaskState::Running => {
+                task.state = TaskState::Cancelling(Cause::Time);
+                effects.push(Effect::CancelTask(id));
+            }
+            TaskState::Cancelling(cause) => {
+                task.state = TaskState::Aborting(cause);
+                effects.push(Effect::Abort(id));
+            }
+            TaskState::Aborting(_) => return self.give_up(now, id, effects),
+            TaskState::Over { .. } => return,
+        }
+        self.set_task_due(id, now + self.limits.grace);
+    }
+
+    fn give_up(&mut self, now: Instant, id: TaskId, effects: &mut Effects) {
+        let task = &self.tasks[id.0];
+        if !matches!(task.state, TaskState::Over { .. }) {
+            let took = now.saturating_duration_since(self.started(task).unwrap_or(now));
+            self.end_task(now, id, Outcome::Abandoned, took, effects);
+        }
+    }
+
+    fn due_of(&self, timer: Timer) -> Option<Instant> {
+        match timer {
+            Timer::Phase(id) => self.phases[id.0].due,
+            Timer::Task(id) => self.tasks[id.0].own.as_ref().and_then(|own| own.due),
+        }
+    }
+
+    fn set_phase_due(&mut self, id: PhaseId, at: Instant) {
+        self.phases[id.0].due = Some(at);
+        self.timers.push(Reverse((at, Timer::Phase(id))));
+    }
+
+    fn set_task_due(&mut self, id: TaskId, at: Instant) {
+        if let Some(own) = &mut self.tasks[id.0].own {
+            own.due = Some(at);
+            self.timers.push(Reverse((at, Timer::Task(id))));
+        }
+    }
+
+    // --- urgency ---
+
+    fn climb(&mut self, now: Instant, rung: Rung, effects: &mut Effects) {
+        if rung <= self.rung {
+            return;
+        }
+        self.rung = rung;
+        effects.push(Effect::EndWaiting);
+        if rung < Rung::HardStop {
+            return;
+        }
+        // What runs is cancelled first, so that it is not taken for timed out.
+        for id in self.running() {
+            let phase = &self.phases[id.0];
+            if phase.rank == Rank::Early && phase.pressure == Pressure::None {
+                effects.push(Effect::Cut(id, now));
+                self.press_phase(now, id, Cause::HardStop, effects);
+            }
+        }
+        // Early phases that wait are skipped when their turn comes, not now: what they wait for
+        // is still running, and nothing may run beneath a later phase.
+        self.shorten(now, now + self.limits.reserve, effects);
+    }
+
+    fn shorten(&mut self, now: Instant, deadline: Instant, effects: &mut Effects) {
+        if deadline >= self.limits.deadline {
+            return;
+        }
+        self.limits.deadline = deadline;
+        for id in self.running() {
+            let PhaseState::Running { since, cut } = self.phases[id.0].state else {
+                continue;
+            };
+            let sooner = self.cut(now, id, since);
+            if sooner >= cut || self.phases[id.0].pressure != Pressure::None {
+                continue;
+            }
+            self.phases[id.0].state = PhaseState::Running { since, cut: sooner };
+            self.set_phase_due(id, sooner);
+            effects.push(Effect::Cut(id, sooner));
+        }
+    }
+
+    fn running(&self) -> Vec<PhaseId> {
+        let is_running =
+            |id: &PhaseId| matches!(self.phases[id.0].state, PhaseState::Running { .. });
+        self.ids().filter(is_running).collect()
+    }
+}
+
+/// Whether this outcome ends a shutdown in a phase that does not recover. A hard stop does not:
+/// the closing phases must still run.
+fn breaks(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Finished | Outcome::Skipped { .. } | Outcome::Cancelled | Outcome::Aborted => {
+            false
+        }
+        Outcome::Failed { .. }
+        | Outcome::Panicked { .. }
+        | Outcome::TimedOut { .. }
+        | Outcome::Abandoned => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

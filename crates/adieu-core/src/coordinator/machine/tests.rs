@@ -1,0 +1,324 @@
+//! Random plans, random tasks, random orders of events: what must hold of all of them.
+//!
+//! A simulated driver does what the machine asks, on a clock that jumps from event to event.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::budget::Budget;
+use crate::phase::PhaseSpec;
+use crate::plan::Order;
+
+/// What a task does when it is let, told to stop, and aborted.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Takes(u64),
+    Fails(u64),
+    /// Ends when it is told to.
+    Listens,
+    /// Ends when it is aborted.
+    Deaf,
+    /// Cannot be ended.
+    Stuck,
+}
+
+#[derive(Clone, Debug)]
+struct Scenario {
+    sequential: bool,
+    kill_after: Option<u64>,
+    phases: Vec<(Vec<usize>, u64, bool, bool)>,
+    /// For each phase, built-in ones first.
+    tasks: Vec<Vec<(Kind, Option<u64>)>>,
+    wishes: BTreeMap<u64, Wish>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Climb(Rung),
+    Shorten(u64),
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        6 => (0..8_000u64).prop_map(Kind::Takes),
+        2 => (0..8_000u64).prop_map(Kind::Fails),
+        1 => Just(Kind::Listens),
+        1 => Just(Kind::Deaf),
+        1 => Just(Kind::Stuck),
+    ]
+}
+
+fn scenario(wishes: impl Strategy<Value = BTreeMap<u64, Wish>>) -> impl Strategy<Value = Scenario> {
+    let phase = (
+        prop::collection::vec(0..20usize, 0..3),
+        100..9_000u64,
+        prop::bool::weighted(0.8),
+        prop::bool::weighted(0.9),
+    );
+    let tasks = prop::collection::vec((kind(), prop::option::weighted(0.2, 100..9_000u64)), 0..3);
+    (
+        prop::bool::weighted(0.2),
+        prop::option::of(1_000..60_000u64),
+        prop::collection::vec(phase, 0..8),
+        prop::collection::vec(tasks, 20),
+        wishes,
+    )
+        .prop_map(|(sequential, kill_after, phases, tasks, wishes)| Scenario {
+            sequential,
+            kill_after,
+            phases,
+            tasks,
+            wishes,
+        })
+}
+
+fn some_wishes() -> impl Strategy<Value = BTreeMap<u64, Wish>> {
+    let wish = prop_oneof![
+        Just(Wish::Climb(Rung::EndWaiting)),
+        Just(Wish::Climb(Rung::HardStop)),
+        (0..20_000u64).prop_map(Wish::Shorten),
+    ];
+    prop::collection::btree_map(0..30_000u64, wish, 0..4)
+}
+
+impl Scenario {
+    fn plan(&self) -> Plan {
+        let mut plan = Plan::builder();
+        let mut names: Vec<Phase> = Phase::BUILT_IN.to_vec();
+        for (depends_on, timeout, recover, enabled) in &self.phases {
+            let name = Phase::new(format!("p{}", names.len()));
+            let mut spec = PhaseSpec::new(name.clone())
+                .timeout(Duration::from_millis(*timeout))
+                .recover(*recover)
+                .enabled(*enabled);
+            for on in depends_on {
+                let on = &names[on % names.len()];
+                if *on != Phase::ACTOR_SYSTEM_TERMINATE {
+                    spec = spec.after(on.clone());
+                }
+            }
+            plan.add(spec).unwrap();
+            names.push(name);
+        }
+        if self.sequential {
+            plan.order(Order::Sequential);
+        }
+        plan.build()
+    }
+}
+
+/// How a simulated shutdown went.
+struct Played {
+    machine: Machine,
+    began: Instant,
+    ended: Instant,
+    limits: Limits,
+}
+
+/// The simulated driver.
+struct Sim<'a> {
+    plan: &'a Plan,
+    scenario: &'a Scenario,
+    machine: Machine,
+    now: Instant,
+    kinds: Vec<Kind>,
+    /// What will be joined when. A set, so that the order within an instant is by task.
+    joins: BTreeSet<(Instant, TaskId, bool)>,
+    opened: BTreeSet<PhaseId>,
+    over: usize,
+}
+
+impl Sim<'_> {
+    fn carry_out(&mut self, effects: Effects) {
+        for effect in effects {
+            match effect {
+                Effect::Open(id) => self.open(id),
+                Effect::Start { phase, first, .. } => {
+                    let tasks = &self.scenario.tasks[phase.0 % self.scenario.tasks.len()];
+                    for (task, (kind, _)) in (first.0..).map(TaskId).zip(tasks) {
+                        assert_eq!(task.0, self.kinds.len(), "ids follow each other");
+                        self.kinds.push(*kind);
+                        if let Kind::Takes(millis) | Kind::Fails(millis) = kind {
+                            let at = self.now + Duration::from_millis(*millis);
+                            self.joins.insert((at, task, false));
+                        }
+                    }
+                }
+                Effect::CancelPhase(id) => {
+                    for task in self.machine.phase(id).tasks.clone() {
+                        self.tell_to_stop(TaskId(task));
+                    }
+                }
+                Effect::CancelTask(task) => self.tell_to_stop(task),
+                Effect::Abort(task) => {
+                    if !matches!(self.kinds[task.0], Kind::Stuck) {
+                        self.joins.insert((self.now, task, true));
+                    }
+                }
+                Effect::Over => self.over += 1,
+                Effect::Cut(..)
+                | Effect::EndWaiting
+                | Effect::TaskWentWrong(_)
+                | Effect::PhaseOver(_) => {}
+            }
+        }
+    }
+
+    fn tell_to_stop(&mut self, task: TaskId) {
+        if matches!(self.kinds[task.0], Kind::Listens) {
+            self.joins.insert((self.now, task, false));
+        }
+    }
+
+    fn open(&mut self, id: PhaseId) {
+        assert!(self.opened.insert(id), "a phase opens once");
+        for (before, _) in self
+            .plan
+            .ancestors(id)
+            .iter()
+            .enumerate()
+            .filter(|(_, before)| **before)
+        {
+            assert!(
+                self.machine.is_over(PhaseId(before)),
+                "a phase waits for all before it"
+            );
+        }
+        if self.plan.get(id).rank() == Rank::Last {
+            let others = self.plan.ids().filter(|other| *other != id);
+            assert!(
+                { others }.all(|other| self.machine.is_over(other)),
+                "the last phase is the last"
+            );
+        }
+        let tasks = self.scenario.tasks[id.0 % self.scenario.tasks.len()].iter();
+        let tasks = tasks.map(|(_, timeout)| NewTask {
+            name: "task".into(),
+            timeout: timeout.map(Duration::from_millis),
+        });
+        let timeout = self.plan.get(id).timeout();
+        let opened = Event::Opened {
+            phase: id,
+            timeout,
+            tasks: tasks.collect(),
+        };
+        let effects = self.machine.on(self.now, opened);
+        self.carry_out(effects);
+    }
+
+    fn join(&mut self, (at, task, aborted): (Instant, TaskId, bool)) {
+        let ended = match self.kinds[task.0] {
+            _ if aborted => Ended::Aborted,
+            Kind::Fails(_) => Ended::Failed("no".into()),
+            Kind::Takes(_) | Kind::Listens | Kind::Deaf | Kind::Stuck => Ended::Finished,
+        };
+        let effects = self.machine.on(self.now, Event::Joined { task, at, ended });
+        self.carry_out(effects);
+    }
+}
+
+fn play(scenario: &Scenario) -> Played {
+    let plan = scenario.plan();
+    let began = crate::time::real_now();
+    let kill_after = scenario.kill_after.map(Duration::from_millis);
+    let budget = Budget {
+        kill_after,
+        reserve: Duration::from_secs(3),
+    };
+    let limits = budget.begin(began, &plan);
+    let mut sim = Sim {
+        plan: &plan,
+        scenario,
+        machine: Machine::new(&plan, None, limits, began),
+        now: began,
+        kinds: Vec::new(),
+        joins: BTreeSet::new(),
+        opened: BTreeSet::new(),
+        over: 0,
+    };
+    let effects = sim.machine.begin(began);
+    sim.carry_out(effects);
+
+    let mut wishes = scenario.wishes.clone();
+    for _ in 0..100_000 {
+        if sim.over > 0 {
+            break;
+        }
+        let wish = wishes
+            .first_key_value()
+            .map(|(at, _)| began + Duration::from_millis(*at));
+        let join = sim.joins.first().map(|(at, ..)| *at);
+        let due = sim.machine.next_due();
+        let next = [wish, join, due].into_iter().flatten().min();
+        sim.now = next.expect("it always knows when to go on").max(sim.now);
+        if join.is_some_and(|at| at <= sim.now) {
+            let join = sim.joins.pop_first().unwrap();
+            sim.join(join);
+        } else if due.is_some_and(|at| at <= sim.now) {
+            let effects = sim.machine.on(sim.now, Event::Tick);
+            sim.carry_out(effects);
+        } else if let Some((_, wish)) = wishes.pop_first() {
+            let deadline = sim.machine.limits().deadline;
+            let effects = match wish {
+                Wish::Climb(rung) => sim.machine.on(sim.now, Event::Climb(rung)),
+                Wish::Shorten(left) => {
+                    let at = sim.now + Duration::from_millis(left);
+                    sim.machine.on(sim.now, Event::Shorten(at))
+                }
+            };
+            assert!(
+                sim.machine.limits().deadline <= deadline,
+                "the deadline never moves away"
+            );
+            sim.carry_out(effects);
+        }
+    }
+    assert_eq!(sim.over, 1, "it always ends, once");
+    assert!(
+        plan.ids().all(|id| sim.machine.is_over(id)),
+        "every phase is over"
+    );
+    Played {
+        machine: sim.machine,
+        began,
+        ended: sim.now,
+        limits,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    // The assertions are in the simulated driver: order, exactly once, always ends.
+    #[test]
+    fn it_keeps_the_order_and_always_ends(scenario in scenario(some_wishes())) {
+        play(&scenario);
+    }
+
+    // A12: earlier phases cannot spend what is kept for later ones.
+    #[test]
+    fn the_reserve_is_kept(scenario in scenario(Just(BTreeMap::new()))) {
+        let played = play(&scenario);
+        for phase in played.machine.phases() {
+            if let PhaseState::Over { ran: Some((_, to)), .. } = phase.state {
+                prop_assert!(to <= played.limits.end_of(phase.rank), "{} let go late", phase.name);
+            }
+        }
+        prop_assert!(played.ended <= played.limits.deadline);
+    }
+
+    #[test]
+    fn a_hard_stop_ends_within_the_reserve(scenario in scenario(
+        (0..10_000u64).prop_map(|at| BTreeMap::from([(at, Wish::Climb(Rung::HardStop))])),
+    )) {
+        let played = play(&scenario);
+        let at = *scenario.wishes.first_key_value().unwrap().0;
+        let stopped = played.began + Duration::from_millis(at);
+        if stopped < played.ended {
+            let last = (stopped + played.limits.reserve).min(played.limits.deadline);
+            prop_assert!(played.ended <= last, "ended {:?} after the hard stop", played.ended - stopped);
+        }
+    }
+}

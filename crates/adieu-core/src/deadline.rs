@@ -1,0 +1,136 @@
+//! When something must be over.
+//!
+//! # Invariants
+//!
+//! 1. A [`Deadline`] has no method that makes it later.
+//! 2. A [`LiveDeadline`] that has been seen at an instant is never seen at a later one: it is
+//!    lowered by `fetch_min` alone.
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::{Duration, Instant, now};
+
+/// When something must be over. Made once; only ever cut shorter.
+///
+/// ```
+/// use adieu_core::Deadline;
+/// use std::time::Duration;
+///
+/// let deadline = Deadline::after(Duration::from_secs(10));
+/// let cut = deadline.within(Duration::from_secs(3));
+/// assert!(cut < deadline);
+/// assert_eq!(cut.within(Duration::from_secs(60)), cut);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(Instant);
+
+/// A deadline that others can see being cut shorter.
+#[derive(Debug)]
+pub(crate) struct LiveDeadline {
+    origin: Instant,
+    nanos: AtomicU64,
+}
+
+// === impl Deadline ===
+
+impl Deadline {
+    /// A deadline this far away.
+    ///
+    /// # Panics
+    ///
+    /// If the instant is too far away for the platform's clock to count to.
+    #[must_use]
+    pub fn after(timeout: Duration) -> Self {
+        Self(now() + timeout)
+    }
+
+    /// A deadline at an instant of tokio's clock.
+    #[must_use]
+    pub fn at(instant: Instant) -> Self {
+        Self(instant)
+    }
+
+    /// The same deadline, or `timeout` from now if that is sooner.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Self {
+        now()
+            .checked_add(timeout)
+            .map_or(self, |cut| Self(self.0.min(cut)))
+    }
+
+    /// How much time is left; zero when it has passed.
+    #[must_use]
+    pub fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(now())
+    }
+
+    /// Whether no time is left.
+    #[must_use]
+    pub fn has_passed(self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// The instant itself, as tokio's timers take it.
+    #[must_use]
+    pub fn instant(self) -> tokio::time::Instant {
+        tokio::time::Instant::from_std(self.0)
+    }
+
+    /// Waits until it has passed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped wait loses nothing.
+    pub async fn passed(self) {
+        tokio::time::sleep_until(self.instant()).await;
+    }
+}
+
+// === impl LiveDeadline ===
+
+impl LiveDeadline {
+    pub(crate) fn new(origin: Instant, at: Instant) -> Self {
+        Self {
+            origin,
+            nanos: AtomicU64::new(nanos_between(origin, at)),
+        }
+    }
+
+    pub(crate) fn get(&self) -> Instant {
+        // Relaxed: the instant is all there is to know; no other memory hangs on it.
+        self.origin + Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn shorten(&self, to: Instant) {
+        self.nanos
+            .fetch_min(nanos_between(self.origin, to), Ordering::Relaxed);
+    }
+}
+
+fn nanos_between(origin: Instant, at: Instant) -> u64 {
+    u64::try_from(at.saturating_duration_since(origin).as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, adieu_loom))]
+mod loom_tests {
+    use super::*;
+    use loom::thread;
+    use std::sync::Arc;
+
+    // Invariant 2. Fails when `shorten` loads, compares and stores instead of `fetch_min`.
+    #[test]
+    fn loom_two_who_shorten_leave_the_shorter() {
+        loom::model(|| {
+            let origin = now();
+            let at = move |secs| origin + Duration::from_secs(secs);
+            let live = Arc::new(LiveDeadline::new(origin, at(30)));
+            let other = thread::spawn({
+                let live = Arc::clone(&live);
+                move || live.shorten(at(5))
+            });
+            live.shorten(at(10));
+            assert!(live.get() <= at(10), "seen later than it was set");
+            other.join().unwrap();
+            assert_eq!(live.get(), at(5));
+        });
+    }
+}

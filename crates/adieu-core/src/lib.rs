@@ -1,0 +1,44 @@
+#![doc = include_str!("../README.md")]
+
+mod budget;
+pub mod config;
+mod coordinator;
+mod deadline;
+mod journal;
+mod names;
+mod outcome;
+mod park;
+mod phase;
+mod plan;
+mod platform;
+mod policy;
+mod reason;
+mod registry;
+mod report;
+mod runner;
+mod signals;
+mod status;
+mod sync;
+mod task;
+mod time;
+mod watchdog;
+
+pub use budget::BudgetCheck;
+pub use config::{Config, ConfigError, Format, KillAfter};
+pub use coordinator::{AwaitError, Completion, ResumeError, Rung, Shutdown};
+pub use deadline::Deadline;
+pub use names::Known;
+pub use outcome::{Ending, Outcome, SkipCause};
+pub use phase::{Phase, PhaseSpec};
+pub use plan::{
+    CriticalPath, CriticalPathView, Order, PhaseView, Plan, PlanBuilder, PlanError, PlanView,
+    PlannedPhase,
+};
+pub use platform::Platform;
+pub use policy::{ExitCode, Policy};
+pub use reason::{CustomReason, Reason};
+pub use report::{PhaseReport, Report, TaskReport};
+pub use runner::{Runner, main};
+pub use signals::{Signal, SignalError};
+pub use status::{Stage, Status, WaitingFor};
+pub use task::{AddTaskError, TaskCx, TaskHandle, TaskInfo, TaskResult, TaskSpec};

@@ -1,0 +1,184 @@
+//! Names a stage of the shutdown and says how it behaves.
+
+use std::borrow::{Borrow, Cow};
+use std::fmt;
+use std::time::Duration;
+
+/// The name of a phase.
+///
+/// The twelve built-in phases are constants; any other phase is named by its string. Wherever a
+/// phase is asked for, a constant and a string do equally well.
+///
+/// ```
+/// use adieu_core::Phase;
+///
+/// assert_eq!(Phase::SERVICE_UNBIND, Phase::new("service-unbind"));
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Phase(Cow<'static, str>);
+
+/// Describes a phase that is to be added to a plan.
+///
+/// ```
+/// use adieu_core::{Phase, PhaseSpec};
+/// use std::time::Duration;
+///
+/// let spec = PhaseSpec::new("flush-metrics")
+///     .after(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE)
+///     .timeout(Duration::from_secs(3));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a phase does nothing until it is added to a plan or a shutdown"]
+pub struct PhaseSpec {
+    pub(crate) name: Phase,
+    pub(crate) after: Vec<Phase>,
+    pub(crate) before: Vec<Phase>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) recover: bool,
+    pub(crate) enabled: bool,
+}
+
+// === impl Phase ===
+
+impl Phase {
+    /// Readiness goes false and the lame duck begins. The first phase, open to applications.
+    pub const BEFORE_SERVICE_UNBIND: Phase = Phase::known("before-service-unbind");
+    /// Doors close: listeners, gates, consumers.
+    pub const SERVICE_UNBIND: Phase = Phase::known("service-unbind");
+    /// Work that was admitted finishes.
+    pub const SERVICE_REQUESTS_DONE: Phase = Phase::known("service-requests-done");
+    /// What is left is cut.
+    pub const SERVICE_STOP: Phase = Phase::known("service-stop");
+    /// After the service, before the cluster. Open to applications.
+    pub const BEFORE_CLUSTER_SHUTDOWN: Phase = Phase::known("before-cluster-shutdown");
+    /// Shards are handed over.
+    pub const CLUSTER_SHARDING_SHUTDOWN_REGION: Phase =
+        Phase::known("cluster-sharding-shutdown-region");
+    /// The node says that it leaves.
+    pub const CLUSTER_LEAVE: Phase = Phase::known("cluster-leave");
+    /// Singletons are handed over.
+    pub const CLUSTER_EXITING: Phase = Phase::known("cluster-exiting");
+    /// Leaving is confirmed.
+    pub const CLUSTER_EXITING_DONE: Phase = Phase::known("cluster-exiting-done");
+    /// Cluster transports close.
+    pub const CLUSTER_SHUTDOWN: Phase = Phase::known("cluster-shutdown");
+    /// Flush and close stores. Open to applications; may draw on the reserve.
+    pub const BEFORE_ACTOR_SYSTEM_TERMINATE: Phase = Phase::known("before-actor-system-terminate");
+    /// The end. Waits for every other phase, also those it has never heard of.
+    pub const ACTOR_SYSTEM_TERMINATE: Phase = Phase::known("actor-system-terminate");
+
+    /// The twelve built-in phases in the order in which they run.
+    pub const BUILT_IN: &'static [Phase; 12] = &[
+        Phase::BEFORE_SERVICE_UNBIND,
+        Phase::SERVICE_UNBIND,
+        Phase::SERVICE_REQUESTS_DONE,
+        Phase::SERVICE_STOP,
+        Phase::BEFORE_CLUSTER_SHUTDOWN,
+        Phase::CLUSTER_SHARDING_SHUTDOWN_REGION,
+        Phase::CLUSTER_LEAVE,
+        Phase::CLUSTER_EXITING,
+        Phase::CLUSTER_EXITING_DONE,
+        Phase::CLUSTER_SHUTDOWN,
+        Phase::BEFORE_ACTOR_SYSTEM_TERMINATE,
+        Phase::ACTOR_SYSTEM_TERMINATE,
+    ];
+
+    /// Names a phase. Whether a phase of this name exists is checked where it is used.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(Cow::Owned(name.into()))
+    }
+
+    const fn known(name: &'static str) -> Self {
+        Self(Cow::Borrowed(name))
+    }
+
+    /// The name itself.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl AsRef<str> for Phase {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl Borrow<str> for Phase {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl From<&str> for Phase {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl From<String> for Phase {
+    fn from(name: String) -> Self {
+        Self::new(name)
+    }
+}
+
+// === impl PhaseSpec ===
+
+impl PhaseSpec {
+    /// A phase of this name that waits for nothing, with the default timeout, enabled, and
+    /// recovering from the failures of its tasks.
+    pub fn new(name: impl Into<Phase>) -> Self {
+        Self {
+            name: name.into(),
+            after: Vec::new(),
+            before: Vec::new(),
+            timeout: None,
+            recover: true,
+            enabled: true,
+        }
+    }
+
+    /// Starts only when `phase` is over. May be said several times.
+    pub fn after(mut self, phase: impl Into<Phase>) -> Self {
+        self.after.push(phase.into());
+        self
+    }
+
+    /// Makes the existing `phase` wait for this one, beside all that it waits for already.
+    pub fn before(mut self, phase: impl Into<Phase>) -> Self {
+        self.before.push(phase.into());
+        self
+    }
+
+    /// How long the phase may take. Without it the plan's default timeout holds.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Whether the shutdown goes on when a task of this phase fails or times out.
+    pub fn recover(mut self, recover: bool) -> Self {
+        self.recover = recover;
+        self
+    }
+
+    /// Whether the phase runs at all.
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = enabled;
+        self
+    }
+}

@@ -1,0 +1,458 @@
+//! A plan being declared: each change is checked when it is made, and refused whole or taken whole.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{Order, PhaseId, Plan, PlannedPhase, Rank, order};
+use crate::names::{Known, joined};
+use crate::phase::{Phase, PhaseSpec};
+
+/// Longer than this is as good as for ever, and may not be added to an instant.
+pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// A plan that is still being declared. Starts with the twelve built-in phases.
+#[derive(Clone, Debug)]
+#[must_use = "a plan does nothing until it is built"]
+pub struct PlanBuilder {
+    phases: Vec<Declared>,
+    index: HashMap<Phase, usize>,
+    default_timeout: Duration,
+    order: Order,
+}
+
+/// Why a plan was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A phase needs a name.
+    #[error("a phase has an empty name")]
+    EmptyName,
+    /// There is a phase of that name already.
+    #[error("phase {phase} exists already: choose another name")]
+    DuplicatePhase {
+        /// The name that was given twice.
+        phase: Phase,
+    },
+    /// A phase was named that does not exist.
+    #[error("{}", unknown(phase.as_ref(), name, known))]
+    UnknownPhase {
+        /// The phase that named it, if one did.
+        phase: Option<Phase>,
+        /// The name that is not known.
+        name: Phase,
+        /// The phases that there are.
+        known: Known,
+    },
+    /// Phases wait for each other.
+    #[error("phases wait for each other: {}", joined(path, " -> "))]
+    Cycle {
+        /// Who waits for whom; the last is the first again.
+        path: Vec<Phase>,
+    },
+    /// `actor-system-terminate` is the last phase, always.
+    #[error("phase {phase} cannot come after actor-system-terminate, which is always the last")]
+    AfterTheLast {
+        /// The phase that wanted to.
+        phase: Phase,
+    },
+    /// A timeout of zero would fail every task at once.
+    #[error("phase {phase} has a timeout of zero: disable the phase instead")]
+    ZeroTimeout {
+        /// The phase in question.
+        phase: Phase,
+    },
+    /// Nothing may wait for ever.
+    #[error("phase {phase} has an endless timeout: a year is the most")]
+    EndlessTimeout {
+        /// The phase in question.
+        phase: Phase,
+    },
+    /// The shutdown has begun; its plan can no longer grow.
+    #[error("phase {phase} comes too late: the shutdown has begun")]
+    TooLate {
+        /// The phase that was to be added or changed.
+        phase: Phase,
+    },
+}
+
+/// What a configuration says of one phase; what it leaves out stays as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PhaseChange {
+    /// Replaces what the phase depends on.
+    pub(crate) depends_on: Option<Vec<Phase>>,
+    /// Adds to what the phase depends on.
+    pub(crate) after: Vec<Phase>,
+    pub(crate) before: Vec<Phase>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) recover: Option<bool>,
+    pub(crate) enabled: Option<bool>,
+}
+
+#[derive(Clone, Debug)]
+struct Declared {
+    name: Phase,
+    depends_on: Vec<usize>,
+    timeout: Option<Duration>,
+    recover: bool,
+    enabled: bool,
+}
+
+fn unknown(phase: Option<&Phase>, name: &Phase, known: &Known) -> String {
+    match phase {
+        Some(phase) => format!("phase {phase} refers to unknown phase {name}; {known}"),
+        None => format!("unknown phase {name}; {known}"),
+    }
+}
+
+// === impl PlanBuilder ===
+
+impl PlanBuilder {
+    pub(super) fn new() -> Self {
+        let slow = [
+            Phase::CLUSTER_SHARDING_SHUTDOWN_REGION,
+            Phase::CLUSTER_EXITING,
+            Phase::ACTOR_SYSTEM_TERMINATE,
+        ];
+        let phases: Vec<Declared> = Phase::BUILT_IN
+            .iter()
+            .enumerate()
+            .map(|(at, name)| Declared {
+                name: name.clone(),
+                depends_on: at.checked_sub(1).into_iter().collect(),
+                timeout: slow.contains(name).then_some(Duration::from_secs(10)),
+                recover: true,
+                enabled: true,
+            })
+            .collect();
+        let index = phases
+            .iter()
+            .enumerate()
+            .map(|(at, phase)| (phase.name.clone(), at))
+            .collect();
+        Self {
+            phases,
+            index,
+            default_timeout: Duration::from_secs(5),
+            order: Order::Dag,
+        }
+    }
+
+    /// Adds a phase.
+    ///
+    /// # Errors
+    ///
+    /// If the name is empty or taken, a dependency is unknown, the timeout is zero or endless, or
+    /// the phase would close a cycle or come after the last one. The plan is then as it was.
+    pub fn add(&mut self, spec: PhaseSpec) -> Result<(), PlanError> {
+        let PhaseSpec {
+            name,
+            after,
+            before,
+            timeout,
+            recover,
+            enabled,
+        } = spec;
+        self.check_new(&name)?;
+        check_timeout(&name, timeout)?;
+        if after.contains(&name) || before.contains(&name) {
+            return Err(PlanError::Cycle {
+                path: vec![name.clone(), name],
+            });
+        }
+        let depends_on = self.resolve(&name, &after)?;
+        let needed_by = self.resolve(&name, &before)?;
+        if depends_on.contains(&self.last()) {
+            return Err(PlanError::AfterTheLast { phase: name });
+        }
+
+        let new = Declared {
+            name,
+            depends_on,
+            timeout,
+            recover,
+            enabled,
+        };
+        if needed_by.is_empty() {
+            // Nothing waits for it, so it cannot be on a cycle.
+            self.push(new);
+            return Ok(());
+        }
+        let mut changed = self.clone();
+        let at = changed.push(new);
+        for needy in needed_by {
+            add_dependency(&mut changed.phases[needy].depends_on, at);
+        }
+        changed.check_order()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// How long a phase may take that says nothing else. Five seconds at first.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero or endless; the error names the first phase that it would hold for.
+    pub fn default_timeout(&mut self, timeout: Duration) -> Result<(), PlanError> {
+        check_timeout(&Phase::BEFORE_SERVICE_UNBIND, Some(timeout))?;
+        self.default_timeout = timeout;
+        Ok(())
+    }
+
+    /// Changes how long `phase` may take.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such phase, or the timeout is zero or endless.
+    pub fn timeout(&mut self, phase: impl AsRef<str>, timeout: Duration) -> Result<(), PlanError> {
+        let at = self.position(phase.as_ref())?;
+        check_timeout(&self.phases[at].name, Some(timeout))?;
+        self.phases[at].timeout = Some(timeout);
+        Ok(())
+    }
+
+    /// Whether phases that do not depend on each other run side by side.
+    pub fn order(&mut self, order: Order) {
+        self.order = order;
+    }
+
+    /// The plan as declared so far.
+    #[must_use]
+    pub fn build(&self) -> Plan {
+        let edges = self.edges();
+        // Every change was checked when it was made, so there is no cycle; should there be one
+        // all the same, declaration order is better than a panic in a shutdown.
+        let sorted = order::sort(&edges).unwrap_or_else(|_| (0..edges.len()).collect());
+
+        let closing = self.closing(&sorted);
+        let mut before = None;
+        let mut waits_for = vec![Vec::new(); edges.len()];
+        for &at in &sorted {
+            waits_for[at] = match self.order {
+                Order::Dag => ids(&edges[at]),
+                Order::Sequential => before.into_iter().collect(),
+            };
+            before = Some(PhaseId(at));
+        }
+
+        let phases =
+            self.phases
+                .iter()
+                .zip(waits_for)
+                .enumerate()
+                .map(|(at, (phase, waits_for))| PlannedPhase {
+                    name: phase.name.clone(),
+                    timeout: phase.timeout.unwrap_or(self.default_timeout),
+                    recover: phase.recover,
+                    enabled: phase.enabled,
+                    rank: match () {
+                        () if at == self.last() => Rank::Last,
+                        () if closing[at] => Rank::Closing,
+                        () => Rank::Early,
+                    },
+                    depends_on: ids(&edges[at]),
+                    waits_for,
+                });
+        Plan {
+            phases: phases.collect(),
+            order: ids(&sorted).into(),
+            index: self
+                .index
+                .iter()
+                .map(|(name, &at)| (name.clone(), PhaseId(at)))
+                .collect::<HashMap<_, _>>()
+                .into(),
+            sequential: self.order == Order::Sequential,
+        }
+    }
+
+    /// Changes and adds phases as a configuration says, all or none.
+    pub(crate) fn apply<'a>(
+        &mut self,
+        changes: impl IntoIterator<Item = (&'a Phase, &'a PhaseChange)> + Clone,
+    ) -> Result<(), PlanError> {
+        let mut changed = self.clone();
+        // First all names, so that phases may refer to each other in any order.
+        for (name, _) in changes.clone() {
+            if !changed.index.contains_key(name) {
+                changed.check_new(name)?;
+                let (name, depends_on) = (name.clone(), Vec::new());
+                changed.push(Declared {
+                    name,
+                    depends_on,
+                    timeout: None,
+                    recover: true,
+                    enabled: true,
+                });
+            }
+        }
+        for (name, change) in changes {
+            check_timeout(name, change.timeout)?;
+            let at = changed.position(name.as_str())?;
+            let replaced = change
+                .depends_on
+                .as_deref()
+                .map(|on| changed.resolve(name, on));
+            let after = changed.resolve(name, &change.after)?;
+            let before = changed.resolve(name, &change.before)?;
+
+            let phase = &mut changed.phases[at];
+            phase.timeout = change.timeout.or(phase.timeout);
+            phase.recover = change.recover.unwrap_or(phase.recover);
+            phase.enabled = change.enabled.unwrap_or(phase.enabled);
+            if let Some(replaced) = replaced {
+                phase.depends_on = replaced?;
+            }
+            for on in after {
+                add_dependency(&mut phase.depends_on, on);
+            }
+            for needy in before {
+                add_dependency(&mut changed.phases[needy].depends_on, at);
+            }
+        }
+        changed.check_order()?;
+        *self = changed;
+        Ok(())
+    }
+
+    pub(crate) fn position(&self, name: &str) -> Result<usize, PlanError> {
+        self.index
+            .get(name)
+            .copied()
+            .ok_or_else(|| PlanError::UnknownPhase {
+                phase: None,
+                name: Phase::new(name),
+                known: self.known(),
+            })
+    }
+
+    pub(crate) fn name(&self, at: usize) -> &Phase {
+        &self.phases[at].name
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.phases.len()
+    }
+
+    pub(crate) fn timeout_of(&self, at: usize) -> Duration {
+        self.phases[at].timeout.unwrap_or(self.default_timeout)
+    }
+
+    fn known(&self) -> Known {
+        Known::new(self.phases.iter().map(|phase| phase.name.as_str()))
+    }
+
+    fn last(&self) -> usize {
+        Phase::BUILT_IN.len() - 1
+    }
+
+    fn push(&mut self, phase: Declared) -> usize {
+        let at = self.phases.len();
+        self.index.insert(phase.name.clone(), at);
+        self.phases.push(phase);
+        at
+    }
+
+    fn check_new(&self, name: &Phase) -> Result<(), PlanError> {
+        if name.as_str().trim().is_empty() {
+            return Err(PlanError::EmptyName);
+        }
+        if self.index.contains_key(name) {
+            return Err(PlanError::DuplicatePhase {
+                phase: name.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn resolve(&self, phase: &Phase, names: &[Phase]) -> Result<Vec<usize>, PlanError> {
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            let at = self
+                .index
+                .get(name)
+                .copied()
+                .ok_or_else(|| PlanError::UnknownPhase {
+                    phase: Some(phase.clone()),
+                    name: name.clone(),
+                    known: self.known(),
+                })?;
+            add_dependency(&mut found, at);
+        }
+        Ok(found)
+    }
+
+    fn check_order(&self) -> Result<(), PlanError> {
+        let last = self.last();
+        if let Some(phase) = self
+            .phases
+            .iter()
+            .find(|phase| phase.depends_on.contains(&last))
+        {
+            let name = phase.name.clone();
+            return Err(if name == Phase::ACTOR_SYSTEM_TERMINATE {
+                PlanError::Cycle {
+                    path: vec![name.clone(), name],
+                }
+            } else {
+                PlanError::AfterTheLast { phase: name }
+            });
+        }
+        let name = |at: usize| self.phases[at].name.clone();
+        match order::sort(&self.edges()) {
+            Ok(_) => Ok(()),
+            Err(cycle) => Err(PlanError::Cycle {
+                path: cycle.into_iter().map(name).collect(),
+            }),
+        }
+    }
+
+    /// What each phase depends on; the last one on all that nothing else depends on.
+    fn edges(&self) -> Vec<Vec<usize>> {
+        let mut edges: Vec<Vec<usize>> = self
+            .phases
+            .iter()
+            .map(|phase| phase.depends_on.clone())
+            .collect();
+        let mut needed = vec![false; edges.len()];
+        for &on in edges.iter().flatten() {
+            needed[on] = true;
+        }
+        let last = self.last();
+        let unneeded = (0..edges.len()).filter(|&at| at != last && !needed[at]);
+        edges[last].extend(unneeded);
+        edges
+    }
+
+    fn closing(&self, sorted: &[usize]) -> Vec<bool> {
+        let mut closing = vec![false; self.phases.len()];
+        for &at in sorted {
+            let phase = &self.phases[at];
+            closing[at] = phase.name == Phase::BEFORE_ACTOR_SYSTEM_TERMINATE
+                || phase.depends_on.iter().any(|&on| closing[on]);
+        }
+        closing
+    }
+}
+
+fn ids(positions: &[usize]) -> Vec<PhaseId> {
+    positions.iter().copied().map(PhaseId).collect()
+}
+
+/// A dependency named twice is one dependency.
+fn add_dependency(depends_on: &mut Vec<usize>, on: usize) {
+    if !depends_on.contains(&on) {
+        depends_on.push(on);
+    }
+}
+
+fn check_timeout(phase: &Phase, timeout: Option<Duration>) -> Result<(), PlanError> {
+    match timeout {
+        Some(Duration::ZERO) => Err(PlanError::ZeroTimeout {
+            phase: phase.clone(),
+        }),
+        Some(timeout) if timeout > LONGEST => Err(PlanError::EndlessTimeout {
+            phase: phase.clone(),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}

@@ -1,0 +1,52 @@
+//! The chain of phases that decides how long a shutdown can take.
+
+use std::time::Duration;
+
+use super::{Phase, PhaseId, Plan};
+
+/// The longest chain of phases, measured by their timeouts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CriticalPath {
+    /// The phases on it, in the order in which they run.
+    pub phases: Vec<Phase>,
+    /// The sum of their timeouts.
+    pub worst_case: Duration,
+}
+
+pub(super) fn of(plan: &Plan, counts: impl Fn(&Phase) -> bool) -> CriticalPath {
+    // For each phase, the longest time until it is over and the phase before it on that path.
+    let mut until = vec![Duration::ZERO; plan.len()];
+    let mut from: Vec<Option<PhaseId>> = vec![None; plan.len()];
+    let counted = |id: PhaseId| plan.get(id).is_enabled() && counts(plan.get(id).name());
+
+    let mut end = None;
+    for &id in plan.ordered_ids() {
+        let phase = plan.get(id);
+        from[id.0] = phase
+            .waits_for()
+            .iter()
+            .copied()
+            .max_by_key(|before| until[before.0]);
+        let before = from[id.0].map_or(Duration::ZERO, |before| until[before.0]);
+        let own = if counted(id) {
+            phase.timeout()
+        } else {
+            Duration::ZERO
+        };
+        until[id.0] = before.saturating_add(own);
+        if end.is_none_or(|end: PhaseId| until[end.0] <= until[id.0]) {
+            end = Some(id);
+        }
+    }
+
+    let worst_case = end.map_or(Duration::ZERO, |end| until[end.0]);
+    let mut phases = Vec::new();
+    while let Some(id) = end {
+        if counted(id) {
+            phases.push(plan.get(id).name().clone());
+        }
+        end = from[id.0];
+    }
+    phases.reverse();
+    CriticalPath { phases, worst_case }
+}

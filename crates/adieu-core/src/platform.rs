@@ -1,0 +1,143 @@
+//! Who ends this process, and how long it waits before it kills.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Where the process runs, as far as its environment tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Platform {
+    /// A pod: 30 s from SIGTERM to SIGKILL unless the manifest says otherwise.
+    Kubernetes,
+    /// A systemd service: 90 s unless the unit says otherwise.
+    Systemd,
+    /// A container: 10 s unless `stop_grace_period` or `--time` say otherwise.
+    Docker,
+    /// A person at a terminal, who decides for themselves.
+    Terminal,
+    /// Nothing that we know.
+    Unknown,
+}
+
+/// What the environment shows of the platform. Taken at the edge, so that it can be made up.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each sign is seen or not, in any combination"
+)]
+pub(crate) struct Signs {
+    pub(crate) kubernetes: bool,
+    pub(crate) systemd: bool,
+    pub(crate) docker: bool,
+    pub(crate) terminal: bool,
+}
+
+// === impl Platform ===
+
+impl Platform {
+    /// Recognises the platform from this process's environment.
+    #[must_use]
+    pub fn detect() -> Self {
+        use std::io::IsTerminal;
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        Self::from_signs(Signs {
+            kubernetes: is_set("KUBERNETES_SERVICE_HOST"),
+            systemd: is_set("NOTIFY_SOCKET") || is_set("INVOCATION_ID"),
+            docker: std::path::Path::new("/.dockerenv").exists(),
+            terminal: std::io::stdin().is_terminal(),
+        })
+    }
+
+    pub(crate) fn from_signs(signs: Signs) -> Self {
+        let Signs {
+            kubernetes,
+            systemd,
+            docker,
+            terminal,
+        } = signs;
+        match () {
+            () if kubernetes => Self::Kubernetes,
+            // A login session under systemd sets INVOCATION_ID for the shells in it, too.
+            () if terminal => Self::Terminal,
+            () if systemd => Self::Systemd,
+            () if docker => Self::Docker,
+            () => Self::Unknown,
+        }
+    }
+
+    /// How long it waits from its signal to the kill, unless it has been told otherwise.
+    #[must_use]
+    pub fn kill_after(self) -> Option<Duration> {
+        match self {
+            Self::Kubernetes => Some(Duration::from_secs(30)),
+            Self::Systemd => Some(Duration::from_secs(90)),
+            Self::Docker => Some(Duration::from_secs(10)),
+            Self::Terminal | Self::Unknown => None,
+        }
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kubernetes => "kubernetes",
+            Self::Systemd => "systemd",
+            Self::Docker => "docker",
+            Self::Terminal => "terminal",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_telling_sign_decides() {
+        let none = Signs::default();
+        let cases = [
+            (none, Platform::Unknown, None),
+            (
+                Signs {
+                    terminal: true,
+                    systemd: true,
+                    ..none
+                },
+                Platform::Terminal,
+                None,
+            ),
+            (
+                Signs {
+                    systemd: true,
+                    docker: true,
+                    ..none
+                },
+                Platform::Systemd,
+                Some(90),
+            ),
+            (
+                Signs {
+                    docker: true,
+                    ..none
+                },
+                Platform::Docker,
+                Some(10),
+            ),
+            (
+                Signs {
+                    kubernetes: true,
+                    docker: true,
+                    ..none
+                },
+                Platform::Kubernetes,
+                Some(30),
+            ),
+        ];
+        for (signs, platform, secs) in cases {
+            let found = Platform::from_signs(signs);
+            assert_eq!(found, platform);
+            assert_eq!(found.kill_after(), secs.map(Duration::from_secs));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The tasks that have been added and not yet started, by phase.
+//!
+//! Adding is a push. Cancelling leaves a hole, and holes are swept when they are as many as the
+//! tasks, so that code which adds and cancels for ever does not grow.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::plan::PhaseId;
+use crate::task::Job;
+use crate::time::Duration;
+
+#[derive(Default)]
+pub(crate) struct Registry {
+    phases: Vec<Shelf>,
+    next_seq: u64,
+}
+
+/// A task that has been added and not started.
+pub(crate) struct Entry {
+    pub(crate) name: Arc<str>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) blocking: bool,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) job: Box<dyn Job>,
+}
+
+/// The phase has started: too late.
+pub(crate) struct Started;
+
+#[derive(Default)]
+struct Shelf {
+    /// In the order of `seq`, so that one can be found by it.
+    slots: Vec<Slot>,
+    live: usize,
+    started: bool,
+}
+
+struct Slot {
+    seq: u64,
+    entry: Option<Entry>,
+}
+
+// === impl Registry ===
+
+impl Registry {
+    /// Makes room for a plan of this many phases.
+    pub(crate) fn grow(&mut self, phases: usize) {
+        if self.phases.len() < phases {
+            self.phases.resize_with(phases, Shelf::default);
+        }
+    }
+
+    pub(crate) fn add(&mut self, phase: PhaseId, entry: Entry) -> Result<u64, (Entry, Started)> {
+        let shelf = &mut self.phases[phase.0];
+        if shelf.started {
+            return Err((entry, Started));
+        }
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        shelf.slots.push(Slot {
+            seq,
+            entry: Some(entry),
+        });
+        shelf.live += 1;
+        Ok(seq)
+    }
+
+    /// Takes a pending task back. It is returned so that the caller can drop it outside the lock.
+    pub(crate) fn cancel(&mut self, phase: PhaseId, seq: u64) -> Option<Entry> {
+        let shelf = &mut self.phases[phase.0];
+        let at = shelf
+            .slots
+            .binary_search_by_key(&seq, |slot| slot.seq)
+            .ok()?;
+        let entry = shelf.slots[at].entry.take()?;
+        shelf.live -= 1;
+        if shelf.slots.len() > 2 * shelf.live {
+            shelf.slots.retain(|slot| slot.entry.is_some());
+        }
+        Some(entry)
+    }
+
+    /// Takes all tasks of a phase. None can be added to it from here on.
+    pub(crate) fn start(&mut self, phase: PhaseId) -> Vec<Entry> {
+        let shelf = &mut self.phases[phase.0];
+        shelf.started = true;
+        shelf.live = 0;
+        std::mem::take(&mut shelf.slots)
+            .into_iter()
+            .filter_map(|slot| slot.entry)
+            .collect()
+    }
+
+    pub(crate) fn has_started(&self, phase: PhaseId) -> bool {
+        self.phases[phase.0].started
+    }
+
+    pub(crate) fn count(&self, phase: PhaseId) -> usize {
+        self.phases[phase.0].live
+    }
+
+    pub(crate) fn pending(&self, phase: PhaseId) -> impl Iterator<Item = &Entry> {
+        self.phases[phase.0]
+            .slots
+            .iter()
+            .filter_map(|slot| slot.entry.as_ref())
+    }
+}

@@ -1,0 +1,228 @@
+//! Owns the process: runtime, signals, body, shutdown, exit code.
+
+use std::io::Write;
+use std::pin::pin;
+use std::process::ExitCode as ProcessExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{Config, ConfigError};
+use crate::coordinator::Shutdown;
+use crate::coordinator::machine::Ended;
+use crate::journal::write_line;
+use crate::park;
+use crate::policy::ExitCode;
+use crate::reason::Reason;
+use crate::report::Report;
+use crate::signals::Signal;
+use crate::task::{TaskResult, catch, chain};
+use crate::time::real_now;
+
+/// How long the body may go on when the shutdown is over, to say a last word.
+const LAST_WORD: Duration = Duration::from_millis(100);
+
+/// Runs `body` as the whole of a process, and returns its exit code.
+///
+/// Short for [`Runner::new`] and [`Runner::run`].
+///
+/// ```no_run
+/// use adieu_core::Phase;
+///
+/// fn main() -> std::process::ExitCode {
+///     adieu_core::main(async |shutdown| {
+///         shutdown.add_task(Phase::SERVICE_STOP, "say goodbye", async |_| println!("adieu"))?;
+///         shutdown.begun().await;
+///         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+///     })
+/// }
+/// ```
+pub fn main<F, R>(body: F) -> ProcessExitCode
+where
+    F: AsyncFnOnce(Shutdown) -> R,
+    R: TaskResult,
+{
+    Runner::new().run(body)
+}
+
+/// Owns the process.
+///
+/// It builds a multi-threaded tokio runtime, installs signals before anything slow, and runs the
+/// body. When the body returns or fails, or a signal comes, also during start-up, the shutdown
+/// runs. Then guards are dropped, blocking threads get what is left of the reserve, and the exit
+/// code is returned. A watchdog ends the process at the deadline if all else fails.
+///
+/// If nobody has set a `tracing` subscriber, what happens is said on stderr.
+#[derive(Debug)]
+#[must_use = "a runner does nothing until it runs"]
+pub struct Runner {
+    config: Result<Config, ConfigError>,
+    signals: Vec<Signal>,
+    worker_threads: Option<usize>,
+}
+
+// === impl Runner ===
+
+impl Runner {
+    /// A runner configured by the environment; see [`Config::from_env`]. A mistake there is
+    /// reported by [`Runner::run`].
+    pub fn new() -> Self {
+        Self {
+            config: Config::from_env(),
+            signals: vec![Signal::TERM, Signal::INT],
+            worker_threads: None,
+        }
+    }
+
+    /// Uses this configuration instead of the environment's.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = Ok(config);
+        self
+    }
+
+    /// Listens to these signals instead of SIGTERM and SIGINT.
+    pub fn signals(mut self, signals: impl IntoIterator<Item = Signal>) -> Self {
+        self.signals = signals.into_iter().collect();
+        self
+    }
+
+    /// Uses this many worker threads instead of one for each core.
+    pub fn worker_threads(mut self, threads: usize) -> Self {
+        self.worker_threads = Some(threads.max(1));
+        self
+    }
+
+    /// Runs `body` and then the shutdown, and returns the exit code; see [`ExitCode`].
+    pub fn run<F, R>(self, body: F) -> ProcessExitCode
+    where
+        F: AsyncFnOnce(Shutdown) -> R,
+        R: TaskResult,
+    {
+        match self.try_run(body) {
+            Ok(code) => code.into(),
+            Err(error) => {
+                write_line(&format!("failed to start       {}", chain(&*error)));
+                ExitCode::FAILED.into()
+            }
+        }
+    }
+
+    fn try_run<F, R>(self, body: F) -> Result<u8, Box<dyn std::error::Error + Send + Sync>>
+    where
+        F: AsyncFnOnce(Shutdown) -> R,
+        R: TaskResult,
+    {
+        let config = self.config?;
+        let (hooked, report_file) = (config.triggers.process_hook, config.report_file.clone());
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        if let Some(threads) = self.worker_threads {
+            builder.worker_threads(threads);
+        }
+        let runtime = builder.enable_all().build()?;
+        let entered = runtime.enter();
+        let shutdown = Shutdown::configured(config)?;
+        shutdown.shared().own_process();
+        shutdown.start_watchdog()?;
+        if hooked {
+            shutdown.install_signals_for(self.signals)?;
+        }
+        drop(entered);
+
+        let (ended, report) = live_and_die(&runtime, &shutdown, body);
+        let failed = match ended {
+            Some(Ended::Failed(error)) => Some(error),
+            Some(Ended::Panicked(message)) => Some(format!("panicked: {message}").into()),
+            Some(Ended::Finished | Ended::Aborted | Ended::LeftBehind) | None => None,
+        };
+        if let Some(error) = &failed {
+            shutdown
+                .shared()
+                .journal()
+                .failed(&format!("body: {error}"));
+        }
+        let code = match (&failed, &report) {
+            (Some(_), _) => ExitCode::FAILED,
+            (None, Some(report)) => report.exit_code,
+            (None, None) => ExitCode::UNCLEAN,
+        };
+        if let (Some(path), Some(report)) = (report_file, &report)
+            && let Err(error) = write_report(&path, report)
+        {
+            shutdown
+                .shared()
+                .journal()
+                .failed(&format!("report not written: {error}"));
+        }
+
+        // What is left of the deadline is for leaving. The watchdog sees to it that we do.
+        let left = shutdown
+            .deadline()
+            .map_or(LAST_WORD, |deadline| deadline.remaining());
+        let share = (left / 4).clamp(LAST_WORD, Duration::from_secs(1));
+        drop_guards(&shutdown, share);
+        runtime.shutdown_timeout(share);
+        Ok(code)
+    }
+}
+
+impl Default for Runner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Runs the body until it ends or the shutdown is over, and the shutdown until it is over.
+fn live_and_die<F, R>(
+    runtime: &tokio::runtime::Runtime,
+    shutdown: &Shutdown,
+    body: F,
+) -> (Option<Ended>, Option<Arc<Report>>)
+where
+    F: AsyncFnOnce(Shutdown) -> R,
+    R: TaskResult,
+{
+    let body = async { body(shutdown.clone()).await.ended() };
+    let mut body = pin!(catch(body));
+    let first = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            ended = &mut body => Ok(ended),
+            report = shutdown.completed() => Err(report.ok()),
+        }
+    });
+    match first {
+        // If a signal was first, this joins the shutdown that is under way.
+        Ok(ended) => (Some(ended), shutdown.run(Reason::ProcessExit).wait().ok()),
+        // Without the runtime's timers: its workers may all be blocked.
+        Err(report) => {
+            let _entered = runtime.enter();
+            (park::block_on_until(body, real_now() + LAST_WORD), report)
+        }
+    }
+}
+
+/// Drops what was to be kept until the exit, the latest first, and waits for that only so long:
+/// a log flusher that hangs must not keep the process alive.
+fn drop_guards(shutdown: &Shutdown, within: Duration) {
+    let mut guards = shutdown.shared().take_guards();
+    if guards.is_empty() {
+        return;
+    }
+    let (done, dropped) = std::sync::mpsc::channel();
+    let dropping = std::thread::Builder::new()
+        .name("adieu guards".into())
+        .spawn(move || {
+            while let Some(guard) = guards.pop() {
+                drop(guard);
+            }
+            let _ = done.send(());
+        });
+    if dropping.is_ok() {
+        let _ = dropped.recv_timeout(within);
+    }
+}
+
+fn write_report(path: &std::path::Path, report: &Report) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    serde_json::to_writer_pretty(&mut file, report)?;
+    file.write_all(b"\n")
+}

@@ -1,0 +1,74 @@
+//! What the shutdown is doing right now.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::report::millis;
+use crate::time::Short;
+
+/// How far the shutdown is. The order is the order in which they come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Stage {
+    /// Nobody has asked for a shutdown.
+    Up,
+    /// The phases are running.
+    ShuttingDown,
+    /// All phases are over.
+    Over,
+}
+
+/// What the shutdown is doing right now.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Status {
+    /// How far it is.
+    pub stage: Stage,
+    /// Why it runs, if it does.
+    pub reason: Option<String>,
+    /// How long it has been running.
+    #[serde(with = "millis", rename = "elapsed_ms")]
+    pub elapsed: Duration,
+    /// How much of the deadline is left.
+    #[serde(with = "millis", rename = "remaining_ms")]
+    pub remaining: Duration,
+    /// The tasks that are not over yet, the oldest first.
+    pub waiting_for: Vec<WaitingFor>,
+}
+
+/// A task that is not over yet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct WaitingFor {
+    /// Its phase.
+    pub phase: String,
+    /// Its name.
+    pub task: Arc<str>,
+    /// How long it has been running.
+    #[serde(with = "millis", rename = "age_ms")]
+    pub age: Duration,
+}
+
+// === impl Status ===
+
+impl Status {
+    /// Names what is waited for in one line: the oldest few, and how many more.
+    pub(crate) fn waiting_line(&self) -> String {
+        const NAMED: usize = 5;
+        if self.waiting_for.is_empty() {
+            return "no task".into();
+        }
+        let named = self.waiting_for.iter().take(NAMED).map(|waiting| {
+            let WaitingFor { phase, task, age } = waiting;
+            format!("{phase}/{task} for {}", Short(*age))
+        });
+        let mut line = named.collect::<Vec<_>>().join(", ");
+        if self.waiting_for.len() > NAMED {
+            line.push_str(&format!(" and {} more", self.waiting_for.len() - NAMED));
+        }
+        line
+    }
+}

@@ -1,0 +1,16 @@
+//! The one door to atomics, through which loom can stand in for them.
+
+#[cfg(adieu_loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(adieu_loom))]
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, also when a thread has panicked while it held the lock.
+///
+/// What our locks guard is changed in single steps, so it is whole at any of them; and a shutdown
+/// must go on after a panic, not join it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

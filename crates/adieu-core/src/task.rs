@@ -1,0 +1,235 @@
+//! Something to be done in a phase: its name, what it is given, and how it may end.
+
+mod context;
+mod crew;
+mod job;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+pub use context::TaskCx;
+pub(crate) use context::{PhaseCx, RunCx, is_inside};
+pub(crate) use crew::{Crew, Done};
+pub(crate) use job::{Blocking, Job, catch};
+
+use crate::coordinator::Shared;
+use crate::coordinator::machine::Ended;
+use crate::phase::Phase;
+use crate::plan::{PhaseId, PlanError};
+
+/// Names a task, and says how long it may take if that is less than its phase allows.
+///
+/// A plain string will do where only the name matters.
+///
+/// ```
+/// use adieu_core::TaskSpec;
+/// use std::time::Duration;
+///
+/// let spec = TaskSpec::new("flush the cache").timeout(Duration::from_secs(1));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a task does nothing until it is added to a phase"]
+pub struct TaskSpec {
+    pub(crate) name: Arc<str>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// What a task may return: nothing, or a result whose error says what went wrong.
+///
+/// Sealed: it is implemented for `()` and for `Result<(), E>` where `E` is an error or turns into
+/// one, such as a string.
+pub trait TaskResult: sealed::Sealed + Send + 'static {
+    #[doc(hidden)]
+    #[expect(
+        private_interfaces,
+        reason = "sealed: only this crate can call or implement it"
+    )]
+    fn ended(self) -> Ended;
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "that is what seals it")]
+    pub trait Sealed {}
+}
+
+/// Stands for a task that was added. Dropping it changes nothing.
+pub struct TaskHandle {
+    pub(crate) shared: Weak<Shared>,
+    pub(crate) phase: PhaseId,
+    pub(crate) seq: u64,
+    pub(crate) cancelled: AtomicBool,
+}
+
+/// One task that was added and has not been cancelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskInfo {
+    /// The phase it belongs to.
+    pub phase: Phase,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its own timeout, if it has one.
+    pub timeout: Option<Duration>,
+    /// Whether it runs on a thread of its own.
+    pub blocking: bool,
+    /// Where in the source it was added, as `file:line`.
+    pub added_at: String,
+}
+
+/// Why a task was not added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddTaskError {
+    /// There is no such phase.
+    #[error("failed to add task {task}")]
+    UnknownPhase {
+        /// The task in question.
+        task: Arc<str>,
+        /// Names the phases that there are.
+        #[source]
+        source: PlanError,
+    },
+    /// A task needs a name: it is what is said when it is waited for.
+    #[error("failed to add a task to phase {phase}: its name is empty")]
+    EmptyName {
+        /// The phase it was for.
+        phase: Phase,
+    },
+    /// A timeout of zero would fail the task at once.
+    #[error("failed to add task {task} to phase {phase}: its timeout is zero")]
+    ZeroTimeout {
+        /// The task in question.
+        task: Arc<str>,
+        /// The phase it was for.
+        phase: Phase,
+    },
+    /// The phase has started or is over, so the task would never run.
+    #[error("failed to add task {task}: phase {phase} has already started")]
+    TooLate {
+        /// The task in question.
+        task: Arc<str>,
+        /// The phase it was for.
+        phase: Phase,
+    },
+    /// In strict mode: with this task the shutdown could take longer than the platform allows.
+    #[error("failed to add task {task} to phase {phase}: {check}")]
+    OverBudget {
+        /// The task in question.
+        task: Arc<str>,
+        /// The phase it was for.
+        phase: Phase,
+        /// The figures, and what to change.
+        check: Box<crate::budget::BudgetCheck>,
+    },
+}
+
+// === impl TaskSpec ===
+
+impl TaskSpec {
+    /// A task of this name that may take as long as its phase.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self {
+            name: name.into(),
+            timeout: None,
+        }
+    }
+
+    /// Limits the task to less than its phase allows.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+impl From<&str> for TaskSpec {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl From<String> for TaskSpec {
+    fn from(name: String) -> Self {
+        Self::new(name)
+    }
+}
+
+// === impl TaskResult ===
+
+impl sealed::Sealed for () {}
+impl TaskResult for () {
+    #[expect(
+        private_interfaces,
+        reason = "sealed: only this crate can call or implement it"
+    )]
+    fn ended(self) -> Ended {
+        Ended::Finished
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl<E: Into<BoxError>> sealed::Sealed for Result<(), E> {}
+impl<E: Into<BoxError> + Send + 'static> TaskResult for Result<(), E> {
+    #[expect(
+        private_interfaces,
+        reason = "sealed: only this crate can call or implement it"
+    )]
+    fn ended(self) -> Ended {
+        match self {
+            Ok(()) => Ended::Finished,
+            Err(error) => Ended::Failed(chain(&*error.into()).into()),
+        }
+    }
+}
+
+/// An error with its causes, each once.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+// === impl TaskHandle ===
+
+impl TaskHandle {
+    /// Takes the task back while it is pending.
+    ///
+    /// Returns `true` if it will not run: it was pending, or has been cancelled before. Returns
+    /// `false`, and interrupts nothing, once its phase has started.
+    pub fn cancel(&self) -> bool {
+        if self.is_cancelled() {
+            return true;
+        }
+        let Some(shared) = self.shared.upgrade() else {
+            return false;
+        };
+        let cancelled = shared.cancel(self.phase, self.seq);
+        self.cancelled.fetch_or(cancelled, Ordering::Relaxed);
+        // A concurrent call may have taken it back between the two looks.
+        self.is_cancelled()
+    }
+
+    /// Whether the task has been taken back.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for TaskHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskHandle")
+            .field("is_cancelled", &self.is_cancelled())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+//! Turns a registered function into something that can be started.
+//!
+//! Registered tasks are boxed once, when they are added. Starting one spawns its future as it is:
+//! a box around each future would double what a task costs.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use super::context::inside;
+use super::crew::{Crew, Done};
+use super::{TaskCx, TaskResult};
+use crate::coordinator::machine::{Ended, TaskId};
+use crate::time::now;
+
+/// A task that has been added and not started.
+pub(crate) trait Job: Send {
+    fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew);
+}
+
+/// A function that blocks, to be run on a thread of its own.
+pub(crate) struct Blocking<F> {
+    pub(crate) name: Arc<str>,
+    pub(crate) f: F,
+}
+
+// === impl Job ===
+
+impl<F, Fut> Job for F
+where
+    F: FnOnce(TaskCx) -> Fut + Send + 'static,
+    Fut: Future<Output: TaskResult> + Send + 'static,
+{
+    fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
+        let key = crew.key();
+        crew.spawn(
+            task,
+            Running {
+                key,
+                task,
+                stage: Stage::Called {
+                    call: Some((self, cx)),
+                },
+            },
+        );
+    }
+}
+
+pin_project! {
+    /// A task on its way. By hand, because nested async blocks would hold what the function
+    /// captures three times over, and each spawned task is copied whole.
+    struct Running<F, Fut> {
+        key: usize,
+        task: TaskId,
+        #[pin]
+        stage: Stage<F, Fut>,
+    }
+}
+
+pin_project! {
+    #[project = StageProjection]
+    enum Stage<F, Fut> {
+        /// The function is called inside the future, so that what it does before its first
+        /// `await` delays neither its siblings nor the timer.
+        Called { call: Option<(Box<F>, TaskCx)> },
+        Awaited { #[pin] work: Fut },
+    }
+}
+
+impl<F, Fut> Future for Running<F, Fut>
+where
+    F: FnOnce(TaskCx) -> Fut,
+    Fut: Future<Output: TaskResult>,
+{
+    type Output = Done;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done> {
+        let (key, task) = (self.key, self.task);
+        let polled = inside(key, || {
+            catch_unwind(AssertUnwindSafe(|| {
+                if let StageProjection::Called { call } = self.as_mut().project().stage.project() {
+                    let (f, given) = call.take().expect("a future is not polled after a panic");
+                    let work = f(given);
+                    self.as_mut().project().stage.set(Stage::Awaited { work });
+                }
+                match self.as_mut().project().stage.project() {
+                    StageProjection::Awaited { work } => work.poll(cx).map(TaskResult::ended),
+                    StageProjection::Called { .. } => Poll::Pending,
+                }
+            }))
+        });
+        let ended = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(ended)) => ended,
+            Err(panic) => Ended::Panicked(message(&*panic)),
+        };
+        Poll::Ready(Done {
+            task,
+            at: now(),
+            ended,
+        })
+    }
+}
+
+impl<F, R> Job for Blocking<F>
+where
+    F: FnOnce(TaskCx) -> R + Send + 'static,
+    R: TaskResult,
+{
+    fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
+        let Blocking { name, f } = *self;
+        let key = crew.key();
+        let work = move || {
+            inside(key, || catch_unwind(AssertUnwindSafe(|| f(cx).ended())))
+                .unwrap_or_else(|panic| Ended::Panicked(message(&*panic)))
+        };
+        crew.spawn_blocking(task, &name, Box::new(work));
+    }
+}
+
+/// Awaits `work`, and turns a panic in it into an end like any other.
+pub(crate) async fn catch(work: impl Future<Output = Ended>) -> Ended {
+    let mut work = pin!(work);
+    std::future::poll_fn(|cx| {
+        catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)))
+            .unwrap_or_else(|panic| Poll::Ready(Ended::Panicked(message(&*panic))))
+    })
+    .await
+}
+
+fn message(panic: &(dyn Any + Send)) -> Arc<str> {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).into()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.as_str().into()
+    } else {
+        "a panic without a message".into()
+    }
+}

@@ -1,0 +1,368 @@
+use std::time::Duration;
+
+use adieu_core::{Config, ConfigError, Format, Phase, Reason, Shutdown};
+use proptest::prelude::*;
+
+fn toml(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Format::Toml)
+}
+
+fn error(text: &str) -> String {
+    toml(text).unwrap_err().to_string()
+}
+
+#[test]
+fn s15_toml_and_json_say_the_same() {
+    let from_toml = toml(
+        r#"
+        [coordinated-shutdown]
+        default-phase-timeout = "7s"
+        kill-after = "25s"
+        exit-code = 3
+        order = "sequential"
+        phases.flush-metrics = { after = ["before-actor-system-terminate"], timeout = "3s" }
+        phases.service-stop = { recover = false, enabled = false }
+        "#,
+    )
+    .unwrap();
+    let from_json = Config::parse(
+        r#"{ "coordinated-shutdown": {
+            "default-phase-timeout": "7s", "kill-after": "25s", "exit-code": 3,
+            "order": "sequential",
+            "phases": {
+                "flush-metrics": { "after": "before-actor-system-terminate", "timeout": "3s" },
+                "service-stop": { "recover": "off", "enabled": "no" }
+            }
+        } }"#,
+        Format::Json,
+    )
+    .unwrap();
+    assert_eq!(from_toml, from_json);
+
+    let plan = from_toml.plan().unwrap();
+    let stop = plan.phase(Phase::SERVICE_STOP).unwrap();
+    assert!(!stop.recovers() && !stop.is_enabled() && plan.is_sequential());
+    assert_eq!(stop.timeout(), Duration::from_secs(7));
+    assert_eq!(
+        plan.phase("flush-metrics").unwrap().timeout(),
+        Duration::from_secs(3)
+    );
+    assert_eq!(
+        plan.phase(Phase::CLUSTER_EXITING).unwrap().timeout(),
+        Duration::from_secs(10)
+    );
+}
+
+#[test]
+#[cfg(feature = "hocon")]
+fn s16_an_akka_block_works_unchanged() {
+    // The keys of Akka's and of Akka.NET's documentation, as they stand there.
+    let text = r#"
+        base-timeout = 20 s
+        akka {
+          loglevel = DEBUG
+          coordinated-shutdown {
+            default-phase-timeout = 4 s
+            terminate-actor-system = on
+            exit-jvm = on
+            exit-code = 0
+            run-by-jvm-shutdown-hook = off
+            run-by-actor-system-terminate = on
+            reason-overrides {
+              "akka.actor.CoordinatedShutdown$ClusterDowningReason$" { exit-code = -1 }
+              "akka.actor.CoordinatedShutdown$JvmExitReason$" { exit-jvm = off, exit-code = 4 }
+            }
+            phases {
+              # The first pre-defined phase that applications can add tasks to.
+              before-service-unbind {
+              }
+              service-requests-done {
+                timeout = ${base-timeout}
+                recover = off
+              }
+              my-phase {
+                timeout = 10s
+                recover = on
+              }
+              before-cluster-shutdown.depends-on = [service-stop, my-phase]
+              cluster-leave { timeout = 2500, enabled = no }
+            }
+          }
+          cluster.run-coordinated-shutdown-when-down = off
+        }
+    "#;
+    let config = Config::parse(text, Format::Hocon).unwrap();
+    let plan = config.plan().unwrap();
+    let seconds = |name: &str| plan.phase(name).unwrap().timeout().as_secs_f64();
+    assert_eq!(seconds("before-service-unbind"), 4.0);
+    assert_eq!(seconds("service-requests-done"), 20.0);
+    assert_eq!(seconds("cluster-exiting"), 10.0);
+    assert_eq!(seconds("cluster-leave"), 2.5);
+    assert!(!plan.phase("service-requests-done").unwrap().recovers());
+    assert!(!plan.phase("cluster-leave").unwrap().is_enabled());
+    let waits: Vec<String> = plan
+        .depends_on(plan.phase(Phase::BEFORE_CLUSTER_SHUTDOWN).unwrap())
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        waits,
+        ["service-stop", "my-phase"],
+        "the list replaces the default one"
+    );
+
+    let shutdown = Shutdown::configured(config).unwrap();
+    let policy = shutdown.policy(&Reason::Unknown);
+    assert!(policy.exit_process && policy.terminate_actor_system && policy.exit_code == 0);
+    assert_eq!(shutdown.policy(&Reason::ClusterDowning).exit_code, 255);
+    let exit = shutdown.policy(&Reason::ProcessExit);
+    assert!(!exit.exit_process && exit.exit_code == 4);
+    assert!(!shutdown.runs_when_down());
+
+    let net = "akka.coordinated-shutdown.terminate-actor-system = off\n\
+               akka.coordinated-shutdown.run-by-actor-system-terminate = off\n\
+               akka.coordinated-shutdown.exit-clr = on\n\
+               akka.coordinated-shutdown.run-by-clr-shutdown-hook = off";
+    assert!(Config::parse(net, Format::Hocon).is_ok());
+}
+
+#[test]
+fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
+    let cases = [
+        (
+            "[coordinated-shutdown.phases.drain]\ndependsOn = ['service-stop']",
+            "unknown key coordinated-shutdown.phases.drain.dependsOn; did you mean \
+             coordinated-shutdown.phases.drain.depends-on?",
+        ),
+        (
+            "exit-cod = 1",
+            "unknown key exit-cod; did you mean exit-code?",
+        ),
+        (
+            "coordinated-shutdwon.exit-code = 1",
+            "unknown key coordinated-shutdwon; did you mean coordinated-shutdown?",
+        ),
+        ("colour = 'blue'", "unknown key colour"),
+        (
+            "phases.drain.timeout = 5",
+            "phases.drain.timeout: 5 has no unit: write 5s or 5ms",
+        ),
+        (
+            "phases.drain.timeout = 'infinite'",
+            "phases.drain.timeout: nothing may wait for ever: write a duration such as 30s",
+        ),
+        (
+            "phases.drain = 5",
+            "phases.drain: expected a table of keys and values, found 5",
+        ),
+        (
+            "strict = 'perhaps'",
+            "strict: expected on or off, found \"perhaps\"",
+        ),
+        (
+            "exit-code = 300",
+            "exit-code: expected an exit code from -128 to 255, found 300",
+        ),
+        (
+            "exit-jvm = true\nexit-clr = true",
+            "exit-clr: means the same as exit-jvm: write one of them",
+        ),
+        (
+            "order = 'random'",
+            "order: expected dag or sequential, found random",
+        ),
+        (
+            "phases.x.depends-on = ['service-stip']",
+            "phases: phase x refers to unknown phase service-stip",
+        ),
+    ];
+    for (text, expected) in cases {
+        let error = error(text);
+        assert!(
+            error.starts_with(expected),
+            "{text}\n  expected {expected}\n  found    {error}"
+        );
+    }
+    assert!(error("a = ").starts_with("failed to parse TOML"));
+}
+
+#[test]
+fn s18_switches_that_contradict_each_other_are_refused() {
+    assert_eq!(
+        error("terminate-actor-system = false"),
+        "run-by-actor-system-terminate is on and terminate-actor-system is off: switch both on or \
+         both off",
+    );
+    assert!(toml("terminate-actor-system = false\nrun-by-actor-system-terminate = false").is_ok());
+    assert_eq!(
+        error("reason-overrides.cluster-downing.terminate-actor-system = false"),
+        "run-by-actor-system-terminate is on and reason-overrides.cluster-downing switches \
+         terminate-actor-system off",
+    );
+    let config = Config::new().terminate_actor_system(false);
+    assert!(Shutdown::configured(config).is_err());
+    assert!(error("kill-after = '0s'").contains("no time at all"));
+}
+
+#[test]
+fn s19_environment_variables_override_any_key() {
+    let vars = |pairs: &[(&str, &str)]| {
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let text = "coordinated-shutdown.phases.Flush_Metrics.timeout = '3s'";
+    let config = Config::parse_with_vars(
+        text,
+        Format::Toml,
+        vars(&[
+            ("ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT", "7s"),
+            ("ADIEU__PHASES__FLUSH_METRICS__TIMEOUT", "4s"),
+            (
+                "ADIEU__PHASES__FLUSH_METRICS__AFTER",
+                "service-stop, cluster-leave",
+            ),
+            ("ADIEU__REASON_OVERRIDES__CLUSTER_LEAVING__EXIT_CODE", "9"),
+            // What Kubernetes sets beside a service called adieu is not ours.
+            ("ADIEU_SERVICE_HOST", "10.0.0.1"),
+            ("ADIEU_PORT_80_TCP_PORT", "80"),
+        ]),
+    )
+    .unwrap();
+    let plan = config.plan().unwrap();
+    assert_eq!(
+        plan.phase(Phase::SERVICE_UNBIND).unwrap().timeout(),
+        Duration::from_secs(7)
+    );
+    let flush = plan.phase("Flush_Metrics").unwrap();
+    assert_eq!(flush.timeout(), Duration::from_secs(4));
+    assert_eq!(plan.depends_on(flush).count(), 2);
+    let shutdown = Shutdown::configured(config).unwrap();
+    assert_eq!(shutdown.policy(&Reason::ClusterLeaving).exit_code, 9);
+
+    for (name, value, expected) in [
+        (
+            "ADIEU__KILL_AFTR",
+            "5s",
+            "unknown key kill-aftr (set by ADIEU__KILL_AFTR); did you mean kill-after?",
+        ),
+        (
+            "ADIEU__KILL_AFTER",
+            "5",
+            "kill-after (set by ADIEU__KILL_AFTER): 5 has no unit",
+        ),
+        (
+            "ADIEU__STRICT__X",
+            "5",
+            "strict: expected on or off, found {\"x\":\"5\"}",
+        ),
+    ] {
+        let found = Config::parse_with_vars("", Format::Toml, vars(&[(name, value)])).unwrap_err();
+        assert!(found.to_string().starts_with(expected), "{found}");
+    }
+}
+
+fn formats() -> Vec<Format> {
+    let mut formats = vec![Format::Toml, Format::Json];
+    if cfg!(feature = "hocon") {
+        formats.push(Format::Hocon);
+    }
+    formats
+}
+
+// Pieces of real configurations, so that the fuzzer gets past the first character.
+fn fragment() -> impl Strategy<Value = String> {
+    let words = prop::sample::select(vec![
+        "coordinated-shutdown",
+        "akka",
+        "phases",
+        "x",
+        "depends-on",
+        "timeout",
+        "recover",
+        "5s",
+        "10 s",
+        "on",
+        "off",
+        "infinite",
+        "-1",
+        "1e999",
+        "99999999999999999999",
+        "true",
+        "null",
+        "[",
+        "]",
+        "{",
+        "}",
+        "=",
+        ":",
+        ",",
+        ".",
+        "\"",
+        "'",
+        "\n",
+        " ",
+        "${x}",
+        "${?x}",
+        "+=",
+        "#",
+        "//",
+        "service-stop",
+        "after",
+        "before",
+        "kill-after",
+        "reserve",
+        "exit-code",
+        "order",
+        "reason-overrides",
+        "include",
+        "\"\"\"",
+        "actor-system-terminate",
+        "\\u0000",
+        "é",
+    ]);
+    prop_oneof![4 => words.prop_map(str::to_owned), 1 => ".{0,4}"]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn s20_no_text_makes_the_parsers_panic(
+        pieces in prop::collection::vec(fragment(), 0..40),
+        var in "[A-Z_]{0,20}",
+        value in ".{0,12}",
+    ) {
+        let text: String = pieces.concat();
+        for format in formats() {
+            let vars = [(format!("ADIEU__{var}"), value.clone())];
+            // Whatever is accepted must also make a plan and a shutdown.
+            let parsed = [Config::parse(&text, format), Config::parse_with_vars(&text, format, vars)];
+            for config in parsed.into_iter().flatten() {
+                prop_assert!(config.plan().is_ok());
+                prop_assert!(Shutdown::configured(config).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn s20_no_value_of_any_key_makes_the_reader_panic(
+        key in prop::sample::select(vec![
+            "kill-after", "reserve", "strict", "order", "default-phase-timeout", "exit-code",
+            "exit-jvm", "terminate-actor-system", "run-by-actor-system-terminate", "phases",
+            "phases.x.timeout", "phases.x.depends-on", "phases.x.after", "phases.x.before",
+            "phases.x.recover", "phases.service-stop.enabled", "reason-overrides.x.exit-code",
+        ]),
+        value in prop_oneof![
+            "[0-9]{1,22}(ns|us|ms|s|m|h|d|y| s)?",
+            "(on|off|dag|sequential|auto|none|x|x,x|service-stop|actor-system-terminate)",
+            ".{0,10}",
+        ],
+    ) {
+        let name = key.split('.').map(|part| part.to_uppercase().replace('-', "_"));
+        let name = format!("ADIEU__{}", name.collect::<Vec<_>>().join("__"));
+        if let Ok(config) = Config::parse_with_vars("", Format::Toml, [(name, value)]) {
+            prop_assert!(Shutdown::configured(config).is_ok());
+        }
+    }
+}

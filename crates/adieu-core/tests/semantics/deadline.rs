@@ -1,0 +1,142 @@
+use std::time::Duration;
+
+use adieu_core::{AddTaskError, Config, KillAfter, Phase, Reason, Shutdown, SignalError, TaskCx};
+use expect_test::expect;
+
+use crate::check;
+
+fn limited(kill_after: u64, strict: bool) -> Shutdown {
+    let kill_after = KillAfter::After(Duration::from_secs(kill_after));
+    Shutdown::configured(Config::for_tests().kill_after(kill_after).strict(strict)).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn s41_the_worst_case_is_compared_with_what_the_platform_allows() {
+    // 30 s less its margin is 27 s; three phases of 5 s and the last of 10 s with the reserve
+    // of 3 s are 28 s.
+    let phases = [
+        Phase::SERVICE_UNBIND,
+        Phase::SERVICE_REQUESTS_DONE,
+        Phase::SERVICE_STOP,
+        Phase::ACTOR_SYSTEM_TERMINATE,
+    ];
+    let lenient = limited(30, false);
+    for phase in &phases {
+        lenient.add_task(phase, "task", async |_| ()).unwrap();
+    }
+    let check = lenient.check_budget();
+    assert!(!check.fits());
+    assert_eq!(
+        (check.needed(), check.allowed),
+        (Duration::from_secs(28), Some(Duration::from_secs(27)))
+    );
+
+    let strict = limited(30, true);
+    for phase in &phases[..3] {
+        strict.add_task(phase, "task", async |_| ()).unwrap();
+    }
+    let error = strict
+        .add_task(&phases[3], "task", async |_| ())
+        .unwrap_err();
+    assert!(matches!(error, AddTaskError::OverBudget { .. }));
+    let said = error.to_string();
+    assert!(
+        said.contains("= 28s exceeds the 27s allowed") && said.contains("wait 32s"),
+        "{said}"
+    );
+    assert_eq!(strict.tasks().len(), 3, "the refused task is not there");
+
+    let short = limited(2, true);
+    assert!(matches!(
+        short.install_signals(),
+        Ok(()) | Err(SignalError::OverBudget { .. })
+    ));
+    short.remove_signals().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn s42_the_deadline_is_seen_by_every_task_and_can_only_be_shortened() {
+    let shutdown = limited(30, false);
+    shutdown
+        .set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(20))
+        .unwrap();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "watch", {
+            let shutdown = shutdown.clone();
+            async move |cx: TaskCx| {
+                assert_eq!(cx.remaining(), Duration::from_secs(20));
+                assert_eq!(cx.shutdown_deadline().remaining(), Duration::from_secs(27));
+                shutdown.shorten(Duration::from_secs(60));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                assert_eq!(cx.shutdown_deadline().remaining(), Duration::from_secs(26));
+                shutdown.shorten(Duration::from_secs(10));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                assert_eq!(cx.shutdown_deadline().remaining(), Duration::from_secs(9));
+                // The reserve of 3 s and two graces of 200 ms are not this task's to spend.
+                assert_eq!(cx.remaining(), Duration::from_millis(5_600));
+                cx.cancelled().await;
+                assert_eq!(cx.remaining(), Duration::ZERO);
+            }
+        })
+        .unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    let watch = report
+        .phase(Phase::SERVICE_STOP)
+        .unwrap()
+        .task("watch")
+        .unwrap()
+        .clone();
+    assert_eq!(watch.outcome.to_string(), "timed out after 7.6s");
+    assert_eq!(report.allowed, Duration::from_secs(11));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s43_when_time_runs_short_early_phases_give_way_and_closing_ones_run() {
+    // 10 s less its margin is 8 s, of which 2 s are the reserve: early phases let go at 6 s,
+    // closing ones at 7 s, the last at 7.5 s.
+    check(
+        "kill-after 10s; service-unbind 4s; service-stop hangs timeout 30s; cluster-leave 1s; \
+         before-actor-system-terminate hangs timeout 30s; after 1s after before-actor-system-terminate; \
+         actor-system-terminate hangs timeout 30s",
+        expect![[r#"
+            0s service-unbind started
+            4s service-unbind over
+            4s service-stop started
+            5s 868ms service-stop dropped
+            5s 868ms before-actor-system-terminate started
+            6s 868ms before-actor-system-terminate dropped
+            6s 868ms actor-system-terminate started
+            7s 368ms actor-system-terminate dropped
+            7s 368ms shutdown over: unclean; service-stop timed out after 1.7s; cluster-leave skipped: out of time; before-actor-system-terminate timed out after 865ms; after skipped: out of time; actor-system-terminate timed out after 365ms
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s43_shortening_keeps_the_reserve() {
+    check(
+        "@1s shorten 4s; service-stop hangs timeout 30s; cluster-leave 1s; \
+         before-actor-system-terminate 500ms; actor-system-terminate 500ms",
+        expect![[r#"
+            0s service-stop started
+            1s shortened to 4s
+            1s 800ms service-stop dropped
+            1s 800ms before-actor-system-terminate started
+            2s 300ms before-actor-system-terminate over
+            2s 300ms actor-system-terminate started
+            2s 800ms actor-system-terminate over
+            2s 800ms shutdown over: unclean; service-stop timed out after 1.6s; cluster-leave skipped: out of time
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s43_a_deadline_that_is_shortened_before_the_run_holds_for_it() {
+    let shutdown = Shutdown::new();
+    shutdown.shorten(Duration::from_secs(20));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(report.allowed, Duration::from_secs(15));
+}

@@ -1,0 +1,18 @@
+//! One test for each numbered promise of SEMANTICS.md that needs no process of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod config;
+mod deadline;
+mod plan;
+mod running;
+mod said;
+mod signals;
+mod tasks;
+
+use expect_test::Expect;
+
+/// Plays a scenario and compares its timeline.
+async fn check(scenario: &str, expected: Expect) {
+    expected.assert_eq(&adieu_testkit::scenario::play(scenario).await);
+}

@@ -1,0 +1,324 @@
+use std::time::Duration;
+
+use adieu_core::{
+    Config, Format, Order, Phase, PhaseSpec, Plan, PlanError, PlanView, Reason, Shutdown,
+};
+use expect_test::expect;
+
+use crate::check;
+
+fn order(plan: &Plan) -> Vec<&str> {
+    plan.order().map(|phase| phase.name().as_str()).collect()
+}
+
+fn refusal(spec: PhaseSpec) -> String {
+    let mut plan = Plan::builder();
+    plan.add(PhaseSpec::new("a").after(Phase::SERVICE_STOP))
+        .unwrap();
+    plan.add(PhaseSpec::new("b").after("a")).unwrap();
+    let before = PlanView::from(&plan.build());
+    let error = plan.add(spec).unwrap_err();
+    assert_eq!(
+        PlanView::from(&plan.build()),
+        before,
+        "a refused change leaves the plan as it was"
+    );
+    error.to_string()
+}
+
+#[test]
+fn s01_the_twelve_phases_are_built_in() {
+    let plan = Plan::default();
+    let described: Vec<String> = plan
+        .order()
+        .map(|phase| {
+            assert!(phase.recovers() && phase.is_enabled());
+            format!("{} {}s", phase.name(), phase.timeout().as_secs())
+        })
+        .collect();
+    expect![[r"
+        before-service-unbind 5s
+        service-unbind 5s
+        service-requests-done 5s
+        service-stop 5s
+        before-cluster-shutdown 5s
+        cluster-sharding-shutdown-region 10s
+        cluster-leave 5s
+        cluster-exiting 10s
+        cluster-exiting-done 5s
+        cluster-shutdown 5s
+        before-actor-system-terminate 5s
+        actor-system-terminate 10s"]]
+    .assert_eq(&described.join("\n"));
+    let names: Vec<&str> = Phase::BUILT_IN.iter().map(Phase::as_str).collect();
+    assert_eq!(names, order(&plan));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s02_a_phase_can_be_added_with_all_its_properties() {
+    check(
+        "flush 2s timeout 1s after service-stop before cluster-leave; cluster-leave 1s; \
+         off 1s disabled after service-stop",
+        expect![[r"
+            0s flush started
+            1s 200ms flush dropped
+            1s 200ms cluster-leave started
+            2s 200ms cluster-leave over
+            2s 200ms shutdown over: unclean; flush timed out after 1s; off skipped: disabled
+        "]],
+    )
+    .await;
+}
+
+#[test]
+fn s03_before_adds_to_what_an_existing_phase_waits_for() {
+    let mut plan = Plan::builder();
+    plan.add(PhaseSpec::new("announce").before(Phase::SERVICE_UNBIND))
+        .unwrap();
+    let plan = plan.build();
+    let unbind = plan.phase(Phase::SERVICE_UNBIND).unwrap();
+    let depends_on: Vec<&Phase> = plan.depends_on(unbind).collect();
+    assert_eq!(
+        depends_on,
+        [&Phase::BEFORE_SERVICE_UNBIND, &Phase::new("announce")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s04_a_timeout_can_be_changed_until_its_phase_has_started() {
+    let shutdown = Shutdown::new();
+    shutdown
+        .add_task(Phase::SERVICE_UNBIND, "late change", {
+            let shutdown = shutdown.clone();
+            async move |_| {
+                shutdown
+                    .set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(2))
+                    .unwrap();
+                let error = shutdown
+                    .set_phase_timeout(Phase::SERVICE_UNBIND, Duration::from_secs(9))
+                    .unwrap_err();
+                assert_eq!(
+                    error,
+                    PlanError::TooLate {
+                        phase: Phase::SERVICE_UNBIND
+                    }
+                );
+            }
+        })
+        .unwrap();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang)
+        .unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(
+        report
+            .phase(Phase::SERVICE_UNBIND)
+            .unwrap()
+            .outcome
+            .to_string(),
+        "finished"
+    );
+    assert_eq!(
+        report
+            .phase(Phase::SERVICE_STOP)
+            .unwrap()
+            .outcome
+            .to_string(),
+        "timed out after 2s"
+    );
+}
+
+#[test]
+fn s05_an_unknown_dependency_is_refused_and_the_known_are_listed() {
+    let known = "known are before-service-unbind, service-unbind, service-requests-done, \
+                 service-stop, before-cluster-shutdown, cluster-sharding-shutdown-region, \
+                 cluster-leave, cluster-exiting, cluster-exiting-done, cluster-shutdown, \
+                 before-actor-system-terminate, actor-system-terminate, a, b";
+    let expected = format!("phase x refers to unknown phase nope; {known}");
+    assert_eq!(refusal(PhaseSpec::new("x").after("nope")), expected);
+    assert_eq!(refusal(PhaseSpec::new("x").before("nope")), expected);
+}
+
+#[test]
+fn s06_a_cycle_is_refused_and_shown_as_a_path() {
+    assert_eq!(
+        refusal(PhaseSpec::new("x").after("b").before("a")),
+        "phases wait for each other: a -> x -> b -> a",
+    );
+    assert_eq!(
+        refusal(PhaseSpec::new("x").after("x")),
+        "phases wait for each other: x -> x"
+    );
+    let text = "phases.a.depends-on = ['b']\nphases.b.depends-on = ['a']";
+    let error = Config::parse(text, Format::Toml).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "phases: phases wait for each other: a -> b -> a"
+    );
+}
+
+#[test]
+fn s07_empty_and_duplicate_names_are_refused() {
+    assert_eq!(refusal(PhaseSpec::new(" ")), "a phase has an empty name");
+    assert_eq!(
+        refusal(PhaseSpec::new("a")),
+        "phase a exists already: choose another name"
+    );
+    assert_eq!(
+        refusal(PhaseSpec::new(Phase::SERVICE_STOP)),
+        "phase service-stop exists already: choose another name",
+    );
+}
+
+#[test]
+fn s08_nothing_comes_after_the_last_phase() {
+    let expected = "phase x cannot come after actor-system-terminate, which is always the last";
+    assert_eq!(
+        refusal(PhaseSpec::new("x").after(Phase::ACTOR_SYSTEM_TERMINATE)),
+        expected
+    );
+    let text = "phases.x.depends-on = ['actor-system-terminate']";
+    let error = Config::parse(text, Format::Toml).unwrap_err();
+    assert_eq!(error.to_string(), format!("phases: {expected}"));
+}
+
+#[test]
+fn s09_a_timeout_is_neither_zero_nor_endless() {
+    assert_eq!(
+        refusal(PhaseSpec::new("x").timeout(Duration::ZERO)),
+        "phase x has a timeout of zero: disable the phase instead",
+    );
+    assert_eq!(
+        refusal(PhaseSpec::new("x").timeout(Duration::MAX)),
+        "phase x has an endless timeout: a year is the most",
+    );
+    let shutdown = Shutdown::new();
+    assert!(
+        shutdown
+            .set_phase_timeout(Phase::SERVICE_STOP, Duration::ZERO)
+            .is_err()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s10_a_dependency_named_twice_is_one() {
+    check(
+        "a 1s; b 1s after a, a",
+        expect![[r"
+            0s a started
+            1s a over
+            1s b started
+            2s b over
+            2s shutdown over: clean
+        "]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s11_the_last_phase_waits_for_every_other() {
+    check(
+        "actor-system-terminate 1s; flush-metrics 2s after before-actor-system-terminate; alone 4s",
+        expect![[r"
+            0s alone started
+            0s flush-metrics started
+            2s flush-metrics over
+            4s alone over
+            4s actor-system-terminate started
+            5s actor-system-terminate over
+            5s shutdown over: clean
+        "]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s12_a_phase_starts_when_all_it_depends_on_is_over_and_no_later() {
+    check(
+        "requests 2s; queue 4s; stores 1s after requests, queue; cache 1s after requests",
+        expect![[r"
+            0s queue started
+            0s requests started
+            2s requests over
+            2s cache started
+            3s cache over
+            4s queue over
+            4s stores started
+            5s stores over
+            5s shutdown over: clean
+        "]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s13_sequential_runs_one_after_another_and_keeps_chains_whole() {
+    check(
+        "sequential; a1 1s; b1 1s; a2 1s after a1; b2 1s after b1; a3 1s after a2; b3 1s after b2",
+        expect![[r"
+            0s a1 started
+            1s a1 over
+            1s a2 started
+            2s a2 over
+            2s a3 started
+            3s a3 over
+            3s b1 started
+            4s b1 over
+            4s b2 started
+            5s b2 over
+            5s b3 started
+            6s b3 over
+            6s shutdown over: clean
+        "]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn s14_the_critical_path_counts_enabled_phases_that_have_tasks() {
+    let path = Plan::default().critical_path(|_| true);
+    assert_eq!(
+        (path.phases.len(), path.worst_case),
+        (12, Duration::from_secs(75))
+    );
+
+    let shutdown = Shutdown::new();
+    let seconds = Duration::from_secs;
+    shutdown
+        .add_phase(PhaseSpec::new("short").timeout(seconds(3)))
+        .unwrap();
+    shutdown
+        .add_phase(PhaseSpec::new("long").timeout(seconds(30)))
+        .unwrap();
+    shutdown
+        .add_phase(PhaseSpec::new("off").timeout(seconds(90)).enabled(false))
+        .unwrap();
+    shutdown
+        .add_phase(PhaseSpec::new("end").after("short").after("long"))
+        .unwrap();
+    assert_eq!(
+        shutdown.check_budget().critical_path.worst_case,
+        Duration::ZERO
+    );
+    let mut handles = Vec::new();
+    for phase in ["short", "long", "off", "end", "service-stop"] {
+        handles.push(shutdown.add_task(phase, "task", async |_| ()).unwrap());
+    }
+    let path = shutdown.check_budget().critical_path;
+    assert_eq!(path.phases, [Phase::new("long"), Phase::new("end")]);
+    assert_eq!(path.worst_case, seconds(35));
+
+    assert!(handles[1].cancel());
+    let path = shutdown.check_budget().critical_path;
+    assert_eq!((path.phases.len(), path.worst_case), (2, seconds(8)));
+
+    // In sequence, every chain counts.
+    let mut plan = Plan::builder();
+    plan.add(PhaseSpec::new("long").timeout(seconds(30)))
+        .unwrap();
+    plan.order(Order::Sequential);
+    assert_eq!(
+        plan.build().critical_path(|_| true).worst_case,
+        seconds(105)
+    );
+}

@@ -1,0 +1,195 @@
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use adieu_core::{Config, KillAfter, Phase, Reason, Shutdown, Signal};
+use adieu_testkit::faults;
+use expect_test::expect;
+
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Heard {
+    fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
+        let heard = Self::default();
+        let writer = heard.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .without_time()
+            .with_target(false)
+            .with_ansi(false)
+            .finish();
+        (heard, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn text(&self) -> String {
+        let bytes = self.0.lock().unwrap().clone();
+        String::from_utf8(bytes)
+            .unwrap()
+            .lines()
+            .map(|line| line.trim().to_owned() + "\n")
+            .collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s53_one_line_a_transition_and_one_every_five_seconds_of_waiting() {
+    let (heard, _guard) = Heard::listen();
+    let kill_after = KillAfter::After(Duration::from_secs(30));
+    let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
+    shutdown
+        .set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_secs(12))
+        .unwrap();
+    shutdown
+        .add_task(Phase::SERVICE_UNBIND, "close", async |_| ())
+        .unwrap();
+    shutdown
+        .add_task(Phase::SERVICE_REQUESTS_DONE, "drain http", faults::hang)
+        .unwrap();
+    shutdown
+        .add_task(Phase::CLUSTER_LEAVE, "leave", faults::fail)
+        .unwrap();
+    let _ = shutdown.receive(Signal::TERM);
+    shutdown.completed().await.unwrap();
+    expect![[r#"
+         INFO shutdown initiated reason=SIGTERM deadline=27s plan="3 phases, worst case 22s"
+         WARN SIGTERM: shut down gracefully; SIGTERM again will end waiting early signal=SIGTERM
+         INFO phase over phase=service-unbind outcome=finished took=0s tasks=1
+         INFO still waiting waiting_for=service-requests-done/drain http for 5s left=22s
+         INFO still waiting waiting_for=service-requests-done/drain http for 10s left=17s
+         WARN task timed out after 12s phase=service-requests-done task="drain http" took=12.2s
+         INFO phase over phase=service-requests-done outcome=timed out after 12s took=12.2s tasks=1
+         WARN task failed: it was made to fail phase=cluster-leave task="leave" took=0s
+         INFO phase over phase=cluster-leave outcome=failed: it was made to fail took=0s tasks=1
+         WARN shutdown complete outcome=unclean took=12.2s
+    "#]]
+    .assert_eq(&heard.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s53_a_disabled_phase_says_so_once_if_it_had_tasks() {
+    let (heard, _guard) = Heard::listen();
+    let config = "phases.service-stop.enabled = false\nphases.cluster-leave.enabled = false";
+    let config = Config::parse(config, adieu_core::Format::Toml).unwrap();
+    let shutdown = Shutdown::configured(config).unwrap();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "one", async |_| ())
+        .unwrap();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "two", async |_| ())
+        .unwrap();
+    shutdown.run(Reason::Unknown).await.unwrap();
+    let said = heard.text();
+    let skipped: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("skipped"))
+        .collect();
+    assert_eq!(
+        skipped,
+        ["INFO phase skipped phase=service-stop outcome=skipped: disabled tasks=2"]
+    );
+}
+
+// On a multi-threaded runtime the lines come from another thread, and are still heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn s53_a_subscriber_of_the_callers_thread_hears_it() {
+    let (heard, guard) = Heard::listen();
+    let shutdown = Shutdown::new();
+    let completed = shutdown.run(Reason::Unknown);
+    drop(guard);
+    completed.await.unwrap();
+    assert!(
+        heard.text().contains("shutdown complete"),
+        "{}",
+        heard.text()
+    );
+}
+
+#[cfg(feature = "metrics")]
+mod counted {
+    use super::*;
+    use metrics::{Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata};
+    use metrics::{Recorder, SharedString, Unit};
+
+    #[derive(Clone, Default)]
+    struct Counted(Arc<Mutex<Vec<String>>>);
+
+    struct Metric(Counted, String);
+
+    impl CounterFn for Metric {
+        fn increment(&self, by: u64) {
+            self.0.0.lock().unwrap().push(format!("{} +{by}", self.1));
+        }
+        fn absolute(&self, _: u64) {}
+    }
+
+    impl HistogramFn for Metric {
+        fn record(&self, value: f64) {
+            self.0.0.lock().unwrap().push(format!("{} {value}", self.1));
+        }
+    }
+
+    impl Counted {
+        fn metric(&self, key: &Key) -> Arc<Metric> {
+            let labels: Vec<_> = key
+                .labels()
+                .map(|l| format!("{}={}", l.key(), l.value()))
+                .collect();
+            Arc::new(Metric(
+                self.clone(),
+                format!("{} {}", key.name(), labels.join(" ")),
+            ))
+        }
+    }
+
+    impl Recorder for Counted {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(self.metric(key))
+        }
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::from_arc(self.metric(key))
+        }
+    }
+
+    #[test]
+    fn s54_what_happens_is_counted() {
+        let counted = Counted::default();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        metrics::with_local_recorder(&counted, || {
+            runtime.block_on(async {
+                let shutdown = Shutdown::new();
+                shutdown
+                    .add_task(Phase::SERVICE_STOP, "slow", faults::hang)
+                    .unwrap();
+                shutdown.run(Reason::Unknown).await.unwrap();
+            });
+        });
+        expect![[r#"
+            adieu_shutdown_initiated_total reason=unknown +1
+            adieu_task_failures_total phase=service-stop task=slow outcome=timed-out +1
+            adieu_task_failure_seconds phase=service-stop task=slow outcome=timed-out 5.2
+            adieu_phase_seconds phase=service-stop outcome=timed-out 5.2
+            adieu_shutdown_completed_total outcome=unclean +1
+            adieu_shutdown_seconds outcome=unclean 5.2"#]]
+        .assert_eq(&counted.0.lock().unwrap().join("\n"));
+    }
+}

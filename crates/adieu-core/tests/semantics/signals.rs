@@ -1,0 +1,119 @@
+use std::time::Duration;
+
+use adieu_core::{Config, KillAfter, Phase, Rung, Shutdown, Signal, SignalError};
+use expect_test::expect;
+
+use crate::check;
+
+#[tokio::test]
+async fn s44_installing_is_idempotent_exclusive_and_checked() {
+    let shutdown = Shutdown::configured(Config::new().kill_after(KillAfter::Never)).unwrap();
+    // Not SIGTERM: the test runner may need it.
+    shutdown
+        .install_signals_for([Signal::USR2, Signal::USR1])
+        .unwrap();
+    shutdown
+        .install_signals_for([Signal::USR1, Signal::USR2, Signal::USR1])
+        .unwrap();
+    let error = shutdown.install_signals_for([Signal::USR1]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "failed to install signals: SIGUSR1, SIGUSR2 are installed already; remove them first",
+    );
+    shutdown.remove_signals().unwrap();
+    shutdown.remove_signals().unwrap();
+    shutdown.install_signals_for([Signal::USR1]).unwrap();
+    shutdown.remove_signals().unwrap();
+
+    for number in [9, 19] {
+        let error = shutdown
+            .install_signals_for([Signal::TERM, Signal::new(number)])
+            .unwrap_err();
+        assert!(matches!(error, SignalError::Uncatchable { signal } if signal.number() == number));
+    }
+    assert!(matches!(
+        shutdown.install_signals_for([]),
+        Err(SignalError::NoneNamed)
+    ));
+    assert!(shutdown.install_signals_for([Signal::new(4_000)]).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s46_a_second_sigterm_ends_only_the_waiting() {
+    check(
+        "@0s SIGTERM; @1s SIGTERM; before-service-unbind idles; service-stop 3s",
+        expect![[r"
+            0s SIGTERM
+            0s before-service-unbind started
+            1s SIGTERM
+            1s before-service-unbind over
+            1s service-stop started
+            4s service-stop over
+            4s shutdown over: clean
+        "]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s46_a_second_sigint_cancels_what_runs_and_still_closes_down() {
+    check(
+        "@0s SIGINT; @1s SIGINT; service-unbind hangs; beside listens; service-stop 1s; \
+         before-actor-system-terminate 500ms; actor-system-terminate 100ms",
+        expect![[r#"
+            0s SIGINT
+            0s beside started
+            0s service-unbind started
+            1s SIGINT
+            1s beside over
+            1s 200ms service-unbind dropped
+            1s 200ms before-actor-system-terminate started
+            1s 700ms before-actor-system-terminate over
+            1s 700ms actor-system-terminate started
+            1s 800ms actor-system-terminate over
+            1s 800ms shutdown over: unclean; service-unbind aborted; service-stop skipped: hard stop; beside cancelled
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s46_after_a_hard_stop_the_closing_phases_have_the_reserve_and_no_more() {
+    check(
+        "reserve 2s; @0s SIGINT; @1s SIGINT; service-stop listens; \
+         before-actor-system-terminate hangs; actor-system-terminate hangs",
+        expect![[r#"
+            0s SIGINT
+            0s service-stop started
+            1s SIGINT
+            1s service-stop over
+            1s before-actor-system-terminate started
+            1s 868ms before-actor-system-terminate dropped
+            1s 868ms actor-system-terminate started
+            2s 368ms actor-system-terminate dropped
+            2s 368ms shutdown over: unclean; service-stop cancelled; before-actor-system-terminate timed out after 733ms; actor-system-terminate timed out after 365ms
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s46_the_last_rung_is_left_to_the_caller() {
+    let shutdown = Shutdown::new();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang)
+        .unwrap();
+    let mut rungs = Vec::new();
+    for _ in 0..4 {
+        rungs.push(shutdown.receive(Signal::INT));
+        assert_eq!(shutdown.receive(Signal::INT), None, "an echo");
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    use Rung::{Exit, Graceful, HardStop};
+    assert_eq!(
+        rungs,
+        [Some(Graceful), Some(HardStop), Some(Exit), Some(Exit)]
+    );
+    let report = shutdown.completed().await.unwrap();
+    assert_eq!(report.reason, "SIGINT");
+}

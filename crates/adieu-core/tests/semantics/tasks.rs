@@ -1,0 +1,540 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use adieu_core::{AddTaskError, Outcome, Phase, Reason, Shutdown, Stage, TaskCx, TaskSpec};
+use adieu_testkit::{faults, timeline::Timeline};
+use expect_test::expect;
+
+use crate::check;
+
+#[tokio::test(start_paused = true)]
+async fn s21_a_task_is_told_why_until_when_and_where() {
+    let shutdown = Shutdown::new();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "nothing", async |cx: TaskCx| {
+            assert_eq!(cx.phase(), &Phase::SERVICE_STOP);
+            assert_eq!(cx.reason().name(), "cluster-leaving");
+            assert_eq!(cx.remaining(), Duration::from_secs(5));
+            assert!(!cx.token().is_cancelled());
+        })
+        .unwrap();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "a result", async |_| {
+            Ok::<(), std::fmt::Error>(())
+        })
+        .unwrap();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "a bad result", async |_| {
+            Err::<(), _>("no")
+        })
+        .unwrap();
+    let report = shutdown.run(Reason::ClusterLeaving).await.unwrap();
+    let outcomes: Vec<String> = report
+        .phase(Phase::SERVICE_STOP)
+        .unwrap()
+        .tasks
+        .iter()
+        .map(|task| format!("{} {}", task.name, task.outcome))
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            "nothing finished",
+            "a result finished",
+            "a bad result failed: no"
+        ],
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn s21_a_blocking_task_is_told_the_same() {
+    let shutdown = Shutdown::new();
+    shutdown
+        .add_blocking_task(Phase::SERVICE_STOP, "blocking", |cx| {
+            assert_eq!(std::thread::current().name(), Some("adieu blocking"));
+            assert_eq!(
+                (cx.phase(), cx.reason().name()),
+                (&Phase::SERVICE_STOP, "cluster-leaving")
+            );
+            assert!(cx.remaining() <= Duration::from_secs(5) && !cx.token().is_cancelled());
+            std::io::Result::Ok(())
+        })
+        .unwrap();
+    shutdown
+        .add_blocking_task(Phase::SERVICE_STOP, "failing", |_| Err::<(), _>("no"))
+        .unwrap();
+    shutdown
+        .add_blocking_task(Phase::SERVICE_STOP, "panicking", |_| -> () { panic!("oh") })
+        .unwrap();
+    let report = shutdown.run(Reason::ClusterLeaving).await.unwrap();
+    let outcomes: Vec<String> = report
+        .phase(Phase::SERVICE_STOP)
+        .unwrap()
+        .tasks
+        .iter()
+        .map(|task| format!("{} {}", task.name, task.outcome))
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            "blocking finished",
+            "failing failed: no",
+            "panicking panicked: oh"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s22_cancel_takes_back_what_is_pending_and_interrupts_nothing() {
+    let shutdown = Shutdown::new();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = |ran: &Arc<AtomicUsize>| {
+        let ran = Arc::clone(ran);
+        async move |_: TaskCx| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            ran.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let pending = shutdown
+        .add_task(Phase::SERVICE_STOP, "pending", count(&ran))
+        .unwrap();
+    let running = shutdown
+        .add_task(Phase::SERVICE_STOP, "running", count(&ran))
+        .unwrap();
+    assert!(!pending.is_cancelled());
+    assert!(pending.cancel() && pending.cancel() && pending.is_cancelled());
+    assert_eq!(
+        Arc::strong_count(&ran),
+        2,
+        "what a cancelled task held is let go"
+    );
+
+    let completed = shutdown.run(Reason::Unknown);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!running.cancel() && !running.is_cancelled());
+    assert!(pending.cancel());
+    let report = completed.await.unwrap();
+    assert!(!running.cancel());
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    assert_eq!(report.phase(Phase::SERVICE_STOP).unwrap().tasks.len(), 1);
+}
+
+#[tokio::test]
+async fn s22_adding_and_cancelling_for_ever_does_not_grow() {
+    let shutdown = Shutdown::new();
+    let kept: Vec<_> = (0..100)
+        .map(|n| {
+            shutdown
+                .add_task(Phase::SERVICE_STOP, format!("kept {n}"), async |_| ())
+                .unwrap()
+        })
+        .collect();
+    for n in 0..10_000 {
+        let handle = shutdown
+            .add_task(Phase::SERVICE_STOP, format!("{n}"), async |_| ())
+            .unwrap();
+        assert!(handle.cancel());
+    }
+    assert_eq!(shutdown.tasks().len(), 100);
+    assert!(kept[50].cancel(), "found after the holes were swept");
+    assert_eq!(shutdown.tasks().len(), 99);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s23_the_same_name_and_function_may_be_added_often_and_each_runs() {
+    let shutdown = Shutdown::new();
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..3 {
+        let ran = Arc::clone(&ran);
+        let count = async move |_: TaskCx| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        shutdown
+            .add_task(Phase::SERVICE_STOP, "same", count)
+            .unwrap();
+    }
+    let listed: Vec<_> = shutdown
+        .tasks()
+        .into_iter()
+        .map(|task| (task.phase, task.name))
+        .collect();
+    assert_eq!(listed, vec![(Phase::SERVICE_STOP, "same".into()); 3]);
+    assert!(shutdown.tasks()[0].added_at.contains("tasks.rs:"));
+    shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn s24_an_unknown_phase_or_an_empty_name_is_refused() {
+    let shutdown = Shutdown::new();
+    let error = shutdown
+        .add_task("service-stip", "x", async |_| ())
+        .unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(error.to_string(), "failed to add task x");
+    assert!(source.starts_with("unknown phase service-stip; known are before-service-unbind, "));
+
+    let error = shutdown
+        .add_task(Phase::SERVICE_STOP, " ", async |_| ())
+        .unwrap_err();
+    assert_eq!(
+        error,
+        AddTaskError::EmptyName {
+            phase: Phase::SERVICE_STOP
+        }
+    );
+    let zero = TaskSpec::new("x").timeout(Duration::ZERO);
+    assert!(
+        shutdown
+            .add_task(Phase::SERVICE_STOP, zero, async |_| ())
+            .is_err()
+    );
+    assert!(shutdown.tasks().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s25_a_task_added_during_the_run_runs_or_is_refused() {
+    let shutdown = Shutdown::new();
+    let timeline = Timeline::new();
+    shutdown
+        .add_task(Phase::SERVICE_UNBIND, "adder", {
+            let (shutdown, timeline) = (shutdown.clone(), timeline.clone());
+            async move |_| {
+                let late = shutdown
+                    .add_task(Phase::SERVICE_UNBIND, "late", async |_| ())
+                    .unwrap_err();
+                let past = shutdown
+                    .add_task(Phase::BEFORE_SERVICE_UNBIND, "past", async |_| ())
+                    .unwrap_err();
+                timeline.note(late.to_string());
+                timeline.note(past.to_string());
+                let noting = timeline.clone();
+                shutdown
+                    .add_task(Phase::SERVICE_STOP, "in time", async move |_| {
+                        noting.note("in time")
+                    })
+                    .unwrap();
+            }
+        })
+        .unwrap();
+    shutdown.run(Reason::Unknown).await.unwrap();
+    assert!(
+        shutdown
+            .add_task(Phase::SERVICE_STOP, "too late", async |_| ())
+            .is_err()
+    );
+    expect![[r"
+        0s failed to add task late: phase service-unbind has already started
+        0s failed to add task past: phase before-service-unbind has already started
+        0s in time
+    "]]
+    .assert_eq(&timeline.to_string());
+}
+
+// Two workers, two tasks that block both before their first `await`: the phase's timer fires all
+// the same, and a sibling in a blocking thread is not delayed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s26_a_task_that_blocks_before_its_first_await_delays_no_timer() {
+    let shutdown = Shutdown::new();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(std::sync::Mutex::new(held));
+    shutdown
+        .set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(50))
+        .unwrap();
+    for name in ["one", "two"] {
+        let held = Arc::clone(&held);
+        shutdown
+            .add_task(Phase::SERVICE_STOP, name, async move |_| {
+                let _ = held.lock().unwrap().recv();
+            })
+            .unwrap();
+    }
+    shutdown
+        .add_blocking_task(Phase::SERVICE_STOP, "sibling", |_| ())
+        .unwrap();
+    // Waited for outside the runtime, whose workers are blocked.
+    let completed = shutdown.run(Reason::Unknown);
+    let report = std::thread::spawn(move || completed.wait())
+        .join()
+        .unwrap()
+        .unwrap();
+    drop(release);
+    let tasks: Vec<_> = report
+        .phase(Phase::SERVICE_STOP)
+        .unwrap()
+        .tasks
+        .iter()
+        .map(|task| task.outcome.clone())
+        .collect();
+    assert_eq!(tasks[..2], [Outcome::Abandoned, Outcome::Abandoned]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s26_the_tasks_of_a_phase_run_side_by_side() {
+    let shutdown = Shutdown::new();
+    let timeline = Timeline::new();
+    for (name, secs) in [("slow", 3), ("quick", 1)] {
+        let timeline = timeline.clone();
+        shutdown
+            .add_task(Phase::SERVICE_STOP, name, async move |_| {
+                let span = timeline.start(name);
+                tokio::time::sleep(Duration::from_secs(secs)).await;
+                span.over();
+            })
+            .unwrap();
+    }
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(report.took, Duration::from_secs(3));
+    expect![[r"
+        0s slow started
+        0s quick started
+        1s quick over
+        3s slow over
+    "]]
+    .assert_eq(&timeline.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s27_a_phase_is_over_when_its_tasks_are_and_a_failure_does_not_wait() {
+    check(
+        "fails-early fails; next 1s after fails-early",
+        expect![[r"
+            0s fails-early started
+            0s fails-early over
+            0s next started
+            1s next over
+            1s shutdown over: unclean; fails-early failed: it was made to fail
+        "]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s28_a_task_may_have_less_time_than_its_phase() {
+    check(
+        "a hangs own 1s timeout 4s; b listens own 2s timeout 4s; c 1s own 9s; end 1s after a, b, c",
+        expect![[r#"
+            0s c started
+            0s b started
+            0s a started
+            1s c over
+            1s 200ms a dropped
+            2s b over
+            2s end started
+            3s end over
+            3s shutdown over: unclean; a timed out after 1s; b timed out after 2s
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s29_failure_panic_and_timeout_are_told_apart_and_named() {
+    check(
+        "failing fails; panicking panics; hanging hangs timeout 1s",
+        expect![[r"
+            0s hanging started
+            0s panicking started
+            0s panicking dropped
+            0s failing started
+            0s failing over
+            1s 200ms hanging dropped
+            1s 200ms shutdown over: unclean; failing failed: it was made to fail; panicking panicked: it was made to panic; hanging timed out after 1s
+        "]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s30_nothing_runs_under_a_later_phase() {
+    check(
+        "deaf hangs timeout 2s; next 1s after deaf",
+        expect![[r"
+            0s deaf started
+            2s 200ms deaf dropped
+            2s 200ms next started
+            3s 200ms next over
+            3s 200ms shutdown over: unclean; deaf timed out after 2s
+        "]],
+    )
+    .await;
+    check(
+        "hears listens timeout 2s; next 1s after hears",
+        expect![[r#"
+            0s hears started
+            2s hears over
+            2s next started
+            3s next over
+            3s shutdown over: unclean; hears timed out after 2s
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn s31_a_blocking_task_that_will_not_end_is_abandoned() {
+    let shutdown = Shutdown::new();
+    shutdown
+        .set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(50))
+        .unwrap();
+    shutdown
+        .add_blocking_task(Phase::SERVICE_STOP, "stuck", faults::block)
+        .unwrap();
+    shutdown
+        .add_blocking_task(Phase::SERVICE_STOP, "listens", |cx| {
+            while !cx.token().is_cancelled() {
+                std::thread::yield_now();
+            }
+        })
+        .unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    let phase = report.phase(Phase::SERVICE_STOP).unwrap();
+    assert_eq!(phase.task("stuck").unwrap().outcome, Outcome::Abandoned);
+    assert!(matches!(
+        phase.task("listens").unwrap().outcome,
+        Outcome::TimedOut { .. }
+    ));
+    assert_eq!(
+        phase.outcome,
+        Outcome::Abandoned,
+        "a phase ends as the worst of its tasks"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s32_with_recover_the_rest_goes_on_once_the_siblings_are_over() {
+    let shutdown = Shutdown::new();
+    let timeline = Timeline::new();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "fails", faults::fail)
+        .unwrap();
+    for (phase, name) in [
+        (Phase::SERVICE_STOP, "sibling"),
+        (Phase::CLUSTER_LEAVE, "next"),
+    ] {
+        let timeline = timeline.clone();
+        shutdown
+            .add_task(phase, name, async move |_| {
+                let span = timeline.start(name);
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                span.over();
+            })
+            .unwrap();
+    }
+    shutdown.run(Reason::Unknown).await.unwrap();
+    expect![[r"
+        0s sibling started
+        2s sibling over
+        2s next started
+        4s next over
+    "]]
+    .assert_eq(&timeline.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s33_without_recover_a_failure_or_timeout_aborts_what_has_not_started() {
+    check(
+        "bad fails fatal; beside 3s; next 1s after bad; actor-system-terminate 1s",
+        expect![[r#"
+            0s beside started
+            0s bad started
+            0s bad over
+            3s beside over
+            3s shutdown over: aborted by bad; bad failed: it was made to fail; next skipped: bad went wrong and does not recover; actor-system-terminate skipped: bad went wrong and does not recover
+        "#]],
+    )
+    .await;
+    check(
+        "slow 9s timeout 2s fatal; next 1s after slow",
+        expect![[r"
+            0s slow started
+            2s 200ms slow dropped
+            2s 200ms shutdown over: aborted by slow; slow timed out after 2s; next skipped: slow went wrong and does not recover
+        "]],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s34_an_aborted_shutdown_can_be_resumed() {
+    use adieu_core::{Ending, PhaseSpec, ResumeError};
+    let shutdown = Shutdown::new();
+    let timeline = Timeline::new();
+    shutdown
+        .add_phase(PhaseSpec::new("bad").recover(false))
+        .unwrap();
+    shutdown
+        .add_phase(PhaseSpec::new("skipped").after("bad"))
+        .unwrap();
+    shutdown
+        .add_phase(PhaseSpec::new("wanted").after("skipped"))
+        .unwrap();
+    shutdown.add_task("bad", "fails", faults::fail).unwrap();
+    for phase in [
+        "skipped",
+        "wanted",
+        "service-stop",
+        "actor-system-terminate",
+    ] {
+        let timeline = timeline.clone();
+        shutdown
+            .add_task(phase, phase, async move |_| timeline.note(phase))
+            .unwrap();
+    }
+    assert_eq!(
+        shutdown.resume_from("wanted").unwrap_err(),
+        ResumeError::NotAborted
+    );
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(
+        report.outcome,
+        Ending::Aborted {
+            phase: "bad".into()
+        }
+    );
+    assert_eq!(report.exit_code, 71);
+    assert!(matches!(
+        shutdown.resume_from("nope"),
+        Err(ResumeError::UnknownPhase(_))
+    ));
+
+    // Later than any deadline of the first run.
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let resumed = shutdown.resume_from("wanted").unwrap();
+    assert_eq!(shutdown.stage(), Stage::ShuttingDown);
+    let report = resumed.await.unwrap();
+    assert_eq!(report.outcome, Ending::Unclean);
+    assert_eq!(
+        report
+            .phase("skipped")
+            .unwrap()
+            .task("skipped")
+            .unwrap()
+            .outcome
+            .to_string(),
+        "skipped: bad went wrong and does not recover"
+    );
+    assert!(Arc::ptr_eq(&report, &shutdown.completed().await.unwrap()));
+    assert_eq!(
+        shutdown.resume_from("wanted").unwrap_err(),
+        ResumeError::NotAborted
+    );
+    let mut notes: Vec<String> = timeline.to_string().lines().map(str::to_owned).collect();
+    assert_eq!(notes.pop().unwrap(), "1h actor-system-terminate");
+    notes.sort();
+    assert_eq!(notes, ["0s service-stop", "1h wanted"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s35_a_disabled_phase_is_skipped_with_its_tasks() {
+    check(
+        "off 1s disabled; next 1s after off",
+        expect![[r"
+            0s next started
+            1s next over
+            1s shutdown over: clean; off skipped: disabled
+        "]],
+    )
+    .await;
+}

@@ -1,0 +1,28 @@
+//! Tests shutdowns without waiting for them.
+//!
+//! - [`timeline`]: what happened when, as text, on tokio's paused clock.
+//! - [`scenario`]: a small language in which a whole shutdown is one line, played as a timeline.
+//! - [`faults`]: tasks that hang, fail, panic, block and do not listen.
+//! - [`process`]: a real process, with real signals, its exit code, its output and its report.
+//!
+//! Fake signals need no double: [`Shutdown::receive`](adieu_core::Shutdown::receive) does what a
+//! signal would do.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! let timeline = adieu_testkit::scenario::play("drain 2s; stores 1s after drain").await;
+//! assert_eq!(timeline, "\
+//! 0s drain started
+//! 2s drain over
+//! 2s stores started
+//! 3s stores over
+//! 3s shutdown over: clean
+//! ");
+//! # }
+//! ```
+
+pub mod faults;
+pub mod process;
+pub mod scenario;
+pub mod timeline;

@@ -1,0 +1,286 @@
+//! A whole shutdown in one line, played as a timeline.
+//!
+//! A scenario is a list of entries, separated by `;`. An entry is a phase with one task of the
+//! same name, or something that happens at a time:
+//!
+//! ```text
+//! NAME DOES [timeout TIME] [own TIME] [after NAME, NAME] [before NAME] [fatal] [disabled]
+//! @TIME SIGTERM | @TIME SIGINT | @TIME shorten TIME
+//! kill-after TIME | reserve TIME | sequential
+//! ```
+//!
+//! `DOES` is how long the task takes, or one of the [`faults`]: `hangs`, `listens`, `idles`,
+//! `fails`, `panics`, `blocks`. `timeout` is the phase's, `own` the task's. `fatal` is a phase that
+//! does not recover. The names of built-in phases mean those phases.
+
+use std::time::Duration;
+
+use adieu_core::{
+    Config, KillAfter, Order, Outcome, Phase, PhaseSpec, Reason, Report, Shutdown, Signal, TaskCx,
+    TaskSpec,
+};
+
+use crate::faults;
+use crate::timeline::Timeline;
+
+/// Plays a scenario, and returns what happened when.
+///
+/// The last line says how the shutdown ended, and names each task that did not finish.
+///
+/// # Panics
+///
+/// If the scenario is not one.
+pub async fn play(scenario: &str) -> String {
+    let (timeline, report) = play_to_report(scenario).await;
+    let mut last = format!("shutdown over: {}", report.outcome);
+    for task in report.phases.iter().flat_map(|phase| &phase.tasks) {
+        if task.outcome != Outcome::Finished {
+            last.push_str(&format!("; {} {}", task.name, task.outcome));
+        }
+    }
+    timeline.note(last);
+    timeline.to_string()
+}
+
+/// Plays a scenario, and returns the timeline and the report.
+///
+/// # Panics
+///
+/// If the scenario is not one.
+pub async fn play_to_report(scenario: &str) -> (Timeline, Report) {
+    let entries: Vec<Entry> = scenario
+        .split(';')
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .map(Entry::parse)
+        .collect();
+    let mut config = Config::for_tests();
+    for entry in &entries {
+        config = match entry {
+            Entry::KillAfter(after) => config.kill_after(KillAfter::After(*after)),
+            Entry::Reserve(reserve) => config.reserve(*reserve),
+            Entry::Sequential => config.order(Order::Sequential),
+            Entry::Phase(_) | Entry::At(..) => config,
+        };
+    }
+    let shutdown = Shutdown::configured(config).expect("the scenario's configuration holds");
+    let timeline = Timeline::new();
+    let mut happenings = Vec::new();
+    for entry in entries {
+        match entry {
+            Entry::Phase(phase) => phase.add_to(&shutdown, &timeline),
+            Entry::At(at, happening) => happenings.push((at, happening)),
+            Entry::KillAfter(_) | Entry::Reserve(_) | Entry::Sequential => {}
+        }
+    }
+    happenings.sort_by_key(|(at, _)| *at);
+
+    let began = tokio::time::Instant::now();
+    let completed = if happenings.first().is_some_and(|(at, _)| at.is_zero()) {
+        shutdown.completed()
+    } else {
+        shutdown.run(Reason::Unknown)
+    };
+    let happen = async {
+        for (at, happening) in happenings {
+            tokio::time::sleep_until(began + at).await;
+            happening.befall(&shutdown, &timeline);
+        }
+        std::future::pending().await
+    };
+    let report = tokio::select! {
+        report = completed => report.expect("the runtime lives"),
+        never = happen => never,
+    };
+    (timeline, (*report).clone())
+}
+
+enum Entry {
+    Phase(PhaseEntry),
+    At(Duration, Happening),
+    KillAfter(Duration),
+    Reserve(Duration),
+    Sequential,
+}
+
+struct PhaseEntry {
+    name: String,
+    does: Does,
+    spec: PhaseSpec,
+    timeout: Option<Duration>,
+    own: Option<Duration>,
+}
+
+#[derive(Clone, Copy)]
+enum Does {
+    Take(Duration),
+    Hang,
+    Listen,
+    Idle,
+    Fail,
+    Panic,
+    Block,
+}
+
+enum Happening {
+    Signal(Signal),
+    Shorten(Duration),
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn parse(text: &str) -> Self {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words[..] {
+            ["kill-after", after] => Self::KillAfter(time(after)),
+            ["reserve", reserve] => Self::Reserve(time(reserve)),
+            ["sequential"] => Self::Sequential,
+            [at, ref what @ ..] if at.starts_with('@') => {
+                Self::At(time(&at[1..]), Happening::parse(what))
+            }
+            [name, does, ref rest @ ..] => Self::Phase(PhaseEntry::parse(name, does, rest)),
+            _ => panic!("not an entry of a scenario: {text}"),
+        }
+    }
+}
+
+// === impl Happening ===
+
+impl Happening {
+    fn parse(words: &[&str]) -> Self {
+        match words {
+            ["SIGTERM"] => Self::Signal(Signal::TERM),
+            ["SIGINT"] => Self::Signal(Signal::INT),
+            ["shorten", left] => Self::Shorten(time(left)),
+            _ => panic!("nothing that can happen in a scenario: {words:?}"),
+        }
+    }
+
+    fn befall(self, shutdown: &Shutdown, timeline: &Timeline) {
+        match self {
+            Self::Signal(signal) => {
+                timeline.note(signal.to_string());
+                // Nobody exits in a scenario: on the last rung there is nothing left to do.
+                let _ = shutdown.receive(signal);
+            }
+            Self::Shorten(left) => {
+                timeline.note(format!("shortened to {}", humantime::format_duration(left)));
+                shutdown.shorten(left);
+            }
+        }
+    }
+}
+
+// === impl PhaseEntry ===
+
+impl PhaseEntry {
+    fn parse(name: &str, does: &str, rest: &[&str]) -> Self {
+        let mut entry = Self {
+            name: name.to_owned(),
+            does: Does::parse(does),
+            spec: PhaseSpec::new(name),
+            timeout: None,
+            own: None,
+        };
+        let mut words = rest.iter().copied().peekable();
+        while let Some(word) = words.next() {
+            let mut next = || words.next().unwrap_or_else(|| panic!("{word} what?"));
+            match word {
+                "timeout" => entry.timeout = Some(time(next())),
+                "own" => entry.own = Some(time(next())),
+                "fatal" => entry.spec = entry.spec.recover(false),
+                "disabled" => entry.spec = entry.spec.enabled(false),
+                "after" | "before" => loop {
+                    let named = words.next().unwrap_or_else(|| panic!("{word} what?"));
+                    let plain = named.trim_end_matches(',');
+                    entry.spec = if word == "after" {
+                        entry.spec.after(plain)
+                    } else {
+                        entry.spec.before(plain)
+                    };
+                    if plain == named {
+                        break;
+                    }
+                },
+                _ => panic!("no word of a scenario: {word}"),
+            }
+        }
+        if let Some(timeout) = entry.timeout {
+            entry.spec = entry.spec.timeout(timeout);
+        }
+        entry
+    }
+
+    fn add_to(self, shutdown: &Shutdown, timeline: &Timeline) {
+        let Self {
+            name,
+            does,
+            spec,
+            timeout,
+            own,
+        } = self;
+        if Phase::BUILT_IN.iter().any(|phase| phase.as_str() == name) {
+            if let Some(timeout) = timeout {
+                shutdown
+                    .set_phase_timeout(&name, timeout)
+                    .expect("a built-in phase");
+            }
+        } else {
+            shutdown
+                .add_phase(spec)
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+        let mut task = TaskSpec::new(name.as_str());
+        if let Some(own) = own {
+            task = task.timeout(own);
+        }
+        let (phase, timeline) = (name.clone(), timeline.clone());
+        let added = if let Does::Block = does {
+            shutdown.add_blocking_task(phase, task, move |cx| {
+                timeline.note(format!("{name} started"));
+                faults::block(cx);
+            })
+        } else {
+            shutdown.add_task(phase, task, async move |cx: TaskCx| {
+                let span = timeline.start(name);
+                let ended = does.perform(cx).await;
+                span.over();
+                ended
+            })
+        };
+        added.unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+// === impl Does ===
+
+impl Does {
+    fn parse(word: &str) -> Self {
+        match word {
+            "hangs" => Self::Hang,
+            "listens" => Self::Listen,
+            "idles" => Self::Idle,
+            "fails" => Self::Fail,
+            "panics" => Self::Panic,
+            "blocks" => Self::Block,
+            duration => Self::Take(time(duration)),
+        }
+    }
+
+    async fn perform(self, cx: TaskCx) -> Result<(), &'static str> {
+        match self {
+            Self::Take(duration) => tokio::time::sleep(duration).await,
+            Self::Hang | Self::Block => faults::hang(cx).await,
+            Self::Listen => faults::listen(cx).await,
+            Self::Idle => faults::idle(cx).await,
+            Self::Fail => return faults::fail(cx).await,
+            Self::Panic => faults::panic(cx).await,
+        }
+        Ok(())
+    }
+}
+
+fn time(text: &str) -> Duration {
+    humantime::parse_duration(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}

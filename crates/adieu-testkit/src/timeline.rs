@@ -1,0 +1,89 @@
+//! What happened when, as text.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Notes what happens, with the time since it was made on tokio's clock.
+///
+/// Clones write to the same timeline.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    began: Instant,
+    notes: Arc<Mutex<Vec<(Duration, String)>>>,
+}
+
+/// Notes that something started, and when dropped, that it is over or that it was dropped before.
+#[derive(Debug)]
+pub struct Span {
+    timeline: Timeline,
+    name: String,
+    over: bool,
+}
+
+// === impl Timeline ===
+
+impl Timeline {
+    /// A timeline that begins now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            notes: Arc::default(),
+        }
+    }
+
+    /// Notes that something happened now.
+    pub fn note(&self, what: impl Into<String>) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.push((self.began.elapsed(), what.into()));
+    }
+
+    /// Notes that something started now.
+    #[must_use = "it is noted as dropped when the span is"]
+    pub fn start(&self, name: impl Into<String>) -> Span {
+        let name = name.into();
+        self.note(format!("{name} started"));
+        Span {
+            timeline: self.clone(),
+            name,
+            over: false,
+        }
+    }
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (at, what) in notes.iter() {
+            // Tokio's timers are late by up to a millisecond, by design.
+            let at = Duration::from_millis(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
+            writeln!(f, "{} {what}", humantime::format_duration(at))?;
+        }
+        Ok(())
+    }
+}
+
+// === impl Span ===
+
+impl Span {
+    /// It came to its end.
+    pub fn over(mut self) {
+        self.over = true;
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        let end = if self.over { "over" } else { "dropped" };
+        self.timeline.note(format!("{} {end}", self.name));
+    }
+}

@@ -1,0 +1,110 @@
+//! Coordinated shutdown for Rust services.
+//!
+//! A service that owns its process: runtime, signals, phases, exit code.
+//!
+//! ```no_run
+//! use adieu::Phase;
+//!
+//! fn main() -> std::process::ExitCode {
+//!     adieu::main(async |shutdown| {
+//!         let pool = Pool::connect().await?;
+//!         shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "close pool", {
+//!             let pool = pool.clone();
+//!             async move |_| pool.close().await
+//!         })?;
+//!         serve(pool).await
+//!     })
+//! }
+//! # #[derive(Clone)] struct Pool;
+//! # impl Pool {
+//! #     async fn connect() -> Result<Self, Error> { Ok(Pool) }
+//! #     async fn close(&self) {}
+//! # }
+//! # type Error = Box<dyn std::error::Error + Send + Sync>;
+//! # async fn serve(_: Pool) -> Result<(), Error> { Ok(()) }
+//! ```
+//!
+//! Inside an existing `#[tokio::main]`, the same engine as a handle:
+//!
+//! ```no_run
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use adieu::{Phase, PhaseSpec, Shutdown, TaskCx};
+//! use std::time::Duration;
+//!
+//! let shutdown = Shutdown::new();
+//! shutdown.add_phase(
+//!     PhaseSpec::new("flush-metrics")
+//!         .after(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE)
+//!         .timeout(Duration::from_secs(3)),
+//! )?;
+//! shutdown.add_task("flush-metrics", "push", async |cx: TaskCx| push(cx.remaining()).await)?;
+//! shutdown.install_signals()?;
+//! let report = shutdown.completed().await?; // or: shutdown.run(Reason::Unknown).await?
+//! println!("{report}");
+//! # Ok(()) }
+//! # async fn push(_: std::time::Duration) -> Result<(), std::io::Error> { Ok(()) }
+//! ```
+//!
+//! # The few nouns
+//!
+//! - A [`Phase`] is a named stage of the shutdown. Twelve are built in, and run in the order in
+//!   which they are listed in [`Phase::BUILT_IN`]; [`PhaseSpec`] describes one of your own. A phase
+//!   starts when all it depends on is over; phases that do not depend on each other run side by
+//!   side.
+//! - A task is a named function in a phase, async or blocking. It is given a [`TaskCx`]: the
+//!   reason, the deadline, a cancellation token. The tasks of a phase run side by side.
+//! - A [`Reason`] says why. The first one wins.
+//! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It comes from
+//!   [`KillAfter`]: what the platform allows between its signal and the kill.
+//! - The [`Report`] says how everything ended, and when. It prints as a timeline and maps to an
+//!   [`ExitCode`].
+//! - A [`Plan`] is the phases and what each waits for, proved acyclic, with its worst case.
+//!
+//! # Which do I need
+//!
+//! | I want to | use |
+//! |---|---|
+//! | write a new service | [`main`], or [`Runner`] to set more |
+//! | add shutdown to an existing one | [`Shutdown::new`], [`Shutdown::install_signals`] |
+//! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`] |
+//! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
+//! | end a background loop | [`Shutdown::begun`] in a `select!` |
+//! | know what it is waiting for | the log, [`Shutdown::status`] |
+//! | test my own shutdown | [`Config::for_tests`], and the crate `adieu-testkit` |
+//!
+//! # What to put where
+//!
+//! | phase | what belongs there |
+//! |---|---|
+//! | [`BEFORE_SERVICE_UNBIND`](Phase::BEFORE_SERVICE_UNBIND) | say that you are going: readiness, lame duck |
+//! | [`SERVICE_UNBIND`](Phase::SERVICE_UNBIND) | close doors: listeners, consumers |
+//! | [`SERVICE_REQUESTS_DONE`](Phase::SERVICE_REQUESTS_DONE) | wait for what got in |
+//! | [`SERVICE_STOP`](Phase::SERVICE_STOP) | cut what is left |
+//! | [`BEFORE_CLUSTER_SHUTDOWN`](Phase::BEFORE_CLUSTER_SHUTDOWN) | your own, when nothing new can arrive |
+//! | `CLUSTER_…` | leave a cluster |
+//! | [`BEFORE_ACTOR_SYSTEM_TERMINATE`](Phase::BEFORE_ACTOR_SYSTEM_TERMINATE) | flush, close stores |
+//! | [`ACTOR_SYSTEM_TERMINATE`](Phase::ACTOR_SYSTEM_TERMINATE) | the end |
+//!
+//! # Signals
+//!
+//! SIGTERM and SIGINT run the shutdown. Repeated, they climb a ladder, and each step says what the
+//! next will do: a second SIGINT cancels what runs and goes straight to the closing phases, a third
+//! exits at once. A second SIGTERM only ends mere waiting; see [`Rung`].
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `hocon` | configuration in HOCON, as Akka and Akka.NET have it |
+//! | `metrics` | counters and histograms through the `metrics` facade |
+//!
+//! The minimum supported Rust version is the `rust-version` of the manifest; raising it is a minor
+//! release.
+
+pub use adieu_core::*;
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,80 @@
+//! Every example runs, ends well, and prints what it should.
+
+use std::process::Command;
+
+use expect_test::{Expect, expect};
+
+fn check(program: &str, expected: Expect) {
+    let output = Command::new(program)
+        .env("ADIEU__KILL_AFTER", "none")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    expected.assert_eq(&String::from_utf8(output.stdout).unwrap());
+}
+
+#[test]
+fn first() {
+    check(
+        env!("CARGO_BIN_EXE_01_first"),
+        expect![[r#"
+        open for two seconds, or until you press Ctrl-C
+        no new guests
+        the last guest has left
+        lights out
+    "#]],
+    );
+}
+
+#[test]
+fn phases() {
+    check(
+        env!("CARGO_BIN_EXE_02_phases"),
+        expect![[r#"
+        service-unbind over
+        drain-queue over
+        commit-offsets over
+        service-requests-done over
+        before-actor-system-terminate over
+    "#]],
+    );
+}
+
+#[test]
+fn deadline() {
+    check(
+        env!("CARGO_BIN_EXE_03_deadline"),
+        expect![[r#"
+        does it fit? true
+        does it fit? false
+        export given up
+        flushed, with time left: true
+        in time: true
+        exit code: 70
+    "#]],
+    );
+}
+
+#[test]
+fn reasons() {
+    check(
+        env!("CARGO_BIN_EXE_04_reasons"),
+        expect![[r#"
+        ops has sent us away
+        admin-endpoint, admin-endpoint, admin-endpoint
+    "#]],
+    );
+}
+
+#[test]
+fn config() {
+    check(
+        env!("CARGO_BIN_EXE_05_config"),
+        expect![[r#"
+        worst case 15s (service-requests-done -> flush-metrics) + reserve 3s = 18s fits in 22.5s (kill-after 25s less its margin)
+        unknown key kill-aftr; did you mean kill-after?
+        phases.a.timeout: 5 has no unit: write 5s or 5ms
+        phases: phase a refers to unknown phase b
+    "#]],
+    );
+}

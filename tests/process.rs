@@ -1,0 +1,314 @@
+//! Real processes that get real signals: exit code, output, report and time.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::time::Duration;
+
+use adieu::{ExitCode, Outcome, Phase, Report, Signal};
+use adieu_testkit::process::{Ended, Process};
+
+fn start(scenario: &str, vars: &[(&str, &str)]) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_victim"));
+    // Not what this machine happens to be.
+    command
+        .arg(scenario)
+        .env("ADIEU__KILL_AFTER", "none")
+        .env_remove("RUST_BACKTRACE");
+    command.envs(vars.iter().copied());
+    Process::start(&mut command)
+}
+
+fn started(scenario: &str, vars: &[(&str, &str)]) -> Process {
+    let mut process = start(scenario, vars);
+    process.wait_for("ready");
+    process
+}
+
+#[track_caller]
+fn check_code(ended: &Ended, code: u8) {
+    assert_eq!(ended.status.code(), Some(i32::from(code)), "{ended:#?}");
+}
+
+#[track_caller]
+fn report(ended: &Ended) -> &Report {
+    ended
+        .report
+        .as_ref()
+        .unwrap_or_else(|| panic!("no report: {ended:#?}"))
+}
+
+#[track_caller]
+fn outcome<'a>(ended: &'a Ended, phase: &Phase, task: &str) -> &'a Outcome {
+    &report(ended)
+        .phase(phase)
+        .unwrap()
+        .task(task)
+        .unwrap()
+        .outcome
+}
+
+#[test]
+fn s48_sigterm_once_is_a_clean_end() {
+    let mut process = started("clean", &[("ADIEU__KILL_AFTER", "30s")]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    assert_eq!(ended.stdout, "ready\nbegun: SIGTERM\nguard dropped\n");
+    for said in [
+        "deadline              kill-after=30s (configured)",
+        "shutdown initiated    reason=SIGTERM deadline=27s plan=1 phases, worst case 5s",
+        "phase over            phase=service-unbind finished",
+        "shutdown complete     outcome=clean",
+    ] {
+        assert!(ended.stderr.contains(said), "{said}\n{}", ended.stderr);
+    }
+    assert!(report(&ended).is_clean());
+    assert_eq!(report(&ended).reason, "SIGTERM");
+}
+
+#[test]
+fn s46_sigint_three_times_exits_at_once() {
+    let mut process = started("slow task", &[("ADIEU__RESERVE", "30s")]);
+    process.signal(Signal::INT);
+    process.wait_for("SIGINT again will cancel what runs and only close down");
+    process.wait_for("slow task started");
+    process.signal(Signal::INT);
+    process.wait_for("SIGINT again will exit at once");
+    process.signal(Signal::INT);
+    let ended = process.wait();
+    check_code(&ended, 130);
+    assert!(
+        ended
+            .stderr
+            .contains("SIGINT                exit at once, exit code 130"),
+        "{ended:#?}"
+    );
+    assert!(ended.report.is_none());
+}
+
+#[test]
+fn s46_a_second_sigint_still_closes_down_and_drops_guards() {
+    let mut process = started("slow task", &[]);
+    process.signal(Signal::INT);
+    process.wait_for("slow task started");
+    process.signal(Signal::INT);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::UNCLEAN);
+    assert!(
+        ended.stdout.ends_with("flushed\nguard dropped\n"),
+        "{ended:#?}"
+    );
+    assert_eq!(
+        *outcome(&ended, &Phase::SERVICE_STOP, "slow"),
+        Outcome::Aborted
+    );
+    assert_eq!(
+        *outcome(&ended, &Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush"),
+        Outcome::Finished
+    );
+}
+
+#[test]
+fn s41_kill_after_two_seconds_ends_a_task_of_sixty() {
+    let mut process = started("slow task", &[("ADIEU__KILL_AFTER", "2s")]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::UNCLEAN);
+    // 2 s less a margin of 0.5 s is when all is over; before that the reserve is for closing.
+    assert!(
+        ended.took < Duration::from_secs(2),
+        "killed by the platform: {ended:#?}"
+    );
+    assert!(ended.took > Duration::from_millis(900), "{ended:#?}");
+    assert!(
+        ended.stdout.contains("flushed\nguard dropped\n"),
+        "{ended:#?}"
+    );
+    let slow = outcome(&ended, &Phase::SERVICE_STOP, "slow");
+    assert!(matches!(slow, Outcome::TimedOut { .. }), "{slow}");
+    assert!(
+        ended
+            .stderr
+            .contains("phase=service-stop task=slow timed out after"),
+        "{ended:#?}"
+    );
+    assert!(ended.stderr.contains("over budget"), "{ended:#?}");
+}
+
+#[test]
+fn s47_sigterm_is_heard_and_answered_when_every_worker_is_blocked() {
+    let mut process = started("wedged", &[("ADIEU__KILL_AFTER", "4s")]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::UNCLEAN);
+    assert!(
+        ended.took < Duration::from_secs(4),
+        "killed by the platform: {ended:#?}"
+    );
+    assert_eq!(
+        *outcome(&ended, &Phase::SERVICE_STOP, "never polled"),
+        Outcome::Abandoned
+    );
+    assert_eq!(
+        *outcome(&ended, &Phase::SERVICE_STOP, "on its thread"),
+        Outcome::Finished
+    );
+    assert!(
+        ended
+            .stderr
+            .contains("task=never polled abandoned: still running"),
+        "{ended:#?}"
+    );
+    assert!(ended.stdout.contains("begun: SIGTERM"), "{ended:#?}");
+}
+
+#[test]
+fn s51_the_watchdog_says_what_was_waited_for_and_ends_the_process() {
+    let mut process = started("wedged body", &[("ADIEU__KILL_AFTER", "2s")]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::WATCHDOG);
+    assert!(
+        ended.took < Duration::from_secs(2),
+        "killed by the platform: {ended:#?}"
+    );
+    assert!(
+        ended
+            .stderr
+            .contains("watchdog              the deadline has passed, exit code 72"),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn s49_sigterm_during_start_up_stops_what_was_registered() {
+    let mut process = started("start-up", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    assert_eq!(ended.stdout, "ready\nstopped\n");
+}
+
+#[test]
+fn s31_a_blocking_task_that_never_ends_does_not_keep_the_process_alive() {
+    let mut process = started("blocking task", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::UNCLEAN);
+    assert_eq!(
+        *outcome(&ended, &Phase::SERVICE_STOP, "stuck"),
+        Outcome::Abandoned
+    );
+    assert!(
+        ended.stderr.contains("task=stuck abandoned: still running"),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn s50_a_blocking_thread_or_a_guard_that_hangs_does_not_keep_the_process_alive() {
+    for scenario in ["blocking pool", "hanging guard"] {
+        let mut process = started(scenario, &[]);
+        process.signal(Signal::TERM);
+        let ended = process.wait();
+        check_code(&ended, ExitCode::CLEAN);
+        assert!(ended.took < Duration::from_secs(10), "{ended:#?}");
+    }
+}
+
+#[test]
+fn s29_a_panicking_task_is_a_failure_of_that_task_alone() {
+    let mut process = started("panicking task", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::UNCLEAN);
+    assert!(ended.stdout.ends_with("next\n"), "{ended:#?}");
+    assert!(
+        ended
+            .stderr
+            .contains("phase=service-stop task=bang panicked: bang"),
+        "{ended:#?}"
+    );
+    let bang = outcome(&ended, &Phase::SERVICE_STOP, "bang");
+    assert_eq!(
+        *bang,
+        Outcome::Panicked {
+            message: "bang".into()
+        }
+    );
+}
+
+#[test]
+fn s48_the_body_returns_fails_or_panics_and_the_shutdown_runs() {
+    for (scenario, code, said) in [
+        ("returning body", ExitCode::CLEAN, "reason=process-exit"),
+        ("failing body", ExitCode::FAILED, "body: no database"),
+        (
+            "panicking body",
+            ExitCode::FAILED,
+            "body: panicked: no database",
+        ),
+    ] {
+        let ended = start(scenario, &[]).wait();
+        check_code(&ended, code);
+        assert_eq!(ended.stdout, "stopped\n", "{ended:#?}");
+        assert!(ended.stderr.contains(said), "{ended:#?}");
+        assert!(report(&ended).is_clean());
+    }
+}
+
+#[test]
+fn s48_the_body_may_have_a_last_word() {
+    let mut process = started("last word", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    assert!(ended.stdout.contains("shutdown clean in"), "{ended:#?}");
+}
+
+#[test]
+fn s48_a_bad_configuration_fails_at_the_door() {
+    let ended = start("clean", &[("ADIEU__KILL_AFTR", "5s")]).wait();
+    check_code(&ended, ExitCode::FAILED);
+    assert_eq!(ended.stdout, "");
+    assert!(
+        ended
+            .stderr
+            .contains("unknown key kill-aftr (set by ADIEU__KILL_AFTR); did you mean kill-after?"),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn s44_other_signals_can_be_chosen() {
+    let mut process = started("other signal", &[]);
+    process.signal(Signal::USR2);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    assert_eq!(report(&ended).reason, "SIGUSR2");
+}
+
+#[test]
+fn s45_removing_signals_brings_the_default_action_back() {
+    let mut process = started("signals removed", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    assert_eq!(
+        ended.status.signal(),
+        Some(Signal::TERM.number()),
+        "{ended:#?}"
+    );
+
+    let mut process = started("signals installed again", &[]);
+    process.signal(Signal::INT);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    assert!(ended.stdout.contains("SIGINT"), "{ended:#?}");
+}
+
+#[test]
+fn s51_exit_process_ends_a_process_whose_main_goes_on() {
+    let mut process = started("exit-process", &[]);
+    process.signal(Signal::TERM);
+    check_code(&process.wait(), 5);
+}

@@ -1,0 +1,175 @@
+//! The process under test: one small program for each way in which a process can die.
+
+#![expect(clippy::print_stdout, reason = "the test reads it")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use adieu::{Config, KillAfter, Phase, Runner, Shutdown, Signal, TaskCx};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+const FOREVER: Duration = Duration::from_secs(3_600);
+
+fn main() -> ExitCode {
+    let scenario = std::env::args().nth(1).unwrap_or_default();
+    let runner = || Runner::new().worker_threads(2);
+    match scenario.as_str() {
+        "clean" => adieu::main(async |shutdown| {
+            shutdown.keep_until_exit(Farewell);
+            shutdown.add_task(Phase::SERVICE_UNBIND, "close", async |_| ())?;
+            ready_until_begun(&shutdown).await
+        }),
+        "slow task" => adieu::main(async |shutdown| {
+            shutdown.keep_until_exit(Farewell);
+            shutdown.set_phase_timeout(Phase::SERVICE_STOP, FOREVER)?;
+            shutdown.add_task(Phase::SERVICE_STOP, "slow", async |_| {
+                println!("slow task started");
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            })?;
+            shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush", async |_| {
+                println!("flushed");
+            })?;
+            ready_until_begun(&shutdown).await
+        }),
+        "wedged" => runner().run(async |shutdown: Shutdown| {
+            shutdown.add_task(Phase::SERVICE_STOP, "never polled", async |_| ())?;
+            shutdown.add_blocking_task(Phase::SERVICE_STOP, "on its thread", |_| ())?;
+            let mut blockers = tokio::task::JoinSet::new();
+            for _ in 0..2 {
+                blockers.spawn(async { std::thread::sleep(FOREVER) });
+            }
+            ready_until_begun(&shutdown).await?;
+            std::future::pending::<()>().await;
+            Ok::<(), Error>(())
+        }),
+        // The body itself blocks the main thread: nothing but the watchdog can end this.
+        "wedged body" => runner().run(async |shutdown: Shutdown| {
+            shutdown.add_task(Phase::SERVICE_STOP, "stuck", adieu_hang)?;
+            println!("ready");
+            std::thread::sleep(FOREVER);
+            Ok::<(), Error>(())
+        }),
+        "start-up" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.add_task(Phase::SERVICE_STOP, "stop", async |_| println!("stopped"))?;
+            println!("ready");
+            tokio::time::sleep(FOREVER).await; // Connecting to something that is not there.
+            println!("started");
+            Ok::<(), Error>(())
+        }),
+        "blocking task" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(300))?;
+            shutdown.add_blocking_task(Phase::SERVICE_STOP, "stuck", |_| {
+                std::thread::sleep(FOREVER)
+            })?;
+            ready_until_begun(&shutdown).await
+        }),
+        // A thread of the runtime's own pool, which dropping the runtime would wait for.
+        "blocking pool" => adieu::main(async |shutdown: Shutdown| {
+            tokio::task::spawn_blocking(|| std::thread::sleep(FOREVER));
+            ready_until_begun(&shutdown).await
+        }),
+        "panicking task" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.add_task(Phase::SERVICE_STOP, "bang", async |_| -> () {
+                panic!("bang")
+            })?;
+            shutdown.add_task(Phase::CLUSTER_LEAVE, "next", async |_| println!("next"))?;
+            ready_until_begun(&shutdown).await
+        }),
+        "failing body" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.add_task(Phase::SERVICE_STOP, "stop", async |_| println!("stopped"))?;
+            Err::<(), Error>("no database".into())
+        }),
+        "panicking body" => adieu::main(async |shutdown: Shutdown| -> Result<(), Error> {
+            shutdown.add_task(Phase::SERVICE_STOP, "stop", async |_| println!("stopped"))?;
+            panic!("no database")
+        }),
+        "returning body" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.add_task(Phase::SERVICE_STOP, "stop", async |_| println!("stopped"))?;
+            Ok::<(), Error>(())
+        }),
+        "last word" => adieu::main(async |shutdown: Shutdown| {
+            println!("ready");
+            println!("{}", shutdown.completed().await?);
+            Ok::<(), Error>(())
+        }),
+        "other signal" => runner()
+            .signals([Signal::USR2])
+            .run(async |shutdown: Shutdown| ready_until_begun(&shutdown).await),
+        "hanging guard" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.keep_until_exit(HangingGuard);
+            ready_until_begun(&shutdown).await
+        }),
+        "signals removed" => library(async |shutdown| {
+            shutdown.install_signals()?;
+            shutdown.remove_signals()?;
+            println!("ready");
+            tokio::time::sleep(FOREVER).await;
+            Ok(())
+        }),
+        "signals installed again" => library(async |shutdown| {
+            shutdown.install_signals()?;
+            shutdown.remove_signals()?;
+            shutdown.install_signals()?;
+            println!("ready");
+            println!("{}", shutdown.completed().await?);
+            Ok(())
+        }),
+        "exit-process" => library(async |_| {
+            let config = Config::new()
+                .kill_after(KillAfter::Never)
+                .exit_process(true)
+                .exit_code(5);
+            let shutdown = Shutdown::configured(config)?;
+            shutdown.install_signals()?;
+            println!("ready");
+            std::thread::sleep(FOREVER);
+            Ok(())
+        }),
+        other => {
+            println!("no such scenario: {other}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn library(body: impl AsyncFnOnce(Shutdown) -> Result<(), Error>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let done = runtime
+        .map_err(Error::from)
+        .and_then(|runtime| runtime.block_on(async { body(Shutdown::new()).await }));
+    if done.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+async fn ready_until_begun(shutdown: &Shutdown) -> Result<(), Error> {
+    println!("ready");
+    let reason = shutdown.begun().await;
+    println!("begun: {reason}");
+    Ok(())
+}
+
+async fn adieu_hang(_: TaskCx) {
+    std::future::pending().await
+}
+
+struct Farewell;
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        println!("guard dropped");
+    }
+}
+
+struct HangingGuard;
+
+impl Drop for HangingGuard {
+    fn drop(&mut self) {
+        std::thread::sleep(FOREVER);
+    }
+}

@@ -1,0 +1,6 @@
+//! What is tested on the whole: real processes, and what the documents say.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod documents;
+mod process;
