@@ -31,10 +31,8 @@ pub type Case<'a> = (&'a str, fn() -> f64);
 /// If a case fails or prints no number.
 pub fn main(name: &str, rounds: usize, cases: &[Case<'_>], claims: &[Claim]) {
     if let Some(wanted) = std::env::args().nth(1) {
-        let (_, case) = cases
-            .iter()
-            .find(|(name, _)| *name == wanted)
-            .expect("a case of this bench");
+        let (_, case) =
+            cases.iter().find(|(name, _)| *name == wanted).expect("a case of this bench");
         println!("{}", case());
         return;
     }
@@ -44,10 +42,7 @@ pub fn main(name: &str, rounds: usize, cases: &[Case<'_>], claims: &[Claim]) {
         for (case, _) in cases {
             let output = Command::new(&me).arg(case).output().expect("a new process");
             let text = String::from_utf8_lossy(&output.stdout);
-            let figure: f64 = text
-                .trim()
-                .parse()
-                .unwrap_or_else(|_| panic!("{case}: {output:?}"));
+            let figure: f64 = text.trim().parse().unwrap_or_else(|_| panic!("{case}: {output:?}"));
             figures.entry(case).or_default().push(figure);
         }
     }
@@ -62,19 +57,12 @@ fn report(name: &str, rounds: usize, figures: &BTreeMap<&str, Vec<f64>>, claims:
     println!("\n## {name} (medians of {rounds} interleaved rounds, each in a new process)\n");
     println!("| case | least | median | most |\n|---|---|---|---|");
     for (case, all) in figures {
-        println!(
-            "| {case} | {:.0} | {:.0} | {:.0} |",
-            all[0],
-            median(case),
-            all[all.len() - 1]
-        );
+        println!("| {case} | {:.1} | {:.1} | {:.1} |", all[0], median(case), all[all.len() - 1]);
     }
     println!("\n| claim | measured | at most | holds |\n|---|---|---|---|");
     let mut rows = Vec::new();
     for claim in claims {
-        let base = claim
-            .against
-            .map_or(1.0, |against| median(against) / claim.per.1);
+        let base = claim.against.map_or(1.0, |against| median(against) / claim.per.1);
         let ratio = median(claim.ours) / claim.per.0 / base;
         let holds = ratio <= claim.at_most;
         println!(

@@ -88,27 +88,20 @@ fn main() {
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime")
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime")
 }
 
 fn with_tasks(tasks: usize) -> Shutdown {
     let shutdown = Shutdown::configured(Config::for_tests()).expect("a shutdown");
     for _ in 0..tasks {
-        shutdown
-            .add_task(Phase::SERVICE_STOP, "nothing", async |_| ())
-            .expect("a task");
+        shutdown.add_task(Phase::SERVICE_STOP, "nothing", async |_| ()).expect("a task");
     }
     shutdown
 }
 
 fn run(runtime: &Runtime, shutdown: &Shutdown) -> f64 {
     let began = Instant::now();
-    let report = runtime
-        .block_on(shutdown.run(Reason::Unknown))
-        .expect("a report");
+    let report = runtime.block_on(shutdown.run(Reason::Unknown)).expect("a report");
     let took = began.elapsed();
     assert!(report.is_clean());
     took.as_secs_f64() * 1e9
@@ -143,9 +136,7 @@ fn chain(phases: usize) -> f64 {
             spec = spec.after(format!("{}", phase - 1));
         }
         shutdown.add_phase(spec).expect("a phase");
-        shutdown
-            .add_task(format!("{phase}"), "nothing", async |_| ())
-            .expect("a task");
+        shutdown.add_task(format!("{phase}"), "nothing", async |_| ()).expect("a task");
     }
     run(&runtime, &shutdown)
 }

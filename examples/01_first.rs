@@ -11,14 +11,10 @@ fn main() -> std::process::ExitCode {
         shutdown.add_task(Phase::SERVICE_UNBIND, "close the door", async |_| {
             println!("no new guests");
         })?;
-        shutdown.add_task(
-            Phase::SERVICE_REQUESTS_DONE,
-            "wait for guests",
-            async |_| {
-                tokio::time::sleep(Duration::from_millis(300)).await;
-                println!("the last guest has left");
-            },
-        )?;
+        shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, "wait for guests", async |_| {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            println!("the last guest has left");
+        })?;
         shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "lights", async |_| {
             println!("lights out");
         })?;

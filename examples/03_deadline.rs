@@ -11,24 +11,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = Shutdown::configured(config)?;
     println!("does it fit? {}", shutdown.check_budget().fits());
 
-    shutdown.add_task(
-        Phase::SERVICE_REQUESTS_DONE,
-        "a slow export",
-        async |cx: TaskCx| {
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_secs(60)) => println!("export done"),
-                // Its token fires in time to tidy up; soon after, it would be aborted.
-                () = cx.cancelled() => println!("export given up"),
-            }
-        },
-    )?;
-    shutdown.add_task(
-        Phase::BEFORE_ACTOR_SYSTEM_TERMINATE,
-        "flush",
-        async |cx: TaskCx| {
-            println!("flushed, with time left: {}", !cx.remaining().is_zero());
-        },
-    )?;
+    shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, "a slow export", async |cx: TaskCx| {
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(60)) => println!("export done"),
+            // Its token fires in time to tidy up; soon after, it would be aborted.
+            () = cx.cancelled() => println!("export given up"),
+        }
+    })?;
+    shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush", async |cx: TaskCx| {
+        println!("flushed, with time left: {}", !cx.remaining().is_zero());
+    })?;
     println!("does it fit? {}", shutdown.check_budget().fits());
     eprintln!("{}", shutdown.check_budget());
 

@@ -16,17 +16,15 @@ impl CustomReason for AdminEndpoint {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = Shutdown::new();
-    shutdown.add_task(
-        Phase::CLUSTER_LEAVE,
-        "say goodbye",
-        async |cx: TaskCx| match cx.reason() {
+    shutdown.add_task(Phase::CLUSTER_LEAVE, "say goodbye", async |cx: TaskCx| {
+        match cx.reason() {
             Reason::ClusterDowning => println!("we were put out: no goodbye"),
             reason => match reason.downcast_ref::<AdminEndpoint>() {
                 Some(AdminEndpoint { user }) => println!("{user} has sent us away"),
                 None => println!("goodbye, because of {reason}"),
             },
-        },
-    )?;
+        }
+    })?;
 
     // Three who ask at the same time await the same report.
     let (first, second, third) = tokio::join!(

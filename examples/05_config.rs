@@ -20,11 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     shutdown.add_task("flush-metrics", "push", async |_| ())?;
     println!("{}", shutdown.check_budget());
 
-    for mistake in [
-        "kill-aftr = '25s'",
-        "phases.a.timeout = 5",
-        "phases.a.depends-on = ['b']",
-    ] {
+    for mistake in ["kill-aftr = '25s'", "phases.a.timeout = 5", "phases.a.depends-on = ['b']"] {
         if let Err(error) = Config::parse(mistake, Format::Toml) {
             let said = error.to_string();
             println!("{}", said.split("; known").next().unwrap_or(&said));

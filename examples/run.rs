@@ -5,10 +5,7 @@ use std::process::Command;
 use expect_test::{Expect, expect};
 
 fn check(program: &str, expected: Expect) {
-    let output = Command::new(program)
-        .env("ADIEU__KILL_AFTER", "none")
-        .output()
-        .unwrap();
+    let output = Command::new(program).env("ADIEU__KILL_AFTER", "none").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     expected.assert_eq(&String::from_utf8(output.stdout).unwrap());
 }

@@ -39,10 +39,8 @@ fn every_promise_has_a_test_of_its_number_and_every_such_test_a_promise() {
     let promised = numbers(&read("SEMANTICS.md"), "\n- **", 'S');
     let mut files = Vec::new();
     sources(root(), &mut files);
-    let tested: BTreeSet<u32> = files
-        .iter()
-        .flat_map(|path| numbers(&read(path), "fn ", 's'))
-        .collect();
+    let tested: BTreeSet<u32> =
+        files.iter().flat_map(|path| numbers(&read(path), "fn ", 's')).collect();
     assert!(promised.len() > 50);
     assert_eq!(
         promised.difference(&tested).collect::<Vec<_>>(),
@@ -60,28 +58,14 @@ fn every_promise_has_a_test_of_its_number_and_every_such_test_a_promise() {
 fn machines_know_no_clock_no_runtime_and_no_log() {
     let mut files = Vec::new();
     sources(&root().join("crates"), &mut files);
-    let machines: Vec<_> = files
-        .iter()
-        .filter(|path| path.ends_with("machine.rs"))
-        .collect();
+    let machines: Vec<_> = files.iter().filter(|path| path.ends_with("machine.rs")).collect();
     assert!(!machines.is_empty());
     for path in machines {
         let text = read(path);
-        for forbidden in [
-            "now()",
-            "tokio::",
-            "tracing::",
-            ".await",
-            "async ",
-            "info!(",
-            "warn!(",
-            "rand",
-        ] {
-            assert!(
-                !text.contains(forbidden),
-                "{} has {forbidden}",
-                path.display()
-            );
+        for forbidden in
+            ["now()", "tokio::", "tracing::", ".await", "async ", "info!(", "warn!(", "rand"]
+        {
+            assert!(!text.contains(forbidden), "{} has {forbidden}", path.display());
         }
     }
 }

@@ -10,10 +10,7 @@ use adieu_testkit::process::{Ended, Process};
 fn start(scenario: &str, vars: &[(&str, &str)]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_victim"));
     // Not what this machine happens to be.
-    command
-        .arg(scenario)
-        .env("ADIEU__KILL_AFTER", "none")
-        .env_remove("RUST_BACKTRACE");
+    command.arg(scenario).env("ADIEU__KILL_AFTER", "none").env_remove("RUST_BACKTRACE");
     command.envs(vars.iter().copied());
     Process::start(&mut command)
 }
@@ -31,20 +28,12 @@ fn check_code(ended: &Ended, code: u8) {
 
 #[track_caller]
 fn report(ended: &Ended) -> &Report {
-    ended
-        .report
-        .as_ref()
-        .unwrap_or_else(|| panic!("no report: {ended:#?}"))
+    ended.report.as_ref().unwrap_or_else(|| panic!("no report: {ended:#?}"))
 }
 
 #[track_caller]
 fn outcome<'a>(ended: &'a Ended, phase: &Phase, task: &str) -> &'a Outcome {
-    &report(ended)
-        .phase(phase)
-        .unwrap()
-        .task(task)
-        .unwrap()
-        .outcome
+    &report(ended).phase(phase).unwrap().task(task).unwrap().outcome
 }
 
 #[test]
@@ -78,9 +67,7 @@ fn s46_sigint_three_times_exits_at_once() {
     let ended = process.wait();
     check_code(&ended, 130);
     assert!(
-        ended
-            .stderr
-            .contains("SIGINT                exit at once, exit code 130"),
+        ended.stderr.contains("SIGINT                exit at once, exit code 130"),
         "{ended:#?}"
     );
     assert!(ended.report.is_none());
@@ -94,18 +81,9 @@ fn s46_a_second_sigint_still_closes_down_and_drops_guards() {
     process.signal(Signal::INT);
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
-    assert!(
-        ended.stdout.ends_with("flushed\nguard dropped\n"),
-        "{ended:#?}"
-    );
-    assert_eq!(
-        *outcome(&ended, &Phase::SERVICE_STOP, "slow"),
-        Outcome::Aborted
-    );
-    assert_eq!(
-        *outcome(&ended, &Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush"),
-        Outcome::Finished
-    );
+    assert!(ended.stdout.ends_with("flushed\nguard dropped\n"), "{ended:#?}");
+    assert_eq!(*outcome(&ended, &Phase::SERVICE_STOP, "slow"), Outcome::Aborted);
+    assert_eq!(*outcome(&ended, &Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush"), Outcome::Finished);
 }
 
 #[test]
@@ -115,23 +93,12 @@ fn s41_kill_after_two_seconds_ends_a_task_of_sixty() {
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
     // 2 s less a margin of 0.5 s is when all is over; before that the reserve is for closing.
-    assert!(
-        ended.took < Duration::from_secs(2),
-        "killed by the platform: {ended:#?}"
-    );
+    assert!(ended.took < Duration::from_secs(2), "killed by the platform: {ended:#?}");
     assert!(ended.took > Duration::from_millis(900), "{ended:#?}");
-    assert!(
-        ended.stdout.contains("flushed\nguard dropped\n"),
-        "{ended:#?}"
-    );
+    assert!(ended.stdout.contains("flushed\nguard dropped\n"), "{ended:#?}");
     let slow = outcome(&ended, &Phase::SERVICE_STOP, "slow");
     assert!(matches!(slow, Outcome::TimedOut { .. }), "{slow}");
-    assert!(
-        ended
-            .stderr
-            .contains("phase=service-stop task=slow timed out after"),
-        "{ended:#?}"
-    );
+    assert!(ended.stderr.contains("phase=service-stop task=slow timed out after"), "{ended:#?}");
     assert!(ended.stderr.contains("over budget"), "{ended:#?}");
 }
 
@@ -141,24 +108,10 @@ fn s47_sigterm_is_heard_and_answered_when_every_worker_is_blocked() {
     process.signal(Signal::TERM);
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
-    assert!(
-        ended.took < Duration::from_secs(4),
-        "killed by the platform: {ended:#?}"
-    );
-    assert_eq!(
-        *outcome(&ended, &Phase::SERVICE_STOP, "never polled"),
-        Outcome::Abandoned
-    );
-    assert_eq!(
-        *outcome(&ended, &Phase::SERVICE_STOP, "on its thread"),
-        Outcome::Finished
-    );
-    assert!(
-        ended
-            .stderr
-            .contains("task=never polled abandoned: still running"),
-        "{ended:#?}"
-    );
+    assert!(ended.took < Duration::from_secs(4), "killed by the platform: {ended:#?}");
+    assert_eq!(*outcome(&ended, &Phase::SERVICE_STOP, "never polled"), Outcome::Abandoned);
+    assert_eq!(*outcome(&ended, &Phase::SERVICE_STOP, "on its thread"), Outcome::Finished);
+    assert!(ended.stderr.contains("task=never polled abandoned: still running"), "{ended:#?}");
     assert!(ended.stdout.contains("begun: SIGTERM"), "{ended:#?}");
 }
 
@@ -168,14 +121,9 @@ fn s51_the_watchdog_says_what_was_waited_for_and_ends_the_process() {
     process.signal(Signal::TERM);
     let ended = process.wait();
     check_code(&ended, ExitCode::WATCHDOG);
+    assert!(ended.took < Duration::from_secs(2), "killed by the platform: {ended:#?}");
     assert!(
-        ended.took < Duration::from_secs(2),
-        "killed by the platform: {ended:#?}"
-    );
-    assert!(
-        ended
-            .stderr
-            .contains("watchdog              the deadline has passed, exit code 72"),
+        ended.stderr.contains("watchdog              the deadline has passed, exit code 72"),
         "{ended:#?}"
     );
 }
@@ -195,14 +143,8 @@ fn s31_a_blocking_task_that_never_ends_does_not_keep_the_process_alive() {
     process.signal(Signal::TERM);
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
-    assert_eq!(
-        *outcome(&ended, &Phase::SERVICE_STOP, "stuck"),
-        Outcome::Abandoned
-    );
-    assert!(
-        ended.stderr.contains("task=stuck abandoned: still running"),
-        "{ended:#?}"
-    );
+    assert_eq!(*outcome(&ended, &Phase::SERVICE_STOP, "stuck"), Outcome::Abandoned);
+    assert!(ended.stderr.contains("task=stuck abandoned: still running"), "{ended:#?}");
 }
 
 #[test]
@@ -223,19 +165,9 @@ fn s29_a_panicking_task_is_a_failure_of_that_task_alone() {
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
     assert!(ended.stdout.ends_with("next\n"), "{ended:#?}");
-    assert!(
-        ended
-            .stderr
-            .contains("phase=service-stop task=bang panicked: bang"),
-        "{ended:#?}"
-    );
+    assert!(ended.stderr.contains("phase=service-stop task=bang panicked: bang"), "{ended:#?}");
     let bang = outcome(&ended, &Phase::SERVICE_STOP, "bang");
-    assert_eq!(
-        *bang,
-        Outcome::Panicked {
-            message: "bang".into()
-        }
-    );
+    assert_eq!(*bang, Outcome::Panicked { message: "bang".into() });
 }
 
 #[test]
@@ -243,11 +175,7 @@ fn s48_the_body_returns_fails_or_panics_and_the_shutdown_runs() {
     for (scenario, code, said) in [
         ("returning body", ExitCode::CLEAN, "reason=process-exit"),
         ("failing body", ExitCode::FAILED, "body: no database"),
-        (
-            "panicking body",
-            ExitCode::FAILED,
-            "body: panicked: no database",
-        ),
+        ("panicking body", ExitCode::FAILED, "body: panicked: no database"),
     ] {
         let ended = start(scenario, &[]).wait();
         check_code(&ended, code);
@@ -293,11 +221,7 @@ fn s45_removing_signals_brings_the_default_action_back() {
     let mut process = started("signals removed", &[]);
     process.signal(Signal::TERM);
     let ended = process.wait();
-    assert_eq!(
-        ended.status.signal(),
-        Some(Signal::TERM.number()),
-        "{ended:#?}"
-    );
+    assert_eq!(ended.status.signal(), Some(Signal::TERM.number()), "{ended:#?}");
 
     let mut process = started("signals installed again", &[]);
     process.signal(Signal::INT);

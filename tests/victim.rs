@@ -59,9 +59,8 @@ fn main() -> ExitCode {
         }),
         "blocking task" => adieu::main(async |shutdown: Shutdown| {
             shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(300))?;
-            shutdown.add_blocking_task(Phase::SERVICE_STOP, "stuck", |_| {
-                std::thread::sleep(FOREVER)
-            })?;
+            shutdown
+                .add_blocking_task(Phase::SERVICE_STOP, "stuck", |_| std::thread::sleep(FOREVER))?;
             ready_until_begun(&shutdown).await
         }),
         // A thread of the runtime's own pool, which dropping the runtime would wait for.
@@ -70,9 +69,7 @@ fn main() -> ExitCode {
             ready_until_begun(&shutdown).await
         }),
         "panicking task" => adieu::main(async |shutdown: Shutdown| {
-            shutdown.add_task(Phase::SERVICE_STOP, "bang", async |_| -> () {
-                panic!("bang")
-            })?;
+            shutdown.add_task(Phase::SERVICE_STOP, "bang", async |_| -> () { panic!("bang") })?;
             shutdown.add_task(Phase::CLUSTER_LEAVE, "next", async |_| println!("next"))?;
             ready_until_begun(&shutdown).await
         }),
@@ -116,10 +113,7 @@ fn main() -> ExitCode {
             Ok(())
         }),
         "exit-process" => library(async |_| {
-            let config = Config::new()
-                .kill_after(KillAfter::Never)
-                .exit_process(true)
-                .exit_code(5);
+            let config = Config::new().kill_after(KillAfter::Never).exit_process(true).exit_code(5);
             let shutdown = Shutdown::configured(config)?;
             shutdown.install_signals()?;
             println!("ready");
@@ -134,17 +128,11 @@ fn main() -> ExitCode {
 }
 
 fn library(body: impl AsyncFnOnce(Shutdown) -> Result<(), Error>) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = runtime
         .map_err(Error::from)
         .and_then(|runtime| runtime.block_on(async { body(Shutdown::new()).await }));
-    if done.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 async fn ready_until_begun(shutdown: &Shutdown) -> Result<(), Error> {

@@ -55,10 +55,9 @@ fn print(text: &str) -> Result<(), Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Whoever read the output has seen enough of it.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure {
-            message: format!("failed to write: {error}"),
-            code: exit_code::OUTPUT,
-        }),
+        Err(error) => {
+            Err(Failure { message: format!("failed to write: {error}"), code: exit_code::OUTPUT })
+        }
         Ok(()) => Ok(()),
     }
 }

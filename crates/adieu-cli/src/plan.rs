@@ -53,10 +53,8 @@ pub(crate) fn run(args: &Args) -> Result<String, Failure> {
         Format::Text => text::draw(&view, plan.is_sequential()),
         Format::Json => {
             let json = serde_json::to_string_pretty(&view);
-            json.map_err(|error| Failure {
-                message: error.to_string(),
-                code: exit_code::OUTPUT,
-            })? + "\n"
+            json.map_err(|error| Failure { message: error.to_string(), code: exit_code::OUTPUT })?
+                + "\n"
         }
         Format::Dot => dot::draw(&view),
         Format::Mermaid => mermaid::draw(&view),
@@ -69,12 +67,10 @@ fn read(args: &Args) -> Result<Plan, Failure> {
         Some(path) => (Config::read(path), format!("{}: ", path.display())),
         None => (Config::from_env(), String::new()),
     };
-    config
-        .and_then(|config| config.plan())
-        .map_err(|error| Failure {
-            message: format!("{place}{}", with_causes(&error)),
-            code: exit_code::INPUT,
-        })
+    config.and_then(|config| config.plan()).map_err(|error| Failure {
+        message: format!("{place}{}", with_causes(&error)),
+        code: exit_code::INPUT,
+    })
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {

@@ -14,9 +14,7 @@ struct Ran {
 
 fn adieu(args: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adieu"));
-    command
-        .args(args)
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"));
+    command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"));
     command.env_remove("ADIEU_CONFIG");
     let output = command.output().unwrap();
     Ran {
@@ -28,29 +26,17 @@ fn adieu(args: &[&str]) -> Ran {
 
 #[track_caller]
 fn shows(args: &[&str]) -> String {
-    let Ran {
-        code,
-        stdout,
-        stderr,
-    } = adieu(args);
+    let Ran { code, stdout, stderr } = adieu(args);
     assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
     stdout
 }
 
 #[track_caller]
 fn refuses(config: &str, ending: &str, expected: Expect) {
-    let file = tempfile::Builder::new()
-        .prefix("plan")
-        .suffix(ending)
-        .tempfile()
-        .unwrap();
+    let file = tempfile::Builder::new().prefix("plan").suffix(ending).tempfile().unwrap();
     std::fs::write(&file, config).unwrap();
     let path = file.path().to_str().unwrap();
-    let Ran {
-        code,
-        stdout,
-        stderr,
-    } = adieu(&["plan", "--config", path]);
+    let Ran { code, stdout, stderr } = adieu(&["plan", "--config", path]);
     assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
     expected.assert_eq(&stderr.replace(path, &format!("FILE{ending}")));
 }
@@ -65,13 +51,7 @@ fn without_arguments_it_prints_the_default_plan() {
 #[test]
 fn a_plan_in_every_format() {
     for format in ["text", "json", "dot", "mermaid", "svg"] {
-        let plan = shows(&[
-            "plan",
-            "--config",
-            "golden/service.toml",
-            "--format",
-            format,
-        ]);
+        let plan = shows(&["plan", "--config", "golden/service.toml", "--format", format]);
         expect_file![format!("golden/service.{format}")].assert_eq(&plan);
     }
 }
@@ -89,36 +69,21 @@ fn the_json_of_the_default_plan_has_the_documented_shape() {
     );
     assert_eq!(plan["order"][11], "actor-system-terminate");
     assert_eq!(plan["critical_path"]["worst_case_ms"], 75_000);
-    assert_eq!(
-        plan["critical_path"]["phases"].as_array().unwrap().len(),
-        12
-    );
+    assert_eq!(plan["critical_path"]["phases"].as_array().unwrap().len(), 12);
 }
 
 #[test]
 fn all_three_formats_say_the_same() {
-    let toml = shows(&[
-        "plan",
-        "--config",
-        "golden/service.toml",
-        "--format",
-        "json",
-    ]);
+    let toml = shows(&["plan", "--config", "golden/service.toml", "--format", "json"]);
     for other in ["golden/service-config.json", "golden/service.conf"] {
-        assert_eq!(
-            shows(&["plan", "--config", other, "--format", "json"]),
-            toml,
-            "{other}"
-        );
+        assert_eq!(shows(&["plan", "--config", other, "--format", "json"]), toml, "{other}");
     }
 }
 
 #[test]
 fn the_environment_overrides_the_file() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adieu"));
-    command
-        .args(["plan", "--format", "json"])
-        .env("ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT", "7s");
+    command.args(["plan", "--format", "json"]).env("ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT", "7s");
     let plan: serde_json::Value =
         serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
     assert_eq!(plan["phases"][1]["timeout_ms"], 7_000);

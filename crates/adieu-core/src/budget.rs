@@ -85,11 +85,7 @@ impl Budget {
                 let all: Duration = plan.order().map(|phase| phase.timeout() + 2 * GRACE).sum();
                 let deadline = now + all + 2 * self.reserve;
                 let grace = GRACE.min(self.reserve / 15);
-                Limits {
-                    deadline,
-                    reserve: self.reserve,
-                    grace,
-                }
+                Limits { deadline, reserve: self.reserve, grace }
             }
         }
     }
@@ -109,9 +105,7 @@ impl Budget {
 /// Two seconds or a tenth, since platforms count whole seconds and signals are late; but of a
 /// short time only a quarter.
 fn margin(kill_after: Duration) -> Duration {
-    Duration::from_secs(2)
-        .max(kill_after / 10)
-        .min(kill_after / 4)
+    Duration::from_secs(2).max(kill_after / 10).min(kill_after / 4)
 }
 
 // === impl Limits ===
@@ -173,20 +167,13 @@ impl fmt::Display for BudgetCheck {
         let (worst, reserve) = (Short(self.critical_path.worst_case), Short(self.reserve));
         let path = crate::names::joined(&self.critical_path.phases, " -> ");
         let needed = self.needed();
-        write!(
-            f,
-            "worst case {worst} ({path}) + reserve {reserve} = {}",
-            Short(needed)
-        )?;
+        write!(f, "worst case {worst} ({path}) + reserve {reserve} = {}", Short(needed))?;
         let (Some(allowed), Some(kill_after)) = (self.allowed, self.kill_after) else {
             return f.write_str("; no kill-after is set, so nothing limits it");
         };
         let (allowed_s, kill_s) = (Short(allowed), Short(kill_after));
         if self.fits() {
-            return write!(
-                f,
-                " fits in {allowed_s} (kill-after {kill_s} less its margin)"
-            );
+            return write!(f, " fits in {allowed_s} (kill-after {kill_s} less its margin)");
         }
         write!(
             f,
@@ -203,31 +190,21 @@ mod tests {
     use super::*;
 
     fn budget(kill_after: u64) -> Budget {
-        Budget {
-            kill_after: Some(Duration::from_secs(kill_after)),
-            reserve: RESERVE,
-        }
+        Budget { kill_after: Some(Duration::from_secs(kill_after)), reserve: RESERVE }
     }
 
     #[test]
     fn the_margin_is_two_seconds_or_a_tenth_and_never_over_a_quarter() {
         for (kill, allowed_ms) in [(30, 27_000), (10, 8_000), (2, 1_500), (100, 90_000)] {
-            assert_eq!(
-                budget(kill).allowed(),
-                Some(Duration::from_millis(allowed_ms))
-            );
+            assert_eq!(budget(kill).allowed(), Some(Duration::from_millis(allowed_ms)));
         }
     }
 
     #[test]
     fn what_does_not_fit_says_by_how_much_and_what_would() {
         let check = budget(30).check(&Plan::default(), |phase| {
-            [
-                Phase::SERVICE_UNBIND,
-                Phase::CLUSTER_EXITING,
-                Phase::ACTOR_SYSTEM_TERMINATE,
-            ]
-            .contains(phase)
+            [Phase::SERVICE_UNBIND, Phase::CLUSTER_EXITING, Phase::ACTOR_SYSTEM_TERMINATE]
+                .contains(phase)
         });
         assert_eq!(
             check.to_string(),

@@ -116,11 +116,7 @@ impl Config {
             order: Order::Dag,
             default_phase_timeout: Duration::from_secs(5),
             policies: Policies::default(),
-            triggers: Triggers {
-                actor_system_terminate: true,
-                process_hook: true,
-                downed: true,
-            },
+            triggers: Triggers { actor_system_terminate: true, process_hook: true, downed: true },
             report_file: None,
             phases: BTreeMap::new(),
         }
@@ -132,11 +128,8 @@ impl Config {
         let mut config = Self::new();
         config.kill_after = KillAfter::Never;
         config.policies.base.terminate_actor_system = false;
-        config.triggers = Triggers {
-            actor_system_terminate: false,
-            process_hook: false,
-            downed: false,
-        };
+        config.triggers =
+            Triggers { actor_system_terminate: false, process_hook: false, downed: false };
         config
     }
 
@@ -174,10 +167,8 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let format = Format::of(path)?;
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse_with_vars(&text, format, vars::of_process())
     }
 
@@ -238,15 +229,8 @@ impl Config {
 
     /// The exit code of a shutdown for this reason, however it ends.
     pub fn exit_code_for(mut self, reason: &Reason, code: u8) -> Self {
-        let change = self
-            .policies
-            .overrides
-            .entry(reason.name().to_owned())
-            .or_default();
-        *change = PolicyChange {
-            exit_code: Some(code),
-            ..*change
-        };
+        let change = self.policies.overrides.entry(reason.name().to_owned()).or_default();
+        *change = PolicyChange { exit_code: Some(code), ..*change };
         self
     }
 
@@ -305,11 +289,8 @@ impl Config {
                 problem: "reserve is too short to close down in: 100ms is the least".into(),
             });
         }
-        let kill_after = if let KillAfter::After(after) = self.kill_after {
-            after
-        } else {
-            Duration::ZERO
-        };
+        let kill_after =
+            if let KillAfter::After(after) = self.kill_after { after } else { Duration::ZERO };
         for (key, span) in [("kill-after", kill_after), ("reserve", self.reserve)] {
             if span > LONGEST {
                 let problem = format!("{key} is endless: a year is the most");
@@ -329,12 +310,7 @@ impl Config {
             });
         }
         let refuses = |change: &PolicyChange| change.terminate_actor_system == Some(false);
-        match self
-            .policies
-            .overrides
-            .iter()
-            .find(|(_, change)| refuses(change))
-        {
+        match self.policies.overrides.iter().find(|(_, change)| refuses(change)) {
             Some((reason, _)) => Err(ConfigError::Contradiction {
                 problem: format!(
                     "run-by-actor-system-terminate is on and reason-overrides.{reason} switches \
@@ -371,15 +347,9 @@ impl KillAfter {
                     return (Some(left), "from TERMINATION_GRACE_PERIOD_SECONDS".into());
                 }
                 let platform = Platform::detect();
-                let assumed = if platform.kill_after().is_some() {
-                    "assumed for"
-                } else {
-                    "none on"
-                };
-                (
-                    platform.kill_after(),
-                    format!("{assumed} platform {platform}"),
-                )
+                let assumed =
+                    if platform.kill_after().is_some() { "assumed for" } else { "none on" };
+                (platform.kill_after(), format!("{assumed} platform {platform}"))
             }
         }
     }

@@ -5,8 +5,11 @@
 
 mod completion;
 mod driver;
+mod gates;
 pub(crate) mod ladder;
 pub(crate) mod machine;
+mod process;
+mod run;
 mod shared;
 
 use std::panic::Location;
@@ -93,9 +96,7 @@ impl Shutdown {
     }
 
     fn assemble(config: Config, plan: crate::plan::PlanBuilder) -> Self {
-        Self {
-            shared: Arc::new(Shared::new(config, plan)),
-        }
+        Self { shared: Arc::new(Shared::new(config, plan)) }
     }
 
     // --- declaring ---
@@ -143,13 +144,7 @@ impl Shutdown {
         F: FnOnce(TaskCx) -> Fut + Send + 'static,
         Fut: Future<Output: TaskResult> + Send + 'static,
     {
-        self.add(
-            phase.as_ref(),
-            task.into(),
-            |_| Box::new(f),
-            false,
-            Location::caller(),
-        )
+        self.add(phase.as_ref(), task.into(), |_| Box::new(f), false, Location::caller())
     }
 
     /// Adds a task that blocks. It runs on a thread of its own.
@@ -171,12 +166,7 @@ impl Shutdown {
         F: FnOnce(TaskCx) -> R + Send + 'static,
         R: TaskResult,
     {
-        let job = |spec: &TaskSpec| {
-            Box::new(Blocking {
-                name: Arc::clone(&spec.name),
-                f,
-            }) as _
-        };
+        let job = |spec: &TaskSpec| Box::new(Blocking { name: Arc::clone(&spec.name), f }) as _;
         self.add(phase.as_ref(), task.into(), job, true, Location::caller())
     }
 
@@ -189,24 +179,11 @@ impl Shutdown {
         place: &'static Location<'static>,
     ) -> Result<TaskHandle, AddTaskError> {
         let job = job(&spec);
-        let TaskSpec { name, timeout } = spec;
-        let (phase, seq) = self.shared.add_task(
-            phase,
-            Entry {
-                name,
-                timeout,
-                blocking,
-                place,
-                job,
-            },
-        )?;
+        let TaskSpec { name, timeout, describe } = spec;
+        let (phase, seq) =
+            self.shared.add_task(phase, Entry { name, timeout, describe, blocking, place, job })?;
         let (shared, cancelled) = (Arc::downgrade(&self.shared), AtomicBool::new(false));
-        Ok(TaskHandle {
-            shared,
-            phase,
-            seq,
-            cancelled,
-        })
+        Ok(TaskHandle { shared, phase, seq, cancelled })
     }
 
     /// The tasks that have been added and neither started nor been cancelled, by phase.
@@ -412,8 +389,6 @@ impl Default for Shutdown {
 
 impl std::fmt::Debug for Shutdown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shutdown")
-            .field("stage", &self.stage())
-            .finish_non_exhaustive()
+        f.debug_struct("Shutdown").field("stage", &self.stage()).finish_non_exhaustive()
     }
 }

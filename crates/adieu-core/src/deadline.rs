@@ -52,9 +52,7 @@ impl Deadline {
     /// The same deadline, or `timeout` from now if that is sooner.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
-        now()
-            .checked_add(timeout)
-            .map_or(self, |cut| Self(self.0.min(cut)))
+        now().checked_add(timeout).map_or(self, |cut| Self(self.0.min(cut)))
     }
 
     /// How much time is left; zero when it has passed.
@@ -89,10 +87,7 @@ impl Deadline {
 
 impl LiveDeadline {
     pub(crate) fn new(origin: Instant, at: Instant) -> Self {
-        Self {
-            origin,
-            nanos: AtomicU64::new(nanos_between(origin, at)),
-        }
+        Self { origin, nanos: AtomicU64::new(nanos_between(origin, at)) }
     }
 
     pub(crate) fn get(&self) -> Instant {
@@ -101,8 +96,7 @@ impl LiveDeadline {
     }
 
     pub(crate) fn shorten(&self, to: Instant) {
-        self.nanos
-            .fetch_min(nanos_between(self.origin, to), Ordering::Relaxed);
+        self.nanos.fetch_min(nanos_between(self.origin, to), Ordering::Relaxed);
     }
 }
 

@@ -69,16 +69,18 @@ impl Journal {
         phase: &Phase,
         task: &str,
         outcome: &Outcome,
+        detail: Option<&str>,
         took: Duration,
     ) {
         metrics::task_over(phase, task, outcome, took);
         let took = Short(took);
         if *outcome == Outcome::Abandoned {
-            error!(%phase, task, %took, "task {outcome}");
+            error!(%phase, task, detail, %took, "task {outcome}");
         } else {
-            warn!(%phase, task, %took, "task {outcome}");
+            warn!(%phase, task, detail, %took, "task {outcome}");
         }
-        self.say(|| format!("task went wrong       phase={phase} task={task} {outcome}"));
+        let detail = detail.map_or_else(String::new, |detail| format!(" ({detail})"));
+        self.say(|| format!("task went wrong       phase={phase} task={task} {outcome}{detail}"));
     }
 
     pub(crate) fn phase_over(

@@ -26,11 +26,7 @@ impl fmt::Display for Known {
 }
 
 pub(crate) fn joined(names: &[impl fmt::Display], by: &str) -> String {
-    names
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(by)
+    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(by)
 }
 
 /// The name that `wanted` was probably meant to be.

@@ -21,10 +21,7 @@ pub enum Platform {
 
 /// What the environment shows of the platform. Taken at the edge, so that it can be made up.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each sign is seen or not, in any combination"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each sign is seen or not, in any combination")]
 pub(crate) struct Signs {
     pub(crate) kubernetes: bool,
     pub(crate) systemd: bool,
@@ -49,12 +46,7 @@ impl Platform {
     }
 
     pub(crate) fn from_signs(signs: Signs) -> Self {
-        let Signs {
-            kubernetes,
-            systemd,
-            docker,
-            terminal,
-        } = signs;
+        let Signs { kubernetes, systemd, docker, terminal } = signs;
         match () {
             () if kubernetes => Self::Kubernetes,
             // A login session under systemd sets INVOCATION_ID for the shells in it, too.
@@ -98,41 +90,10 @@ mod tests {
         let none = Signs::default();
         let cases = [
             (none, Platform::Unknown, None),
-            (
-                Signs {
-                    terminal: true,
-                    systemd: true,
-                    ..none
-                },
-                Platform::Terminal,
-                None,
-            ),
-            (
-                Signs {
-                    systemd: true,
-                    docker: true,
-                    ..none
-                },
-                Platform::Systemd,
-                Some(90),
-            ),
-            (
-                Signs {
-                    docker: true,
-                    ..none
-                },
-                Platform::Docker,
-                Some(10),
-            ),
-            (
-                Signs {
-                    kubernetes: true,
-                    docker: true,
-                    ..none
-                },
-                Platform::Kubernetes,
-                Some(30),
-            ),
+            (Signs { terminal: true, systemd: true, ..none }, Platform::Terminal, None),
+            (Signs { systemd: true, docker: true, ..none }, Platform::Systemd, Some(90)),
+            (Signs { docker: true, ..none }, Platform::Docker, Some(10)),
+            (Signs { kubernetes: true, docker: true, ..none }, Platform::Kubernetes, Some(30)),
         ];
         for (signs, platform, secs) in cases {
             let found = Platform::from_signs(signs);

@@ -77,11 +77,7 @@ impl Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self {
-            terminate_actor_system: true,
-            exit_process: false,
-            exit_code: ExitCode::CLEAN,
-        }
+        Self { terminate_actor_system: true, exit_process: false, exit_code: ExitCode::CLEAN }
     }
 }
 
@@ -89,11 +85,7 @@ impl Default for Policy {
 
 impl Policies {
     pub(crate) fn of(&self, reason: &Reason) -> Policy {
-        let change = self
-            .overrides
-            .get(reason.name())
-            .copied()
-            .unwrap_or_default();
+        let change = self.overrides.get(reason.name()).copied().unwrap_or_default();
         Policy {
             terminate_actor_system: change
                 .terminate_actor_system
@@ -107,15 +99,9 @@ impl Policies {
 impl Default for Policies {
     fn default() -> Self {
         // A node that was put out, or never got in, must not look like a success.
-        let bad_news = PolicyChange {
-            exit_code: Some(u8::MAX),
-            ..PolicyChange::default()
-        };
+        let bad_news = PolicyChange { exit_code: Some(u8::MAX), ..PolicyChange::default() };
         let overrides = [Reason::ClusterDowning, Reason::ClusterJoinUnsuccessful]
             .map(|reason| (reason.name().to_owned(), bad_news));
-        Self {
-            base: Policy::default(),
-            overrides: overrides.into(),
-        }
+        Self { base: Policy::default(), overrides: overrides.into() }
     }
 }

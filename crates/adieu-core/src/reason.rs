@@ -92,11 +92,7 @@ impl Reason {
     /// The signal that told the process to end, if one did.
     #[must_use]
     pub fn signal(&self) -> Option<Signal> {
-        if let Self::ProcessTerminate(signal) = self {
-            Some(*signal)
-        } else {
-            None
-        }
+        if let Self::ProcessTerminate(signal) = self { Some(*signal) } else { None }
     }
 }
 

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::plan::PhaseId;
-use crate::task::Job;
+use crate::task::{Describe, Job};
 use crate::time::Duration;
 
 #[derive(Default)]
@@ -20,6 +20,7 @@ pub(crate) struct Registry {
 pub(crate) struct Entry {
     pub(crate) name: Arc<str>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) describe: Option<Describe>,
     pub(crate) blocking: bool,
     pub(crate) place: &'static Location<'static>,
     pub(crate) job: Box<dyn Job>,
@@ -58,10 +59,7 @@ impl Registry {
         }
         let seq = self.next_seq;
         self.next_seq += 1;
-        shelf.slots.push(Slot {
-            seq,
-            entry: Some(entry),
-        });
+        shelf.slots.push(Slot { seq, entry: Some(entry) });
         shelf.live += 1;
         Ok(seq)
     }
@@ -69,10 +67,7 @@ impl Registry {
     /// Takes a pending task back. It is returned so that the caller can drop it outside the lock.
     pub(crate) fn cancel(&mut self, phase: PhaseId, seq: u64) -> Option<Entry> {
         let shelf = &mut self.phases[phase.0];
-        let at = shelf
-            .slots
-            .binary_search_by_key(&seq, |slot| slot.seq)
-            .ok()?;
+        let at = shelf.slots.binary_search_by_key(&seq, |slot| slot.seq).ok()?;
         let entry = shelf.slots[at].entry.take()?;
         shelf.live -= 1;
         if shelf.slots.len() > 2 * shelf.live {
@@ -86,10 +81,7 @@ impl Registry {
         let shelf = &mut self.phases[phase.0];
         shelf.started = true;
         shelf.live = 0;
-        std::mem::take(&mut shelf.slots)
-            .into_iter()
-            .filter_map(|slot| slot.entry)
-            .collect()
+        std::mem::take(&mut shelf.slots).into_iter().filter_map(|slot| slot.entry).collect()
     }
 
     pub(crate) fn has_started(&self, phase: PhaseId) -> bool {
@@ -101,9 +93,6 @@ impl Registry {
     }
 
     pub(crate) fn pending(&self, phase: PhaseId) -> impl Iterator<Item = &Entry> {
-        self.phases[phase.0]
-            .slots
-            .iter()
-            .filter_map(|slot| slot.entry.as_ref())
+        self.phases[phase.0].slots.iter().filter_map(|slot| slot.entry.as_ref())
     }
 }

@@ -74,6 +74,9 @@ pub struct TaskReport {
     pub name: Arc<str>,
     /// How it ended.
     pub outcome: Outcome,
+    /// What it was waiting for when it went wrong, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// When it started, from the beginning of the shutdown; `None` if it never did.
     #[serde(with = "millis::option", rename = "started_ms")]
     pub started: Option<Duration>,

@@ -134,10 +134,7 @@ impl Runner {
             Some(Ended::Finished | Ended::Aborted | Ended::LeftBehind) | None => None,
         };
         if let Some(error) = &failed {
-            shutdown
-                .shared()
-                .journal()
-                .failed(&format!("body: {error}"));
+            shutdown.shared().journal().failed(&format!("body: {error}"));
         }
         let code = match (&failed, &report) {
             (Some(_), _) => ExitCode::FAILED,
@@ -147,16 +144,11 @@ impl Runner {
         if let (Some(path), Some(report)) = (report_file, &report)
             && let Err(error) = write_report(&path, report)
         {
-            shutdown
-                .shared()
-                .journal()
-                .failed(&format!("report not written: {error}"));
+            shutdown.shared().journal().failed(&format!("report not written: {error}"));
         }
 
         // What is left of the deadline is for leaving. The watchdog sees to it that we do.
-        let left = shutdown
-            .deadline()
-            .map_or(LAST_WORD, |deadline| deadline.remaining());
+        let left = shutdown.deadline().map_or(LAST_WORD, |deadline| deadline.remaining());
         let share = (left / 4).clamp(LAST_WORD, Duration::from_secs(1));
         drop_guards(&shutdown, share);
         runtime.shutdown_timeout(share);
@@ -208,14 +200,12 @@ fn drop_guards(shutdown: &Shutdown, within: Duration) {
         return;
     }
     let (done, dropped) = std::sync::mpsc::channel();
-    let dropping = std::thread::Builder::new()
-        .name("adieu guards".into())
-        .spawn(move || {
-            while let Some(guard) = guards.pop() {
-                drop(guard);
-            }
-            let _ = done.send(());
-        });
+    let dropping = std::thread::Builder::new().name("adieu guards".into()).spawn(move || {
+        while let Some(guard) = guards.pop() {
+            drop(guard);
+        }
+        let _ = done.send(());
+    });
     if dropping.is_ok() {
         let _ = dropped.recv_timeout(within);
     }

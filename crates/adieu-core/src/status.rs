@@ -50,11 +50,24 @@ pub struct WaitingFor {
     /// How long it has been running.
     #[serde(with = "millis", rename = "age_ms")]
     pub age: Duration,
+    /// What it is waiting for, if it says so.
+    pub detail: Option<String>,
 }
 
 // === impl Status ===
 
 impl Status {
+    /// What there is to say before a run has begun.
+    pub(crate) fn before(stage: Stage) -> Self {
+        Self {
+            stage,
+            reason: None,
+            elapsed: Duration::ZERO,
+            remaining: Duration::ZERO,
+            waiting_for: Vec::new(),
+        }
+    }
+
     /// Names what is waited for in one line: the oldest few, and how many more.
     pub(crate) fn waiting_line(&self) -> String {
         const NAMED: usize = 5;
@@ -62,8 +75,9 @@ impl Status {
             return "no task".into();
         }
         let named = self.waiting_for.iter().take(NAMED).map(|waiting| {
-            let WaitingFor { phase, task, age } = waiting;
-            format!("{phase}/{task} for {}", Short(*age))
+            let WaitingFor { phase, task, age, detail } = waiting;
+            let detail = detail.as_ref().map_or_else(String::new, |detail| format!(" ({detail})"));
+            format!("{phase}/{task} for {}{detail}", Short(*age))
         });
         let mut line = named.collect::<Vec<_>>().join(", ");
         if self.waiting_for.len() > NAMED {

@@ -29,12 +29,16 @@ use crate::plan::{PhaseId, PlanError};
 ///
 /// let spec = TaskSpec::new("flush the cache").timeout(Duration::from_secs(1));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a task does nothing until it is added to a phase"]
 pub struct TaskSpec {
     pub(crate) name: Arc<str>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) describe: Option<Describe>,
 }
+
+/// Says what a task is waiting for.
+pub(crate) type Describe = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// What a task may return: nothing, or a result whose error says what went wrong.
 ///
@@ -42,10 +46,7 @@ pub struct TaskSpec {
 /// one, such as a string.
 pub trait TaskResult: sealed::Sealed + Send + 'static {
     #[doc(hidden)]
-    #[expect(
-        private_interfaces,
-        reason = "sealed: only this crate can call or implement it"
-    )]
+    #[expect(private_interfaces, reason = "sealed: only this crate can call or implement it")]
     fn ended(self) -> Ended;
 }
 
@@ -130,16 +131,31 @@ pub enum AddTaskError {
 impl TaskSpec {
     /// A task of this name that may take as long as its phase.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self {
-            name: name.into(),
-            timeout: None,
-        }
+        Self { name: name.into(), timeout: None, describe: None }
     }
 
     /// Limits the task to less than its phase allows.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
+    }
+
+    /// Says what the task is waiting for, whenever somebody asks: in the lines that say what is
+    /// waited for, and in the report if it went wrong.
+    pub fn describe(mut self, describe: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.describe = Some(Arc::new(describe));
+        self
+    }
+}
+
+impl fmt::Debug for TaskSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, timeout, describe } = self;
+        f.debug_struct("TaskSpec")
+            .field("name", name)
+            .field("timeout", timeout)
+            .field("describes", &describe.is_some())
+            .finish()
     }
 }
 
@@ -159,10 +175,7 @@ impl From<String> for TaskSpec {
 
 impl sealed::Sealed for () {}
 impl TaskResult for () {
-    #[expect(
-        private_interfaces,
-        reason = "sealed: only this crate can call or implement it"
-    )]
+    #[expect(private_interfaces, reason = "sealed: only this crate can call or implement it")]
     fn ended(self) -> Ended {
         Ended::Finished
     }
@@ -172,10 +185,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl<E: Into<BoxError>> sealed::Sealed for Result<(), E> {}
 impl<E: Into<BoxError> + Send + 'static> TaskResult for Result<(), E> {
-    #[expect(
-        private_interfaces,
-        reason = "sealed: only this crate can call or implement it"
-    )]
+    #[expect(private_interfaces, reason = "sealed: only this crate can call or implement it")]
     fn ended(self) -> Ended {
         match self {
             Ok(()) => Ended::Finished,

@@ -12,19 +12,13 @@ pub(crate) fn now() -> Instant {
 }
 
 /// The time on the operating system's clock, which nothing can pause.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the watchdog runs when tokio's clock does not"
-)]
+#[expect(clippy::disallowed_methods, reason = "the watchdog runs when tokio's clock does not")]
 pub(crate) fn real_now() -> Instant {
     Instant::now()
 }
 
 /// The time of day, for reports: never used to measure anything.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a report says when it happened, in wall time"
-)]
+#[expect(clippy::disallowed_methods, reason = "a report says when it happened, in wall time")]
 pub(crate) fn wall_clock() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }

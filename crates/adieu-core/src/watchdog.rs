@@ -35,17 +35,8 @@ struct Orders {
 
 impl Watchdog {
     pub(crate) fn new() -> Self {
-        let orders = Orders {
-            thread_started: false,
-            deadline: None,
-            exit: None,
-        };
-        Self {
-            shared: Arc::new(Kennel {
-                orders: Mutex::new(orders),
-                changed: Condvar::new(),
-            }),
-        }
+        let orders = Orders { thread_started: false, deadline: None, exit: None };
+        Self { shared: Arc::new(Kennel { orders: Mutex::new(orders), changed: Condvar::new() }) }
     }
 
     /// Starts the thread, once. At the deadline it says what `waiting_for` returns and ends the
@@ -94,11 +85,7 @@ impl Watchdog {
                 end_now(code);
             }
             orders = match orders.deadline {
-                None => self
-                    .shared
-                    .changed
-                    .wait(orders)
-                    .unwrap_or_else(PoisonError::into_inner),
+                None => self.shared.changed.wait(orders).unwrap_or_else(PoisonError::into_inner),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(real_now());
                     if left.is_zero() {

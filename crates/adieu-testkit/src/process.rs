@@ -52,9 +52,8 @@ impl Process {
     /// If it cannot be started.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
-        let report_file = tempfile::NamedTempFile::new()
-            .expect("a temporary file")
-            .into_temp_path();
+        let report_file =
+            tempfile::NamedTempFile::new().expect("a temporary file").into_temp_path();
         let mut child = command
             .env("ADIEU__REPORT_FILE", &report_file)
             .stdin(Stdio::null())
@@ -77,13 +76,7 @@ impl Process {
                 }
             });
         }
-        Self {
-            child,
-            lines,
-            seen: Vec::new(),
-            report_file,
-            signalled: None,
-        }
+        Self { child, lines, seen: Vec::new(), report_file, signalled: None }
     }
 
     /// Waits until it has written a line that contains `text`, on either output, and returns it.
@@ -93,29 +86,20 @@ impl Process {
     /// # Panics
     ///
     /// If it ends before, or does not write such a line for a minute.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "real processes live in real time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
     pub fn wait_for(&mut self, text: &str) -> String {
         let give_up = Instant::now() + PATIENCE;
         loop {
             if let Some(line) = self.seen.iter().find(|line| line.text.contains(text)) {
                 return line.text.clone();
             }
-            match self
-                .lines
-                .recv_timeout(give_up.saturating_duration_since(Instant::now()))
-            {
+            match self.lines.recv_timeout(give_up.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Timeout) => {
                     panic!("waited in vain for {text:?}; it wrote:\n{}", self.written())
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    panic!(
-                        "it ended before it wrote {text:?}; it wrote:\n{}",
-                        self.written()
-                    )
+                    panic!("it ended before it wrote {text:?}; it wrote:\n{}", self.written())
                 }
             }
         }
@@ -127,10 +111,7 @@ impl Process {
     ///
     /// If it is gone.
     #[cfg(unix)]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "real processes live in real time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
     pub fn signal(&mut self, sent: Signal) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
         let signal = nix::sys::signal::Signal::try_from(sent.number()).expect("a signal");
@@ -148,19 +129,13 @@ impl Process {
     ///
     /// If it does not end within a minute.
     #[must_use]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "real processes live in real time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
     pub fn wait(mut self) -> Ended {
         let since = self.signalled.unwrap_or_else(Instant::now);
         let give_up = Instant::now() + PATIENCE;
         // Both outputs close when the process ends, so there is nothing to poll.
         loop {
-            match self
-                .lines
-                .recv_timeout(give_up.saturating_duration_since(Instant::now()))
-            {
+            match self.lines.recv_timeout(give_up.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
@@ -178,20 +153,11 @@ impl Process {
             .ok()
             .filter(|text| !text.is_empty())
             .map(|text| serde_json::from_str(&text).expect("a report"));
-        Ended {
-            status,
-            stdout: output(false),
-            stderr: output(true),
-            report,
-            took,
-        }
+        Ended { status, stdout: output(false), stderr: output(true), report, took }
     }
 
     fn written(&self) -> String {
-        self.seen
-            .iter()
-            .map(|line| format!("  {}\n", line.text))
-            .collect()
+        self.seen.iter().map(|line| format!("  {}\n", line.text)).collect()
     }
 }
 

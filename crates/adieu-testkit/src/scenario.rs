@@ -213,23 +213,13 @@ impl PhaseEntry {
     }
 
     fn add_to(self, shutdown: &Shutdown, timeline: &Timeline) {
-        let Self {
-            name,
-            does,
-            spec,
-            timeout,
-            own,
-        } = self;
+        let Self { name, does, spec, timeout, own } = self;
         if Phase::BUILT_IN.iter().any(|phase| phase.as_str() == name) {
             if let Some(timeout) = timeout {
-                shutdown
-                    .set_phase_timeout(&name, timeout)
-                    .expect("a built-in phase");
+                shutdown.set_phase_timeout(&name, timeout).expect("a built-in phase");
             }
         } else {
-            shutdown
-                .add_phase(spec)
-                .unwrap_or_else(|error| panic!("{error}"));
+            shutdown.add_phase(spec).unwrap_or_else(|error| panic!("{error}"));
         }
         let mut task = TaskSpec::new(name.as_str());
         if let Some(own) = own {

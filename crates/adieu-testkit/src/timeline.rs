@@ -29,10 +29,7 @@ impl Timeline {
     /// A timeline that begins now.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            notes: Arc::default(),
-        }
+        Self { began: Instant::now(), notes: Arc::default() }
     }
 
     /// Notes that something happened now.
@@ -46,11 +43,7 @@ impl Timeline {
     pub fn start(&self, name: impl Into<String>) -> Span {
         let name = name.into();
         self.note(format!("{name} started"));
-        Span {
-            timeline: self.clone(),
-            name,
-            over: false,
-        }
+        Span { timeline: self.clone(), name, over: false }
     }
 }
 

@@ -54,6 +54,8 @@
 //!   side.
 //! - A task is a named function in a phase, async or blocking. It is given a [`TaskCx`]: the
 //!   reason, the deadline, a cancellation token. The tasks of a phase run side by side.
+//! - A [`Gate`] admits work until it is closed; a [`Pass`] is one unit of work inside. Make one with
+//!   [`Shutdown::gate`], and the shutdown closes it and waits for what is inside.
 //! - A [`Reason`] says why. The first one wins.
 //! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It comes from
 //!   [`KillAfter`]: what the platform allows between its signal and the kill.
@@ -69,6 +71,7 @@
 //! | add shutdown to an existing one | [`Shutdown::new`], [`Shutdown::install_signals`] |
 //! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`] |
 //! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
+//! | take no request that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |
 //! | end a background loop | [`Shutdown::begun`] in a `select!` |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`], and the crate `adieu-testkit` |

@@ -7,21 +7,11 @@ use adieu_core::{PhaseView, PlanView};
 use super::time;
 
 pub(super) fn draw(plan: &PlanView) -> String {
-    let PlanView {
-        phases,
-        order: _,
-        critical_path,
-    } = plan;
+    let PlanView { phases, order: _, critical_path } = plan;
     let critical = |name: &String| critical_path.phases.contains(name);
     let mut out = String::from("digraph plan {\n  node [shape=box, fontname=\"sans-serif\"];\n");
     for phase in phases {
-        let PhaseView {
-            name,
-            depends_on: _,
-            timeout_ms,
-            recover,
-            enabled,
-        } = phase;
+        let PhaseView { name, depends_on: _, timeout_ms, recover, enabled } = phase;
         let mut style = Vec::new();
         if !enabled {
             style.push("dashed");
@@ -36,11 +26,7 @@ pub(super) fn draw(plan: &PlanView) -> String {
     }
     for phase in phases {
         for on in &phase.depends_on {
-            let style = if critical(&phase.name) && critical(on) {
-                " [style=bold]"
-            } else {
-                ""
-            };
+            let style = if critical(&phase.name) && critical(on) { " [style=bold]" } else { "" };
             let _ = writeln!(out, "  {} -> {}{style};", quote(on), quote(&phase.name));
         }
     }
@@ -48,10 +34,5 @@ pub(super) fn draw(plan: &PlanView) -> String {
 }
 
 fn quote(text: &str) -> String {
-    format!(
-        "\"{}\"",
-        text.replace('\\', "\\\\")
-            .replace('"', "\\\"")
-            .replace('\n', "\\n")
-    )
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

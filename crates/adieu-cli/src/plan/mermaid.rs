@@ -7,37 +7,21 @@ use adieu_core::{PhaseView, PlanView};
 use super::time;
 
 pub(super) fn draw(plan: &PlanView) -> String {
-    let PlanView {
-        phases,
-        order,
-        critical_path,
-    } = plan;
+    let PlanView { phases, order, critical_path } = plan;
     // Names may hold what mermaid takes for syntax, so nodes are numbered and names are labels.
     let id = |name: &String| order.iter().position(|other| other == name).unwrap_or(0);
     let mut out = String::from("flowchart TD\n");
     for phase in phases {
-        let PhaseView {
-            name,
-            depends_on: _,
-            timeout_ms,
-            recover,
-            enabled,
-        } = phase;
+        let PhaseView { name, depends_on: _, timeout_ms, recover, enabled } = phase;
         let recover = if *recover { "" } else { ", no recover" };
         let disabled = if *enabled { "" } else { ", disabled" };
         let label = name.replace('"', "#quot;");
         let timeout = time(*timeout_ms);
-        let _ = writeln!(
-            out,
-            "  p{}[\"{label}<br/>{timeout}{recover}{disabled}\"]",
-            id(name)
-        );
+        let _ = writeln!(out, "  p{}[\"{label}<br/>{timeout}{recover}{disabled}\"]", id(name));
     }
     for phase in phases {
         for on in &phase.depends_on {
-            let critical = [on, &phase.name]
-                .iter()
-                .all(|name| critical_path.phases.contains(name));
+            let critical = [on, &phase.name].iter().all(|name| critical_path.phases.contains(name));
             let arrow = if critical { "==>" } else { "-->" };
             let _ = writeln!(out, "  p{} {arrow} p{}", id(on), id(&phase.name));
         }

@@ -23,30 +23,15 @@ struct Place {
 }
 
 pub(super) fn draw(plan: &PlanView) -> String {
-    let PlanView {
-        phases,
-        order: _,
-        critical_path,
-    } = plan;
+    let PlanView { phases, order: _, critical_path } = plan;
     let places = places(plan);
-    let rows = places
-        .values()
-        .map(|place| place.row + 1)
-        .max()
-        .unwrap_or(1);
-    let columns = places
-        .values()
-        .map(|place| place.column + 1)
-        .max()
-        .unwrap_or(1);
+    let rows = places.values().map(|place| place.row + 1).max().unwrap_or(1);
+    let columns = places.values().map(|place| place.column + 1).max().unwrap_or(1);
     let width = (2 * MARGIN + columns * (WIDTH + GAP_X) - GAP_X).max(420);
     let height = 2 * MARGIN + HEAD + rows * (HEIGHT + GAP_Y) - GAP_Y;
     let is_critical = |name: &String| critical_path.phases.contains(name);
     let is_critical_edge = |from: &String, to: &String| {
-        critical_path
-            .phases
-            .windows(2)
-            .any(|pair| pair[0] == *from && pair[1] == *to)
+        critical_path.phases.windows(2).any(|pair| pair[0] == *from && pair[1] == *to)
     };
 
     let mut out = format!(
@@ -85,20 +70,11 @@ pub(super) fn draw(plan: &PlanView) -> String {
                 ("", "to")
             };
             let path = edge(places[on.as_str()], places[phase.name.as_str()]);
-            let _ = writeln!(
-                out,
-                r#"<path class="{class}" marker-end="url(#{end})" d="{path}"/>"#
-            );
+            let _ = writeln!(out, r#"<path class="{class}" marker-end="url(#{end})" d="{path}"/>"#);
         }
     }
     for phase in phases {
-        let PhaseView {
-            name,
-            depends_on: _,
-            timeout_ms,
-            recover,
-            enabled,
-        } = phase;
+        let PhaseView { name, depends_on: _, timeout_ms, recover, enabled } = phase;
         let (x, y) = corner(places[name.as_str()]);
         let class = match (enabled, is_critical(name)) {
             (false, _) => "disabled",
@@ -123,18 +99,13 @@ fn places(plan: &PlanView) -> HashMap<&str, Place> {
     let mut places: HashMap<&str, Place> = HashMap::new();
     let mut taken: Vec<Vec<usize>> = Vec::new();
     for phase in &plan.phases {
-        let before = phase
-            .depends_on
-            .iter()
-            .filter_map(|on| places.get(on.as_str()));
+        let before = phase.depends_on.iter().filter_map(|on| places.get(on.as_str()));
         let row = before.clone().map(|place| place.row + 1).max().unwrap_or(0);
         if taken.len() <= row {
             taken.resize(row + 1, Vec::new());
         }
         let wanted = before.map(|place| place.column).min().unwrap_or(0);
-        let column = (wanted..)
-            .find(|column| !taken[row].contains(column))
-            .unwrap_or(wanted);
+        let column = (wanted..).find(|column| !taken[row].contains(column)).unwrap_or(wanted);
         taken[row].push(column);
         places.insert(&phase.name, Place { row, column });
     }
@@ -143,10 +114,7 @@ fn places(plan: &PlanView) -> HashMap<&str, Place> {
 
 fn corner(place: Place) -> (usize, usize) {
     let Place { row, column } = place;
-    (
-        MARGIN + column * (WIDTH + GAP_X),
-        MARGIN + HEAD + row * (HEIGHT + GAP_Y),
-    )
+    (MARGIN + column * (WIDTH + GAP_X), MARGIN + HEAD + row * (HEIGHT + GAP_Y))
 }
 
 /// To the next row straight down; farther, through the gaps between rows and columns, so that no
@@ -180,7 +148,5 @@ fn shortened(name: &str) -> String {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -29,25 +29,17 @@ impl Format {
     /// If the ending is not `.toml`, `.json`, `.conf` or `.hocon`.
     pub fn of(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
-        let ending = path
-            .extension()
-            .and_then(|ending| ending.to_str())
-            .map(str::to_lowercase);
+        let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
         match ending.as_deref() {
             Some("toml") => Ok(Self::Toml),
             Some("json") => Ok(Self::Json),
             Some("conf" | "hocon") => Ok(Self::Hocon),
-            Some(_) | None => Err(ConfigError::UnknownFormat {
-                path: path.to_owned(),
-            }),
+            Some(_) | None => Err(ConfigError::UnknownFormat { path: path.to_owned() }),
         }
     }
 
     pub(super) fn parse(self, text: &str) -> Result<Value, ConfigError> {
-        let syntax = |problem: String| ConfigError::Syntax {
-            format: self,
-            problem,
-        };
+        let syntax = |problem: String| ConfigError::Syntax { format: self, problem };
         match self {
             Self::Toml => toml::from_str(text)
                 .map_err(|error| syntax(error.to_string().trim_end().to_owned())),
@@ -65,9 +57,7 @@ impl Format {
 #[cfg(feature = "hocon")]
 fn hocon(text: &str, syntax: impl Fn(String) -> ConfigError) -> Result<Value, ConfigError> {
     let parsed = hocon::parse(text).map_err(|error| syntax(error.to_string()))?;
-    parsed
-        .deserialize()
-        .map_err(|error| syntax(error.to_string()))
+    parsed.deserialize().map_err(|error| syntax(error.to_string()))
 }
 
 #[cfg(not(feature = "hocon"))]

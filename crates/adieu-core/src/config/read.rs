@@ -14,10 +14,7 @@ pub(super) fn config(
     format: Format,
     vars: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Config, ConfigError> {
-    let when_down = take(
-        &mut document,
-        &["akka", "cluster", "run-coordinated-shutdown-when-down"],
-    );
+    let when_down = take(&mut document, &["akka", "cluster", "run-coordinated-shutdown-when-down"]);
     let (path, mut block) = block(document)?;
     if let (Some(value), Some(table)) = (when_down, block.as_object_mut()) {
         table.entry("run-when-down").or_insert(value);
@@ -47,9 +44,7 @@ fn block(mut document: Value) -> Result<(String, Value), ConfigError> {
 
 fn take(document: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, before) = path.split_last()?;
-    let table = before
-        .iter()
-        .try_fold(document, |table, key| table.get_mut(key))?;
+    let table = before.iter().try_fold(document, |table, key| table.get_mut(key))?;
     table.as_object_mut()?.remove(*last)
 }
 
@@ -71,25 +66,16 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
     set(&mut config.reserve, keys.duration(&["reserve"])?);
     set(&mut config.strict, keys.switch(&["strict"])?);
     set(&mut config.order, order(&mut keys)?);
-    set(
-        &mut config.default_phase_timeout,
-        keys.duration(&["default-phase-timeout"])?,
-    );
+    set(&mut config.default_phase_timeout, keys.duration(&["default-phase-timeout"])?);
     config.report_file = keys.text(&["report-file"])?.map(Into::into);
 
     let base = policy(&mut keys)?;
-    set(
-        &mut config.policies.base.terminate_actor_system,
-        base.terminate_actor_system,
-    );
+    set(&mut config.policies.base.terminate_actor_system, base.terminate_actor_system);
     set(&mut config.policies.base.exit_process, base.exit_process);
     set(&mut config.policies.base.exit_code, base.exit_code);
 
     let triggers = &mut config.triggers;
-    set(
-        &mut triggers.actor_system_terminate,
-        keys.switch(&["run-by-actor-system-terminate"])?,
-    );
+    set(&mut triggers.actor_system_terminate, keys.switch(&["run-by-actor-system-terminate"])?);
     set(
         &mut triggers.process_hook,
         keys.switch(&[
@@ -103,15 +89,9 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
     for (reason, mut keys) in keys.tables("reason-overrides")? {
         let change = policy(&mut keys)?;
         keys.finish()?;
-        let known = config
-            .policies
-            .overrides
-            .entry(reason_name(reason))
-            .or_default();
+        let known = config.policies.overrides.entry(reason_name(reason)).or_default();
         *known = PolicyChange {
-            terminate_actor_system: change
-                .terminate_actor_system
-                .or(known.terminate_actor_system),
+            terminate_actor_system: change.terminate_actor_system.or(known.terminate_actor_system),
             exit_process: change.exit_process.or(known.exit_process),
             exit_code: change.exit_code.or(known.exit_code),
         };
@@ -179,18 +159,11 @@ fn policy(keys: &mut Section<'_>) -> Result<PolicyChange, ConfigError> {
 /// Our name for a reason that may be given as Akka's class name, such as
 /// `akka.actor.CoordinatedShutdown$ClusterDowningReason$`. An application's own stays as it is.
 fn reason_name(key: &str) -> String {
-    let class = key
-        .trim_end_matches('$')
-        .rsplit(['$', '.', '+'])
-        .next()
-        .unwrap_or(key);
+    let class = key.trim_end_matches('$').rsplit(['$', '.', '+']).next().unwrap_or(key);
     let plain = |name: &str| name.to_lowercase().replace('-', "");
     let class = plain(class.strip_suffix("Reason").unwrap_or(class));
     let known = [
-        (
-            Reason::ProcessTerminate(crate::Signal::TERM),
-            "processterminate",
-        ),
+        (Reason::ProcessTerminate(crate::Signal::TERM), "processterminate"),
         (Reason::ProcessExit, "processexit"),
         (Reason::ProcessExit, "jvmexit"),
         (Reason::ProcessExit, "clrexit"),
@@ -198,14 +171,8 @@ fn reason_name(key: &str) -> String {
         (Reason::ClusterLeaving, "clusterleaving"),
         (Reason::ClusterDowning, "clusterdowning"),
         (Reason::ClusterJoinUnsuccessful, "clusterjoinunsuccessful"),
-        (
-            Reason::IncompatibleConfiguration,
-            "incompatibleconfiguration",
-        ),
-        (
-            Reason::IncompatibleConfiguration,
-            "incompatibleconfigurationdetected",
-        ),
+        (Reason::IncompatibleConfiguration, "incompatibleconfiguration"),
+        (Reason::IncompatibleConfiguration, "incompatibleconfigurationdetected"),
         (Reason::Unknown, "unknown"),
     ];
     let found = known.iter().find(|(_, name)| *name == class);

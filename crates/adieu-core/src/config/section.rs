@@ -24,15 +24,9 @@ impl<'a> Section<'a> {
         value: &'a Value,
         bare_numbers_are_millis: bool,
     ) -> Result<Self, ConfigError> {
-        let table = value
-            .as_object()
-            .ok_or_else(|| wrong(path, "a table of keys and values", value))?;
-        Ok(Self {
-            path: path.to_owned(),
-            table,
-            asked: Vec::new(),
-            bare_numbers_are_millis,
-        })
+        let table =
+            value.as_object().ok_or_else(|| wrong(path, "a table of keys and values", value))?;
+        Ok(Self { path: path.to_owned(), table, asked: Vec::new(), bare_numbers_are_millis })
     }
 
     /// The value of the first of these keys that is there. They are names for the same thing.
@@ -86,10 +80,9 @@ impl<'a> Section<'a> {
         names: &[&'static str],
     ) -> Result<Option<Vec<String>>, ConfigError> {
         self.read(names, "a list of names", |value| match value {
-            Value::Array(items) => items
-                .iter()
-                .map(|item| item.as_str().map(str::to_owned))
-                .collect(),
+            Value::Array(items) => {
+                items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+            }
             Value::String(text) => Some(
                 text.split(',')
                     .map(|name| name.trim().to_owned())
@@ -123,10 +116,8 @@ impl<'a> Section<'a> {
         {
             return Ok(Duration::from_millis(millis));
         }
-        duration::parse(&text).map_err(|problem| ConfigError::Invalid {
-            path: path.to_owned(),
-            problem,
-        })
+        duration::parse(&text)
+            .map_err(|problem| ConfigError::Invalid { path: path.to_owned(), problem })
     }
 
     /// The tables under this key, by name.
@@ -140,21 +131,14 @@ impl<'a> Section<'a> {
         let tables = Section::new(&path, value, self.bare_numbers_are_millis)?;
         let section = |(key, value): (&'a String, &'a Value)| {
             let path = tables.path_of(key);
-            Ok((
-                key.as_str(),
-                Section::new(&path, value, self.bare_numbers_are_millis)?,
-            ))
+            Ok((key.as_str(), Section::new(&path, value, self.bare_numbers_are_millis)?))
         };
         tables.table.iter().map(section).collect()
     }
 
     /// Refuses what was never asked for.
     pub(super) fn finish(self) -> Result<(), ConfigError> {
-        match self
-            .table
-            .keys()
-            .find(|key| !self.asked.contains(&key.as_str()))
-        {
+        match self.table.keys().find(|key| !self.asked.contains(&key.as_str())) {
             None => Ok(()),
             Some(key) => Err(ConfigError::UnknownKey {
                 path: self.path_of(key),
@@ -164,11 +148,7 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     fn read<T>(
@@ -179,9 +159,9 @@ impl<'a> Section<'a> {
     ) -> Result<Option<T>, ConfigError> {
         match self.value(names)? {
             None => Ok(None),
-            Some((path, value)) => read(value)
-                .map(Some)
-                .ok_or_else(|| wrong(&path, expected, value)),
+            Some((path, value)) => {
+                read(value).map(Some).ok_or_else(|| wrong(&path, expected, value))
+            }
         }
     }
 }
@@ -192,11 +172,7 @@ fn wrong(path: &str, expected: &str, found: &Value) -> ConfigError {
         found.truncate(cut);
         found.push_str("...");
     }
-    let path = if path.is_empty() {
-        "the document"
-    } else {
-        path
-    };
+    let path = if path.is_empty() { "the document" } else { path };
     ConfigError::Invalid {
         path: path.to_owned(),
         problem: format!("expected {expected}, found {found}"),

@@ -27,10 +27,7 @@ pub(super) fn overlay(
     vars: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Origins, ConfigError> {
     let mut origins = Origins::default();
-    let mut vars: Vec<_> = vars
-        .into_iter()
-        .filter(|(name, _)| name.starts_with(PREFIX))
-        .collect();
+    let mut vars: Vec<_> = vars.into_iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
     vars.sort();
     for (name, value) in vars {
         let mut table = &mut *block;
@@ -43,9 +40,7 @@ pub(super) fn overlay(
             let key =
                 existing(entries, part).unwrap_or_else(|| part.to_lowercase().replace('_', "-"));
             path.push(key.clone());
-            table = entries
-                .entry(key)
-                .or_insert_with(|| Value::Object(Map::new()));
+            table = entries.entry(key).or_insert_with(|| Value::Object(Map::new()));
         }
         *table = Value::String(value);
         origins.0.insert(path.join("."), name);
@@ -56,10 +51,7 @@ pub(super) fn overlay(
 /// The key that is there already and is spelt like this but for case and dashes.
 fn existing(entries: &Map<String, Value>, part: &str) -> Option<String> {
     let plain = |name: &str| name.to_lowercase().replace('_', "-");
-    entries
-        .keys()
-        .find(|key| plain(key) == plain(part))
-        .cloned()
+    entries.keys().find(|key| plain(key) == plain(part)).cloned()
 }
 
 // === impl Origins ===
@@ -68,24 +60,19 @@ impl Origins {
     /// Names the variable that the error is about, if it is about one.
     pub(super) fn explain(&self, block: &str, error: ConfigError) -> ConfigError {
         let name = |path: String| {
-            let inner = path
-                .strip_prefix(block)
-                .unwrap_or(&path)
-                .trim_start_matches('.');
+            let inner = path.strip_prefix(block).unwrap_or(&path).trim_start_matches('.');
             match self.0.get(inner) {
                 Some(var) => format!("{path} (set by {var})"),
                 None => path,
             }
         };
         match error {
-            ConfigError::UnknownKey { path, nearest } => ConfigError::UnknownKey {
-                path: name(path),
-                nearest,
-            },
-            ConfigError::Invalid { path, problem } => ConfigError::Invalid {
-                path: name(path),
-                problem,
-            },
+            ConfigError::UnknownKey { path, nearest } => {
+                ConfigError::UnknownKey { path: name(path), nearest }
+            }
+            ConfigError::Invalid { path, problem } => {
+                ConfigError::Invalid { path: name(path), problem }
+            }
             other @ (ConfigError::Read { .. }
             | ConfigError::UnknownFormat { .. }
             | ConfigError::NoHocon

@@ -45,10 +45,7 @@ impl Completion {
                 Err(_) => Err(AwaitError::RuntimeGone),
             }
         });
-        Self {
-            key: Shared::key(shared),
-            waiting,
-        }
+        Self { key: Shared::key(shared), waiting }
     }
 
     /// Blocks this thread until the shutdown is over. For threads outside any runtime.

@@ -116,18 +116,14 @@ async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Los
 /// Drives from a plain thread, so that it goes on when the runtime does not.
 fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>) {
     let lost = Lost(Arc::clone(shared));
-    let spawned = std::thread::Builder::new()
-        .name("adieu".into())
-        .spawn(move || {
-            let _lost = lost;
-            while !lock(&driver).step() {
-                std::thread::sleep(LOOK_IN);
-            }
-        });
+    let spawned = std::thread::Builder::new().name("adieu".into()).spawn(move || {
+        let _lost = lost;
+        while !lock(&driver).step() {
+            std::thread::sleep(LOOK_IN);
+        }
+    });
     if let Err(error) = spawned {
-        shared
-            .journal()
-            .failed(&format!("no thread to stand in: {error}"));
+        shared.journal().failed(&format!("no thread to stand in: {error}"));
     }
 }
 
@@ -137,10 +133,7 @@ fn on_own_thread(shared: &Arc<Shared>, beginning: Beginning) {
     let spawned = std::thread::Builder::new().name("adieu".into()).spawn({
         let shared = Arc::clone(shared);
         move || {
-            let runtime = match tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-            {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return shared.journal().failed(&format!("no runtime: {error}")),
             };
@@ -189,10 +182,7 @@ impl Driver {
             shared: Arc::clone(shared),
             run,
             beginning: Some(beginning),
-            granted: Wishes {
-                rung: Rung::Graceful,
-                deadline: None,
-            },
+            granted: Wishes { rung: Rung::Graceful, deadline: None },
             next_words: now() + STILL_WAITING,
             dispatch,
             phases: HashMap::new(),
@@ -224,9 +214,7 @@ impl Driver {
             self.say_what_is_waited_for();
         }
         if self.over {
-            let report = self
-                .shared
-                .with_run(|run, registry, _| run.report(registry, now()));
+            let report = self.shared.with_run(|run, registry, _| run.report(registry, now()));
             if let Some(report) = report {
                 self.shared.finish(report);
             }
@@ -277,17 +265,12 @@ impl Driver {
     }
 
     fn on(&mut self, event: Event) {
-        let effects = self
-            .shared
-            .with_run(|run, _, _| run.machine.on(now(), event));
+        let effects = self.shared.with_run(|run, _, _| run.machine.on(now(), event));
         self.carry_out(effects);
     }
 
     fn next_due(&self) -> Instant {
-        let due = self
-            .shared
-            .with_run(|run, _, _| run.machine.next_due())
-            .flatten();
+        let due = self.shared.with_run(|run, _, _| run.machine.next_due()).flatten();
         due.map_or(self.next_words, |due| due.min(self.next_words))
     }
 
@@ -325,20 +308,10 @@ impl Driver {
             let entries = registry.start(phase);
             let tasks = entries
                 .iter()
-                .map(|entry| NewTask {
-                    name: Arc::clone(&entry.name),
-                    timeout: entry.timeout,
-                })
+                .map(|entry| NewTask { name: Arc::clone(&entry.name), timeout: entry.timeout })
                 .collect();
             let timeout = plan.timeout_of(phase.0);
-            let effects = run.machine.on(
-                now(),
-                Event::Opened {
-                    phase,
-                    timeout,
-                    tasks,
-                },
-            );
+            let effects = run.machine.on(now(), Event::Opened { phase, timeout, tasks });
             (entries, effects)
         });
         let Some((entries, effects)) = opened else {
@@ -369,13 +342,13 @@ impl Driver {
         let many = entries.len() >= MANY;
         let start_all = || {
             for (task, entry) in (first.0..).map(TaskId).zip(entries) {
-                let own_cut = entry
-                    .timeout
-                    .map(|own| started + own)
-                    .filter(|own| *own < cut);
+                let own_cut = entry.timeout.map(|own| started + own).filter(|own| *own < cut);
                 let cx = TaskCx::new(Arc::clone(&cx), own_cut);
                 if own_cut.is_some() {
                     self.own_tokens.insert(task, cx.token().clone());
+                }
+                if let Some(describe) = entry.describe {
+                    self.shared.with_run(|run, _, _| run.describes(task, describe));
                 }
                 entry.job.start(cx, task, &mut self.crew);
             }
@@ -395,27 +368,25 @@ impl Driver {
     }
 
     fn say_what_is_waited_for(&self) {
-        let status = self
-            .shared
-            .with_run(|run, _, _| run.status(Stage::ShuttingDown, now()));
+        let status = self.shared.with_run(|run, _, _| run.status(Stage::ShuttingDown, now()));
         if let Some(status) = status {
-            self.shared.journal().still_waiting(&status);
+            self.shared.journal().still_waiting(&status.describe());
         }
     }
 
-    fn say_what_went_wrong(&self, task: TaskId) {
+    fn say_what_went_wrong(&self, id: TaskId) {
         let found = self.shared.with_run(|run, _, _| {
-            let task = run.machine.task(task);
-            let TaskState::Over { outcome, took } = &task.state else {
-                return None;
-            };
+            let task = run.machine.task(id);
+            let TaskState::Over { outcome, took } = &task.state else { return None };
             let phase = run.machine.phase(task.phase).name.clone();
-            Some((phase, Arc::clone(&task.name), outcome.clone(), *took))
+            let name = Arc::clone(&task.name);
+            Some((phase, name, outcome.clone(), *took, run.describe_of(id)))
         });
-        if let Some(Some((phase, task, outcome, took))) = found {
-            self.shared
-                .journal()
-                .task_went_wrong(&phase, &task, &outcome, took);
+        let Some(Some((phase, task, outcome, took, describe))) = found else { return };
+        let detail = describe.map(|describe| describe());
+        self.shared.journal().task_went_wrong(&phase, &task, &outcome, detail.as_deref(), took);
+        if let Some(detail) = detail {
+            self.shared.with_run(|run, _, _| run.detailed(id, detail));
         }
     }
 

@@ -89,11 +89,7 @@ mod tests {
         let mut ladder = Ladder::default();
         let start = crate::time::real_now();
         let at = |step: usize| start + 2 * Signal::ECHO * u32::try_from(step).unwrap();
-        signals
-            .iter()
-            .enumerate()
-            .map(|(step, signal)| ladder.climb(at(step), *signal))
-            .collect()
+        signals.iter().enumerate().map(|(step, signal)| ladder.climb(at(step), *signal)).collect()
     }
 
     #[test]
@@ -101,22 +97,13 @@ mod tests {
         use Rung::{EndWaiting, Exit, Graceful, HardStop};
         let (int, term) = (Signal::INT, Signal::TERM);
         let cases = [
-            (
-                vec![int, int, int, int],
-                vec![Graceful, HardStop, Exit, Exit],
-            ),
-            (
-                vec![term, term, term, term],
-                vec![Graceful, EndWaiting, HardStop, Exit],
-            ),
+            (vec![int, int, int, int], vec![Graceful, HardStop, Exit, Exit]),
+            (vec![term, term, term, term], vec![Graceful, EndWaiting, HardStop, Exit]),
             (vec![term, int, int], vec![Graceful, HardStop, Exit]),
             (vec![int, term, int], vec![Graceful, EndWaiting, HardStop]),
         ];
         for (signals, rungs) in cases {
-            assert_eq!(
-                climb(&signals),
-                rungs.into_iter().map(Some).collect::<Vec<_>>()
-            );
+            assert_eq!(climb(&signals), rungs.into_iter().map(Some).collect::<Vec<_>>());
         }
     }
 
@@ -126,13 +113,7 @@ mod tests {
         let start = crate::time::real_now();
         assert_eq!(ladder.climb(start, Signal::INT), Some(Rung::Graceful));
         assert_eq!(ladder.climb(start + Signal::ECHO / 2, Signal::INT), None);
-        assert_eq!(
-            ladder.climb(start + Signal::ECHO / 2, Signal::TERM),
-            Some(Rung::EndWaiting)
-        );
-        assert_eq!(
-            ladder.climb(start + 2 * Signal::ECHO, Signal::TERM),
-            Some(Rung::HardStop)
-        );
+        assert_eq!(ladder.climb(start + Signal::ECHO / 2, Signal::TERM), Some(Rung::EndWaiting));
+        assert_eq!(ladder.climb(start + 2 * Signal::ECHO, Signal::TERM), Some(Rung::HardStop));
     }
 }

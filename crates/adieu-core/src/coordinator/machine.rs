@@ -29,17 +29,9 @@ use crate::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A phase was opened as asked; these are its tasks. From here on none can be added.
-    Opened {
-        phase: PhaseId,
-        timeout: Duration,
-        tasks: Vec<NewTask>,
-    },
+    Opened { phase: PhaseId, timeout: Duration, tasks: Vec<NewTask> },
     /// A task is over.
-    Joined {
-        task: TaskId,
-        at: Instant,
-        ended: Ended,
-    },
+    Joined { task: TaskId, at: Instant, ended: Ended },
     /// Time has passed.
     Tick,
     /// Somebody is more urgent than before.
@@ -56,11 +48,7 @@ pub(crate) enum Effect {
     Open(PhaseId),
     /// Spawn the tasks that were taken; the first has this id, the others follow. The phase is
     /// cut at that instant.
-    Start {
-        phase: PhaseId,
-        first: TaskId,
-        cut: Instant,
-    },
+    Start { phase: PhaseId, first: TaskId, cut: Instant },
     /// The phase is cut at this earlier instant now.
     Cut(PhaseId, Instant),
     /// Fire the token of every task of the phase.
@@ -292,9 +280,7 @@ impl Machine {
             let skipped_by_abort = matches!(
                 &phase.state,
                 PhaseState::Over {
-                    outcome: Outcome::Skipped {
-                        because: SkipCause::Broken { .. }
-                    },
+                    outcome: Outcome::Skipped { because: SkipCause::Broken { .. } },
                     ..
                 }
             );
@@ -304,12 +290,8 @@ impl Machine {
             }
         }
         for id in self.ids() {
-            let waits_for = plan
-                .get(id)
-                .waits_for()
-                .iter()
-                .filter(|&&on| !self.is_over(on))
-                .count();
+            let waits_for =
+                plan.get(id).waits_for().iter().filter(|&&on| !self.is_over(on)).count();
             self.phases[id.0].waits_for = waits_for;
         }
         self.begin(now)
@@ -318,11 +300,7 @@ impl Machine {
     pub(crate) fn on(&mut self, now: Instant, event: Event) -> Effects {
         let mut effects = Effects::new();
         match event {
-            Event::Opened {
-                phase,
-                timeout,
-                tasks,
-            } => {
+            Event::Opened { phase, timeout, tasks } => {
                 self.open(now, phase, timeout, tasks, &mut effects);
             }
             Event::Joined { task, at, ended } => self.join(now, task, at, ended, &mut effects),
@@ -385,23 +363,14 @@ impl Machine {
     /// nothing undone.
     pub(crate) fn ending(&self, has_tasks: impl Fn(PhaseId) -> bool) -> Ending {
         if let Some(broken) = self.broken_by {
-            return Ending::Aborted {
-                phase: self.phases[broken.0].name.to_string(),
-            };
+            return Ending::Aborted { phase: self.phases[broken.0].name.to_string() };
         }
         let clean = self.ids().all(|id| match &self.phases[id.0].state {
-            PhaseState::Over {
-                outcome: Outcome::Skipped { .. },
-                ..
-            } if !has_tasks(id) => true,
+            PhaseState::Over { outcome: Outcome::Skipped { .. }, .. } if !has_tasks(id) => true,
             PhaseState::Over { outcome, .. } => outcome.is_clean(),
             PhaseState::Waiting | PhaseState::Opening | PhaseState::Running { .. } => false,
         });
-        if clean {
-            Ending::Clean
-        } else {
-            Ending::Unclean
-        }
+        if clean { Ending::Clean } else { Ending::Unclean }
     }
 
     // --- phases ---
@@ -467,24 +436,12 @@ impl Machine {
             self.close(now, id, effects);
             return;
         }
-        effects.push(Effect::Start {
-            phase: id,
-            first: TaskId(first),
-            cut,
-        });
+        effects.push(Effect::Start { phase: id, first: TaskId(first), cut });
         self.set_phase_due(id, cut);
         for (task, new) in (first..).map(TaskId).zip(tasks) {
-            let own_cut = new
-                .timeout
-                .map(|timeout| now + timeout)
-                .filter(|own| *own < cut);
+            let own_cut = new.timeout.map(|timeout| now + timeout).filter(|own| *own < cut);
             let own = own_cut.map(|cut| Box::new(OwnTime { cut, due: None }));
-            self.tasks.push(TaskRun {
-                name: new.name,
-                phase: id,
-                own,
-                state: TaskState::Running,
-            });
+            self.tasks.push(TaskRun { name: new.name, phase: id, own, state: TaskState::Running });
             if let Some(own_cut) = own_cut {
                 self.set_task_due(task, own_cut);
             }
@@ -524,9 +481,7 @@ impl Machine {
         let mut ready = self.release_dependents(id);
         if broke && self.broken_by.is_none() {
             self.broken_by = Some(id);
-            let because = SkipCause::Broken {
-                phase: self.phases[id.0].name.to_string(),
-            };
+            let because = SkipCause::Broken { phase: self.phases[id.0].name.to_string() };
             self.skip_quietly(&because, |_| true);
             ready.clear();
         }
@@ -554,11 +509,7 @@ impl Machine {
             let phase = &mut self.phases[dependent.0];
             phase.waits_for = phase.waits_for.saturating_sub(1);
         }
-        let ready = dependents
-            .iter()
-            .copied()
-            .filter(|&id| self.is_ready(id))
-            .collect();
+        let ready = dependents.iter().copied().filter(|&id| self.is_ready(id)).collect();
         self.phases[id.0].dependents = dependents;
         ready
     }
@@ -568,9 +519,7 @@ impl Machine {
         for id in self.ids() {
             let phase = &mut self.phases[id.0];
             if matches!(phase.state, PhaseState::Waiting) && which(id) {
-                let outcome = Outcome::Skipped {
-                    because: because.clone(),
-                };
+                let outcome = Outcome::Skipped { because: because.clone() };
                 phase.state = PhaseState::Over { outcome, ran: None };
                 self.left -= 1;
                 let _ = self.release_dependents(id);
@@ -597,9 +546,9 @@ impl Machine {
         };
         let outcome = match (cause, ended) {
             (_, Ended::LeftBehind) => Outcome::Abandoned,
-            (Some(Cause::Time), _) => Outcome::TimedOut {
-                after: cut.saturating_duration_since(since),
-            },
+            (Some(Cause::Time), _) => {
+                Outcome::TimedOut { after: cut.saturating_duration_since(since) }
+            }
             (None, Ended::Finished) => Outcome::Finished,
             (Some(Cause::HardStop), Ended::Finished) => Outcome::Cancelled,
             (_, Ended::Failed(error)) => Outcome::Failed { error },

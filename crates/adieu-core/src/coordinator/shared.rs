@@ -7,28 +7,26 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::driver;
 use super::ladder::{Ladder, Rung};
-use super::machine::{Effects, Machine, PhaseState, TaskState};
-use crate::budget::{Budget, BudgetCheck, Limits};
+use super::run::{Beginning, Run, Undescribed};
+use crate::budget::{Budget, BudgetCheck};
 use crate::config::Config;
-use crate::deadline::{Deadline, LiveDeadline};
+use crate::deadline::Deadline;
 use crate::journal::Journal;
-use crate::outcome::{Ending, Outcome, SkipCause};
+use crate::outcome::Ending;
 use crate::phase::{Phase, PhaseSpec};
 use crate::plan::{PhaseId, Plan, PlanBuilder, PlanError};
-use crate::policy::{ExitCode, Policy};
 use crate::reason::Reason;
 use crate::registry::{Entry, Registry, Started};
-use crate::report::{PhaseReport, Report, TaskReport};
-use crate::signals::{Listener, Signal, SignalError, end_now};
-use crate::status::{Stage, Status, WaitingFor};
+use crate::report::Report;
+use crate::signals::Listener;
+use crate::status::{Stage, Status};
 use crate::sync::lock;
-use crate::task::{AddTaskError, RunCx, TaskInfo};
-use crate::time::{Instant, Short, now, wall_clock};
-use crate::watchdog::{Watchdog, last_words};
+use crate::task::{AddTaskError, TaskInfo};
+use crate::time::{Instant, Short, now};
+use crate::watchdog::Watchdog;
 
 /// Why an aborted shutdown could not be resumed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,16 +41,16 @@ pub enum ResumeError {
 }
 
 pub(crate) struct Shared {
-    config: Config,
-    core: Mutex<Core>,
+    pub(super) config: Config,
+    pub(super) core: Mutex<Core>,
     state: watch::Sender<State>,
-    wishes: watch::Sender<Wishes>,
-    ladder: Mutex<Ladder>,
-    listener: Mutex<Option<Listener>>,
-    guards: Mutex<Vec<Box<dyn Any + Send>>>,
-    watchdog: Watchdog,
-    owns_process: AtomicBool,
-    journal: Journal,
+    pub(super) wishes: watch::Sender<Wishes>,
+    pub(super) ladder: Mutex<Ladder>,
+    pub(super) listener: Mutex<Option<Listener>>,
+    pub(super) guards: Mutex<Vec<Box<dyn Any + Send>>>,
+    pub(super) watchdog: Watchdog,
+    pub(super) owns_process: AtomicBool,
+    pub(super) journal: Journal,
 }
 
 /// What has been declared, and the run. Behind one lock, because a phase must be closed to new
@@ -60,19 +58,10 @@ pub(crate) struct Shared {
 pub(super) struct Core {
     plan: PlanBuilder,
     pub(super) registry: Registry,
-    budget: Budget,
+    pub(super) budget: Budget,
     warned: bool,
-    home: Option<Handle>,
-    run: Option<Run>,
-}
-
-pub(super) struct Run {
-    pub(super) machine: Machine,
-    plan: Plan,
-    pub(super) cx: Arc<RunCx>,
-    budget: Budget,
-    started_at: String,
-    policy: Policy,
+    pub(super) home: Option<Handle>,
+    pub(super) run: Option<Run>,
 }
 
 /// How far it is, and how it ended: judged together, so kept together.
@@ -102,32 +91,15 @@ impl Shared {
             // What the platform allows counts from its signal: without signals there is none.
             crate::config::KillAfter::Detect | crate::config::KillAfter::Never => None,
         };
-        let budget = Budget {
-            kill_after,
-            reserve: config.reserve,
-        };
+        let budget = Budget { kill_after, reserve: config.reserve };
         let home = Handle::try_current().ok();
-        let core = Core {
-            plan,
-            registry,
-            budget,
-            warned: false,
-            home,
-            run: None,
-        };
-        let state = State {
-            stage: Stage::Up,
-            report: None,
-            lost: false,
-        };
+        let core = Core { plan, registry, budget, warned: false, home, run: None };
+        let state = State { stage: Stage::Up, report: None, lost: false };
         Self {
             config,
             core: Mutex::new(core),
             state: watch::Sender::new(state),
-            wishes: watch::Sender::new(Wishes {
-                rung: Rung::Graceful,
-                deadline: None,
-            }),
+            wishes: watch::Sender::new(Wishes { rung: Rung::Graceful, deadline: None }),
             ladder: Mutex::default(),
             listener: Mutex::default(),
             guards: Mutex::default(),
@@ -171,9 +143,7 @@ impl Shared {
         let mut core = lock(&self.core);
         let at = core.plan.position(phase)?;
         if core.registry.has_started(PhaseId(at)) {
-            return Err(PlanError::TooLate {
-                phase: Phase::new(phase),
-            });
+            return Err(PlanError::TooLate { phase: Phase::new(phase) });
         }
         core.plan.timeout(phase, timeout)?;
         self.warn_if_over_budget(&mut core);
@@ -186,9 +156,7 @@ impl Shared {
         entry: Entry,
     ) -> Result<(PhaseId, u64), AddTaskError> {
         if entry.name.trim().is_empty() {
-            return Err(AddTaskError::EmptyName {
-                phase: Phase::new(phase),
-            });
+            return Err(AddTaskError::EmptyName { phase: Phase::new(phase) });
         }
         let task = Arc::clone(&entry.name);
         let mut core = lock(&self.core);
@@ -197,10 +165,7 @@ impl Shared {
             Err(source) => return Err(AddTaskError::UnknownPhase { task, source }),
         };
         if entry.timeout == Some(Duration::ZERO) {
-            return Err(AddTaskError::ZeroTimeout {
-                task,
-                phase: Phase::new(phase),
-            });
+            return Err(AddTaskError::ZeroTimeout { task, phase: Phase::new(phase) });
         }
         // Only the first task of a phase changes the worst case.
         let first = core.registry.count(id) == 0;
@@ -214,10 +179,7 @@ impl Shared {
             Err((entry, Started)) => {
                 drop(core);
                 drop(entry); // The user's code may run in its drop: not under our lock.
-                Err(AddTaskError::TooLate {
-                    task,
-                    phase: Phase::new(phase),
-                })
+                Err(AddTaskError::TooLate { task, phase: Phase::new(phase) })
             }
         }
     }
@@ -271,7 +233,7 @@ impl Shared {
         lock(&self.core).check_budget()
     }
 
-    fn warn_if_over_budget(&self, core: &mut Core) {
+    pub(super) fn warn_if_over_budget(&self, core: &mut Core) {
         if core.warned || core.budget.kill_after.is_none() {
             return;
         }
@@ -299,18 +261,9 @@ impl Shared {
         }
         let left = limits.deadline.saturating_duration_since(now);
         let policy = self.config.policies.of(&reason);
-        core.run = Some(Run {
-            machine: Machine::new(&plan, from, limits, now),
-            plan,
-            cx: Arc::new(RunCx {
-                reason: reason.clone(),
-                deadline: LiveDeadline::new(now, limits.deadline),
-                hurry: CancellationToken::new(),
-            }),
-            budget: core.budget,
-            started_at: humantime::format_rfc3339_millis(wall_clock()).to_string(),
-            policy,
-        });
+        let budget = core.budget;
+        let beginning = Beginning { reason: reason.clone(), from, plan, budget, limits, policy };
+        core.run = Some(Run::new(now, beginning));
         let home = core.home.clone();
         drop(core);
 
@@ -318,19 +271,13 @@ impl Shared {
         if policy.exit_process
             && let Err(error) = self.start_watchdog()
         {
-            self.journal
-                .failed(&format!("the process will not be ended: {error}"));
+            self.journal.failed(&format!("the process will not be ended: {error}"));
         }
-        self.state
-            .send_modify(|state| state.stage = Stage::ShuttingDown);
+        self.state.send_modify(|state| state.stage = Stage::ShuttingDown);
         driver::start(self, home, driver::Beginning::Fresh);
         let phases = check.critical_path.phases.len();
         let worst_case = Short(check.critical_path.worst_case);
-        self.journal.initiated(
-            &reason,
-            left,
-            &format!("{phases} phases, worst case {worst_case}"),
-        );
+        self.journal.initiated(&reason, left, &format!("{phases} phases, worst case {worst_case}"));
     }
 
     pub(super) fn resume(self: &Arc<Self>, phase: &str) -> Result<(), ResumeError> {
@@ -354,8 +301,7 @@ impl Shared {
         if let Some(run) = &mut core.run {
             let limits = run.renew(now);
             drop(core);
-            self.watchdog
-                .arm(limits.deadline.saturating_duration_since(now));
+            self.watchdog.arm(limits.deadline.saturating_duration_since(now));
             driver::start(self, home, driver::Beginning::Resumed { from, limits });
         }
         Ok(())
@@ -397,17 +343,11 @@ impl Shared {
     }
 
     pub(super) fn reason(&self) -> Option<Reason> {
-        lock(&self.core)
-            .run
-            .as_ref()
-            .map(|run| run.cx.reason.clone())
+        lock(&self.core).run.as_ref().map(|run| run.cx.reason.clone())
     }
 
     pub(super) fn deadline(&self) -> Option<Deadline> {
-        lock(&self.core)
-            .run
-            .as_ref()
-            .map(|run| Deadline::at(run.cx.deadline.get()))
+        lock(&self.core).run.as_ref().map(|run| Deadline::at(run.cx.deadline.get()))
     }
 
     pub(super) fn report(&self) -> Option<Arc<Report>> {
@@ -416,17 +356,9 @@ impl Shared {
 
     pub(super) fn status(&self) -> Status {
         let stage = self.stage();
-        let core = lock(&self.core);
-        match &core.run {
-            Some(run) => run.status(stage, now()),
-            None => Status {
-                stage,
-                reason: None,
-                elapsed: Duration::ZERO,
-                remaining: Duration::ZERO,
-                waiting_for: Vec::new(),
-            },
-        }
+        // What describes itself is asked outside the lock: it is the user's code that answers.
+        let status = lock(&self.core).run.as_ref().map(|run| run.status(stage, now()));
+        status.map_or_else(|| Status::before(stage), Undescribed::describe)
     }
 
     // --- for the driver ---
@@ -438,12 +370,7 @@ impl Shared {
         look: impl FnOnce(&mut Run, &mut Registry, &PlanBuilder) -> T,
     ) -> Option<T> {
         let mut core = lock(&self.core);
-        let Core {
-            plan,
-            registry,
-            run,
-            ..
-        } = &mut *core;
+        let Core { plan, registry, run, .. } = &mut *core;
         run.as_mut().map(|run| look(run, registry, plan))
     }
 
@@ -461,10 +388,7 @@ impl Shared {
             state.stage = Stage::Over;
             state.report = Some(Arc::new(report));
         });
-        let exits = lock(&self.core)
-            .run
-            .as_ref()
-            .is_some_and(|run| run.policy.exit_process);
+        let exits = lock(&self.core).run.as_ref().is_some_and(|run| run.policy.exit_process);
         if exits {
             self.watchdog.exit(exit_code);
         }
@@ -477,132 +401,15 @@ impl Shared {
             state.lost
         });
     }
-
-    // --- the process ---
-
-    pub(super) fn install_signals(
-        self: &Arc<Self>,
-        signals: Vec<Signal>,
-    ) -> Result<(), SignalError> {
-        let mut signals = signals;
-        signals.sort();
-        signals.dedup();
-        if signals.is_empty() {
-            return Err(SignalError::NoneNamed);
-        }
-        let mut listener = lock(&self.listener);
-        if let Some(listener) = &*listener {
-            if listener.signals() == signals {
-                return Ok(());
-            }
-            return Err(SignalError::OthersInstalled {
-                installed: listener.signals().to_vec(),
-            });
-        }
-        let weak = Arc::downgrade(self);
-        let started = Listener::start(signals, move |signal| {
-            let Some(shared) = weak.upgrade() else { return };
-            if shared.receive(signal) == Some(Rung::Exit) {
-                let code = signal.exit_code();
-                last_words(move || format!("{signal:<21} exit at once, exit code {code}"));
-                end_now(code);
-            }
-        })?;
-        if let Err(error) = self.adopt_platform() {
-            started.stop()?; // Refused: leave the process as it was.
-            return Err(error);
-        }
-        *listener = Some(started);
-        Ok(())
-    }
-
-    /// From here on the deadline is what the platform allows.
-    fn adopt_platform(&self) -> Result<(), SignalError> {
-        let (kill_after, how) = self
-            .config
-            .kill_after
-            .resolve(|name| std::env::var(name).ok());
-        let mut core = lock(&self.core);
-        core.budget.kill_after = kill_after;
-        // Signals are installed inside the runtime that the tasks are to run on.
-        core.home = core.home.take().or_else(|| Handle::try_current().ok());
-        let check = core.check_budget();
-        if self.config.strict && !check.fits() {
-            return Err(SignalError::OverBudget {
-                check: Box::new(check),
-            });
-        }
-        self.journal.platform(kill_after, &how);
-        self.warn_if_over_budget(&mut core);
-        Ok(())
-    }
-
-    pub(super) fn remove_signals(&self) -> std::io::Result<()> {
-        let listener = lock(&self.listener).take();
-        listener.map_or(Ok(()), Listener::stop)
-    }
-
-    pub(super) fn receive(self: &Arc<Self>, signal: Signal) -> Option<Rung> {
-        let rung = lock(&self.ladder).climb(now(), signal)?;
-        if rung == Rung::Exit {
-            return Some(rung);
-        }
-        // First act, then speak: whoever listens to the log may be what hangs.
-        if self.stage() == Stage::Up {
-            self.begin(Reason::ProcessTerminate(signal), None);
-        }
-        self.wishes.send_if_modified(|wishes| {
-            let higher = wishes.rung < rung;
-            wishes.rung = wishes.rung.max(rung);
-            higher
-        });
-        if rung == Rung::HardStop && self.stage() == Stage::ShuttingDown {
-            // The driver does the same, if its runtime still lets it.
-            let reserve = lock(&self.core)
-                .run
-                .as_ref()
-                .map(|run| run.machine.limits().reserve);
-            self.watchdog.arm(reserve.unwrap_or_default());
-        }
-        self.journal.signal(signal, rung, rung.next(signal));
-        Some(rung)
-    }
-
-    pub(super) fn start_watchdog(self: &Arc<Self>) -> std::io::Result<()> {
-        let weak = Arc::downgrade(self);
-        self.watchdog
-            .start(ExitCode::WATCHDOG, move || match weak.upgrade() {
-                Some(shared) if shared.stage() == Stage::Over => "the process to exit".into(),
-                Some(shared) => shared.status().waiting_line(),
-                None => "nothing".into(),
-            })
-    }
-
-    /// For the runner: the process itself must be over by the deadline, not only the phases; and
-    /// what happens is said, if need be on stderr.
-    pub(crate) fn own_process(&self) {
-        self.owns_process.store(true, Ordering::Relaxed);
-        self.journal.speak_up();
-    }
-
-    pub(super) fn keep_until_exit(&self, guard: Box<dyn Any + Send>) {
-        lock(&self.guards).push(guard);
-    }
-
-    pub(crate) fn take_guards(&self) -> Vec<Box<dyn Any + Send>> {
-        std::mem::take(&mut *lock(&self.guards))
-    }
 }
 
 // === impl Core ===
 
 impl Core {
-    fn check_budget(&self) -> BudgetCheck {
+    pub(super) fn check_budget(&self) -> BudgetCheck {
         let plan = self.plan.build();
-        let has_tasks = |phase: &Phase| {
-            plan.id(phase.as_str())
-                .is_some_and(|id| self.registry.count(id) > 0)
-        };
+        let has_tasks =
+            |phase: &Phase| plan.id(phase.as_str()).is_some_and(|id| self.registry.count(id) > 0);
         self.budget.check(&plan, has_tasks)
     }
 }
@@ -616,118 +423,5 @@ impl State {
 
     pub(super) fn report(&self) -> Option<Arc<Report>> {
         self.report.clone().filter(|_| self.stage == Stage::Over)
-    }
-}
-
-// === impl Run ===
-
-impl Run {
-    /// Goes on after an abort.
-    ///
-    /// While the platform counts, its deadline stands. If that has passed and we are still here,
-    /// or there was none, the time starts anew.
-    fn renew(&mut self, now: Instant) -> Limits {
-        let mut limits = self.machine.limits();
-        if self.budget.kill_after.is_none() || limits.deadline <= now {
-            limits = self.budget.begin(now, &self.plan);
-        }
-        self.cx = Arc::new(RunCx {
-            reason: self.cx.reason.clone(),
-            deadline: LiveDeadline::new(now, limits.deadline),
-            hurry: self.cx.hurry.clone(),
-        });
-        limits
-    }
-
-    pub(super) fn resume(&mut self, from: PhaseId, limits: Limits, now: Instant) -> Effects {
-        self.machine.resume(&self.plan, from, limits, now)
-    }
-
-    pub(super) fn status(&self, stage: Stage, now: Instant) -> Status {
-        let machine = &self.machine;
-        let mut waiting_for = Vec::new();
-        for phase in machine.phases() {
-            if !matches!(phase.state, PhaseState::Running { .. }) {
-                continue;
-            }
-            let running = machine
-                .tasks_of(phase)
-                .iter()
-                .filter(|task| match task.state {
-                    TaskState::Running | TaskState::Cancelling(_) | TaskState::Aborting(_) => true,
-                    TaskState::Over { .. } => false,
-                });
-            waiting_for.extend(running.map(|task| WaitingFor {
-                phase: phase.name.to_string(),
-                task: Arc::clone(&task.name),
-                age: now.saturating_duration_since(machine.started(task).unwrap_or(now)),
-            }));
-        }
-        waiting_for.sort_by_key(|waiting| std::cmp::Reverse(waiting.age));
-        Status {
-            stage,
-            reason: Some(self.cx.reason.to_string()),
-            elapsed: now.saturating_duration_since(machine.began()),
-            remaining: self.cx.deadline.get().saturating_duration_since(now),
-            waiting_for,
-        }
-    }
-
-    pub(super) fn report(&self, registry: &Registry, now: Instant) -> Report {
-        let (machine, plan) = (&self.machine, &self.plan);
-        let began = machine.began();
-        let since_began = |at: Instant| at.saturating_duration_since(began);
-        let phases = plan.ordered_ids().iter().map(|&id| {
-            let (planned, run) = (plan.get(id), machine.phase(id));
-            let (outcome, ran) = match &run.state {
-                PhaseState::Over { outcome, ran } => (outcome.clone(), *ran),
-                PhaseState::Waiting | PhaseState::Opening | PhaseState::Running { .. } => (
-                    Outcome::Skipped {
-                        because: SkipCause::OutOfTime,
-                    },
-                    None,
-                ),
-            };
-            let started = machine.tasks_of(run).iter().map(|task| TaskReport {
-                name: Arc::clone(&task.name),
-                started: machine.started(task).map(since_began),
-                outcome: match &task.state {
-                    TaskState::Over { outcome, .. } => outcome.clone(),
-                    TaskState::Running | TaskState::Cancelling(_) | TaskState::Aborting(_) => {
-                        Outcome::Abandoned
-                    }
-                },
-                took: match &task.state {
-                    TaskState::Over { took, .. } => Some(*took),
-                    TaskState::Running | TaskState::Cancelling(_) | TaskState::Aborting(_) => None,
-                },
-            });
-            // The tasks of a phase that was skipped are still where they were put.
-            let skipped = registry.pending(id).map(|entry| TaskReport {
-                name: Arc::clone(&entry.name),
-                outcome: outcome.clone(),
-                started: None,
-                took: None,
-            });
-            PhaseReport {
-                name: planned.name().to_string(),
-                depends_on: plan.depends_on(planned).map(ToString::to_string).collect(),
-                timeout: run.timeout(),
-                started: ran.map(|(from, _)| since_began(from)),
-                took: ran.map(|(from, to)| to.saturating_duration_since(from)),
-                tasks: started.chain(skipped).collect(),
-                outcome,
-            }
-        });
-        let outcome = machine.ending(|id| registry.count(id) > 0);
-        Report {
-            exit_code: self.policy.exit_code_of(&outcome),
-            outcome,
-            reason: self.cx.reason.to_string(),
-            started_at: self.started_at.clone(),
-            took: since_began(now),
-            allowed: since_began(self.cx.deadline.get()),
-            phases: phases.collect(),
-        }
     }
 }

@@ -33,10 +33,7 @@ pub(super) fn task_over(phase: &Phase, task: &str, outcome: &Outcome, took: Dura
 }
 
 pub(super) fn phase_over(phase: &Phase, outcome: &Outcome, took: Duration) {
-    let labels = [
-        ("phase", phase.to_string()),
-        ("outcome", kind(outcome).to_owned()),
-    ];
+    let labels = [("phase", phase.to_string()), ("outcome", kind(outcome).to_owned())];
     histogram!("adieu_phase_seconds", &labels).record(took);
 }
 

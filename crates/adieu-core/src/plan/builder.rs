@@ -124,17 +124,8 @@ impl PlanBuilder {
                 enabled: true,
             })
             .collect();
-        let index = phases
-            .iter()
-            .enumerate()
-            .map(|(at, phase)| (phase.name.clone(), at))
-            .collect();
-        Self {
-            phases,
-            index,
-            default_timeout: Duration::from_secs(5),
-            order: Order::Dag,
-        }
+        let index = phases.iter().enumerate().map(|(at, phase)| (phase.name.clone(), at)).collect();
+        Self { phases, index, default_timeout: Duration::from_secs(5), order: Order::Dag }
     }
 
     /// Adds a phase.
@@ -144,20 +135,11 @@ impl PlanBuilder {
     /// If the name is empty or taken, a dependency is unknown, the timeout is zero or endless, or
     /// the phase would close a cycle or come after the last one. The plan is then as it was.
     pub fn add(&mut self, spec: PhaseSpec) -> Result<(), PlanError> {
-        let PhaseSpec {
-            name,
-            after,
-            before,
-            timeout,
-            recover,
-            enabled,
-        } = spec;
+        let PhaseSpec { name, after, before, timeout, recover, enabled } = spec;
         self.check_new(&name)?;
         check_timeout(&name, timeout)?;
         if after.contains(&name) || before.contains(&name) {
-            return Err(PlanError::Cycle {
-                path: vec![name.clone(), name],
-            });
+            return Err(PlanError::Cycle { path: vec![name.clone(), name] });
         }
         let depends_on = self.resolve(&name, &after)?;
         let needed_by = self.resolve(&name, &before)?;
@@ -165,13 +147,7 @@ impl PlanBuilder {
             return Err(PlanError::AfterTheLast { phase: name });
         }
 
-        let new = Declared {
-            name,
-            depends_on,
-            timeout,
-            recover,
-            enabled,
-        };
+        let new = Declared { name, depends_on, timeout, recover, enabled };
         if needed_by.is_empty() {
             // Nothing waits for it, so it cannot be on a cycle.
             self.push(new);
@@ -235,11 +211,8 @@ impl PlanBuilder {
         }
 
         let phases =
-            self.phases
-                .iter()
-                .zip(waits_for)
-                .enumerate()
-                .map(|(at, (phase, waits_for))| PlannedPhase {
+            self.phases.iter().zip(waits_for).enumerate().map(|(at, (phase, waits_for))| {
+                PlannedPhase {
                     name: phase.name.clone(),
                     timeout: phase.timeout.unwrap_or(self.default_timeout),
                     recover: phase.recover,
@@ -251,7 +224,8 @@ impl PlanBuilder {
                     },
                     depends_on: ids(&edges[at]),
                     waits_for,
-                });
+                }
+            });
         Plan {
             phases: phases.collect(),
             order: ids(&sorted).into(),
@@ -288,10 +262,7 @@ impl PlanBuilder {
         for (name, change) in changes {
             check_timeout(name, change.timeout)?;
             let at = changed.position(name.as_str())?;
-            let replaced = change
-                .depends_on
-                .as_deref()
-                .map(|on| changed.resolve(name, on));
+            let replaced = change.depends_on.as_deref().map(|on| changed.resolve(name, on));
             let after = changed.resolve(name, &change.after)?;
             let before = changed.resolve(name, &change.before)?;
 
@@ -315,14 +286,11 @@ impl PlanBuilder {
     }
 
     pub(crate) fn position(&self, name: &str) -> Result<usize, PlanError> {
-        self.index
-            .get(name)
-            .copied()
-            .ok_or_else(|| PlanError::UnknownPhase {
-                phase: None,
-                name: Phase::new(name),
-                known: self.known(),
-            })
+        self.index.get(name).copied().ok_or_else(|| PlanError::UnknownPhase {
+            phase: None,
+            name: Phase::new(name),
+            known: self.known(),
+        })
     }
 
     pub(crate) fn name(&self, at: usize) -> &Phase {
@@ -357,9 +325,7 @@ impl PlanBuilder {
             return Err(PlanError::EmptyName);
         }
         if self.index.contains_key(name) {
-            return Err(PlanError::DuplicatePhase {
-                phase: name.clone(),
-            });
+            return Err(PlanError::DuplicatePhase { phase: name.clone() });
         }
         Ok(())
     }
@@ -367,15 +333,11 @@ impl PlanBuilder {
     fn resolve(&self, phase: &Phase, names: &[Phase]) -> Result<Vec<usize>, PlanError> {
         let mut found = Vec::with_capacity(names.len());
         for name in names {
-            let at = self
-                .index
-                .get(name)
-                .copied()
-                .ok_or_else(|| PlanError::UnknownPhase {
-                    phase: Some(phase.clone()),
-                    name: name.clone(),
-                    known: self.known(),
-                })?;
+            let at = self.index.get(name).copied().ok_or_else(|| PlanError::UnknownPhase {
+                phase: Some(phase.clone()),
+                name: name.clone(),
+                known: self.known(),
+            })?;
             add_dependency(&mut found, at);
         }
         Ok(found)
@@ -383,16 +345,10 @@ impl PlanBuilder {
 
     fn check_order(&self) -> Result<(), PlanError> {
         let last = self.last();
-        if let Some(phase) = self
-            .phases
-            .iter()
-            .find(|phase| phase.depends_on.contains(&last))
-        {
+        if let Some(phase) = self.phases.iter().find(|phase| phase.depends_on.contains(&last)) {
             let name = phase.name.clone();
             return Err(if name == Phase::ACTOR_SYSTEM_TERMINATE {
-                PlanError::Cycle {
-                    path: vec![name.clone(), name],
-                }
+                PlanError::Cycle { path: vec![name.clone(), name] }
             } else {
                 PlanError::AfterTheLast { phase: name }
             });
@@ -400,19 +356,14 @@ impl PlanBuilder {
         let name = |at: usize| self.phases[at].name.clone();
         match order::sort(&self.edges()) {
             Ok(_) => Ok(()),
-            Err(cycle) => Err(PlanError::Cycle {
-                path: cycle.into_iter().map(name).collect(),
-            }),
+            Err(cycle) => Err(PlanError::Cycle { path: cycle.into_iter().map(name).collect() }),
         }
     }
 
     /// What each phase depends on; the last one on all that nothing else depends on.
     fn edges(&self) -> Vec<Vec<usize>> {
-        let mut edges: Vec<Vec<usize>> = self
-            .phases
-            .iter()
-            .map(|phase| phase.depends_on.clone())
-            .collect();
+        let mut edges: Vec<Vec<usize>> =
+            self.phases.iter().map(|phase| phase.depends_on.clone()).collect();
         let mut needed = vec![false; edges.len()];
         for &on in edges.iter().flatten() {
             needed[on] = true;
@@ -447,12 +398,10 @@ fn add_dependency(depends_on: &mut Vec<usize>, on: usize) {
 
 fn check_timeout(phase: &Phase, timeout: Option<Duration>) -> Result<(), PlanError> {
     match timeout {
-        Some(Duration::ZERO) => Err(PlanError::ZeroTimeout {
-            phase: phase.clone(),
-        }),
-        Some(timeout) if timeout > LONGEST => Err(PlanError::EndlessTimeout {
-            phase: phase.clone(),
-        }),
+        Some(Duration::ZERO) => Err(PlanError::ZeroTimeout { phase: phase.clone() }),
+        Some(timeout) if timeout > LONGEST => {
+            Err(PlanError::EndlessTimeout { phase: phase.clone() })
+        }
         Some(_) | None => Ok(()),
     }
 }

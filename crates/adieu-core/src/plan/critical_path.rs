@@ -22,17 +22,9 @@ pub(super) fn of(plan: &Plan, counts: impl Fn(&Phase) -> bool) -> CriticalPath {
     let mut end = None;
     for &id in plan.ordered_ids() {
         let phase = plan.get(id);
-        from[id.0] = phase
-            .waits_for()
-            .iter()
-            .copied()
-            .max_by_key(|before| until[before.0]);
+        from[id.0] = phase.waits_for().iter().copied().max_by_key(|before| until[before.0]);
         let before = from[id.0].map_or(Duration::ZERO, |before| until[before.0]);
-        let own = if counted(id) {
-            phase.timeout()
-        } else {
-            Duration::ZERO
-        };
+        let own = if counted(id) { phase.timeout() } else { Duration::ZERO };
         until[id.0] = before.saturating_add(own);
         if end.is_none_or(|end: PhaseId| until[end.0] <= until[id.0]) {
             end = Some(id);

@@ -12,15 +12,9 @@ pub(super) fn sort(edges: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
         needed[dependency] = true;
     }
     // Roots first; then every node, since a cycle that nothing else needs has no root.
-    let roots = (0..edges.len())
-        .filter(|&node| !needed[node])
-        .chain(0..edges.len());
+    let roots = (0..edges.len()).filter(|&node| !needed[node]).chain(0..edges.len());
 
-    let mut search = Search {
-        edges,
-        marks: vec![Mark::Unseen; edges.len()],
-        sorted: Vec::new(),
-    };
+    let mut search = Search { edges, marks: vec![Mark::Unseen; edges.len()], sorted: Vec::new() };
     for root in roots {
         search.visit(root)?;
     }
@@ -64,10 +58,7 @@ impl Search<'_> {
                     path.push((dependency, 0));
                 }
                 Mark::OnPath => {
-                    let from = path
-                        .iter()
-                        .position(|&(on, _)| on == dependency)
-                        .unwrap_or(0);
+                    let from = path.iter().position(|&(on, _)| on == dependency).unwrap_or(0);
                     let mut cycle: Vec<usize> = path[from..].iter().map(|&(on, _)| on).collect();
                     cycle.push(dependency);
                     return Err(cycle);

@@ -40,7 +40,5 @@ fn millis(duration: Duration) -> f64 {
 
 fn duration<E: serde::de::Error>(millis: f64) -> Result<Duration, E> {
     let exact = Duration::try_from_secs_f64(millis / 1e3).map_err(E::custom)?;
-    Ok(Duration::from_micros(
-        u64::try_from((exact.as_nanos() + 500) / 1_000).map_err(E::custom)?,
-    ))
+    Ok(Duration::from_micros(u64::try_from((exact.as_nanos() + 500) / 1_000).map_err(E::custom)?))
 }

@@ -18,11 +18,7 @@ impl Listener {
         _signals: Vec<Signal>,
         _hear: impl Fn(Signal) + Send + 'static,
     ) -> Result<Self, SignalError> {
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "this platform has no Unix signals",
-        )
-        .into())
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this platform has no Unix signals").into())
     }
 
     pub(crate) fn signals(&self) -> &[Signal] {
@@ -38,11 +34,7 @@ pub(super) fn name(_signal: i32) -> Option<&'static str> {
     None
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    clippy::exit,
-    reason = "the one way out on this platform"
-)]
+#[expect(clippy::disallowed_methods, clippy::exit, reason = "the one way out on this platform")]
 pub(crate) fn end_now(code: u8) -> ! {
     std::process::exit(i32::from(code))
 }

@@ -43,19 +43,13 @@ impl Listener {
         }
         let mut source = Signals::new(signals.iter().map(|signal| signal.0))?;
         let handle = source.handle();
-        let thread = std::thread::Builder::new()
-            .name("adieu signals".into())
-            .spawn(move || {
-                for signal in source.forever() {
-                    hear(Signal(signal));
-                }
-            })?;
+        let thread = std::thread::Builder::new().name("adieu signals".into()).spawn(move || {
+            for signal in source.forever() {
+                hear(Signal(signal));
+            }
+        })?;
         default_action::suspend(&signals);
-        Ok(Self {
-            signals,
-            handle,
-            thread: Some(thread),
-        })
+        Ok(Self { signals, handle, thread: Some(thread) })
     }
 
     pub(crate) fn signals(&self) -> &[Signal] {

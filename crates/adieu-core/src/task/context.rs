@@ -49,12 +49,7 @@ pub(crate) struct PhaseCx {
 
 impl TaskCx {
     pub(crate) fn new(phase: Arc<PhaseCx>, own_cut: Option<Instant>) -> Self {
-        let own = own_cut.map(|cut| {
-            Box::new(Own {
-                cut,
-                token: phase.token.child_token(),
-            })
-        });
+        let own = own_cut.map(|cut| Box::new(Own { cut, token: phase.token.child_token() }));
         Self { phase, own }
     }
 
@@ -92,9 +87,7 @@ impl TaskCx {
     /// Fires when this task's time is up. Soon after it, the task is aborted.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
-        self.own
-            .as_ref()
-            .map_or(&self.phase.token, |own| &own.token)
+        self.own.as_ref().map_or(&self.phase.token, |own| &own.token)
     }
 
     /// Waits until this task's time is up.

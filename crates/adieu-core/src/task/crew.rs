@@ -50,10 +50,7 @@ type Work = Box<dyn FnOnce() -> Ended + Send>;
 impl Crew {
     /// `key` names the shutdown; its async tasks run on `runtime`.
     pub(crate) fn new(key: usize, runtime: Handle) -> Self {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "each task sends once: bounded by the tasks"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "each task sends once: bounded by the tasks")]
         let (tell, told) = mpsc::unbounded_channel();
         Self {
             key,
@@ -61,12 +58,7 @@ impl Crew {
             set: JoinSet::new(),
             handles: Vec::new(),
             aborted: HashMap::new(),
-            threads: Threads {
-                tell,
-                told,
-                running: HashSet::new(),
-                waiting: VecDeque::new(),
-            },
+            threads: Threads { tell, told, running: HashSet::new(), waiting: VecDeque::new() },
             done: VecDeque::new(),
         }
     }
@@ -92,9 +84,7 @@ impl Crew {
     }
 
     pub(super) fn spawn_blocking(&mut self, task: TaskId, name: &str, work: Work) {
-        self.threads
-            .waiting
-            .push_back((task, format!("adieu {name}"), work));
+        self.threads.waiting.push_back((task, format!("adieu {name}"), work));
         self.start_threads();
     }
 
@@ -105,18 +95,10 @@ impl Crew {
             self.aborted.insert(handle.id(), task);
             handle.abort();
         } else if self.threads.running.contains(&task) {
-            self.done.push_back(Done {
-                task,
-                at: now(),
-                ended: Ended::LeftBehind,
-            });
+            self.done.push_back(Done { task, at: now(), ended: Ended::LeftBehind });
         } else if let Some(at) = self.threads.waiting.iter().position(|(id, ..)| *id == task) {
             self.threads.waiting.remove(at);
-            self.done.push_back(Done {
-                task,
-                at: now(),
-                ended: Ended::Aborted,
-            });
+            self.done.push_back(Done { task, at: now(), ended: Ended::Aborted });
         }
     }
 
@@ -161,17 +143,11 @@ impl Crew {
                 let task = self.aborted.remove(&error.id()).or_else(|| {
                     // Nobody here aborted it: its runtime is going away.
                     let gone = |handle: &Option<AbortHandle>| {
-                        handle
-                            .as_ref()
-                            .is_some_and(|handle| handle.id() == error.id())
+                        handle.as_ref().is_some_and(|handle| handle.id() == error.id())
                     };
                     self.handles.iter().position(gone).map(TaskId)
                 })?;
-                Done {
-                    task,
-                    at: now(),
-                    ended: Ended::Aborted,
-                }
+                Done { task, at: now(), ended: Ended::Aborted }
             }
         };
         if let Some(handle) = self.handles.get_mut(done.task.0) {
@@ -195,11 +171,7 @@ impl Crew {
             let spawned = std::thread::Builder::new().name(name).spawn(move || {
                 let _entered = runtime.enter();
                 let ended = work();
-                let _ = tell.send(Done {
-                    task,
-                    at: now(),
-                    ended,
-                });
+                let _ = tell.send(Done { task, at: now(), ended });
             });
             match spawned {
                 Ok(_) => {

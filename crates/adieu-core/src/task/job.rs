@@ -37,16 +37,7 @@ where
 {
     fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
         let key = crew.key();
-        crew.spawn(
-            task,
-            Running {
-                key,
-                task,
-                stage: Stage::Called {
-                    call: Some((self, cx)),
-                },
-            },
-        );
+        crew.spawn(task, Running { key, task, stage: Stage::Called { call: Some((self, cx)) } });
     }
 }
 
@@ -98,11 +89,7 @@ where
             Ok(Poll::Ready(ended)) => ended,
             Err(panic) => Ended::Panicked(message(&*panic)),
         };
-        Poll::Ready(Done {
-            task,
-            at: now(),
-            ended,
-        })
+        Poll::Ready(Done { task, at: now(), ended })
     }
 }
 

@@ -43,14 +43,8 @@ fn s15_toml_and_json_say_the_same() {
     let stop = plan.phase(Phase::SERVICE_STOP).unwrap();
     assert!(!stop.recovers() && !stop.is_enabled() && plan.is_sequential());
     assert_eq!(stop.timeout(), Duration::from_secs(7));
-    assert_eq!(
-        plan.phase("flush-metrics").unwrap().timeout(),
-        Duration::from_secs(3)
-    );
-    assert_eq!(
-        plan.phase(Phase::CLUSTER_EXITING).unwrap().timeout(),
-        Duration::from_secs(10)
-    );
+    assert_eq!(plan.phase("flush-metrics").unwrap().timeout(), Duration::from_secs(3));
+    assert_eq!(plan.phase(Phase::CLUSTER_EXITING).unwrap().timeout(), Duration::from_secs(10));
 }
 
 #[test]
@@ -104,11 +98,7 @@ fn s16_an_akka_block_works_unchanged() {
         .depends_on(plan.phase(Phase::BEFORE_CLUSTER_SHUTDOWN).unwrap())
         .map(ToString::to_string)
         .collect();
-    assert_eq!(
-        waits,
-        ["service-stop", "my-phase"],
-        "the list replaces the default one"
-    );
+    assert_eq!(waits, ["service-stop", "my-phase"], "the list replaces the default one");
 
     let shutdown = Shutdown::configured(config).unwrap();
     let policy = shutdown.policy(&Reason::Unknown);
@@ -133,43 +123,25 @@ fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
             "unknown key coordinated-shutdown.phases.drain.dependsOn; did you mean \
              coordinated-shutdown.phases.drain.depends-on?",
         ),
-        (
-            "exit-cod = 1",
-            "unknown key exit-cod; did you mean exit-code?",
-        ),
+        ("exit-cod = 1", "unknown key exit-cod; did you mean exit-code?"),
         (
             "coordinated-shutdwon.exit-code = 1",
             "unknown key coordinated-shutdwon; did you mean coordinated-shutdown?",
         ),
         ("colour = 'blue'", "unknown key colour"),
-        (
-            "phases.drain.timeout = 5",
-            "phases.drain.timeout: 5 has no unit: write 5s or 5ms",
-        ),
+        ("phases.drain.timeout = 5", "phases.drain.timeout: 5 has no unit: write 5s or 5ms"),
         (
             "phases.drain.timeout = 'infinite'",
             "phases.drain.timeout: nothing may wait for ever: write a duration such as 30s",
         ),
-        (
-            "phases.drain = 5",
-            "phases.drain: expected a table of keys and values, found 5",
-        ),
-        (
-            "strict = 'perhaps'",
-            "strict: expected on or off, found \"perhaps\"",
-        ),
-        (
-            "exit-code = 300",
-            "exit-code: expected an exit code from -128 to 255, found 300",
-        ),
+        ("phases.drain = 5", "phases.drain: expected a table of keys and values, found 5"),
+        ("strict = 'perhaps'", "strict: expected on or off, found \"perhaps\""),
+        ("exit-code = 300", "exit-code: expected an exit code from -128 to 255, found 300"),
         (
             "exit-jvm = true\nexit-clr = true",
             "exit-clr: means the same as exit-jvm: write one of them",
         ),
-        (
-            "order = 'random'",
-            "order: expected dag or sequential, found random",
-        ),
+        ("order = 'random'", "order: expected dag or sequential, found random"),
         (
             "phases.x.depends-on = ['service-stip']",
             "phases: phase x refers to unknown phase service-stip",
@@ -177,10 +149,7 @@ fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
     ];
     for (text, expected) in cases {
         let error = error(text);
-        assert!(
-            error.starts_with(expected),
-            "{text}\n  expected {expected}\n  found    {error}"
-        );
+        assert!(error.starts_with(expected), "{text}\n  expected {expected}\n  found    {error}");
     }
     assert!(error("a = ").starts_with("failed to parse TOML"));
 }
@@ -218,10 +187,7 @@ fn s19_environment_variables_override_any_key() {
         vars(&[
             ("ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT", "7s"),
             ("ADIEU__PHASES__FLUSH_METRICS__TIMEOUT", "4s"),
-            (
-                "ADIEU__PHASES__FLUSH_METRICS__AFTER",
-                "service-stop, cluster-leave",
-            ),
+            ("ADIEU__PHASES__FLUSH_METRICS__AFTER", "service-stop, cluster-leave"),
             ("ADIEU__REASON_OVERRIDES__CLUSTER_LEAVING__EXIT_CODE", "9"),
             // What Kubernetes sets beside a service called adieu is not ours.
             ("ADIEU_SERVICE_HOST", "10.0.0.1"),
@@ -230,10 +196,7 @@ fn s19_environment_variables_override_any_key() {
     )
     .unwrap();
     let plan = config.plan().unwrap();
-    assert_eq!(
-        plan.phase(Phase::SERVICE_UNBIND).unwrap().timeout(),
-        Duration::from_secs(7)
-    );
+    assert_eq!(plan.phase(Phase::SERVICE_UNBIND).unwrap().timeout(), Duration::from_secs(7));
     let flush = plan.phase("Flush_Metrics").unwrap();
     assert_eq!(flush.timeout(), Duration::from_secs(4));
     assert_eq!(plan.depends_on(flush).count(), 2);
@@ -246,16 +209,8 @@ fn s19_environment_variables_override_any_key() {
             "5s",
             "unknown key kill-aftr (set by ADIEU__KILL_AFTR); did you mean kill-after?",
         ),
-        (
-            "ADIEU__KILL_AFTER",
-            "5",
-            "kill-after (set by ADIEU__KILL_AFTER): 5 has no unit",
-        ),
-        (
-            "ADIEU__STRICT__X",
-            "5",
-            "strict: expected on or off, found {\"x\":\"5\"}",
-        ),
+        ("ADIEU__KILL_AFTER", "5", "kill-after (set by ADIEU__KILL_AFTER): 5 has no unit"),
+        ("ADIEU__STRICT__X", "5", "strict: expected on or off, found {\"x\":\"5\"}"),
     ] {
         let found = Config::parse_with_vars("", Format::Toml, vars(&[(name, value)])).unwrap_err();
         assert!(found.to_string().starts_with(expected), "{found}");

@@ -35,31 +35,21 @@ async fn s41_the_worst_case_is_compared_with_what_the_platform_allows() {
     for phase in &phases[..3] {
         strict.add_task(phase, "task", async |_| ()).unwrap();
     }
-    let error = strict
-        .add_task(&phases[3], "task", async |_| ())
-        .unwrap_err();
+    let error = strict.add_task(&phases[3], "task", async |_| ()).unwrap_err();
     assert!(matches!(error, AddTaskError::OverBudget { .. }));
     let said = error.to_string();
-    assert!(
-        said.contains("= 28s exceeds the 27s allowed") && said.contains("wait 32s"),
-        "{said}"
-    );
+    assert!(said.contains("= 28s exceeds the 27s allowed") && said.contains("wait 32s"), "{said}");
     assert_eq!(strict.tasks().len(), 3, "the refused task is not there");
 
     let short = limited(2, true);
-    assert!(matches!(
-        short.install_signals(),
-        Ok(()) | Err(SignalError::OverBudget { .. })
-    ));
+    assert!(matches!(short.install_signals(), Ok(()) | Err(SignalError::OverBudget { .. })));
     short.remove_signals().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn s42_the_deadline_is_seen_by_every_task_and_can_only_be_shortened() {
     let shutdown = limited(30, false);
-    shutdown
-        .set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(20))
-        .unwrap();
+    shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(20)).unwrap();
     shutdown
         .add_task(Phase::SERVICE_STOP, "watch", {
             let shutdown = shutdown.clone();
@@ -80,12 +70,7 @@ async fn s42_the_deadline_is_seen_by_every_task_and_can_only_be_shortened() {
         })
         .unwrap();
     let report = shutdown.run(Reason::Unknown).await.unwrap();
-    let watch = report
-        .phase(Phase::SERVICE_STOP)
-        .unwrap()
-        .task("watch")
-        .unwrap()
-        .clone();
+    let watch = report.phase(Phase::SERVICE_STOP).unwrap().task("watch").unwrap().clone();
     assert_eq!(watch.outcome.to_string(), "timed out after 7.6s");
     assert_eq!(report.allowed, Duration::from_secs(11));
 }

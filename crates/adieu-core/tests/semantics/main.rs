@@ -4,6 +4,7 @@
 
 mod config;
 mod deadline;
+mod gate;
 mod plan;
 mod running;
 mod said;

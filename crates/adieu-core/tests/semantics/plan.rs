@@ -13,16 +13,11 @@ fn order(plan: &Plan) -> Vec<&str> {
 
 fn refusal(spec: PhaseSpec) -> String {
     let mut plan = Plan::builder();
-    plan.add(PhaseSpec::new("a").after(Phase::SERVICE_STOP))
-        .unwrap();
+    plan.add(PhaseSpec::new("a").after(Phase::SERVICE_STOP)).unwrap();
     plan.add(PhaseSpec::new("b").after("a")).unwrap();
     let before = PlanView::from(&plan.build());
     let error = plan.add(spec).unwrap_err();
-    assert_eq!(
-        PlanView::from(&plan.build()),
-        before,
-        "a refused change leaves the plan as it was"
-    );
+    assert_eq!(PlanView::from(&plan.build()), before, "a refused change leaves the plan as it was");
     error.to_string()
 }
 
@@ -73,15 +68,11 @@ async fn s02_a_phase_can_be_added_with_all_its_properties() {
 #[test]
 fn s03_before_adds_to_what_an_existing_phase_waits_for() {
     let mut plan = Plan::builder();
-    plan.add(PhaseSpec::new("announce").before(Phase::SERVICE_UNBIND))
-        .unwrap();
+    plan.add(PhaseSpec::new("announce").before(Phase::SERVICE_UNBIND)).unwrap();
     let plan = plan.build();
     let unbind = plan.phase(Phase::SERVICE_UNBIND).unwrap();
     let depends_on: Vec<&Phase> = plan.depends_on(unbind).collect();
-    assert_eq!(
-        depends_on,
-        [&Phase::BEFORE_SERVICE_UNBIND, &Phase::new("announce")]
-    );
+    assert_eq!(depends_on, [&Phase::BEFORE_SERVICE_UNBIND, &Phase::new("announce")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,39 +82,19 @@ async fn s04_a_timeout_can_be_changed_until_its_phase_has_started() {
         .add_task(Phase::SERVICE_UNBIND, "late change", {
             let shutdown = shutdown.clone();
             async move |_| {
-                shutdown
-                    .set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(2))
-                    .unwrap();
+                shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(2)).unwrap();
                 let error = shutdown
                     .set_phase_timeout(Phase::SERVICE_UNBIND, Duration::from_secs(9))
                     .unwrap_err();
-                assert_eq!(
-                    error,
-                    PlanError::TooLate {
-                        phase: Phase::SERVICE_UNBIND
-                    }
-                );
+                assert_eq!(error, PlanError::TooLate { phase: Phase::SERVICE_UNBIND });
             }
         })
         .unwrap();
-    shutdown
-        .add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang)
-        .unwrap();
+    shutdown.add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang).unwrap();
     let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(report.phase(Phase::SERVICE_UNBIND).unwrap().outcome.to_string(), "finished");
     assert_eq!(
-        report
-            .phase(Phase::SERVICE_UNBIND)
-            .unwrap()
-            .outcome
-            .to_string(),
-        "finished"
-    );
-    assert_eq!(
-        report
-            .phase(Phase::SERVICE_STOP)
-            .unwrap()
-            .outcome
-            .to_string(),
+        report.phase(Phase::SERVICE_STOP).unwrap().outcome.to_string(),
         "timed out after 2s"
     );
 }
@@ -145,25 +116,16 @@ fn s06_a_cycle_is_refused_and_shown_as_a_path() {
         refusal(PhaseSpec::new("x").after("b").before("a")),
         "phases wait for each other: a -> x -> b -> a",
     );
-    assert_eq!(
-        refusal(PhaseSpec::new("x").after("x")),
-        "phases wait for each other: x -> x"
-    );
+    assert_eq!(refusal(PhaseSpec::new("x").after("x")), "phases wait for each other: x -> x");
     let text = "phases.a.depends-on = ['b']\nphases.b.depends-on = ['a']";
     let error = Config::parse(text, Format::Toml).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "phases: phases wait for each other: a -> b -> a"
-    );
+    assert_eq!(error.to_string(), "phases: phases wait for each other: a -> b -> a");
 }
 
 #[test]
 fn s07_empty_and_duplicate_names_are_refused() {
     assert_eq!(refusal(PhaseSpec::new(" ")), "a phase has an empty name");
-    assert_eq!(
-        refusal(PhaseSpec::new("a")),
-        "phase a exists already: choose another name"
-    );
+    assert_eq!(refusal(PhaseSpec::new("a")), "phase a exists already: choose another name");
     assert_eq!(
         refusal(PhaseSpec::new(Phase::SERVICE_STOP)),
         "phase service-stop exists already: choose another name",
@@ -173,10 +135,7 @@ fn s07_empty_and_duplicate_names_are_refused() {
 #[test]
 fn s08_nothing_comes_after_the_last_phase() {
     let expected = "phase x cannot come after actor-system-terminate, which is always the last";
-    assert_eq!(
-        refusal(PhaseSpec::new("x").after(Phase::ACTOR_SYSTEM_TERMINATE)),
-        expected
-    );
+    assert_eq!(refusal(PhaseSpec::new("x").after(Phase::ACTOR_SYSTEM_TERMINATE)), expected);
     let text = "phases.x.depends-on = ['actor-system-terminate']";
     let error = Config::parse(text, Format::Toml).unwrap_err();
     assert_eq!(error.to_string(), format!("phases: {expected}"));
@@ -193,11 +152,7 @@ fn s09_a_timeout_is_neither_zero_nor_endless() {
         "phase x has an endless timeout: a year is the most",
     );
     let shutdown = Shutdown::new();
-    assert!(
-        shutdown
-            .set_phase_timeout(Phase::SERVICE_STOP, Duration::ZERO)
-            .is_err()
-    );
+    assert!(shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::ZERO).is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,29 +232,15 @@ async fn s13_sequential_runs_one_after_another_and_keeps_chains_whole() {
 #[tokio::test]
 async fn s14_the_critical_path_counts_enabled_phases_that_have_tasks() {
     let path = Plan::default().critical_path(|_| true);
-    assert_eq!(
-        (path.phases.len(), path.worst_case),
-        (12, Duration::from_secs(75))
-    );
+    assert_eq!((path.phases.len(), path.worst_case), (12, Duration::from_secs(75)));
 
     let shutdown = Shutdown::new();
     let seconds = Duration::from_secs;
-    shutdown
-        .add_phase(PhaseSpec::new("short").timeout(seconds(3)))
-        .unwrap();
-    shutdown
-        .add_phase(PhaseSpec::new("long").timeout(seconds(30)))
-        .unwrap();
-    shutdown
-        .add_phase(PhaseSpec::new("off").timeout(seconds(90)).enabled(false))
-        .unwrap();
-    shutdown
-        .add_phase(PhaseSpec::new("end").after("short").after("long"))
-        .unwrap();
-    assert_eq!(
-        shutdown.check_budget().critical_path.worst_case,
-        Duration::ZERO
-    );
+    shutdown.add_phase(PhaseSpec::new("short").timeout(seconds(3))).unwrap();
+    shutdown.add_phase(PhaseSpec::new("long").timeout(seconds(30))).unwrap();
+    shutdown.add_phase(PhaseSpec::new("off").timeout(seconds(90)).enabled(false)).unwrap();
+    shutdown.add_phase(PhaseSpec::new("end").after("short").after("long")).unwrap();
+    assert_eq!(shutdown.check_budget().critical_path.worst_case, Duration::ZERO);
     let mut handles = Vec::new();
     for phase in ["short", "long", "off", "end", "service-stop"] {
         handles.push(shutdown.add_task(phase, "task", async |_| ()).unwrap());
@@ -314,11 +255,7 @@ async fn s14_the_critical_path_counts_enabled_phases_that_have_tasks() {
 
     // In sequence, every chain counts.
     let mut plan = Plan::builder();
-    plan.add(PhaseSpec::new("long").timeout(seconds(30)))
-        .unwrap();
+    plan.add(PhaseSpec::new("long").timeout(seconds(30))).unwrap();
     plan.order(Order::Sequential);
-    assert_eq!(
-        plan.build().critical_path(|_| true).worst_case,
-        seconds(105)
-    );
+    assert_eq!(plan.build().critical_path(|_| true).worst_case, seconds(105));
 }

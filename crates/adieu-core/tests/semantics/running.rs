@@ -23,11 +23,7 @@ async fn s36_it_runs_once_and_everybody_awaits_the_same_report() {
         .map(|n| {
             let shutdown = shutdown.clone();
             std::thread::spawn(move || {
-                let reason = if n % 2 == 0 {
-                    Reason::ClusterLeaving
-                } else {
-                    Reason::Unknown
-                };
+                let reason = if n % 2 == 0 { Reason::ClusterLeaving } else { Reason::Unknown };
                 shutdown.run(reason).wait().unwrap()
             })
         })
@@ -36,16 +32,9 @@ async fn s36_it_runs_once_and_everybody_awaits_the_same_report() {
     for caller in callers {
         assert!(Arc::ptr_eq(&report, &caller.join().unwrap()));
     }
-    assert!(Arc::ptr_eq(
-        &report,
-        &shutdown.run(Reason::ClusterDowning).await.unwrap()
-    ));
+    assert!(Arc::ptr_eq(&report, &shutdown.run(Reason::ClusterDowning).await.unwrap()));
     assert_eq!(*ran.lock().unwrap(), 1);
-    assert_eq!(
-        shutdown.reason().unwrap().to_string(),
-        report.reason,
-        "the first reason wins"
-    );
+    assert_eq!(shutdown.reason().unwrap().to_string(), report.reason, "the first reason wins");
     assert_ne!(report.reason, "cluster-downing");
 }
 
@@ -72,23 +61,11 @@ async fn s38_awaiting_it_inside_its_own_task_is_an_error_at_once() {
         let (shutdown, other, timeline) = (shutdown.clone(), other.clone(), timeline.clone());
         async move |_: adieu_core::TaskCx| {
             let waited = |completion: Completion| async { completion.await.map(|_| "a report") };
-            timeline.note(format!(
-                "own: {:?}",
-                waited(shutdown.run(Reason::Unknown)).await
-            ));
-            timeline.note(format!(
-                "other: {:?}",
-                waited(other.run(Reason::Unknown)).await
-            ));
+            timeline.note(format!("own: {:?}", waited(shutdown.run(Reason::Unknown)).await));
+            timeline.note(format!("other: {:?}", waited(other.run(Reason::Unknown)).await));
         }
     };
-    shutdown
-        .add_task(
-            Phase::SERVICE_STOP,
-            "inside",
-            inside(&shutdown, &other, &timeline),
-        )
-        .unwrap();
+    shutdown.add_task(Phase::SERVICE_STOP, "inside", inside(&shutdown, &other, &timeline)).unwrap();
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     assert!(report.is_clean(), "{report}");
     expect![[r#"
@@ -104,12 +81,7 @@ fn s38_the_same_in_a_blocking_task() {
     shutdown
         .add_blocking_task(Phase::CLUSTER_LEAVE, "blocking inside", {
             let shutdown = shutdown.clone();
-            move |_| {
-                assert_eq!(
-                    shutdown.completed().wait().unwrap_err(),
-                    AwaitError::InsideTask
-                )
-            }
+            move |_| assert_eq!(shutdown.completed().wait().unwrap_err(), AwaitError::InsideTask)
         })
         .unwrap();
     let report = shutdown.run(Reason::Unknown).wait().unwrap();
@@ -120,15 +92,8 @@ fn s38_the_same_in_a_blocking_task() {
 async fn s39_it_can_begin_at_a_phase_and_an_unknown_one_does_not_use_up_the_run() {
     let shutdown = Shutdown::new();
     let timeline = Timeline::new();
-    shutdown
-        .add_phase(adieu_core::PhaseSpec::new("independent"))
-        .unwrap();
-    for phase in [
-        "service-unbind",
-        "cluster-leave",
-        "actor-system-terminate",
-        "independent",
-    ] {
+    shutdown.add_phase(adieu_core::PhaseSpec::new("independent")).unwrap();
+    for phase in ["service-unbind", "cluster-leave", "actor-system-terminate", "independent"] {
         let timeline = timeline.clone();
         shutdown
             .add_task(phase, phase, async move |_| {
@@ -142,22 +107,10 @@ async fn s39_it_can_begin_at_a_phase_and_an_unknown_one_does_not_use_up_the_run(
         Err(PlanError::UnknownPhase { .. })
     ));
     assert_eq!(shutdown.stage(), Stage::Up);
-    let report = shutdown
-        .run_from("cluster-leave", Reason::Unknown)
-        .unwrap()
-        .await
-        .unwrap();
+    let report = shutdown.run_from("cluster-leave", Reason::Unknown).unwrap().await.unwrap();
     assert!(report.is_clean());
-    let skipped = &report
-        .phase("service-unbind")
-        .unwrap()
-        .task("service-unbind")
-        .unwrap()
-        .outcome;
-    assert_eq!(
-        skipped.to_string(),
-        "skipped: the shutdown began at a later phase"
-    );
+    let skipped = &report.phase("service-unbind").unwrap().task("service-unbind").unwrap().outcome;
+    assert_eq!(skipped.to_string(), "skipped: the shutdown began at a later phase");
     expect![[r"
         1s independent
         1s cluster-leave
@@ -183,41 +136,20 @@ async fn s40_an_own_reason_carries_data_and_each_reason_may_have_its_exit_code()
     let config = Config::for_tests().exit_code(3).exit_code_for(&own, 42);
     let shutdown = Shutdown::configured(config).unwrap();
     assert_eq!(shutdown.policy(&Reason::Unknown).exit_code, 3);
-    assert_eq!(
-        shutdown.policy(&Reason::ClusterJoinUnsuccessful).exit_code,
-        255
-    );
+    assert_eq!(shutdown.policy(&Reason::ClusterJoinUnsuccessful).exit_code, 255);
     shutdown
-        .add_task(
-            Phase::SERVICE_STOP,
-            "look",
-            async |cx: adieu_core::TaskCx| {
-                assert_eq!(
-                    cx.reason().downcast_ref::<AdminEndpoint>().unwrap().user,
-                    "ops"
-                );
-            },
-        )
+        .add_task(Phase::SERVICE_STOP, "look", async |cx: adieu_core::TaskCx| {
+            assert_eq!(cx.reason().downcast_ref::<AdminEndpoint>().unwrap().user, "ops");
+        })
         .unwrap();
     let report = shutdown.run(AdminEndpoint { user: "ops" }).await.unwrap();
-    assert_eq!(
-        (report.reason.as_str(), report.exit_code),
-        ("admin-endpoint", 42)
-    );
+    assert_eq!((report.reason.as_str(), report.exit_code), ("admin-endpoint", 42));
     assert!(report.is_clean());
 
     let names = [
-        (
-            Reason::ProcessTerminate(Signal::TERM),
-            "process-terminate",
-            "SIGTERM",
-        ),
+        (Reason::ProcessTerminate(Signal::TERM), "process-terminate", "SIGTERM"),
         (Reason::ProcessExit, "process-exit", "process-exit"),
-        (
-            Reason::ActorSystemTerminate,
-            "actor-system-terminate",
-            "actor-system-terminate",
-        ),
+        (Reason::ActorSystemTerminate, "actor-system-terminate", "actor-system-terminate"),
         (
             Reason::IncompatibleConfiguration,
             "incompatible-configuration",
@@ -238,9 +170,7 @@ async fn s52_the_exit_code_tells_clean_unclean_and_aborted_apart() {
         (true, false, ExitCode::ABORTED),
     ] {
         let shutdown = Shutdown::new();
-        shutdown
-            .add_phase(adieu_core::PhaseSpec::new("x").recover(recover))
-            .unwrap();
+        shutdown.add_phase(adieu_core::PhaseSpec::new("x").recover(recover)).unwrap();
         if fault {
             shutdown.add_task("x", "x", faults::fail).unwrap();
         }
@@ -263,20 +193,12 @@ fn s57_without_a_runtime_it_brings_its_own() {
 fn s57_a_runtime_that_is_dropped_does_not_leave_anybody_waiting() {
     for flavour in ["current-thread", "multi-thread"] {
         let runtime = if flavour == "current-thread" {
-            tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap()
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
         } else {
-            tokio::runtime::Builder::new_multi_thread()
-                .enable_all()
-                .build()
-                .unwrap()
+            tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap()
         };
         let shutdown = runtime.block_on(async { Shutdown::new() });
-        shutdown
-            .add_task(Phase::SERVICE_STOP, "hang", faults::hang)
-            .unwrap();
+        shutdown.add_task(Phase::SERVICE_STOP, "hang", faults::hang).unwrap();
         let completed = shutdown.run(Reason::Unknown);
         drop(runtime);
         match completed.wait() {
@@ -297,20 +219,13 @@ async fn s55_the_report_is_a_value_that_can_be_stored_and_read() {
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["outcome"]["kind"], "unclean");
     assert_eq!(value["took_ms"], 3_200.0);
-    let stuck = value["phases"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|phase| phase["name"] == "stuck")
-        .unwrap();
+    let stuck =
+        value["phases"].as_array().unwrap().iter().find(|phase| phase["name"] == "stuck").unwrap();
     assert_eq!(
         stuck["tasks"][0]["outcome"],
         serde_json::json!({"kind": "timed-out", "after_ms": 1000.0})
     );
-    assert_eq!(
-        (&stuck["started_ms"], &stuck["took_ms"]),
-        (&2_000.0.into(), &1_200.0.into())
-    );
+    assert_eq!((&stuck["started_ms"], &stuck["took_ms"]), (&2_000.0.into(), &1_200.0.into()));
     expect![[r#"
         shutdown unclean in 3.2s of 1m 43s: unknown, exit code 70
               0s  + drain           2s  finished

@@ -46,18 +46,10 @@ async fn s53_one_line_a_transition_and_one_every_five_seconds_of_waiting() {
     let (heard, _guard) = Heard::listen();
     let kill_after = KillAfter::After(Duration::from_secs(30));
     let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
-    shutdown
-        .set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_secs(12))
-        .unwrap();
-    shutdown
-        .add_task(Phase::SERVICE_UNBIND, "close", async |_| ())
-        .unwrap();
-    shutdown
-        .add_task(Phase::SERVICE_REQUESTS_DONE, "drain http", faults::hang)
-        .unwrap();
-    shutdown
-        .add_task(Phase::CLUSTER_LEAVE, "leave", faults::fail)
-        .unwrap();
+    shutdown.set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_secs(12)).unwrap();
+    shutdown.add_task(Phase::SERVICE_UNBIND, "close", async |_| ()).unwrap();
+    shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, "drain http", faults::hang).unwrap();
+    shutdown.add_task(Phase::CLUSTER_LEAVE, "leave", faults::fail).unwrap();
     let _ = shutdown.receive(Signal::TERM);
     shutdown.completed().await.unwrap();
     expect![[r#"
@@ -81,18 +73,11 @@ async fn s53_a_disabled_phase_says_so_once_if_it_had_tasks() {
     let config = "phases.service-stop.enabled = false\nphases.cluster-leave.enabled = false";
     let config = Config::parse(config, adieu_core::Format::Toml).unwrap();
     let shutdown = Shutdown::configured(config).unwrap();
-    shutdown
-        .add_task(Phase::SERVICE_STOP, "one", async |_| ())
-        .unwrap();
-    shutdown
-        .add_task(Phase::SERVICE_STOP, "two", async |_| ())
-        .unwrap();
+    shutdown.add_task(Phase::SERVICE_STOP, "one", async |_| ()).unwrap();
+    shutdown.add_task(Phase::SERVICE_STOP, "two", async |_| ()).unwrap();
     shutdown.run(Reason::Unknown).await.unwrap();
     let said = heard.text();
-    let skipped: Vec<&str> = said
-        .lines()
-        .filter(|line| line.contains("skipped"))
-        .collect();
+    let skipped: Vec<&str> = said.lines().filter(|line| line.contains("skipped")).collect();
     assert_eq!(
         skipped,
         ["INFO phase skipped phase=service-stop outcome=skipped: disabled tasks=2"]
@@ -107,11 +92,7 @@ async fn s53_a_subscriber_of_the_callers_thread_hears_it() {
     let completed = shutdown.run(Reason::Unknown);
     drop(guard);
     completed.await.unwrap();
-    assert!(
-        heard.text().contains("shutdown complete"),
-        "{}",
-        heard.text()
-    );
+    assert!(heard.text().contains("shutdown complete"), "{}", heard.text());
 }
 
 #[cfg(feature = "metrics")]
@@ -140,14 +121,9 @@ mod counted {
 
     impl Counted {
         fn metric(&self, key: &Key) -> Arc<Metric> {
-            let labels: Vec<_> = key
-                .labels()
-                .map(|l| format!("{}={}", l.key(), l.value()))
-                .collect();
-            Arc::new(Metric(
-                self.clone(),
-                format!("{} {}", key.name(), labels.join(" ")),
-            ))
+            let labels: Vec<_> =
+                key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
+            Arc::new(Metric(self.clone(), format!("{} {}", key.name(), labels.join(" "))))
         }
     }
 
@@ -177,9 +153,7 @@ mod counted {
         metrics::with_local_recorder(&counted, || {
             runtime.block_on(async {
                 let shutdown = Shutdown::new();
-                shutdown
-                    .add_task(Phase::SERVICE_STOP, "slow", faults::hang)
-                    .unwrap();
+                shutdown.add_task(Phase::SERVICE_STOP, "slow", faults::hang).unwrap();
                 shutdown.run(Reason::Unknown).await.unwrap();
             });
         });

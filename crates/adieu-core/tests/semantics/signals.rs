@@ -9,12 +9,8 @@ use crate::check;
 async fn s44_installing_is_idempotent_exclusive_and_checked() {
     let shutdown = Shutdown::configured(Config::new().kill_after(KillAfter::Never)).unwrap();
     // Not SIGTERM: the test runner may need it.
-    shutdown
-        .install_signals_for([Signal::USR2, Signal::USR1])
-        .unwrap();
-    shutdown
-        .install_signals_for([Signal::USR1, Signal::USR2, Signal::USR1])
-        .unwrap();
+    shutdown.install_signals_for([Signal::USR2, Signal::USR1]).unwrap();
+    shutdown.install_signals_for([Signal::USR1, Signal::USR2, Signal::USR1]).unwrap();
     let error = shutdown.install_signals_for([Signal::USR1]).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -26,15 +22,10 @@ async fn s44_installing_is_idempotent_exclusive_and_checked() {
     shutdown.remove_signals().unwrap();
 
     for number in [9, 19] {
-        let error = shutdown
-            .install_signals_for([Signal::TERM, Signal::new(number)])
-            .unwrap_err();
+        let error = shutdown.install_signals_for([Signal::TERM, Signal::new(number)]).unwrap_err();
         assert!(matches!(error, SignalError::Uncatchable { signal } if signal.number() == number));
     }
-    assert!(matches!(
-        shutdown.install_signals_for([]),
-        Err(SignalError::NoneNamed)
-    ));
+    assert!(matches!(shutdown.install_signals_for([]), Err(SignalError::NoneNamed)));
     assert!(shutdown.install_signals_for([Signal::new(4_000)]).is_err());
 }
 
@@ -100,9 +91,7 @@ async fn s46_after_a_hard_stop_the_closing_phases_have_the_reserve_and_no_more()
 #[tokio::test(start_paused = true)]
 async fn s46_the_last_rung_is_left_to_the_caller() {
     let shutdown = Shutdown::new();
-    shutdown
-        .add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang)
-        .unwrap();
+    shutdown.add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang).unwrap();
     let mut rungs = Vec::new();
     for _ in 0..4 {
         rungs.push(shutdown.receive(Signal::INT));
@@ -110,10 +99,7 @@ async fn s46_the_last_rung_is_left_to_the_caller() {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     use Rung::{Exit, Graceful, HardStop};
-    assert_eq!(
-        rungs,
-        [Some(Graceful), Some(HardStop), Some(Exit), Some(Exit)]
-    );
+    assert_eq!(rungs, [Some(Graceful), Some(HardStop), Some(Exit), Some(Exit)]);
     let report = shutdown.completed().await.unwrap();
     assert_eq!(report.reason, "SIGINT");
 }

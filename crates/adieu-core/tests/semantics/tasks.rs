@@ -20,15 +20,9 @@ async fn s21_a_task_is_told_why_until_when_and_where() {
         })
         .unwrap();
     shutdown
-        .add_task(Phase::SERVICE_STOP, "a result", async |_| {
-            Ok::<(), std::fmt::Error>(())
-        })
+        .add_task(Phase::SERVICE_STOP, "a result", async |_| Ok::<(), std::fmt::Error>(()))
         .unwrap();
-    shutdown
-        .add_task(Phase::SERVICE_STOP, "a bad result", async |_| {
-            Err::<(), _>("no")
-        })
-        .unwrap();
+    shutdown.add_task(Phase::SERVICE_STOP, "a bad result", async |_| Err::<(), _>("no")).unwrap();
     let report = shutdown.run(Reason::ClusterLeaving).await.unwrap();
     let outcomes: Vec<String> = report
         .phase(Phase::SERVICE_STOP)
@@ -37,14 +31,7 @@ async fn s21_a_task_is_told_why_until_when_and_where() {
         .iter()
         .map(|task| format!("{} {}", task.name, task.outcome))
         .collect();
-    assert_eq!(
-        outcomes,
-        [
-            "nothing finished",
-            "a result finished",
-            "a bad result failed: no"
-        ],
-    );
+    assert_eq!(outcomes, ["nothing finished", "a result finished", "a bad result failed: no"],);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -53,17 +40,12 @@ async fn s21_a_blocking_task_is_told_the_same() {
     shutdown
         .add_blocking_task(Phase::SERVICE_STOP, "blocking", |cx| {
             assert_eq!(std::thread::current().name(), Some("adieu blocking"));
-            assert_eq!(
-                (cx.phase(), cx.reason().name()),
-                (&Phase::SERVICE_STOP, "cluster-leaving")
-            );
+            assert_eq!((cx.phase(), cx.reason().name()), (&Phase::SERVICE_STOP, "cluster-leaving"));
             assert!(cx.remaining() <= Duration::from_secs(5) && !cx.token().is_cancelled());
             std::io::Result::Ok(())
         })
         .unwrap();
-    shutdown
-        .add_blocking_task(Phase::SERVICE_STOP, "failing", |_| Err::<(), _>("no"))
-        .unwrap();
+    shutdown.add_blocking_task(Phase::SERVICE_STOP, "failing", |_| Err::<(), _>("no")).unwrap();
     shutdown
         .add_blocking_task(Phase::SERVICE_STOP, "panicking", |_| -> () { panic!("oh") })
         .unwrap();
@@ -75,14 +57,7 @@ async fn s21_a_blocking_task_is_told_the_same() {
         .iter()
         .map(|task| format!("{} {}", task.name, task.outcome))
         .collect();
-    assert_eq!(
-        outcomes,
-        [
-            "blocking finished",
-            "failing failed: no",
-            "panicking panicked: oh"
-        ]
-    );
+    assert_eq!(outcomes, ["blocking finished", "failing failed: no", "panicking panicked: oh"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,19 +71,11 @@ async fn s22_cancel_takes_back_what_is_pending_and_interrupts_nothing() {
             ran.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let pending = shutdown
-        .add_task(Phase::SERVICE_STOP, "pending", count(&ran))
-        .unwrap();
-    let running = shutdown
-        .add_task(Phase::SERVICE_STOP, "running", count(&ran))
-        .unwrap();
+    let pending = shutdown.add_task(Phase::SERVICE_STOP, "pending", count(&ran)).unwrap();
+    let running = shutdown.add_task(Phase::SERVICE_STOP, "running", count(&ran)).unwrap();
     assert!(!pending.is_cancelled());
     assert!(pending.cancel() && pending.cancel() && pending.is_cancelled());
-    assert_eq!(
-        Arc::strong_count(&ran),
-        2,
-        "what a cancelled task held is let go"
-    );
+    assert_eq!(Arc::strong_count(&ran), 2, "what a cancelled task held is let go");
 
     let completed = shutdown.run(Reason::Unknown);
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -124,16 +91,10 @@ async fn s22_cancel_takes_back_what_is_pending_and_interrupts_nothing() {
 async fn s22_adding_and_cancelling_for_ever_does_not_grow() {
     let shutdown = Shutdown::new();
     let kept: Vec<_> = (0..100)
-        .map(|n| {
-            shutdown
-                .add_task(Phase::SERVICE_STOP, format!("kept {n}"), async |_| ())
-                .unwrap()
-        })
+        .map(|n| shutdown.add_task(Phase::SERVICE_STOP, format!("kept {n}"), async |_| ()).unwrap())
         .collect();
     for n in 0..10_000 {
-        let handle = shutdown
-            .add_task(Phase::SERVICE_STOP, format!("{n}"), async |_| ())
-            .unwrap();
+        let handle = shutdown.add_task(Phase::SERVICE_STOP, format!("{n}"), async |_| ()).unwrap();
         assert!(handle.cancel());
     }
     assert_eq!(shutdown.tasks().len(), 100);
@@ -150,15 +111,9 @@ async fn s23_the_same_name_and_function_may_be_added_often_and_each_runs() {
         let count = async move |_: TaskCx| {
             ran.fetch_add(1, Ordering::Relaxed);
         };
-        shutdown
-            .add_task(Phase::SERVICE_STOP, "same", count)
-            .unwrap();
+        shutdown.add_task(Phase::SERVICE_STOP, "same", count).unwrap();
     }
-    let listed: Vec<_> = shutdown
-        .tasks()
-        .into_iter()
-        .map(|task| (task.phase, task.name))
-        .collect();
+    let listed: Vec<_> = shutdown.tasks().into_iter().map(|task| (task.phase, task.name)).collect();
     assert_eq!(listed, vec![(Phase::SERVICE_STOP, "same".into()); 3]);
     assert!(shutdown.tasks()[0].added_at.contains("tasks.rs:"));
     shutdown.run(Reason::Unknown).await.unwrap();
@@ -168,28 +123,15 @@ async fn s23_the_same_name_and_function_may_be_added_often_and_each_runs() {
 #[tokio::test]
 async fn s24_an_unknown_phase_or_an_empty_name_is_refused() {
     let shutdown = Shutdown::new();
-    let error = shutdown
-        .add_task("service-stip", "x", async |_| ())
-        .unwrap_err();
+    let error = shutdown.add_task("service-stip", "x", async |_| ()).unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(error.to_string(), "failed to add task x");
     assert!(source.starts_with("unknown phase service-stip; known are before-service-unbind, "));
 
-    let error = shutdown
-        .add_task(Phase::SERVICE_STOP, " ", async |_| ())
-        .unwrap_err();
-    assert_eq!(
-        error,
-        AddTaskError::EmptyName {
-            phase: Phase::SERVICE_STOP
-        }
-    );
+    let error = shutdown.add_task(Phase::SERVICE_STOP, " ", async |_| ()).unwrap_err();
+    assert_eq!(error, AddTaskError::EmptyName { phase: Phase::SERVICE_STOP });
     let zero = TaskSpec::new("x").timeout(Duration::ZERO);
-    assert!(
-        shutdown
-            .add_task(Phase::SERVICE_STOP, zero, async |_| ())
-            .is_err()
-    );
+    assert!(shutdown.add_task(Phase::SERVICE_STOP, zero, async |_| ()).is_err());
     assert!(shutdown.tasks().is_empty());
 }
 
@@ -201,9 +143,8 @@ async fn s25_a_task_added_during_the_run_runs_or_is_refused() {
         .add_task(Phase::SERVICE_UNBIND, "adder", {
             let (shutdown, timeline) = (shutdown.clone(), timeline.clone());
             async move |_| {
-                let late = shutdown
-                    .add_task(Phase::SERVICE_UNBIND, "late", async |_| ())
-                    .unwrap_err();
+                let late =
+                    shutdown.add_task(Phase::SERVICE_UNBIND, "late", async |_| ()).unwrap_err();
                 let past = shutdown
                     .add_task(Phase::BEFORE_SERVICE_UNBIND, "past", async |_| ())
                     .unwrap_err();
@@ -211,19 +152,13 @@ async fn s25_a_task_added_during_the_run_runs_or_is_refused() {
                 timeline.note(past.to_string());
                 let noting = timeline.clone();
                 shutdown
-                    .add_task(Phase::SERVICE_STOP, "in time", async move |_| {
-                        noting.note("in time")
-                    })
+                    .add_task(Phase::SERVICE_STOP, "in time", async move |_| noting.note("in time"))
                     .unwrap();
             }
         })
         .unwrap();
     shutdown.run(Reason::Unknown).await.unwrap();
-    assert!(
-        shutdown
-            .add_task(Phase::SERVICE_STOP, "too late", async |_| ())
-            .is_err()
-    );
+    assert!(shutdown.add_task(Phase::SERVICE_STOP, "too late", async |_| ()).is_err());
     expect![[r"
         0s failed to add task late: phase service-unbind has already started
         0s failed to add task past: phase before-service-unbind has already started
@@ -239,9 +174,7 @@ async fn s26_a_task_that_blocks_before_its_first_await_delays_no_timer() {
     let shutdown = Shutdown::new();
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = Arc::new(std::sync::Mutex::new(held));
-    shutdown
-        .set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(50))
-        .unwrap();
+    shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(50)).unwrap();
     for name in ["one", "two"] {
         let held = Arc::clone(&held);
         shutdown
@@ -250,15 +183,10 @@ async fn s26_a_task_that_blocks_before_its_first_await_delays_no_timer() {
             })
             .unwrap();
     }
-    shutdown
-        .add_blocking_task(Phase::SERVICE_STOP, "sibling", |_| ())
-        .unwrap();
+    shutdown.add_blocking_task(Phase::SERVICE_STOP, "sibling", |_| ()).unwrap();
     // Waited for outside the runtime, whose workers are blocked.
     let completed = shutdown.run(Reason::Unknown);
-    let report = std::thread::spawn(move || completed.wait())
-        .join()
-        .unwrap()
-        .unwrap();
+    let report = std::thread::spawn(move || completed.wait()).join().unwrap().unwrap();
     drop(release);
     let tasks: Vec<_> = report
         .phase(Phase::SERVICE_STOP)
@@ -375,12 +303,8 @@ async fn s30_nothing_runs_under_a_later_phase() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn s31_a_blocking_task_that_will_not_end_is_abandoned() {
     let shutdown = Shutdown::new();
-    shutdown
-        .set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(50))
-        .unwrap();
-    shutdown
-        .add_blocking_task(Phase::SERVICE_STOP, "stuck", faults::block)
-        .unwrap();
+    shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(50)).unwrap();
+    shutdown.add_blocking_task(Phase::SERVICE_STOP, "stuck", faults::block).unwrap();
     shutdown
         .add_blocking_task(Phase::SERVICE_STOP, "listens", |cx| {
             while !cx.token().is_cancelled() {
@@ -391,28 +315,16 @@ async fn s31_a_blocking_task_that_will_not_end_is_abandoned() {
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     let phase = report.phase(Phase::SERVICE_STOP).unwrap();
     assert_eq!(phase.task("stuck").unwrap().outcome, Outcome::Abandoned);
-    assert!(matches!(
-        phase.task("listens").unwrap().outcome,
-        Outcome::TimedOut { .. }
-    ));
-    assert_eq!(
-        phase.outcome,
-        Outcome::Abandoned,
-        "a phase ends as the worst of its tasks"
-    );
+    assert!(matches!(phase.task("listens").unwrap().outcome, Outcome::TimedOut { .. }));
+    assert_eq!(phase.outcome, Outcome::Abandoned, "a phase ends as the worst of its tasks");
 }
 
 #[tokio::test(start_paused = true)]
 async fn s32_with_recover_the_rest_goes_on_once_the_siblings_are_over() {
     let shutdown = Shutdown::new();
     let timeline = Timeline::new();
-    shutdown
-        .add_task(Phase::SERVICE_STOP, "fails", faults::fail)
-        .unwrap();
-    for (phase, name) in [
-        (Phase::SERVICE_STOP, "sibling"),
-        (Phase::CLUSTER_LEAVE, "next"),
-    ] {
+    shutdown.add_task(Phase::SERVICE_STOP, "fails", faults::fail).unwrap();
+    for (phase, name) in [(Phase::SERVICE_STOP, "sibling"), (Phase::CLUSTER_LEAVE, "next")] {
         let timeline = timeline.clone();
         shutdown
             .add_task(phase, name, async move |_| {
@@ -461,43 +373,19 @@ async fn s34_an_aborted_shutdown_can_be_resumed() {
     use adieu_core::{Ending, PhaseSpec, ResumeError};
     let shutdown = Shutdown::new();
     let timeline = Timeline::new();
-    shutdown
-        .add_phase(PhaseSpec::new("bad").recover(false))
-        .unwrap();
-    shutdown
-        .add_phase(PhaseSpec::new("skipped").after("bad"))
-        .unwrap();
-    shutdown
-        .add_phase(PhaseSpec::new("wanted").after("skipped"))
-        .unwrap();
+    shutdown.add_phase(PhaseSpec::new("bad").recover(false)).unwrap();
+    shutdown.add_phase(PhaseSpec::new("skipped").after("bad")).unwrap();
+    shutdown.add_phase(PhaseSpec::new("wanted").after("skipped")).unwrap();
     shutdown.add_task("bad", "fails", faults::fail).unwrap();
-    for phase in [
-        "skipped",
-        "wanted",
-        "service-stop",
-        "actor-system-terminate",
-    ] {
+    for phase in ["skipped", "wanted", "service-stop", "actor-system-terminate"] {
         let timeline = timeline.clone();
-        shutdown
-            .add_task(phase, phase, async move |_| timeline.note(phase))
-            .unwrap();
+        shutdown.add_task(phase, phase, async move |_| timeline.note(phase)).unwrap();
     }
-    assert_eq!(
-        shutdown.resume_from("wanted").unwrap_err(),
-        ResumeError::NotAborted
-    );
+    assert_eq!(shutdown.resume_from("wanted").unwrap_err(), ResumeError::NotAborted);
     let report = shutdown.run(Reason::Unknown).await.unwrap();
-    assert_eq!(
-        report.outcome,
-        Ending::Aborted {
-            phase: "bad".into()
-        }
-    );
+    assert_eq!(report.outcome, Ending::Aborted { phase: "bad".into() });
     assert_eq!(report.exit_code, 71);
-    assert!(matches!(
-        shutdown.resume_from("nope"),
-        Err(ResumeError::UnknownPhase(_))
-    ));
+    assert!(matches!(shutdown.resume_from("nope"), Err(ResumeError::UnknownPhase(_))));
 
     // Later than any deadline of the first run.
     tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -506,20 +394,11 @@ async fn s34_an_aborted_shutdown_can_be_resumed() {
     let report = resumed.await.unwrap();
     assert_eq!(report.outcome, Ending::Unclean);
     assert_eq!(
-        report
-            .phase("skipped")
-            .unwrap()
-            .task("skipped")
-            .unwrap()
-            .outcome
-            .to_string(),
+        report.phase("skipped").unwrap().task("skipped").unwrap().outcome.to_string(),
         "skipped: bad went wrong and does not recover"
     );
     assert!(Arc::ptr_eq(&report, &shutdown.completed().await.unwrap()));
-    assert_eq!(
-        shutdown.resume_from("wanted").unwrap_err(),
-        ResumeError::NotAborted
-    );
+    assert_eq!(shutdown.resume_from("wanted").unwrap_err(), ResumeError::NotAborted);
     let mut notes: Vec<String> = timeline.to_string().lines().map(str::to_owned).collect();
     assert_eq!(notes.pop().unwrap(), "1h actor-system-terminate");
     notes.sort();

@@ -174,17 +174,9 @@ impl Sim<'_> {
 
     fn open(&mut self, id: PhaseId) {
         assert!(self.opened.insert(id), "a phase opens once");
-        for (before, _) in self
-            .plan
-            .ancestors(id)
-            .iter()
-            .enumerate()
-            .filter(|(_, before)| **before)
+        for (before, _) in self.plan.ancestors(id).iter().enumerate().filter(|(_, before)| **before)
         {
-            assert!(
-                self.machine.is_over(PhaseId(before)),
-                "a phase waits for all before it"
-            );
+            assert!(self.machine.is_over(PhaseId(before)), "a phase waits for all before it");
         }
         if self.plan.get(id).rank() == Rank::Last {
             let others = self.plan.ids().filter(|other| *other != id);
@@ -199,11 +191,7 @@ impl Sim<'_> {
             timeout: timeout.map(Duration::from_millis),
         });
         let timeout = self.plan.get(id).timeout();
-        let opened = Event::Opened {
-            phase: id,
-            timeout,
-            tasks: tasks.collect(),
-        };
+        let opened = Event::Opened { phase: id, timeout, tasks: tasks.collect() };
         let effects = self.machine.on(self.now, opened);
         self.carry_out(effects);
     }
@@ -223,10 +211,7 @@ fn play(scenario: &Scenario) -> Played {
     let plan = scenario.plan();
     let began = crate::time::real_now();
     let kill_after = scenario.kill_after.map(Duration::from_millis);
-    let budget = Budget {
-        kill_after,
-        reserve: Duration::from_secs(3),
-    };
+    let budget = Budget { kill_after, reserve: Duration::from_secs(3) };
     let limits = budget.begin(began, &plan);
     let mut sim = Sim {
         plan: &plan,
@@ -246,9 +231,7 @@ fn play(scenario: &Scenario) -> Played {
         if sim.over > 0 {
             break;
         }
-        let wish = wishes
-            .first_key_value()
-            .map(|(at, _)| began + Duration::from_millis(*at));
+        let wish = wishes.first_key_value().map(|(at, _)| began + Duration::from_millis(*at));
         let join = sim.joins.first().map(|(at, ..)| *at);
         let due = sim.machine.next_due();
         let next = [wish, join, due].into_iter().flatten().min();
@@ -268,24 +251,13 @@ fn play(scenario: &Scenario) -> Played {
                     sim.machine.on(sim.now, Event::Shorten(at))
                 }
             };
-            assert!(
-                sim.machine.limits().deadline <= deadline,
-                "the deadline never moves away"
-            );
+            assert!(sim.machine.limits().deadline <= deadline, "the deadline never moves away");
             sim.carry_out(effects);
         }
     }
     assert_eq!(sim.over, 1, "it always ends, once");
-    assert!(
-        plan.ids().all(|id| sim.machine.is_over(id)),
-        "every phase is over"
-    );
-    Played {
-        machine: sim.machine,
-        began,
-        ended: sim.now,
-        limits,
-    }
+    assert!(plan.ids().all(|id| sim.machine.is_over(id)), "every phase is over");
+    Played { machine: sim.machine, began, ended: sim.now, limits }
 }
 
 proptest! {

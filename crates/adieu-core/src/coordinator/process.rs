@@ -1,0 +1,122 @@
+//! The shutdown and the process it lives in: signals, the platform's deadline, the watchdog, and
+//! what is kept until the end.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::runtime::Handle;
+
+use super::ladder::Rung;
+use super::shared::Shared;
+use crate::policy::ExitCode;
+use crate::reason::Reason;
+use crate::signals::{Listener, Signal, SignalError, end_now};
+use crate::status::Stage;
+use crate::sync::lock;
+use crate::time::now;
+use crate::watchdog::last_words;
+
+impl Shared {
+    pub(super) fn install_signals(
+        self: &Arc<Self>,
+        signals: Vec<Signal>,
+    ) -> Result<(), SignalError> {
+        let mut signals = signals;
+        signals.sort();
+        signals.dedup();
+        if signals.is_empty() {
+            return Err(SignalError::NoneNamed);
+        }
+        let mut listener = lock(&self.listener);
+        if let Some(listener) = &*listener {
+            if listener.signals() == signals {
+                return Ok(());
+            }
+            return Err(SignalError::OthersInstalled { installed: listener.signals().to_vec() });
+        }
+        let weak = Arc::downgrade(self);
+        let started = Listener::start(signals, move |signal| {
+            let Some(shared) = weak.upgrade() else { return };
+            if shared.receive(signal) == Some(Rung::Exit) {
+                let code = signal.exit_code();
+                last_words(move || format!("{signal:<21} exit at once, exit code {code}"));
+                end_now(code);
+            }
+        })?;
+        if let Err(error) = self.adopt_platform() {
+            started.stop()?; // Refused: leave the process as it was.
+            return Err(error);
+        }
+        *listener = Some(started);
+        Ok(())
+    }
+
+    /// From here on the deadline is what the platform allows.
+    fn adopt_platform(&self) -> Result<(), SignalError> {
+        let (kill_after, how) = self.config.kill_after.resolve(|name| std::env::var(name).ok());
+        let mut core = lock(&self.core);
+        core.budget.kill_after = kill_after;
+        // Signals are installed inside the runtime that the tasks are to run on.
+        core.home = core.home.take().or_else(|| Handle::try_current().ok());
+        let check = core.check_budget();
+        if self.config.strict && !check.fits() {
+            return Err(SignalError::OverBudget { check: Box::new(check) });
+        }
+        self.journal.platform(kill_after, &how);
+        self.warn_if_over_budget(&mut core);
+        Ok(())
+    }
+
+    pub(super) fn remove_signals(&self) -> std::io::Result<()> {
+        let listener = lock(&self.listener).take();
+        listener.map_or(Ok(()), Listener::stop)
+    }
+
+    pub(super) fn receive(self: &Arc<Self>, signal: Signal) -> Option<Rung> {
+        let rung = lock(&self.ladder).climb(now(), signal)?;
+        if rung == Rung::Exit {
+            return Some(rung);
+        }
+        // First act, then speak: whoever listens to the log may be what hangs.
+        if self.stage() == Stage::Up {
+            self.begin(Reason::ProcessTerminate(signal), None);
+        }
+        self.wishes.send_if_modified(|wishes| {
+            let higher = wishes.rung < rung;
+            wishes.rung = wishes.rung.max(rung);
+            higher
+        });
+        if rung == Rung::HardStop && self.stage() == Stage::ShuttingDown {
+            // The driver does the same, if its runtime still lets it.
+            let reserve = lock(&self.core).run.as_ref().map(|run| run.machine.limits().reserve);
+            self.watchdog.arm(reserve.unwrap_or_default());
+        }
+        self.journal.signal(signal, rung, rung.next(signal));
+        Some(rung)
+    }
+
+    pub(super) fn start_watchdog(self: &Arc<Self>) -> std::io::Result<()> {
+        let weak = Arc::downgrade(self);
+        self.watchdog.start(ExitCode::WATCHDOG, move || match weak.upgrade() {
+            Some(shared) if shared.stage() == Stage::Over => "the process to exit".into(),
+            Some(shared) => shared.status().waiting_line(),
+            None => "nothing".into(),
+        })
+    }
+
+    /// For the runner: the process itself must be over by the deadline, not only the phases; and
+    /// what happens is said, if need be on stderr.
+    pub(crate) fn own_process(&self) {
+        self.owns_process.store(true, Ordering::Relaxed);
+        self.journal.speak_up();
+    }
+
+    pub(super) fn keep_until_exit(&self, guard: Box<dyn Any + Send>) {
+        lock(&self.guards).push(guard);
+    }
+
+    pub(crate) fn take_guards(&self) -> Vec<Box<dyn Any + Send>> {
+        std::mem::take(&mut *lock(&self.guards))
+    }
+}

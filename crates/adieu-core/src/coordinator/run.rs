@@ -1,0 +1,216 @@
+//! One run of the shutdown: the machine, and what the machine must not know.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::machine::{Effects, Machine, PhaseRun, PhaseState, TaskId, TaskRun, TaskState};
+use crate::budget::{Budget, Limits};
+use crate::deadline::LiveDeadline;
+use crate::outcome::{Outcome, SkipCause};
+use crate::plan::{PhaseId, Plan};
+use crate::policy::Policy;
+use crate::reason::Reason;
+use crate::registry::Registry;
+use crate::report::{PhaseReport, Report, TaskReport};
+use crate::status::{Stage, Status, WaitingFor};
+use crate::task::{Describe, RunCx};
+use crate::time::{Instant, wall_clock};
+
+pub(super) struct Run {
+    pub(super) machine: Machine,
+    pub(super) cx: Arc<RunCx>,
+    pub(super) policy: Policy,
+    plan: Plan,
+    budget: Budget,
+    started_at: String,
+    /// The tasks that say what they wait for.
+    describes: HashMap<TaskId, Describe>,
+    /// What they said when they went wrong.
+    details: HashMap<TaskId, String>,
+}
+
+/// What decides how a run goes.
+pub(super) struct Beginning {
+    pub(super) reason: Reason,
+    pub(super) from: Option<PhaseId>,
+    pub(super) plan: Plan,
+    pub(super) budget: Budget,
+    pub(super) limits: Limits,
+    pub(super) policy: Policy,
+}
+
+/// A status whose tasks have not yet been asked what they wait for.
+pub(super) struct Undescribed {
+    stage: Stage,
+    reason: String,
+    elapsed: Duration,
+    remaining: Duration,
+    waiting_for: Vec<(WaitingFor, Option<Describe>)>,
+}
+
+// === impl Run ===
+
+impl Run {
+    pub(super) fn new(now: Instant, beginning: Beginning) -> Self {
+        let Beginning { reason, from, plan, budget, limits, policy } = beginning;
+        Self {
+            machine: Machine::new(&plan, from, limits, now),
+            cx: Arc::new(RunCx {
+                reason,
+                deadline: LiveDeadline::new(now, limits.deadline),
+                hurry: CancellationToken::new(),
+            }),
+            policy,
+            plan,
+            budget,
+            started_at: humantime::format_rfc3339_millis(wall_clock()).to_string(),
+            describes: HashMap::new(),
+            details: HashMap::new(),
+        }
+    }
+
+    /// The limits within which an aborted run goes on.
+    ///
+    /// While the platform counts, its deadline stands. If that has passed and we are still here,
+    /// or there was none, the time starts anew.
+    pub(super) fn renew(&mut self, now: Instant) -> Limits {
+        let mut limits = self.machine.limits();
+        if self.budget.kill_after.is_none() || limits.deadline <= now {
+            limits = self.budget.begin(now, &self.plan);
+        }
+        self.cx = Arc::new(RunCx {
+            reason: self.cx.reason.clone(),
+            deadline: LiveDeadline::new(now, limits.deadline),
+            hurry: self.cx.hurry.clone(),
+        });
+        limits
+    }
+
+    pub(super) fn resume(&mut self, from: PhaseId, limits: Limits, now: Instant) -> Effects {
+        self.machine.resume(&self.plan, from, limits, now)
+    }
+
+    pub(super) fn describes(&mut self, task: TaskId, describe: Describe) {
+        self.describes.insert(task, describe);
+    }
+
+    pub(super) fn describe_of(&self, task: TaskId) -> Option<Describe> {
+        self.describes.get(&task).cloned()
+    }
+
+    pub(super) fn detailed(&mut self, task: TaskId, detail: String) {
+        self.details.insert(task, detail);
+    }
+
+    pub(super) fn status(&self, stage: Stage, now: Instant) -> Undescribed {
+        let machine = &self.machine;
+        let running = machine.phases().iter().filter(|phase| is_running(phase));
+        let tasks = running.flat_map(|phase| phase.tasks.clone()).map(TaskId);
+        let mut waiting_for: Vec<_> = tasks
+            .map(|id| (id, machine.task(id)))
+            .filter(|(_, task)| !matches!(task.state, TaskState::Over { .. }))
+            .map(|(id, task)| {
+                let waiting = WaitingFor {
+                    phase: machine.phase(task.phase).name.to_string(),
+                    task: Arc::clone(&task.name),
+                    age: now.saturating_duration_since(machine.started(task).unwrap_or(now)),
+                    detail: None,
+                };
+                (waiting, self.describe_of(id))
+            })
+            .collect();
+        waiting_for.sort_by_key(|(waiting, _)| std::cmp::Reverse(waiting.age));
+        Undescribed {
+            stage,
+            reason: self.cx.reason.to_string(),
+            elapsed: now.saturating_duration_since(machine.began()),
+            remaining: self.cx.deadline.get().saturating_duration_since(now),
+            waiting_for,
+        }
+    }
+
+    pub(super) fn report(&self, registry: &Registry, now: Instant) -> Report {
+        let outcome = self.machine.ending(|id| registry.count(id) > 0);
+        let phases = self.plan.ordered_ids().iter();
+        Report {
+            exit_code: self.policy.exit_code_of(&outcome),
+            outcome,
+            reason: self.cx.reason.to_string(),
+            started_at: self.started_at.clone(),
+            took: self.since_began(now),
+            allowed: self.since_began(self.cx.deadline.get()),
+            phases: phases.map(|&id| self.phase_report(id, registry)).collect(),
+        }
+    }
+
+    fn phase_report(&self, id: PhaseId, registry: &Registry) -> PhaseReport {
+        let (planned, run) = (self.plan.get(id), self.machine.phase(id));
+        let (outcome, ran) = match &run.state {
+            PhaseState::Over { outcome, ran } => (outcome.clone(), *ran),
+            PhaseState::Waiting | PhaseState::Opening | PhaseState::Running { .. } => {
+                (Outcome::Skipped { because: SkipCause::OutOfTime }, None)
+            }
+        };
+        let started = run.tasks.clone().map(|task| self.task_report(TaskId(task)));
+        // The tasks of a phase that was skipped are still where they were put.
+        let skipped = registry.pending(id).map(|entry| TaskReport {
+            name: Arc::clone(&entry.name),
+            outcome: outcome.clone(),
+            detail: None,
+            started: None,
+            took: None,
+        });
+        PhaseReport {
+            name: planned.name().to_string(),
+            depends_on: self.plan.depends_on(planned).map(ToString::to_string).collect(),
+            timeout: run.timeout(),
+            started: ran.map(|(from, _)| self.since_began(from)),
+            took: ran.map(|(from, to)| to.saturating_duration_since(from)),
+            tasks: started.chain(skipped).collect(),
+            outcome,
+        }
+    }
+
+    fn task_report(&self, id: TaskId) -> TaskReport {
+        let task: &TaskRun = self.machine.task(id);
+        let (outcome, took) = match &task.state {
+            TaskState::Over { outcome, took } => (outcome.clone(), Some(*took)),
+            TaskState::Running | TaskState::Cancelling(_) | TaskState::Aborting(_) => {
+                (Outcome::Abandoned, None)
+            }
+        };
+        TaskReport {
+            name: Arc::clone(&task.name),
+            outcome,
+            // Most shutdowns have none, and some have very many tasks.
+            detail: if self.details.is_empty() { None } else { self.details.get(&id).cloned() },
+            started: self.machine.started(task).map(|at| self.since_began(at)),
+            took,
+        }
+    }
+
+    fn since_began(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.machine.began())
+    }
+}
+
+fn is_running(phase: &PhaseRun) -> bool {
+    matches!(phase.state, PhaseState::Running { .. })
+}
+
+// === impl Undescribed ===
+
+impl Undescribed {
+    /// Asks the tasks what they wait for. Not under a lock: it is the user's code that answers.
+    pub(super) fn describe(self) -> Status {
+        let Self { stage, reason, elapsed, remaining, waiting_for } = self;
+        let asked = waiting_for.into_iter().map(|(waiting, describe)| WaitingFor {
+            detail: describe.map(|describe| describe()),
+            ..waiting
+        });
+        Status { stage, reason: Some(reason), elapsed, remaining, waiting_for: asked.collect() }
+    }
+}

@@ -1,0 +1,50 @@
+//! The names of what is inside, for those who gave one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// Labelled work that is inside a gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// What it is.
+    pub label: String,
+    /// How long it has been inside.
+    pub age: Duration,
+}
+
+pub(super) type Label = Arc<dyn fmt::Display + Send + Sync>;
+
+/// By number, which is by age: the first is the oldest.
+#[derive(Default)]
+pub(super) struct Labels {
+    inside: BTreeMap<NonZeroU64, (Label, Instant)>,
+    last: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LabelId(pub(super) NonZeroU64);
+
+// === impl Labels ===
+
+impl Labels {
+    pub(super) fn add(&mut self, label: Label, since: Instant) -> LabelId {
+        self.last += 1;
+        let id = NonZeroU64::new(self.last).unwrap_or(NonZeroU64::MAX);
+        self.inside.insert(id, (label, since));
+        LabelId(id)
+    }
+
+    pub(super) fn remove(&mut self, LabelId(id): LabelId) -> Option<Label> {
+        self.inside.remove(&id).map(|(label, _)| label)
+    }
+
+    pub(super) fn oldest(&self, most: usize) -> Vec<(Label, Instant)> {
+        self.inside.values().take(most).map(|(label, since)| (Arc::clone(label), *since)).collect()
+    }
+}

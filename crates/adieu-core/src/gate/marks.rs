@@ -1,0 +1,62 @@
+//! What a pass carries besides its gate, in one word: its class and its label.
+
+use std::num::NonZeroU64;
+
+use super::class::DrainClass;
+use super::labels::LabelId;
+
+/// The lowest two bits are the class, the rest is the number of the label. Zero, for most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Marks(u64);
+
+const CLASS_BITS: u32 = 2;
+const CLASS: u64 = 0b11;
+
+impl Marks {
+    #[inline]
+    pub(super) const fn of(class: DrainClass) -> Self {
+        Self(match class {
+            DrainClass::Finish => 0,
+            DrainClass::CloseNow => 1,
+            DrainClass::Resumable => 2,
+        })
+    }
+
+    #[inline]
+    pub(super) fn are_any(self) -> bool {
+        self.0 != 0
+    }
+
+    pub(super) fn class(self) -> DrainClass {
+        match self.0 & CLASS {
+            0 => DrainClass::Finish,
+            1 => DrainClass::CloseNow,
+            _ => DrainClass::Resumable,
+        }
+    }
+
+    pub(super) fn label(self) -> Option<LabelId> {
+        NonZeroU64::new(self.0 >> CLASS_BITS).map(LabelId)
+    }
+
+    pub(super) fn with_label(self, LabelId(id): LabelId) -> Self {
+        Self(self.0 & CLASS | id.get() << CLASS_BITS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_and_label_do_not_disturb_each_other() {
+        for class in [DrainClass::Finish, DrainClass::CloseNow, DrainClass::Resumable] {
+            let plain = Marks::of(class);
+            assert_eq!((plain.class(), plain.label().is_some()), (class, false));
+            for id in [1, 77, u64::MAX >> CLASS_BITS] {
+                let marked = plain.with_label(LabelId(NonZeroU64::new(id).unwrap()));
+                assert_eq!((marked.class(), marked.label().unwrap().0.get()), (class, id));
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu_core::{
+    Config, Deadline, DrainClass, Draining, Gate, KillAfter, Phase, Reason, Shutdown, Verdict,
+};
+use adieu_testkit::timeline::Timeline;
+use expect_test::expect;
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(10))
+}
+
+#[tokio::test(start_paused = true)]
+async fn s58_once_closed_nobody_enters_and_empty_is_final() {
+    let gate = Gate::new("g");
+    let (first, second) = (gate.enter().unwrap(), gate.enter().unwrap());
+    assert_eq!(gate.in_flight(), 2);
+    assert!(!gate.is_closed() && !gate.is_drained());
+    gate.close();
+    gate.close();
+    assert!(gate.is_closed() && gate.enter().is_err() && !gate.is_drained());
+    drop(first);
+    assert_eq!(gate.in_flight(), 1);
+    drop(second);
+    assert!(gate.is_drained() && gate.enter().is_err() && gate.is_drained());
+    assert_eq!(gate.drained(soon()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s58_the_wait_ends_with_the_last_one_out_or_at_the_deadline() {
+    let gate = Gate::new("g");
+    let pass = gate.enter().unwrap();
+    gate.close();
+    let timeline = Timeline::new();
+    let left = gate.drained(Deadline::after(Duration::from_secs(3))).await;
+    timeline.note(format!("{left} left"));
+    let leaving = async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        drop(pass);
+    };
+    let (left, ()) = tokio::join!(gate.drained(soon()), leaving);
+    timeline.note(format!("{left} left"));
+    expect![[r"
+        3s 1 left
+        7s 0 left
+    "]]
+    .assert_eq(&timeline.to_string());
+}
+
+// Many threads that enter, carry passes to each other and leave, while the gate closes.
+#[test]
+fn s58_closed_and_empty_is_final_on_many_threads() {
+    for _ in 0..200 {
+        let gate = Gate::new("g");
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let gate = gate.clone();
+                std::thread::spawn(move || {
+                    let mut carried = Vec::new();
+                    while let Ok(pass) = gate.enter() {
+                        carried.push(std::thread::spawn(move || drop(pass)));
+                        if carried.len() > 8 {
+                            break;
+                        }
+                    }
+                    for carrier in carried {
+                        carrier.join().unwrap();
+                    }
+                })
+            })
+            .collect();
+        gate.close();
+        while !gate.is_drained() {
+            std::thread::yield_now();
+        }
+        assert!(gate.enter().is_err());
+        assert_eq!(gate.in_flight(), 0);
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        assert_eq!(gate.in_flight(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s59_a_clone_is_admitted_while_its_parent_lives_even_when_draining() {
+    let gate = Gate::new("g");
+    let parent = gate.enter().unwrap();
+    gate.close();
+    let child = parent.clone();
+    drop(parent);
+    assert!(!gate.is_drained(), "no false zero");
+    let grandchild = std::thread::spawn(move || child.clone()).join().unwrap();
+    assert_eq!(gate.in_flight(), 1);
+    drop(grandchild);
+    assert!(gate.is_drained());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s60_what_is_inside_may_enter_again_across_join_timeout_and_spawn() {
+    let (gate, other) = (Gate::new("g"), Gate::new("other"));
+    let pass = gate.enter().unwrap();
+    gate.close();
+    other.close();
+    assert!(gate.enter().is_err());
+    let second = Duration::from_secs(1);
+    pass.scope(async {
+        let nested = gate.enter().expect("it rides");
+        assert!(other.enter().is_err(), "another gate is another gate");
+        drop(nested);
+        tokio::time::sleep(second).await;
+        assert!(gate.enter().is_ok(), "also after a wait");
+        let enter = async || {
+            tokio::time::sleep(second).await;
+            gate.enter().is_ok()
+        };
+        assert_eq!(tokio::join!(enter(), enter()), (true, true));
+        assert!(tokio::time::timeout(10 * second, enter()).await.unwrap());
+
+        // A task of its own has no pass, unless it is given one.
+        let stranger = {
+            let gate = gate.clone();
+            async move { gate.enter().is_ok() }
+        };
+        let alone = tokio::task::JoinSet::from_iter([stranger]).join_next().await;
+        assert!(!alone.unwrap().unwrap());
+        let gate_of_task = gate.clone();
+        let spawned = gate.spawn(async move { gate_of_task.enter().is_ok() }).unwrap();
+        assert!(spawned.await.unwrap());
+    })
+    .await;
+    assert!(gate.is_drained());
+    assert!(gate.spawn(async {}).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s60_work_that_was_spawned_from_inside_keeps_the_gate_from_being_empty() {
+    let gate = Gate::new("g");
+    let pass = gate.enter().unwrap();
+    gate.close();
+    let mut detached = None;
+    pass.scope(async {
+        detached = Some(gate.spawn(tokio::time::sleep(Duration::from_secs(5))).unwrap());
+    })
+    .await;
+    assert_eq!(gate.in_flight(), 1, "the request is over, what it began is not");
+    detached.unwrap().await.unwrap();
+    assert!(gate.is_drained());
+}
+
+#[test]
+fn s61_a_refusal_says_what_to_do() {
+    let gate = Gate::new("g");
+    gate.set_retry_after(Duration::from_secs(5));
+    gate.close();
+    let refused = gate.enter().unwrap_err();
+    assert_eq!(Draining::CODE, "draining");
+    assert_eq!(refused.to_string(), "draining: try again in 5s");
+    assert_eq!(refused.retry_after(), Duration::from_secs(5));
+    assert!(refused.is_retryable());
+    assert_eq!(refused.verdict(), Verdict::Requeue { after: Duration::from_secs(5) });
+}
+
+#[tokio::test(start_paused = true)]
+async fn s62_labelled_work_is_listed_the_oldest_first() {
+    let gate = Gate::new("http");
+    let _plain = gate.enter().unwrap();
+    let first = gate.enter().unwrap().labelled("GET /export");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let _second = gate.enter().unwrap().labelled(String::from("POST /orders"));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(gate.summary(), "3 in flight, oldest 6s GET /export, 4s POST /orders");
+    assert_eq!(gate.oldest(1).len(), 1);
+    drop(first);
+    assert_eq!(gate.summary(), "2 in flight, oldest 4s POST /orders");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s62_the_report_says_who_was_left() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let gate = shutdown.gate("http").unwrap();
+    let _stuck = gate.enter().unwrap().labelled("GET /export");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let completed = shutdown.run(Reason::Unknown);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let waiting = &shutdown.status().waiting_for;
+    assert_eq!(waiting[0].detail.as_deref(), Some("1 in flight, oldest 4s GET /export"));
+    let report = completed.await.unwrap();
+    let drain = report.phase(Phase::SERVICE_REQUESTS_DONE).unwrap().task("drain http").unwrap();
+    assert_eq!(drain.outcome.to_string(), "timed out after 5s");
+    assert_eq!(drain.detail.as_deref(), Some("1 in flight, oldest 6s GET /export"));
+    assert!(report.to_string().contains("timed out after 5s (1 in flight, oldest 6s GET /export)"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s63_each_class_is_told_in_its_time() {
+    let gate = Gate::new("g");
+    let finish = gate.enter().unwrap();
+    let stream = gate.enter_as(DrainClass::CloseNow).unwrap();
+    let export = gate.enter_as(DrainClass::Resumable).unwrap();
+    let tokens = [&finish, &stream, &export].map(adieu_core::Pass::token);
+    let told = || tokens.each_ref().map(|token| token.is_cancelled());
+    assert_eq!(told(), [false, false, false]);
+    gate.close();
+    assert_eq!(told(), [false, true, true]);
+    gate.cut();
+    assert_eq!(told(), [true, true, true]);
+    finish.cancelled().await;
+    assert_eq!(stream.clone().class(), DrainClass::CloseNow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s64_an_empty_gate_drains_at_once_and_a_window_that_expires_is_over() {
+    for (inside, took) in [(0, 0), (2, 5_000)] {
+        let kill_after = KillAfter::After(Duration::from_secs(60));
+        let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
+        let gate = shutdown.gate("http").unwrap();
+        let work: Vec<_> = (0..inside).map(|_| gate.enter().unwrap()).collect();
+        // Work that listens ends when its window is over.
+        let listening: tokio::task::JoinSet<_> =
+            work.into_iter().map(|pass| async move { pass.cancelled().await }).collect();
+        let report = shutdown.run(Reason::Unknown).await.unwrap();
+        assert_eq!(report.took, Duration::from_millis(took));
+        assert_eq!(report.is_clean(), inside == 0);
+        listening.join_all().await;
+        assert!(gate.is_drained());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s65_a_cordon_is_reversible_until_the_gate_is_closed() {
+    let gate = Gate::new("g");
+    let inside = gate.enter().unwrap();
+    gate.cordon();
+    assert!(gate.is_cordoned() && gate.enter().is_err());
+    assert!(!gate.is_drained(), "a cordoned gate is not a drained one");
+    assert!(gate.uncordon() && gate.uncordon());
+    drop(gate.enter().unwrap());
+    gate.cordon();
+    gate.close();
+    gate.cordon();
+    assert!(!gate.uncordon() && gate.is_closed() && gate.enter().is_err());
+    drop(inside);
+    assert!(gate.is_drained());
+}
+
+#[test]
+fn s58_a_gate_is_made_of_what_another_left() {
+    // Its counters are lent and given back; nothing of the old gate shows in the new one.
+    for _ in 0..100 {
+        let gate = Gate::new("g");
+        assert!(!gate.is_closed() && gate.in_flight() == 0 && gate.oldest(1).is_empty());
+        let pass = gate.enter().unwrap().labelled("x");
+        let clone = gate.clone();
+        drop(gate);
+        clone.close();
+        assert!(!pass.clone().token().is_cancelled() && clone.in_flight() == 1);
+        drop(clone);
+        drop(pass);
+    }
+    let gate = Arc::new(Gate::new("g"));
+    assert!(gate.enter().is_ok());
+}
