@@ -236,3 +236,52 @@ fn s51_exit_process_ends_a_process_whose_main_goes_on() {
     process.signal(Signal::TERM);
     check_code(&process.wait(), 5);
 }
+
+#[test]
+fn s45_a_shutdown_that_is_dropped_does_not_leave_the_process_deaf() {
+    let mut process = started("dropped", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    assert_eq!(ended.status.signal(), Some(Signal::TERM.number()), "{ended:#?}");
+}
+
+#[test]
+fn s50_exit_process_does_not_keep_main_from_leaving_in_order() {
+    let mut process = started("clean", &[("ADIEU__EXIT_PROCESS", "on")]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    assert!(ended.stdout.ends_with("guard dropped\n"), "{ended:#?}");
+    assert!(report(&ended).is_clean());
+}
+
+#[test]
+fn s34_the_body_may_resume_what_was_aborted() {
+    let ended = start("resuming body", &[]).wait();
+    check_code(&ended, ExitCode::UNCLEAN);
+    assert_eq!(ended.stdout, "resumed\n", "{ended:#?}");
+}
+
+// Nobody reads its stderr, so whoever writes there blocks.
+#[test]
+fn s46_a_log_that_blocks_does_not_disable_the_ladder() {
+    use std::io::{BufRead, BufReader};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_victim"))
+        .arg("full stderr")
+        .env("ADIEU__KILL_AFTER", "none")
+        .env("ADIEU__RESERVE", "1h")
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    for _ in 0..3 {
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+        std::thread::sleep(4 * Signal::ECHO);
+    }
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+}

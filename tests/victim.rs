@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use adieu::{Config, KillAfter, Phase, Runner, Shutdown, Signal, TaskCx};
+use adieu::{Config, KillAfter, Phase, PhaseSpec, Reason, Runner, Shutdown, Signal, TaskCx};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -111,6 +111,40 @@ fn main() -> ExitCode {
             println!("ready");
             println!("{}", shutdown.completed().await?);
             Ok(())
+        }),
+        "dropped" => library(async |shutdown| {
+            shutdown.install_signals()?;
+            drop(shutdown);
+            println!("ready");
+            tokio::time::sleep(FOREVER).await;
+            Ok(())
+        }),
+        "resuming body" => adieu::main(async |shutdown: Shutdown| -> Result<(), Error> {
+            shutdown.add_phase(PhaseSpec::new("bad").recover(false))?;
+            shutdown.add_phase(PhaseSpec::new("next").after("bad"))?;
+            shutdown.add_task("bad", "bad", async |_| Err::<(), _>("no"))?;
+            shutdown.add_task("next", "next", async |_| println!("resumed"))?;
+            shutdown.run(Reason::Unknown).await?;
+            shutdown.resume_from("next")?.await?;
+            std::future::pending().await
+        }),
+        "full stderr" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.add_task(Phase::SERVICE_STOP, "stuck", adieu_hang)?;
+            let (full, filled) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                use std::io::Write;
+                // A pipe holds 64 KiB; the write that fills it blocks, and holds stderr.
+                let mut stderr = std::io::stderr().lock();
+                let _ = stderr.write_all(&[b'x'; 60 * 1024]);
+                let _ = full.send(());
+                loop {
+                    let _ = stderr.write_all(&[b'x'; 8 * 1024]);
+                }
+            });
+            filled.recv()?;
+            println!("ready");
+            std::future::pending::<()>().await;
+            Ok::<(), Error>(())
         }),
         "exit-process" => library(async |_| {
             let config = Config::new().kill_after(KillAfter::Never).exit_process(true).exit_code(5);

@@ -111,6 +111,15 @@ fn margin(kill_after: Duration) -> Duration {
 // === impl Limits ===
 
 impl Limits {
+    /// Brings the deadline nearer. The reserve is kept as far as that goes: of what is then left,
+    /// early phases get a quarter at least.
+    pub(crate) fn shorten(&mut self, now: Instant, deadline: Instant) {
+        self.deadline = self.deadline.min(deadline);
+        let left = self.deadline.saturating_duration_since(now);
+        self.reserve = self.reserve.min(left / 4 * 3);
+        self.grace = self.grace.min(self.reserve / 15);
+    }
+
     /// When a phase of this rank must have let go: cancelled, aborted, and given up.
     pub(crate) fn end_of(self, rank: Rank) -> Instant {
         let kept = match rank {

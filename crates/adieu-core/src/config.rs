@@ -30,6 +30,7 @@
 mod duration;
 mod error;
 mod format;
+mod hocon;
 mod read;
 mod section;
 mod vars;
@@ -167,9 +168,7 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let format = Format::of(path)?;
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse_with_vars(&text, format, vars::of_process())
+        read::config(format.read(path)?, format, vars::of_process())
     }
 
     /// The configuration that this process's environment describes: the file that `ADIEU_CONFIG`
@@ -179,7 +178,7 @@ impl Config {
     ///
     /// As [`Config::read`].
     pub fn from_env() -> Result<Self, ConfigError> {
-        match std::env::var_os(CONFIG_VAR) {
+        match std::env::var_os(CONFIG_VAR).filter(|path| !path.is_empty()) {
             Some(path) => Self::read(PathBuf::from(path)),
             None => Self::parse_with_vars("", Format::Toml, vars::of_process()),
         }
@@ -229,8 +228,47 @@ impl Config {
 
     /// The exit code of a shutdown for this reason, however it ends.
     pub fn exit_code_for(mut self, reason: &Reason, code: u8) -> Self {
-        let change = self.policies.overrides.entry(reason.name().to_owned()).or_default();
-        *change = PolicyChange { exit_code: Some(code), ..*change };
+        self.override_for(reason).exit_code = Some(code);
+        self
+    }
+
+    /// Whether the process ends with the last phase of a shutdown for this reason.
+    pub fn exit_process_for(mut self, reason: &Reason, exit: bool) -> Self {
+        self.override_for(reason).exit_process = Some(exit);
+        self
+    }
+
+    /// Whether the last phase of a shutdown for this reason terminates the actor system.
+    pub fn terminate_actor_system_for(mut self, reason: &Reason, terminate: bool) -> Self {
+        self.override_for(reason).terminate_actor_system = Some(terminate);
+        self
+    }
+
+    fn override_for(&mut self, reason: &Reason) -> &mut PolicyChange {
+        self.policies.overrides.entry(reason.name().to_owned()).or_default()
+    }
+
+    /// How long a phase may take that says nothing else.
+    pub fn default_phase_timeout(mut self, timeout: Duration) -> Self {
+        self.default_phase_timeout = timeout;
+        self
+    }
+
+    /// How long this phase may take.
+    pub fn phase_timeout(mut self, phase: impl Into<Phase>, timeout: Duration) -> Self {
+        self.phases.entry(phase.into()).or_default().timeout = Some(timeout);
+        self
+    }
+
+    /// Whether the shutdown goes on when a task of this phase fails.
+    pub fn phase_recovers(mut self, phase: impl Into<Phase>, recover: bool) -> Self {
+        self.phases.entry(phase.into()).or_default().recover = Some(recover);
+        self
+    }
+
+    /// Whether this phase runs at all.
+    pub fn phase_enabled(mut self, phase: impl Into<Phase>, enabled: bool) -> Self {
+        self.phases.entry(phase.into()).or_default().enabled = Some(enabled);
         self
     }
 
@@ -340,10 +378,15 @@ impl KillAfter {
             Self::Never => (None, "configured".into()),
             Self::After(after) => (Some(after), "configured".into()),
             Self::Detect => {
-                let seconds = |name| env(name).and_then(|value| value.trim().parse::<u64>().ok());
+                // Not ours, so a value that makes no sense is passed over; the line that says how
+                // the deadline was found then names another source.
+                let seconds = |name| {
+                    let seconds = env(name).and_then(|value| value.trim().parse::<u64>().ok());
+                    seconds.map(Duration::from_secs).filter(|span| *span <= LONGEST)
+                };
                 if let Some(grace) = seconds("TERMINATION_GRACE_PERIOD_SECONDS") {
-                    let spent = seconds("PRESTOP_SECONDS").unwrap_or(0);
-                    let left = Duration::from_secs(grace.saturating_sub(spent).max(1));
+                    let spent = seconds("PRESTOP_SECONDS").unwrap_or_default();
+                    let left = grace.saturating_sub(spent).max(Duration::from_secs(1));
                     return (Some(left), "from TERMINATION_GRACE_PERIOD_SECONDS".into());
                 }
                 let platform = Platform::detect();
@@ -352,5 +395,32 @@ impl KillAfter {
                 (platform.kill_after(), format!("{assumed} platform {platform}"))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grace_period_is_taken_from_the_environment_if_it_makes_sense() {
+        let resolve = |grace: &str, prestop: Option<&str>| {
+            let env = |name: &str| match name {
+                "TERMINATION_GRACE_PERIOD_SECONDS" => Some(grace.to_owned()),
+                "PRESTOP_SECONDS" => prestop.map(str::to_owned),
+                _ => None,
+            };
+            let (kill_after, how) = KillAfter::Detect.resolve(env);
+            how.starts_with("from TERMINATION").then_some(kill_after).flatten()
+        };
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(resolve("45", None), seconds(45));
+        assert_eq!(resolve("45", Some("10")), seconds(35));
+        assert_eq!(resolve("5", Some("10")), seconds(1));
+        for nonsense in ["45s", "", "-1", "18446744073709551615"] {
+            assert_eq!(resolve(nonsense, None), None, "{nonsense}");
+        }
+        let after = KillAfter::After(Duration::from_secs(7));
+        assert_eq!(after.resolve(|_| None).0, seconds(7));
     }
 }

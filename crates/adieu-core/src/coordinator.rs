@@ -254,10 +254,17 @@ impl Shutdown {
         self.shared.begun().await
     }
 
+    /// A token that fires when the shutdown begins, for libraries that take one.
+    #[must_use]
+    pub fn token(&self) -> tokio_util::sync::CancellationToken {
+        // A child: whoever cancels it has not begun a shutdown.
+        self.shared.begun.child_token()
+    }
+
     /// Brings the deadline nearer: the shutdown must be over within `left` from now.
     ///
     /// Phases that run give way by rank, the earlier ones first. A deadline that is sooner already
-    /// stays. Before the shutdown has begun this limits the deadline that it begins with.
+    /// stays. Before the shutdown has begun, this limits how long it may take from when it begins.
     pub fn shorten(&self, left: Duration) {
         self.shared.shorten(left);
     }

@@ -1,4 +1,8 @@
 //! What is said while a shutdown runs: one line a transition, in one place.
+//!
+//! Whoever listens may block: a full pipe, a slow disk, a lock in a subscriber. So noting a line
+//! never speaks, and can be done anywhere; speaking is for those who can afford to be held up, and
+//! only one does it at a time, in order, while the others go on.
 
 #[cfg(not(feature = "metrics"))]
 #[path = "journal/metrics_off.rs"]
@@ -7,28 +11,84 @@ mod metrics;
 #[path = "journal/metrics_on.rs"]
 mod metrics;
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use tracing::subscriber::NoSubscriber;
 use tracing::{error, info, warn};
 
-use crate::budget::BudgetCheck;
 use crate::coordinator::ladder::Rung;
 use crate::outcome::{Ending, Outcome};
 use crate::phase::Phase;
-use crate::reason::Reason;
-use crate::report::Report;
 use crate::signals::Signal;
-use crate::status::Status;
-use crate::time::Short;
+use crate::sync::lock;
+use crate::time::{Short, real_now};
 
-/// Says what happens, through `tracing`; and on stderr if it was asked to and nobody listens to
-/// `tracing`, so that a first program shows something without any set-up.
-#[derive(Debug, Default)]
+/// Lines beyond this many are lost while nobody can speak.
+const MOST_LINES: usize = 10_000;
+
+/// Keeps lines until somebody says them: through `tracing`, and on stderr if it was asked to and
+/// nobody listens to `tracing`, so that a first program shows something without any set-up.
+#[derive(Default)]
 pub(crate) struct Journal {
     aloud: AtomicBool,
+    lines: Mutex<VecDeque<Line>>,
+    /// Held by the one who speaks.
+    turn: Mutex<()>,
+    /// A subscriber that was set for one thread alone shall hear of it, too.
+    dispatch: Mutex<Option<tracing::Dispatch>>,
+}
+
+/// One thing that happened.
+pub(crate) enum Line {
+    Deadline {
+        kill_after: Option<Duration>,
+        how: String,
+    },
+    OverBudget {
+        check: String,
+    },
+    Initiated {
+        reason: String,
+        deadline: Duration,
+        plan: String,
+    },
+    Signal {
+        signal: Signal,
+        rung: Rung,
+    },
+    TaskWentWrong {
+        phase: Phase,
+        task: Arc<str>,
+        outcome: Outcome,
+        detail: Option<String>,
+        took: Duration,
+    },
+    PhaseOver {
+        phase: Phase,
+        outcome: Outcome,
+        took: Duration,
+        tasks: usize,
+    },
+    PhaseSkipped {
+        phase: Phase,
+        outcome: Outcome,
+        tasks: usize,
+    },
+    StillWaiting {
+        waiting_for: String,
+        left: Duration,
+    },
+    Complete {
+        outcome: Ending,
+        took: Duration,
+    },
+    Failed {
+        what: String,
+    },
 }
 
 // === impl Journal ===
@@ -39,99 +99,156 @@ impl Journal {
         self.aloud.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn platform(&self, kill_after: Option<Duration>, how: &str) {
-        let text = kill_after.map_or_else(|| "never".into(), |after| Short(after).to_string());
-        info!(kill_after = %text, how, "deadline");
-        self.say(|| format!("deadline              kill-after={text} ({how})"));
+    /// From now on, the subscriber of the calling thread hears it.
+    pub(crate) fn listen_here(&self) {
+        *lock(&self.dispatch) = Some(tracing::dispatcher::get_default(Clone::clone));
     }
 
-    pub(crate) fn over_budget(&self, check: &BudgetCheck) {
-        warn!("the shutdown may be killed before it is over: {check}");
-        self.say(|| format!("over budget           {check}"));
-    }
-
-    pub(crate) fn initiated(&self, reason: &Reason, deadline: Duration, plan: &str) {
-        metrics::initiated(reason);
-        let deadline = Short(deadline);
-        info!(%reason, %deadline, plan, "shutdown initiated");
-        self.say(|| {
-            format!("shutdown initiated    reason={reason} deadline={deadline} plan={plan}")
-        });
-    }
-
-    pub(crate) fn signal(&self, signal: Signal, rung: Rung, next: Rung) {
-        warn!(%signal, "{signal}: {rung}; {signal} again will {next}");
-        self.say(|| format!("{signal:<21} {rung}; {signal} again will {next}"));
-    }
-
-    pub(crate) fn task_went_wrong(
-        &self,
-        phase: &Phase,
-        task: &str,
-        outcome: &Outcome,
-        detail: Option<&str>,
-        took: Duration,
-    ) {
-        metrics::task_over(phase, task, outcome, took);
-        let took = Short(took);
-        if *outcome == Outcome::Abandoned {
-            error!(%phase, task, detail, %took, "task {outcome}");
-        } else {
-            warn!(%phase, task, detail, %took, "task {outcome}");
+    /// Keeps a line. Never blocks for long.
+    pub(crate) fn note(&self, line: Line) {
+        metrics::count(&line);
+        let mut lines = lock(&self.lines);
+        if lines.len() < MOST_LINES {
+            lines.push_back(line);
         }
-        let detail = detail.map_or_else(String::new, |detail| format!(" ({detail})"));
-        self.say(|| format!("task went wrong       phase={phase} task={task} {outcome}{detail}"));
     }
 
-    pub(crate) fn phase_over(
-        &self,
-        phase: &Phase,
-        outcome: &Outcome,
-        took: Duration,
-        tasks: usize,
-    ) {
-        metrics::phase_over(phase, outcome, took);
-        let took = Short(took);
-        info!(%phase, %outcome, %took, tasks, "phase over");
-        self.say(|| {
-            format!("phase over            phase={phase} {outcome} took={took} tasks={tasks}")
-        });
-    }
-
-    pub(crate) fn phase_skipped(&self, phase: &Phase, outcome: &Outcome, tasks: usize) {
-        info!(%phase, %outcome, tasks, "phase skipped");
-        self.say(|| format!("phase skipped         phase={phase} {outcome} tasks={tasks}"));
-    }
-
-    pub(crate) fn still_waiting(&self, status: &Status) {
-        let (waiting, left) = (status.waiting_line(), Short(status.remaining));
-        info!(waiting_for = %waiting, %left, "still waiting");
-        self.say(|| format!("still waiting         {waiting} left={left}"));
-    }
-
-    pub(crate) fn complete(&self, report: &Report) {
-        metrics::complete(report);
-        let (outcome, took) = (&report.outcome, Short(report.took));
-        match outcome {
-            Ending::Clean => info!(%outcome, %took, "shutdown complete"),
-            Ending::Unclean | Ending::Aborted { .. } => {
-                warn!(%outcome, %took, "shutdown complete");
+    /// Says what has been noted, unless somebody else is at it. Not to be called under a lock.
+    pub(crate) fn speak(&self) {
+        // Looked at again after the turn is over: a line may have been noted just before.
+        while !lock(&self.lines).is_empty() {
+            let _turn = match self.turn.try_lock() {
+                Ok(turn) => turn,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let dispatch = lock(&self.dispatch).clone();
+            while let Some(line) = self.next() {
+                match &dispatch {
+                    Some(dispatch) => {
+                        tracing::dispatcher::with_default(dispatch, || self.say(&line));
+                    }
+                    None => self.say(&line),
+                }
             }
         }
-        self.say(|| format!("shutdown complete     outcome={outcome} took={took}"));
     }
 
-    pub(crate) fn failed(&self, what: &str) {
-        error!("{what}");
-        self.say(|| format!("failed                {what}"));
+    /// Notes a line and says it.
+    pub(crate) fn tell(&self, line: Line) {
+        self.note(line);
+        self.speak();
     }
 
-    fn say(&self, line: impl FnOnce() -> String) {
-        let unheard = || tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>());
-        if self.aloud.load(Ordering::Relaxed) && unheard() {
-            write_line(&line());
+    /// Waits until all has been said, but only so long.
+    pub(crate) fn flush(&self, within: Duration) {
+        let give_up = real_now() + within;
+        loop {
+            self.speak();
+            let said = lock(&self.lines).is_empty()
+                && !matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock));
+            if said || real_now() >= give_up {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
+
+    fn next(&self) -> Option<Line> {
+        lock(&self.lines).pop_front()
+    }
+
+    fn say(&self, line: &Line) {
+        line.trace();
+        let unheard = || tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>());
+        if self.aloud.load(Ordering::Relaxed) && unheard() {
+            write_line(&line.plain());
+        }
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    fn trace(&self) {
+        match self {
+            Self::Deadline { kill_after, how } => {
+                info!(kill_after = %or_never(*kill_after), how, "deadline");
+            }
+            Self::OverBudget { check } => {
+                warn!("the shutdown may be killed before it is over: {check}");
+            }
+            Self::Initiated { reason, deadline, plan } => {
+                info!(%reason, deadline = %Short(*deadline), plan, "shutdown initiated");
+            }
+            Self::Signal { signal, rung } => {
+                let next = rung.next(*signal);
+                warn!(%signal, "{signal}: {rung}; {signal} again will {next}");
+            }
+            Self::TaskWentWrong { phase, task, outcome, detail, took } => {
+                let (took, detail) = (Short(*took), detail.as_deref());
+                if *outcome == Outcome::Abandoned {
+                    error!(%phase, task = &**task, detail, %took, "task {outcome}");
+                } else {
+                    warn!(%phase, task = &**task, detail, %took, "task {outcome}");
+                }
+            }
+            Self::PhaseOver { phase, outcome, took, tasks } => {
+                info!(%phase, %outcome, took = %Short(*took), tasks, "phase over");
+            }
+            Self::PhaseSkipped { phase, outcome, tasks } => {
+                info!(%phase, %outcome, tasks, "phase skipped");
+            }
+            Self::StillWaiting { waiting_for, left } => {
+                info!(waiting_for = %waiting_for, left = %Short(*left), "still waiting");
+            }
+            Self::Complete { outcome: outcome @ Ending::Clean, took } => {
+                info!(%outcome, took = %Short(*took), "shutdown complete");
+            }
+            Self::Complete { outcome, took } => {
+                warn!(%outcome, took = %Short(*took), "shutdown complete");
+            }
+            Self::Failed { what } => error!("{what}"),
+        }
+    }
+
+    fn plain(&self) -> String {
+        match self {
+            Self::Deadline { kill_after, how } => {
+                format!("deadline              kill-after={} ({how})", or_never(*kill_after))
+            }
+            Self::OverBudget { check } => format!("over budget           {check}"),
+            Self::Initiated { reason, deadline, plan } => {
+                let deadline = Short(*deadline);
+                format!("shutdown initiated    reason={reason} deadline={deadline} plan={plan}")
+            }
+            Self::Signal { signal, rung } => {
+                format!("{signal:<21} {rung}; {signal} again will {}", rung.next(*signal))
+            }
+            Self::TaskWentWrong { phase, task, outcome, detail, took: _ } => {
+                let detail = detail.as_ref().map_or_else(String::new, |text| format!(" ({text})"));
+                format!("task went wrong       phase={phase} task={task} {outcome}{detail}")
+            }
+            Self::PhaseOver { phase, outcome, took, tasks } => {
+                let took = Short(*took);
+                format!("phase over            phase={phase} {outcome} took={took} tasks={tasks}")
+            }
+            Self::PhaseSkipped { phase, outcome, tasks } => {
+                format!("phase skipped         phase={phase} {outcome} tasks={tasks}")
+            }
+            Self::StillWaiting { waiting_for, left } => {
+                format!("still waiting         {waiting_for} left={}", Short(*left))
+            }
+            Self::Complete { outcome, took } => {
+                format!("shutdown complete     outcome={outcome} took={}", Short(*took))
+            }
+            Self::Failed { what } => format!("failed                {what}"),
+        }
+    }
+}
+
+fn or_never(span: Option<Duration>) -> String {
+    span.map_or_else(|| "never".into(), |span| Short(span).to_string())
 }
 
 /// A line on stderr, with the time of day. What cannot be written is lost: there is nobody to tell.

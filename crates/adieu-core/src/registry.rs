@@ -26,9 +26,6 @@ pub(crate) struct Entry {
     pub(crate) job: Box<dyn Job>,
 }
 
-/// The phase has started: too late.
-pub(crate) struct Started;
-
 #[derive(Default)]
 struct Shelf {
     /// In the order of `seq`, so that one can be found by it.
@@ -52,16 +49,14 @@ impl Registry {
         }
     }
 
-    pub(crate) fn add(&mut self, phase: PhaseId, entry: Entry) -> Result<u64, (Entry, Started)> {
+    /// Adds a task to a phase that has not started.
+    pub(crate) fn add(&mut self, phase: PhaseId, entry: Entry) -> u64 {
         let shelf = &mut self.phases[phase.0];
-        if shelf.started {
-            return Err((entry, Started));
-        }
         let seq = self.next_seq;
         self.next_seq += 1;
         shelf.slots.push(Slot { seq, entry: Some(entry) });
         shelf.live += 1;
-        Ok(seq)
+        seq
     }
 
     /// Takes a pending task back. It is returned so that the caller can drop it outside the lock.
@@ -82,6 +77,11 @@ impl Registry {
         shelf.started = true;
         shelf.live = 0;
         std::mem::take(&mut shelf.slots).into_iter().filter_map(|slot| slot.entry).collect()
+    }
+
+    /// Takes all that is left, to be dropped outside the lock.
+    pub(crate) fn clear(&mut self) -> Vec<Entry> {
+        (0..self.phases.len()).flat_map(|phase| self.start(PhaseId(phase))).collect()
     }
 
     pub(crate) fn has_started(&self, phase: PhaseId) -> bool {

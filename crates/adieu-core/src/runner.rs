@@ -9,12 +9,13 @@ use std::time::Duration;
 use crate::config::{Config, ConfigError};
 use crate::coordinator::Shutdown;
 use crate::coordinator::machine::Ended;
-use crate::journal::write_line;
+use crate::journal::{Line, write_line};
 use crate::park;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
 use crate::report::Report;
 use crate::signals::Signal;
+use crate::status::Stage;
 use crate::task::{TaskResult, catch, chain};
 use crate::time::real_now;
 
@@ -57,7 +58,7 @@ where
 pub struct Runner {
     config: Result<Config, ConfigError>,
     signals: Vec<Signal>,
-    worker_threads: Option<usize>,
+    runtime: tokio::runtime::Builder,
 }
 
 // === impl Runner ===
@@ -66,11 +67,9 @@ impl Runner {
     /// A runner configured by the environment; see [`Config::from_env`]. A mistake there is
     /// reported by [`Runner::run`].
     pub fn new() -> Self {
-        Self {
-            config: Config::from_env(),
-            signals: vec![Signal::TERM, Signal::INT],
-            worker_threads: None,
-        }
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.enable_all();
+        Self { config: Config::from_env(), signals: vec![Signal::TERM, Signal::INT], runtime }
     }
 
     /// Uses this configuration instead of the environment's.
@@ -87,7 +86,13 @@ impl Runner {
 
     /// Uses this many worker threads instead of one for each core.
     pub fn worker_threads(mut self, threads: usize) -> Self {
-        self.worker_threads = Some(threads.max(1));
+        self.runtime.worker_threads(threads.max(1));
+        self
+    }
+
+    /// Changes how the runtime is built: its threads, their names, their stacks.
+    pub fn runtime(mut self, change: impl FnOnce(&mut tokio::runtime::Builder)) -> Self {
+        change(&mut self.runtime);
         self
     }
 
@@ -106,18 +111,14 @@ impl Runner {
         }
     }
 
-    fn try_run<F, R>(self, body: F) -> Result<u8, Box<dyn std::error::Error + Send + Sync>>
+    fn try_run<F, R>(mut self, body: F) -> Result<u8, Box<dyn std::error::Error + Send + Sync>>
     where
         F: AsyncFnOnce(Shutdown) -> R,
         R: TaskResult,
     {
         let config = self.config?;
         let (hooked, report_file) = (config.triggers.process_hook, config.report_file.clone());
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        if let Some(threads) = self.worker_threads {
-            builder.worker_threads(threads);
-        }
-        let runtime = builder.enable_all().build()?;
+        let runtime = self.runtime.build()?;
         let entered = runtime.enter();
         let shutdown = Shutdown::configured(config)?;
         shutdown.shared().own_process();
@@ -134,7 +135,8 @@ impl Runner {
             Some(Ended::Finished | Ended::Aborted | Ended::LeftBehind) | None => None,
         };
         if let Some(error) = &failed {
-            shutdown.shared().journal().failed(&format!("body: {error}"));
+            let what = format!("body: {error}");
+            shutdown.shared().journal().tell(Line::Failed { what });
         }
         let code = match (&failed, &report) {
             (Some(_), _) => ExitCode::FAILED,
@@ -144,12 +146,14 @@ impl Runner {
         if let (Some(path), Some(report)) = (report_file, &report)
             && let Err(error) = write_report(&path, report)
         {
-            shutdown.shared().journal().failed(&format!("report not written: {error}"));
+            let what = format!("report not written: {error}");
+            shutdown.shared().journal().tell(Line::Failed { what });
         }
 
         // What is left of the deadline is for leaving. The watchdog sees to it that we do.
         let left = shutdown.deadline().map_or(LAST_WORD, |deadline| deadline.remaining());
         let share = (left / 4).clamp(LAST_WORD, Duration::from_secs(1));
+        shutdown.shared().journal().flush(share);
         drop_guards(&shutdown, share);
         runtime.shutdown_timeout(share);
         Ok(code)
@@ -174,20 +178,27 @@ where
 {
     let body = async { body(shutdown.clone()).await.ended() };
     let mut body = pin!(catch(body));
-    let first = runtime.block_on(async {
-        tokio::select! {
-            biased;
-            ended = &mut body => Ok(ended),
-            report = shutdown.completed() => Err(report.ok()),
-        }
-    });
-    match first {
-        // If a signal was first, this joins the shutdown that is under way.
-        Ok(ended) => (Some(ended), shutdown.run(Reason::ProcessExit).wait().ok()),
+    loop {
+        let first = runtime.block_on(async {
+            tokio::select! {
+                biased;
+                ended = &mut body => Ok(ended),
+                report = shutdown.completed() => Err(report.ok()),
+            }
+        });
+        let report = match first {
+            // If a signal was first, this joins the shutdown that is under way.
+            Ok(ended) => return (Some(ended), shutdown.run(Reason::ProcessExit).wait().ok()),
+            Err(report) => report,
+        };
         // Without the runtime's timers: its workers may all be blocked.
-        Err(report) => {
-            let _entered = runtime.enter();
-            (park::block_on_until(body, real_now() + LAST_WORD), report)
+        let entered = runtime.enter();
+        let ended = park::block_on_until(body.as_mut(), real_now() + LAST_WORD);
+        drop(entered);
+        // Unless the body's last word was to resume a shutdown that was aborted.
+        if ended.is_some() || shutdown.stage() == Stage::Over {
+            let report = shutdown.completed().wait().ok().or(report);
+            return (ended, report);
         }
     }
 }

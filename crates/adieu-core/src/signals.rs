@@ -88,7 +88,7 @@ impl Signal {
     /// The exit code of a process that this signal forced to end: 128 and its number.
     #[must_use]
     pub fn exit_code(self) -> u8 {
-        u8::try_from(128 + self.0).unwrap_or(u8::MAX)
+        u8::try_from(self.0.saturating_add(128)).unwrap_or(u8::MAX)
     }
 }
 

@@ -44,6 +44,11 @@ pub(crate) type Describe = Arc<dyn Fn() -> String + Send + Sync>;
 ///
 /// Sealed: it is implemented for `()` and for `Result<(), E>` where `E` is an error or turns into
 /// one, such as a string.
+#[diagnostic::on_unimplemented(
+    message = "a task or body must return `()` or `Result<(), E>`, not `{Self}`",
+    note = "`E` must turn into `Box<dyn Error + Send + Sync>`: errors, strings and `anyhow::Error` do, \
+            `Box<dyn Error>` does not"
+)]
 pub trait TaskResult: sealed::Sealed + Send + 'static {
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "sealed: only this crate can call or implement it")]
@@ -84,13 +89,12 @@ pub struct TaskInfo {
 #[non_exhaustive]
 pub enum AddTaskError {
     /// There is no such phase.
-    #[error("failed to add task {task}")]
+    #[error("failed to add task {task}: {problem}")]
     UnknownPhase {
         /// The task in question.
         task: Arc<str>,
         /// Names the phases that there are.
-        #[source]
-        source: PlanError,
+        problem: PlanError,
     },
     /// A task needs a name: it is what is said when it is waited for.
     #[error("failed to add a task to phase {phase}: its name is empty")]
@@ -101,6 +105,16 @@ pub enum AddTaskError {
     /// A timeout of zero would fail the task at once.
     #[error("failed to add task {task} to phase {phase}: its timeout is zero")]
     ZeroTimeout {
+        /// The task in question.
+        task: Arc<str>,
+        /// The phase it was for.
+        phase: Phase,
+    },
+    /// Nothing may wait for ever.
+    #[error(
+        "failed to add task {task} to phase {phase}: its timeout is endless, a year is the most"
+    )]
+    EndlessTimeout {
         /// The task in question.
         task: Arc<str>,
         /// The phase it was for.
@@ -220,12 +234,9 @@ impl TaskHandle {
         if self.is_cancelled() {
             return true;
         }
-        let Some(shared) = self.shared.upgrade() else {
-            return false;
-        };
-        let cancelled = shared.cancel(self.phase, self.seq);
-        self.cancelled.fetch_or(cancelled, Ordering::Relaxed);
-        // A concurrent call may have taken it back between the two looks.
+        if let Some(shared) = self.shared.upgrade() {
+            shared.cancel(self.phase, self.seq, &self.cancelled);
+        }
         self.is_cancelled()
     }
 

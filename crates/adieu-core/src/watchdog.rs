@@ -11,7 +11,7 @@ use crate::sync::lock;
 use crate::time::{Duration, Instant, real_now};
 
 /// How long last words may take.
-const LAST_WORDS: Duration = Duration::from_millis(250);
+pub(crate) const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Ends the process at a deadline, unless it is called off.
 #[derive(Clone)]

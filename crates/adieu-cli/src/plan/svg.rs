@@ -148,5 +148,7 @@ fn shortened(name: &str) -> String {
 }
 
 fn escape(text: &str) -> String {
+    // XML has no way to write a control character at all.
+    let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::ConfigError;
+use super::{ConfigError, hocon};
 
 /// A format that a configuration can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +38,25 @@ impl Format {
         }
     }
 
+    /// Reads a file in this format.
+    pub(super) fn read(self, path: &Path) -> Result<Value, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        self.parse_at(&text, path.parent())
+    }
+
     pub(super) fn parse(self, text: &str) -> Result<Value, ConfigError> {
+        self.parse_at(text, None)
+    }
+
+    /// What a text includes is looked for beside it, if it is in a file.
+    fn parse_at(self, text: &str, folder: Option<&Path>) -> Result<Value, ConfigError> {
         let syntax = |problem: String| ConfigError::Syntax { format: self, problem };
         match self {
             Self::Toml => toml::from_str(text)
                 .map_err(|error| syntax(error.to_string().trim_end().to_owned())),
             Self::Json => serde_json::from_str(text).map_err(|error| syntax(error.to_string())),
-            Self::Hocon => hocon(text, syntax),
+            Self::Hocon => hocon::parse(text, folder, syntax),
         }
     }
 
@@ -52,17 +64,6 @@ impl Format {
     pub(super) fn bare_numbers_are_millis(self) -> bool {
         self == Self::Hocon
     }
-}
-
-#[cfg(feature = "hocon")]
-fn hocon(text: &str, syntax: impl Fn(String) -> ConfigError) -> Result<Value, ConfigError> {
-    let parsed = hocon::parse(text).map_err(|error| syntax(error.to_string()))?;
-    parsed.deserialize().map_err(|error| syntax(error.to_string()))
-}
-
-#[cfg(not(feature = "hocon"))]
-fn hocon(_text: &str, _syntax: impl Fn(String) -> ConfigError) -> Result<Value, ConfigError> {
-    Err(ConfigError::NoHocon)
 }
 
 impl fmt::Display for Format {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::section::Section;
-use super::{Config, ConfigError, Format, KillAfter, vars};
+use super::{Config, ConfigError, Format, KillAfter, section, vars};
 use crate::phase::Phase;
 use crate::plan::{Order, PhaseChange};
 use crate::policy::PolicyChange;
@@ -76,14 +76,7 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
 
     let triggers = &mut config.triggers;
     set(&mut triggers.actor_system_terminate, keys.switch(&["run-by-actor-system-terminate"])?);
-    set(
-        &mut triggers.process_hook,
-        keys.switch(&[
-            "run-by-process-hook",
-            "run-by-jvm-shutdown-hook",
-            "run-by-clr-shutdown-hook",
-        ])?,
-    );
+    set(&mut triggers.process_hook, keys.switch(section::PROCESS_HOOK)?);
     set(&mut triggers.downed, keys.switch(&["run-when-down"])?);
 
     for (reason, mut keys) in keys.tables("reason-overrides")? {
@@ -151,7 +144,7 @@ fn policy(keys: &mut Section<'_>) -> Result<PolicyChange, ConfigError> {
     };
     Ok(PolicyChange {
         terminate_actor_system: keys.switch(&["terminate-actor-system"])?,
-        exit_process: keys.switch(&["exit-process", "exit-jvm", "exit-clr"])?,
+        exit_process: keys.switch(section::EXIT_PROCESS)?,
         exit_code,
     })
 }

@@ -8,6 +8,17 @@ use super::ConfigError;
 use super::duration;
 use crate::names::nearest;
 
+/// Keys that mean the same.
+pub(super) const EXIT_PROCESS: &[&str] = &["exit-process", "exit-jvm", "exit-clr"];
+pub(super) const PROCESS_HOOK: &[&str] =
+    &["run-by-process-hook", "run-by-jvm-shutdown-hook", "run-by-clr-shutdown-hook"];
+
+/// The other names of a key.
+pub(super) fn same_as(key: &str) -> impl Iterator<Item = &'static &'static str> {
+    let group = [EXIT_PROCESS, PROCESS_HOOK].into_iter().find(|group| group.contains(&key));
+    group.into_iter().flatten().filter(move |other| **other != key)
+}
+
 /// A table whose keys are read one by one; what was never asked for is unknown.
 pub(super) struct Section<'a> {
     path: String,
@@ -104,6 +115,10 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn as_duration(&self, path: &str, value: &Value) -> Result<Duration, ConfigError> {
+        // Only a number as such: a variable's text is the same in every format.
+        if let (true, Some(millis)) = (self.bare_numbers_are_millis, value.as_u64()) {
+            return Ok(Duration::from_millis(millis));
+        }
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
@@ -111,11 +126,6 @@ impl<'a> Section<'a> {
                 return Err(wrong(path, "a duration such as 5s", value));
             }
         };
-        if self.bare_numbers_are_millis
-            && let Ok(millis) = text.trim().parse::<u64>()
-        {
-            return Ok(Duration::from_millis(millis));
-        }
         duration::parse(&text)
             .map_err(|problem| ConfigError::Invalid { path: path.to_owned(), problem })
     }

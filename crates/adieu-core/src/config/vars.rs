@@ -8,9 +8,12 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::ConfigError;
+use super::{ConfigError, section};
 
 const PREFIX: &str = "ADIEU__";
+
+/// More than any key has; tables in tables are read by recursion.
+const MOST_PARTS: usize = 8;
 
 /// Which key was set by which variable, so that an error can name it.
 #[derive(Default)]
@@ -30,6 +33,12 @@ pub(super) fn overlay(
     let mut vars: Vec<_> = vars.into_iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
     vars.sort();
     for (name, value) in vars {
+        if name.matches("__").count() > MOST_PARTS {
+            return Err(ConfigError::Invalid {
+                path: name.chars().take(60).collect(),
+                problem: "it has more parts than any key".into(),
+            });
+        }
         let mut table = &mut *block;
         let mut path = Vec::new();
         for part in name[PREFIX.len()..].split("__") {
@@ -39,6 +48,10 @@ pub(super) fn overlay(
             })?;
             let key =
                 existing(entries, part).unwrap_or_else(|| part.to_lowercase().replace('_', "-"));
+            // The variable is meant to hold against the file, whichever name that uses.
+            for same in section::same_as(&key) {
+                entries.remove(*same);
+            }
             path.push(key.clone());
             table = entries.entry(key).or_insert_with(|| Value::Object(Map::new()));
         }

@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tokio::runtime::{Handle, RuntimeFlavor};
+
 use super::Shared;
 use crate::park;
 use crate::report::Report;
@@ -19,6 +21,8 @@ use crate::task::is_inside;
 #[must_use = "the shutdown goes on without it, but nobody waits for its end"]
 pub struct Completion {
     key: usize,
+    /// The runtime that the shutdown runs on.
+    home: Option<Handle>,
     waiting: Pin<Box<dyn Future<Output = Result<Arc<Report>, AwaitError>> + Send>>,
 }
 
@@ -29,6 +33,9 @@ pub enum AwaitError {
     /// The shutdown waits for the task, so the task cannot wait for the shutdown.
     #[error("a task cannot wait for the end of the shutdown that it is part of")]
     InsideTask,
+    /// Blocking the only thread of the runtime that the shutdown runs on would block it, too.
+    #[error("the shutdown needs the thread that was to wait for it: await it instead")]
+    OnlyThread,
     /// The runtime that the shutdown ran on was dropped before it was over.
     #[error("the runtime was dropped before the shutdown was over")]
     RuntimeGone,
@@ -45,7 +52,7 @@ impl Completion {
                 Err(_) => Err(AwaitError::RuntimeGone),
             }
         });
-        Self { key: Shared::key(shared), waiting }
+        Self { key: Shared::key(shared), home: shared.home(), waiting }
     }
 
     /// Blocks this thread until the shutdown is over. For threads outside any runtime.
@@ -54,6 +61,14 @@ impl Completion {
     ///
     /// As awaiting it.
     pub fn wait(mut self) -> Result<Arc<Report>, AwaitError> {
+        // On the only thread of the runtime that the shutdown needs, this would wait for itself.
+        let only_thread = |home: &Handle| {
+            home.runtime_flavor() == RuntimeFlavor::CurrentThread
+                && Handle::try_current().is_ok_and(|current| current.id() == home.id())
+        };
+        if self.home.as_ref().is_some_and(only_thread) {
+            return Err(AwaitError::OnlyThread);
+        }
         park::block_on(Pin::new(&mut self))
     }
 }

@@ -19,18 +19,20 @@ use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 
-use super::ladder::Rung;
 use super::machine::{Effect, Effects, Event, NewTask, PhaseState, TaskId, TaskState};
 use super::shared::{Shared, Wishes};
 use crate::budget::Limits;
 use crate::deadline::LiveDeadline;
+use crate::journal::Line;
 use crate::outcome::Outcome;
 use crate::plan::PhaseId;
 use crate::registry::Entry;
+use crate::report::Report;
 use crate::status::Stage;
 use crate::sync::lock;
 use crate::task::{Crew, Done, PhaseCx, RunCx, TaskCx};
 use crate::time::{Instant, now};
+use crate::watchdog::LAST_WORDS;
 
 /// How often it says what it is waiting for.
 const STILL_WAITING: Duration = Duration::from_secs(5);
@@ -59,92 +61,107 @@ struct Driver {
     beginning: Option<Beginning>,
     granted: Wishes,
     next_words: Instant,
-    /// A subscriber that was set for the calling thread alone shall hear of it, too.
-    dispatch: tracing::Dispatch,
     phases: HashMap<PhaseId, Arc<PhaseCx>>,
     /// Taken from the registry, about to be started.
     taken: HashMap<PhaseId, Vec<Entry>>,
     /// Tasks with a timeout of their own, which have a token of their own.
     own_tokens: HashMap<TaskId, CancellationToken>,
     over: bool,
+    /// To be published, when its line has been said.
+    report: Option<Report>,
 }
 
 /// Starts driving, on the runtime `home` if there is one.
 pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Beginning) {
+    let lost = Lost { shared: Arc::clone(shared), generation: shared.generation() };
     let Some(home) = home.or_else(|| Handle::try_current().ok()) else {
-        return on_own_thread(shared, beginning);
+        return on_own_thread(shared, lost, beginning);
     };
-    let Some(driver) = Driver::new(shared, home.clone(), beginning, dispatch()) else {
-        return;
-    };
+    let Some(driver) = Driver::new(shared, home.clone(), beginning) else { return };
     let driver = Arc::new(Mutex::new(driver));
     let stands_in = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
     // The runtime owns it, and all who await the report join it: it ends with the report.
-    let lost = (!stands_in).then(|| Lost(Arc::clone(shared)));
-    home.spawn(drive(Arc::clone(shared), Arc::clone(&driver), lost));
     if stands_in {
-        stand_in(shared, driver);
+        home.spawn(drive(Arc::clone(shared), Arc::clone(&driver), None));
+        stand_in(shared, driver, lost);
+    } else {
+        home.spawn(drive(Arc::clone(shared), driver, Some(lost)));
     }
 }
 
 async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Lost>) {
-    let mut wishes = shared.wishes();
-    let mut state = shared.watch();
     let mut timer = pin!(tokio::time::sleep_until(now().into()));
     loop {
-        let (due, granted) = {
+        let (over, due) = {
             let mut driver = lock(&driver);
-            if driver.step() {
-                drop(lost);
-                return;
-            }
-            (driver.next_due(), driver.granted)
+            (driver.step(), driver.next_due())
         };
+        // Not under the driver's lock: if whoever listens blocks, the stand-in goes on.
+        shared.journal().speak();
+        if over {
+            publish(&shared, &driver);
+            drop(lost);
+            return;
+        }
         if timer.deadline().into_std() != due {
             timer.as_mut().reset(due.into());
         }
         tokio::select! {
             biased;
             () = std::future::poll_fn(|cx| lock(&driver).crew.poll_ready(cx)) => {}
-            _ = wishes.wait_for(|wishes| *wishes != granted) => {}
-            _ = state.wait_for(super::shared::State::is_settled) => {} // The stand-in was first.
+            () = shared.nudge.notified() => {}
             () = timer.as_mut() => {}
         }
     }
 }
 
+/// Tells everybody how it went, once.
+fn publish(shared: &Shared, driver: &Mutex<Driver>) {
+    let report = lock(driver).report.take();
+    if let Some(report) = report {
+        shared.finish(report);
+    }
+}
+
 /// Drives from a plain thread, so that it goes on when the runtime does not.
-fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>) {
-    let lost = Lost(Arc::clone(shared));
+fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Lost) {
     let spawned = std::thread::Builder::new().name("adieu".into()).spawn(move || {
-        let _lost = lost;
-        while !lock(&driver).step() {
+        loop {
+            let over = lock(&driver).step();
+            lost.shared.journal().speak();
+            if over {
+                // The other one publishes, unless whoever listens to it blocks.
+                lost.shared.journal().flush(LAST_WORDS);
+                publish(&lost.shared, &driver);
+                return;
+            }
             std::thread::sleep(LOOK_IN);
         }
     });
     if let Err(error) = spawned {
-        shared.journal().failed(&format!("no thread to stand in: {error}"));
+        let what = format!("no thread to stand in: {error}");
+        shared.journal().tell(Line::Failed { what });
     }
 }
 
-fn on_own_thread(shared: &Arc<Shared>, beginning: Beginning) {
-    let lost = Lost(Arc::clone(shared));
-    let dispatch = dispatch();
+fn on_own_thread(shared: &Arc<Shared>, lost: Lost, beginning: Beginning) {
     let spawned = std::thread::Builder::new().name("adieu".into()).spawn({
         let shared = Arc::clone(shared);
         move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
-                Err(error) => return shared.journal().failed(&format!("no runtime: {error}")),
+                Err(error) => {
+                    let what = format!("no runtime: {error}");
+                    return shared.journal().tell(Line::Failed { what });
+                }
             };
-            let tasks_on = runtime.handle().clone();
-            if let Some(driver) = Driver::new(&shared, tasks_on, beginning, dispatch) {
+            if let Some(driver) = Driver::new(&shared, runtime.handle().clone(), beginning) {
                 runtime.block_on(drive(shared, Arc::new(Mutex::new(driver)), Some(lost)));
             }
         }
     });
     if let Err(error) = spawned {
-        shared.journal().failed(&format!("no thread: {error}"));
+        shared.journal().tell(Line::Failed { what: format!("no thread: {error}") });
     }
 }
 
@@ -154,41 +171,35 @@ fn is_on_worker() -> bool {
     current.is_ok_and(|current| current.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-fn dispatch() -> tracing::Dispatch {
-    tracing::dispatcher::get_default(Clone::clone)
-}
-
 /// Dropped with the driver: whoever still waits is told that there will be no report.
-struct Lost(Arc<Shared>);
+struct Lost {
+    shared: Arc<Shared>,
+    generation: u64,
+}
 
 impl Drop for Lost {
     fn drop(&mut self) {
-        self.0.lose();
+        self.shared.lose(self.generation);
     }
 }
 
 // === impl Driver ===
 
 impl Driver {
-    fn new(
-        shared: &Arc<Shared>,
-        tasks_on: Handle,
-        beginning: Beginning,
-        dispatch: tracing::Dispatch,
-    ) -> Option<Self> {
+    fn new(shared: &Arc<Shared>, tasks_on: Handle, beginning: Beginning) -> Option<Self> {
         let run = shared.with_run(|run, _, _| Arc::clone(&run.cx))?;
         Some(Self {
             crew: Crew::new(Shared::key(shared), tasks_on),
             shared: Arc::clone(shared),
             run,
             beginning: Some(beginning),
-            granted: Wishes { rung: Rung::Graceful, deadline: None },
+            granted: Wishes::default(),
             next_words: now() + STILL_WAITING,
-            dispatch,
             phases: HashMap::new(),
             taken: HashMap::new(),
             own_tokens: HashMap::new(),
             over: false,
+            report: None,
         })
     }
 
@@ -197,12 +208,6 @@ impl Driver {
         if self.over {
             return true;
         }
-        let dispatch = self.dispatch.clone();
-        tracing::dispatcher::with_default(&dispatch, || self.take_step());
-        self.over
-    }
-
-    fn take_step(&mut self) {
         if let Some(beginning) = self.beginning.take() {
             self.begin(beginning);
         }
@@ -215,10 +220,13 @@ impl Driver {
         }
         if self.over {
             let report = self.shared.with_run(|run, registry, _| run.report(registry, now()));
-            if let Some(report) = report {
-                self.shared.finish(report);
+            if let Some(Report { outcome, took, .. }) = &report {
+                let line = Line::Complete { outcome: outcome.clone(), took: *took };
+                self.shared.journal().note(line);
             }
+            self.report = report;
         }
+        self.over
     }
 
     fn begin(&mut self, beginning: Beginning) {
@@ -249,7 +257,7 @@ impl Driver {
     }
 
     fn grant(&mut self) {
-        let wishes = *self.shared.wishes().borrow();
+        let wishes = self.shared.wishes();
         if wishes == self.granted {
             return;
         }
@@ -370,7 +378,9 @@ impl Driver {
     fn say_what_is_waited_for(&self) {
         let status = self.shared.with_run(|run, _, _| run.status(Stage::ShuttingDown, now()));
         if let Some(status) = status {
-            self.shared.journal().still_waiting(&status.describe());
+            let status = status.describe();
+            let (waiting_for, left) = (status.waiting_line(), status.remaining);
+            self.shared.journal().note(Line::StillWaiting { waiting_for, left });
         }
     }
 
@@ -384,7 +394,9 @@ impl Driver {
         });
         let Some(Some((phase, task, outcome, took, describe))) = found else { return };
         let detail = describe.map(|describe| describe());
-        self.shared.journal().task_went_wrong(&phase, &task, &outcome, detail.as_deref(), took);
+        let noted = detail.clone();
+        let line = Line::TaskWentWrong { phase, task, outcome, detail: noted, took };
+        self.shared.journal().note(line);
         if let Some(detail) = detail {
             self.shared.with_run(|run, _, _| run.detailed(id, detail));
         }
@@ -405,10 +417,11 @@ impl Driver {
         let journal = self.shared.journal();
         match found.flatten() {
             Some((phase, outcome @ Outcome::Skipped { .. }, _, tasks)) => {
-                journal.phase_skipped(&phase, &outcome, tasks);
+                journal.note(Line::PhaseSkipped { phase, outcome, tasks });
             }
             Some((phase, outcome, took, tasks)) => {
-                journal.phase_over(&phase, &outcome, took.unwrap_or_default(), tasks);
+                let took = took.unwrap_or_default();
+                journal.note(Line::PhaseOver { phase, outcome, took, tasks });
             }
             None => {}
         }

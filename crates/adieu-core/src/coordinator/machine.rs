@@ -707,7 +707,7 @@ impl Machine {
         if deadline >= self.limits.deadline {
             return;
         }
-        self.limits.deadline = deadline;
+        self.limits.shorten(now, deadline);
         for id in self.running() {
             let PhaseState::Running { since, cut } = self.phases[id.0].state else {
                 continue;

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use super::ladder::Rung;
 use super::shared::Shared;
+use crate::journal::Line;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
 use crate::signals::{Listener, Signal, SignalError, end_now};
@@ -59,12 +60,13 @@ impl Shared {
         core.budget.kill_after = kill_after;
         // Signals are installed inside the runtime that the tasks are to run on.
         core.home = core.home.take().or_else(|| Handle::try_current().ok());
-        let check = core.check_budget();
-        if self.config.strict && !check.fits() {
+        let over = core.over_budget();
+        drop(core);
+        if let Some(check) = over.clone().filter(|_| self.config.strict) {
             return Err(SignalError::OverBudget { check: Box::new(check) });
         }
-        self.journal.platform(kill_after, &how);
-        self.warn_if_over_budget(&mut core);
+        self.journal.tell(Line::Deadline { kill_after, how });
+        self.warn_of(over);
         Ok(())
     }
 
@@ -78,21 +80,24 @@ impl Shared {
         if rung == Rung::Exit {
             return Some(rung);
         }
-        // First act, then speak: whoever listens to the log may be what hangs.
         if self.stage() == Stage::Up {
             self.begin(Reason::ProcessTerminate(signal), None);
+        } else if rung == Rung::Graceful {
+            // It was already under way for another reason; from here on the platform counts.
+            let allowed = lock(&self.core).budget.allowed();
+            if let Some(allowed) = allowed {
+                self.shorten(allowed);
+            }
         }
-        self.wishes.send_if_modified(|wishes| {
-            let higher = wishes.rung < rung;
-            wishes.rung = wishes.rung.max(rung);
-            higher
-        });
         if rung == Rung::HardStop && self.stage() == Stage::ShuttingDown {
             // The driver does the same, if its runtime still lets it.
             let reserve = lock(&self.core).run.as_ref().map(|run| run.machine.limits().reserve);
             self.watchdog.arm(reserve.unwrap_or_default());
         }
-        self.journal.signal(signal, rung, rung.next(signal));
+        // Only noted: whoever listens to the log may be what hangs, and the next signal must be
+        // heard. The driver says it.
+        self.journal.note(Line::Signal { signal, rung });
+        self.wish(|wishes| wishes.rung = wishes.rung.max(rung));
         Some(rung)
     }
 

@@ -6,27 +6,28 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::driver;
 use super::ladder::{Ladder, Rung};
 use super::run::{Beginning, Run, Undescribed};
 use crate::budget::{Budget, BudgetCheck};
-use crate::config::Config;
+use crate::config::{Config, KillAfter};
 use crate::deadline::Deadline;
-use crate::journal::Journal;
+use crate::journal::{Journal, Line};
 use crate::outcome::Ending;
 use crate::phase::{Phase, PhaseSpec};
-use crate::plan::{PhaseId, Plan, PlanBuilder, PlanError};
+use crate::plan::{LONGEST, PhaseId, Plan, PlanBuilder, PlanError};
 use crate::reason::Reason;
-use crate::registry::{Entry, Registry, Started};
+use crate::registry::{Entry, Registry};
 use crate::report::Report;
 use crate::signals::Listener;
 use crate::status::{Stage, Status};
 use crate::sync::lock;
 use crate::task::{AddTaskError, TaskInfo};
 use crate::time::{Instant, Short, now};
-use crate::watchdog::Watchdog;
+use crate::watchdog::{LAST_WORDS, Watchdog};
 
 /// Why an aborted shutdown could not be resumed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,13 +45,17 @@ pub(crate) struct Shared {
     pub(super) config: Config,
     pub(super) core: Mutex<Core>,
     state: watch::Sender<State>,
-    pub(super) wishes: watch::Sender<Wishes>,
+    wishes: Mutex<Wishes>,
+    /// Tells the driver that there is something new: a wish, or the end.
+    pub(super) nudge: Notify,
     pub(super) ladder: Mutex<Ladder>,
     pub(super) listener: Mutex<Option<Listener>>,
     pub(super) guards: Mutex<Vec<Box<dyn Any + Send>>>,
     pub(super) watchdog: Watchdog,
     pub(super) owns_process: AtomicBool,
     pub(super) journal: Journal,
+    /// Fires when the shutdown begins.
+    pub(super) begun: CancellationToken,
 }
 
 /// What has been declared, and the run. Behind one lock, because a phase must be closed to new
@@ -59,7 +64,12 @@ pub(super) struct Core {
     plan: PlanBuilder,
     pub(super) registry: Registry,
     pub(super) budget: Budget,
-    warned: bool,
+    /// The plan as built, until it changes.
+    built: Option<Plan>,
+    /// How long the worst case was when a warning was last given.
+    warned_of: Duration,
+    /// What the deadline was shortened to before there was one.
+    limit: Option<Duration>,
     pub(super) home: Option<Handle>,
     pub(super) run: Option<Run>,
 }
@@ -68,8 +78,20 @@ pub(super) struct Core {
 pub(super) struct State {
     stage: Stage,
     report: Option<Arc<Report>>,
+    /// How often it has been resumed.
+    generation: u64,
     /// The driver is gone and there will be no report.
     lost: bool,
+}
+
+/// Why a task was not added.
+enum Refusal {
+    EmptyName,
+    UnknownPhase(PlanError),
+    ZeroTimeout,
+    EndlessTimeout,
+    TooLate,
+    OverBudget(Box<BudgetCheck>),
 }
 
 /// What has been asked for while it runs. Each only ever rises, so nothing asked for is lost
@@ -87,25 +109,36 @@ impl Shared {
         let mut registry = Registry::default();
         registry.grow(plan.len());
         let kill_after = match config.kill_after {
-            crate::config::KillAfter::After(after) => Some(after),
+            KillAfter::After(after) => Some(after),
             // What the platform allows counts from its signal: without signals there is none.
-            crate::config::KillAfter::Detect | crate::config::KillAfter::Never => None,
+            KillAfter::Detect | KillAfter::Never => None,
         };
         let budget = Budget { kill_after, reserve: config.reserve };
         let home = Handle::try_current().ok();
-        let core = Core { plan, registry, budget, warned: false, home, run: None };
-        let state = State { stage: Stage::Up, report: None, lost: false };
+        let core = Core {
+            plan,
+            registry,
+            budget,
+            built: None,
+            warned_of: Duration::ZERO,
+            limit: None,
+            home,
+            run: None,
+        };
+        let state = State { stage: Stage::Up, report: None, generation: 0, lost: false };
         Self {
             config,
             core: Mutex::new(core),
             state: watch::Sender::new(state),
-            wishes: watch::Sender::new(Wishes { rung: Rung::Graceful, deadline: None }),
+            wishes: Mutex::new(Wishes::default()),
+            nudge: Notify::new(),
             ladder: Mutex::default(),
             listener: Mutex::default(),
             guards: Mutex::default(),
             watchdog: Watchdog::new(),
             owns_process: AtomicBool::new(false),
             journal: Journal::default(),
+            begun: CancellationToken::new(),
         }
     }
 
@@ -125,14 +158,15 @@ impl Shared {
     // --- declaring ---
 
     pub(super) fn add_phase(&self, spec: PhaseSpec) -> Result<(), PlanError> {
-        let mut core = lock(&self.core);
-        if core.run.is_some() {
-            return Err(PlanError::TooLate { phase: spec.name });
-        }
-        core.plan.add(spec)?;
-        let phases = core.plan.len();
-        core.registry.grow(phases);
-        Ok(())
+        let name = spec.name.clone();
+        self.change_plan(name, |core| {
+            if core.run.is_some() {
+                return Err(PlanError::TooLate { phase: spec.name });
+            }
+            core.plan.add(spec)?;
+            core.registry.grow(core.plan.len());
+            Ok(())
+        })
     }
 
     pub(super) fn set_phase_timeout(
@@ -140,13 +174,33 @@ impl Shared {
         phase: &str,
         timeout: Duration,
     ) -> Result<(), PlanError> {
+        self.change_plan(Phase::new(phase), |core| {
+            let at = core.plan.position(phase)?;
+            if core.is_too_late(PhaseId(at)) {
+                return Err(PlanError::TooLate { phase: Phase::new(phase) });
+            }
+            core.plan.timeout(phase, timeout)
+        })
+    }
+
+    /// Changes the plan, and takes the change back if strictness forbids it.
+    fn change_plan(
+        &self,
+        phase: Phase,
+        change: impl FnOnce(&mut Core) -> Result<(), PlanError>,
+    ) -> Result<(), PlanError> {
         let mut core = lock(&self.core);
-        let at = core.plan.position(phase)?;
-        if core.registry.has_started(PhaseId(at)) {
-            return Err(PlanError::TooLate { phase: Phase::new(phase) });
+        let before = self.config.strict.then(|| core.plan.clone());
+        change(&mut core)?;
+        core.built = None;
+        let over = core.over_budget();
+        if let (Some(before), Some(check)) = (before, &over) {
+            core.plan = before;
+            core.built = None;
+            return Err(PlanError::OverBudget { phase, check: Box::new(check.clone()) });
         }
-        core.plan.timeout(phase, timeout)?;
-        self.warn_if_over_budget(&mut core);
+        drop(core);
+        self.warn_of(over);
         Ok(())
     }
 
@@ -155,55 +209,73 @@ impl Shared {
         phase: &str,
         entry: Entry,
     ) -> Result<(PhaseId, u64), AddTaskError> {
-        if entry.name.trim().is_empty() {
-            return Err(AddTaskError::EmptyName { phase: Phase::new(phase) });
-        }
         let task = Arc::clone(&entry.name);
+        match self.try_add_task(phase, entry) {
+            Ok((added, over)) => {
+                self.warn_of(over);
+                Ok(added)
+            }
+            Err((entry, refusal)) => {
+                drop(entry); // The user's code may run in its drop: not under our lock.
+                let phase = Phase::new(phase);
+                Err(match refusal {
+                    Refusal::EmptyName => AddTaskError::EmptyName { phase },
+                    Refusal::UnknownPhase(problem) => AddTaskError::UnknownPhase { task, problem },
+                    Refusal::ZeroTimeout => AddTaskError::ZeroTimeout { task, phase },
+                    Refusal::EndlessTimeout => AddTaskError::EndlessTimeout { task, phase },
+                    Refusal::TooLate => AddTaskError::TooLate { task, phase },
+                    Refusal::OverBudget(check) => AddTaskError::OverBudget { task, phase, check },
+                })
+            }
+        }
+    }
+
+    /// Adds a task, or gives it back; and says if the worst case is now too long.
+    fn try_add_task(
+        &self,
+        phase: &str,
+        entry: Entry,
+    ) -> Result<((PhaseId, u64), Option<BudgetCheck>), (Option<Entry>, Refusal)> {
+        if entry.name.trim().is_empty() {
+            return Err((Some(entry), Refusal::EmptyName));
+        }
+        match entry.timeout {
+            Some(Duration::ZERO) => return Err((Some(entry), Refusal::ZeroTimeout)),
+            Some(timeout) if timeout > LONGEST => {
+                return Err((Some(entry), Refusal::EndlessTimeout));
+            }
+            Some(_) | None => {}
+        }
         let mut core = lock(&self.core);
         let id = match core.plan.position(phase) {
             Ok(at) => PhaseId(at),
-            Err(source) => return Err(AddTaskError::UnknownPhase { task, source }),
+            Err(problem) => return Err((Some(entry), Refusal::UnknownPhase(problem))),
         };
-        if entry.timeout == Some(Duration::ZERO) {
-            return Err(AddTaskError::ZeroTimeout { task, phase: Phase::new(phase) });
+        if core.is_too_late(id) {
+            return Err((Some(entry), Refusal::TooLate));
         }
         // Only the first task of a phase changes the worst case.
         let first = core.registry.count(id) == 0;
-        match core.registry.add(id, entry) {
-            Ok(seq) => {
-                if first && core.run.is_none() {
-                    self.check_new_task(&mut core, id, seq, task)?;
-                }
-                Ok((id, seq))
+        let seq = core.registry.add(id, entry);
+        let over = if first { core.over_budget() } else { None };
+        match over {
+            Some(check) if self.config.strict => {
+                let entry = core.registry.cancel(id, seq);
+                Err((entry, Refusal::OverBudget(Box::new(check))))
             }
-            Err((entry, Started)) => {
-                drop(core);
-                drop(entry); // The user's code may run in its drop: not under our lock.
-                Err(AddTaskError::TooLate { task, phase: Phase::new(phase) })
-            }
+            over => Ok(((id, seq), over)),
         }
     }
 
-    fn check_new_task(
-        &self,
-        core: &mut Core,
-        id: PhaseId,
-        seq: u64,
-        task: Arc<str>,
-    ) -> Result<(), AddTaskError> {
-        self.warn_if_over_budget(core);
-        let check = core.check_budget();
-        if self.config.strict && !check.fits() {
-            core.registry.cancel(id, seq);
-            let (phase, check) = (core.plan.name(id.0).clone(), Box::new(check));
-            return Err(AddTaskError::OverBudget { task, phase, check });
+    /// Takes a task back while it is pending, and marks it as taken back in the same instant.
+    pub(crate) fn cancel(&self, phase: PhaseId, seq: u64, cancelled: &AtomicBool) {
+        let mut core = lock(&self.core);
+        let entry = core.registry.cancel(phase, seq);
+        if entry.is_some() {
+            cancelled.store(true, Ordering::Relaxed);
         }
-        Ok(())
-    }
-
-    pub(crate) fn cancel(&self, phase: PhaseId, seq: u64) -> bool {
-        let cancelled = lock(&self.core).registry.cancel(phase, seq);
-        cancelled.is_some() // And dropped here, outside the lock.
+        drop(core);
+        drop(entry); // Not under the lock.
     }
 
     pub(super) fn tasks(&self) -> Vec<TaskInfo> {
@@ -222,7 +294,7 @@ impl Shared {
     }
 
     pub(super) fn plan(&self) -> Plan {
-        lock(&self.core).plan.build()
+        lock(&self.core).built_plan()
     }
 
     pub(super) fn phase_id(&self, phase: &str) -> Result<PhaseId, PlanError> {
@@ -233,14 +305,18 @@ impl Shared {
         lock(&self.core).check_budget()
     }
 
-    pub(super) fn warn_if_over_budget(&self, core: &mut Core) {
-        if core.warned || core.budget.kill_after.is_none() {
-            return;
-        }
-        let check = core.check_budget();
-        if !check.fits() && !self.config.strict {
-            core.warned = true;
-            self.journal.over_budget(&check);
+    /// The runtime that tasks run on, if one is known.
+    pub(super) fn home(&self) -> Option<Handle> {
+        lock(&self.core).home.clone()
+    }
+
+    /// Warns that the worst case is too long, once for each time that it grows.
+    pub(super) fn warn_of(&self, over: Option<BudgetCheck>) {
+        let Some(check) = over.filter(|_| !self.config.strict) else { return };
+        let needed = check.needed();
+        let grown = std::mem::replace(&mut lock(&self.core).warned_of, needed) < needed;
+        if grown {
+            self.journal.tell(Line::OverBudget { check: check.to_string() });
         }
     }
 
@@ -253,54 +329,63 @@ impl Shared {
         if core.run.is_some() {
             return;
         }
-        let plan = core.plan.build();
         let check = core.check_budget();
-        let mut limits = core.budget.begin(now, &plan);
-        if let Some(deadline) = self.wishes.borrow().deadline {
-            limits.deadline = limits.deadline.min(deadline);
+        let plan = core.built_plan();
+        let budget = core.budget_for(&reason, &self.config);
+        let mut limits = budget.begin(now, &plan);
+        if let Some(limit) = core.limit {
+            limits.shorten(now, now + limit);
         }
         let left = limits.deadline.saturating_duration_since(now);
         let policy = self.config.policies.of(&reason);
-        let budget = core.budget;
         let beginning = Beginning { reason: reason.clone(), from, plan, budget, limits, policy };
         core.run = Some(Run::new(now, beginning));
         let home = core.home.clone();
         drop(core);
 
         self.watchdog.arm(left);
+        let phases = check.critical_path.phases.len();
+        let worst_case = Short(check.critical_path.worst_case);
+        self.journal.listen_here();
+        self.journal.note(Line::Initiated {
+            reason: reason.to_string(),
+            deadline: left,
+            plan: format!("{phases} phases, worst case {worst_case}"),
+        });
         if policy.exit_process
             && let Err(error) = self.start_watchdog()
         {
-            self.journal.failed(&format!("the process will not be ended: {error}"));
+            let what = format!("the process will not be ended: {error}");
+            self.journal.note(Line::Failed { what });
         }
         self.state.send_modify(|state| state.stage = Stage::ShuttingDown);
+        self.begun.cancel();
         driver::start(self, home, driver::Beginning::Fresh);
-        let phases = check.critical_path.phases.len();
-        let worst_case = Short(check.critical_path.worst_case);
-        self.journal.initiated(&reason, left, &format!("{phases} phases, worst case {worst_case}"));
     }
 
     pub(super) fn resume(self: &Arc<Self>, phase: &str) -> Result<(), ResumeError> {
         let from = self.phase_id(phase).map_err(ResumeError::UnknownPhase)?;
-        let mut resumed = false;
-        self.state.send_modify(|state| {
+        let resumed = self.state.send_if_modified(|state| {
             let aborted = |report: &Arc<Report>| matches!(report.outcome, Ending::Aborted { .. });
-            if state.stage == Stage::Over && state.report.as_ref().is_some_and(aborted) {
+            let can = state.stage == Stage::Over && state.report.as_ref().is_some_and(aborted);
+            if can {
                 state.stage = Stage::ShuttingDown;
-                resumed = true;
+                state.generation += 1;
             }
+            can
         });
         if !resumed {
             return Err(ResumeError::NotAborted);
         }
         // What was wished of the aborted run has been granted.
-        self.wishes.send_modify(|wishes| wishes.deadline = None);
+        self.wish(|wishes| wishes.deadline = None);
         let now = now();
         let mut core = lock(&self.core);
         let home = core.home.clone();
         if let Some(run) = &mut core.run {
             let limits = run.renew(now);
             drop(core);
+            self.watchdog.disarm();
             self.watchdog.arm(limits.deadline.saturating_duration_since(now));
             driver::start(self, home, driver::Beginning::Resumed { from, limits });
         }
@@ -308,33 +393,38 @@ impl Shared {
     }
 
     pub(super) fn shorten(&self, left: Duration) {
-        let Some(deadline) = now().checked_add(left) else {
+        let Some(deadline) = now().checked_add(left) else { return };
+        let mut core = lock(&self.core);
+        if core.run.is_none() {
+            // It counts from when the shutdown begins.
+            core.limit = Some(core.limit.map_or(left, |limit| limit.min(left)));
             return;
-        };
+        }
+        drop(core);
         if self.stage() == Stage::ShuttingDown {
             self.watchdog.arm(left);
         }
-        self.wishes.send_if_modified(|wishes| {
-            let sooner = wishes.deadline.is_none_or(|at| deadline < at);
-            if sooner {
-                wishes.deadline = Some(deadline);
-            }
-            sooner
+        self.wish(|wishes| {
+            wishes.deadline = Some(wishes.deadline.map_or(deadline, |at| at.min(deadline)));
         });
+    }
+
+    /// Asks the driver for something, and makes it look.
+    pub(super) fn wish(&self, wish: impl FnOnce(&mut Wishes)) {
+        wish(&mut lock(&self.wishes));
+        self.nudge.notify_one();
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    pub(super) fn wishes(&self) -> watch::Receiver<Wishes> {
-        self.wishes.subscribe()
+    pub(super) fn wishes(&self) -> Wishes {
+        *lock(&self.wishes)
     }
 
     pub(super) async fn begun(&self) -> Reason {
-        let mut state = self.state.subscribe();
-        let _ = state.wait_for(|state| state.stage > Stage::Up).await;
-        // The sender is `self`, so the wait cannot have failed.
+        self.begun.cancelled().await;
         self.reason().unwrap_or(Reason::Unknown)
     }
 
@@ -376,9 +466,10 @@ impl Shared {
 
     /// All phases are over: everybody who waits is told.
     pub(super) fn finish(&self, report: Report) {
-        self.journal.complete(&report);
         let exit_code = report.exit_code;
-        if self.owns_process.load(Ordering::Relaxed) {
+        let aborted = matches!(report.outcome, Ending::Aborted { .. });
+        let owns_process = self.owns_process.load(Ordering::Relaxed);
+        if owns_process {
             // The phases are over; the process must be, too, before long.
             self.watchdog.arm(self.config.reserve);
         } else {
@@ -388,29 +479,77 @@ impl Shared {
             state.stage = Stage::Over;
             state.report = Some(Arc::new(report));
         });
-        let exits = lock(&self.core).run.as_ref().is_some_and(|run| run.policy.exit_process);
-        if exits {
+        self.nudge.notify_one();
+        let mut core = lock(&self.core);
+        let exits = core.run.as_ref().is_some_and(|run| run.policy.exit_process);
+        // What never ran will not run any more, unless the shutdown is resumed. It may hold a
+        // handle to this very shutdown.
+        let leftover = if aborted { Vec::new() } else { core.registry.clear() };
+        drop(core);
+        drop(leftover);
+        if exits && !owns_process {
+            self.journal.flush(LAST_WORDS);
             self.watchdog.exit(exit_code);
         }
     }
 
-    /// The driver was dropped before the end.
-    pub(super) fn lose(&self) {
+    /// The driver of this generation was dropped before the end.
+    pub(super) fn lose(&self, generation: u64) {
         self.state.send_if_modified(|state| {
-            state.lost = state.stage == Stage::ShuttingDown;
-            state.lost
+            let lost = state.stage == Stage::ShuttingDown && state.generation == generation;
+            state.lost |= lost;
+            lost
         });
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.state.borrow().generation
     }
 }
 
 // === impl Core ===
 
 impl Core {
-    pub(super) fn check_budget(&self) -> BudgetCheck {
-        let plan = self.plan.build();
+    /// The plan as declared so far.
+    fn built_plan(&mut self) -> Plan {
+        self.built.get_or_insert_with(|| self.plan.build()).clone()
+    }
+
+    pub(super) fn check_budget(&mut self) -> BudgetCheck {
+        let plan = self.built_plan();
         let has_tasks =
             |phase: &Phase| plan.id(phase.as_str()).is_some_and(|id| self.registry.count(id) > 0);
         self.budget.check(&plan, has_tasks)
+    }
+
+    /// The figures, if the worst case is too long.
+    pub(super) fn over_budget(&mut self) -> Option<BudgetCheck> {
+        if self.budget.kill_after.is_none() || self.run.is_some() {
+            return None;
+        }
+        Some(self.check_budget()).filter(|check| !check.fits())
+    }
+
+    /// Whether nothing can be added to the phase any more: it has started, or is over.
+    fn is_too_late(&self, phase: PhaseId) -> bool {
+        let is_over = |run: &Run| run.machine.is_over(phase);
+        self.registry.has_started(phase) || self.run.as_ref().is_some_and(is_over)
+    }
+
+    /// What the platform allows counts from its signal. If it was only guessed at, and no signal
+    /// came, nobody counts.
+    fn budget_for(&self, reason: &Reason, config: &Config) -> Budget {
+        let guessed = config.kill_after == KillAfter::Detect;
+        let kill_after = self.budget.kill_after.filter(|_| !guessed || reason.signal().is_some());
+        Budget { kill_after, ..self.budget }
+    }
+}
+
+// === impl Wishes ===
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self { rung: Rung::Graceful, deadline: None }
     }
 }
 

@@ -67,6 +67,24 @@ pub enum PlanError {
         /// The phase in question.
         phase: Phase,
     },
+    /// A configured phase stands alone and is called almost like another.
+    #[error(
+        "unknown phase {phase}; did you mean {near}? A phase of its own needs after, before or depends-on"
+    )]
+    Misspelt {
+        /// The phase that was configured.
+        phase: Phase,
+        /// The one that was probably meant.
+        near: Phase,
+    },
+    /// In strict mode: with this change the shutdown could take longer than the platform allows.
+    #[error("failed to change phase {phase}: {check}")]
+    OverBudget {
+        /// The phase that was to be added or changed.
+        phase: Phase,
+        /// The figures, and what to change.
+        check: Box<crate::budget::BudgetCheck>,
+    },
     /// The shutdown has begun; its plan can no longer grow.
     #[error("phase {phase} comes too late: the shutdown has begun")]
     TooLate {
@@ -95,6 +113,8 @@ struct Declared {
     timeout: Option<Duration>,
     recover: bool,
     enabled: bool,
+    /// What the configuration says of it, which holds against what the code says.
+    configured: Option<PhaseChange>,
 }
 
 fn unknown(phase: Option<&Phase>, name: &Phase, known: &Known) -> String {
@@ -122,6 +142,7 @@ impl PlanBuilder {
                 timeout: slow.contains(name).then_some(Duration::from_secs(10)),
                 recover: true,
                 enabled: true,
+                configured: None,
             })
             .collect();
         let index = phases.iter().enumerate().map(|(at, phase)| (phase.name.clone(), at)).collect();
@@ -136,28 +157,56 @@ impl PlanBuilder {
     /// the phase would close a cycle or come after the last one. The plan is then as it was.
     pub fn add(&mut self, spec: PhaseSpec) -> Result<(), PlanError> {
         let PhaseSpec { name, after, before, timeout, recover, enabled } = spec;
-        self.check_new(&name)?;
         check_timeout(&name, timeout)?;
         if after.contains(&name) || before.contains(&name) {
             return Err(PlanError::Cycle { path: vec![name.clone(), name] });
         }
-        let depends_on = self.resolve(&name, &after)?;
-        let needed_by = self.resolve(&name, &before)?;
-        if depends_on.contains(&self.last()) {
+        if after.contains(&Phase::ACTOR_SYSTEM_TERMINATE) {
             return Err(PlanError::AfterTheLast { phase: name });
         }
-
-        let new = Declared { name, depends_on, timeout, recover, enabled };
-        if needed_by.is_empty() {
+        if self.is_only_configured(&name) {
+            return self.complete(&name, &after, &before, (timeout, recover, enabled));
+        }
+        self.check_new(&name)?;
+        let depends_on = self.resolve(&name, &after)?;
+        self.resolve(&name, &before)?;
+        let new = Declared { name, depends_on, timeout, recover, enabled, configured: None };
+        if before.is_empty() {
             // Nothing waits for it, so it cannot be on a cycle.
             self.push(new);
             return Ok(());
         }
         let mut changed = self.clone();
         let at = changed.push(new);
-        for needy in needed_by {
-            add_dependency(&mut changed.phases[needy].depends_on, at);
-        }
+        changed.connect(at, &[], &before)?;
+        changed.check_order()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// Whether the phase is known from the configuration alone: then the code may still declare it.
+    fn is_only_configured(&self, name: &Phase) -> bool {
+        let known = self.index.get(name).map(|&at| &self.phases[at]);
+        let built_in = Phase::BUILT_IN.contains(name);
+        known.is_some_and(|phase| phase.configured.is_some()) && !built_in
+    }
+
+    /// Adds what the code says of a phase that was configured. The configuration holds.
+    fn complete(
+        &mut self,
+        name: &Phase,
+        after: &[Phase],
+        before: &[Phase],
+        (timeout, recover, enabled): (Option<Duration>, bool, bool),
+    ) -> Result<(), PlanError> {
+        let mut changed = self.clone();
+        let at = changed.position(name.as_str())?;
+        changed.connect(at, after, before)?;
+        let phase = &mut changed.phases[at];
+        let configured = phase.configured.take().unwrap_or_default();
+        phase.timeout = configured.timeout.or(timeout);
+        phase.recover = configured.recover.unwrap_or(recover);
+        phase.enabled = configured.enabled.unwrap_or(enabled);
         changed.check_order()?;
         *self = changed;
         Ok(())
@@ -256,32 +305,60 @@ impl PlanBuilder {
                     timeout: None,
                     recover: true,
                     enabled: true,
+                    configured: None,
                 });
             }
         }
-        for (name, change) in changes {
+        // Then what is replaced, and only then what is added to it.
+        for (name, change) in changes.clone() {
             check_timeout(name, change.timeout)?;
             let at = changed.position(name.as_str())?;
             let replaced = change.depends_on.as_deref().map(|on| changed.resolve(name, on));
-            let after = changed.resolve(name, &change.after)?;
-            let before = changed.resolve(name, &change.before)?;
-
             let phase = &mut changed.phases[at];
+            phase.configured = Some(change.clone());
             phase.timeout = change.timeout.or(phase.timeout);
             phase.recover = change.recover.unwrap_or(phase.recover);
             phase.enabled = change.enabled.unwrap_or(phase.enabled);
             if let Some(replaced) = replaced {
                 phase.depends_on = replaced?;
             }
-            for on in after {
-                add_dependency(&mut phase.depends_on, on);
-            }
-            for needy in before {
-                add_dependency(&mut changed.phases[needy].depends_on, at);
-            }
         }
+        for (name, change) in changes {
+            let at = changed.position(name.as_str())?;
+            changed.connect(at, &change.after, &change.before)?;
+        }
+        changed.check_misspelt(self)?;
         changed.check_order()?;
         *self = changed;
+        Ok(())
+    }
+
+    /// Adds to what the phase waits for, and to what waits for it.
+    fn connect(&mut self, at: usize, after: &[Phase], before: &[Phase]) -> Result<(), PlanError> {
+        let name = self.phases[at].name.clone();
+        for on in self.resolve(&name, after)? {
+            add_dependency(&mut self.phases[at].depends_on, on);
+        }
+        for needy in self.resolve(&name, before)? {
+            add_dependency(&mut self.phases[needy].depends_on, at);
+        }
+        Ok(())
+    }
+
+    /// A configured phase that was not there before, stands alone, and is called almost like one
+    /// that was there is not a phase of its own but a mistake.
+    fn check_misspelt(&self, before: &Self) -> Result<(), PlanError> {
+        let needed = |at: usize| self.phases.iter().any(|phase| phase.depends_on.contains(&at));
+        for (at, phase) in self.phases.iter().enumerate().skip(before.phases.len()) {
+            let known = before.phases.iter().map(|phase| phase.name.as_str());
+            if phase.depends_on.is_empty()
+                && !needed(at)
+                && let Some(near) = crate::names::nearest(phase.name.as_str(), known)
+            {
+                let (phase, near) = (phase.name.clone(), Phase::new(near));
+                return Err(PlanError::Misspelt { phase, near });
+            }
+        }
         Ok(())
     }
 

@@ -58,14 +58,24 @@ impl Listener {
 
     /// Stops hearing; the default action comes back.
     pub(crate) fn stop(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
         self.handle.close();
-        if let Some(thread) = self.thread.take()
-            // A signal may be what removes the signals.
-            && thread.thread().id() != std::thread::current().id()
-        {
+        // A signal may be what ends it.
+        if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }
         default_action::restore(&self.signals)
+    }
+}
+
+impl Drop for Listener {
+    /// Nobody is left to hear them: the process must not go deaf.
+    fn drop(&mut self) {
+        let _ = self.end();
     }
 }
 

@@ -94,8 +94,9 @@ impl Crew {
             // Only an aborted task ends without saying which it was.
             self.aborted.insert(handle.id(), task);
             handle.abort();
-        } else if self.threads.running.contains(&task) {
+        } else if self.threads.running.remove(&task) {
             self.done.push_back(Done { task, at: now(), ended: Ended::LeftBehind });
+            self.start_threads(); // Those who wait for their turn do not wait for it.
         } else if let Some(at) = self.threads.waiting.iter().position(|(id, ..)| *id == task) {
             self.threads.waiting.remove(at);
             self.done.push_back(Done { task, at: now(), ended: Ended::Aborted });

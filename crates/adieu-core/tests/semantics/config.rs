@@ -143,6 +143,11 @@ fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
         ),
         ("order = 'random'", "order: expected dag or sequential, found random"),
         (
+            "phases.service-unbnd.timeout = '7s'",
+            "phases: unknown phase service-unbnd; did you mean service-unbind? A phase of its own \
+             needs after, before or depends-on",
+        ),
+        (
             "phases.x.depends-on = ['service-stip']",
             "phases: phase x refers to unknown phase service-stip",
         ),
@@ -320,4 +325,33 @@ proptest! {
             prop_assert!(Shutdown::configured(config).is_ok());
         }
     }
+}
+
+#[test]
+fn s19_a_variable_holds_against_another_name_of_its_key() {
+    let vars = [("ADIEU__EXIT_PROCESS".to_owned(), "off".to_owned())];
+    let config = Config::parse_with_vars("exit-jvm = true", Format::Toml, vars).unwrap();
+    assert!(!Shutdown::configured(config).unwrap().policy(&Reason::Unknown).exit_process);
+}
+
+#[test]
+fn s20_what_would_overflow_the_stack_is_refused() {
+    let many = [("ADIEU__".to_owned() + &"A__".repeat(30_000), "x".to_owned())];
+    assert!(Config::parse_with_vars("", Format::Toml, many).is_err());
+    if cfg!(feature = "hocon") {
+        let chain: String = (0..20_000).map(|n| format!("k{} = ${{k{n}}}\n", n + 1)).collect();
+        let deep = [
+            "a.".repeat(20_000) + "b = 1",
+            "{".repeat(20_000),
+            "a = [".repeat(20_000),
+            "a { ".repeat(20_000),
+            format!("k0 = 1\n{chain}"),
+            "a = 1\n".repeat(200_000),
+        ];
+        for text in deep {
+            assert!(Config::parse(&text, Format::Hocon).is_err());
+        }
+    }
+    assert!(Config::parse(&"[".repeat(100_000), Format::Json).is_err());
+    assert!(Config::parse(&("a = ".to_owned() + &"[".repeat(100_000)), Format::Toml).is_err());
 }

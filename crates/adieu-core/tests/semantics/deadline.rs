@@ -119,9 +119,55 @@ async fn s43_shortening_keeps_the_reserve() {
 
 #[tokio::test(start_paused = true)]
 async fn s43_a_deadline_that_is_shortened_before_the_run_holds_for_it() {
-    let shutdown = Shutdown::new();
-    shutdown.shorten(Duration::from_secs(20));
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let report = shutdown.run(Reason::Unknown).await.unwrap();
-    assert_eq!(report.allowed, Duration::from_secs(15));
+    for seconds in [20, 7] {
+        let shutdown = Shutdown::new();
+        shutdown.shorten(Duration::from_secs(seconds));
+        shutdown.shorten(Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let report = shutdown.run(Reason::Unknown).await.unwrap();
+        assert_eq!(report.allowed, Duration::from_secs(seconds), "it counts from the beginning");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s43_however_little_time_is_left_the_closing_phases_get_some_of_it() {
+    for millis in [100, 1_000, 1_800, 4_000] {
+        let shutdown = Shutdown::new();
+        for phase in [Phase::SERVICE_STOP, Phase::CLUSTER_LEAVE] {
+            shutdown.add_task(phase, "stuck", adieu_testkit::faults::hang).unwrap();
+        }
+        for phase in [Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, Phase::ACTOR_SYSTEM_TERMINATE] {
+            shutdown.add_task(phase, "flush", async |_| ()).unwrap();
+        }
+        let completed = shutdown.run(Reason::Unknown);
+        shutdown.shorten(Duration::from_millis(millis));
+        let report = completed.await.unwrap();
+        for phase in [Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, Phase::ACTOR_SYSTEM_TERMINATE] {
+            let flush = report.phase(&phase).unwrap().task("flush").unwrap();
+            assert_eq!(flush.outcome.to_string(), "finished", "{millis}: {report}");
+        }
+        assert!(report.took <= Duration::from_millis(millis), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn s41_in_strict_mode_no_change_of_the_plan_may_exceed_it() {
+    let strict = limited(30, true);
+    strict.add_task(Phase::SERVICE_STOP, "task", async |_| ()).unwrap();
+    let hour = Duration::from_secs(3_600);
+    let error = strict.set_phase_timeout(Phase::SERVICE_STOP, hour).unwrap_err();
+    assert!(error.to_string().contains("exceeds the 27s allowed"), "{error}");
+    assert_eq!(strict.plan().phase(Phase::SERVICE_STOP).unwrap().timeout().as_secs(), 5);
+    assert!(strict.check_budget().fits());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s41_a_signal_makes_the_platform_count() {
+    // Configured, it binds any run; the time before a signal does not count.
+    let shutdown = limited(30, false);
+    shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(100)).unwrap();
+    shutdown.add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang).unwrap();
+    let completed = shutdown.run(Reason::Unknown);
+    assert_eq!(shutdown.deadline().unwrap().remaining(), Duration::from_secs(27));
+    assert!(completed.await.unwrap().took <= Duration::from_secs(27));
 }

@@ -259,3 +259,46 @@ async fn s14_the_critical_path_counts_enabled_phases_that_have_tasks() {
     plan.order(Order::Sequential);
     assert_eq!(plan.build().critical_path(|_| true).worst_case, seconds(105));
 }
+
+#[test]
+fn s03_before_holds_also_when_the_other_phase_replaces_its_dependencies() {
+    // Whichever comes first by name.
+    for name in ["aaa", "zzz"] {
+        let text = format!(
+            "phases.{name}.before = ['service-stop']\n\
+             phases.service-stop.depends-on = ['service-unbind']"
+        );
+        let plan = Config::parse(&text, Format::Toml).unwrap().plan().unwrap();
+        let stop = plan.phase(Phase::SERVICE_STOP).unwrap();
+        let depends_on: Vec<_> = plan.depends_on(stop).map(Phase::as_str).collect();
+        assert_eq!(depends_on, ["service-unbind", name]);
+    }
+}
+
+#[test]
+fn s02_a_phase_that_the_code_declares_can_be_configured() {
+    let config = Config::parse("phases.flush.timeout = '9s'", Format::Toml).unwrap();
+    let shutdown = Shutdown::configured(config).unwrap();
+    let spec = || PhaseSpec::new("flush").after(Phase::SERVICE_STOP).recover(false);
+    shutdown.add_phase(spec().timeout(Duration::from_secs(1))).unwrap();
+    let plan = shutdown.plan();
+    let flush = plan.phase("flush").unwrap();
+    assert_eq!(flush.timeout(), Duration::from_secs(9), "the configuration holds");
+    assert!(!flush.recovers(), "and the code says the rest");
+    assert_eq!(plan.depends_on(flush).count(), 1);
+    assert!(shutdown.add_phase(spec()).is_err(), "twice is still twice");
+}
+
+#[test]
+fn s02_phases_can_be_changed_in_code_before_there_is_a_shutdown() {
+    let config = Config::new()
+        .default_phase_timeout(Duration::from_secs(2))
+        .phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(8))
+        .phase_recovers(Phase::SERVICE_STOP, false)
+        .phase_enabled(Phase::CLUSTER_LEAVE, false);
+    let plan = config.plan().unwrap();
+    let stop = plan.phase(Phase::SERVICE_STOP).unwrap();
+    assert_eq!((stop.timeout().as_secs(), stop.recovers()), (8, false));
+    assert!(!plan.phase(Phase::CLUSTER_LEAVE).unwrap().is_enabled());
+    assert_eq!(plan.phase(Phase::SERVICE_UNBIND).unwrap().timeout().as_secs(), 2);
+}

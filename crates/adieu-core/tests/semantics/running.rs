@@ -247,3 +247,39 @@ async fn s56_one_call_switches_off_what_disturbs_tests() {
     assert!(!shutdown.runs_when_down());
     assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
 }
+
+#[tokio::test(start_paused = true)]
+async fn s38_blocking_the_only_thread_that_could_run_it_is_an_error_at_once() {
+    let shutdown = Shutdown::new();
+    assert_eq!(shutdown.run(Reason::Unknown).wait().unwrap_err(), AwaitError::OnlyThread);
+    assert!(shutdown.completed().await.unwrap().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s21_a_token_fires_when_the_shutdown_begins() {
+    let shutdown = Shutdown::new();
+    let token = shutdown.token();
+    shutdown.token().cancel();
+    assert!(
+        !token.is_cancelled() && shutdown.stage() == Stage::Up,
+        "cancelling one begins nothing"
+    );
+    drop(shutdown.run(Reason::ClusterLeaving));
+    assert!(token.is_cancelled());
+    assert_eq!(shutdown.begun().await.name(), "cluster-leaving");
+}
+
+// A task that never ran may hold the shutdown that it was added to.
+#[tokio::test(start_paused = true)]
+async fn s37_nothing_is_kept_for_ever() {
+    let held = Arc::new(());
+    let shutdown = Shutdown::new();
+    shutdown
+        .add_task(Phase::SERVICE_UNBIND, "skipped", {
+            let (held, shutdown) = (Arc::clone(&held), shutdown.clone());
+            async move |_| drop((held, shutdown))
+        })
+        .unwrap();
+    shutdown.run_from(Phase::CLUSTER_LEAVE, Reason::Unknown).unwrap().await.unwrap();
+    assert_eq!(Arc::strong_count(&held), 1);
+}

@@ -167,3 +167,48 @@ mod counted {
         .assert_eq(&counted.0.lock().unwrap().join("\n"));
     }
 }
+
+// Whoever listens may ask the shutdown what it is doing.
+#[tokio::test]
+async fn s53_lines_are_said_outside_our_locks() {
+    struct Asks(Mutex<Option<Shutdown>>);
+    impl tracing::Subscriber for Asks {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, _: &tracing::Event<'_>) {
+            if let Some(shutdown) = &*self.0.lock().unwrap() {
+                let _ = (shutdown.status(), shutdown.tasks(), shutdown.check_budget());
+            }
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+    let kill_after = KillAfter::After(Duration::from_secs(4));
+    let shutdown = Shutdown::configured(Config::new().kill_after(kill_after)).unwrap();
+    let asks = Asks(Mutex::new(Some(shutdown.clone())));
+    let _guard = tracing::subscriber::set_default(asks);
+    shutdown.add_task(Phase::SERVICE_STOP, "over budget", faults::fail).unwrap();
+    shutdown.install_signals_for([Signal::USR1]).unwrap();
+    shutdown.run(Reason::Unknown).await.unwrap();
+    shutdown.remove_signals().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s53_the_first_line_is_the_first_and_the_last_the_last() {
+    for _ in 0..100 {
+        let (heard, _guard) = Heard::listen();
+        let shutdown = Shutdown::new();
+        shutdown.add_task(Phase::SERVICE_STOP, "x", async |_| ()).unwrap();
+        shutdown.run(Reason::Unknown).await.unwrap();
+        let text = heard.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].contains("initiated") && lines[2].contains("complete"), "{text}");
+    }
+}

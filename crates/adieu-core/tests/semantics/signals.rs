@@ -79,10 +79,10 @@ async fn s46_after_a_hard_stop_the_closing_phases_have_the_reserve_and_no_more()
             1s SIGINT
             1s service-stop over
             1s before-actor-system-terminate started
-            1s 868ms before-actor-system-terminate dropped
-            1s 868ms actor-system-terminate started
-            2s 368ms actor-system-terminate dropped
-            2s 368ms shutdown over: unclean; service-stop cancelled; before-actor-system-terminate timed out after 733ms; actor-system-terminate timed out after 365ms
+            2s 150ms before-actor-system-terminate dropped
+            2s 150ms actor-system-terminate started
+            2s 525ms actor-system-terminate dropped
+            2s 525ms shutdown over: unclean; service-stop cancelled; before-actor-system-terminate timed out after 1.1s; actor-system-terminate timed out after 275ms
         "#]],
     )
     .await;

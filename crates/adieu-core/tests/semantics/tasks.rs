@@ -124,14 +124,20 @@ async fn s23_the_same_name_and_function_may_be_added_often_and_each_runs() {
 async fn s24_an_unknown_phase_or_an_empty_name_is_refused() {
     let shutdown = Shutdown::new();
     let error = shutdown.add_task("service-stip", "x", async |_| ()).unwrap_err();
-    let source = std::error::Error::source(&error).unwrap().to_string();
-    assert_eq!(error.to_string(), "failed to add task x");
-    assert!(source.starts_with("unknown phase service-stip; known are before-service-unbind, "));
+    let said = error.to_string();
+    assert!(
+        said.starts_with(
+            "failed to add task x: unknown phase service-stip; known are before-service-unbind, "
+        ),
+        "{said}"
+    );
 
     let error = shutdown.add_task(Phase::SERVICE_STOP, " ", async |_| ()).unwrap_err();
     assert_eq!(error, AddTaskError::EmptyName { phase: Phase::SERVICE_STOP });
-    let zero = TaskSpec::new("x").timeout(Duration::ZERO);
-    assert!(shutdown.add_task(Phase::SERVICE_STOP, zero, async |_| ()).is_err());
+    for wrong in [Duration::ZERO, Duration::MAX] {
+        let wrong = TaskSpec::new("x").timeout(wrong);
+        assert!(shutdown.add_task(Phase::SERVICE_STOP, wrong, async |_| ()).is_err());
+    }
     assert!(shutdown.tasks().is_empty());
 }
 
@@ -416,4 +422,83 @@ async fn s35_a_disabled_phase_is_skipped_with_its_tasks() {
         "]],
     )
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s25_a_phase_that_was_skipped_takes_no_task_either() {
+    let shutdown = Shutdown::new();
+    let completed = shutdown.run_from(Phase::CLUSTER_LEAVE, Reason::Unknown).unwrap();
+    let late = |phase| shutdown.add_task(phase, "late", async |_| ()).unwrap_err();
+    assert!(matches!(late(Phase::SERVICE_STOP), AddTaskError::TooLate { .. }));
+    completed.await.unwrap();
+    assert!(matches!(late(Phase::SERVICE_STOP), AddTaskError::TooLate { .. }));
+    assert!(shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(1)).is_err());
+}
+
+#[test]
+fn s22_two_who_cancel_at_the_same_time_are_told_the_same() {
+    for _ in 0..200 {
+        let shutdown = Shutdown::new();
+        let task = shutdown.add_task(Phase::SERVICE_STOP, "x", async |_| ()).unwrap();
+        let told = std::thread::scope(|scope| {
+            let other = scope.spawn(|| task.cancel());
+            (task.cancel(), other.join().unwrap())
+        });
+        assert_eq!(told, (true, true));
+    }
+}
+
+// On a multi-threaded runtime the driver of the aborted run is still about when it is resumed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s34_an_aborted_shutdown_can_be_resumed_at_once() {
+    for _ in 0..50 {
+        let shutdown = Shutdown::new();
+        shutdown.add_phase(adieu_core::PhaseSpec::new("bad").recover(false)).unwrap();
+        shutdown.add_phase(adieu_core::PhaseSpec::new("next").after("bad")).unwrap();
+        shutdown.add_task("bad", "bad", faults::fail).unwrap();
+        shutdown
+            .add_task("next", "slow", async |_| {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            })
+            .unwrap();
+        assert_eq!(shutdown.run(Reason::Unknown).await.unwrap().exit_code, 71);
+        let report = shutdown.resume_from("next").unwrap().await.unwrap();
+        let slow = &report.phase("next").unwrap().tasks[0];
+        assert_eq!(slow.outcome, Outcome::Finished);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn s31_threads_that_were_left_behind_do_not_use_up_those_of_later_phases() {
+    let shutdown = Shutdown::new();
+    shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(50)).unwrap();
+    for _ in 0..300 {
+        shutdown.add_blocking_task(Phase::SERVICE_STOP, "stuck", faults::block).unwrap();
+    }
+    shutdown.add_blocking_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush", |_| ()).unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    let flush = &report.phase(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE).unwrap().tasks[0];
+    assert_eq!(flush.outcome, Outcome::Finished);
+}
+
+/// Calls the shutdown from wherever it is dropped.
+struct CallsBack(Shutdown);
+
+impl Drop for CallsBack {
+    fn drop(&mut self) {
+        let _ = self.0.tasks();
+    }
+}
+
+#[tokio::test]
+async fn s24_a_refused_task_is_dropped_outside_our_locks() {
+    use adieu_core::{Config, KillAfter};
+    let kill_after = KillAfter::After(Duration::from_secs(4));
+    let config = Config::for_tests().kill_after(kill_after).strict(true);
+    let shutdown = Shutdown::configured(config).unwrap();
+    let calls_back = CallsBack(shutdown.clone());
+    let added = shutdown.add_task(Phase::SERVICE_STOP, "x", async move |_| drop(calls_back));
+    assert!(matches!(added, Err(AddTaskError::OverBudget { .. })));
+    let calls_back = CallsBack(shutdown.clone());
+    assert!(shutdown.add_task("nope", "x", async move |_| drop(calls_back)).is_err());
 }

@@ -281,6 +281,17 @@ proptest! {
         prop_assert!(played.ended <= played.limits.deadline);
     }
 
+    // However often and late it is shortened: it is over by the deadline, or at once if that was
+    // already past.
+    #[test]
+    fn it_is_over_by_the_deadline_whatever_is_wished(scenario in scenario(some_wishes())) {
+        let played = play(&scenario);
+        let last_wish = scenario.wishes.keys().last().copied().unwrap_or(0);
+        let wished = played.began + Duration::from_millis(last_wish);
+        let last = played.machine.limits().deadline.max(wished);
+        prop_assert!(played.ended <= last, "late by {:?}", played.ended - last);
+    }
+
     #[test]
     fn a_hard_stop_ends_within_the_reserve(scenario in scenario(
         (0..10_000u64).prop_map(|at| BTreeMap::from([(at, Wish::Climb(Rung::HardStop))])),

@@ -1,0 +1,66 @@
+//! HOCON, as Akka reads it.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::ConfigError;
+
+#[cfg(feature = "hocon")]
+pub(super) fn parse(
+    text: &str,
+    folder: Option<&Path>,
+    syntax: impl Fn(String) -> ConfigError,
+) -> Result<Value, ConfigError> {
+    limits::check(text).map_err(&syntax)?;
+    let mut options = hocon::ParseOptions::defaults();
+    if let Some(folder) = folder {
+        options = options.with_base_dir(folder.to_owned());
+    }
+    let parsed = hocon::parse_string_with_options(text, options)
+        .map_err(|error| syntax(error.to_string()))?;
+    parsed.deserialize().map_err(|error| syntax(error.to_string()))
+}
+
+#[cfg(not(feature = "hocon"))]
+pub(super) fn parse(
+    _text: &str,
+    _folder: Option<&Path>,
+    _syntax: impl Fn(String) -> ConfigError,
+) -> Result<Value, ConfigError> {
+    Err(ConfigError::NoHocon)
+}
+
+/// The parser recurses into paths, blocks and substitutions; a stack that overflows cannot be
+/// caught. No configuration that a person wrote comes near these.
+#[cfg(feature = "hocon")]
+mod limits {
+    const MOST_BYTES: usize = 1 << 20;
+    const MOST_NESTED: usize = 64;
+    const MOST_PARTS: usize = 64;
+    const MOST_SUBSTITUTIONS: usize = 256;
+
+    pub(super) fn check(text: &str) -> Result<(), String> {
+        if text.len() > MOST_BYTES {
+            return Err(format!("it is longer than {MOST_BYTES} bytes"));
+        }
+        if text.matches("${").count() > MOST_SUBSTITUTIONS {
+            return Err(format!("it has more than {MOST_SUBSTITUTIONS} substitutions"));
+        }
+        let (mut nested, mut parts) = (0_usize, 0_usize);
+        for character in text.chars() {
+            match character {
+                '{' | '[' => nested += 1,
+                '}' | ']' => nested = nested.saturating_sub(1),
+                '.' => parts += 1,
+                // What ends a key, and with it its path.
+                '=' | ':' | '\n' | ',' => parts = 0,
+                _ => {}
+            }
+            if nested > MOST_NESTED || parts > MOST_PARTS {
+                return Err(format!("it is nested more than {MOST_NESTED} deep"));
+            }
+        }
+        Ok(())
+    }
+}
