@@ -36,9 +36,17 @@ fn main() -> ExitCode {
             shutdown.add_task(Phase::SERVICE_STOP, "never polled", async |_| ())?;
             shutdown.add_blocking_task(Phase::SERVICE_STOP, "on its thread", |_| ())?;
             let mut blockers = tokio::task::JoinSet::new();
+            let (block, blocked) = std::sync::mpsc::channel();
             for _ in 0..2 {
-                blockers.spawn(async { std::thread::sleep(FOREVER) });
+                let block = block.clone();
+                blockers.spawn(async move {
+                    let _ = block.send(());
+                    std::thread::sleep(FOREVER);
+                });
             }
+            // Both have a worker thread, and will not let it go.
+            blocked.recv()?;
+            blocked.recv()?;
             ready_until_begun(&shutdown).await?;
             std::future::pending::<()>().await;
             Ok::<(), Error>(())

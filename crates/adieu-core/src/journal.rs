@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
 use tracing::subscriber::NoSubscriber;
 use tracing::{error, info, warn};
 
@@ -104,9 +105,19 @@ impl Journal {
         *lock(&self.dispatch) = Some(tracing::dispatcher::get_default(Clone::clone));
     }
 
+    /// Whether anybody would hear a line, or count it.
+    pub(crate) fn is_heard(&self) -> bool {
+        metrics::COUNTS
+            || self.aloud.load(Ordering::Relaxed)
+            || LevelFilter::current() != LevelFilter::OFF
+    }
+
     /// Keeps a line. Never blocks for long.
     pub(crate) fn note(&self, line: Line) {
         metrics::count(&line);
+        if !self.is_heard() {
+            return;
+        }
         let mut lines = lock(&self.lines);
         if lines.len() < MOST_LINES {
             lines.push_back(line);

@@ -61,9 +61,12 @@ struct Driver {
     beginning: Option<Beginning>,
     granted: Wishes,
     next_words: Instant,
-    phases: HashMap<PhaseId, Arc<PhaseCx>>,
+    /// When there is next something to do, even if nothing happens.
+    due: Instant,
+    /// By phase, while it runs.
+    phases: Vec<Option<Arc<PhaseCx>>>,
     /// Taken from the registry, about to be started.
-    taken: HashMap<PhaseId, Vec<Entry>>,
+    taken: Vec<(PhaseId, Vec<Entry>)>,
     /// Tasks with a timeout of their own, which have a token of their own.
     own_tokens: HashMap<TaskId, CancellationToken>,
     over: bool,
@@ -73,7 +76,7 @@ struct Driver {
 
 /// Starts driving, on the runtime `home` if there is one.
 pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Beginning) {
-    let lost = Lost { shared: Arc::clone(shared), generation: shared.generation() };
+    let lost = Lost { shared: Arc::clone(shared), generation: Some(shared.generation()) };
     let Some(home) = home.or_else(|| Handle::try_current().ok()) else {
         return on_own_thread(shared, lost, beginning);
     };
@@ -94,7 +97,7 @@ async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Los
     loop {
         let (over, due) = {
             let mut driver = lock(&driver);
-            (driver.step(), driver.next_due())
+            (driver.step(), driver.due)
         };
         // Not under the driver's lock: if whoever listens blocks, the stand-in goes on.
         shared.journal().speak();
@@ -115,8 +118,10 @@ async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Los
     }
 }
 
-/// Tells everybody how it went, once.
+/// Tells everybody how it went, once; and after the last line has been said, unless whoever listens
+/// blocks.
 fn publish(shared: &Shared, driver: &Mutex<Driver>) {
+    shared.journal().flush(LAST_WORDS);
     let report = lock(driver).report.take();
     if let Some(report) = report {
         shared.finish(report);
@@ -124,15 +129,15 @@ fn publish(shared: &Shared, driver: &Mutex<Driver>) {
 }
 
 /// Drives from a plain thread, so that it goes on when the runtime does not.
-fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Lost) {
+fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, mut lost: Lost) {
     let spawned = std::thread::Builder::new().name("adieu".into()).spawn(move || {
         loop {
             let over = lock(&driver).step();
             lost.shared.journal().speak();
             if over {
-                // The other one publishes, unless whoever listens to it blocks.
-                lost.shared.journal().flush(LAST_WORDS);
                 publish(&lost.shared, &driver);
+                // Nothing is lost, even if the other one has only just taken the report.
+                let _ = lost.generation.take();
                 return;
             }
             std::thread::sleep(LOOK_IN);
@@ -174,12 +179,14 @@ fn is_on_worker() -> bool {
 /// Dropped with the driver: whoever still waits is told that there will be no report.
 struct Lost {
     shared: Arc<Shared>,
-    generation: u64,
+    generation: Option<u64>,
 }
 
 impl Drop for Lost {
     fn drop(&mut self) {
-        self.shared.lose(self.generation);
+        if let Some(generation) = self.generation {
+            self.shared.lose(generation);
+        }
     }
 }
 
@@ -187,7 +194,7 @@ impl Drop for Lost {
 
 impl Driver {
     fn new(shared: &Arc<Shared>, tasks_on: Handle, beginning: Beginning) -> Option<Self> {
-        let run = shared.with_run(|run, _, _| Arc::clone(&run.cx))?;
+        let (run, phases) = shared.with_run(|run, _, plan| (Arc::clone(&run.cx), plan.len()))?;
         Some(Self {
             crew: Crew::new(Shared::key(shared), tasks_on),
             shared: Arc::clone(shared),
@@ -195,8 +202,9 @@ impl Driver {
             beginning: Some(beginning),
             granted: Wishes::default(),
             next_words: now() + STILL_WAITING,
-            phases: HashMap::new(),
-            taken: HashMap::new(),
+            due: now(),
+            phases: vec![None; phases],
+            taken: Vec::new(),
             own_tokens: HashMap::new(),
             over: false,
             report: None,
@@ -213,13 +221,17 @@ impl Driver {
         }
         self.take_in();
         self.grant();
-        self.on(Event::Tick);
-        if now() >= self.next_words && !self.over {
-            self.next_words = now() + STILL_WAITING;
+        let now = now();
+        if now >= self.due {
+            self.on(Event::Tick);
+        }
+        if now >= self.next_words && !self.over {
+            self.next_words = now + STILL_WAITING;
             self.say_what_is_waited_for();
         }
+        self.due = self.next_due();
         if self.over {
-            let report = self.shared.with_run(|run, registry, _| run.report(registry, now()));
+            let report = self.shared.with_run(|run, registry, _| run.report(registry, now));
             if let Some(Report { outcome, took, .. }) = &report {
                 let line = Line::Complete { outcome: outcome.clone(), took: *took };
                 self.shared.journal().note(line);
@@ -293,7 +305,7 @@ impl Driver {
                 Effect::Start { phase, first, cut } => self.start(phase, first, cut),
                 Effect::Cut(phase, cut) => self.cut(phase, cut),
                 Effect::CancelPhase(phase) => {
-                    if let Some(phase) = self.phases.get(&phase) {
+                    if let Some(phase) = &self.phases[phase.0] {
                         phase.token.cancel();
                     }
                 }
@@ -326,31 +338,32 @@ impl Driver {
             return Effects::new();
         };
         if !entries.is_empty() {
-            self.taken.insert(phase, entries);
+            self.taken.push((phase, entries));
         }
         effects
     }
 
     fn start(&mut self, phase: PhaseId, first: TaskId, cut: Instant) {
-        let entries = self.taken.remove(&phase).unwrap_or_default();
-        let Some((name, since)) = self
-            .shared
-            .with_run(|run, _, _| (run.machine.phase(phase).name.clone(), run.machine.began()))
-        else {
+        let taken = self.taken.iter().position(|(of, _)| *of == phase);
+        let (_, entries) =
+            taken.map(|at| self.taken.swap_remove(at)).unwrap_or((phase, Vec::new()));
+        let Some((name, began, started)) = self.shared.with_run(|run, _, _| {
+            (run.machine.phase(phase).name.clone(), run.machine.began(), run.machine.since(phase))
+        }) else {
             return;
         };
-        let started = now();
         let cx = Arc::new(PhaseCx {
             run: Arc::clone(&self.run),
             name,
-            cut: LiveDeadline::new(since, cut),
+            cut: LiveDeadline::new(began, cut),
             token: CancellationToken::new(),
         });
         self.crew.reserve(entries.len());
         let many = entries.len() >= MANY;
         let start_all = || {
             for (task, entry) in (first.0..).map(TaskId).zip(entries) {
-                let own_cut = entry.timeout.map(|own| started + own).filter(|own| *own < cut);
+                let own_cut = entry.timeout.zip(started).map(|(own, since)| since + own);
+                let own_cut = own_cut.filter(|own| *own < cut);
                 let cx = TaskCx::new(Arc::clone(&cx), own_cut);
                 if own_cut.is_some() {
                     self.own_tokens.insert(task, cx.token().clone());
@@ -366,11 +379,11 @@ impl Driver {
         } else {
             start_all();
         }
-        self.phases.insert(phase, cx);
+        self.phases[phase.0] = Some(cx);
     }
 
     fn cut(&self, phase: PhaseId, cut: Instant) {
-        if let Some(phase) = self.phases.get(&phase) {
+        if let Some(phase) = &self.phases[phase.0] {
             phase.cut.shorten(cut);
         }
     }
@@ -403,7 +416,10 @@ impl Driver {
     }
 
     fn say_phase_over(&mut self, phase: PhaseId) {
-        self.phases.remove(&phase);
+        self.phases[phase.0] = None;
+        if !self.shared.journal().is_heard() {
+            return;
+        }
         let found = self.shared.with_run(|run, registry, _| {
             let over = run.machine.phase(phase);
             let PhaseState::Over { outcome, ran } = &over.state else {

@@ -352,7 +352,12 @@ impl Machine {
 
     /// When the task started: with its phase, like all of its tasks.
     pub(crate) fn started(&self, task: &TaskRun) -> Option<Instant> {
-        match self.phases[task.phase.0].state {
+        self.since(task.phase)
+    }
+
+    /// When the phase started, if it did.
+    pub(crate) fn since(&self, phase: PhaseId) -> Option<Instant> {
+        match self.phases[phase.0].state {
             PhaseState::Running { since, .. } => Some(since),
             PhaseState::Over { ran, .. } => ran.map(|(since, _)| since),
             PhaseState::Waiting | PhaseState::Opening => None,

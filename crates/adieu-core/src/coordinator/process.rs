@@ -80,6 +80,9 @@ impl Shared {
         if rung == Rung::Exit {
             return Some(rung);
         }
+        // Only noted: whoever listens to the log may be what hangs, and the next signal must be
+        // heard. The driver says it.
+        self.journal.note(Line::Signal { signal, rung });
         if self.stage() == Stage::Up {
             self.begin(Reason::ProcessTerminate(signal), None);
         } else if rung == Rung::Graceful {
@@ -94,9 +97,6 @@ impl Shared {
             let reserve = lock(&self.core).run.as_ref().map(|run| run.machine.limits().reserve);
             self.watchdog.arm(reserve.unwrap_or_default());
         }
-        // Only noted: whoever listens to the log may be what hangs, and the next signal must be
-        // heard. The driver says it.
-        self.journal.note(Line::Signal { signal, rung });
         self.wish(|wishes| wishes.rung = wishes.rung.max(rung));
         Some(rung)
     }

@@ -84,6 +84,19 @@ pub(super) struct State {
     lost: bool,
 }
 
+/// A task that was added, and the figures if the worst case is now too long.
+struct Added {
+    phase: PhaseId,
+    seq: u64,
+    over: Option<BudgetCheck>,
+}
+
+/// A task that was not added, to be dropped outside the lock.
+struct Refused {
+    entry: Option<Entry>,
+    why: Refusal,
+}
+
 /// Why a task was not added.
 enum Refusal {
     EmptyName,
@@ -211,14 +224,15 @@ impl Shared {
     ) -> Result<(PhaseId, u64), AddTaskError> {
         let task = Arc::clone(&entry.name);
         match self.try_add_task(phase, entry) {
-            Ok((added, over)) => {
+            Ok(Added { phase, seq, over }) => {
                 self.warn_of(over);
-                Ok(added)
+                Ok((phase, seq))
             }
-            Err((entry, refusal)) => {
+            Err(refused) => {
+                let Refused { entry, why } = *refused;
                 drop(entry); // The user's code may run in its drop: not under our lock.
                 let phase = Phase::new(phase);
-                Err(match refusal {
+                Err(match why {
                     Refusal::EmptyName => AddTaskError::EmptyName { phase },
                     Refusal::UnknownPhase(problem) => AddTaskError::UnknownPhase { task, problem },
                     Refusal::ZeroTimeout => AddTaskError::ZeroTimeout { task, phase },
@@ -231,28 +245,24 @@ impl Shared {
     }
 
     /// Adds a task, or gives it back; and says if the worst case is now too long.
-    fn try_add_task(
-        &self,
-        phase: &str,
-        entry: Entry,
-    ) -> Result<((PhaseId, u64), Option<BudgetCheck>), (Option<Entry>, Refusal)> {
+    fn try_add_task(&self, phase: &str, entry: Entry) -> Result<Added, Box<Refused>> {
         if entry.name.trim().is_empty() {
-            return Err((Some(entry), Refusal::EmptyName));
+            return Refused::because(Some(entry), Refusal::EmptyName);
         }
         match entry.timeout {
-            Some(Duration::ZERO) => return Err((Some(entry), Refusal::ZeroTimeout)),
+            Some(Duration::ZERO) => return Refused::because(Some(entry), Refusal::ZeroTimeout),
             Some(timeout) if timeout > LONGEST => {
-                return Err((Some(entry), Refusal::EndlessTimeout));
+                return Refused::because(Some(entry), Refusal::EndlessTimeout);
             }
             Some(_) | None => {}
         }
         let mut core = lock(&self.core);
         let id = match core.plan.position(phase) {
             Ok(at) => PhaseId(at),
-            Err(problem) => return Err((Some(entry), Refusal::UnknownPhase(problem))),
+            Err(problem) => return Refused::because(Some(entry), Refusal::UnknownPhase(problem)),
         };
         if core.is_too_late(id) {
-            return Err((Some(entry), Refusal::TooLate));
+            return Refused::because(Some(entry), Refusal::TooLate);
         }
         // Only the first task of a phase changes the worst case.
         let first = core.registry.count(id) == 0;
@@ -261,9 +271,9 @@ impl Shared {
         match over {
             Some(check) if self.config.strict => {
                 let entry = core.registry.cancel(id, seq);
-                Err((entry, Refusal::OverBudget(Box::new(check))))
+                Refused::because(entry, Refusal::OverBudget(Box::new(check)))
             }
-            over => Ok(((id, seq), over)),
+            over => Ok(Added { phase: id, seq, over }),
         }
     }
 
@@ -542,6 +552,14 @@ impl Core {
         let guessed = config.kill_after == KillAfter::Detect;
         let kill_after = self.budget.kill_after.filter(|_| !guessed || reason.signal().is_some());
         Budget { kill_after, ..self.budget }
+    }
+}
+
+// === impl Refused ===
+
+impl Refused {
+    fn because(entry: Option<Entry>, why: Refusal) -> Result<Added, Box<Self>> {
+        Err(Box::new(Self { entry, why }))
     }
 }
 

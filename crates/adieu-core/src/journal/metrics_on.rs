@@ -14,6 +14,8 @@ use metrics::{counter, histogram};
 use super::Line;
 use crate::outcome::{Ending, Outcome};
 
+pub(super) const COUNTS: bool = true;
+
 pub(super) fn count(line: &Line) {
     match line {
         Line::Initiated { reason, .. } => {

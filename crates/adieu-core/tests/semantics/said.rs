@@ -53,16 +53,16 @@ async fn s53_one_line_a_transition_and_one_every_five_seconds_of_waiting() {
     let _ = shutdown.receive(Signal::TERM);
     shutdown.completed().await.unwrap();
     expect![[r#"
-         INFO shutdown initiated reason=SIGTERM deadline=27s plan="3 phases, worst case 22s"
-         WARN SIGTERM: shut down gracefully; SIGTERM again will end waiting early signal=SIGTERM
-         INFO phase over phase=service-unbind outcome=finished took=0s tasks=1
-         INFO still waiting waiting_for=service-requests-done/drain http for 5s left=22s
-         INFO still waiting waiting_for=service-requests-done/drain http for 10s left=17s
-         WARN task timed out after 12s phase=service-requests-done task="drain http" took=12.2s
-         INFO phase over phase=service-requests-done outcome=timed out after 12s took=12.2s tasks=1
-         WARN task failed: it was made to fail phase=cluster-leave task="leave" took=0s
-         INFO phase over phase=cluster-leave outcome=failed: it was made to fail took=0s tasks=1
-         WARN shutdown complete outcome=unclean took=12.2s
+        WARN SIGTERM: shut down gracefully; SIGTERM again will end waiting early signal=SIGTERM
+        INFO shutdown initiated reason=SIGTERM deadline=27s plan="3 phases, worst case 22s"
+        INFO phase over phase=service-unbind outcome=finished took=0s tasks=1
+        INFO still waiting waiting_for=service-requests-done/drain http for 5s left=22s
+        INFO still waiting waiting_for=service-requests-done/drain http for 10s left=17s
+        WARN task timed out after 12s phase=service-requests-done task="drain http" took=12.2s
+        INFO phase over phase=service-requests-done outcome=timed out after 12s took=12.2s tasks=1
+        WARN task failed: it was made to fail phase=cluster-leave task="leave" took=0s
+        INFO phase over phase=cluster-leave outcome=failed: it was made to fail took=0s tasks=1
+        WARN shutdown complete outcome=unclean took=12.2s
     "#]]
     .assert_eq(&heard.text());
 }
