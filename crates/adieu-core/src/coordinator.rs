@@ -4,6 +4,7 @@
 //! both and every handle look at.
 
 mod completion;
+mod declare;
 mod driver;
 mod gates;
 pub(crate) mod ladder;

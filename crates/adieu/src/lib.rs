@@ -40,6 +40,7 @@
 //! )?;
 //! shutdown.add_task("flush-metrics", "push", async |cx: TaskCx| push(cx.remaining()).await)?;
 //! shutdown.install_signals()?;
+//! shutdown.start_watchdog()?; // ends the process at the deadline, whatever hangs; `main` does so by itself
 //! let report = shutdown.completed().await?; // or: shutdown.run(Reason::Unknown).await?
 //! println!("{report}");
 //! # Ok(()) }
@@ -93,7 +94,32 @@
 //!
 //! SIGTERM and SIGINT run the shutdown. Repeated, they climb a ladder, and each step says what the
 //! next will do: a second SIGINT cancels what runs and goes straight to the closing phases, a third
-//! exits at once. A second SIGTERM only ends mere waiting; see [`Rung`].
+//! exits at once. A second SIGTERM only ends mere waiting: tasks that wait for
+//! [`TaskCx::hurried`] beside what they wait for end then. See [`Rung`].
+//!
+//! # What you see
+//!
+//! Everything is said through `tracing`. [`main`] says it on stderr if no subscriber has been set;
+//! a [`Shutdown`] of your own does not, so set one up. [`Shutdown::status`] and the [`Report`] are
+//! the same as values.
+//!
+//! # Background work
+//!
+//! A loop ends when the shutdown begins, and a task waits until it has:
+//!
+//! ```no_run
+//! # use adieu::{Phase, Shutdown};
+//! # async fn tick() {}
+//! # fn spawn(shutdown: &Shutdown) -> Result<(), adieu::AddTaskError> {
+//! let worker = tokio::spawn({
+//!     let stop = shutdown.token();
+//!     async move {
+//!         while stop.run_until_cancelled(tick()).await.is_some() {}
+//!     }
+//! });
+//! shutdown.add_task(Phase::BEFORE_CLUSTER_SHUTDOWN, "join worker", async |_| worker.await)?;
+//! # Ok(()) }
+//! ```
 //!
 //! # Features
 //!

@@ -17,15 +17,14 @@ use crate::config::{Config, KillAfter};
 use crate::deadline::Deadline;
 use crate::journal::{Journal, Line};
 use crate::outcome::Ending;
-use crate::phase::{Phase, PhaseSpec};
-use crate::plan::{LONGEST, PhaseId, Plan, PlanBuilder, PlanError};
+use crate::phase::Phase;
+use crate::plan::{PhaseId, Plan, PlanBuilder, PlanError};
 use crate::reason::Reason;
-use crate::registry::{Entry, Registry};
+use crate::registry::Registry;
 use crate::report::Report;
 use crate::signals::Listener;
 use crate::status::{Stage, Status};
 use crate::sync::lock;
-use crate::task::{AddTaskError, TaskInfo};
 use crate::time::{Instant, Short, now};
 use crate::watchdog::{LAST_WORDS, Watchdog};
 
@@ -61,15 +60,15 @@ pub(crate) struct Shared {
 /// What has been declared, and the run. Behind one lock, because a phase must be closed to new
 /// tasks in the same instant in which its tasks are taken.
 pub(super) struct Core {
-    plan: PlanBuilder,
+    pub(super) plan: PlanBuilder,
     pub(super) registry: Registry,
     pub(super) budget: Budget,
     /// The plan as built, until it changes.
-    built: Option<Plan>,
+    pub(super) built: Option<Plan>,
     /// How long the worst case was when a warning was last given.
-    warned_of: Duration,
+    pub(super) warned_of: Duration,
     /// What the deadline was shortened to before there was one.
-    limit: Option<Duration>,
+    pub(super) limit: Option<Duration>,
     pub(super) home: Option<Handle>,
     pub(super) run: Option<Run>,
 }
@@ -82,29 +81,6 @@ pub(super) struct State {
     generation: u64,
     /// The driver is gone and there will be no report.
     lost: bool,
-}
-
-/// A task that was added, and the figures if the worst case is now too long.
-struct Added {
-    phase: PhaseId,
-    seq: u64,
-    over: Option<BudgetCheck>,
-}
-
-/// A task that was not added, to be dropped outside the lock.
-struct Refused {
-    entry: Option<Entry>,
-    why: Refusal,
-}
-
-/// Why a task was not added.
-enum Refusal {
-    EmptyName,
-    UnknownPhase(PlanError),
-    ZeroTimeout,
-    EndlessTimeout,
-    TooLate,
-    OverBudget(Box<BudgetCheck>),
 }
 
 /// What has been asked for while it runs. Each only ever rises, so nothing asked for is lost
@@ -166,168 +142,6 @@ impl Shared {
 
     pub(crate) fn journal(&self) -> &Journal {
         &self.journal
-    }
-
-    // --- declaring ---
-
-    pub(super) fn add_phase(&self, spec: PhaseSpec) -> Result<(), PlanError> {
-        let name = spec.name.clone();
-        self.change_plan(name, |core| {
-            if core.run.is_some() {
-                return Err(PlanError::TooLate { phase: spec.name });
-            }
-            core.plan.add(spec)?;
-            core.registry.grow(core.plan.len());
-            Ok(())
-        })
-    }
-
-    pub(super) fn set_phase_timeout(
-        &self,
-        phase: &str,
-        timeout: Duration,
-    ) -> Result<(), PlanError> {
-        self.change_plan(Phase::new(phase), |core| {
-            let at = core.plan.position(phase)?;
-            if core.is_too_late(PhaseId(at)) {
-                return Err(PlanError::TooLate { phase: Phase::new(phase) });
-            }
-            core.plan.timeout(phase, timeout)
-        })
-    }
-
-    /// Changes the plan, and takes the change back if strictness forbids it.
-    fn change_plan(
-        &self,
-        phase: Phase,
-        change: impl FnOnce(&mut Core) -> Result<(), PlanError>,
-    ) -> Result<(), PlanError> {
-        let mut core = lock(&self.core);
-        let before = self.config.strict.then(|| core.plan.clone());
-        change(&mut core)?;
-        core.built = None;
-        let over = core.over_budget();
-        if let (Some(before), Some(check)) = (before, &over) {
-            core.plan = before;
-            core.built = None;
-            return Err(PlanError::OverBudget { phase, check: Box::new(check.clone()) });
-        }
-        drop(core);
-        self.warn_of(over);
-        Ok(())
-    }
-
-    pub(super) fn add_task(
-        &self,
-        phase: &str,
-        entry: Entry,
-    ) -> Result<(PhaseId, u64), AddTaskError> {
-        let task = Arc::clone(&entry.name);
-        match self.try_add_task(phase, entry) {
-            Ok(Added { phase, seq, over }) => {
-                self.warn_of(over);
-                Ok((phase, seq))
-            }
-            Err(refused) => {
-                let Refused { entry, why } = *refused;
-                drop(entry); // The user's code may run in its drop: not under our lock.
-                let phase = Phase::new(phase);
-                Err(match why {
-                    Refusal::EmptyName => AddTaskError::EmptyName { phase },
-                    Refusal::UnknownPhase(problem) => AddTaskError::UnknownPhase { task, problem },
-                    Refusal::ZeroTimeout => AddTaskError::ZeroTimeout { task, phase },
-                    Refusal::EndlessTimeout => AddTaskError::EndlessTimeout { task, phase },
-                    Refusal::TooLate => AddTaskError::TooLate { task, phase },
-                    Refusal::OverBudget(check) => AddTaskError::OverBudget { task, phase, check },
-                })
-            }
-        }
-    }
-
-    /// Adds a task, or gives it back; and says if the worst case is now too long.
-    fn try_add_task(&self, phase: &str, entry: Entry) -> Result<Added, Box<Refused>> {
-        if entry.name.trim().is_empty() {
-            return Refused::because(Some(entry), Refusal::EmptyName);
-        }
-        match entry.timeout {
-            Some(Duration::ZERO) => return Refused::because(Some(entry), Refusal::ZeroTimeout),
-            Some(timeout) if timeout > LONGEST => {
-                return Refused::because(Some(entry), Refusal::EndlessTimeout);
-            }
-            Some(_) | None => {}
-        }
-        let mut core = lock(&self.core);
-        let id = match core.plan.position(phase) {
-            Ok(at) => PhaseId(at),
-            Err(problem) => return Refused::because(Some(entry), Refusal::UnknownPhase(problem)),
-        };
-        if core.is_too_late(id) {
-            return Refused::because(Some(entry), Refusal::TooLate);
-        }
-        // Only the first task of a phase changes the worst case.
-        let first = core.registry.count(id) == 0;
-        let seq = core.registry.add(id, entry);
-        let over = if first { core.over_budget() } else { None };
-        match over {
-            Some(check) if self.config.strict => {
-                let entry = core.registry.cancel(id, seq);
-                Refused::because(entry, Refusal::OverBudget(Box::new(check)))
-            }
-            over => Ok(Added { phase: id, seq, over }),
-        }
-    }
-
-    /// Takes a task back while it is pending, and marks it as taken back in the same instant.
-    pub(crate) fn cancel(&self, phase: PhaseId, seq: u64, cancelled: &AtomicBool) {
-        let mut core = lock(&self.core);
-        let entry = core.registry.cancel(phase, seq);
-        if entry.is_some() {
-            cancelled.store(true, Ordering::Relaxed);
-        }
-        drop(core);
-        drop(entry); // Not under the lock.
-    }
-
-    pub(super) fn tasks(&self) -> Vec<TaskInfo> {
-        let core = lock(&self.core);
-        let phases = (0..core.plan.len()).map(PhaseId);
-        phases
-            .flat_map(|id| core.registry.pending(id).map(move |entry| (id, entry)))
-            .map(|(id, entry)| TaskInfo {
-                phase: core.plan.name(id.0).clone(),
-                name: Arc::clone(&entry.name),
-                timeout: entry.timeout,
-                blocking: entry.blocking,
-                added_at: format!("{}:{}", entry.place.file(), entry.place.line()),
-            })
-            .collect()
-    }
-
-    pub(super) fn plan(&self) -> Plan {
-        lock(&self.core).built_plan()
-    }
-
-    pub(super) fn phase_id(&self, phase: &str) -> Result<PhaseId, PlanError> {
-        lock(&self.core).plan.position(phase).map(PhaseId)
-    }
-
-    pub(super) fn check_budget(&self) -> BudgetCheck {
-        lock(&self.core).check_budget()
-    }
-
-    /// The runtime that tasks run on, if one is known.
-    pub(super) fn home(&self) -> Option<Handle> {
-        lock(&self.core).home.clone()
-    }
-
-    /// Warns that the worst case is too long, once for each time that it grows.
-    pub(super) fn warn_of(&self, over: Option<BudgetCheck>) {
-        let Some(check) = over.filter(|_| !self.config.strict) else { return };
-        let needed = check.needed();
-        let grown = std::mem::replace(&mut lock(&self.core).warned_of, needed) < needed;
-        if grown {
-            self.journal.tell(Line::OverBudget { check: check.to_string() });
-        }
     }
 
     // --- running ---
@@ -521,7 +335,7 @@ impl Shared {
 
 impl Core {
     /// The plan as declared so far.
-    fn built_plan(&mut self) -> Plan {
+    pub(super) fn built_plan(&mut self) -> Plan {
         self.built.get_or_insert_with(|| self.plan.build()).clone()
     }
 
@@ -541,7 +355,7 @@ impl Core {
     }
 
     /// Whether nothing can be added to the phase any more: it has started, or is over.
-    fn is_too_late(&self, phase: PhaseId) -> bool {
+    pub(super) fn is_too_late(&self, phase: PhaseId) -> bool {
         let is_over = |run: &Run| run.machine.is_over(phase);
         self.registry.has_started(phase) || self.run.as_ref().is_some_and(is_over)
     }
@@ -552,14 +366,6 @@ impl Core {
         let guessed = config.kill_after == KillAfter::Detect;
         let kill_after = self.budget.kill_after.filter(|_| !guessed || reason.signal().is_some());
         Budget { kill_after, ..self.budget }
-    }
-}
-
-// === impl Refused ===
-
-impl Refused {
-    fn because(entry: Option<Entry>, why: Refusal) -> Result<Added, Box<Self>> {
-        Err(Box::new(Self { entry, why }))
     }
 }
 
