@@ -9,6 +9,9 @@
 //! |---|---|---|
 //! | `kill-after` | `auto` | what the platform allows; `none` if nobody kills us |
 //! | `reserve` | `3s` | what only the closing phases and the exit may spend |
+//! | `lame-duck` | `auto` | how long, at most, to serve on when not ready any more: `auto` is 5 s after a signal, and none at a terminal |
+//! | `lame-duck-min` | `0s` | how long at least, also when nobody comes |
+//! | `unready-after` | `0s` | how long the process stays ready after the shutdown has begun |
 //! | `strict` | `off` | refuse, rather than warn, when the worst case does not fit |
 //! | `order` | `dag` | `sequential` runs one phase after another |
 //! | `default-phase-timeout` | `5s` | for phases that say nothing else |
@@ -80,6 +83,9 @@ pub struct Config {
     pub(crate) default_phase_timeout: Duration,
     pub(crate) policies: Policies,
     pub(crate) triggers: Triggers,
+    pub(crate) lame_duck: LameDuck,
+    pub(crate) lame_duck_min: Duration,
+    pub(crate) unready_after: Duration,
     pub(crate) report_file: Option<PathBuf>,
     pub(crate) phases: BTreeMap<Phase, PhaseChange>,
 }
@@ -95,6 +101,14 @@ pub enum KillAfter {
     Never,
     /// This long after its signal.
     After(Duration),
+}
+
+/// How long the process serves on when it is not ready any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LameDuck {
+    /// Five seconds after a signal, less if there is little time; none at a terminal.
+    Auto,
+    For(Duration),
 }
 
 /// What runs the shutdown by itself.
@@ -118,6 +132,9 @@ impl Config {
             default_phase_timeout: Duration::from_secs(5),
             policies: Policies::default(),
             triggers: Triggers { actor_system_terminate: true, process_hook: true, downed: true },
+            lame_duck: LameDuck::Auto,
+            lame_duck_min: Duration::ZERO,
+            unready_after: Duration::ZERO,
             report_file: None,
             phases: BTreeMap::new(),
         }
@@ -128,6 +145,7 @@ impl Config {
     pub fn for_tests() -> Self {
         let mut config = Self::new();
         config.kill_after = KillAfter::Never;
+        config.lame_duck = LameDuck::For(Duration::ZERO);
         config.policies.base.terminate_actor_system = false;
         config.triggers =
             Triggers { actor_system_terminate: false, process_hook: false, downed: false };
@@ -290,6 +308,25 @@ impl Config {
         self
     }
 
+    /// How long, at most, the process serves on when it is not ready any more.
+    pub fn lame_duck(mut self, most: Duration) -> Self {
+        self.lame_duck = LameDuck::For(most);
+        self
+    }
+
+    /// How long it does so at least, also when nobody comes.
+    pub fn lame_duck_min(mut self, least: Duration) -> Self {
+        self.lame_duck_min = least;
+        self
+    }
+
+    /// How long after the shutdown has begun the process stops being ready; at the latest when its
+    /// doors close. For services of one replica, which routers would otherwise find gone.
+    pub fn unready_after(mut self, delay: Duration) -> Self {
+        self.unready_after = delay;
+        self
+    }
+
     /// Where [`main`](crate::main) writes the report as JSON.
     pub fn report_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.report_file = Some(path.into());
@@ -310,6 +347,15 @@ impl Config {
         plan.default_timeout(self.default_phase_timeout)?;
         plan.order(self.order);
         plan.apply(&self.phases)?;
+        // The lame duck must fit into its phase, unless somebody has set that by hand.
+        let unbind = Phase::BEFORE_SERVICE_UNBIND;
+        let by_hand = self.phases.get(&unbind).is_some_and(|change| change.timeout.is_some());
+        if let (LameDuck::For(most), false) = (self.lame_duck, by_hand) {
+            let fits = most / 9 * 10 + Duration::from_millis(500);
+            if fits > self.default_phase_timeout {
+                plan.timeout(unbind, fits)?;
+            }
+        }
         Ok(plan)
     }
 
@@ -329,7 +375,15 @@ impl Config {
         }
         let kill_after =
             if let KillAfter::After(after) = self.kill_after { after } else { Duration::ZERO };
-        for (key, span) in [("kill-after", kill_after), ("reserve", self.reserve)] {
+        let lame_duck =
+            if let LameDuck::For(most) = self.lame_duck { most } else { Duration::ZERO };
+        for (key, span) in [
+            ("kill-after", kill_after),
+            ("reserve", self.reserve),
+            ("lame-duck", lame_duck),
+            ("lame-duck-min", self.lame_duck_min),
+            ("unready-after", self.unready_after),
+        ] {
             if span > LONGEST {
                 let problem = format!("{key} is endless: a year is the most");
                 return Err(ConfigError::Contradiction { problem });

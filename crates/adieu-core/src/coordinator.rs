@@ -8,8 +8,10 @@ mod declare;
 mod driver;
 mod gates;
 pub(crate) mod ladder;
+mod lame_duck;
 pub(crate) mod machine;
 mod process;
+mod ready;
 mod run;
 mod shared;
 

@@ -201,6 +201,11 @@ impl Gate {
         self.inner.counters.in_flight()
     }
 
+    /// How many have entered so far, clones and those who came too late included.
+    pub(crate) fn entered(&self) -> usize {
+        self.inner.counters.entered()
+    }
+
     /// Whether the gate is closed for good.
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -13,6 +13,7 @@ mod phase;
 mod plan;
 mod platform;
 mod policy;
+mod readiness;
 mod reason;
 mod registry;
 mod report;
@@ -38,6 +39,7 @@ pub use plan::{
 };
 pub use platform::Platform;
 pub use policy::{ExitCode, Policy};
+pub use readiness::{Check, CheckState, Promise, Readiness};
 pub use reason::{CustomReason, Reason};
 pub use report::{PhaseReport, Report, TaskReport};
 pub use runner::{Runner, main};

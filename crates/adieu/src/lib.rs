@@ -57,6 +57,8 @@
 //!   reason, the deadline, a cancellation token. The tasks of a phase run side by side.
 //! - A [`Gate`] admits work until it is closed; a [`Pass`] is one unit of work inside. Make one with
 //!   [`Shutdown::gate`], and the shutdown closes it and waits for what is inside.
+//! - [`Readiness`] says whether work should be sent here. It follows from [`Shutdown::started`],
+//!   from each [`Promise`], from cordons and from the shutdown; nobody can set it.
 //! - A [`Reason`] says why. The first one wins.
 //! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It comes from
 //!   [`KillAfter`]: what the platform allows between its signal and the kill.

@@ -1,9 +1,11 @@
 //! Turns a parsed document into a [`Config`].
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
 use super::section::Section;
-use super::{Config, ConfigError, Format, KillAfter, section, vars};
+use super::{Config, ConfigError, Format, KillAfter, LameDuck, section, vars};
 use crate::phase::Phase;
 use crate::plan::{Order, PhaseChange};
 use crate::policy::PolicyChange;
@@ -64,6 +66,15 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
         };
     }
     set(&mut config.reserve, keys.duration(&["reserve"])?);
+    if let Some((path, value)) = keys.value(&["lame-duck"])? {
+        config.lame_duck = match value.as_str() {
+            Some("auto") => LameDuck::Auto,
+            Some("none") => LameDuck::For(Duration::ZERO),
+            Some(_) | None => LameDuck::For(keys.as_duration(&path, value)?),
+        };
+    }
+    set(&mut config.lame_duck_min, keys.duration(&["lame-duck-min"])?);
+    set(&mut config.unready_after, keys.duration(&["unready-after"])?);
     set(&mut config.strict, keys.switch(&["strict"])?);
     set(&mut config.order, order(&mut keys)?);
     set(&mut config.default_phase_timeout, keys.duration(&["default-phase-timeout"])?);

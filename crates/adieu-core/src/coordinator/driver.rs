@@ -25,6 +25,7 @@ use crate::budget::Limits;
 use crate::deadline::LiveDeadline;
 use crate::journal::Line;
 use crate::outcome::Outcome;
+use crate::phase::Phase;
 use crate::plan::PhaseId;
 use crate::registry::Entry;
 use crate::report::Report;
@@ -69,6 +70,9 @@ struct Driver {
     taken: Vec<(PhaseId, Vec<Entry>)>,
     /// Tasks with a timeout of their own, which have a token of their own.
     own_tokens: HashMap<TaskId, CancellationToken>,
+    /// The phase after which doors close, and the one after which what was admitted is finished.
+    unbinds: Option<PhaseId>,
+    drained: Option<PhaseId>,
     over: bool,
     /// To be published, when its line has been said.
     report: Option<Report>,
@@ -206,6 +210,8 @@ impl Driver {
             phases: vec![None; phases],
             taken: Vec::new(),
             own_tokens: HashMap::new(),
+            unbinds: shared.phase_id(Phase::BEFORE_SERVICE_UNBIND.as_str()).ok(),
+            drained: shared.phase_id(Phase::SERVICE_REQUESTS_DONE.as_str()).ok(),
             over: false,
             report: None,
         })
@@ -417,6 +423,11 @@ impl Driver {
 
     fn say_phase_over(&mut self, phase: PhaseId) {
         self.phases[phase.0] = None;
+        if self.unbinds == Some(phase) {
+            self.shared.change_facts(|facts| facts.keeps_ready = false);
+        } else if self.drained == Some(phase) {
+            self.shared.change_facts(|facts| facts.drained = true);
+        }
         if !self.shared.journal().is_heard() {
             return;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Shutdown;
 use crate::gate::Gate;
 use crate::phase::Phase;
+use crate::sync::lock;
 use crate::task::{AddTaskError, TaskCx, TaskSpec};
 
 impl Shutdown {
@@ -24,6 +25,9 @@ impl Shutdown {
     /// until all who are inside have left, and tells who is left in [`Phase::SERVICE_STOP`] that
     /// the window is over.
     ///
+    /// With the first gate comes a lame duck in [`Phase::BEFORE_SERVICE_UNBIND`]: not ready, still
+    /// admitting, so that routers can move away. See `lame-duck` in [`config`](crate::config).
+    ///
     /// The window is the timeout of [`Phase::SERVICE_REQUESTS_DONE`]. With nobody inside it ends
     /// at once; when it expires, the report says who was left.
     ///
@@ -32,6 +36,7 @@ impl Shutdown {
     /// As [`Shutdown::add_task`]. The gate is then not drained by this shutdown.
     #[track_caller]
     pub fn drain(&self, gate: &Gate) -> Result<(), AddTaskError> {
+        self.add_lame_duck()?;
         let name = gate.name();
         let close = self.add_task(Phase::SERVICE_UNBIND, format!("close {name}"), {
             let gate = gate.clone();
@@ -68,6 +73,7 @@ impl Shutdown {
             }
             return Err(error);
         }
+        lock(&self.shared().gates).push(gate.clone());
         Ok(())
     }
 }

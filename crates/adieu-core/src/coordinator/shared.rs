@@ -15,10 +15,12 @@ use super::run::{Beginning, Run, Undescribed};
 use crate::budget::{Budget, BudgetCheck};
 use crate::config::{Config, KillAfter};
 use crate::deadline::Deadline;
+use crate::gate::Gate;
 use crate::journal::{Journal, Line};
 use crate::outcome::Ending;
 use crate::phase::Phase;
 use crate::plan::{PhaseId, Plan, PlanBuilder, PlanError};
+use crate::readiness::{Facts, Readiness};
 use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::report::Report;
@@ -53,6 +55,8 @@ pub(crate) struct Shared {
     pub(super) watchdog: Watchdog,
     pub(super) owns_process: AtomicBool,
     pub(super) journal: Journal,
+    /// Those that this shutdown drains.
+    pub(super) gates: Mutex<Vec<Gate>>,
     /// Fires when the shutdown begins.
     pub(super) begun: CancellationToken,
 }
@@ -81,6 +85,7 @@ pub(super) struct State {
     generation: u64,
     /// The driver is gone and there will be no report.
     lost: bool,
+    facts: Facts,
 }
 
 /// What has been asked for while it runs. Each only ever rises, so nothing asked for is lost
@@ -114,7 +119,13 @@ impl Shared {
             home,
             run: None,
         };
-        let state = State { stage: Stage::Up, report: None, generation: 0, lost: false };
+        let state = State {
+            stage: Stage::Up,
+            report: None,
+            generation: 0,
+            lost: false,
+            facts: Facts::default(),
+        };
         Self {
             config,
             core: Mutex::new(core),
@@ -127,6 +138,7 @@ impl Shared {
             watchdog: Watchdog::new(),
             owns_process: AtomicBool::new(false),
             journal: Journal::default(),
+            gates: Mutex::default(),
             begun: CancellationToken::new(),
         }
     }
@@ -182,7 +194,11 @@ impl Shared {
             let what = format!("the process will not be ended: {error}");
             self.journal.note(Line::Failed { what });
         }
-        self.state.send_modify(|state| state.stage = Stage::ShuttingDown);
+        let keeps_ready = !self.config.unready_after.is_zero() && !lock(&self.gates).is_empty();
+        self.state.send_modify(|state| {
+            state.stage = Stage::ShuttingDown;
+            state.facts.keeps_ready = keeps_ready;
+        });
         self.begun.cancel();
         driver::start(self, home, driver::Beginning::Fresh);
     }
@@ -273,6 +289,25 @@ impl Shared {
         // What describes itself is asked outside the lock: it is the user's code that answers.
         let status = lock(&self.core).run.as_ref().map(|run| run.status(stage, now()));
         status.map_or_else(|| Status::before(stage), Undescribed::describe)
+    }
+
+    pub(super) fn change_facts(&self, change: impl FnOnce(&mut Facts)) {
+        self.state.send_modify(|state| change(&mut state.facts));
+    }
+
+    pub(super) fn look_at_facts<T>(&self, look: impl FnOnce(&Facts) -> T) -> T {
+        look(&self.state.borrow().facts)
+    }
+
+    pub(super) fn readiness(&self) -> Readiness {
+        self.state.borrow().readiness()
+    }
+
+    pub(super) async fn until_readiness(&self, wanted: impl Fn(Readiness) -> bool) -> Readiness {
+        let mut state = self.state.subscribe();
+        let reached = state.wait_for(|state| wanted(state.readiness())).await;
+        // The sender is `self`, so the wait cannot have failed.
+        reached.map_or(Readiness::Stopping, |state| state.readiness())
     }
 
     // --- for the driver ---
@@ -380,6 +415,10 @@ impl Default for Wishes {
 // === impl State ===
 
 impl State {
+    fn readiness(&self) -> Readiness {
+        self.facts.readiness(self.stage)
+    }
+
     pub(super) fn is_settled(&self) -> bool {
         self.stage == Stage::Over || self.lost
     }

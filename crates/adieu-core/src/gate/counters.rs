@@ -182,17 +182,23 @@ impl Counters {
         self.state.store(open(), Ordering::SeqCst);
     }
 
+    /// How many have been counted in so far.
+    pub(super) fn entered(&self) -> usize {
+        self.count(|slot| &slot.entered)
+    }
+
     /// Never too low: see 2 above.
     fn sum(&self) -> usize {
-        let count = |of: fn(&Slot) -> &AtomicUsize| {
-            self.slots().fold(0, |sum: usize, slot| {
-                // Acquire: with a leave we see all that came before it.
-                sum.wrapping_add(of(slot).load(Ordering::Acquire))
-            })
-        };
-        let left = count(|slot| &slot.left);
-        let entered = count(|slot| &slot.entered);
+        let left = self.count(|slot| &slot.left);
+        let entered = self.count(|slot| &slot.entered);
         entered.wrapping_sub(left)
+    }
+
+    fn count(&self, of: fn(&Slot) -> &AtomicUsize) -> usize {
+        self.slots().fold(0, |sum: usize, slot| {
+            // Acquire: with a leave we see all that came before it.
+            sum.wrapping_add(of(slot).load(Ordering::Acquire))
+        })
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {

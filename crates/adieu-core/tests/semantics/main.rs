@@ -6,6 +6,7 @@ mod config;
 mod deadline;
 mod gate;
 mod plan;
+mod readiness;
 mod running;
 mod said;
 mod signals;

@@ -1,0 +1,129 @@
+//! Lame duck: not ready any more, still serving, so that routers can move away.
+
+use std::time::Duration;
+
+use super::Shutdown;
+use super::shared::Shared;
+use crate::config::{Config, LameDuck};
+use crate::gate::Gate;
+use crate::platform::Platform;
+use crate::reason::Reason;
+use crate::sync::lock;
+use crate::task::{AddTaskError, TaskCx};
+use crate::time::now;
+
+/// What routers usually need, and what of a short time may be spent on them.
+const USUAL: Duration = Duration::from_secs(5);
+const SHARE: u32 = 5;
+
+/// Nobody has come for so long: nobody will.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// How often that is looked at. Only while a shutdown waits for nothing else.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Shutdown {
+    /// Adds the lame duck, once: with the first gate there is somebody to wait for.
+    pub(super) fn add_lame_duck(&self) -> Result<(), AddTaskError> {
+        if !lock(&self.shared().gates).is_empty() {
+            return Ok(());
+        }
+        let shared = std::sync::Arc::downgrade(self.shared());
+        let task =
+            crate::task::TaskSpec::new("lame duck").describe(|| "routers to move away".into());
+        self.add_task(
+            crate::phase::Phase::BEFORE_SERVICE_UNBIND,
+            task,
+            async move |cx: TaskCx| {
+                // The driver holds the shutdown for as long as this runs.
+                if let Some(shared) = shared.upgrade() {
+                    waddle(&shared, &cx).await;
+                }
+            },
+        )?;
+        Ok(())
+    }
+}
+
+/// Serves on until the time is up, somebody is in a hurry, or nobody comes any more.
+async fn waddle(shared: &Shared, cx: &TaskCx) {
+    let config = shared.config();
+    let allowed = cx.shutdown_deadline().remaining();
+    let most = duration(config, cx.reason(), allowed, Platform::detect);
+    // Not all of the phase: what ends with its phase would be reported as cut.
+    let most = most.min(cx.remaining() / 10 * 9);
+    let flip = async {
+        tokio::time::sleep(config.unready_after).await;
+        shared.change_facts(|facts| facts.keeps_ready = false);
+        std::future::pending().await
+    };
+    let serve = async {
+        let gates = lock(&shared.gates).clone();
+        nobody_comes(&gates, config.lame_duck_min).await;
+    };
+    tokio::select! {
+        () = flip => {}
+        () = serve => {}
+        () = tokio::time::sleep(most) => {}
+        () = cx.hurried() => {}
+        () = cx.cancelled() => {}
+    }
+}
+
+/// How long it may take for this reason.
+fn duration(
+    config: &Config,
+    reason: &Reason,
+    allowed: Duration,
+    platform: impl FnOnce() -> Platform,
+) -> Duration {
+    match config.lame_duck {
+        LameDuck::For(duration) => duration,
+        // A person at a terminal is no router.
+        LameDuck::Auto if reason.signal().is_some() && platform() != Platform::Terminal => {
+            USUAL.min(allowed / SHARE)
+        }
+        LameDuck::Auto => Duration::ZERO,
+    }
+}
+
+/// Waits until nobody is inside and nobody has come for a while; `least` in any case.
+async fn nobody_comes(gates: &[Gate], least: Duration) {
+    let began = now();
+    let mut seen = None;
+    let mut since = began;
+    loop {
+        let entered: usize = gates.iter().map(Gate::entered).sum();
+        let inside = gates.iter().any(|gate| gate.in_flight() > 0);
+        if inside || seen != Some(entered) {
+            (seen, since) = (Some(entered), now());
+        } else if now().saturating_duration_since(since) >= QUIET
+            && now().saturating_duration_since(began) >= least
+        {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signals::Signal;
+
+    #[test]
+    fn it_is_for_routers_not_for_people() {
+        let seconds = Duration::from_secs;
+        let term = Reason::ProcessTerminate(Signal::TERM);
+        let auto = Config::new();
+        let of = |config: &Config, reason: &Reason, allowed, platform| {
+            duration(config, reason, seconds(allowed), || platform)
+        };
+        assert_eq!(of(&auto, &term, 27, Platform::Kubernetes), seconds(5));
+        assert_eq!(of(&auto, &term, 8, Platform::Docker), Duration::from_millis(1_600));
+        assert_eq!(of(&auto, &term, 27, Platform::Terminal), Duration::ZERO);
+        assert_eq!(of(&auto, &Reason::ProcessExit, 27, Platform::Kubernetes), Duration::ZERO);
+        let fixed = Config::new().lame_duck(seconds(9));
+        assert_eq!(of(&fixed, &Reason::Unknown, 27, Platform::Terminal), seconds(9));
+    }
+}

@@ -1,0 +1,86 @@
+//! What readiness follows from, and who may wait for it.
+
+use std::sync::Arc;
+
+use super::Shutdown;
+use super::shared::Shared;
+use crate::readiness::{Check, CheckState, Promise, Readiness};
+use crate::status::Stage;
+use crate::sync::lock;
+
+// === impl Shutdown ===
+
+impl Shutdown {
+    /// Whether work should be sent here.
+    ///
+    /// Not before [`Shutdown::started`] has been called and every [`Shutdown::promise`] has been
+    /// kept; not while cordoned; and never again once the shutdown has begun.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.shared.readiness()
+    }
+
+    /// Start-up has ended.
+    pub fn started(&self) {
+        self.shared.change_facts(|facts| facts.started = true);
+    }
+
+    /// Promises that something will be there before the process is ready.
+    pub fn promise(&self, name: impl Into<Arc<str>>) -> Promise {
+        let mut id = 0;
+        self.shared.change_facts(|facts| id = facts.promise(name.into()));
+        Promise { shared: Arc::downgrade(&self.shared), id, kept: false }
+    }
+
+    /// What has been promised, in that order.
+    #[must_use]
+    pub fn checks(&self) -> Vec<Check> {
+        self.shared.look_at_facts(|facts| facts.checks().cloned().collect())
+    }
+
+    /// Waits until readiness is as `wanted`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the state is level-triggered, so a dropped wait loses nothing.
+    pub async fn until_readiness(&self, wanted: impl Fn(Readiness) -> bool) -> Readiness {
+        self.shared.until_readiness(wanted).await
+    }
+
+    /// Wants no work here for now: not ready, and the gates that this shutdown drains refuse.
+    /// Does nothing once the shutdown has begun.
+    pub fn cordon(&self) {
+        self.shared.set_cordon(true);
+    }
+
+    /// Takes [`Shutdown::cordon`] back. Returns false once the shutdown has begun: there is no way
+    /// back from that.
+    #[must_use = "a shutdown that has begun stays begun"]
+    pub fn uncordon(&self) -> bool {
+        self.shared.set_cordon(false);
+        self.stage() == Stage::Up
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn settle(&self, id: u64, state: CheckState) {
+        self.change_facts(|facts| facts.settle(id, state));
+    }
+
+    fn set_cordon(&self, cordoned: bool) {
+        // Readiness first: who asks must not be told to come and then be refused.
+        self.change_facts(|facts| facts.cordoned = cordoned);
+        if self.stage() != Stage::Up {
+            return;
+        }
+        for gate in &*lock(&self.gates) {
+            if cordoned {
+                gate.cordon();
+            } else {
+                let _ = gate.uncordon();
+            }
+        }
+    }
+}

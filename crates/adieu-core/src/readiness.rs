@@ -1,0 +1,199 @@
+//! Whether work should be sent here: one truth, derived, never set.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use serde::Serialize;
+
+use crate::coordinator::Shared;
+use crate::status::Stage;
+
+/// Whether work should be sent here, and if not, why.
+///
+/// It follows from how far start-up and shutdown are, from the checks that have been promised, and
+/// from whether somebody has cordoned the process; nobody can set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Readiness {
+    /// Start-up has not ended, or something that was promised is not there yet.
+    Starting,
+    /// Send work.
+    Ready,
+    /// Something that was promised has failed.
+    Unavailable,
+    /// Somebody wants no work here for now.
+    Cordoned,
+    /// The shutdown has begun: what was admitted is finished.
+    Draining,
+    /// What was admitted is finished or cut; the rest is coming down.
+    Stopping,
+}
+
+/// A promise that something will be there before the process is ready: a connection, a cache, an
+/// index.
+///
+/// Dropping it unkept means that it failed, so a panic in start-up never makes the process ready.
+#[must_use = "a promise that is dropped without being kept counts as failed"]
+pub struct Promise {
+    pub(crate) shared: Weak<Shared>,
+    pub(crate) id: u64,
+    pub(crate) kept: bool,
+}
+
+/// One promise, as a probe shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Check {
+    /// What was promised.
+    pub name: Arc<str>,
+    /// How it stands.
+    pub state: CheckState,
+}
+
+/// How a promise stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum CheckState {
+    /// Not yet.
+    Pending,
+    /// Kept.
+    Ready,
+    /// Broken.
+    Failed,
+}
+
+/// What readiness follows from, besides the stage of the shutdown.
+#[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, in any combination")]
+pub(crate) struct Facts {
+    pub(crate) started: bool,
+    pub(crate) cordoned: bool,
+    /// The shutdown has begun, and nobody is to know yet.
+    pub(crate) keeps_ready: bool,
+    /// What was admitted is finished or cut.
+    pub(crate) drained: bool,
+    checks: BTreeMap<u64, Check>,
+    next_check: u64,
+}
+
+// === impl Facts ===
+
+impl Facts {
+    pub(crate) fn promise(&mut self, name: Arc<str>) -> u64 {
+        let id = self.next_check;
+        self.next_check += 1;
+        self.checks.insert(id, Check { name, state: CheckState::Pending });
+        id
+    }
+
+    pub(crate) fn settle(&mut self, id: u64, state: CheckState) {
+        if let Some(check) = self.checks.get_mut(&id) {
+            check.state = state;
+        }
+    }
+
+    pub(crate) fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.checks.values()
+    }
+
+    /// The one place in which readiness is decided.
+    pub(crate) fn readiness(&self, stage: Stage) -> Readiness {
+        let any = |state| self.checks.values().any(|check| check.state == state);
+        match stage {
+            Stage::ShuttingDown if self.drained => return Readiness::Stopping,
+            Stage::ShuttingDown if !self.keeps_ready => return Readiness::Draining,
+            Stage::Over => return Readiness::Stopping,
+            Stage::Up | Stage::ShuttingDown => {}
+        }
+        match () {
+            () if any(CheckState::Failed) => Readiness::Unavailable,
+            () if !self.started || any(CheckState::Pending) => Readiness::Starting,
+            () if self.cordoned => Readiness::Cordoned,
+            () => Readiness::Ready,
+        }
+    }
+}
+
+// === impl Readiness ===
+
+impl Readiness {
+    /// Whether work should be sent here.
+    #[must_use]
+    pub fn is_ready(self) -> bool {
+        self == Self::Ready
+    }
+}
+
+impl fmt::Display for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Unavailable => "unavailable",
+            Self::Cordoned => "cordoned",
+            Self::Draining => "draining",
+            Self::Stopping => "stopping",
+        })
+    }
+}
+
+// === impl Promise ===
+
+impl Promise {
+    /// It is there.
+    pub fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let state = if self.kept { CheckState::Ready } else { CheckState::Failed };
+        if let Some(shared) = self.shared.upgrade() {
+            shared.settle(self.id, state);
+        }
+    }
+}
+
+impl fmt::Debug for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Promise").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_follows_from_every_combination_of_facts() {
+        let stages = [Stage::Up, Stage::ShuttingDown, Stage::Over];
+        let checks =
+            [None, Some(CheckState::Pending), Some(CheckState::Ready), Some(CheckState::Failed)];
+        for (stage, check) in
+            stages.into_iter().flat_map(|stage| checks.map(|check| (stage, check)))
+        {
+            for bits in 0..8 {
+                let mut facts = Facts {
+                    started: bits & 1 > 0,
+                    cordoned: bits & 2 > 0,
+                    drained: bits & 4 > 0,
+                    ..Facts::default()
+                };
+                if let Some(state) = check {
+                    let id = facts.promise("x".into());
+                    facts.settle(id, state);
+                }
+                let ready = facts.readiness(stage).is_ready();
+                let expected = stage == Stage::Up
+                    && facts.started
+                    && !facts.cordoned
+                    && matches!(check, None | Some(CheckState::Ready));
+                assert_eq!(ready, expected, "{stage:?} {check:?} {bits:b}");
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+use std::time::Duration;
+
+use adieu_core::{CheckState, Config, Phase, Readiness, Reason, Shutdown, Signal};
+use adieu_testkit::timeline::Timeline;
+use expect_test::expect;
+
+#[tokio::test(start_paused = true)]
+async fn s66_it_is_ready_when_start_up_has_ended_and_every_promise_is_kept() {
+    let shutdown = Shutdown::new();
+    let (pool, cache) = (shutdown.promise("pool"), shutdown.promise("cache"));
+    assert_eq!(shutdown.readiness(), Readiness::Starting);
+    shutdown.started();
+    pool.keep();
+    assert_eq!(shutdown.readiness(), Readiness::Starting, "the cache is not there yet");
+    cache.keep();
+    assert!(shutdown.readiness().is_ready());
+    let late = shutdown.promise("late");
+    assert_eq!(shutdown.readiness(), Readiness::Starting);
+    drop(late);
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable);
+    let checks: Vec<_> =
+        shutdown.checks().into_iter().map(|check| (check.name.to_string(), check.state)).collect();
+    let state = |name: &str, state| (name.to_owned(), state);
+    assert_eq!(
+        checks,
+        [
+            state("pool", CheckState::Ready),
+            state("cache", CheckState::Ready),
+            state("late", CheckState::Failed),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s66_a_panic_in_start_up_never_makes_it_ready() {
+    let shutdown = Shutdown::new();
+    let promise = shutdown.promise("pool");
+    let starting = tokio::task::JoinSet::from_iter([async move {
+        let _promise = promise;
+        if true {
+            panic!("no database");
+        }
+    }]);
+    shutdown.started();
+    assert!(starting.join_all_or_panics().await);
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable);
+}
+
+trait JoinAllOrPanics {
+    async fn join_all_or_panics(self) -> bool;
+}
+
+impl JoinAllOrPanics for tokio::task::JoinSet<()> {
+    async fn join_all_or_panics(mut self) -> bool {
+        self.join_next().await.is_some_and(|joined| joined.is_err())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s66_it_is_not_ready_from_the_first_moment_of_the_shutdown() {
+    let shutdown = Shutdown::new();
+    let timeline = Timeline::new();
+    shutdown.started();
+    for phase in [Phase::BEFORE_SERVICE_UNBIND, Phase::SERVICE_REQUESTS_DONE, Phase::SERVICE_STOP] {
+        shutdown
+            .add_task(&phase, "wait", async |_| tokio::time::sleep(Duration::from_secs(1)).await)
+            .unwrap();
+    }
+    let watch = async |wanted: Readiness| {
+        let reached = shutdown.until_readiness(|readiness| readiness == wanted).await;
+        timeline.note(reached.to_string());
+    };
+    watch(Readiness::Ready).await;
+    let completed = shutdown.run(Reason::Unknown);
+    assert_eq!(shutdown.readiness(), Readiness::Draining, "at once");
+    tokio::join!(watch(Readiness::Draining), watch(Readiness::Stopping));
+    completed.await.unwrap();
+    assert_eq!(shutdown.readiness(), Readiness::Stopping);
+    expect![[r"
+        0s ready
+        0s draining
+        2s stopping
+    "]]
+    .assert_eq(&timeline.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s67_a_cordon_is_seen_and_felt_and_can_be_taken_back_until_the_shutdown() {
+    let shutdown = Shutdown::new();
+    let gate = shutdown.gate("http").unwrap();
+    shutdown.started();
+    shutdown.cordon();
+    assert_eq!(shutdown.readiness(), Readiness::Cordoned);
+    assert!(gate.enter().is_err());
+    assert!(shutdown.uncordon());
+    assert!(shutdown.readiness().is_ready() && gate.enter().is_ok());
+    shutdown.cordon();
+    shutdown.run(Reason::Unknown).await.unwrap();
+    assert!(!shutdown.uncordon());
+    assert_eq!(shutdown.readiness(), Readiness::Stopping);
+    assert!(gate.enter().is_err());
+}
+
+/// Somebody who comes every half second until the given time, and how the shutdown then went.
+async fn with_visitors(config: Config, until: Duration) -> String {
+    let shutdown = Shutdown::configured(config).unwrap();
+    let gate = shutdown.gate("http").unwrap();
+    shutdown.started();
+    let timeline = Timeline::new();
+    let completed = shutdown.run(Reason::ProcessTerminate(Signal::TERM));
+    let visits = async {
+        let mut served = 0;
+        let began = tokio::time::Instant::now();
+        while began.elapsed() < until && gate.enter().is_ok() {
+            served += 1;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        timeline.note(format!("{served} served"));
+    };
+    let flip = async {
+        shutdown.until_readiness(|readiness| !readiness.is_ready()).await;
+        timeline.note("not ready");
+    };
+    let (report, (), ()) = tokio::join!(completed, visits, flip);
+    timeline.note(format!("over: {}", report.unwrap().outcome));
+    timeline.to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn s68_a_lame_duck_serves_on_until_nobody_comes_or_its_time_is_up() {
+    let seconds = Duration::from_secs;
+    let config = || Config::for_tests().lame_duck(seconds(6));
+    // Nobody comes at all: over after a second of quiet.
+    expect![[r#"
+        0s 0 served
+        0s not ready
+        1s over: clean
+    "#]]
+    .assert_eq(&with_visitors(config(), seconds(0)).await);
+    // They come for two seconds.
+    expect![[r#"
+        0s not ready
+        2s 4 served
+        2s 500ms over: clean
+    "#]]
+    .assert_eq(&with_visitors(config(), seconds(2)).await);
+    // They never stop coming.
+    expect![[r#"
+        0s not ready
+        6s 500ms 13 served
+        6s 500ms over: clean
+    "#]]
+    .assert_eq(&with_visitors(config(), seconds(60)).await);
+    // At least three seconds, whoever comes.
+    expect![[r#"
+        0s 0 served
+        0s not ready
+        3s over: clean
+    "#]]
+    .assert_eq(&with_visitors(config().lame_duck_min(seconds(3)), seconds(0)).await);
+    // A service of one replica stays ready for a while; but not longer than its doors are open.
+    expect![[r#"
+        4s not ready
+        6s 500ms 13 served
+        6s 500ms over: clean
+    "#]]
+    .assert_eq(&with_visitors(config().unready_after(seconds(4)), seconds(60)).await);
+    expect![[r#"
+        6s not ready
+        6s 500ms 13 served
+        6s 500ms over: clean
+    "#]]
+    .assert_eq(&with_visitors(config().unready_after(seconds(60)), seconds(60)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s68_a_second_sigterm_ends_the_lame_duck() {
+    let config = Config::for_tests().lame_duck(Duration::from_secs(60));
+    let shutdown = Shutdown::configured(config).unwrap();
+    let gate = shutdown.gate("http").unwrap();
+    let inside = gate.enter().unwrap();
+    let _ = shutdown.receive(Signal::TERM);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(gate.enter().is_ok(), "still serving");
+    let _ = shutdown.receive(Signal::TERM);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(gate.enter().is_err(), "doors are closed");
+    drop(inside);
+    let report = shutdown.completed().await.unwrap();
+    assert!(report.is_clean() && report.took < Duration::from_secs(4), "{report}");
+}
