@@ -75,3 +75,18 @@ fn config() {
     "#]],
     );
 }
+
+#[test]
+fn gate() {
+    check(
+        env!("CARGO_BIN_EXE_06_gate"),
+        expect![[r#"
+        stream closed
+        nested work admitted: true
+        order placed
+        export cut
+        too late: true
+        outcome: unclean
+    "#]],
+    );
+}

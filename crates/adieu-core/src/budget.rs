@@ -210,6 +210,21 @@ mod tests {
     }
 
     #[test]
+    fn the_grace_is_a_small_part_of_the_reserve() {
+        let now = crate::time::real_now();
+        for (kill_after, reserve_ms, grace_ms) in
+            [(None, 3_000, 200), (None, 300, 20), (Some(30), 3_000, 200), (Some(2), 3_000, 25)]
+        {
+            let budget = Budget {
+                kill_after: kill_after.map(Duration::from_secs),
+                reserve: Duration::from_millis(reserve_ms),
+            };
+            let grace = budget.begin(now, &Plan::default()).grace;
+            assert_eq!(grace, Duration::from_millis(grace_ms), "{kill_after:?} {reserve_ms}");
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_says_by_how_much_and_what_would() {
         let check = budget(30).check(&Plan::default(), |phase| {
             [Phase::SERVICE_UNBIND, Phase::CLUSTER_EXITING, Phase::ACTOR_SYSTEM_TERMINATE]

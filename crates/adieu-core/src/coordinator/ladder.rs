@@ -114,6 +114,7 @@ mod tests {
         assert_eq!(ladder.climb(start, Signal::INT), Some(Rung::Graceful));
         assert_eq!(ladder.climb(start + Signal::ECHO / 2, Signal::INT), None);
         assert_eq!(ladder.climb(start + Signal::ECHO / 2, Signal::TERM), Some(Rung::EndWaiting));
-        assert_eq!(ladder.climb(start + 2 * Signal::ECHO, Signal::TERM), Some(Rung::HardStop));
+        let term = start + Signal::ECHO / 2;
+        assert_eq!(ladder.climb(term + Signal::ECHO, Signal::TERM), Some(Rung::HardStop));
     }
 }

@@ -366,14 +366,12 @@ impl Machine {
         }
     }
 
-    /// How it all ended, once it has. A phase that was skipped with nothing to do in it left
-    /// nothing undone.
-    pub(crate) fn ending(&self, has_tasks: impl Fn(PhaseId) -> bool) -> Ending {
+    /// How it all ended, once it has.
+    pub(crate) fn ending(&self) -> Ending {
         if let Some(broken) = self.broken_by {
             return Ending::Aborted { phase: self.phases[broken.0].name.to_string() };
         }
-        let clean = self.ids().all(|id| match &self.phases[id.0].state {
-            PhaseState::Over { outcome: Outcome::Skipped { .. }, .. } if !has_tasks(id) => true,
+        let clean = self.phases.iter().all(|phase| match &phase.state {
             PhaseState::Over { outcome, .. } => outcome.is_clean(),
             PhaseState::Waiting | PhaseState::Opening | PhaseState::Running { .. } => false,
         });

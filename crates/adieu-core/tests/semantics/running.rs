@@ -221,6 +221,7 @@ async fn s55_the_report_is_a_value_that_can_be_stored_and_read() {
     assert_eq!(value["took_ms"], 3_200.0);
     let stuck =
         value["phases"].as_array().unwrap().iter().find(|phase| phase["name"] == "stuck").unwrap();
+    assert_eq!(stuck["timeout_ms"], 1_000.0);
     assert_eq!(
         stuck["tasks"][0]["outcome"],
         serde_json::json!({"kind": "timed-out", "after_ms": 1000.0})

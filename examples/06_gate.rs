@@ -1,0 +1,47 @@
+//! A gate: take no work that cannot be finished, and wait for what was taken.
+
+use std::time::Duration;
+
+use adieu::{DrainClass, Phase, Reason, Shutdown};
+use tokio::task::JoinSet;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let shutdown = Shutdown::new();
+    let orders = shutdown.gate("orders")?;
+    shutdown.set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_millis(500))?;
+    let mut work = JoinSet::new();
+
+    // A request that needs a moment more, and asks for something else on its way.
+    let request = orders.enter()?.labelled("POST /orders");
+    let gate = orders.clone();
+    work.spawn(request.scope(async move {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        // The gate is closed by now; but who is inside may bring in what it needs.
+        println!("nested work admitted: {}", gate.enter().is_ok());
+        println!("order placed");
+    }));
+
+    // A stream of events, whose client will come back elsewhere.
+    let stream = orders.enter_as(DrainClass::CloseNow)?;
+    work.spawn(async move {
+        stream.cancelled().await;
+        println!("stream closed");
+    });
+
+    // An export that will not be done in time.
+    let export = orders.enter()?.labelled("GET /export");
+    work.spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(60)) => println!("exported"),
+            () = export.cancelled() => println!("export cut"),
+        }
+    });
+
+    let report = shutdown.run(Reason::Unknown).await?;
+    while work.join_next().await.is_some() {}
+    println!("too late: {}", orders.enter().is_err());
+    println!("outcome: {}", report.outcome);
+    eprintln!("{report}");
+    Ok(())
+}
