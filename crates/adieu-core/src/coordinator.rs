@@ -69,10 +69,10 @@ use crate::task::{
 ///
 /// # Which runtime
 ///
-/// Tasks run on the tokio runtime in which the shutdown was made, or else begun. On a
-/// multi-threaded runtime the shutdown drives itself from a thread of its own, so its timers
-/// and its log lines go on when all worker threads are blocked. Where there is no runtime at all,
-/// it brings its own.
+/// Tasks run on the tokio runtime in which the shutdown was made, or else begun; it must have
+/// timers (`enable_time`). The shutdown drives itself from there. On a multi-threaded runtime a
+/// thread stands in for it, so deadlines hold and lines are said when all workers are blocked.
+/// Where there is no runtime at all, it brings its own.
 #[derive(Clone)]
 pub struct Shutdown {
     shared: Arc<Shared>,

@@ -80,9 +80,9 @@ struct Driver {
 
 /// Starts driving, on the runtime `home` if there is one.
 pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Beginning) {
-    let lost = Lost { shared: Arc::clone(shared), generation: Some(shared.generation()) };
+    let generation = shared.generation();
     let Some(home) = home.or_else(|| Handle::try_current().ok()) else {
-        return on_own_thread(shared, lost, beginning);
+        return on_own_thread(shared, generation, beginning);
     };
     let Some(driver) = Driver::new(shared, home.clone(), beginning) else { return };
     let driver = Arc::new(Mutex::new(driver));
@@ -90,8 +90,9 @@ pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Begin
     // The runtime owns it, and all who await the report join it: it ends with the report.
     if stands_in {
         home.spawn(drive(Arc::clone(shared), Arc::clone(&driver), None));
-        stand_in(shared, driver, lost);
+        stand_in(shared, driver, generation);
     } else {
+        let lost = Lost::new(shared, generation);
         home.spawn(drive(Arc::clone(shared), driver, Some(lost)));
     }
 }
@@ -133,8 +134,10 @@ fn publish(shared: &Shared, driver: &Mutex<Driver>) {
 }
 
 /// Drives from a plain thread, so that it goes on when the runtime does not.
-fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, mut lost: Lost) {
+fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, generation: u64) {
+    let standing_in = Arc::clone(shared);
     let spawned = std::thread::Builder::new().name("adieu".into()).spawn(move || {
+        let mut lost = Lost::new(&standing_in, generation);
         loop {
             let over = lock(&driver).step();
             lost.shared.journal().speak();
@@ -153,7 +156,8 @@ fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, mut lost: Lost) {
     }
 }
 
-fn on_own_thread(shared: &Arc<Shared>, lost: Lost, beginning: Beginning) {
+fn on_own_thread(shared: &Arc<Shared>, generation: u64, beginning: Beginning) {
+    let lost = Lost::new(shared, generation);
     let spawned = std::thread::Builder::new().name("adieu".into()).spawn({
         let shared = Arc::clone(shared);
         move || {
@@ -184,6 +188,12 @@ fn is_on_worker() -> bool {
 struct Lost {
     shared: Arc<Shared>,
     generation: Option<u64>,
+}
+
+impl Lost {
+    fn new(shared: &Arc<Shared>, generation: u64) -> Self {
+        Self { shared: Arc::clone(shared), generation: Some(generation) }
+    }
 }
 
 impl Drop for Lost {
