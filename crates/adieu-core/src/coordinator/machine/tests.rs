@@ -305,3 +305,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_last_phase_gets_a_moment_even_when_the_deadline_has_passed() {
+    let (plan, now) = (Plan::default(), crate::time::real_now());
+    let grace = Duration::from_millis(200);
+    let limits = Limits { deadline: now, reserve: Duration::from_secs(3), grace };
+    let mut machine = Machine::new(&plan, None, limits, now);
+    let last = plan.id("actor-system-terminate").unwrap();
+    assert_eq!(machine.begin(now).last(), Some(&Effect::Open(last)), "all others are skipped");
+
+    let (timeout, tasks) =
+        (Duration::from_secs(10), vec![NewTask { name: "x".into(), timeout: None }]);
+    let effects = machine.on(now, Event::Opened { phase: last, timeout, tasks });
+    let cut = now + grace;
+    assert_eq!(effects, [Effect::Start { phase: last, first: TaskId(0), cut }]);
+    assert_eq!(machine.next_due(), Some(cut));
+}
