@@ -57,12 +57,12 @@ async fn s46_a_second_sigint_cancels_what_runs_and_still_closes_down() {
             0s service-unbind started
             1s SIGINT
             1s beside over
-            1s 200ms service-unbind dropped
-            1s 200ms before-actor-system-terminate started
-            1s 700ms before-actor-system-terminate over
-            1s 700ms actor-system-terminate started
-            1s 800ms actor-system-terminate over
-            1s 800ms shutdown over: unclean; service-unbind aborted; service-stop skipped: hard stop; beside cancelled
+            1s 150ms service-unbind dropped
+            1s 150ms before-actor-system-terminate started
+            1s 650ms before-actor-system-terminate over
+            1s 650ms actor-system-terminate started
+            1s 750ms actor-system-terminate over
+            1s 750ms shutdown over: unclean; service-unbind aborted; service-stop skipped: hard stop; beside cancelled
         "#]],
     )
     .await;
@@ -102,4 +102,21 @@ async fn s46_the_last_rung_is_left_to_the_caller() {
     assert_eq!(rungs, [Some(Graceful), Some(HardStop), Some(Exit), Some(Exit)]);
     let report = shutdown.completed().await.unwrap();
     assert_eq!(report.reason, "SIGINT");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s46_a_hard_stop_closes_down_also_in_a_phase_that_does_not_recover() {
+    check(
+        "@0s SIGINT; @1s SIGINT; bad listens fatal timeout 9s; actor-system-terminate 1s",
+        expect![[r"
+            0s SIGINT
+            0s bad started
+            1s SIGINT
+            1s bad over
+            1s actor-system-terminate started
+            2s actor-system-terminate over
+            2s shutdown over: unclean; bad cancelled
+        "]],
+    )
+    .await;
 }

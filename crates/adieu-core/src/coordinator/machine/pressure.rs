@@ -141,6 +141,7 @@ impl Machine {
             let PhaseState::Running { since, cut } = self.phases[id.0].state else {
                 continue;
             };
+            self.hasten(now, id);
             let sooner = self.cut(now, id, since);
             if sooner >= cut || self.phases[id.0].pressure != Pressure::None {
                 continue;
@@ -148,6 +149,23 @@ impl Machine {
             self.phases[id.0].state = PhaseState::Running { since, cut: sooner };
             self.set_phase_due(id, sooner);
             effects.push(Effect::Cut(id, sooner));
+        }
+    }
+
+    /// What is already being made to end gets no more grace than there is now.
+    fn hasten(&mut self, now: Instant, id: PhaseId) {
+        let soon = now + self.limits.grace;
+        let phase = &self.phases[id.0];
+        if phase.pressure != Pressure::None && phase.due.is_some_and(|due| due > soon) {
+            self.set_phase_due(id, soon);
+        }
+        for task in self.phases[id.0].tasks.clone().map(TaskId) {
+            let run = &self.tasks[task.0];
+            let pressed = matches!(run.state, TaskState::Cancelling(_) | TaskState::Aborting(_));
+            let due = run.own.as_ref().and_then(|own| own.due);
+            if pressed && due.is_some_and(|due| due > soon) {
+                self.set_task_due(task, soon);
+            }
         }
     }
 

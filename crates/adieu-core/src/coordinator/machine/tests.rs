@@ -322,3 +322,28 @@ fn the_last_phase_gets_a_moment_even_when_the_deadline_has_passed() {
     assert_eq!(effects, [Effect::Start { phase: last, first: TaskId(0), cut }]);
     assert_eq!(machine.next_due(), Some(cut));
 }
+
+#[test]
+fn a_task_that_ended_in_time_has_finished_however_slow_the_news() {
+    let (plan, now) = (Plan::default(), crate::time::real_now());
+    let budget = Budget { kill_after: None, reserve: Duration::from_secs(3) };
+    let mut machine = Machine::new(&plan, None, budget.begin(now, &plan), now);
+    let phase = plan.id("before-service-unbind").unwrap();
+    assert_eq!(machine.begin(now), [Effect::Open(phase)]);
+    let timeout = Duration::from_secs(5);
+    let tasks = vec![NewTask { name: "x".into(), timeout: None }; 2];
+    let _ = machine.on(now, Event::Opened { phase, timeout, tasks });
+    let (cut, late) = (now + timeout, now + 2 * timeout);
+    assert_eq!(machine.on(late, Event::Tick), [Effect::CancelPhase(phase)]);
+    for (task, at) in [(0, cut - Duration::from_millis(1)), (1, cut)] {
+        let (task, ended) = (TaskId(task), Ended::Finished);
+        let _ = machine.on(late, Event::Joined { task, at, ended });
+    }
+    let outcome = |task| match &machine.task(TaskId(task)).state {
+        TaskState::Over { outcome, .. } => outcome.clone(),
+        TaskState::Running | TaskState::Cancelling(_) | TaskState::Aborting(_) => {
+            panic!("not over")
+        }
+    };
+    assert_eq!((outcome(0), outcome(1)), (Outcome::Finished, Outcome::TimedOut { after: timeout }));
+}
