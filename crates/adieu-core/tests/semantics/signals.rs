@@ -120,3 +120,20 @@ async fn s46_a_hard_stop_closes_down_also_in_a_phase_that_does_not_recover() {
     )
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn s46_a_hard_stop_leaves_a_closing_phase_that_runs_alone() {
+    check(
+        "@0s SIGINT; @1s SIGINT; before-actor-system-terminate 2s; actor-system-terminate 500ms",
+        expect![[r"
+            0s SIGINT
+            0s before-actor-system-terminate started
+            1s SIGINT
+            2s before-actor-system-terminate over
+            2s actor-system-terminate started
+            2s 500ms actor-system-terminate over
+            2s 500ms shutdown over: clean
+        "]],
+    )
+    .await;
+}
