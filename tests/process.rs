@@ -287,3 +287,20 @@ fn s46_a_log_that_blocks_does_not_disable_the_ladder() {
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(130));
 }
+
+// What was only detected does not bind a shutdown that nobody asked for from outside, until a
+// signal says that the platform has begun to count.
+#[test]
+fn s41_what_is_detected_counts_from_the_signal() {
+    let vars = [("ADIEU__KILL_AFTER", "auto"), ("TERMINATION_GRACE_PERIOD_SECONDS", "4")];
+    let mut process = started("returning to a slow task", &vars);
+    process.wait_for("reason=process-exit deadline=1h");
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::UNCLEAN);
+    assert!(ended.took < Duration::from_secs(4), "killed by the platform: {ended:#?}");
+    // Of the 3 s that are then allowed, an early phase has a quarter: the reserve is kept.
+    assert!(ended.took > Duration::from_millis(500), "{ended:#?}");
+    let slow = outcome(&ended, &Phase::SERVICE_STOP, "slow");
+    assert!(matches!(slow, Outcome::TimedOut { .. }), "{slow}");
+}

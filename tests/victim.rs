@@ -32,6 +32,14 @@ fn main() -> ExitCode {
             })?;
             ready_until_begun(&shutdown).await
         }),
+        "returning to a slow task" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.set_phase_timeout(Phase::SERVICE_STOP, FOREVER)?;
+            shutdown.add_task(Phase::SERVICE_STOP, "slow", async |_| {
+                println!("ready");
+                tokio::time::sleep(FOREVER).await;
+            })?;
+            Ok::<(), Error>(())
+        }),
         "wedged" => runner().run(async |shutdown: Shutdown| {
             shutdown.add_task(Phase::SERVICE_STOP, "never polled", async |_| ())?;
             shutdown.add_blocking_task(Phase::SERVICE_STOP, "on its thread", |_| ())?;

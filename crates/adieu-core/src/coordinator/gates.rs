@@ -36,7 +36,7 @@ impl Shutdown {
     /// As [`Shutdown::add_task`]. The gate is then not drained by this shutdown.
     #[track_caller]
     pub fn drain(&self, gate: &Gate) -> Result<(), AddTaskError> {
-        self.add_lame_duck()?;
+        let lame_duck = self.add_lame_duck()?;
         let name = gate.name();
         let close = self.add_task(Phase::SERVICE_UNBIND, format!("close {name}"), {
             let gate = gate.clone();
@@ -68,7 +68,7 @@ impl Shutdown {
         let refused = drain.as_ref().err().or(cut.as_ref().err()).cloned();
         if let Some(error) = refused {
             // All or none.
-            for added in [Ok(close), drain, cut].into_iter().flatten() {
+            for added in [Ok(close), drain, cut].into_iter().flatten().chain(lame_duck) {
                 added.cancel();
             }
             return Err(error);

@@ -1,15 +1,17 @@
 //! Lame duck: not ready any more, still serving, so that routers can move away.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shutdown;
 use super::shared::Shared;
 use crate::config::{Config, LameDuck};
 use crate::gate::Gate;
+use crate::phase::Phase;
 use crate::platform::Platform;
 use crate::reason::Reason;
 use crate::sync::lock;
-use crate::task::{AddTaskError, TaskCx};
+use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskSpec};
 use crate::time::now;
 
 /// What routers usually need, and what of a short time may be spent on them.
@@ -24,24 +26,20 @@ const LOOK: Duration = Duration::from_millis(100);
 
 impl Shutdown {
     /// Adds the lame duck, once: with the first gate there is somebody to wait for.
-    pub(super) fn add_lame_duck(&self) -> Result<(), AddTaskError> {
+    pub(super) fn add_lame_duck(&self) -> Result<Option<TaskHandle>, AddTaskError> {
         if !lock(&self.shared().gates).is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        let shared = std::sync::Arc::downgrade(self.shared());
-        let task =
-            crate::task::TaskSpec::new("lame duck").describe(|| "routers to move away".into());
-        self.add_task(
-            crate::phase::Phase::BEFORE_SERVICE_UNBIND,
-            task,
-            async move |cx: TaskCx| {
+        let shared = Arc::downgrade(self.shared());
+        let task = TaskSpec::new("lame duck").describe(|| "routers to move away".into());
+        let added =
+            self.add_task(Phase::BEFORE_SERVICE_UNBIND, task, async move |cx: TaskCx| {
                 // The driver holds the shutdown for as long as this runs.
                 if let Some(shared) = shared.upgrade() {
                     waddle(&shared, &cx).await;
                 }
-            },
-        )?;
-        Ok(())
+            })?;
+        Ok(Some(added))
     }
 }
 

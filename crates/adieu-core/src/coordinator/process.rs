@@ -57,14 +57,15 @@ impl Shared {
     fn adopt_platform(&self) -> Result<(), SignalError> {
         let (kill_after, how) = self.config.kill_after.resolve(|name| std::env::var(name).ok());
         let mut core = lock(&self.core);
-        core.budget.kill_after = kill_after;
+        let before = std::mem::replace(&mut core.budget.kill_after, kill_after);
         // Signals are installed inside the runtime that the tasks are to run on.
         core.home = core.home.take().or_else(|| Handle::try_current().ok());
         let over = core.over_budget();
-        drop(core);
         if let Some(check) = over.clone().filter(|_| self.config.strict) {
+            core.budget.kill_after = before;
             return Err(SignalError::OverBudget { check: Box::new(check) });
         }
+        drop(core);
         self.journal.tell(Line::Deadline { kill_after, how });
         self.warn_of(over);
         Ok(())

@@ -169,8 +169,8 @@ impl Shared {
         let plan = core.built_plan();
         let budget = core.budget_for(&reason, &self.config);
         let mut limits = budget.begin(now, &plan);
-        if let Some(limit) = core.limit {
-            limits.shorten(now, now + limit);
+        if let Some(deadline) = core.limit.and_then(|limit| now.checked_add(limit)) {
+            limits.shorten(now, deadline);
         }
         let left = limits.deadline.saturating_duration_since(now);
         let policy = self.config.policies.of(&reason);

@@ -162,8 +162,7 @@ async fn s41_in_strict_mode_no_change_of_the_plan_may_exceed_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s41_a_signal_makes_the_platform_count() {
-    // Configured, it binds any run; the time before a signal does not count.
+async fn s41_what_is_configured_binds_any_shutdown() {
     let shutdown = limited(30, false);
     shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(100)).unwrap();
     shutdown.add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang).unwrap();
