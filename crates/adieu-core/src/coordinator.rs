@@ -21,6 +21,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use completion::{AwaitError, Completion};
+pub use gates::Drain;
 pub use ladder::Rung;
 pub use shared::ResumeError;
 pub(crate) use shared::Shared;

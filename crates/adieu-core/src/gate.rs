@@ -133,9 +133,15 @@ impl Gate {
         // A late-comer may have been counted for an instant.
         self.inner.wake();
         if !ride::is_inside(self.inner) {
-            return Err(Draining::new(self.inner.retry_after()));
+            return Err(self.draining());
         }
         Ok(Pass::counted(self.inner, class))
+    }
+
+    /// What refused work is told, for work that has to be turned away by other means.
+    #[must_use]
+    pub fn draining(&self) -> Draining {
+        Draining::new(self.inner.retry_after())
     }
 
     /// Closes the gate, for good. Work of the classes that do not finish is told.
@@ -162,6 +168,18 @@ impl Gate {
     /// This fires the tokens of passes; work that does not listen goes on.
     pub fn cut(&self) {
         self.inner.tell_cut();
+    }
+
+    /// Fires when the gate closes: take no more.
+    #[must_use]
+    pub fn closed_token(&self) -> CancellationToken {
+        self.inner.closed_token()
+    }
+
+    /// Fires when the window for the work inside is over: stop now.
+    #[must_use]
+    pub fn cut_token(&self) -> CancellationToken {
+        self.inner.cut_token()
     }
 
     /// Waits until the gate is closed and everyone has left, or the deadline has passed; returns
@@ -325,6 +343,26 @@ impl Pass {
     /// Cancel safe: a dropped wait loses nothing.
     pub async fn cancelled(&self) {
         self.token().cancelled_owned().await;
+    }
+
+    /// The pass on which this code rides, of whichever gate: the innermost [`Pass::scope`].
+    ///
+    /// A request handler behind the HTTP layer has one: to carry it into spawned work, or to
+    /// listen to its token.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        ride::innermost().map(|inner| Self::counted(inner, DrainClass::Finish))
+    }
+
+    /// The same unit of work, in another class. For work that turns out to be a stream.
+    pub fn reclassified(mut self, class: DrainClass) -> Self {
+        self.marks = self.marks.with_class(class);
+        self
+    }
+
+    /// Runs `work` on this pass, as [`Pass::scope`] does with a future.
+    pub fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        ride::within(self.inner, work)
     }
 
     /// Runs `work` under this pass: inside it, [`Gate::enter`] on the same gate succeeds even when

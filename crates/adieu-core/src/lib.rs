@@ -27,7 +27,7 @@ mod watchdog;
 
 pub use budget::BudgetCheck;
 pub use config::{Config, ConfigError, Format, KillAfter};
-pub use coordinator::{AwaitError, Completion, ResumeError, Rung, Shutdown};
+pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Rung, Shutdown};
 pub use deadline::Deadline;
 pub use gate::{DrainClass, Draining, Gate, Pass, Scope, Verdict, Waiting};
 pub use names::Known;

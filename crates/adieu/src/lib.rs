@@ -74,7 +74,8 @@
 //! | add shutdown to an existing one | [`Shutdown::new`], [`Shutdown::install_signals`] |
 //! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`] |
 //! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
-//! | take no request that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |
+//! | serve axum or tonic without dropping a request | `http::serve`, with the feature `axum` or `tonic` |
+//! | take no work that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |
 //! | end a background loop | [`Shutdown::begun`] in a `select!` |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`], and the crate `adieu-testkit` |
@@ -129,11 +130,20 @@
 //! |---|---|
 //! | `hocon` | configuration in HOCON, as Akka and Akka.NET have it |
 //! | `metrics` | counters and histograms through the `metrics` facade |
+//! | `http` | the module `http`: a server with a real drain, a tower layer, probes, an admin port |
+//! | `axum`, `tonic` | `http`, with what these two need besides |
+//! | `tls` | `http` over rustls |
+//! | `prometheus` | `http`, with a recorder of metrics behind the admin port's `/metrics` |
 //!
 //! The minimum supported Rust version is the `rust-version` of the manifest; raising it is a minor
 //! release.
 
 pub use adieu_core::*;
+
+/// Serving HTTP and gRPC with a real drain.
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use adieu_http as http;
 
 /// The README's program compiles.
 #[cfg(doctest)]

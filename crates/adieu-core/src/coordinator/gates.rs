@@ -1,12 +1,59 @@
 //! Drains gates in the phases where that belongs.
 
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 
 use super::Shutdown;
 use crate::gate::Gate;
 use crate::phase::Phase;
 use crate::sync::lock;
 use crate::task::{AddTaskError, TaskCx, TaskSpec};
+
+/// How a gate is drained; see [`Shutdown::drain`]. A gate alone will do for most.
+#[must_use = "it does nothing until it is given to `Shutdown::drain`"]
+pub struct Drain {
+    gate: Gate,
+    first: Option<BeforeClosing>,
+}
+
+type BeforeClosing = Box<dyn FnOnce(TaskCx) -> BoxFuture + Send>;
+type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+// === impl Drain ===
+
+impl Drain {
+    /// Drains this gate.
+    pub fn of(gate: &Gate) -> Self {
+        Self { gate: gate.clone(), first: None }
+    }
+
+    /// Runs `f` before the gate is closed, in the same phase: to take in what has been queued, or
+    /// to stop taking.
+    ///
+    /// If it does not end in time the gate is closed without it.
+    pub fn first<F, Fut>(mut self, f: F) -> Self
+    where
+        F: FnOnce(TaskCx) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.first = Some(Box::new(|cx| Box::pin(f(cx))));
+        self
+    }
+}
+
+impl From<&Gate> for Drain {
+    fn from(gate: &Gate) -> Self {
+        Self::of(gate)
+    }
+}
+
+impl std::fmt::Debug for Drain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Drain").field("gate", &self.gate).finish_non_exhaustive()
+    }
+}
+
+// === impl Shutdown ===
 
 impl Shutdown {
     /// Makes a gate that this shutdown closes and drains; see [`Shutdown::drain`].
@@ -35,16 +82,28 @@ impl Shutdown {
     ///
     /// As [`Shutdown::add_task`]. The gate is then not drained by this shutdown.
     #[track_caller]
-    pub fn drain(&self, gate: &Gate) -> Result<(), AddTaskError> {
+    pub fn drain(&self, drain: impl Into<Drain>) -> Result<(), AddTaskError> {
+        let Drain { gate, first } = drain.into();
         let lame_duck = self.add_lame_duck()?;
         let name = gate.name();
         let close = self.add_task(Phase::SERVICE_UNBIND, format!("close {name}"), {
             let gate = gate.clone();
-            async move |_| gate.close()
+            async move |cx: TaskCx| {
+                if let Some(first) = first {
+                    let cancelled = cx.clone();
+                    tokio::select! {
+                        () = first(cx) => {}
+                        () = cancelled.cancelled() => {}
+                    }
+                }
+                gate.close();
+            }
         })?;
+        // Who was left is said as of when the window was over: being told makes them leave.
+        let left = Arc::new(OnceLock::new());
         let task = TaskSpec::new(format!("drain {name}")).describe({
-            let gate = gate.clone();
-            move || gate.summary()
+            let (gate, left) = (gate.clone(), Arc::clone(&left));
+            move || left.get().cloned().unwrap_or_else(|| gate.summary())
         });
         let drain = self.add_task(Phase::SERVICE_REQUESTS_DONE, task, {
             let gate = gate.clone();
@@ -53,7 +112,10 @@ impl Shutdown {
                 gate.close();
                 tokio::select! {
                     _ = gate.drained(cx.shutdown_deadline()) => {}
-                    () = cx.cancelled() => gate.cut(),
+                    () = cx.cancelled() => {
+                        left.get_or_init(|| gate.summary());
+                        gate.cut();
+                    }
                 }
             }
         });
@@ -73,7 +135,7 @@ impl Shutdown {
             }
             return Err(error);
         }
-        lock(&self.shared().gates).push(gate.clone());
+        lock(&self.shared().gates).push(gate);
         Ok(())
     }
 }

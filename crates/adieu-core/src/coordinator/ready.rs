@@ -25,6 +25,12 @@ impl Shutdown {
         self.shared.change_facts(|facts| facts.started = true);
     }
 
+    /// Whether start-up has ended: [`Shutdown::started`] has been called.
+    #[must_use]
+    pub fn has_started(&self) -> bool {
+        self.shared.look_at_facts(|facts| facts.started)
+    }
+
     /// Promises that something will be there before the process is ready.
     pub fn promise(&self, name: impl Into<Arc<str>>) -> Promise {
         let mut id = 0;

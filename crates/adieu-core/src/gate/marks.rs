@@ -39,6 +39,10 @@ impl Marks {
         NonZeroU64::new(self.0 >> CLASS_BITS).map(LabelId)
     }
 
+    pub(super) fn with_class(self, class: DrainClass) -> Self {
+        Self(self.0 & !CLASS | Self::of(class).0)
+    }
+
     pub(super) fn with_label(self, LabelId(id): LabelId) -> Self {
         Self(self.0 & CLASS | id.get() << CLASS_BITS)
     }
@@ -56,6 +60,9 @@ mod tests {
             for id in [1, 77, u64::MAX >> CLASS_BITS] {
                 let marked = plain.with_label(LabelId(NonZeroU64::new(id).unwrap()));
                 assert_eq!((marked.class(), marked.label().unwrap().0.get()), (class, id));
+                let other = marked.with_class(DrainClass::CloseNow);
+                assert_eq!(other.class(), DrainClass::CloseNow);
+                assert_eq!(other.label().unwrap().0.get(), id);
             }
         }
     }

@@ -13,7 +13,7 @@ use super::Pass;
 use super::pool::Inner;
 
 thread_local! {
-    static INSIDE: RefCell<Vec<*const Inner>> = const { RefCell::new(Vec::new()) };
+    static INSIDE: RefCell<Vec<&'static Inner>> = const { RefCell::new(Vec::new()) };
 }
 
 pin_project! {
@@ -29,8 +29,26 @@ pin_project! {
 
 /// Whether this code runs inside a scope of this gate. A pass is then alive: the scope holds it.
 pub(super) fn is_inside(gate: &'static Inner) -> bool {
-    let inside = INSIDE.try_with(|inside| inside.borrow().contains(&std::ptr::from_ref(gate)));
-    inside.unwrap_or(false)
+    let is_gate = |inside: &&'static Inner| std::ptr::eq(*inside, gate);
+    INSIDE.try_with(|inside| inside.borrow().iter().any(is_gate)).unwrap_or(false)
+}
+
+/// The gate of the innermost scope in which this code runs.
+pub(super) fn innermost() -> Option<&'static Inner> {
+    INSIDE.try_with(|inside| inside.borrow().last().copied()).ok().flatten()
+}
+
+/// Runs `work` on a pass of this gate. The caller holds one for as long.
+pub(super) fn within<T>(gate: &'static Inner, work: impl FnOnce() -> T) -> T {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            let _ = INSIDE.try_with(|inside| inside.borrow_mut().pop());
+        }
+    }
+    let entered = INSIDE.try_with(|inside| inside.borrow_mut().push(gate));
+    let _leave = entered.is_ok().then_some(Leave);
+    work()
 }
 
 // === impl Scope ===
@@ -45,17 +63,9 @@ impl<F: Future> Future for Scope<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        struct Leave;
-        impl Drop for Leave {
-            fn drop(&mut self) {
-                let _ = INSIDE.try_with(|inside| inside.borrow_mut().pop());
-            }
-        }
         let this = self.project();
-        let gate = std::ptr::from_ref(this.pass.inner);
-        let entered = INSIDE.try_with(|inside| inside.borrow_mut().push(gate));
-        let _leave = entered.is_ok().then_some(Leave);
-        this.work.poll(cx)
+        let work = this.work;
+        this.pass.within(|| work.poll(cx))
     }
 }
 

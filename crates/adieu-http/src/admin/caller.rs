@@ -1,0 +1,94 @@
+//! Who may change something.
+
+use std::net::IpAddr;
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, ORIGIN};
+use subtle::ConstantTimeEq;
+
+use super::AdminError;
+
+/// What a caller has to know.
+pub(super) struct Token(String);
+
+/// Whether a caller may change something, and why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Allowed,
+    /// It has a token, but not ours.
+    WrongToken,
+    /// It comes from elsewhere and has none.
+    FromElsewhere,
+    /// A web page sent it, perhaps without its reader's knowing.
+    FromWebPage,
+}
+
+const SHORTEST: usize = 16;
+
+impl Token {
+    pub(super) fn new(token: String) -> Result<Self, AdminError> {
+        match token.len() {
+            len if len < SHORTEST => Err(AdminError::WeakToken { len }),
+            _ => Ok(Self(token)),
+        }
+    }
+
+    /// Takes as long for a token that is nearly right as for one that is all wrong.
+    fn is(&self, given: &[u8]) -> bool {
+        self.0.as_bytes().ct_eq(given).into()
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Judges a caller.
+pub(super) fn judge(token: Option<&Token>, from: IpAddr, headers: &HeaderMap) -> Verdict {
+    if let Some(given) = headers.get(AUTHORIZATION) {
+        let given = given.as_bytes();
+        let bearer = given.split_at_checked(b"Bearer ".len());
+        let right = bearer.is_some_and(|(scheme, given)| {
+            scheme.eq_ignore_ascii_case(b"Bearer ") && token.is_some_and(|token| token.is(given))
+        });
+        return if right { Verdict::Allowed } else { Verdict::WrongToken };
+    }
+    if !from.to_canonical().is_loopback() {
+        return Verdict::FromElsewhere;
+    }
+    if headers.contains_key(ORIGIN) { Verdict::FromWebPage } else { Verdict::Allowed }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_neighbours_and_those_who_know_the_token_may_change_something() {
+        let token = Token::new("correct horse battery".into()).ok();
+        let here: IpAddr = [127, 0, 0, 1].into();
+        let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap_or(here);
+        let elsewhere: IpAddr = [10, 0, 0, 7].into();
+        let with = |name, value: &'static str| {
+            HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+        };
+        let none = HeaderMap::new();
+        let right = with(AUTHORIZATION, "bearer correct horse battery");
+        let wrong = with(AUTHORIZATION, "Bearer correct horse batterx");
+        let page = with(ORIGIN, "https://elsewhere.example");
+        let judged = |from, headers: &HeaderMap| judge(token.as_ref(), from, headers);
+        assert_eq!(judged(here, &none), Verdict::Allowed);
+        assert_eq!(judged(mapped, &none), Verdict::Allowed);
+        assert_eq!(judged(here, &page), Verdict::FromWebPage);
+        assert_eq!(judged(here, &wrong), Verdict::WrongToken);
+        assert_eq!(judged(elsewhere, &none), Verdict::FromElsewhere);
+        assert_eq!(judged(elsewhere, &right), Verdict::Allowed);
+        assert_eq!(judged(elsewhere, &wrong), Verdict::WrongToken);
+        assert_eq!(judge(None, elsewhere, &right), Verdict::WrongToken);
+        assert!(matches!(Token::new("short".into()), Err(AdminError::WeakToken { len: 5 })));
+    }
+}

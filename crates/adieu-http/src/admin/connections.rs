@@ -1,0 +1,91 @@
+//! The connections of the admin port: few, short, and none can hold up the others.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::answer::Answers;
+use crate::layer::GateBody;
+
+/// When there are more, the oldest has to go: somebody who only holds connections open must not
+/// keep a probe out.
+const MOST: usize = 256;
+
+/// How long a request's head may take, and a whole connection.
+const HEAD: Duration = Duration::from_secs(5);
+const WHOLE: Duration = Duration::from_secs(60);
+
+/// The longest head.
+const LONGEST_HEAD: usize = 16 * 1024;
+
+/// How long accepting rests after an error.
+const REST: Duration = Duration::from_millis(100);
+
+/// Answers until `close` fires.
+pub(super) async fn serve(
+    listener: std::net::TcpListener,
+    answers: Arc<Answers>,
+    close: CancellationToken,
+) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "failed to listen on the admin port");
+            return;
+        }
+    };
+    let mut connections = JoinSet::new();
+    let mut oldest = VecDeque::new();
+    loop {
+        tokio::select! {
+            () = close.cancelled() => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, from)) => {
+                    make_room(&connections, &mut oldest);
+                    let connection = connection(stream, from, Arc::clone(&answers));
+                    oldest.push_back(connections.spawn(connection));
+                }
+                Err(_) => tokio::time::sleep(REST).await,
+            },
+        }
+    }
+    connections.shutdown().await;
+}
+
+fn make_room(connections: &JoinSet<()>, oldest: &mut VecDeque<AbortHandle>) {
+    if oldest.len() > 2 * MOST {
+        oldest.retain(|connection| !connection.is_finished());
+    }
+    if connections.len() < MOST {
+        return;
+    }
+    while let Some(connection) = oldest.pop_front() {
+        if !connection.is_finished() {
+            connection.abort();
+            return;
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, from: SocketAddr, answers: Arc<Answers>) {
+    let service = service_fn(|request| {
+        let response = answers.answer(&request, from);
+        async { Ok::<Response<GateBody<String>>, Infallible>(response.map(GateBody::given)) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);
+    let connection = http.serve_connection(TokioIo::new(stream), service);
+    // What goes wrong here is the client's, and said to it.
+    let _ = tokio::time::timeout(WHOLE, connection).await;
+}

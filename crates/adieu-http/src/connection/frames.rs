@@ -1,0 +1,162 @@
+//! Where the frames of a WebSocket begin and end, in the stream of bytes that a server writes.
+//!
+//! Knowing that, a close frame can be put between two frames of whatever WebSocket library the
+//! application uses.
+
+/// A close frame with code 1001, "going away", as a server sends it: unmasked.
+pub(super) const GOING_AWAY: [u8; 4] = [0x88, 0x02, 0x03, 0xE9];
+
+/// Follows what is written after a connection has been upgraded: the rest of the response's head,
+/// then frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frames {
+    at: At,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum At {
+    /// In the response's head; so many bytes of the blank line that ends it have been seen.
+    Head(usize),
+    /// In the header of a frame, or before it.
+    Header { bytes: [u8; 14], len: usize },
+    /// In a frame's payload.
+    Payload { left: u64 },
+}
+
+const BLANK_LINE: &[u8; 4] = b"\r\n\r\n";
+const BETWEEN: At = At::Header { bytes: [0; 14], len: 0 };
+
+// === impl Frames ===
+
+impl Frames {
+    /// The head of the response has yet to be written.
+    pub(super) fn new() -> Self {
+        Self { at: At::Head(0) }
+    }
+
+    /// Whether a frame may be put in here.
+    pub(super) fn are_whole(&self) -> bool {
+        self.at == BETWEEN
+    }
+
+    /// How many of these bytes belong to what is being written now; at least one, if there are any.
+    pub(super) fn until_whole(&self, bytes: &[u8]) -> usize {
+        let mut ahead = self.clone();
+        for (count, byte) in bytes.iter().enumerate() {
+            if let At::Payload { left } = ahead.at {
+                // The rest of a payload in one step.
+                let rest = usize::try_from(left).unwrap_or(usize::MAX);
+                return count.saturating_add(rest).min(bytes.len());
+            }
+            ahead.take(std::slice::from_ref(byte));
+            if ahead.are_whole() {
+                return count + 1;
+            }
+        }
+        bytes.len()
+    }
+
+    /// These bytes have been written.
+    pub(super) fn take(&mut self, mut bytes: &[u8]) {
+        while let Some((first, rest)) = bytes.split_first() {
+            self.at = match &mut self.at {
+                At::Head(seen) => {
+                    bytes = rest;
+                    let seen = match *seen {
+                        seen if *first == BLANK_LINE[seen] => seen + 1,
+                        _ => usize::from(*first == BLANK_LINE[0]),
+                    };
+                    if seen == BLANK_LINE.len() { BETWEEN } else { At::Head(seen) }
+                }
+                At::Header { bytes: header, len } => {
+                    bytes = rest;
+                    header[*len] = *first;
+                    *len += 1;
+                    match payload_of(&header[..*len]) {
+                        Some(0) => BETWEEN,
+                        Some(left) => At::Payload { left },
+                        None => continue,
+                    }
+                }
+                At::Payload { left } => {
+                    let here = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                    bytes = &bytes[here..];
+                    match *left - here as u64 {
+                        0 => BETWEEN,
+                        left => At::Payload { left },
+                    }
+                }
+            };
+        }
+    }
+}
+
+/// How long the payload is, once the header is whole.
+fn payload_of(header: &[u8]) -> Option<u64> {
+    let second = *header.get(1)?;
+    let mask = if second & 0x80 > 0 { 4 } else { 0 };
+    let (extended, short) = match second & 0x7F {
+        126 => (2, None),
+        127 => (8, None),
+        len => (0, Some(u64::from(len))),
+    };
+    if header.len() < 2 + extended + mask {
+        return None;
+    }
+    let long = || header[2..2 + extended].iter().fold(0, |len, byte| len << 8 | u64::from(*byte));
+    Some(short.unwrap_or_else(long))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(payload: usize, masked: bool) -> Vec<u8> {
+        let mask = if masked { 0x80 } else { 0 };
+        let mut bytes = vec![0x82];
+        match u16::try_from(payload) {
+            Ok(len) if len < 126 => bytes.push(mask | u8::try_from(len).unwrap_or(0)),
+            Ok(len) => {
+                bytes.push(mask | 126);
+                bytes.extend(len.to_be_bytes());
+            }
+            Err(_) => {
+                bytes.push(mask | 127);
+                bytes.extend((payload as u64).to_be_bytes());
+            }
+        }
+        bytes.extend(std::iter::repeat_n(7, if masked { 4 } else { 0 }));
+        bytes.extend(std::iter::repeat_n(0x88, payload));
+        bytes
+    }
+
+    proptest! {
+        /// However the bytes are cut, it knows where frames end, and nowhere else.
+        #[test]
+        fn it_knows_where_frames_end(
+            frames in prop::collection::vec((0usize..70_000, any::<bool>()), 1..6),
+            cuts in prop::collection::vec(1usize..5_000, 1..40),
+        ) {
+            let mut written = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n".to_vec();
+            let mut ends = vec![written.len()];
+            for (payload, masked) in frames {
+                written.extend(frame(payload, masked));
+                ends.push(written.len());
+            }
+            let mut frames = Frames::new();
+            let mut at = 0;
+            let mut cuts = cuts.iter().cycle();
+            while at < written.len() {
+                let most = cuts.next().map_or(1, |cut| (at + cut).min(written.len()));
+                let next_end = ends.iter().copied().find(|end| *end > at).unwrap_or(at);
+                let here = frames.until_whole(&written[at..most]);
+                prop_assert_eq!(at + here, next_end.min(most));
+                frames.take(&written[at..at + here]);
+                at += here;
+                prop_assert_eq!(frames.are_whole(), ends.contains(&at), "at {}", at);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Answers the requests of one connection: probes first, then through the door to the application.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use tower::util::Oneshot;
+use tower::{Service, ServiceExt};
+
+use super::Conn;
+use crate::layer::{About, Admitted, GateBody, GateFuture};
+
+/// An application as one connection sees it.
+#[derive(Debug)]
+pub(crate) struct ConnService<S> {
+    app: S,
+    conn: Arc<Conn>,
+}
+
+impl<S> ConnService<S> {
+    pub(super) fn new(app: S, conn: Arc<Conn>) -> Self {
+        Self { app, conn }
+    }
+}
+
+impl<S, B> hyper::service::Service<Request<Incoming>> for ConnService<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone,
+    B: Body<Data = Bytes>,
+{
+    type Response = Response<GateBody<B>>;
+    type Error = S::Error;
+    type Future = GateFuture<Oneshot<S, Request<Incoming>>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let conn = &self.conn;
+        let common = &conn.common;
+        conn.saw(request.version());
+        let probed = common.probes.as_ref().and_then(|probes| probes.answer(&request));
+        if let Some(response) = probed {
+            return GateFuture::given(Box::new(response));
+        }
+        let about = About::of(&request);
+        let pass = match conn.first_pass() {
+            Some(pass) => Ok(Some(pass)),
+            None => common.door.admit(&about),
+        };
+        match pass {
+            Ok(pass) => {
+                let inner = self.app.clone().oneshot(request);
+                let admitted = Admitted::new(pass, about, &common.door, Some(Arc::clone(conn)));
+                GateFuture::admitted(inner, admitted)
+            }
+            Err(refused) => GateFuture::given(refused),
+        }
+    }
+}

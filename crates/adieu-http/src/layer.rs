@@ -1,0 +1,169 @@
+//! Takes a pass for each request and holds it to the end of its response.
+//!
+//! The pass is taken in `call`, not in `poll_ready`: an idle clone of the service on a kept-alive
+//! connection must not hold the drain open. It is held until the body has ended, failed or been
+//! dropped, and through an upgrade.
+
+mod about;
+mod body;
+mod future;
+mod refusal;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use adieu_core::{DrainClass, Gate, Pass};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use tower::{Layer, Service};
+
+pub(crate) use about::About;
+pub use body::{Cut, GateBody};
+pub use future::GateFuture;
+pub use refusal::Refusal;
+
+use crate::connection::Conn;
+
+/// A tower layer that admits requests through a [`Gate`].
+///
+/// [`serve`](crate::serve()) has it built in; use it by itself with other servers, or for a part of
+/// an application that is to have a gate of its own.
+///
+/// A request that is refused gets 503 with `Retry-After` and `Connection: close`; a gRPC call gets
+/// `UNAVAILABLE`. One that is admitted finishes. When its window is over it is cancelled: if it has
+/// not been answered it gets that same 503, and a body that is under way is broken off.
+///
+/// # Streams
+///
+/// How a response ends when the gate is drained is its [`DrainClass`]: event streams
+/// (`text/event-stream`) and watches of gRPC health close at once, everything else finishes. A
+/// route can say otherwise with [`GateLayer::class`], a handler by putting a [`DrainClass`] into the
+/// extensions of its response.
+///
+/// # Upgrades
+///
+/// With [`serve`](crate::serve()) the pass is held for as long as the upgraded connection lives.
+/// With another server the layer cannot see that; carry [`Pass::current`] into the task that owns
+/// the connection.
+#[derive(Clone, Debug)]
+pub struct GateLayer {
+    door: Door,
+}
+
+/// The service that [`GateLayer`] makes.
+#[derive(Clone, Debug)]
+pub struct GateService<S> {
+    inner: S,
+    door: Arc<Door>,
+}
+
+/// A gate, and how requests go through it.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    pub(crate) gate: Gate,
+    /// The status of a refusal.
+    pub(crate) status: StatusCode,
+    pub(crate) class: Option<DrainClass>,
+}
+
+// === impl GateLayer ===
+
+impl GateLayer {
+    /// Admits requests through this gate.
+    #[must_use]
+    pub fn new(gate: &Gate) -> Self {
+        Self { door: Door::new(gate.clone()) }
+    }
+
+    /// Refuses with 429 instead of 503, for clients that take only that as a reason to wait.
+    #[must_use]
+    pub fn too_many_requests(mut self) -> Self {
+        self.door.status = StatusCode::TOO_MANY_REQUESTS;
+        self
+    }
+
+    /// How responses end when the gate is drained, unless they say so themselves.
+    #[must_use]
+    pub fn class(mut self, class: DrainClass) -> Self {
+        self.door.class = Some(class);
+        self
+    }
+}
+
+impl<S> Layer<S> for GateLayer {
+    type Service = GateService<S>;
+
+    fn layer(&self, inner: S) -> GateService<S> {
+        GateService { inner, door: Arc::new(self.door.clone()) }
+    }
+}
+
+// === impl GateService ===
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for GateService<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    ResBody: Body<Data = Bytes>,
+{
+    type Response = Response<GateBody<ResBody>>;
+    type Error = S::Error;
+    type Future = GateFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        let about = About::of(&request);
+        match self.door.admit(&about) {
+            Ok(pass) => {
+                let inner = future::within(pass.as_ref(), || self.inner.call(request));
+                GateFuture::admitted(inner, Admitted::new(pass, about, &self.door, None))
+            }
+            Err(refused) => GateFuture::given(refused),
+        }
+    }
+}
+
+// === impl Door ===
+
+impl Door {
+    pub(crate) fn new(gate: Gate) -> Self {
+        Self { gate, status: StatusCode::SERVICE_UNAVAILABLE, class: None }
+    }
+
+    /// A pass, or none for what needs none, or the refusal.
+    pub(crate) fn admit(&self, about: &About) -> Result<Option<Pass>, Box<Response<Bytes>>> {
+        if about.asks_for_health() {
+            return Ok(None);
+        }
+        self.gate.enter().map(Some).map_err(|draining| {
+            let refusal = Refusal::from(draining).with_status(self.status);
+            Box::new(refusal.into_response(about))
+        })
+    }
+}
+
+/// A request that is inside.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    /// None for what the gate is not asked about.
+    pub(crate) pass: Option<Pass>,
+    pub(crate) about: About,
+    pub(crate) door: Arc<Door>,
+    /// On which connection, if the server is ours.
+    pub(crate) conn: Option<Arc<Conn>>,
+    pub(crate) labelled: bool,
+}
+
+impl Admitted {
+    pub(crate) fn new(
+        pass: Option<Pass>,
+        about: About,
+        door: &Arc<Door>,
+        conn: Option<Arc<Conn>>,
+    ) -> Self {
+        Self { pass, about, door: Arc::clone(door), conn, labelled: false }
+    }
+}

@@ -1,0 +1,178 @@
+//! A response's body, with the pass of its request inside.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use adieu_core::{DrainClass, Draining, Pass};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::future::within;
+use super::refusal::grpc_trailers;
+use super::{About, Door};
+use crate::serve::BoxError;
+
+pin_project! {
+    /// A body that holds the pass of its request until it has ended, failed or been dropped.
+    pub struct GateBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[project = KindProj]
+    enum Kind<B> {
+        /// Our own answer.
+        Given { bytes: Option<Bytes> },
+        /// The application's.
+        Passed {
+            #[pin]
+            body: B,
+            // Boxed, for the few that have to wait: most never do.
+            told: Option<Told>,
+            // Last: the pass must outlive the body.
+            hold: Option<Hold>,
+        },
+    }
+}
+
+pub(super) type Told = Pin<Box<WaitForCancellationFutureOwned>>;
+
+/// What is held while the body lasts.
+#[derive(Debug)]
+pub(super) struct Hold {
+    /// None for what the gate is not asked about.
+    pub(super) pass: Option<Pass>,
+    pub(super) class: DrainClass,
+    pub(super) door: Arc<Door>,
+    /// What to call it, if it has no label yet.
+    pub(super) about: Option<About>,
+    pub(super) is_grpc: bool,
+}
+
+/// The error of a body that was broken off because the window for it was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response was broken off: {}", Draining::CODE)]
+#[non_exhaustive]
+pub struct Cut;
+
+// === impl GateBody ===
+
+impl<B> GateBody<B> {
+    pub(crate) fn given(bytes: Bytes) -> Self {
+        Self { kind: Kind::Given { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()) } }
+    }
+
+    pub(super) fn held(body: B, hold: Hold) -> Self {
+        Self { kind: Kind::Passed { body, told: None, hold: Some(hold) } }
+    }
+
+    pub(super) fn free(body: B) -> Self {
+        Self { kind: Kind::Passed { body, told: None, hold: None } }
+    }
+}
+
+impl<B> Body for GateBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let (body, told, hold) = match self.as_mut().project().kind.project() {
+            KindProj::Given { bytes } => {
+                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
+            }
+            KindProj::Passed { body, told, hold } => (body, told, hold),
+        };
+        let Some(held) = hold else {
+            return body.poll_frame(cx).map_err(Into::into);
+        };
+        let polled = within(held.pass.as_ref(), || body.poll_frame(cx));
+        match polled {
+            Poll::Ready(None) => {
+                *hold = None;
+                return Poll::Ready(None);
+            }
+            // A body that never has to wait must be told, too; until the gate is closed there is
+            // nothing to tell.
+            Poll::Ready(frame) if !held.door.gate.is_closed() => {
+                return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            }
+            Poll::Ready(_) | Poll::Pending => {}
+        }
+        let told = told.get_or_insert_with(|| {
+            held.label();
+            held.until_told()
+        });
+        if told.as_mut().poll(cx).is_pending() {
+            return polled.map_err(Into::into);
+        }
+        let last = held.last_frame();
+        // Drops the body first, then the pass.
+        self.set(Self::given(Bytes::new()));
+        Poll::Ready(last)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Given { bytes } => bytes.is_none(),
+            Kind::Passed { body, .. } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Given { bytes } => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Kind::Passed { body, .. } => body.size_hint(),
+        }
+    }
+}
+
+impl<B> std::fmt::Debug for GateBody<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GateBody").finish_non_exhaustive()
+    }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    fn label(&mut self) {
+        if let Some(about) = self.about.take() {
+            self.pass = self.pass.take().map(|pass| pass.labelled(about));
+        }
+    }
+
+    /// When the body is to end without its doing. What can be resumed ends itself, until the
+    /// window is over.
+    fn until_told(&self) -> Told {
+        let gate = &self.door.gate;
+        let token = match self.class {
+            DrainClass::CloseNow => gate.closed_token(),
+            DrainClass::Finish | DrainClass::Resumable | _ => gate.cut_token(),
+        };
+        Box::pin(token.cancelled_owned())
+    }
+
+    /// What the client sees of it: an end where that is one, or else that it was broken off.
+    fn last_frame(&self) -> Option<Result<Frame<Bytes>, BoxError>> {
+        if self.is_grpc {
+            return Some(Ok(Frame::trailers(grpc_trailers())));
+        }
+        match self.class {
+            DrainClass::CloseNow => None,
+            DrainClass::Finish | DrainClass::Resumable | _ => Some(Err(Cut.into())),
+        }
+    }
+}

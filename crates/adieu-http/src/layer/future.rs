@@ -1,0 +1,150 @@
+//! Waits for the response of a request that was admitted.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use adieu_core::Pass;
+use bytes::Bytes;
+use http::Response;
+use http::header::{CONNECTION, HeaderValue};
+use http_body::Body;
+use pin_project_lite::pin_project;
+
+use super::Admitted;
+use super::about::Kind;
+use super::body::{GateBody, Hold, Told};
+use super::refusal::Refusal;
+
+pin_project! {
+    /// The response of a request that was admitted, or the refusal of one that was not.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct GateFuture<F> {
+        #[pin]
+        state: State<F>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F> {
+        /// The answer is there already.
+        Given { response: Option<Box<Response<Bytes>>> },
+        Admitted {
+            #[pin]
+            inner: F,
+            // Asked for only when the handler has to wait: many never do.
+            cut: Option<Told>,
+            // Last: the pass must outlive the work.
+            admitted: Admitted,
+        },
+    }
+}
+
+// === impl GateFuture ===
+
+impl<F> GateFuture<F> {
+    pub(crate) fn given(response: Box<Response<Bytes>>) -> Self {
+        Self { state: State::Given { response: Some(response) } }
+    }
+
+    pub(crate) fn admitted(inner: F, admitted: Admitted) -> Self {
+        Self { state: State::Admitted { inner, cut: None, admitted } }
+    }
+}
+
+impl<F, B, E> Future for GateFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Body<Data = Bytes>,
+{
+    type Output = Result<Response<GateBody<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (inner, cut, admitted) = match self.project().state.project() {
+            StateProj::Given { response } => {
+                // A future that is polled after its end gets an empty answer rather than a panic.
+                let response = response.take().unwrap_or_default();
+                return Poll::Ready(Ok((*response).map(GateBody::given)));
+            }
+            StateProj::Admitted { inner, cut, admitted } => (inner, cut, admitted),
+        };
+        match within(admitted.pass.as_ref(), || inner.poll(cx)) {
+            Poll::Ready(Ok(response)) => return Poll::Ready(Ok(admitted.answer(response))),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => {}
+        }
+        let cut = cut.get_or_insert_with(|| {
+            admitted.label();
+            Box::pin(admitted.door.gate.cut_token().cancelled_owned())
+        });
+        cut.as_mut().poll(cx).map(|()| Ok(admitted.cut()))
+    }
+}
+
+impl<F> std::fmt::Debug for GateFuture<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GateFuture").finish_non_exhaustive()
+    }
+}
+
+// === impl Admitted ===
+
+impl Admitted {
+    /// It takes its time: from now on it can be seen who is waited for.
+    fn label(&mut self) {
+        if !std::mem::replace(&mut self.labelled, true) {
+            self.pass = self.pass.take().map(|pass| pass.labelled(self.about.clone()));
+        }
+    }
+
+    /// The response has begun; the pass goes on with it.
+    fn answer<B: Body<Data = Bytes>>(
+        &mut self,
+        mut response: Response<B>,
+    ) -> Response<GateBody<B>> {
+        let class = match self.about.kind_of(&response, self.door.class) {
+            Kind::Upgrade { is_websocket } => {
+                self.label();
+                if let (Some(conn), Some(pass)) = (&self.conn, self.pass.take()) {
+                    conn.upgrade(pass, is_websocket);
+                }
+                return response.map(GateBody::free);
+            }
+            Kind::Body(class) => class,
+        };
+        self.close_connection(&mut response);
+        if response.body().is_end_stream() {
+            return response.map(GateBody::free);
+        }
+        let hold = Hold {
+            pass: self.pass.take(),
+            class,
+            door: std::sync::Arc::clone(&self.door),
+            about: (!self.labelled).then(|| self.about.clone()),
+            is_grpc: self.about.is_grpc(),
+        };
+        response.map(|body| GateBody::held(body, hold))
+    }
+
+    /// The window is over, and there is no response yet.
+    fn cut<B: Body<Data = Bytes>>(&self) -> Response<GateBody<B>> {
+        let refusal = Refusal::from(self.door.gate.draining()).with_status(self.door.status);
+        refusal.into_response(&self.about).map(GateBody::given)
+    }
+
+    /// A connection that winds down is closed by being used.
+    fn close_connection<B>(&self, response: &mut Response<B>) {
+        let winds_down = self.conn.as_ref().is_some_and(|conn| conn.winds_down());
+        if winds_down && self.about.has_connection_header() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+}
+
+/// Runs `work` on the pass, if there is one.
+pub(super) fn within<T>(pass: Option<&Pass>, work: impl FnOnce() -> T) -> T {
+    match pass {
+        Some(pass) => pass.within(work),
+        None => work(),
+    }
+}

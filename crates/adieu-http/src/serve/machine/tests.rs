@@ -1,0 +1,99 @@
+//! The server's course, played.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Plays events and ticks; says what happened when, in milliseconds.
+fn play(script: &[(u64, Event)]) -> Vec<(u64, Effect)> {
+    let start = tokio::time::Instant::now().into_std();
+    let mut machine = Machine::new();
+    let mut happened = Vec::new();
+    for ms in 0..10_000 {
+        let now = start + Duration::from_millis(ms);
+        let mut on = |machine: &mut Machine, event| {
+            happened.extend(machine.on(now, event).into_iter().map(|effect| (ms, effect)));
+        };
+        for (_, event) in script.iter().filter(|(at, _)| *at == ms) {
+            on(&mut machine, *event);
+        }
+        while machine.due().is_some_and(|due| due <= now) {
+            on(&mut machine, Event::Tick);
+        }
+    }
+    happened
+}
+
+#[test]
+fn it_serves_winds_down_closes_and_parts_when_the_last_is_out() {
+    let script = [
+        (10, Event::Unready),
+        (50, Event::Unbind),
+        (700, Event::Drained),
+        (900, Event::Stop { within: SECOND }),
+    ];
+    assert_eq!(
+        play(&script),
+        [
+            (10, Effect::Enter(Stage::WindingDown)),
+            (50, Effect::CloseListener),
+            (50, Effect::Enter(Stage::Closing)),
+            (550, Effect::ForgetFresh),
+            (710, Effect::Enter(Stage::Parting)),
+            (1_900, Effect::Enter(Stage::Dropping)),
+        ]
+    );
+}
+
+#[test]
+fn who_came_last_and_says_nothing_is_not_waited_for() {
+    let happened = play(&[(50, Event::Unbind)]);
+    assert_eq!(happened.last(), Some(&(550, Effect::ForgetFresh)));
+}
+
+#[test]
+fn a_stop_out_of_the_blue_does_all_that_was_left_out() {
+    assert_eq!(
+        play(&[(5, Event::Stop { within: SECOND })]),
+        [
+            (5, Effect::CloseListener),
+            (5, Effect::Enter(Stage::Closing)),
+            (5, Effect::ForgetFresh),
+            (5, Effect::Enter(Stage::Parting)),
+            (1_005, Effect::Enter(Stage::Dropping)),
+        ]
+    );
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        Just(Event::Unready),
+        Just(Event::Unbind),
+        Just(Event::Drained),
+        (0u64..3_000).prop_map(|ms| Event::Stop { within: Duration::from_millis(ms) }),
+    ]
+}
+
+proptest! {
+    /// In whatever order it is told: stages only go on, the listener is closed once and before
+    /// anybody is parted with, and a stop ends in time.
+    #[test]
+    fn stages_only_go_on(script in prop::collection::vec((0u64..5_000, event()), 0..8)) {
+        let happened = play(&script);
+        let stages: Vec<_> = happened.iter().filter_map(|(_, effect)| match effect {
+            Effect::Enter(stage) => Some(*stage),
+            Effect::CloseListener | Effect::ForgetFresh => None,
+        }).collect();
+        prop_assert!(stages.is_sorted_by(|a, b| a < b));
+        let closed = happened.iter().filter(|(_, effect)| *effect == Effect::CloseListener);
+        prop_assert_eq!(closed.count(), usize::from(stages.contains(&Stage::Closing)));
+        for (at, event) in &script {
+            let Event::Stop { within } = event else { continue };
+            let by = at + u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+            let dropped = happened.iter().find(|(_, e)| *e == Effect::Enter(Stage::Dropping));
+            prop_assert!(dropped.is_some_and(|(at, _)| *at <= by));
+        }
+    }
+}

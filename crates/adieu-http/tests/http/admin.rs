@@ -1,0 +1,147 @@
+//! The admin port.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use adieu_core::{Config, Phase, Readiness, Reason, Shutdown, TaskCx};
+use adieu_http::{Admin, AdminError, AdminHandle};
+
+use super::client::PATIENCE;
+
+fn start(shutdown: &Shutdown) -> AdminHandle {
+    Admin::new(shutdown).bind("127.0.0.1:0").unwrap().start().unwrap()
+}
+
+/// Says `bytes`, and returns whatever comes back until the other side closes.
+fn say(addr: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = stream.write_all(bytes.as_ref());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn ask(addr: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+    let answer = say(addr, request);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn json(body: &str) -> serde_json::Value {
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+#[test]
+fn s97_it_answers_while_the_runtime_is_stuck_and_until_the_end() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (stuck, is_stuck) = std::sync::mpsc::channel();
+    let (free, freed) = std::sync::mpsc::channel::<()>();
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = start(&shutdown);
+    let addr = admin.local_addr();
+    let freed = std::sync::Mutex::new(freed);
+    shutdown
+        .add_task(Phase::SERVICE_UNBIND, "stuck", async move |_: TaskCx| {
+            stuck.send(()).unwrap();
+            freed.lock().unwrap().recv().unwrap(); // Blocks the only thread.
+        })
+        .unwrap();
+    let run = {
+        let shutdown = shutdown.clone();
+        std::thread::spawn(move || runtime.block_on(shutdown.run(Reason::Unknown)).unwrap())
+    };
+    is_stuck.recv().unwrap();
+
+    assert_eq!(ask(addr, "GET", "/livez", ""), (200, "alive".into()));
+    assert_eq!(ask(addr, "GET", "/readyz", ""), (503, "draining".into()));
+    let (code, body) = ask(addr, "GET", "/shutdown", "");
+    let status = json(&body);
+    assert_eq!(code, 200);
+    assert_eq!(status["stage"], "shutting-down");
+    assert_eq!(status["readiness"], "draining");
+    assert_eq!(status["waiting_for"][0]["task"], "stuck");
+    assert!(status["report"].is_null());
+    free.send(()).unwrap();
+    assert!(run.join().unwrap().is_clean());
+    let (_, body) = ask(addr, "GET", "/shutdown", "");
+    assert_eq!(json(&body)["report"]["exit_code"], 0, "{body}");
+    drop(admin);
+    assert!(TcpStream::connect(addr).is_err(), "it is closed with its handle");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s98_who_may_can_cordon_and_stop() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap();
+    let admin = admin.token("correct horse battery").unwrap().metrics(|| "up 1\n".into());
+    let admin = admin.start().unwrap();
+    let addr = admin.local_addr();
+    shutdown.started();
+    tokio::task::block_in_place(|| {
+        assert_eq!(ask(addr, "GET", "/metrics", ""), (200, "up 1\n".into()));
+        assert_eq!(ask(addr, "GET", "/nothing", "").0, 404);
+        assert_eq!(ask(addr, "DELETE", "/shutdown", "").0, 405);
+        assert_eq!(ask(addr, "GET", "/cordon", "").0, 405);
+        let wrong = "authorization: Bearer correct horse batterx\r\n";
+        assert_eq!(ask(addr, "POST", "/cordon", wrong).0, 401);
+        assert_eq!(ask(addr, "POST", "/cordon", "origin: http://evil.example\r\n").0, 403);
+        assert_eq!(shutdown.readiness(), Readiness::Ready, "nothing has changed");
+
+        let right = "authorization: Bearer correct horse battery\r\n";
+        assert_eq!(json(&ask(addr, "POST", "/cordon", right).1)["readiness"], "cordoned");
+        assert_eq!(json(&ask(addr, "POST", "/uncordon", "").1)["readiness"], "ready");
+        let (code, body) = ask(addr, "POST", "/shutdown", "");
+        assert_eq!((code, &json(&body)["reason"]), (202, &"SIGTERM".into()), "{body}");
+        assert_eq!(ask(addr, "POST", "/uncordon", "").0, 409);
+    });
+    assert!(shutdown.completed().await.unwrap().is_clean());
+}
+
+#[test]
+fn s98_a_port_that_cannot_be_is_refused_with_the_reason() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let address = Admin::new(&shutdown).bind("nonsense").unwrap_err();
+    assert!(address.to_string().contains("nonsense"), "{address}");
+    let weak = Admin::new(&shutdown).token("short").unwrap_err();
+    assert!(matches!(weak, AdminError::WeakToken { len: 5 }));
+    let first = start(&shutdown);
+    let taken = Admin::new(&shutdown).bind(first.local_addr()).unwrap().start().unwrap_err();
+    assert!(matches!(taken, AdminError::Bind { addr, .. } if addr == first.local_addr()));
+}
+
+/// None of what comes in can hold it up: neither the port itself, nor the shutdown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s99_bad_input_holds_up_nothing() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap();
+    let admin = admin.metrics(|| "x".repeat(32 << 20)).start().unwrap();
+    let addr = admin.local_addr();
+    tokio::task::block_in_place(|| {
+        let status = |answer: String| answer.split(' ').nth(1).map(str::to_owned);
+        assert_eq!(status(say(addr, "\x16\x03\x01 what is this\r\n\r\n")).as_deref(), Some("400"));
+        let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(64 << 10));
+        assert_eq!(status(say(addr, long)).as_deref(), Some("431"));
+        let length = "POST /cordon HTTP/1.1\r\nhost: x\r\ncontent-length: -7\r\n\r\n";
+        assert_eq!(status(say(addr, length)).as_deref(), Some("400"));
+        assert_eq!(ask(addr, "GET", "/%00%ff/../../etc/passwd", "").0, 404);
+
+        // One that does not read, and a thousand that do not speak.
+        let mut deaf = TcpStream::connect(addr).unwrap();
+        deaf.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let idle: Vec<_> = (0..1_000).map(|_| TcpStream::connect(addr).unwrap()).collect();
+        let began = Instant::now();
+        assert_eq!(ask(addr, "GET", "/livez", "").0, 200);
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        let report = shutdown.run(Reason::Unknown).wait().unwrap();
+        assert!(report.is_clean());
+        assert!(report.took < Duration::from_secs(2), "{report}");
+        let began = Instant::now();
+        drop(admin);
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        drop((deaf, idle));
+    });
+}

@@ -1,0 +1,13 @@
+//! What is promised of serving, with real sockets and real clients.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "sockets live in real time, clients in tasks")]
+
+mod admin;
+mod client;
+mod grpc;
+mod layer;
+mod probes;
+mod serving;
+mod streams;
+mod tls;
+mod upgrades;

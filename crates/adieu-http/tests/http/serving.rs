@@ -1,0 +1,235 @@
+//! A server's connections, through its shutdown.
+
+use std::time::Duration;
+
+use adieu_core::{Config, Phase, Readiness, Reason};
+use axum::Router;
+use axum::routing::{get, post};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use super::client::{Client, PATIENCE, Server};
+
+fn hello() -> Router {
+    Router::new().route("/", get(async || "hello"))
+}
+
+/// Answers when it is let.
+fn slow() -> (Router, std::sync::mpsc::Receiver<oneshot::Sender<()>>) {
+    let (asked, asks) = std::sync::mpsc::sync_channel(9);
+    let handler = async move || {
+        let (let_go, wait) = oneshot::channel();
+        asked.send(let_go).unwrap();
+        let _ = wait.await;
+        "done"
+    };
+    (hello().route("/slow", get(handler)), asks)
+}
+
+/// Long enough to look around in.
+fn lame_duck() -> Config {
+    Config::for_tests().lame_duck(Duration::from_secs(60)).lame_duck_min(Duration::from_secs(60))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s86_in_the_lame_duck_all_are_served_and_sent_away() {
+    let server = Server::start_with(hello(), lame_duck(), |serve| serve).await;
+    let mut idle = server.connect().await;
+    assert!(!idle.get("/").await.contains("connection: close"));
+    drop(server.shutdown.run(Reason::Unknown));
+    let is_draining = |readiness| readiness == Readiness::Draining;
+    server.shutdown.until_readiness(is_draining).await;
+    winding_down(&server).await;
+
+    let kept = idle.get("/").await;
+    assert!(kept.starts_with("http/1.1 200") && kept.contains("connection: close"), "{kept}");
+    assert_eq!(idle.rest().await.unwrap(), "", "it is closed by being used");
+    let new = server.connect().await.get("/").await;
+    assert!(new.starts_with("http/1.1 200") && new.contains("connection: close"), "{new}");
+    server.shutdown.shorten(Duration::from_secs(2));
+    server.end().await;
+}
+
+/// Waits until answers say so.
+async fn winding_down(server: &Server) {
+    while !server.connect().await.get("/").await.contains("connection: close") {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s86_http2_is_sent_away_with_goaway_and_loses_nothing() {
+    let server = Server::start_with(hello(), lame_duck(), |serve| serve).await;
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut requests, connection) =
+        hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = || http::Request::get("http://test/").body(String::new()).unwrap();
+    assert_eq!(requests.send_request(request()).await.unwrap().status(), 200);
+    drop(server.shutdown.run(Reason::Unknown));
+    // GOAWAY comes without our asking for anything, and ends the connection.
+    tokio::time::timeout(PATIENCE, connection).await.expect("GOAWAY should come").unwrap().unwrap();
+    server.shutdown.shorten(Duration::from_secs(2));
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s87_what_got_in_finishes_and_what_comes_later_is_answered_not_reset() {
+    let (app, asks) = slow();
+    let server = Server::start(app).await;
+    let (mut busy, mut idle) = (server.connect().await, server.connect().await);
+    idle.get("/").await;
+    busy.ask("/slow").await;
+    let let_go = tokio::task::block_in_place(|| asks.recv()).unwrap();
+    server.close().await;
+
+    let late = idle.get("/").await;
+    assert!(late.starts_with("http/1.1 503") && late.contains("retry-after: 1"), "{late}");
+    assert!(late.contains("connection: close") && late.contains(r#""error":"draining""#));
+    assert_eq!(idle.rest().await.unwrap(), "");
+    let_go.send(()).unwrap();
+    assert!(busy.response().await.ends_with("done"));
+    assert!(server.end().await.is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s88_who_is_in_the_kernels_queue_is_served() {
+    // A current-thread runtime of its own, which the test holds up while clients connect: they
+    // are then in the kernel's queue and nowhere else.
+    let (addr_tx, addr_rx) = std::sync::mpsc::channel();
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let (begun_tx, begun) = std::sync::mpsc::channel();
+    let serving = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server = Server::start(hello()).await;
+            addr_tx.send(server.addr).unwrap();
+            begun_tx.send(()).unwrap();
+            // Blocks the only thread: nobody accepts.
+            held.recv().unwrap();
+            assert!(server.end().await.is_clean());
+        });
+    });
+    let addr = addr_rx.recv().unwrap();
+    begun.recv().unwrap();
+    let mut clients = Vec::new();
+    for at in 0..20 {
+        let mut client = Client::new(TcpStream::connect(addr).await.unwrap());
+        // Half of them have not even asked yet.
+        if at % 2 == 0 {
+            client.ask("/").await;
+        }
+        clients.push(client);
+    }
+    hold.send(()).unwrap();
+    for (at, client) in clients.iter_mut().enumerate() {
+        if at % 2 == 1 {
+            client.ask("/").await;
+        }
+        let response = client.response().await;
+        assert!(response.starts_with("http/1.1 200"), "client {at}: {response}");
+    }
+    serving.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s89_nobody_holds_the_drain_beyond_its_window() {
+    let big = Router::new()
+        .route("/big", get(async || vec![7u8; 64 << 20]))
+        .route("/upload", post(async |body: axum::body::Bytes| body.len().to_string()));
+    let config = Config::for_tests()
+        .phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_millis(1_200));
+    let server = Server::start_with(big, config, |serve| serve).await;
+    // Idle; half a head; half a body; one that does not read.
+    let _idle = server.connect().await;
+    let mut loris = server.connect().await;
+    loris.send("GET / HTTP/1.1\r\nx-slow: ").await;
+    let mut upload = server.connect().await;
+    upload.send("POST /upload HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\nhalf").await;
+    let mut deaf = server.connect().await;
+    deaf.ask("/big").await;
+    deaf.until("\r\n\r\n").await;
+    // All of them have been heard.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let began = std::time::Instant::now();
+    let shutdown = server.shutdown.clone();
+    let report = server.end().await;
+    assert!(began.elapsed() < Duration::from_secs(8), "took {:?}", began.elapsed());
+    let left = |name: &str| {
+        let mut tasks = report.phases.iter().flat_map(|phase| &phase.tasks);
+        tasks.find(|task| &*task.name == name).unwrap().detail.clone().unwrap_or_default()
+    };
+    let inside = left("drain http");
+    assert!(inside.starts_with("1 in flight") && inside.ends_with("POST /upload"), "{inside}");
+    assert_eq!(left("finish http connections"), "4 connections");
+    // What had no answer yet has got one.
+    assert!(upload.response().await.starts_with("http/1.1 503"));
+    assert!(deaf.rest().await.map_or(true, |rest| rest.len() < 64 << 20), "broken off");
+    drop(shutdown);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s89_an_answer_is_sent_to_its_last_byte_to_whoever_goes_on_reading() {
+    const SIZE: usize = 32 << 20;
+    let app = Router::new().route("/big", get(async || vec![b'x'; SIZE]));
+    let server = Server::start(app).await;
+    let (mut reader, mut deaf) = (server.connect().await, server.connect().await);
+    for client in [&mut reader, &mut deaf] {
+        client.ask("/big").await;
+        client.until("\r\n\r\n").await;
+    }
+    // The handlers are done, their passes are gone; most of the bytes are still here.
+    let ended = tokio::spawn(server.end());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(reader.rest().await.unwrap().len(), SIZE);
+    let report = ended.await.unwrap();
+    assert!(report.took < Duration::from_secs(5), "who reads nothing is given up: {report}");
+    assert!(deaf.rest().await.map_or(true, |rest| rest.len() < SIZE));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s90_a_server_that_is_dropped_does_not_hold_up_the_shutdown() {
+    let shutdown = adieu_core::Shutdown::configured(Config::for_tests()).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let serving = tokio::spawn(adieu_http::serve(listener, hello(), &shutdown).into_future());
+    shutdown.until_readiness(|readiness| readiness.is_ready()).await;
+    serving.abort();
+    let _ = serving.await;
+    assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s90_of_several_servers_none_makes_the_process_ready_alone() {
+    let shutdown = adieu_core::Shutdown::configured(Config::for_tests()).unwrap();
+    let bind = async || tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let first = adieu_http::serve(bind().await, hello(), &shutdown).into_future();
+    let second = adieu_http::serve(bind().await, hello(), &shutdown).name("intern").into_future();
+    let first = tokio::spawn(first);
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    assert_eq!(shutdown.readiness(), Readiness::Starting, "the second does not listen yet");
+    let second = tokio::spawn(second);
+    shutdown.until_readiness(|readiness| readiness.is_ready()).await;
+    assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s91_a_unix_socket_serves_as_well() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.sock");
+    let shutdown = adieu_core::Shutdown::configured(Config::for_tests()).unwrap();
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let serving = tokio::spawn(adieu_http::serve(listener, hello(), &shutdown).into_future());
+    let mut client = tokio::net::UnixStream::connect(&path).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("hello"), "{answer}");
+    assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
+    serving.await.unwrap().unwrap();
+}
