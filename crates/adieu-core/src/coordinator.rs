@@ -9,6 +9,7 @@ mod driver;
 mod gates;
 pub(crate) mod ladder;
 mod lame_duck;
+mod loops;
 pub(crate) mod machine;
 mod process;
 mod ready;

@@ -87,6 +87,12 @@ pub(crate) enum Line {
         outcome: Ending,
         took: Duration,
     },
+    LoopWentWrong {
+        name: Arc<str>,
+        part: &'static str,
+        error: Arc<str>,
+        again_in: Option<Duration>,
+    },
     Failed {
         what: String,
     },
@@ -219,6 +225,10 @@ impl Line {
             Self::Complete { outcome, took } => {
                 warn!(%outcome, took = %Short(*took), "shutdown complete");
             }
+            Self::LoopWentWrong { name, part, error, again_in } => {
+                let again_in = again_in.map(|span| Short(span).to_string());
+                warn!(name = &**name, error = &**error, again_in, "{part} went wrong");
+            }
             Self::Failed { what } => error!("{what}"),
         }
     }
@@ -252,6 +262,12 @@ impl Line {
             }
             Self::Complete { outcome, took } => {
                 format!("shutdown complete     outcome={outcome} took={}", Short(*took))
+            }
+            Self::LoopWentWrong { name, part, error, again_in } => {
+                let part = format!("{part} went wrong");
+                let again =
+                    again_in.map_or_else(String::new, |span| format!(" again in {}", Short(span)));
+                format!("{part:<21} name={name} {error}{again}")
             }
             Self::Failed { what } => format!("failed                {what}"),
         }

@@ -6,6 +6,7 @@ mod coordinator;
 mod deadline;
 mod gate;
 mod journal;
+mod loops;
 mod names;
 mod outcome;
 mod park;
@@ -30,6 +31,9 @@ pub use config::{Config, ConfigError, Format, KillAfter};
 pub use coordinator::{AwaitError, Completion, ResumeError, Rung, Shutdown};
 pub use deadline::Deadline;
 pub use gate::{DrainClass, Draining, Gate, Pass, Scope, Verdict, Waiting};
+pub use loops::{
+    AddLoopError, Backoff, Consumer, Interrupted, JobCx, LoopCx, LoopSpec, Periodic, Source,
+};
 pub use names::Known;
 pub use outcome::{Ending, Outcome, SkipCause};
 pub use phase::{Phase, PhaseSpec};

@@ -16,7 +16,7 @@ use crate::reason::Reason;
 use crate::report::Report;
 use crate::signals::Signal;
 use crate::status::Stage;
-use crate::task::{TaskResult, catch, chain};
+use crate::task::{TaskResult, catch, chain, end_of};
 use crate::time::real_now;
 
 /// How long the body may go on when the shutdown is over, to say a last word.
@@ -176,7 +176,7 @@ where
     F: AsyncFnOnce(Shutdown) -> R,
     R: TaskResult,
 {
-    let body = async { body(shutdown.clone()).await.ended() };
+    let body = async { end_of(body(shutdown.clone()).await) };
     let mut body = pin!(catch(body));
     loop {
         let first = runtime.block_on(async {

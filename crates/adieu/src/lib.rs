@@ -57,6 +57,8 @@
 //!   reason, the deadline, a cancellation token. The tasks of a phase run side by side.
 //! - A [`Gate`] admits work until it is closed; a [`Pass`] is one unit of work inside. Make one with
 //!   [`Shutdown::gate`], and the shutdown closes it and waits for what is inside.
+//! - A loop takes work for as long as the process lives: [`Shutdown::add_loop`] runs it, starts it
+//!   again when it crashes, and joins it. A consumer takes its jobs from a [`Source`].
 //! - [`Readiness`] says whether work should be sent here. It follows from [`Shutdown::started`],
 //!   from each [`Promise`], from cordons and from the shutdown; nobody can set it.
 //! - A [`Reason`] says why. The first one wins.
@@ -75,7 +77,9 @@
 //! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`] |
 //! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
 //! | take no request that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |
-//! | end a background loop | [`Shutdown::begun`] in a `select!` |
+//! | consume a queue | [`Shutdown::add_consumer`], [`Source`] |
+//! | do something every minute | [`Shutdown::add_periodic`] |
+//! | run any other background loop | [`Shutdown::add_loop`] |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`], and the crate `adieu-testkit` |
 //!
@@ -107,7 +111,31 @@
 //!
 //! # Background work
 //!
-//! A loop ends when the shutdown begins, and a task waits until it has:
+//! A loop is given a [`LoopCx`], which says when to take no more and when to stop now. What it drops
+//! when doors close is the taking, never the work:
+//!
+//! ```no_run
+//! # use adieu::{LoopCx, Shutdown};
+//! # #[derive(Clone)] struct Queue;
+//! # impl Queue { async fn next(&self) -> u32 { 7 } async fn requeue(&self, _: u32) {} }
+//! # async fn work(_: u32) {}
+//! # fn spawn(shutdown: &Shutdown, queue: Queue) -> Result<(), adieu::AddLoopError> {
+//! shutdown.add_loop("worker", move |cx: LoopCx| {
+//!     let queue = queue.clone();
+//!     async move {
+//!         while cx.may_take().await {
+//!             let Some(job) = cx.take(queue.next()).await else { continue };
+//!             match cx.enter() {
+//!                 Ok(pass) => pass.scope(work(job)).await,
+//!                 Err(_) => queue.requeue(job).await, // doors have closed just now
+//!             }
+//!         }
+//!     }
+//! })?;
+//! # Ok(()) }
+//! ```
+//!
+//! A task that you have spawned yourself can end with [`Shutdown::token`], and be joined in a task:
 //!
 //! ```no_run
 //! # use adieu::{Phase, Shutdown};

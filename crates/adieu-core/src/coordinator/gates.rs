@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::Shutdown;
 use crate::gate::Gate;
 use crate::phase::Phase;
-use crate::sync::lock;
-use crate::task::{AddTaskError, TaskCx, TaskSpec};
+use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskSpec};
 
 impl Shutdown {
     /// Makes a gate that this shutdown closes and drains; see [`Shutdown::drain`].
@@ -36,17 +35,35 @@ impl Shutdown {
     /// As [`Shutdown::add_task`]. The gate is then not drained by this shutdown.
     #[track_caller]
     pub fn drain(&self, gate: &Gate) -> Result<(), AddTaskError> {
-        let lame_duck = self.add_lame_duck()?;
+        let mut added = Vec::from_iter(self.add_lame_duck()?);
+        if let Err(error) = self.add_drain(gate, &mut added) {
+            // All or none.
+            for task in added {
+                task.cancel();
+            }
+            return Err(error);
+        }
+        self.shared().take_on(gate, &self.shared().gates);
+        Ok(())
+    }
+
+    /// Adds the tasks that drain a gate, up to the first that cannot be added.
+    #[track_caller]
+    pub(super) fn add_drain(
+        &self,
+        gate: &Gate,
+        added: &mut Vec<TaskHandle>,
+    ) -> Result<(), AddTaskError> {
         let name = gate.name();
-        let close = self.add_task(Phase::SERVICE_UNBIND, format!("close {name}"), {
+        added.push(self.add_task(Phase::SERVICE_UNBIND, format!("close {name}"), {
             let gate = gate.clone();
             async move |_| gate.close()
-        })?;
+        })?);
         let task = TaskSpec::new(format!("drain {name}")).describe({
             let gate = gate.clone();
             move || gate.summary()
         });
-        let drain = self.add_task(Phase::SERVICE_REQUESTS_DONE, task, {
+        added.push(self.add_task(Phase::SERVICE_REQUESTS_DONE, task, {
             let gate = gate.clone();
             async move |cx: TaskCx| {
                 // Closed already, unless the shutdown began at a later phase.
@@ -56,24 +73,15 @@ impl Shutdown {
                     () = cx.cancelled() => gate.cut(),
                 }
             }
-        });
-        let cut = self.add_task(Phase::SERVICE_STOP, format!("cut {name}"), {
+        })?);
+        added.push(self.add_task(Phase::SERVICE_STOP, format!("cut {name}"), {
             let gate = gate.clone();
             async move |_| {
                 if !gate.is_drained() {
                     gate.cut();
                 }
             }
-        });
-        let refused = drain.as_ref().err().or(cut.as_ref().err()).cloned();
-        if let Some(error) = refused {
-            // All or none.
-            for added in [Ok(close), drain, cut].into_iter().flatten().chain(lame_duck) {
-                added.cancel();
-            }
-            return Err(error);
-        }
-        lock(&self.shared().gates).push(gate.clone());
+        })?);
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! What readiness follows from, and who may wait for it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::Shutdown;
 use super::shared::Shared;
+use crate::gate::Gate;
 use crate::readiness::{Check, CheckState, Promise, Readiness};
 use crate::status::Stage;
 use crate::sync::lock;
@@ -75,12 +76,24 @@ impl Shared {
         if self.stage() != Stage::Up {
             return;
         }
-        for gate in &*lock(&self.gates) {
-            if cordoned {
-                gate.cordon();
-            } else {
-                let _ = gate.uncordon();
+        for gates in [&self.gates, &self.loops] {
+            for gate in &*lock(gates) {
+                if cordoned {
+                    gate.cordon();
+                } else {
+                    let _ = gate.uncordon();
+                }
             }
         }
+    }
+
+    /// Takes a gate on, cordoned if the process is.
+    pub(super) fn take_on(&self, gate: &Gate, among: &Mutex<Vec<Gate>>) {
+        // Under the lock, so that who changes the cordon finds the gate here, or has been seen.
+        let mut gates = lock(among);
+        if self.look_at_facts(|facts| facts.cordoned) {
+            gate.cordon();
+        }
+        gates.push(gate.clone());
     }
 }

@@ -55,8 +55,10 @@ pub(crate) struct Shared {
     pub(super) watchdog: Watchdog,
     pub(super) owns_process: AtomicBool,
     pub(super) journal: Journal,
-    /// Those that this shutdown drains.
+    /// Those that this shutdown drains, and the lame duck watches.
     pub(super) gates: Mutex<Vec<Gate>>,
+    /// Those of loops, which no router knows of.
+    pub(super) loops: Mutex<Vec<Gate>>,
     /// Fires when the shutdown begins.
     pub(super) begun: CancellationToken,
 }
@@ -139,6 +141,7 @@ impl Shared {
             owns_process: AtomicBool::new(false),
             journal: Journal::default(),
             gates: Mutex::default(),
+            loops: Mutex::default(),
             begun: CancellationToken::new(),
         }
     }
