@@ -43,7 +43,7 @@ pub use plan::{
 };
 pub use platform::Platform;
 pub use policy::{ExitCode, Policy};
-pub use readiness::{Check, CheckState, Promise, Readiness};
+pub use readiness::{Check, CheckHandle, CheckState, Promise, Readiness};
 pub use reason::{CustomReason, Reason};
 pub use report::{PhaseReport, Report, TaskReport};
 pub use runner::{Runner, main};

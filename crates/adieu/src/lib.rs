@@ -60,7 +60,7 @@
 //! - A loop takes work for as long as the process lives: [`Shutdown::add_loop`] runs it, starts it
 //!   again when it crashes, and joins it. A consumer takes its jobs from a [`Source`].
 //! - [`Readiness`] says whether work should be sent here. It follows from [`Shutdown::started`],
-//!   from each [`Promise`], from cordons and from the shutdown; nobody can set it.
+//!   from each [`Promise`] and check, from cordons and from the shutdown; nobody can set it.
 //! - A [`Reason`] says why. The first one wins.
 //! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It comes from
 //!   [`KillAfter`]: what the platform allows between its signal and the kill.
@@ -80,6 +80,7 @@
 //! | consume a queue | [`Shutdown::add_consumer`], [`Source`] |
 //! | do something every minute | [`Shutdown::add_periodic`] |
 //! | run any other background loop | [`Shutdown::add_loop`] |
+//! | be unready while a database is away | [`Shutdown::check`] |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`], and the crate `adieu-testkit` |
 //!

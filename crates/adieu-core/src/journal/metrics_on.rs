@@ -53,6 +53,7 @@ pub(super) fn count(line: &Line) {
         | Line::Signal { .. }
         | Line::PhaseSkipped { .. }
         | Line::StillWaiting { .. }
+        | Line::CheckChanged { .. }
         | Line::Failed { .. } => {}
     }
 }

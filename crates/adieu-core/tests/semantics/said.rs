@@ -106,6 +106,28 @@ async fn s69_each_crash_is_said_with_when_it_will_run_again() {
     .assert_eq(&heard.text());
 }
 
+#[tokio::test(start_paused = true)]
+async fn s77_a_check_that_changes_is_said_once() {
+    let (heard, _guard) = Heard::listen();
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let (database, disk) = (shutdown.check("database"), shutdown.check("disk"));
+    database.ready();
+    for _ in 0..2 {
+        database.failing("connection refused");
+    }
+    database.ready();
+    drop(disk);
+    expect![[r#"
+        WARN check failed check="database" detail="connection refused"
+        INFO check well again check="database"
+        WARN check failed check="disk" detail="nobody speaks for it any more"
+    "#]]
+    .assert_eq(&heard.text());
+    shutdown.run(Reason::Unknown).await.unwrap();
+    drop(database);
+    assert_eq!(heard.text().matches("check failed").count(), 2, "what comes down has not failed");
+}
+
 // On a multi-threaded runtime the lines come from another thread, and are still heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn s53_a_subscriber_of_the_callers_thread_hears_it() {
