@@ -4,3 +4,4 @@
 
 mod documents;
 mod process;
+mod supervised;

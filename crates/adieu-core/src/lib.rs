@@ -22,6 +22,11 @@ mod runner;
 mod signals;
 mod status;
 mod sync;
+#[cfg(all(feature = "systemd", unix))]
+mod systemd;
+#[cfg(not(all(feature = "systemd", unix)))]
+#[path = "systemd/off.rs"]
+mod systemd;
 mod task;
 mod time;
 mod watchdog;
@@ -49,4 +54,6 @@ pub use report::{PhaseReport, Report, TaskReport};
 pub use runner::{Runner, main};
 pub use signals::{Signal, SignalError};
 pub use status::{Stage, Status, WaitingFor};
+#[cfg(all(feature = "systemd", unix))]
+pub use systemd::NotifyError;
 pub use task::{AddTaskError, TaskCx, TaskHandle, TaskInfo, TaskResult, TaskSpec};

@@ -16,6 +16,7 @@ use crate::reason::Reason;
 use crate::report::Report;
 use crate::signals::Signal;
 use crate::status::Stage;
+use crate::systemd;
 use crate::task::{TaskResult, catch, chain, end_of};
 use crate::time::real_now;
 
@@ -126,6 +127,7 @@ impl Runner {
         if hooked {
             shutdown.install_signals_for(self.signals)?;
         }
+        systemd::attend(&shutdown);
         drop(entered);
 
         let (ended, report) = live_and_die(&runtime, &shutdown, body);

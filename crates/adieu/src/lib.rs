@@ -158,6 +158,7 @@
 //! |---|---|
 //! | `hocon` | configuration in HOCON, as Akka and Akka.NET have it |
 //! | `metrics` | counters and histograms through the `metrics` facade |
+//! | `systemd` | tells systemd how it stands, for a unit of `Type=notify` |
 //!
 //! The minimum supported Rust version is the `rust-version` of the manifest; raising it is a minor
 //! release.
