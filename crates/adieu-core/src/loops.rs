@@ -55,6 +55,12 @@ pub enum AddLoopError {
         /// The loop in question.
         name: Arc<str>,
     },
+    /// It would never come.
+    #[error("failed to add loop {name}: its period is endless, a year is the most")]
+    EndlessPeriod {
+        /// The loop in question.
+        name: Arc<str>,
+    },
     /// The shutdown could not take it on.
     #[error("failed to add loop {name}")]
     Task {

@@ -53,7 +53,8 @@ where
 /// runs. Then guards are dropped, blocking threads get what is left of the reserve, and the exit
 /// code is returned. A watchdog ends the process at the deadline if all else fails.
 ///
-/// If nobody has set a `tracing` subscriber, what happens is said on stderr.
+/// If nobody has set a `tracing` subscriber, what happens is said on stderr. With the feature
+/// `systemd` it is said to systemd, too; then call [`Shutdown::started`] when start-up has ended.
 #[derive(Debug)]
 #[must_use = "a runner does nothing until it runs"]
 pub struct Runner {

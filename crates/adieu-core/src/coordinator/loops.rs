@@ -11,6 +11,7 @@ use crate::loops::{
     Source, Ticking, Work,
 };
 use crate::phase::Phase;
+use crate::plan::LONGEST;
 use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskResult, TaskSpec};
 
 impl Shutdown {
@@ -80,7 +81,7 @@ impl Shutdown {
     ///
     /// # Errors
     ///
-    /// As [`Shutdown::add_loop`]; also if the period is zero.
+    /// As [`Shutdown::add_loop`]; also if the period is zero or endless.
     #[track_caller]
     pub fn add_periodic<F, Fut>(&self, periodic: Periodic, tick: F) -> Result<Gate, AddLoopError>
     where
@@ -90,6 +91,9 @@ impl Shutdown {
         let spec = periodic.spec.clone();
         if periodic.every.is_zero() {
             return Err(AddLoopError::ZeroPeriod { name: spec.name });
+        }
+        if periodic.every > LONGEST {
+            return Err(AddLoopError::EndlessPeriod { name: spec.name });
         }
         self.keep(&spec, Ticking::new(periodic, tick))
     }

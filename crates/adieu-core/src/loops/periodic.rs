@@ -6,6 +6,7 @@ use super::LoopSpec;
 use super::context::LoopCx;
 use super::keeper::Work;
 use crate::coordinator::machine::Ended;
+use crate::plan::LONGEST;
 use crate::task::{BoxError, TaskResult, catch, end_of};
 use crate::time::{Duration, Instant, now};
 
@@ -34,20 +35,21 @@ pub(crate) struct Ticking<F> {
 impl Periodic {
     /// Something of this name, done this often, give or take a tenth.
     pub fn new(name: impl Into<Arc<str>>, every: Duration) -> Self {
-        Self { spec: LoopSpec::new(name), every, splay: every, jitter: 0.1 }
+        Self { spec: LoopSpec::new(name), every, splay: every.min(LONGEST), jitter: 0.1 }
     }
 
     /// How much longer or shorter than the period it is between two ticks, as a part of it, from
     /// zero to one.
     pub fn jitter(mut self, part: f64) -> Self {
-        self.jitter = part.clamp(0.0, 1.0);
+        // What is not a number is no jitter.
+        self.jitter = if part > 0.0 { part.min(1.0) } else { 0.0 };
         self
     }
 
     /// The first tick comes at a random point within this time, instead of the period. With zero
     /// it comes at once.
     pub fn splay(mut self, within: Duration) -> Self {
-        self.splay = within;
+        self.splay = within.min(LONGEST);
         self
     }
 
@@ -117,6 +119,11 @@ where
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn no_number_is_no_jitter() {
+        assert!(Periodic::new("p", Duration::from_secs(1)).jitter(f64::NAN).jitter == 0.0);
+    }
 
     #[test]
     fn missed_ticks_are_not_made_up_for() {

@@ -461,6 +461,78 @@ async fn s73_a_job_is_never_dropped_half_done_and_fails_alone() {
     .assert_eq(&timeline.to_string());
 }
 
+/// Numbers, each to be handled once; the connection to them is lost now and then.
+#[derive(Clone, Default)]
+struct Ledger {
+    waiting: Arc<Mutex<VecDeque<u64>>>,
+    settled: Arc<Mutex<Vec<u64>>>,
+    takes: Arc<AtomicU32>,
+}
+
+impl Source for Ledger {
+    type Job = u64;
+    type Error = String;
+
+    async fn take(&mut self) -> Result<Vec<u64>, String> {
+        tokio::task::yield_now().await;
+        let mut waiting = self.waiting.lock().unwrap();
+        match waiting.len() {
+            0 => Ok(Vec::new()),
+            _ if self.takes.fetch_add(1, Ordering::Relaxed) % 11 == 10 => Err("lost".into()),
+            left => Ok(waiting.drain(..left.min(7)).collect()),
+        }
+    }
+
+    async fn done(&mut self, job: &u64, _: &Outcome) -> Result<(), String> {
+        self.settled.lock().unwrap().push(*job);
+        if job.is_multiple_of(50) { Err("lost".into()) } else { Ok(()) }
+    }
+
+    async fn on_interrupted(&mut self, job: &u64) -> Result<(), String> {
+        self.waiting.lock().unwrap().push_back(*job);
+        Ok(())
+    }
+
+    async fn give_back(&mut self, jobs: Vec<u64>) -> Result<(), String> {
+        self.waiting.lock().unwrap().extend(jobs);
+        Ok(())
+    }
+}
+
+// On many threads, with a source that fails, cordons that come and go, and a shutdown in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn s73_every_job_is_settled_once_or_handed_back() {
+    for round in 0..10 {
+        let shutdown = shutdown();
+        shutdown.set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_millis(5)).unwrap();
+        let ledger = Ledger::default();
+        ledger.waiting.lock().unwrap().extend(1..=500);
+        let handle = async |job: Arc<u64>, cx: JobCx| {
+            let work = Duration::from_micros(*job % 13 * 100);
+            let work = if job.is_multiple_of(97) { seconds(60) } else { work };
+            cx.interruptible(tokio::time::sleep(work)).await
+        };
+        let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(1));
+        let consumer = Consumer::new("numbers").concurrency(4 + round).backoff(backoff);
+        let connect = {
+            let ledger = ledger.clone();
+            move || std::future::ready(Ok::<_, String>(ledger.clone()))
+        };
+        shutdown.add_consumer(consumer, connect, handle).unwrap();
+        for _ in 0..round {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            shutdown.cordon();
+            tokio::task::yield_now().await;
+            assert!(shutdown.uncordon());
+        }
+        shutdown.run(Reason::Unknown).await.unwrap();
+        let mut all = ledger.settled.lock().unwrap().clone();
+        all.extend(ledger.waiting.lock().unwrap().iter());
+        all.sort_unstable();
+        assert_eq!(all, Vec::from_iter(1..=500), "round {round}");
+    }
+}
+
 /// Three jobs: one that is told and ends by itself, one that says that it was interrupted, and one
 /// that does not listen.
 fn stubborn(timeline: &Timeline) -> impl Fn(Arc<u64>, JobCx) -> Job + Send + Sync + 'static {
@@ -528,7 +600,13 @@ async fn s74_what_was_interrupted_is_handed_over_when_it_no_longer_runs() {
 #[tokio::test(start_paused = true)]
 async fn s74_after_a_hard_stop_the_reserve_is_enough_for_it() {
     let kill_after = KillAfter::After(seconds(30));
-    for early in [Phase::BEFORE_SERVICE_UNBIND, Phase::SERVICE_REQUESTS_DONE] {
+    let (unbind, done, leave) = (
+        (Phase::BEFORE_SERVICE_UNBIND, 1),
+        (Phase::SERVICE_REQUESTS_DONE, 1),
+        // By then it has been told, and is being joined.
+        (Phase::BEFORE_CLUSTER_SHUTDOWN, 7),
+    );
+    for (early, after) in [unbind, done, leave] {
         let timeline = Timeline::new();
         let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
         let queue = Queue::new(&timeline, &[&[3, 4]]);
@@ -537,7 +615,8 @@ async fn s74_after_a_hard_stop_the_reserve_is_enough_for_it() {
             .unwrap();
         shutdown.add_task(&early, "wait", async |_| sleep(4).await).unwrap();
         let _ = shutdown.receive(Signal::INT);
-        sleep(1).await;
+        sleep(after).await;
+        assert_eq!(shutdown.status().waiting_for[0].phase, early.to_string());
         let _ = shutdown.receive(Signal::INT);
         shutdown.completed().await.unwrap();
         let said = timeline.to_string();
@@ -728,4 +807,6 @@ async fn s76_a_tick_that_fails_or_panics_is_followed_by_the_next() {
     .assert_eq(&timeline.to_string());
     let refused = shutdown.add_periodic(Periodic::new("p", Duration::ZERO), |_| async {});
     assert_eq!(refused.unwrap_err(), AddLoopError::ZeroPeriod { name: "p".into() });
+    let refused = shutdown.add_periodic(Periodic::new("p", Duration::MAX), |_| async {});
+    assert_eq!(refused.unwrap_err(), AddLoopError::EndlessPeriod { name: "p".into() });
 }
