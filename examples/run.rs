@@ -90,3 +90,18 @@ fn gate() {
     "#]],
     );
 }
+
+#[test]
+fn consumer() {
+    check(
+        env!("CARGO_BIN_EXE_07_consumer"),
+        expect![[r#"
+        moon: failed: no moon in stock
+        not begun, given back: ink, soap
+        tea: finished
+        piano: to be done by somebody else
+        committed
+        left
+    "#]],
+    );
+}

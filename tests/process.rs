@@ -15,7 +15,7 @@ fn start(scenario: &str, vars: &[(&str, &str)]) -> Process {
     Process::start(&mut command)
 }
 
-fn started(scenario: &str, vars: &[(&str, &str)]) -> Process {
+pub(super) fn started(scenario: &str, vars: &[(&str, &str)]) -> Process {
     let mut process = start(scenario, vars);
     process.wait_for("ready");
     process

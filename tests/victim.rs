@@ -66,6 +66,14 @@ fn main() -> ExitCode {
             std::thread::sleep(FOREVER);
             Ok::<(), Error>(())
         }),
+        "supervised" => adieu::main(async |shutdown: Shutdown| {
+            for phase in [Phase::SERVICE_UNBIND, Phase::SERVICE_STOP] {
+                let wait = async |_| tokio::time::sleep(Duration::from_millis(300)).await;
+                shutdown.add_task(phase, "wait", wait)?;
+            }
+            shutdown.started();
+            ready_until_begun(&shutdown).await
+        }),
         "start-up" => adieu::main(async |shutdown: Shutdown| {
             shutdown.add_task(Phase::SERVICE_STOP, "stop", async |_| println!("stopped"))?;
             println!("ready");

@@ -3,4 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod documents;
+mod orders;
 mod process;
+mod rolling;
+mod supervised;

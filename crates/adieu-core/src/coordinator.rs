@@ -9,11 +9,15 @@ mod driver;
 mod gates;
 pub(crate) mod ladder;
 mod lame_duck;
+mod loops;
 pub(crate) mod machine;
+mod moves;
 mod process;
 mod ready;
 mod run;
 mod shared;
+#[cfg(all(feature = "systemd", unix))]
+mod supervised;
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -23,8 +27,12 @@ use std::time::Duration;
 pub use completion::{AwaitError, Completion};
 pub use gates::Drain;
 pub use ladder::Rung;
+#[cfg(all(test, feature = "systemd", unix))]
+pub(crate) use moves::Moves;
 pub use shared::ResumeError;
 pub(crate) use shared::Shared;
+#[cfg(all(feature = "systemd", unix))]
+pub(crate) use supervised::{Lookout, Seen};
 
 use crate::budget::BudgetCheck;
 use crate::config::{Config, ConfigError};

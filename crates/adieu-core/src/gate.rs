@@ -28,7 +28,7 @@ pub use class::DrainClass;
 pub use labels::Waiting;
 pub use ride::Scope;
 
-use counters::State;
+pub(crate) use counters::State;
 use marks::Marks;
 use pool::{Inner, Lent};
 use threads::ThreadIndex;
@@ -154,13 +154,16 @@ impl Gate {
     /// Refuses work until [`Gate::uncordon`]. Does nothing once the gate is closed.
     pub fn cordon(&self) {
         self.inner.counters.cordon();
+        self.inner.wake();
     }
 
     /// Admits work again after [`Gate::cordon`]. Returns false once the gate is closed: there is
     /// no way back from that.
     #[must_use = "a closed gate stays closed"]
     pub fn uncordon(&self) -> bool {
-        self.inner.counters.uncordon()
+        let open = self.inner.counters.uncordon();
+        self.inner.wake();
+        open
     }
 
     /// Tells all work that is still inside that its window is over.
@@ -189,21 +192,24 @@ impl Gate {
     ///
     /// Cancel safe: the state is level-triggered, so a dropped wait loses nothing.
     pub async fn drained(&self, deadline: Deadline) -> usize {
-        let emptied = async {
-            loop {
-                let woken = self.inner.left.notified();
-                tokio::pin!(woken);
-                // From here on a wake-up is kept for us, so none is lost between the look and
-                // the wait.
-                woken.as_mut().enable();
-                if self.is_drained() {
-                    return;
-                }
-                woken.await;
-            }
-        };
+        let emptied = self.until(Self::is_drained);
         let _ = tokio::time::timeout_at(deadline.instant(), emptied).await;
         self.in_flight()
+    }
+
+    /// Waits until the gate is as `wanted`: drained, or in another state.
+    pub(crate) async fn until(&self, wanted: impl Fn(&Self) -> bool) {
+        loop {
+            let woken = self.inner.left.notified();
+            tokio::pin!(woken);
+            // From here on a wake-up is kept for us, so none is lost between the look and the
+            // wait.
+            woken.as_mut().enable();
+            if wanted(self) {
+                return;
+            }
+            woken.await;
+        }
     }
 
     /// Whether the gate is closed and everyone has left. Final once true.
@@ -227,13 +233,17 @@ impl Gate {
     /// Whether the gate is closed for good.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.inner.counters.state() == State::Closed
+        self.state() == State::Closed
     }
 
     /// Whether work is refused for now.
     #[must_use]
     pub fn is_cordoned(&self) -> bool {
-        self.inner.counters.state() == State::Cordoned
+        self.state() == State::Cordoned
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.inner.counters.state()
     }
 
     /// The gate's name.
@@ -286,7 +296,7 @@ impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate")
             .field("name", &self.name())
-            .field("state", &self.inner.counters.state())
+            .field("state", &self.state())
             .field("in_flight", &self.in_flight())
             .finish()
     }

@@ -24,6 +24,7 @@ use tracing::{error, info, warn};
 use crate::coordinator::ladder::Rung;
 use crate::outcome::{Ending, Outcome};
 use crate::phase::Phase;
+use crate::readiness::{Check, CheckState};
 use crate::signals::Signal;
 use crate::sync::lock;
 use crate::time::{Short, real_now};
@@ -86,6 +87,15 @@ pub(crate) enum Line {
     Complete {
         outcome: Ending,
         took: Duration,
+    },
+    CheckChanged {
+        check: Check,
+    },
+    LoopWentWrong {
+        name: Arc<str>,
+        part: &'static str,
+        error: Arc<str>,
+        again_in: Option<Duration>,
     },
     Failed {
         what: String,
@@ -219,6 +229,16 @@ impl Line {
             Self::Complete { outcome, took } => {
                 warn!(%outcome, took = %Short(*took), "shutdown complete");
             }
+            Self::CheckChanged { check: Check { name, state: CheckState::Failed, detail } } => {
+                warn!(check = &**name, detail = detail.as_deref(), "check failed");
+            }
+            Self::CheckChanged { check: Check { name, .. } } => {
+                info!(check = &**name, "check well again");
+            }
+            Self::LoopWentWrong { name, part, error, again_in } => {
+                let again_in = again_in.map(|span| Short(span).to_string());
+                warn!(name = &**name, error = &**error, again_in, "{part} went wrong");
+            }
             Self::Failed { what } => error!("{what}"),
         }
     }
@@ -252,6 +272,19 @@ impl Line {
             }
             Self::Complete { outcome, took } => {
                 format!("shutdown complete     outcome={outcome} took={}", Short(*took))
+            }
+            Self::CheckChanged { check: Check { name, state: CheckState::Failed, detail } } => {
+                let detail = detail.as_ref().map_or_else(String::new, |text| format!(" ({text})"));
+                format!("check failed          check={name}{detail}")
+            }
+            Self::CheckChanged { check: Check { name, .. } } => {
+                format!("check well again      check={name}")
+            }
+            Self::LoopWentWrong { name, part, error, again_in } => {
+                let part = format!("{part} went wrong");
+                let again =
+                    again_in.map_or_else(String::new, |span| format!(" again in {}", Short(span)));
+                format!("{part:<21} name={name} {error}{again}")
             }
             Self::Failed { what } => format!("failed                {what}"),
         }

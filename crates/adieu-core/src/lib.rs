@@ -6,6 +6,7 @@ mod coordinator;
 mod deadline;
 mod gate;
 mod journal;
+mod loops;
 mod names;
 mod outcome;
 mod park;
@@ -21,6 +22,11 @@ mod runner;
 mod signals;
 mod status;
 mod sync;
+#[cfg(all(feature = "systemd", unix))]
+mod systemd;
+#[cfg(not(all(feature = "systemd", unix)))]
+#[path = "systemd/off.rs"]
+mod systemd;
 mod task;
 mod time;
 mod watchdog;
@@ -30,6 +36,9 @@ pub use config::{Config, ConfigError, Format, KillAfter};
 pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Rung, Shutdown};
 pub use deadline::Deadline;
 pub use gate::{DrainClass, Draining, Gate, Pass, Scope, Verdict, Waiting};
+pub use loops::{
+    AddLoopError, Backoff, Consumer, Interrupted, JobCx, LoopCx, LoopSpec, Periodic, Source,
+};
 pub use names::Known;
 pub use outcome::{Ending, Outcome, SkipCause};
 pub use phase::{Phase, PhaseSpec};
@@ -39,10 +48,12 @@ pub use plan::{
 };
 pub use platform::Platform;
 pub use policy::{ExitCode, Policy};
-pub use readiness::{Check, CheckState, Promise, Readiness};
+pub use readiness::{Check, CheckHandle, CheckState, Promise, Readiness};
 pub use reason::{CustomReason, Reason};
 pub use report::{PhaseReport, Report, TaskReport};
 pub use runner::{Runner, main};
 pub use signals::{Signal, SignalError};
 pub use status::{Stage, Status, WaitingFor};
+#[cfg(all(feature = "systemd", unix))]
+pub use systemd::NotifyError;
 pub use task::{AddTaskError, TaskCx, TaskHandle, TaskInfo, TaskResult, TaskSpec};

@@ -11,8 +11,8 @@ use crate::status::Stage;
 
 /// Whether work should be sent here, and if not, why.
 ///
-/// It follows from how far start-up and shutdown are, from the checks that have been promised, and
-/// from whether somebody has cordoned the process; nobody can set it.
+/// It follows from how far start-up and shutdown are, from promises and checks, and from whether
+/// somebody has cordoned the process; nobody can set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -21,7 +21,7 @@ pub enum Readiness {
     Starting,
     /// Send work.
     Ready,
-    /// Something that was promised has failed.
+    /// Something that was promised has failed, or a check is failing.
     Unavailable,
     /// Somebody wants no work here for now.
     Cordoned,
@@ -42,26 +42,40 @@ pub struct Promise {
     pub(crate) kept: bool,
 }
 
-/// One promise, as a probe shows it.
+/// Says, for as long as the process lives, whether something is there that it cannot work without:
+/// a database, a quorum, room on a disk.
+///
+/// It belongs to the component that it speaks for. Dropping it means that the component is gone, so
+/// it counts as failed. For what must be there only once see [`Promise`].
+#[must_use = "a check that is dropped counts as failed"]
+pub struct CheckHandle {
+    pub(crate) shared: Weak<Shared>,
+    pub(crate) id: u64,
+}
+
+/// One promise or check, as a probe shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Check {
-    /// What was promised.
+    /// What was promised, or is checked.
     pub name: Arc<str>,
     /// How it stands.
     pub state: CheckState,
+    /// Why it has failed, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Arc<str>>,
 }
 
-/// How a promise stands.
+/// How a promise or check stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum CheckState {
     /// Not yet.
     Pending,
-    /// Kept.
+    /// Kept, or there.
     Ready,
-    /// Broken.
+    /// Broken, or not there.
     Failed,
 }
 
@@ -82,17 +96,27 @@ pub(crate) struct Facts {
 // === impl Facts ===
 
 impl Facts {
-    pub(crate) fn promise(&mut self, name: Arc<str>) -> u64 {
+    pub(crate) fn expect(&mut self, name: Arc<str>) -> u64 {
         let id = self.next_check;
         self.next_check += 1;
-        self.checks.insert(id, Check { name, state: CheckState::Pending });
+        self.checks.insert(id, Check { name, state: CheckState::Pending, detail: None });
         id
     }
 
-    pub(crate) fn settle(&mut self, id: u64, state: CheckState) {
-        if let Some(check) = self.checks.get_mut(&id) {
-            check.state = state;
-        }
+    /// Notes how it stands, and says how it stood before.
+    pub(crate) fn settle(
+        &mut self,
+        id: u64,
+        state: CheckState,
+        detail: Option<Arc<str>>,
+    ) -> Option<CheckState> {
+        let check = self.checks.get_mut(&id)?;
+        check.detail = detail;
+        Some(std::mem::replace(&mut check.state, state))
+    }
+
+    pub(crate) fn check(&self, id: u64) -> Option<&Check> {
+        self.checks.get(&id)
     }
 
     pub(crate) fn checks(&self) -> impl Iterator<Item = &Check> {
@@ -153,7 +177,7 @@ impl Drop for Promise {
     fn drop(&mut self) {
         let state = if self.kept { CheckState::Ready } else { CheckState::Failed };
         if let Some(shared) = self.shared.upgrade() {
-            shared.settle(self.id, state);
+            shared.settle(self.id, state, None);
         }
     }
 }
@@ -161,6 +185,38 @@ impl Drop for Promise {
 impl fmt::Debug for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Promise").finish_non_exhaustive()
+    }
+}
+
+// === impl CheckHandle ===
+
+impl CheckHandle {
+    /// It is there.
+    pub fn ready(&self) {
+        self.settle(CheckState::Ready, None);
+    }
+
+    /// It is not there, for now; `why` is shown by probes.
+    pub fn failing(&self, why: impl Into<Arc<str>>) {
+        self.settle(CheckState::Failed, Some(why.into()));
+    }
+
+    fn settle(&self, state: CheckState, detail: Option<Arc<str>>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.settle(self.id, state, detail);
+        }
+    }
+}
+
+impl Drop for CheckHandle {
+    fn drop(&mut self) {
+        self.settle(CheckState::Failed, Some("nobody speaks for it any more".into()));
+    }
+}
+
+impl fmt::Debug for CheckHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckHandle").finish_non_exhaustive()
     }
 }
 
@@ -184,8 +240,8 @@ mod tests {
                     ..Facts::default()
                 };
                 if let Some(state) = check {
-                    let id = facts.promise("x".into());
-                    facts.settle(id, state);
+                    let id = facts.expect("x".into());
+                    facts.settle(id, state, None);
                 }
                 let ready = facts.readiness(stage).is_ready();
                 let expected = stage == Stage::Up

@@ -16,7 +16,8 @@ use crate::reason::Reason;
 use crate::report::Report;
 use crate::signals::Signal;
 use crate::status::Stage;
-use crate::task::{TaskResult, catch, chain};
+use crate::systemd;
+use crate::task::{TaskResult, catch, chain, end_of};
 use crate::time::real_now;
 
 /// How long the body may go on when the shutdown is over, to say a last word.
@@ -52,7 +53,8 @@ where
 /// runs. Then guards are dropped, blocking threads get what is left of the reserve, and the exit
 /// code is returned. A watchdog ends the process at the deadline if all else fails.
 ///
-/// If nobody has set a `tracing` subscriber, what happens is said on stderr.
+/// If nobody has set a `tracing` subscriber, what happens is said on stderr. With the feature
+/// `systemd` it is said to systemd, too; then call [`Shutdown::started`] when start-up has ended.
 #[derive(Debug)]
 #[must_use = "a runner does nothing until it runs"]
 pub struct Runner {
@@ -126,6 +128,7 @@ impl Runner {
         if hooked {
             shutdown.install_signals_for(self.signals)?;
         }
+        systemd::attend(&shutdown);
         drop(entered);
 
         let (ended, report) = live_and_die(&runtime, &shutdown, body);
@@ -176,7 +179,7 @@ where
     F: AsyncFnOnce(Shutdown) -> R,
     R: TaskResult,
 {
-    let body = async { body(shutdown.clone()).await.ended() };
+    let body = async { end_of(body(shutdown.clone()).await) };
     let mut body = pin!(catch(body));
     loop {
         let first = runtime.block_on(async {

@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use context::TaskCx;
-pub(crate) use context::{PhaseCx, RunCx, is_inside};
+pub(crate) use context::{PhaseCx, RunCx, inside, is_inside};
 pub(crate) use crew::{Crew, Done};
-pub(crate) use job::{Blocking, Job, catch};
+pub(crate) use job::{Blocking, Job, catch, caught, message};
 
 use crate::coordinator::Shared;
 use crate::coordinator::machine::Ended;
@@ -51,9 +51,10 @@ pub(crate) type Describe = Arc<dyn Fn() -> String + Send + Sync>;
 )]
 pub trait TaskResult: sealed::Sealed + Send + 'static {
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "sealed: only this crate can call or implement it")]
-    fn ended(self) -> Ended;
+    fn into_result(self) -> Result<(), BoxError>;
 }
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 mod sealed {
     #[expect(unnameable_types, reason = "that is what seals it")]
@@ -189,22 +190,23 @@ impl From<String> for TaskSpec {
 
 impl sealed::Sealed for () {}
 impl TaskResult for () {
-    #[expect(private_interfaces, reason = "sealed: only this crate can call or implement it")]
-    fn ended(self) -> Ended {
-        Ended::Finished
+    fn into_result(self) -> Result<(), BoxError> {
+        Ok(())
     }
 }
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
 impl<E: Into<BoxError>> sealed::Sealed for Result<(), E> {}
 impl<E: Into<BoxError> + Send + 'static> TaskResult for Result<(), E> {
-    #[expect(private_interfaces, reason = "sealed: only this crate can call or implement it")]
-    fn ended(self) -> Ended {
-        match self {
-            Ok(()) => Ended::Finished,
-            Err(error) => Ended::Failed(chain(&*error.into()).into()),
-        }
+    fn into_result(self) -> Result<(), BoxError> {
+        self.map_err(Into::into)
+    }
+}
+
+/// How a task that returned this has ended.
+pub(crate) fn end_of(returned: impl TaskResult) -> Ended {
+    match returned.into_result() {
+        Ok(()) => Ended::Finished,
+        Err(error) => Ended::Failed(chain(&*error).into()),
     }
 }
 

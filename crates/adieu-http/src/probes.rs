@@ -116,13 +116,14 @@ impl Probes {
 
     fn verbose(&self, path: &str, status: StatusCode, says: &str) -> String {
         let mut lines = String::new();
-        for Check { name, state, .. } in self.shutdown.checks() {
+        for Check { name, state, detail, .. } in self.shutdown.checks() {
             let (sign, word) = match state {
                 CheckState::Ready => ('+', "ok"),
                 CheckState::Pending => ('-', "pending"),
                 CheckState::Failed | _ => ('-', "failed"),
             };
-            let _ = writeln!(lines, "[{sign}]{name} {word}");
+            let why = detail.map_or_else(String::new, |why| format!(": {why}"));
+            let _ = writeln!(lines, "[{sign}]{name} {word}{why}");
         }
         let is_draining =
             matches!(self.shutdown.readiness(), Readiness::Draining | Readiness::Stopping);

@@ -57,8 +57,10 @@
 //!   reason, the deadline, a cancellation token. The tasks of a phase run side by side.
 //! - A [`Gate`] admits work until it is closed; a [`Pass`] is one unit of work inside. Make one with
 //!   [`Shutdown::gate`], and the shutdown closes it and waits for what is inside.
+//! - A loop takes work for as long as the process lives: [`Shutdown::add_loop`] runs it, starts it
+//!   again when it crashes, and joins it. A consumer takes its jobs from a [`Source`].
 //! - [`Readiness`] says whether work should be sent here. It follows from [`Shutdown::started`],
-//!   from each [`Promise`], from cordons and from the shutdown; nobody can set it.
+//!   from each [`Promise`] and check, from cordons and from the shutdown; nobody can set it.
 //! - A [`Reason`] says why. The first one wins.
 //! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It comes from
 //!   [`KillAfter`]: what the platform allows between its signal and the kill.
@@ -76,7 +78,10 @@
 //! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
 //! | serve axum or tonic without dropping a request | `http::serve`, with the feature `axum` or `tonic` |
 //! | take no work that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |
-//! | end a background loop | [`Shutdown::begun`] in a `select!` |
+//! | consume a queue | [`Shutdown::add_consumer`], [`Source`] |
+//! | do something every minute | [`Shutdown::add_periodic`] |
+//! | run any other background loop | [`Shutdown::add_loop`] |
+//! | be unready while a database is away | [`Shutdown::check`] |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`], and the crate `adieu-testkit` |
 //!
@@ -108,7 +113,31 @@
 //!
 //! # Background work
 //!
-//! A loop ends when the shutdown begins, and a task waits until it has:
+//! A loop is given a [`LoopCx`], which says when to take no more and when to stop now. What it drops
+//! when doors close is the taking, never the work:
+//!
+//! ```no_run
+//! # use adieu::{LoopCx, Shutdown};
+//! # #[derive(Clone)] struct Queue;
+//! # impl Queue { async fn next(&self) -> u32 { 7 } async fn requeue(&self, _: u32) {} }
+//! # async fn work(_: u32) {}
+//! # fn spawn(shutdown: &Shutdown, queue: Queue) -> Result<(), adieu::AddLoopError> {
+//! shutdown.add_loop("worker", move |cx: LoopCx| {
+//!     let queue = queue.clone();
+//!     async move {
+//!         while cx.may_take().await {
+//!             let Some(job) = cx.take(queue.next()).await else { continue };
+//!             match cx.enter() {
+//!                 Ok(pass) => pass.scope(work(job)).await,
+//!                 Err(_) => queue.requeue(job).await, // doors have closed just now
+//!             }
+//!         }
+//!     }
+//! })?;
+//! # Ok(()) }
+//! ```
+//!
+//! A task that you have spawned yourself can end with [`Shutdown::token`], and be joined in a task:
 //!
 //! ```no_run
 //! # use adieu::{Phase, Shutdown};
@@ -134,6 +163,7 @@
 //! | `axum`, `tonic` | `http`, with what these two need besides |
 //! | `tls` | `http` over rustls |
 //! | `prometheus` | `http`, with a recorder of metrics behind the admin port's `/metrics` |
+//! | `systemd` | tells systemd how it stands, for a unit of `Type=notify` |
 //!
 //! The minimum supported Rust version is the `rust-version` of the manifest; raising it is a minor
 //! release.

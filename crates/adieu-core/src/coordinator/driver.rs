@@ -20,6 +20,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 
 use super::machine::{Effect, Effects, Event, NewTask, PhaseState, TaskId, TaskState};
+use super::moves::Moves;
 use super::shared::{Shared, Wishes};
 use crate::budget::Limits;
 use crate::deadline::LiveDeadline;
@@ -272,6 +273,7 @@ impl Driver {
             if batch.is_empty() {
                 return;
             }
+            self.shared.moves.send_if_modified(|moves| moves.tasks_ended(batch.len()));
             let effects = self.shared.with_run(|run, _, _| {
                 let now = now();
                 let mut effects = Effects::new();
@@ -396,6 +398,7 @@ impl Driver {
             start_all();
         }
         self.phases[phase.0] = Some(cx);
+        self.shared.moves.send_if_modified(Moves::phase_began);
     }
 
     fn cut(&self, phase: PhaseId, cut: Instant) {

@@ -6,8 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::Shutdown;
 use crate::gate::Gate;
 use crate::phase::Phase;
-use crate::sync::lock;
-use crate::task::{AddTaskError, TaskCx, TaskSpec};
+use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskSpec};
 
 /// How a gate is drained; see [`Shutdown::drain`]. A gate alone will do for most.
 #[must_use = "it does nothing until it is given to `Shutdown::drain`"]
@@ -83,10 +82,30 @@ impl Shutdown {
     /// As [`Shutdown::add_task`]. The gate is then not drained by this shutdown.
     #[track_caller]
     pub fn drain(&self, drain: impl Into<Drain>) -> Result<(), AddTaskError> {
+        let drain = drain.into();
+        let gate = drain.gate.clone();
+        let mut added = Vec::from_iter(self.add_lame_duck()?);
+        if let Err(error) = self.add_drain(drain, &mut added) {
+            // All or none.
+            for task in added {
+                task.cancel();
+            }
+            return Err(error);
+        }
+        self.shared().take_on(&gate, &self.shared().gates);
+        Ok(())
+    }
+
+    /// Adds the tasks that drain a gate, up to the first that cannot be added.
+    #[track_caller]
+    pub(super) fn add_drain(
+        &self,
+        drain: impl Into<Drain>,
+        added: &mut Vec<TaskHandle>,
+    ) -> Result<(), AddTaskError> {
         let Drain { gate, first } = drain.into();
-        let lame_duck = self.add_lame_duck()?;
         let name = gate.name();
-        let close = self.add_task(Phase::SERVICE_UNBIND, format!("close {name}"), {
+        added.push(self.add_task(Phase::SERVICE_UNBIND, format!("close {name}"), {
             let gate = gate.clone();
             async move |cx: TaskCx| {
                 if let Some(first) = first {
@@ -98,14 +117,14 @@ impl Shutdown {
                 }
                 gate.close();
             }
-        })?;
+        })?);
         // Who was left is said as of when the window was over: being told makes them leave.
         let left = Arc::new(OnceLock::new());
         let task = TaskSpec::new(format!("drain {name}")).describe({
             let (gate, left) = (gate.clone(), Arc::clone(&left));
             move || left.get().cloned().unwrap_or_else(|| gate.summary())
         });
-        let drain = self.add_task(Phase::SERVICE_REQUESTS_DONE, task, {
+        added.push(self.add_task(Phase::SERVICE_REQUESTS_DONE, task, {
             let gate = gate.clone();
             async move |cx: TaskCx| {
                 // Closed already, unless the shutdown began at a later phase.
@@ -118,24 +137,15 @@ impl Shutdown {
                     }
                 }
             }
-        });
-        let cut = self.add_task(Phase::SERVICE_STOP, format!("cut {name}"), {
+        })?);
+        added.push(self.add_task(Phase::SERVICE_STOP, format!("cut {name}"), {
             let gate = gate.clone();
             async move |_| {
                 if !gate.is_drained() {
                     gate.cut();
                 }
             }
-        });
-        let refused = drain.as_ref().err().or(cut.as_ref().err()).cloned();
-        if let Some(error) = refused {
-            // All or none.
-            for added in [Ok(close), drain, cut].into_iter().flatten().chain(lame_duck) {
-                added.cancel();
-            }
-            return Err(error);
-        }
-        lock(&self.shared().gates).push(gate);
+        })?);
         Ok(())
     }
 }

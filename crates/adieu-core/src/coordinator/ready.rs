@@ -1,10 +1,12 @@
 //! What readiness follows from, and who may wait for it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::Shutdown;
 use super::shared::Shared;
-use crate::readiness::{Check, CheckState, Promise, Readiness};
+use crate::gate::Gate;
+use crate::journal::Line;
+use crate::readiness::{Check, CheckHandle, CheckState, Promise, Readiness};
 use crate::status::Stage;
 use crate::sync::lock;
 
@@ -14,7 +16,8 @@ impl Shutdown {
     /// Whether work should be sent here.
     ///
     /// Not before [`Shutdown::started`] has been called and every [`Shutdown::promise`] has been
-    /// kept; not while cordoned; and never again once the shutdown has begun.
+    /// kept; not while a [`Shutdown::check`] fails; not while cordoned; and never again once the
+    /// shutdown has begun.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.shared.readiness()
@@ -33,12 +36,26 @@ impl Shutdown {
 
     /// Promises that something will be there before the process is ready.
     pub fn promise(&self, name: impl Into<Arc<str>>) -> Promise {
-        let mut id = 0;
-        self.shared.change_facts(|facts| id = facts.promise(name.into()));
-        Promise { shared: Arc::downgrade(&self.shared), id, kept: false }
+        let (shared, id) = (Arc::downgrade(&self.shared), self.shared.expect(name.into()));
+        Promise { shared, id, kept: false }
     }
 
-    /// What has been promised, in that order.
+    /// A check that can fail and recover for as long as the process lives. The process is not ready
+    /// before it has first been said to be, nor while it fails.
+    ///
+    /// ```
+    /// # let shutdown = adieu_core::Shutdown::new();
+    /// let database = shutdown.check("database");
+    /// database.ready();
+    /// database.failing("connection refused"); // when a ping fails
+    /// database.ready(); // when one succeeds again
+    /// ```
+    pub fn check(&self, name: impl Into<Arc<str>>) -> CheckHandle {
+        let (shared, id) = (Arc::downgrade(&self.shared), self.shared.expect(name.into()));
+        CheckHandle { shared, id }
+    }
+
+    /// What has been promised and is checked, in the order in which that was declared.
     #[must_use]
     pub fn checks(&self) -> Vec<Check> {
         self.shared.look_at_facts(|facts| facts.checks().cloned().collect())
@@ -71,8 +88,25 @@ impl Shutdown {
 // === impl Shared ===
 
 impl Shared {
-    pub(crate) fn settle(&self, id: u64, state: CheckState) {
-        self.change_facts(|facts| facts.settle(id, state));
+    fn expect(&self, name: Arc<str>) -> u64 {
+        let mut id = 0;
+        self.change_facts(|facts| id = facts.expect(name));
+        id
+    }
+
+    /// Notes how a promise or check stands. While the process is up, it is said when that is worse
+    /// than before, or well again.
+    pub(crate) fn settle(&self, id: u64, state: CheckState, detail: Option<Arc<str>>) {
+        let mut before = None;
+        self.change_facts(|facts| before = facts.settle(id, state, detail));
+        let failed = |state| state == CheckState::Failed;
+        if before.is_some_and(|before| failed(before) != failed(state)) && self.stage() == Stage::Up
+        {
+            let check = self.look_at_facts(|facts| facts.check(id).cloned());
+            if let Some(check) = check {
+                self.journal().tell(Line::CheckChanged { check });
+            }
+        }
     }
 
     fn set_cordon(&self, cordoned: bool) {
@@ -81,12 +115,24 @@ impl Shared {
         if self.stage() != Stage::Up {
             return;
         }
-        for gate in &*lock(&self.gates) {
-            if cordoned {
-                gate.cordon();
-            } else {
-                let _ = gate.uncordon();
+        for gates in [&self.gates, &self.loops] {
+            for gate in &*lock(gates) {
+                if cordoned {
+                    gate.cordon();
+                } else {
+                    let _ = gate.uncordon();
+                }
             }
         }
+    }
+
+    /// Takes a gate on, cordoned if the process is.
+    pub(super) fn take_on(&self, gate: &Gate, among: &Mutex<Vec<Gate>>) {
+        // Under the lock, so that who changes the cordon finds the gate here, or has been seen.
+        let mut gates = lock(among);
+        if self.look_at_facts(|facts| facts.cordoned) {
+            gate.cordon();
+        }
+        gates.push(gate.clone());
     }
 }

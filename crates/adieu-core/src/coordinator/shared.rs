@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::driver;
 use super::ladder::{Ladder, Rung};
+use super::moves::Moves;
 use super::run::{Beginning, Run, Undescribed};
 use crate::budget::{Budget, BudgetCheck};
 use crate::config::{Config, KillAfter};
@@ -55,10 +56,14 @@ pub(crate) struct Shared {
     pub(super) watchdog: Watchdog,
     pub(super) owns_process: AtomicBool,
     pub(super) journal: Journal,
-    /// Those that this shutdown drains.
+    /// Those that this shutdown drains, and the lame duck watches.
     pub(super) gates: Mutex<Vec<Gate>>,
+    /// Those of loops, which no router knows of.
+    pub(super) loops: Mutex<Vec<Gate>>,
     /// Fires when the shutdown begins.
     pub(super) begun: CancellationToken,
+    /// What has begun and ended, for those who watch.
+    pub(super) moves: watch::Sender<Moves>,
 }
 
 /// What has been declared, and the run. Behind one lock, because a phase must be closed to new
@@ -79,7 +84,7 @@ pub(super) struct Core {
 
 /// How far it is, and how it ended: judged together, so kept together.
 pub(super) struct State {
-    stage: Stage,
+    pub(super) stage: Stage,
     report: Option<Arc<Report>>,
     /// How often it has been resumed.
     generation: u64,
@@ -139,7 +144,9 @@ impl Shared {
             owns_process: AtomicBool::new(false),
             journal: Journal::default(),
             gates: Mutex::default(),
+            loops: Mutex::default(),
             begun: CancellationToken::new(),
+            moves: watch::Sender::new(Moves::default()),
         }
     }
 
@@ -415,7 +422,7 @@ impl Default for Wishes {
 // === impl State ===
 
 impl State {
-    fn readiness(&self) -> Readiness {
+    pub(super) fn readiness(&self) -> Readiness {
         self.facts.readiness(self.stage)
     }
 

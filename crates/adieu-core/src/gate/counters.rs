@@ -39,7 +39,7 @@ pub(super) struct Counters {
 
 /// What of a gate is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Open,
     Cordoned,
     Closed,

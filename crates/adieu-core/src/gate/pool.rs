@@ -18,7 +18,7 @@ static FREE: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
 
 pub(super) struct Inner {
     pub(super) counters: Counters,
-    /// Woken when somebody leaves a gate that is not open.
+    /// Woken when somebody leaves a gate that is not open, and when it opens or shuts.
     pub(super) left: Notify,
     labels: Mutex<Labels>,
     about: Mutex<About>,

@@ -8,6 +8,7 @@
 //! | `adieu_phase_seconds` | `phase`, `outcome` |
 //! | `adieu_task_failures_total` | `phase`, `task`, `outcome` |
 //! | `adieu_task_failure_seconds` | `phase`, `task`, `outcome` |
+//! | `adieu_loop_failures_total` | `name`, `part` |
 
 use metrics::{counter, histogram};
 
@@ -43,11 +44,16 @@ pub(super) fn count(line: &Line) {
             counter!("adieu_shutdown_completed_total", "outcome" => outcome).increment(1);
             histogram!("adieu_shutdown_seconds", "outcome" => outcome).record(*took);
         }
+        Line::LoopWentWrong { name, part, .. } => {
+            counter!("adieu_loop_failures_total", "name" => name.to_string(), "part" => *part)
+                .increment(1);
+        }
         Line::Deadline { .. }
         | Line::OverBudget { .. }
         | Line::Signal { .. }
         | Line::PhaseSkipped { .. }
         | Line::StillWaiting { .. }
+        | Line::CheckChanged { .. }
         | Line::Failed { .. } => {}
     }
 }

@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 
 use super::context::inside;
 use super::crew::{Crew, Done};
-use super::{TaskCx, TaskResult};
+use super::{TaskCx, TaskResult, end_of};
 use crate::coordinator::machine::{Ended, TaskId};
 use crate::time::now;
 
@@ -79,7 +79,7 @@ where
                     self.as_mut().project().stage.set(Stage::Awaited { work });
                 }
                 match self.as_mut().project().stage.project() {
-                    StageProjection::Awaited { work } => work.poll(cx).map(TaskResult::ended),
+                    StageProjection::Awaited { work } => work.poll(cx).map(end_of),
                     StageProjection::Called { .. } => Poll::Pending,
                 }
             }))
@@ -102,7 +102,7 @@ where
         let Blocking { name, f } = *self;
         let key = crew.key();
         let work = move || {
-            inside(key, || catch_unwind(AssertUnwindSafe(|| f(cx).ended())))
+            inside(key, || catch_unwind(AssertUnwindSafe(|| end_of(f(cx)))))
                 .unwrap_or_else(|panic| Ended::Panicked(message(&*panic)))
         };
         crew.spawn_blocking(task, &name, Box::new(work));
@@ -111,15 +111,20 @@ where
 
 /// Awaits `work`, and turns a panic in it into an end like any other.
 pub(crate) async fn catch(work: impl Future<Output = Ended>) -> Ended {
+    caught(work).await.unwrap_or_else(Ended::Panicked)
+}
+
+/// Awaits `work`, and turns a panic in it into its message.
+pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Arc<str>> {
     let mut work = pin!(work);
-    std::future::poll_fn(|cx| {
-        catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)))
-            .unwrap_or_else(|panic| Poll::Ready(Ended::Panicked(message(&*panic))))
+    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(message(&*panic))),
     })
     .await
 }
 
-fn message(panic: &(dyn Any + Send)) -> Arc<str> {
+pub(crate) fn message(panic: &(dyn Any + Send)) -> Arc<str> {
     if let Some(text) = panic.downcast_ref::<&str>() {
         (*text).into()
     } else if let Some(text) = panic.downcast_ref::<String>() {

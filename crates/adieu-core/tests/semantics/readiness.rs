@@ -101,6 +101,37 @@ async fn s67_a_cordon_is_seen_and_felt_and_can_be_taken_back_until_the_shutdown(
     assert!(gate.enter().is_err());
 }
 
+#[tokio::test(start_paused = true)]
+async fn s77_a_check_fails_and_recovers_while_the_process_lives() {
+    let shutdown = Shutdown::new();
+    let (database, disk) = (shutdown.check("database"), shutdown.check("disk"));
+    shutdown.started();
+    database.ready();
+    assert_eq!(shutdown.readiness(), Readiness::Starting, "nobody has spoken for the disk");
+    disk.ready();
+    assert!(shutdown.readiness().is_ready());
+    database.failing("connection refused");
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable);
+    let shown = serde_json::to_string(&shutdown.checks()).unwrap();
+    expect![[
+        r#"[{"name":"database","state":"failed","detail":"connection refused"},{"name":"disk","state":"ready"}]"#
+    ]]
+    .assert_eq(&shown);
+    // Whoever waits for it is woken.
+    let recovers = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        database.ready();
+    };
+    let (readiness, ()) = tokio::join!(shutdown.until_readiness(Readiness::is_ready), recovers);
+    assert!(readiness.is_ready() && shutdown.checks()[0].detail.is_none());
+    drop(disk);
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable, "it is gone");
+    database.ready();
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable, "one is enough");
+    shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(shutdown.readiness(), Readiness::Stopping);
+}
+
 /// Somebody who comes every half second until the given time, and how the shutdown then went.
 async fn with_visitors(config: Config, until: Duration) -> String {
     let shutdown = Shutdown::configured(config).unwrap();

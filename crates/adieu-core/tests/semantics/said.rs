@@ -2,7 +2,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::{Config, KillAfter, Phase, Reason, Shutdown, Signal};
+use adieu_core::{Config, KillAfter, LoopSpec, Periodic, Phase, Reason, Shutdown, Signal};
 use adieu_testkit::faults;
 use expect_test::expect;
 
@@ -82,6 +82,50 @@ async fn s53_a_disabled_phase_says_so_once_if_it_had_tasks() {
         skipped,
         ["INFO phase skipped phase=service-stop outcome=skipped: disabled tasks=2"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s69_each_crash_is_said_with_when_it_will_run_again() {
+    let (heard, _guard) = Heard::listen();
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let spec = LoopSpec::new("worker").seed(1);
+    shutdown.add_loop(spec, |_| async { Err::<(), _>("no database") }).unwrap();
+    let tick = |_| async {
+        if true {
+            panic!("no cache");
+        }
+    };
+    let periodic = Periodic::new("refresh", Duration::from_secs(1)).seed(1);
+    shutdown.add_periodic(periodic, tick).unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    expect![[r#"
+        WARN loop went wrong name="worker" error="no database" again_in="414ms"
+        WARN loop went wrong name="worker" error="no database" again_in="767ms"
+        WARN tick went wrong name="refresh" error="panicked: no cache" again_in="1s"
+    "#]]
+    .assert_eq(&heard.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s77_a_check_that_changes_is_said_once() {
+    let (heard, _guard) = Heard::listen();
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let (database, disk) = (shutdown.check("database"), shutdown.check("disk"));
+    database.ready();
+    for _ in 0..2 {
+        database.failing("connection refused");
+    }
+    database.ready();
+    drop(disk);
+    expect![[r#"
+        WARN check failed check="database" detail="connection refused"
+        INFO check well again check="database"
+        WARN check failed check="disk" detail="nobody speaks for it any more"
+    "#]]
+    .assert_eq(&heard.text());
+    shutdown.run(Reason::Unknown).await.unwrap();
+    drop(database);
+    assert_eq!(heard.text().matches("check failed").count(), 2, "what comes down has not failed");
 }
 
 // On a multi-threaded runtime the lines come from another thread, and are still heard.

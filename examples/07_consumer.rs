@@ -1,0 +1,83 @@
+//! A consumer: take no more, give back what has not begun, finish what has, hand over the rest.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu::{Consumer, JobCx, Outcome, Phase, Reason, Shutdown, Source};
+
+/// Orders, as a broker would deliver them.
+struct Orders {
+    batches: Vec<Vec<String>>,
+}
+
+impl Source for Orders {
+    type Job = String;
+    type Error = Infallible;
+
+    async fn take(&mut self) -> Result<Vec<String>, Infallible> {
+        match self.batches.pop() {
+            Some(batch) => Ok(batch),
+            None => std::future::pending().await, // A broker that has no more for now.
+        }
+    }
+
+    async fn done(&mut self, order: &String, outcome: &Outcome) -> Result<(), Infallible> {
+        println!("{order}: {outcome}");
+        Ok(())
+    }
+
+    async fn on_interrupted(&mut self, order: &String) -> Result<(), Infallible> {
+        println!("{order}: to be done by somebody else");
+        Ok(())
+    }
+
+    async fn give_back(&mut self, orders: Vec<String>) -> Result<(), Infallible> {
+        println!("not begun, given back: {}", orders.join(", "));
+        Ok(())
+    }
+
+    async fn commit(&mut self) -> Result<(), Infallible> {
+        println!("committed");
+        Ok(())
+    }
+
+    async fn leave(&mut self) -> Result<(), Infallible> {
+        println!("left");
+        Ok(())
+    }
+
+    fn label(&self, order: &String) -> Option<String> {
+        Some(order.clone())
+    }
+}
+
+async fn place(
+    order: Arc<String>,
+    cx: JobCx,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    match order.as_str() {
+        "tea" => tokio::time::sleep(Duration::from_millis(200)).await,
+        // May be dropped half-way; the others are finished, or say so themselves.
+        "piano" => cx.interruptible(tokio::time::sleep(Duration::from_secs(60))).await?,
+        other => return Err(format!("no {other} in stock").into()),
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let shutdown = Shutdown::new();
+    shutdown.set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_millis(500))?;
+    let connect = || async {
+        let batch = |orders: &str| orders.split(' ').map(String::from).collect();
+        let batches = vec![batch("piano tea ink soap"), batch("moon")];
+        Ok::<_, Infallible>(Orders { batches })
+    };
+    shutdown.add_consumer(Consumer::new("orders").concurrency(2), connect, place)?;
+
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let report = shutdown.run(Reason::Unknown).await?;
+    eprintln!("{report}");
+    Ok(())
+}

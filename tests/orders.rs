@@ -1,0 +1,14 @@
+//! The shop's orders, as gRPC sends them. Written by hand: building this needs no compiler of
+//! protocol buffers.
+
+pub(crate) const PLACE: &str = "/shop.Orders/Place";
+pub(crate) const FOLLOW: &str = "/shop.Orders/Follow";
+
+/// An order, and how long the shop thinks about it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Order {
+    #[prost(uint64, tag = "1")]
+    pub(crate) number: u64,
+    #[prost(uint64, tag = "2")]
+    pub(crate) think_ms: u64,
+}
