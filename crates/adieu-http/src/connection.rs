@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use service::Introduce;
 pub(crate) use streams::Streams;
 
 use io::Io;
@@ -142,6 +143,7 @@ impl Conn {
         }
     }
 
+    #[inline]
     fn speaks(&self) -> Speaks {
         match self.speaks.load(Ordering::Acquire) {
             speaks if speaks == Speaks::WebSocket as u8 => Speaks::WebSocket,
@@ -178,6 +180,7 @@ pub(crate) async fn drive<I, S>(
     io: I,
     conn: Arc<Conn>,
     app: S,
+    introduce: Option<Introduce>,
     configure: Configure,
     mut stages: watch::Receiver<Stage>,
 ) where
@@ -189,7 +192,7 @@ pub(crate) async fn drive<I, S>(
     builder.http2().enable_connect_protocol();
     configure(&mut builder);
     let io = TokioIo::new(Io::new(io, Arc::clone(&conn)));
-    let service = ConnService::new(app, Arc::clone(&conn));
+    let service = ConnService::new(app, Arc::clone(&conn), introduce);
     let mut http = pin!(builder.serve_connection_with_upgrades(io, service));
 
     let mut seen = Stage::Serving;

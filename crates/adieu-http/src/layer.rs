@@ -119,7 +119,8 @@ where
         match self.door.admit(&about) {
             Ok(pass) => {
                 let inner = future::within(pass.as_ref(), || self.inner.call(request));
-                GateFuture::admitted(inner, Admitted::new(pass, about, &self.door, None))
+                let via = Via::Layer(Arc::clone(&self.door));
+                GateFuture::admitted(inner, Admitted::new(pass, about, via))
             }
             Err(refused) => GateFuture::given(refused),
         }
@@ -151,19 +152,36 @@ pub(crate) struct Admitted {
     /// None for what the gate is not asked about.
     pub(crate) pass: Option<Pass>,
     pub(crate) about: About,
-    pub(crate) door: Arc<Door>,
-    /// On which connection, if the server is ours.
-    pub(crate) conn: Option<Arc<Conn>>,
-    pub(crate) labelled: bool,
+    pub(crate) via: Via,
+    pub(crate) is_labelled: bool,
+}
+
+/// Through which door. One count of references for each request, and if the server is ours, one
+/// that belongs to the connection alone.
+#[derive(Clone, Debug)]
+pub(crate) enum Via {
+    Layer(Arc<Door>),
+    Conn(Arc<Conn>),
 }
 
 impl Admitted {
-    pub(crate) fn new(
-        pass: Option<Pass>,
-        about: About,
-        door: &Arc<Door>,
-        conn: Option<Arc<Conn>>,
-    ) -> Self {
-        Self { pass, about, door: Arc::clone(door), conn, labelled: false }
+    pub(crate) fn new(pass: Option<Pass>, about: About, via: Via) -> Self {
+        Self { pass, about, via, is_labelled: false }
+    }
+}
+
+impl Via {
+    pub(crate) fn door(&self) -> &Door {
+        match self {
+            Self::Layer(door) => door,
+            Self::Conn(conn) => &conn.common.door,
+        }
+    }
+
+    pub(crate) fn conn(&self) -> Option<&Conn> {
+        match self {
+            Self::Layer(_) => None,
+            Self::Conn(conn) => Some(conn),
+        }
     }
 }

@@ -6,8 +6,6 @@
 mod app;
 mod driver;
 mod machine;
-#[cfg(feature = "axum")]
-mod peer;
 mod stage;
 #[cfg(feature = "tls")]
 mod tls;

@@ -1,9 +1,9 @@
 //! Riding on a pass: what runs inside admitted work may enter its gate again.
 //!
-//! While a [`Scope`] is polled, its gate is on a list of this thread. The list is looked at only
-//! when a gate refuses, so entering an open gate costs nothing more.
+//! While a [`Scope`] is polled, its gate is noted on this thread. That is looked at only when a
+//! gate refuses, so entering an open gate costs nothing more.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -13,7 +13,9 @@ use super::Pass;
 use super::pool::Inner;
 
 thread_local! {
-    static INSIDE: RefCell<Vec<&'static Inner>> = const { RefCell::new(Vec::new()) };
+    /// The gate of the innermost scope. Apart from the others, because mostly there are none.
+    static INNERMOST: Cell<Option<&'static Inner>> = const { Cell::new(None) };
+    static OTHERS: RefCell<Vec<&'static Inner>> = const { RefCell::new(Vec::new()) };
 }
 
 pin_project! {
@@ -30,25 +32,40 @@ pin_project! {
 /// Whether this code runs inside a scope of this gate. A pass is then alive: the scope holds it.
 pub(super) fn is_inside(gate: &'static Inner) -> bool {
     let is_gate = |inside: &&'static Inner| std::ptr::eq(*inside, gate);
-    INSIDE.try_with(|inside| inside.borrow().iter().any(is_gate)).unwrap_or(false)
+    let among_others = || OTHERS.try_with(|others| others.borrow().iter().any(is_gate));
+    innermost().as_ref().is_some_and(is_gate) || among_others().unwrap_or(false)
 }
 
 /// The gate of the innermost scope in which this code runs.
 pub(super) fn innermost() -> Option<&'static Inner> {
-    INSIDE.try_with(|inside| inside.borrow().last().copied()).ok().flatten()
+    INNERMOST.get()
 }
 
 /// Runs `work` on a pass of this gate. The caller holds one for as long.
+#[inline]
 pub(super) fn within<T>(gate: &'static Inner, work: impl FnOnce() -> T) -> T {
-    struct Leave;
+    /// Whether there was a scope around this one.
+    struct Leave(bool);
     impl Drop for Leave {
+        #[inline]
         fn drop(&mut self) {
-            let _ = INSIDE.try_with(|inside| inside.borrow_mut().pop());
+            INNERMOST.set(if self.0 { pop() } else { None });
         }
     }
-    let entered = INSIDE.try_with(|inside| inside.borrow_mut().push(gate));
-    let _leave = entered.is_ok().then_some(Leave);
+    let outer = INNERMOST.replace(Some(gate));
+    let _leave = Leave(outer.is_some_and(push));
     work()
+}
+
+/// False if the thread is at its end: then the outer scope is forgotten.
+#[cold]
+fn push(outer: &'static Inner) -> bool {
+    OTHERS.try_with(|others| others.borrow_mut().push(outer)).is_ok()
+}
+
+#[cold]
+fn pop() -> Option<&'static Inner> {
+    OTHERS.try_with(|others| others.borrow_mut().pop()).ok().flatten()
 }
 
 // === impl Scope ===

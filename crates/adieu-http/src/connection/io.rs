@@ -85,14 +85,13 @@ impl<I> Io<I> {
     }
 
     /// Notices that the connection has been upgraded: hyper hands it on, but does not tell it.
+    #[inline]
     fn is_upgraded(&mut self) -> bool {
-        if self.upgraded.is_none() {
-            let speaks = self.conn.speaks();
-            if speaks == Speaks::Http {
-                return false;
-            }
-            self.upgraded = Some(Box::new(Upgraded::new(&self.conn, speaks)));
+        let speaks = self.conn.speaks();
+        if speaks == Speaks::Http {
+            return false;
         }
+        self.upgraded.get_or_insert_with(|| Box::new(Upgraded::new(&self.conn, speaks)));
         true
     }
 }

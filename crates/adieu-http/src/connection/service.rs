@@ -10,18 +10,21 @@ use tower::util::Oneshot;
 use tower::{Service, ServiceExt};
 
 use super::Conn;
-use crate::layer::{About, Admitted, GateBody, GateFuture};
+use crate::layer::{About, Admitted, GateBody, GateFuture, Via};
 
 /// An application as one connection sees it.
-#[derive(Debug)]
 pub(crate) struct ConnService<S> {
     app: S,
     conn: Arc<Conn>,
+    introduce: Option<Introduce>,
 }
 
+/// Tells a request who is at the other end.
+pub(crate) type Introduce = Box<dyn Fn(&mut http::Extensions) + Send + Sync>;
+
 impl<S> ConnService<S> {
-    pub(super) fn new(app: S, conn: Arc<Conn>) -> Self {
-        Self { app, conn }
+    pub(super) fn new(app: S, conn: Arc<Conn>, introduce: Option<Introduce>) -> Self {
+        Self { app, conn, introduce }
     }
 }
 
@@ -34,9 +37,12 @@ where
     type Error = S::Error;
     type Future = GateFuture<Oneshot<S, Request<Incoming>>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let conn = &self.conn;
         let common = &conn.common;
+        if let Some(introduce) = &self.introduce {
+            introduce(request.extensions_mut());
+        }
         conn.saw(request.version());
         let probed = common.probes.as_ref().and_then(|probes| probes.answer(&request));
         if let Some(response) = probed {
@@ -50,8 +56,8 @@ where
         match pass {
             Ok(pass) => {
                 let inner = self.app.clone().oneshot(request);
-                let admitted = Admitted::new(pass, about, &common.door, Some(Arc::clone(conn)));
-                GateFuture::admitted(inner, admitted)
+                let via = Via::Conn(Arc::clone(conn));
+                GateFuture::admitted(inner, Admitted::new(pass, about, via))
             }
             Err(refused) => GateFuture::given(refused),
         }

@@ -4,14 +4,17 @@ use std::fmt;
 
 use adieu_core::DrainClass;
 use http::header::{CONTENT_TYPE, HeaderMap, UPGRADE};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::uri::PathAndQuery;
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body::Body;
 
 /// What is remembered of a request: what to call it, and in which tongue to answer.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     method: Method,
-    uri: Uri,
-    version: Version,
+    // Not the whole address: this is copied about with every request.
+    path: Option<PathAndQuery>,
+    is_http2: bool,
     is_grpc: bool,
 }
 
@@ -31,12 +34,15 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 
 impl About {
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
-        Self {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            is_grpc: is_grpc(request.headers()),
-        }
+        let method = request.method().clone();
+        // Looking for a header costs more than all else here, and gRPC is always a POST.
+        let is_grpc = method == Method::POST && is_grpc(request.headers());
+        let is_http2 = request.version() >= Version::HTTP_2;
+        Self { method, path: request.uri().path_and_query().cloned(), is_http2, is_grpc }
+    }
+
+    fn path(&self) -> &str {
+        self.path.as_ref().map_or("*", PathAndQuery::path)
     }
 
     pub(crate) fn is_grpc(&self) -> bool {
@@ -45,16 +51,20 @@ impl About {
 
     /// Whether the gate need not be asked.
     pub(crate) fn asks_for_health(&self) -> bool {
-        self.is_grpc && self.uri.path().starts_with(HEALTH)
+        self.is_grpc && self.path().starts_with(HEALTH)
     }
 
     /// Whether `Connection: close` means anything in this version of HTTP.
     pub(crate) fn has_connection_header(&self) -> bool {
-        self.version < Version::HTTP_2
+        !self.is_http2
     }
 
     /// How this response will end. `class` is what the route says.
-    pub(crate) fn kind_of<B>(&self, response: &Response<B>, class: Option<DrainClass>) -> Kind {
+    pub(crate) fn kind_of<B: Body>(
+        &self,
+        response: &Response<B>,
+        class: Option<DrainClass>,
+    ) -> Kind {
         let connects = self.method == Method::CONNECT && response.status().is_success();
         if connects || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let is_websocket = response
@@ -64,11 +74,13 @@ impl About {
             return Kind::Upgrade { is_websocket };
         }
         let said = response.extensions().get::<DrainClass>().copied();
-        Kind::Body(said.or(class).unwrap_or_else(|| self.usual_class(response.headers())))
+        Kind::Body(said.or(class).unwrap_or_else(|| self.usual_class(response)))
     }
 
-    fn usual_class(&self, headers: &HeaderMap) -> DrainClass {
-        let streams_events = has_type(headers, b"text/event-stream");
+    fn usual_class<B: Body>(&self, response: &Response<B>) -> DrainClass {
+        // A body whose length is known is no stream.
+        let is_stream = response.body().size_hint().exact().is_none();
+        let streams_events = is_stream && has_type(response.headers(), b"text/event-stream");
         if streams_events || self.asks_for_health() {
             DrainClass::CloseNow
         } else {
@@ -81,7 +93,7 @@ impl About {
 impl fmt::Display for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The path alone: a query may hold what does not belong into a log.
-        write!(f, "{} {}", self.method, self.uri.path())
+        write!(f, "{} {}", self.method, self.path())
     }
 }
 

@@ -14,6 +14,7 @@ use super::Admitted;
 use super::about::Kind;
 use super::body::{GateBody, Hold, Told};
 use super::refusal::Refusal;
+use crate::connection::Conn;
 
 pin_project! {
     /// The response of a request that was admitted, or the refusal of one that was not.
@@ -34,8 +35,8 @@ pin_project! {
             inner: F,
             // Asked for only when the handler has to wait: many never do.
             cut: Option<Told>,
-            // Last: the pass must outlive the work.
-            admitted: Admitted,
+            // Last: the pass must outlive the work. None when it has been answered.
+            admitted: Option<Admitted>,
         },
     }
 }
@@ -48,7 +49,7 @@ impl<F> GateFuture<F> {
     }
 
     pub(crate) fn admitted(inner: F, admitted: Admitted) -> Self {
-        Self { state: State::Admitted { inner, cut: None, admitted } }
+        Self { state: State::Admitted { inner, cut: None, admitted: Some(admitted) } }
     }
 }
 
@@ -68,14 +69,21 @@ where
             }
             StateProj::Admitted { inner, cut, admitted } => (inner, cut, admitted),
         };
-        match within(admitted.pass.as_ref(), || inner.poll(cx)) {
-            Poll::Ready(Ok(response)) => return Poll::Ready(Ok(admitted.answer(response))),
+        let pass = admitted.as_ref().and_then(|admitted| admitted.pass.as_ref());
+        match within(pass, || inner.poll(cx)) {
+            Poll::Ready(Ok(response)) => {
+                return Poll::Ready(Ok(match admitted.take() {
+                    Some(admitted) => admitted.answer(response),
+                    None => response.map(GateBody::free),
+                }));
+            }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {}
         }
+        let Some(admitted) = admitted else { return Poll::Pending };
         let cut = cut.get_or_insert_with(|| {
             admitted.label();
-            Box::pin(admitted.door.gate.cut_token().cancelled_owned())
+            Box::pin(admitted.via.door().gate.cut_token().cancelled_owned())
         });
         cut.as_mut().poll(cx).map(|()| Ok(admitted.cut()))
     }
@@ -91,21 +99,18 @@ impl<F> std::fmt::Debug for GateFuture<F> {
 
 impl Admitted {
     /// It takes its time: from now on it can be seen who is waited for.
-    fn label(&mut self) {
-        if !std::mem::replace(&mut self.labelled, true) {
+    pub(super) fn label(&mut self) {
+        if !std::mem::replace(&mut self.is_labelled, true) {
             self.pass = self.pass.take().map(|pass| pass.labelled(self.about.clone()));
         }
     }
 
     /// The response has begun; the pass goes on with it.
-    fn answer<B: Body<Data = Bytes>>(
-        &mut self,
-        mut response: Response<B>,
-    ) -> Response<GateBody<B>> {
-        let class = match self.about.kind_of(&response, self.door.class) {
+    fn answer<B: Body<Data = Bytes>>(mut self, mut response: Response<B>) -> Response<GateBody<B>> {
+        let class = match self.about.kind_of(&response, self.via.door().class) {
             Kind::Upgrade { is_websocket } => {
                 self.label();
-                if let (Some(conn), Some(pass)) = (&self.conn, self.pass.take()) {
+                if let (Some(conn), Some(pass)) = (self.via.conn(), self.pass) {
                     conn.upgrade(pass, is_websocket);
                 }
                 return response.map(GateBody::free);
@@ -116,25 +121,19 @@ impl Admitted {
         if response.body().is_end_stream() {
             return response.map(GateBody::free);
         }
-        let hold = Hold {
-            pass: self.pass.take(),
-            class,
-            door: std::sync::Arc::clone(&self.door),
-            about: (!self.labelled).then(|| self.about.clone()),
-            is_grpc: self.about.is_grpc(),
-        };
-        response.map(|body| GateBody::held(body, hold))
+        response.map(|body| GateBody::held(body, Hold { admitted: self, class }))
     }
 
     /// The window is over, and there is no response yet.
     fn cut<B: Body<Data = Bytes>>(&self) -> Response<GateBody<B>> {
-        let refusal = Refusal::from(self.door.gate.draining()).with_status(self.door.status);
+        let door = self.via.door();
+        let refusal = Refusal::from(door.gate.draining()).with_status(door.status);
         refusal.into_response(&self.about).map(GateBody::given)
     }
 
     /// A connection that winds down is closed by being used.
     fn close_connection<B>(&self, response: &mut Response<B>) {
-        let winds_down = self.conn.as_ref().is_some_and(|conn| conn.winds_down());
+        let winds_down = self.via.conn().is_some_and(Conn::winds_down);
         if winds_down && self.about.has_connection_header() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -142,6 +141,7 @@ impl Admitted {
 }
 
 /// Runs `work` on the pass, if there is one.
+#[inline]
 pub(super) fn within<T>(pass: Option<&Pass>, work: impl FnOnce() -> T) -> T {
     match pass {
         Some(pass) => pass.within(work),

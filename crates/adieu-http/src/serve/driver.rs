@@ -14,7 +14,7 @@ use super::machine::{Effect, Event, Machine};
 #[cfg(feature = "tls")]
 use super::tls;
 use super::{App, Now, Options, Serve, ServeError, Stage};
-use crate::connection::{Common, Conn, drive};
+use crate::connection::{Common, Conn, Introduce, drive};
 use crate::listener::Listener;
 
 /// How long accepting rests after an error, so that a full table of files is not asked a million
@@ -57,7 +57,8 @@ pub(super) async fn run<L: Listener, S: App>(
     serve: Serve<L, S>,
     promise: Promise,
 ) -> Result<(), ServeError> {
-    let Serve { listener, app, shutdown, options } = serve;
+    let Serve { listener, mut app, shutdown, options } = serve;
+    prepare(&mut app);
     let door = Arc::new(options.door());
     let gate = door.gate.clone();
     let (wants, wanted) = watch::channel(Wanted::default());
@@ -89,6 +90,15 @@ pub(super) async fn run<L: Listener, S: App>(
     shutdown.started();
     server.run(&shutdown, &gate, wanted).await;
     Ok(())
+}
+
+/// Does once what an `axum::Router` would else do with every request: make routes of handlers.
+fn prepare<S: 'static>(app: &mut S) {
+    #[cfg(feature = "axum")]
+    if let Some(router) = (app as &mut dyn std::any::Any).downcast_mut::<axum::Router>() {
+        *router = std::mem::take(router).with_state(());
+    }
+    let _ = app;
 }
 
 /// What the server does, in the phases where it belongs.
@@ -199,10 +209,7 @@ impl<L: Listener, S: App> Server<L, S> {
         let stages = self.stages.subscribe();
         let configure = Arc::clone(&self.options.configure);
         let app = self.app.clone();
-        #[cfg(feature = "axum")]
-        let app = super::peer::Peer::tell(app, self.options.connect_info.then_some(peer));
-        #[cfg(not(feature = "axum"))]
-        let _ = peer;
+        let introduce = introduce(&self.options, peer);
         let task = {
             let conn = Arc::clone(&conn);
             #[cfg(feature = "tls")]
@@ -211,11 +218,11 @@ impl<L: Listener, S: App> Server<L, S> {
                 #[cfg(feature = "tls")]
                 if let Some(acceptor) = acceptor {
                     if let Some(io) = tls::handshake(acceptor, io, stages.clone()).await {
-                        drive(io, conn, app, configure, stages).await;
+                        drive(io, conn, app, introduce, configure, stages).await;
                     }
                     return;
                 }
-                drive(io, conn, app, configure, stages).await;
+                drive(io, conn, app, introduce, configure, stages).await;
             }
         };
         let id = self.connections.spawn(task).id();
@@ -262,6 +269,18 @@ impl<L: Listener, S: App> Server<L, S> {
         self.known.values().for_each(|conn| conn.let_in(now));
         self.reached.send_modify(|reached| reached.unbound = true);
     }
+}
+
+/// Tells handlers who is at the other end, if they want to know.
+fn introduce<P: Clone + Send + Sync + 'static>(options: &Options, peer: P) -> Option<Introduce> {
+    #[cfg(feature = "axum")]
+    if options.connect_info {
+        return Some(Box::new(move |extensions| {
+            extensions.insert(axum::extract::ConnectInfo(peer.clone()));
+        }));
+    }
+    let _ = (options, peer);
+    None
 }
 
 async fn accept<L: Listener>(

@@ -13,7 +13,7 @@ use http_body_util::channel::Channel;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 fn request(content_type: &str) -> Request<Body> {
-    Request::get("/").header("content-type", content_type).body(Body::empty()).unwrap()
+    Request::post("/").header("content-type", content_type).body(Body::empty()).unwrap()
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn s84_what_has_no_answer_when_its_window_is_over_gets_the_refusal() {
     while gate.oldest(1).is_empty() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(gate.oldest(1)[0].label, "GET /", "who takes its time is known by name");
+    assert_eq!(gate.oldest(1)[0].label, "POST /", "who takes its time is known by name");
     gate.close();
     gate.cut();
     let response = call.await.unwrap().unwrap();
