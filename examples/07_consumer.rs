@@ -15,9 +15,9 @@ impl Source for Orders {
     type Job = String;
     type Error = Infallible;
 
-    async fn take(&mut self) -> Result<Vec<String>, Infallible> {
+    async fn take(&mut self) -> Result<Option<Vec<String>>, Infallible> {
         match self.batches.pop() {
-            Some(batch) => Ok(batch),
+            Some(batch) => Ok(Some(batch)),
             None => std::future::pending().await, // A broker that has no more for now.
         }
     }

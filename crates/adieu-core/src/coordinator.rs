@@ -37,6 +37,7 @@ pub(crate) use supervised::{Lookout, Seen};
 use crate::budget::BudgetCheck;
 use crate::config::{Config, ConfigError};
 use crate::deadline::Deadline;
+use crate::journal::Line;
 use crate::phase::PhaseSpec;
 use crate::plan::{Plan, PlanError};
 use crate::policy::Policy;
@@ -393,6 +394,19 @@ impl Shutdown {
     /// Without it they are dropped with the last handle to this shutdown.
     pub fn keep_until_exit(&self, guard: impl Send + 'static) {
         self.shared.keep_until_exit(Box::new(guard));
+    }
+
+    // --- for adapters ---
+
+    /// Says a line as the shutdown says its own: through `tracing`, and on stderr in a process that
+    /// [`main`](crate::main) owns and that has no subscriber.
+    pub fn say(&self, line: impl Into<String>) {
+        self.shared.journal().tell(Line::Said { what: line.into(), is_warning: false });
+    }
+
+    /// Says a line, as a warning; see [`Shutdown::say`].
+    pub fn warn(&self, line: impl Into<String>) {
+        self.shared.journal().tell(Line::Said { what: line.into(), is_warning: true });
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

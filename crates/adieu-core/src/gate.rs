@@ -246,6 +246,12 @@ impl Gate {
         self.inner.counters.state()
     }
 
+    /// Whether both are handles of the same gate.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self.inner, other.inner)
+    }
+
     /// The gate's name.
     #[must_use]
     pub fn name(&self) -> Arc<str> {
@@ -264,7 +270,7 @@ impl Gate {
         let now = crate::time::now();
         // Turned into text here, not under the lock: it is the user's code that does it.
         let waiting = |(label, since): (labels::Label, _)| Waiting {
-            label: label.to_string(),
+            label: crate::task::text_of(|| label.to_string()),
             age: now.saturating_duration_since(since),
         };
         oldest.into_iter().map(waiting).collect()

@@ -27,6 +27,7 @@ use crate::phase::Phase;
 use crate::readiness::{Check, CheckState};
 use crate::signals::Signal;
 use crate::sync::lock;
+use crate::task::Detail;
 use crate::time::{Short, real_now};
 
 /// Lines beyond this many are lost while nobody can speak.
@@ -66,7 +67,7 @@ pub(crate) enum Line {
         phase: Phase,
         task: Arc<str>,
         outcome: Outcome,
-        detail: Option<String>,
+        detail: Option<Arc<Detail>>,
         took: Duration,
     },
     PhaseOver {
@@ -81,7 +82,7 @@ pub(crate) enum Line {
         tasks: usize,
     },
     StillWaiting {
-        waiting_for: String,
+        waiting_for: Arc<Detail>,
         left: Duration,
     },
     Complete {
@@ -96,6 +97,11 @@ pub(crate) enum Line {
         part: &'static str,
         error: Arc<str>,
         again_in: Option<Duration>,
+    },
+    /// What an adapter has to say.
+    Said {
+        what: String,
+        is_warning: bool,
     },
     Failed {
         what: String,
@@ -125,7 +131,7 @@ impl Journal {
     /// Keeps a line. Never blocks for long.
     pub(crate) fn note(&self, line: Line) {
         metrics::count(&line);
-        if !self.is_heard() {
+        if !self.is_heard() && !line.asks() {
             return;
         }
         let mut lines = lock(&self.lines);
@@ -191,6 +197,11 @@ impl Journal {
 // === impl Line ===
 
 impl Line {
+    /// Whether saying it finds out something that is wanted elsewhere, too.
+    fn asks(&self) -> bool {
+        matches!(self, Self::TaskWentWrong { detail: Some(_), .. })
+    }
+
     fn trace(&self) {
         match self {
             Self::Deadline { kill_after, how } => {
@@ -207,7 +218,7 @@ impl Line {
                 warn!(%signal, "{signal}: {rung}; {signal} again will {next}");
             }
             Self::TaskWentWrong { phase, task, outcome, detail, took } => {
-                let (took, detail) = (Short(*took), detail.as_deref());
+                let (took, detail) = (Short(*took), detail.as_ref().map(|detail| detail.tell()));
                 if *outcome == Outcome::Abandoned {
                     error!(%phase, task = &**task, detail, %took, "task {outcome}");
                 } else {
@@ -221,7 +232,7 @@ impl Line {
                 info!(%phase, %outcome, tasks, "phase skipped");
             }
             Self::StillWaiting { waiting_for, left } => {
-                info!(waiting_for = %waiting_for, left = %Short(*left), "still waiting");
+                info!(waiting_for = %waiting_for.tell(), left = %Short(*left), "still waiting");
             }
             Self::Complete { outcome: outcome @ Ending::Clean, took } => {
                 info!(%outcome, took = %Short(*took), "shutdown complete");
@@ -239,6 +250,8 @@ impl Line {
                 let again_in = again_in.map(|span| Short(span).to_string());
                 warn!(name = &**name, error = &**error, again_in, "{part} went wrong");
             }
+            Self::Said { what, is_warning: false } => info!("{what}"),
+            Self::Said { what, is_warning: true } => warn!("{what}"),
             Self::Failed { what } => error!("{what}"),
         }
     }
@@ -257,7 +270,8 @@ impl Line {
                 format!("{signal:<21} {rung}; {signal} again will {}", rung.next(*signal))
             }
             Self::TaskWentWrong { phase, task, outcome, detail, took: _ } => {
-                let detail = detail.as_ref().map_or_else(String::new, |text| format!(" ({text})"));
+                let text = |detail: &Arc<Detail>| format!(" ({})", detail.tell());
+                let detail = detail.as_ref().map_or_else(String::new, text);
                 format!("task went wrong       phase={phase} task={task} {outcome}{detail}")
             }
             Self::PhaseOver { phase, outcome, took, tasks } => {
@@ -268,6 +282,7 @@ impl Line {
                 format!("phase skipped         phase={phase} {outcome} tasks={tasks}")
             }
             Self::StillWaiting { waiting_for, left } => {
+                let waiting_for = waiting_for.tell();
                 format!("still waiting         {waiting_for} left={}", Short(*left))
             }
             Self::Complete { outcome, took } => {
@@ -286,6 +301,7 @@ impl Line {
                     again_in.map_or_else(String::new, |span| format!(" again in {}", Short(span)));
                 format!("{part:<21} name={name} {error}{again}")
             }
+            Self::Said { what, is_warning: _ } => what.clone(),
             Self::Failed { what } => format!("failed                {what}"),
         }
     }

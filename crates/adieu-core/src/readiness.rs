@@ -90,6 +90,8 @@ pub(crate) struct Facts {
     /// What was admitted is finished or cut.
     pub(crate) drained: bool,
     checks: BTreeMap<u64, Check>,
+    /// Those for which nobody speaks any more.
+    abandoned: Vec<u64>,
     next_check: u64,
 }
 
@@ -99,6 +101,15 @@ impl Facts {
     pub(crate) fn expect(&mut self, name: Arc<str>) -> u64 {
         let id = self.next_check;
         self.next_check += 1;
+        // Who speaks for it anew takes the place of who does not speak any more.
+        let checks = &mut self.checks;
+        self.abandoned.retain(|old| {
+            let is_replaced = checks.get(old).is_some_and(|check| check.name == name);
+            if is_replaced {
+                checks.remove(old);
+            }
+            !is_replaced
+        });
         self.checks.insert(id, Check { name, state: CheckState::Pending, detail: None });
         id
     }
@@ -113,6 +124,11 @@ impl Facts {
         let check = self.checks.get_mut(&id)?;
         check.detail = detail;
         Some(std::mem::replace(&mut check.state, state))
+    }
+
+    /// Nobody speaks for it any more, and it is not there.
+    pub(crate) fn abandon(&mut self, id: u64) {
+        self.abandoned.push(id);
     }
 
     pub(crate) fn check(&self, id: u64) -> Option<&Check> {
@@ -175,9 +191,12 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        let state = if self.kept { CheckState::Ready } else { CheckState::Failed };
         if let Some(shared) = self.shared.upgrade() {
-            shared.settle(self.id, state, None);
+            if self.kept {
+                shared.settle(self.id, CheckState::Ready, None);
+            } else {
+                shared.abandon(self.id, None);
+            }
         }
     }
 }
@@ -210,7 +229,9 @@ impl CheckHandle {
 
 impl Drop for CheckHandle {
     fn drop(&mut self) {
-        self.settle(CheckState::Failed, Some("nobody speaks for it any more".into()));
+        if let Some(shared) = self.shared.upgrade() {
+            shared.abandon(self.id, Some("nobody speaks for it any more".into()));
+        }
     }
 }
 

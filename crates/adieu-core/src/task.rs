@@ -2,6 +2,7 @@
 
 mod context;
 mod crew;
+mod detail;
 mod job;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub use context::TaskCx;
 pub(crate) use context::{PhaseCx, RunCx, inside, is_inside};
 pub(crate) use crew::{Crew, Done};
+pub(crate) use detail::{Describe, Detail, ask, text_of};
 pub(crate) use job::{Blocking, Job, catch, caught, message};
 
 use crate::coordinator::Shared;
@@ -36,9 +38,6 @@ pub struct TaskSpec {
     pub(crate) timeout: Option<Duration>,
     pub(crate) describe: Option<Describe>,
 }
-
-/// Says what a task is waiting for.
-pub(crate) type Describe = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// What a task may return: nothing, or a result whose error says what went wrong.
 ///

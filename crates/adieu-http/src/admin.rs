@@ -34,7 +34,7 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// | `POST /shutdown` | does what SIGTERM does; asked again, it is in more of a hurry |
 /// | `POST /cordon`, `POST /uncordon` | no work here for now, and back |
 ///
-/// It listens on `127.0.0.1:9901` if nothing else is said. What changes something is refused unless
+/// It listens on `127.0.0.1:8558` if nothing else is said. What changes something is refused unless
 /// it comes from this machine, and not from a web page, or has the [token](Admin::token).
 ///
 /// ```
@@ -70,7 +70,7 @@ pub struct AdminHandle {
 #[non_exhaustive]
 pub enum AdminError {
     /// The address is none.
-    #[error("failed to understand the address {addr:?} of the admin port, such as 127.0.0.1:9901")]
+    #[error("failed to understand the address {addr:?} of the admin port, such as 127.0.0.1:8558")]
     Address {
         /// What was given.
         addr: String,
@@ -108,10 +108,10 @@ impl Admin {
     /// An admin port of this process.
     pub fn new(shutdown: &Shutdown) -> Self {
         let answers = Answers::new(shutdown);
-        Self { addr: SocketAddr::from(([127, 0, 0, 1], 9901)), answers }
+        Self { addr: SocketAddr::from(([127, 0, 0, 1], 8558)), answers }
     }
 
-    /// Listens here instead of on `127.0.0.1:9901`.
+    /// Listens here instead of on `127.0.0.1:8558`.
     ///
     /// # Errors
     ///
@@ -131,6 +131,15 @@ impl Admin {
     pub fn token(mut self, token: impl Into<String>) -> Result<Self, AdminError> {
         self.answers.token = Some(Token::new(token.into())?);
         Ok(self)
+    }
+
+    /// Lets in nobody without the token, not even from this machine: where a proxy on this machine
+    /// speaks for others, everybody seems to come from here.
+    ///
+    /// Without a token, nobody at all.
+    pub fn require_token(mut self) -> Self {
+        self.answers.only_token = true;
+        self
     }
 
     /// Answers these probes instead of the usual ones.
@@ -182,7 +191,8 @@ impl Admin {
             let close = close.clone();
             move || {
                 runtime.block_on(connections::serve(listener, Arc::new(answers), close));
-                drop(runtime);
+                // Whoever is still making an answer is not waited for.
+                runtime.shutdown_background();
                 let _ = tell.send(());
             }
         };

@@ -4,6 +4,7 @@ mod frames;
 mod io;
 mod service;
 mod streams;
+mod upgraded;
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -23,6 +24,7 @@ pub(crate) use streams::Streams;
 
 use io::Io;
 use service::ConnService;
+use upgraded::{Ushered, usher};
 
 use crate::layer::Door;
 use crate::probes::Probes;
@@ -39,7 +41,6 @@ pub(crate) struct Common {
 }
 
 /// What is known of a connection.
-#[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) common: Arc<Common>,
     born: Instant,
@@ -53,7 +54,11 @@ pub(crate) struct Conn {
     /// kernel. Only the connection itself writes these.
     written: AtomicU64,
     is_unflushed: AtomicBool,
+    /// A request was turned away: the client may still be sending its body.
+    is_sending: AtomicBool,
     passes: Mutex<Passes>,
+    /// What the connection was upgraded to, for its usher.
+    upgraded: Mutex<Option<Arc<dyn Ushered>>>,
 }
 
 /// What the bytes of a connection are.
@@ -69,7 +74,7 @@ struct Passes {
     /// For the first request of a connection that was taken in just before the doors closed.
     fresh: Option<Pass>,
     /// For what the connection was upgraded to.
-    upgraded: Vec<Pass>,
+    upgraded: Option<Pass>,
 }
 
 /// What was accepted within this time before the doors closed may still ask its first question.
@@ -79,6 +84,12 @@ pub(crate) const FRESH: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_millis(10);
 
 // === impl Conn ===
+
+impl std::fmt::Debug for Conn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conn").field("speaks", &self.speaks()).finish_non_exhaustive()
+    }
+}
 
 impl Conn {
     pub(crate) fn new(common: Arc<Common>, born: Instant) -> Arc<Self> {
@@ -90,7 +101,9 @@ impl Conn {
             speaks: AtomicU8::new(Speaks::Http as u8),
             written: AtomicU64::new(0),
             is_unflushed: AtomicBool::new(false),
+            is_sending: AtomicBool::new(false),
             passes: Mutex::default(),
+            upgraded: Mutex::default(),
         })
     }
 
@@ -122,6 +135,15 @@ impl Conn {
         self.passes().fresh.take()
     }
 
+    fn is_sending(&self) -> bool {
+        self.is_sending.load(Ordering::Relaxed)
+    }
+
+    /// A request is turned away before its body has been read.
+    pub(crate) fn turns_away(&self) {
+        self.is_sending.store(true, Ordering::Relaxed);
+    }
+
     fn saw(&self, version: http::Version) {
         if version == http::Version::HTTP_2 && !self.is_http2.load(Ordering::Relaxed) {
             self.is_http2.store(true, Ordering::Relaxed);
@@ -133,14 +155,19 @@ impl Conn {
         self.common.now.get() >= Stage::WindingDown
     }
 
-    /// From here on the connection is not ours to end; the pass goes when it does.
+    /// From here on the connection speaks something else; the pass goes when it does.
     pub(crate) fn upgrade(&self, pass: Pass, is_websocket: bool) {
-        self.passes().upgraded.push(pass);
-        // With HTTP/2 it is a stream that is upgraded; the connection's bytes are as before.
-        if !self.is_http2.load(Ordering::Relaxed) {
-            let speaks = if is_websocket { Speaks::WebSocket } else { Speaks::Other };
-            self.speaks.store(speaks as u8, Ordering::Release);
-        }
+        self.passes().upgraded = Some(pass);
+        let speaks = if is_websocket { Speaks::WebSocket } else { Speaks::Other };
+        self.speaks.store(speaks as u8, Ordering::Release);
+    }
+
+    fn take_in(&self, upgraded: Arc<dyn Ushered>) {
+        *self.upgraded.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgraded);
+    }
+
+    fn upgraded(&self) -> Option<Arc<dyn Ushered>> {
+        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     #[inline]
@@ -155,6 +182,10 @@ impl Conn {
     fn wrote(&self, bytes: usize) {
         let written = self.written.load(Ordering::Relaxed);
         self.written.store(written.wrapping_add(bytes as u64), Ordering::Relaxed);
+    }
+
+    /// Something is to be written.
+    fn writes(&self) {
         self.is_unflushed.store(true, Ordering::Relaxed);
     }
 
@@ -189,7 +220,6 @@ pub(crate) async fn drive<I, S>(
 {
     let streams = Streams::default();
     let mut builder = Builder::new(streams.clone());
-    builder.http2().enable_connect_protocol();
     configure(&mut builder);
     let io = TokioIo::new(Io::new(io, Arc::clone(&conn)));
     let service = ConnService::new(app, Arc::clone(&conn), introduce);
@@ -229,6 +259,9 @@ pub(crate) async fn drive<I, S>(
         part(http, &conn, stages).await;
     }
     streams.end();
+    if let Some(upgraded) = conn.upgraded() {
+        usher(upgraded, &conn).await;
+    }
 }
 
 /// Says what is left to say, for as long as it is being heard.

@@ -41,6 +41,20 @@ use crate::connection::Conn;
 /// route can say otherwise with [`GateLayer::class`], a handler by putting a [`DrainClass`] into the
 /// extensions of its response.
 ///
+/// A handler whose work can be resumed says so with [`DrainClass::Resumable`], and listens:
+///
+/// ```
+/// use adieu_core::{DrainClass, Pass};
+///
+/// # async fn handler() {
+/// let pass = Pass::current().map(|pass| pass.reclassified(DrainClass::Resumable));
+/// if let Some(pass) = pass {
+///     // Fires when the doors close; the response has until its window is over.
+///     let closing = pass.token();
+/// }
+/// # }
+/// ```
+///
 /// # Upgrades
 ///
 /// With [`serve`](crate::serve()) the pass is held for as long as the upgraded connection lives.

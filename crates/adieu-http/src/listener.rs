@@ -31,6 +31,11 @@ pub trait Listener: Send + Sized + 'static {
     /// Closes, after taking in the connections that have been queued and not accepted: their
     /// clients believe that they are connected.
     fn close(self) -> Vec<(Self::Io, Self::Peer)>;
+
+    /// Where it listens, for the log.
+    fn describe(&self) -> Option<String> {
+        None
+    }
 }
 
 impl Listener for TcpListener {
@@ -38,19 +43,43 @@ impl Listener for TcpListener {
     type Peer = std::net::SocketAddr;
 
     async fn accept(&mut self) -> io::Result<(TcpStream, Self::Peer)> {
-        Self::accept(self).await
+        let (stream, peer) = Self::accept(self).await?;
+        // Answers are written when they are whole: there is nothing to wait for.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, peer))
+    }
+
+    fn describe(&self) -> Option<String> {
+        self.local_addr().ok().map(|addr| addr.to_string())
     }
 
     fn close(self) -> Vec<(TcpStream, Self::Peer)> {
         // Asks the kernel itself: tokio would answer from what it has heard so far.
         let Ok(listener) = self.into_std() else { return Vec::new() };
-        let queued = std::iter::from_fn(|| listener.accept().ok());
+        let queued = std::iter::from_fn(|| next(|| listener.accept()));
         let taken_in = |(stream, peer): (std::net::TcpStream, _)| {
             stream.set_nonblocking(true).ok()?;
             Some((TcpStream::from_std(stream).ok()?, peer))
         };
         queued.filter_map(taken_in).collect()
     }
+}
+
+/// The next one that is queued. One that has gone again is no reason to leave the others there.
+fn next<T>(accept: impl Fn() -> io::Result<T>) -> Option<T> {
+    loop {
+        match accept() {
+            Ok(accepted) => return Some(accepted),
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The client has gone again; the listener is well.
+pub(crate) fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 #[cfg(unix)]
@@ -63,9 +92,14 @@ impl Listener for UnixListener {
         Ok((stream, Arc::new(peer)))
     }
 
+    fn describe(&self) -> Option<String> {
+        let addr = self.local_addr().ok()?;
+        addr.as_pathname().map(|path| path.display().to_string())
+    }
+
     fn close(self) -> Vec<(UnixStream, Self::Peer)> {
         let Ok(listener) = self.into_std() else { return Vec::new() };
-        let queued = std::iter::from_fn(|| listener.accept().ok());
+        let queued = std::iter::from_fn(|| next(|| listener.accept()));
         let taken_in = |(stream, peer): (std::os::unix::net::UnixStream, _)| {
             stream.set_nonblocking(true).ok()?;
             Some((UnixStream::from_std(stream).ok()?, Arc::new(SocketAddr::from(peer))))

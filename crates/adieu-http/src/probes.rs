@@ -18,6 +18,9 @@ use http::{Method, Request, Response, StatusCode};
 ///
 /// With `?verbose` the answer lists every check, in the manner of the Kubernetes API server.
 ///
+/// A probe that opens a connection of its own is refused when the listener has been closed. So ask
+/// for liveness on the admin port, which is up to the end.
+///
 /// Give them to [`Serve::probes`](crate::Serve::probes) to have them on the port of the
 /// application, where they are answered also when the gate is closed; the [admin
 /// port](crate::Admin) has them by itself.

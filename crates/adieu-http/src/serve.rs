@@ -41,7 +41,8 @@ use crate::probes::Probes;
 /// ```
 ///
 /// Awaiting it serves, says that start-up has ended (see [`Shutdown::started`]), and returns when
-/// the shutdown has closed the last connection. What happens then, by phase:
+/// the shutdown has closed the last connection; at once if the shutdown has already begun. If the
+/// shutdown is aborted it goes on, because an aborted shutdown can be resumed. What happens then, by phase:
 ///
 /// | phase | what |
 /// |---|---|
@@ -200,8 +201,8 @@ impl<L: Listener, S: App> IntoFuture for Serve<L, S> {
     fn into_future(self) -> Serving {
         // Here, not when it is first polled: of several servers that are started together, none
         // makes the process ready before the others.
-        let promise = self.shutdown.promise(Arc::clone(&self.options.name));
-        Serving(Box::pin(driver::run(self, promise)))
+        let check = self.shutdown.check(Arc::clone(&self.options.name));
+        Serving(Box::pin(driver::run(self, check)))
     }
 }
 

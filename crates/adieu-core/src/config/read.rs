@@ -61,7 +61,7 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
     if let Some((path, value)) = keys.value(&["kill-after"])? {
         config.kill_after = match value.as_str() {
             Some("auto") => KillAfter::Detect,
-            Some("none") => KillAfter::Never,
+            Some("none" | "never") => KillAfter::Never,
             Some(_) | None => KillAfter::After(keys.as_duration(&path, value)?),
         };
     }

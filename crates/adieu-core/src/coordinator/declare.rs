@@ -191,14 +191,24 @@ impl Shared {
         lock(&self.core).home.clone()
     }
 
-    /// Warns that the worst case is too long, once for each time that it grows.
+    /// Warns that the worst case is too long: at once, and again when start-up has ended, if it has
+    /// grown since; not for each task that is added in between.
     pub(super) fn warn_of(&self, over: Option<BudgetCheck>) {
         let Some(check) = over.filter(|_| !self.config.strict) else { return };
-        let needed = check.needed();
-        let grown = std::mem::replace(&mut lock(&self.core).warned_of, needed) < needed;
+        let (needed, has_started) = (check.needed(), self.look_at_facts(|facts| facts.started));
+        let mut core = lock(&self.core);
+        let grown = core.warned_of < needed && (core.warned_of.is_zero() || has_started);
         if grown {
+            core.warned_of = needed;
+            drop(core);
             self.journal.tell(Line::OverBudget { check: check.to_string() });
         }
+    }
+
+    /// Warns of what the worst case has grown to.
+    pub(super) fn warn_again(&self) {
+        let over = lock(&self.core).over_budget();
+        self.warn_of(over);
     }
 }
 

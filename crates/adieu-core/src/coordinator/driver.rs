@@ -32,7 +32,7 @@ use crate::registry::Entry;
 use crate::report::Report;
 use crate::status::Stage;
 use crate::sync::lock;
-use crate::task::{Crew, Done, PhaseCx, RunCx, TaskCx};
+use crate::task::{Crew, Detail, Done, PhaseCx, RunCx, TaskCx};
 use crate::time::{Instant, now};
 use crate::watchdog::LAST_WORDS;
 
@@ -129,7 +129,8 @@ async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Los
 fn publish(shared: &Shared, driver: &Mutex<Driver>) {
     shared.journal().flush(LAST_WORDS);
     let report = lock(driver).report.take();
-    if let Some(report) = report {
+    if let Some(mut report) = report {
+        shared.with_run(|run, _, _| run.fill_in(&mut report));
         shared.finish(report);
     }
 }
@@ -410,8 +411,9 @@ impl Driver {
     fn say_what_is_waited_for(&self) {
         let status = self.shared.with_run(|run, _, _| run.status(Stage::ShuttingDown, now()));
         if let Some(status) = status {
-            let status = status.describe();
-            let (waiting_for, left) = (status.waiting_line(), status.remaining);
+            let left = status.remaining();
+            let ask = Arc::new(move || status.clone().describe().waiting_line());
+            let waiting_for = Detail::new(ask);
             self.shared.journal().note(Line::StillWaiting { waiting_for, left });
         }
     }
@@ -425,13 +427,11 @@ impl Driver {
             Some((phase, name, outcome.clone(), *took, run.describe_of(id)))
         });
         let Some(Some((phase, task, outcome, took, describe))) = found else { return };
-        let detail = describe.map(|describe| describe());
-        let noted = detail.clone();
-        let line = Line::TaskWentWrong { phase, task, outcome, detail: noted, took };
-        self.shared.journal().note(line);
-        if let Some(detail) = detail {
-            self.shared.with_run(|run, _, _| run.detailed(id, detail));
+        let detail = describe.map(Detail::new);
+        if let Some(detail) = &detail {
+            self.shared.with_run(|run, _, _| run.detailed(id, Arc::clone(detail)));
         }
+        self.shared.journal().note(Line::TaskWentWrong { phase, task, outcome, detail, took });
     }
 
     fn say_phase_over(&mut self, phase: PhaseId) {

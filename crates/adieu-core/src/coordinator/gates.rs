@@ -1,11 +1,14 @@
 //! Drains gates in the phases where that belongs.
 
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
 
 use super::Shutdown;
+use super::shared::Shared;
 use crate::gate::Gate;
 use crate::phase::Phase;
+use crate::sync::lock;
 use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskSpec};
 
 /// How a gate is drained; see [`Shutdown::drain`]. A gate alone will do for most.
@@ -13,6 +16,15 @@ use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskSpec};
 pub struct Drain {
     gate: Gate,
     first: Option<BeforeClosing>,
+}
+
+/// What is to be done before one gate is closed. `None` when it is too late to add to that.
+type AllBefore = Arc<Mutex<Option<Vec<BeforeClosing>>>>;
+
+/// A gate that is drained, and what is to be done before it is closed.
+pub(super) struct Drained {
+    gate: Gate,
+    before: AllBefore,
 }
 
 type BeforeClosing = Box<dyn FnOnce(TaskCx) -> BoxFuture + Send>;
@@ -74,6 +86,9 @@ impl Shutdown {
     /// With the first gate comes a lame duck in [`Phase::BEFORE_SERVICE_UNBIND`]: not ready, still
     /// admitting, so that routers can move away. See `lame-duck` in [`config`](crate::config).
     ///
+    /// A gate that is drained already is not drained twice; what is to be done before it is closed
+    /// is added to what there is.
+    ///
     /// The window is the timeout of [`Phase::SERVICE_REQUESTS_DONE`]. With nobody inside it ends
     /// at once; when it expires, the report says who was left.
     ///
@@ -84,6 +99,9 @@ impl Shutdown {
     pub fn drain(&self, drain: impl Into<Drain>) -> Result<(), AddTaskError> {
         let drain = drain.into();
         let gate = drain.gate.clone();
+        if self.shared().is_drained_by(&gate) {
+            return self.shared().drain_more(drain);
+        }
         let mut added = Vec::from_iter(self.add_lame_duck()?);
         if let Err(error) = self.add_drain(drain, &mut added) {
             // All or none.
@@ -104,16 +122,17 @@ impl Shutdown {
         added: &mut Vec<TaskHandle>,
     ) -> Result<(), AddTaskError> {
         let Drain { gate, first } = drain.into();
+        let before: AllBefore = Arc::new(Mutex::new(Some(Vec::from_iter(first))));
+        let drained = Drained { gate: gate.clone(), before: Arc::clone(&before) };
         let name = gate.name();
         added.push(self.add_task(Phase::SERVICE_UNBIND, format!("close {name}"), {
             let gate = gate.clone();
             async move |cx: TaskCx| {
-                if let Some(first) = first {
-                    let cancelled = cx.clone();
-                    tokio::select! {
-                        () = first(cx) => {}
-                        () = cancelled.cancelled() => {}
-                    }
+                let before = lock(&before).take().unwrap_or_default();
+                let all = before.into_iter().map(|first| first(cx.clone())).collect();
+                tokio::select! {
+                    () = all_of(all) => {}
+                    () = cx.cancelled() => {}
                 }
                 gate.close();
             }
@@ -146,6 +165,40 @@ impl Shutdown {
                 }
             }
         })?);
+        lock(&self.shared().drained).push(drained);
         Ok(())
     }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn is_drained_by(&self, gate: &Gate) -> bool {
+        lock(&self.drained).iter().any(|drained| drained.gate.is(gate))
+    }
+
+    /// It is drained already: once is enough, but not before all have done what they must.
+    fn drain_more(&self, drain: Drain) -> Result<(), AddTaskError> {
+        let all = lock(&self.drained);
+        let known = all.iter().find(|drained| drained.gate.is(&drain.gate));
+        let before = known.map(|drained| Arc::clone(&drained.before));
+        drop(all);
+        match before.as_ref().map(|before| lock(before)).as_deref_mut() {
+            Some(Some(before)) => before.extend(drain.first),
+            Some(None) | None => {
+                let task = format!("close {}", drain.gate.name()).into();
+                return Err(AddTaskError::TooLate { task, phase: Phase::SERVICE_UNBIND });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits for all of them at once.
+async fn all_of(mut futures: Vec<BoxFuture>) {
+    std::future::poll_fn(|cx| {
+        futures.retain_mut(|future| future.as_mut().poll(cx).is_pending());
+        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

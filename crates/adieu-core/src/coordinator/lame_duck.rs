@@ -85,15 +85,16 @@ fn duration(
     }
 }
 
-/// Waits until nobody is inside and nobody has come for a while; `least` in any case.
+/// Waits until nobody has come for a while; `least` in any case. Who is inside does not matter:
+/// that routers send nobody any more is what is waited for, and the phases after this one wait for
+/// the others.
 async fn nobody_comes(gates: &[Gate], least: Duration) {
     let began = now();
     let mut seen = None;
     let mut since = began;
     loop {
         let entered: usize = gates.iter().map(Gate::entered).sum();
-        let inside = gates.iter().any(|gate| gate.in_flight() > 0);
-        if inside || seen != Some(entered) {
+        if seen != Some(entered) {
             (seen, since) = (Some(entered), now());
         } else if now().saturating_duration_since(since) >= QUIET
             && now().saturating_duration_since(began) >= least

@@ -26,6 +26,7 @@ impl Shutdown {
     /// Start-up has ended.
     pub fn started(&self) {
         self.shared.change_facts(|facts| facts.started = true);
+        self.shared.warn_again();
     }
 
     /// Whether start-up has ended: [`Shutdown::started`] has been called.
@@ -41,7 +42,8 @@ impl Shutdown {
     }
 
     /// A check that can fail and recover for as long as the process lives. The process is not ready
-    /// before it has first been said to be, nor while it fails.
+    /// before it has first been said to be, nor while it fails. A check whose handle is dropped has
+    /// failed, until there is another of the same name.
     ///
     /// ```
     /// # let shutdown = adieu_core::Shutdown::new();
@@ -109,26 +111,39 @@ impl Shared {
         }
     }
 
+    /// Nobody speaks for it any more: it counts as failed, until somebody does under that name.
+    pub(crate) fn abandon(&self, id: u64, detail: Option<Arc<str>>) {
+        self.settle(id, CheckState::Failed, detail);
+        self.change_facts(|facts| facts.abandon(id));
+    }
+
     fn set_cordon(&self, cordoned: bool) {
-        // Readiness first: who asks must not be told to come and then be refused.
-        self.change_facts(|facts| facts.cordoned = cordoned);
-        if self.stage() != Stage::Up {
-            return;
+        // One at a time, so that readiness and the gates agree in the end.
+        let _turn = lock(&self.cordoning);
+        // Who asks must not be told to come and then be refused: so not ready before gates refuse,
+        // and ready only when they admit.
+        if cordoned {
+            self.change_facts(|facts| facts.cordoned = true);
         }
-        for gates in [&self.gates, &self.loops] {
-            for gate in &*lock(gates) {
-                if cordoned {
-                    gate.cordon();
-                } else {
-                    let _ = gate.uncordon();
+        if self.stage() == Stage::Up {
+            for gates in [&self.gates, &self.loops] {
+                for gate in &*lock(gates) {
+                    if cordoned {
+                        gate.cordon();
+                    } else {
+                        let _ = gate.uncordon();
+                    }
                 }
             }
+        }
+        if !cordoned {
+            self.change_facts(|facts| facts.cordoned = false);
         }
     }
 
     /// Takes a gate on, cordoned if the process is.
     pub(super) fn take_on(&self, gate: &Gate, among: &Mutex<Vec<Gate>>) {
-        // Under the lock, so that who changes the cordon finds the gate here, or has been seen.
+        let _turn = lock(&self.cordoning);
         let mut gates = lock(among);
         if self.look_at_facts(|facts| facts.cordoned) {
             gate.cordon();

@@ -16,7 +16,7 @@ use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::report::{PhaseReport, Report, TaskReport};
 use crate::status::{Stage, Status, WaitingFor};
-use crate::task::{Describe, RunCx};
+use crate::task::{Describe, Detail, RunCx, ask};
 use crate::time::{Instant, wall_clock};
 
 pub(super) struct Run {
@@ -29,7 +29,7 @@ pub(super) struct Run {
     /// The tasks that say what they wait for.
     describes: HashMap<TaskId, Describe>,
     /// What they said when they went wrong.
-    details: HashMap<TaskId, String>,
+    details: HashMap<TaskId, Arc<Detail>>,
 }
 
 /// What decides how a run goes.
@@ -43,6 +43,7 @@ pub(super) struct Beginning {
 }
 
 /// A status whose tasks have not yet been asked what they wait for.
+#[derive(Clone)]
 pub(super) struct Undescribed {
     stage: Stage,
     reason: String,
@@ -101,7 +102,7 @@ impl Run {
         self.describes.get(&task).cloned()
     }
 
-    pub(super) fn detailed(&mut self, task: TaskId, detail: String) {
+    pub(super) fn detailed(&mut self, task: TaskId, detail: Arc<Detail>) {
         self.details.insert(task, detail);
     }
 
@@ -174,6 +175,19 @@ impl Run {
         }
     }
 
+    /// What tasks have said of themselves by now, as far as somebody could ask them.
+    pub(super) fn fill_in(&self, report: &mut Report) {
+        // Most shutdowns have none, and some have very many tasks.
+        if self.details.is_empty() {
+            return;
+        }
+        for (phase, run) in report.phases.iter_mut().zip(self.machine.phases()) {
+            for (task, id) in phase.tasks.iter_mut().zip(run.tasks.clone()) {
+                task.detail = self.details.get(&TaskId(id)).and_then(|detail| detail.told());
+            }
+        }
+    }
+
     fn task_report(&self, id: TaskId) -> TaskReport {
         let task: &TaskRun = self.machine.task(id);
         let (outcome, took) = match &task.state {
@@ -185,8 +199,7 @@ impl Run {
         TaskReport {
             name: Arc::clone(&task.name),
             outcome,
-            // Most shutdowns have none, and some have very many tasks.
-            detail: if self.details.is_empty() { None } else { self.details.get(&id).cloned() },
+            detail: None,
             started: self.machine.started(task).map(|at| self.since_began(at)),
             took,
         }
@@ -204,11 +217,15 @@ fn is_running(phase: &PhaseRun) -> bool {
 // === impl Undescribed ===
 
 impl Undescribed {
+    pub(super) fn remaining(&self) -> Duration {
+        self.remaining
+    }
+
     /// Asks the tasks what they wait for. Not under a lock: it is the user's code that answers.
     pub(super) fn describe(self) -> Status {
         let Self { stage, reason, elapsed, remaining, waiting_for } = self;
         let asked = waiting_for.into_iter().map(|(waiting, describe)| WaitingFor {
-            detail: describe.map(|describe| describe()),
+            detail: describe.as_ref().map(ask),
             ..waiting
         });
         Status { stage, reason: Some(reason), elapsed, remaining, waiting_for: asked.collect() }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::driver;
+use super::gates::Drained;
 use super::ladder::{Ladder, Rung};
 use super::moves::Moves;
 use super::run::{Beginning, Run, Undescribed};
@@ -58,6 +59,9 @@ pub(crate) struct Shared {
     pub(super) journal: Journal,
     /// Those that this shutdown drains, and the lame duck watches.
     pub(super) gates: Mutex<Vec<Gate>>,
+    pub(super) drained: Mutex<Vec<Drained>>,
+    /// Held while a cordon is put up or taken down.
+    pub(super) cordoning: Mutex<()>,
     /// Those of loops, which no router knows of.
     pub(super) loops: Mutex<Vec<Gate>>,
     /// Fires when the shutdown begins.
@@ -144,6 +148,8 @@ impl Shared {
             owns_process: AtomicBool::new(false),
             journal: Journal::default(),
             gates: Mutex::default(),
+            drained: Mutex::default(),
+            cordoning: Mutex::default(),
             loops: Mutex::default(),
             begun: CancellationToken::new(),
             moves: watch::Sender::new(Moves::default()),
@@ -352,7 +358,8 @@ impl Shared {
         // handle to this very shutdown.
         let leftover = if aborted { Vec::new() } else { core.registry.clear() };
         drop(core);
-        drop(leftover);
+        let drained = if aborted { Vec::new() } else { std::mem::take(&mut *lock(&self.drained)) };
+        drop((leftover, drained));
         if exits && !owns_process {
             self.journal.flush(LAST_WORDS);
             self.watchdog.exit(exit_code);

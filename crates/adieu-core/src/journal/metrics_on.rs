@@ -50,6 +50,7 @@ pub(super) fn count(line: &Line) {
         }
         Line::Deadline { .. }
         | Line::OverBudget { .. }
+        | Line::Said { .. }
         | Line::Signal { .. }
         | Line::PhaseSkipped { .. }
         | Line::StillWaiting { .. }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::{Id, JoinError, JoinSet};
 
@@ -17,6 +18,9 @@ use super::source::{Interrupted, JobCx, Source};
 use crate::gate::State;
 use crate::outcome::Outcome;
 use crate::task::{BoxError, TaskResult, caught, chain, message};
+
+/// How long the taking rests when there was nothing to take.
+const EMPTY: Duration = Duration::from_millis(10);
 
 /// Names a consumer, and says how many jobs it runs at a time.
 #[derive(Clone, Debug)]
@@ -131,11 +135,8 @@ where
             tokio::select! {
                 biased;
                 Some(ended) = self.running.join_next_with_id() => self.settle(ended).await?,
-                taken = call(async { self.source.take().await }), if takes => {
-                    let taken = taken?;
-                    if taken.is_empty() {
-                        return Ok(());
-                    }
+                taken = call(take(&mut self.source)), if takes => {
+                    let Some(taken) = taken? else { return Ok(()) };
                     self.taken.extend(taken);
                 }
                 () = self.cx.gate.until(|gate| gate.state() != state) => {}
@@ -230,6 +231,15 @@ where
         let left = call(async { self.source.leave().await }).await;
         cleared.and(committed).and(left)
     }
+}
+
+/// Takes jobs. A source that has none should have waited; one that does not must not spin.
+async fn take<S: Source>(source: &mut S) -> Result<Option<Vec<S::Job>>, S::Error> {
+    let taken = source.take().await?;
+    if taken.as_ref().is_some_and(Vec::is_empty) {
+        tokio::time::sleep(EMPTY).await;
+    }
+    Ok(taken)
 }
 
 /// Calls the source. A panic in it is an error like any other: it must not take jobs with it.

@@ -16,13 +16,14 @@ pub trait Source: Send + 'static {
     /// What can go wrong: an error, a string, a boxed error.
     type Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static;
 
-    /// Waits for jobs, and takes some. None at all means that there will never be any more.
+    /// Waits for jobs, and takes some. It may come back with an empty list, after having polled for
+    /// a while; `None` means that there will never be any more.
     ///
     /// # Cancel safety
     ///
     /// Must be cancel safe: while it is pending it is dropped whenever something else is to be
     /// done, and must not have taken anything by then.
-    fn take(&mut self) -> impl Future<Output = Result<Vec<Self::Job>, Self::Error>> + Send;
+    fn take(&mut self) -> impl Future<Output = Result<Option<Vec<Self::Job>>, Self::Error>> + Send;
 
     /// A job has ended by itself: finished, failed or panicked. The place to acknowledge it.
     fn done(

@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adieu_core::{
-    Config, Deadline, DrainClass, Draining, Gate, KillAfter, Phase, Reason, Shutdown, Verdict,
+    AddTaskError, Config, Deadline, Drain, DrainClass, Draining, Gate, KillAfter, Phase, Reason,
+    Shutdown, Verdict,
 };
 use adieu_testkit::timeline::Timeline;
 use expect_test::expect;
@@ -226,6 +227,32 @@ async fn s64_an_empty_gate_drains_at_once_and_a_window_that_expires_is_over() {
         listening.join_all().await;
         assert!(gate.is_drained());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s64_a_gate_is_drained_once_after_all_have_done_what_they_must() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let gate = shutdown.gate("api").unwrap();
+    let timeline = Timeline::new();
+    for seconds in [1, 2] {
+        let (timeline, gate) = (timeline.clone(), gate.clone());
+        let first = Drain::of(&gate.clone()).first(async move |_| {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            timeline.note(format!("closed: {}", gate.is_closed()));
+        });
+        shutdown.drain(first).unwrap();
+    }
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert!(report.is_clean(), "{report}");
+    expect![[r#"
+        1s closed: false
+        2s closed: false
+    "#]]
+    .assert_eq(&timeline.to_string());
+    let tasks = report.phase(&Phase::SERVICE_UNBIND).unwrap().tasks.len();
+    assert_eq!(tasks, 1, "{report}");
+    let late = shutdown.drain(&gate).unwrap_err();
+    assert!(matches!(late, AddTaskError::TooLate { .. }), "{late}");
 }
 
 #[tokio::test(start_paused = true)]

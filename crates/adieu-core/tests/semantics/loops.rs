@@ -66,14 +66,14 @@ impl Source for Taker {
     type Job = u64;
     type Error = String;
 
-    async fn take(&mut self) -> Result<Vec<u64>, String> {
+    async fn take(&mut self) -> Result<Option<Vec<u64>>, String> {
         loop {
             let batch = self.0.waiting.lock().unwrap().pop_front();
             match (batch, self.0.ends) {
-                (Some(batch), _) => return Ok(batch),
+                (Some(batch), _) => return Ok(Some(batch)),
                 (None, "fails") => return Err("connection lost".into()),
                 (None, "panics") => panic!("a bug in the client"),
-                (None, "ends") => return Ok(Vec::new()),
+                (None, "ends") => return Ok(None),
                 (None, _) => self.0.more.notified().await,
             }
         }
@@ -473,13 +473,13 @@ impl Source for Ledger {
     type Job = u64;
     type Error = String;
 
-    async fn take(&mut self) -> Result<Vec<u64>, String> {
+    async fn take(&mut self) -> Result<Option<Vec<u64>>, String> {
         tokio::task::yield_now().await;
         let mut waiting = self.waiting.lock().unwrap();
         match waiting.len() {
-            0 => Ok(Vec::new()),
+            0 => Ok(None),
             _ if self.takes.fetch_add(1, Ordering::Relaxed) % 11 == 10 => Err("lost".into()),
-            left => Ok(waiting.drain(..left.min(7)).collect()),
+            left => Ok(Some(waiting.drain(..left.min(7)).collect())),
         }
     }
 

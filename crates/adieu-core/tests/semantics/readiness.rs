@@ -207,6 +207,7 @@ async fn s68_a_lame_duck_serves_on_until_nobody_comes_or_its_time_is_up() {
 #[tokio::test(start_paused = true)]
 async fn s68_a_second_sigterm_ends_the_lame_duck() {
     let config = Config::for_tests().lame_duck(Duration::from_secs(60));
+    let config = config.lame_duck_min(Duration::from_secs(60));
     let shutdown = Shutdown::configured(config).unwrap();
     let gate = shutdown.gate("http").unwrap();
     let inside = gate.enter().unwrap();
@@ -219,4 +220,51 @@ async fn s68_a_second_sigterm_ends_the_lame_duck() {
     drop(inside);
     let report = shutdown.completed().await.unwrap();
     assert!(report.is_clean() && report.took < Duration::from_secs(4), "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s68_who_is_inside_does_not_make_the_lame_duck_longer() {
+    let config = Config::for_tests().lame_duck(Duration::from_secs(60));
+    let shutdown = Shutdown::configured(config).unwrap();
+    let gate = shutdown.gate("http").unwrap();
+    let inside = gate.enter().unwrap();
+    drop(shutdown.run(Reason::Unknown));
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(gate.is_closed(), "nobody has come for a second");
+    drop(inside);
+    assert!(shutdown.completed().await.unwrap().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s77_who_speaks_anew_takes_the_place_of_who_is_gone() {
+    let shutdown = Shutdown::new();
+    shutdown.started();
+    let first = shutdown.check("kafka");
+    first.ready();
+    drop(first);
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable);
+    let second = shutdown.check("kafka");
+    assert_eq!(shutdown.readiness(), Readiness::Starting);
+    second.ready();
+    assert!(shutdown.readiness().is_ready());
+    assert_eq!(shutdown.checks().len(), 1);
+    // One who is still there is not replaced.
+    let third = shutdown.check("kafka");
+    third.ready();
+    second.failing("down");
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable);
+}
+
+#[test]
+fn s67_readiness_and_gates_agree_however_cordons_race() {
+    let shutdown = Shutdown::new();
+    let gate = shutdown.gate("http").unwrap();
+    shutdown.started();
+    for _ in 0..2_000 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| shutdown.cordon());
+            scope.spawn(|| assert!(shutdown.uncordon()));
+        });
+        assert_eq!(shutdown.readiness() == Readiness::Cordoned, gate.is_cordoned());
+    }
 }

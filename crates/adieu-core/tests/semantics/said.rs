@@ -2,7 +2,9 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::{Config, KillAfter, LoopSpec, Periodic, Phase, Reason, Shutdown, Signal};
+use adieu_core::{
+    Config, KillAfter, LoopSpec, Periodic, Phase, Reason, Shutdown, Signal, TaskSpec,
+};
 use adieu_testkit::faults;
 use expect_test::expect;
 
@@ -65,6 +67,52 @@ async fn s53_one_line_a_transition_and_one_every_five_seconds_of_waiting() {
         WARN shutdown complete outcome=unclean took=12.2s
     "#]]
     .assert_eq(&heard.text());
+}
+
+/// What tasks and labels say of themselves is the user's code.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s53_what_panics_or_blocks_when_asked_holds_up_nothing() {
+    struct Bad;
+    impl std::fmt::Display for Bad {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("a label that cannot be shown")
+        }
+    }
+    let kill_after = KillAfter::After(Duration::from_secs(9));
+    let mut config = Config::for_tests().kill_after(kill_after);
+    for phase in [Phase::SERVICE_UNBIND, Phase::SERVICE_REQUESTS_DONE] {
+        config = config.phase_timeout(phase, Duration::from_millis(300));
+    }
+    let shutdown = Shutdown::configured(config).unwrap();
+    let gate = shutdown.gate("http").unwrap();
+    let _inside = gate.enter().unwrap().labelled(Bad);
+    let (freed, free) = std::sync::mpsc::channel::<()>();
+    let free = std::sync::Mutex::new(free);
+    let panics = TaskSpec::new("panics").describe(|| panic!("when asked"));
+    let blocks = TaskSpec::new("blocks").describe(move || {
+        let _ = free.lock().map(|free| free.recv());
+        "at last".into()
+    });
+    shutdown.add_task(Phase::SERVICE_UNBIND, panics, faults::hang).unwrap();
+    shutdown.add_task(Phase::SERVICE_UNBIND, blocks, faults::hang).unwrap();
+    let (flush, flushed) = tokio::sync::oneshot::channel();
+    shutdown
+        .add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush", async |_| {
+            flush.send(()).unwrap();
+        })
+        .unwrap();
+    let report = tokio::time::timeout(Duration::from_secs(30), shutdown.run(Reason::Unknown));
+    let report = report.await.expect("it should end").unwrap();
+    flushed.await.expect("what comes after should have run");
+    let detail =
+        |phase: Phase, task: &str| report.phase(&phase).unwrap().task(task).unwrap().detail.clone();
+    // Who blocks also holds up those who would be asked after it; but nothing else.
+    let panicked = detail(Phase::SERVICE_UNBIND, "panics");
+    assert!(panicked.is_none_or(|said| said == "(panicked when asked)"), "{report}");
+    assert_eq!(detail(Phase::SERVICE_UNBIND, "blocks"), None);
+    assert!(gate.summary().ends_with("(panicked when asked)"), "{}", gate.summary());
+    assert!(report.took < Duration::from_secs(5), "{report}");
+    drop(freed);
 }
 
 #[tokio::test(start_paused = true)]

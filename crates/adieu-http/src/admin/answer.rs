@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use adieu_core::{Shutdown, Signal};
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::caller::{Token, Verdict, judge};
+use super::caller::{Token, Verdict, is_rebound, judge};
 use crate::probes::{Probes, text, with_type};
 
 /// What the admin port answers.
@@ -18,10 +19,15 @@ pub(super) struct Answers {
     shutdown: Shutdown,
     pub(super) probes: Probes,
     pub(super) token: Option<Token>,
+    /// Not even this machine is let in without it.
+    pub(super) only_token: bool,
     pub(super) metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
     /// Said once: whoever tries must not fill the log.
     has_complained: AtomicBool,
 }
+
+/// How long the user's code may take to answer.
+const MOST: Duration = Duration::from_secs(5);
 
 const INDEX: &str = "\
 GET  /readyz /livez /startupz /healthz   probes; ?verbose lists the checks
@@ -37,23 +43,33 @@ impl Answers {
             shutdown: shutdown.clone(),
             probes: Probes::new(shutdown),
             token: None,
+            only_token: false,
             metrics: None,
             has_complained: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn answer<B>(&self, request: &Request<B>, from: SocketAddr) -> Response<Bytes> {
-        if let Some(probed) = self.probes.answer(request) {
+    /// Answers. What runs the user's code, such as what describes a task, runs on another thread,
+    /// and for a limited time: a probe must be answered whatever that does.
+    pub(super) async fn answer<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        from: SocketAddr,
+    ) -> Response<Bytes> {
+        if let Some(probed) = self.probes.answer(&request) {
             return probed;
         }
         let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
         match (request.uri().path(), request.method()) {
             ("/", _) if is_get => text(StatusCode::OK, INDEX.into()),
-            ("/shutdown", _) if is_get => as_json(StatusCode::OK, &self.status()),
-            ("/metrics", _) if is_get => self.metrics(),
-            ("/shutdown", &Method::POST) => self.change(request, from, Self::stop),
-            ("/cordon", &Method::POST) => self.change(request, from, Self::cordon),
-            ("/uncordon", &Method::POST) => self.change(request, from, Self::uncordon),
+            ("/shutdown" | "/metrics", _) if is_get && is_rebound(from.ip(), request.headers()) => {
+                as_json(StatusCode::FORBIDDEN, &json!({ "error": "not under this name" }))
+            }
+            ("/shutdown", _) if is_get => aside(move || self.status()).await,
+            ("/metrics", _) if is_get => aside(move || self.metrics()).await,
+            ("/shutdown", &Method::POST) => self.change(&request, from, Self::stop),
+            ("/cordon", &Method::POST) => self.change(&request, from, Self::cordon),
+            ("/uncordon", &Method::POST) => self.change(&request, from, Self::uncordon),
             ("/shutdown", _) => not_allowed("GET, HEAD, POST"),
             ("/" | "/metrics", _) => not_allowed("GET, HEAD"),
             ("/cordon" | "/uncordon", _) => not_allowed("POST"),
@@ -69,7 +85,7 @@ impl Answers {
         }
     }
 
-    fn status(&self) -> Value {
+    fn status(&self) -> Response<Bytes> {
         // All of these are plain values: turning them into JSON cannot fail.
         let mut status = serde_json::to_value(self.shutdown.status()).unwrap_or_default();
         if let Value::Object(fields) = &mut status {
@@ -77,7 +93,15 @@ impl Answers {
             fields.insert("checks".into(), json!(self.shutdown.checks()));
             fields.insert("report".into(), json!(self.shutdown.report()));
         }
-        status
+        as_json(StatusCode::OK, &status)
+    }
+
+    /// How it stands after a change.
+    fn stands(&self, status: StatusCode) -> Response<Bytes> {
+        let (stage, reason) = (self.shutdown.stage(), self.shutdown.reason());
+        let reason = reason.map(|reason| reason.to_string());
+        let readiness = self.shutdown.readiness();
+        as_json(status, &json!({ "stage": stage, "reason": reason, "readiness": readiness }))
     }
 
     /// Lets `change` happen, if the caller may.
@@ -87,21 +111,23 @@ impl Answers {
         from: SocketAddr,
         change: impl FnOnce(&Self) -> Response<Bytes>,
     ) -> Response<Bytes> {
-        let (path, verdict) =
-            (request.uri().path(), judge(self.token.as_ref(), from.ip(), request.headers()));
+        let path = request.uri().path();
+        let verdict = judge(self.token.as_ref(), self.only_token, from.ip(), request.headers());
         let (status, why) = match verdict {
             Verdict::Allowed => {
-                tracing::info!(%from, "POST {path} on the admin port");
+                self.shutdown.say(format!("admin port            POST {path} from {from}"));
                 return change(self);
             }
             Verdict::WrongToken => (StatusCode::UNAUTHORIZED, "the token is wrong"),
             Verdict::FromElsewhere => {
                 (StatusCode::FORBIDDEN, "only from this machine, or with Authorization: Bearer")
             }
+            Verdict::NoToken => (StatusCode::UNAUTHORIZED, "only with Authorization: Bearer"),
             Verdict::FromWebPage => (StatusCode::FORBIDDEN, "not from a web page"),
         };
         if !self.has_complained.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%from, "refused POST {path} on the admin port: {why}; said once only");
+            let line = format!("admin port            refused POST {path} from {from}: {why}");
+            self.shutdown.warn(line + "; said once");
         }
         let mut response = as_json(status, &json!({ "error": why }));
         if status == StatusCode::UNAUTHORIZED {
@@ -113,19 +139,28 @@ impl Answers {
     fn stop(&self) -> Response<Bytes> {
         // On its last rung a signal ends the process; a request only hurries it.
         let _ = self.shutdown.receive(Signal::TERM);
-        as_json(StatusCode::ACCEPTED, &self.status())
+        self.stands(StatusCode::ACCEPTED)
     }
 
     fn cordon(&self) -> Response<Bytes> {
         self.shutdown.cordon();
-        as_json(StatusCode::OK, &self.status())
+        self.stands(StatusCode::OK)
     }
 
     fn uncordon(&self) -> Response<Bytes> {
         match self.shutdown.uncordon() {
-            true => as_json(StatusCode::OK, &self.status()),
+            true => self.stands(StatusCode::OK),
             false => as_json(StatusCode::CONFLICT, &json!({ "error": "the shutdown has begun" })),
         }
+    }
+}
+
+/// Makes an answer on another thread.
+async fn aside(make: impl FnOnce() -> Response<Bytes> + Send + 'static) -> Response<Bytes> {
+    match tokio::time::timeout(MOST, tokio::task::spawn_blocking(make)).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => text(StatusCode::INTERNAL_SERVER_ERROR, "it panicked when asked\n".into()),
+        Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "it does not answer\n".into()),
     }
 }
 

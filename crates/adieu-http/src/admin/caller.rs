@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, ORIGIN};
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use subtle::ConstantTimeEq;
 
 use super::AdminError;
@@ -19,6 +19,8 @@ pub(super) enum Verdict {
     WrongToken,
     /// It comes from elsewhere and has none.
     FromElsewhere,
+    /// It has none, and everybody needs one.
+    NoToken,
     /// A web page sent it, perhaps without its reader's knowing.
     FromWebPage,
 }
@@ -46,7 +48,12 @@ impl std::fmt::Debug for Token {
 }
 
 /// Judges a caller.
-pub(super) fn judge(token: Option<&Token>, from: IpAddr, headers: &HeaderMap) -> Verdict {
+pub(super) fn judge(
+    token: Option<&Token>,
+    only_token: bool,
+    from: IpAddr,
+    headers: &HeaderMap,
+) -> Verdict {
     if let Some(given) = headers.get(AUTHORIZATION) {
         let given = given.as_bytes();
         let bearer = given.split_at_checked(b"Bearer ".len());
@@ -55,10 +62,28 @@ pub(super) fn judge(token: Option<&Token>, from: IpAddr, headers: &HeaderMap) ->
         });
         return if right { Verdict::Allowed } else { Verdict::WrongToken };
     }
+    if only_token {
+        return Verdict::NoToken;
+    }
     if !from.to_canonical().is_loopback() {
         return Verdict::FromElsewhere;
     }
+    if is_rebound(from, headers) {
+        return Verdict::FromWebPage;
+    }
     if headers.contains_key(ORIGIN) { Verdict::FromWebPage } else { Verdict::Allowed }
+}
+
+/// Whether a browser on this machine may have been made to believe that we are a site of its own:
+/// it asks from here, under a name that somebody else has given to this address.
+pub(super) fn is_rebound(from: IpAddr, headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
+    let name = host.rsplit_once(':').map_or(host, |(name, port)| {
+        if port.bytes().all(|digit| digit.is_ascii_digit()) { name } else { host }
+    });
+    let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    let is_local = name.eq_ignore_ascii_case("localhost") || !name.contains('.');
+    from.to_canonical().is_loopback() && !is_address && !is_local
 }
 
 #[cfg(test)]
@@ -80,7 +105,7 @@ mod tests {
         let right = with(AUTHORIZATION, "bearer correct horse battery");
         let wrong = with(AUTHORIZATION, "Bearer correct horse batterx");
         let page = with(ORIGIN, "https://elsewhere.example");
-        let judged = |from, headers: &HeaderMap| judge(token.as_ref(), from, headers);
+        let judged = |from, headers: &HeaderMap| judge(token.as_ref(), false, from, headers);
         assert_eq!(judged(here, &none), Verdict::Allowed);
         assert_eq!(judged(mapped, &none), Verdict::Allowed);
         assert_eq!(judged(here, &page), Verdict::FromWebPage);
@@ -88,7 +113,14 @@ mod tests {
         assert_eq!(judged(elsewhere, &none), Verdict::FromElsewhere);
         assert_eq!(judged(elsewhere, &right), Verdict::Allowed);
         assert_eq!(judged(elsewhere, &wrong), Verdict::WrongToken);
-        assert_eq!(judge(None, elsewhere, &right), Verdict::WrongToken);
+        assert_eq!(judge(None, false, elsewhere, &right), Verdict::WrongToken);
+        let rebound = with(HOST, "evil.example:8558");
+        assert_eq!(judged(here, &rebound), Verdict::FromWebPage);
+        for host in ["localhost:8558", "127.0.0.1:8558", "[::1]:8558", "pod"] {
+            assert_eq!(judged(here, &with(HOST, host)), Verdict::Allowed, "{host}");
+        }
+        assert_eq!(judge(token.as_ref(), true, here, &none), Verdict::NoToken);
+        assert_eq!(judge(token.as_ref(), true, here, &right), Verdict::Allowed);
         assert!(matches!(Token::new("short".into()), Err(AdminError::WeakToken { len: 5 })));
     }
 }

@@ -80,8 +80,8 @@ fn make_room(connections: &JoinSet<()>, oldest: &mut VecDeque<AbortHandle>) {
 
 async fn connection(stream: TcpStream, from: SocketAddr, answers: Arc<Answers>) {
     let service = service_fn(|request| {
-        let response = answers.answer(&request, from);
-        async { Ok::<Response<GateBody<String>>, Infallible>(response.map(GateBody::given)) }
+        let answering = Arc::clone(&answers).answer(request, from);
+        async { Ok::<Response<GateBody<String>>, Infallible>(answering.await.map(GateBody::given)) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);

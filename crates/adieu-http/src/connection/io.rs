@@ -1,205 +1,123 @@
 //! The bytes of a connection, on their way to and from hyper, and to whatever it is upgraded to.
 //!
-//! While the connection speaks HTTP this only passes them on. It does three things more, each where
-//! nobody else can: it says goodbye on WebSockets, it ends upgraded connections when their window
-//! is over, and it closes without destroying what the other side has not read yet.
+//! While the connection speaks HTTP this passes them on, and closes without destroying what the
+//! other side has not read yet. When it is upgraded, it is shared with its usher.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::frames::{Frames, GOING_AWAY};
+use super::upgraded::Upgraded;
 use super::{Conn, Speaks};
 
-/// How much is read and thrown away of what a client goes on sending while we close.
-const LINGER_BYTES: usize = 256 * 1024;
+/// How long, and how much, is read and thrown away of what a client goes on sending when it has
+/// been answered.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 16 << 20;
 
 /// A connection's bytes.
 #[derive(Debug)]
-pub(crate) struct Io<I> {
-    inner: I,
+pub(crate) struct Io<I: Send + 'static> {
+    bytes: Bytes<I>,
     conn: Arc<Conn>,
-    upgraded: Option<Box<Upgraded>>,
-}
-
-/// A connection that does not speak HTTP any more.
-#[derive(Debug)]
-struct Upgraded {
-    /// The window for it is over.
-    cut: Told,
-    websocket: Option<WebSocket>,
-    /// Who writes, if it has to wait: reading may bring the end, of which it must hear.
-    writer: Option<Waker>,
+    linger: Option<Linger>,
 }
 
 #[derive(Debug)]
-struct WebSocket {
-    /// The gate is closed: say goodbye.
-    closed: Told,
-    frames: Frames,
-    goodbye: Goodbye,
+enum Bytes<I: Send + 'static> {
+    Own(I),
+    Shared(Arc<Upgraded<I>>),
+    /// Only while it goes from the one to the other.
+    Gone,
 }
 
+/// Reads on, so that the client gets to read our answer.
 #[derive(Debug)]
-enum Goodbye {
-    NotYet,
-    /// So many bytes of the close frame have been written.
-    Saying(usize),
-    /// The other side has until then to say the same.
-    Said(Pin<Box<Sleep>>),
-    Over,
-}
-
-/// A token, and who waits for it. Only the reading side waits: there is always one that reads,
-/// and a wait can wake only one.
-#[derive(Debug)]
-struct Told {
-    token: CancellationToken,
-    wait: Pin<Box<WaitForCancellationFutureOwned>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Reading,
-    Writing,
-}
-
-/// How much of what is to be written may be.
-enum Writable {
-    All,
-    UpTo(usize),
-    /// It only seems to be: after goodbye nothing may follow.
-    Nothing,
+struct Linger {
+    until: Pin<Box<Sleep>>,
+    bytes: usize,
 }
 
 // === impl Io ===
 
-impl<I> Io<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
     pub(super) fn new(inner: I, conn: Arc<Conn>) -> Self {
-        Self { inner, conn, upgraded: None }
+        Self { bytes: Bytes::Own(inner), conn, linger: None }
     }
 
     /// Notices that the connection has been upgraded: hyper hands it on, but does not tell it.
     #[inline]
-    fn is_upgraded(&mut self) -> bool {
-        let speaks = self.conn.speaks();
-        if speaks == Speaks::Http {
-            return false;
+    fn look(&mut self) {
+        if self.conn.speaks() != Speaks::Http {
+            self.share();
         }
-        self.upgraded.get_or_insert_with(|| Box::new(Upgraded::new(&self.conn, speaks)));
-        true
+    }
+
+    #[cold]
+    fn share(&mut self) {
+        if let Bytes::Own(_) = &self.bytes
+            && let Bytes::Own(inner) = std::mem::replace(&mut self.bytes, Bytes::Gone)
+        {
+            let upgraded = Upgraded::new(inner, self.conn.speaks());
+            self.conn.take_in(Arc::clone(&upgraded) as _);
+            self.bytes = Bytes::Shared(upgraded);
+        }
+    }
+
+    /// Reads what the client goes on sending. Unread, it would make the kernel answer with a reset,
+    /// which can destroy our answer on its way.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Bytes::Own(inner) = &mut self.bytes else { return Poll::Ready(()) };
+        if self.conn.is_sending() {
+            // It is not done before that.
+            self.conn.writes();
+        }
+        let linger = self
+            .linger
+            .get_or_insert_with(|| Linger { until: Box::pin(sleep(LINGER)), bytes: LINGER_BYTES });
+        let mut thrown_away = [0; 8 * 1024];
+        while linger.bytes > 0 {
+            let mut buf = ReadBuf::new(&mut thrown_away);
+            match Pin::new(&mut *inner).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
+                    linger.bytes = linger.bytes.saturating_sub(buf.filled().len());
+                }
+                // A client that has sent all it had to is not waited for.
+                Poll::Pending if self.conn.is_sending() => return linger.until.as_mut().poll(cx),
+                Poll::Ready(_) | Poll::Pending => return Poll::Ready(()),
+            }
+        }
+        Poll::Ready(())
     }
 }
 
-impl<I: AsyncWrite + Unpin> Io<I> {
-    /// Does what an upgraded connection has to do before it goes on. True if it is at its end.
-    fn poll_end(&mut self, cx: &mut Context<'_>, side: Side) -> Poll<bool> {
-        let Some(upgraded) = self.upgraded.as_deref_mut() else { return Poll::Ready(false) };
-        let is_cut = upgraded.cut.is_true(cx, side);
-        let Some(websocket) = &mut upgraded.websocket else { return Poll::Ready(is_cut) };
-        loop {
-            match &mut websocket.goodbye {
-                Goodbye::NotYet => {
-                    let is_closed = websocket.closed.is_true(cx, side);
-                    if !is_closed || !websocket.frames.are_whole() {
-                        return Poll::Ready(is_cut);
-                    }
-                    websocket.goodbye = Goodbye::Saying(0);
-                }
-                Goodbye::Saying(said) if *said < GOING_AWAY.len() => {
-                    match Pin::new(&mut self.inner).poll_write(cx, &GOING_AWAY[*said..]) {
-                        Poll::Ready(Ok(written)) if written > 0 => *said += written,
-                        Poll::Pending if !is_cut => return Poll::Pending,
-                        Poll::Ready(_) | Poll::Pending => websocket.goodbye = Goodbye::Over,
-                    }
-                }
-                Goodbye::Saying(_) => {
-                    // What cannot be flushed at once goes with what is flushed next.
-                    let _ = Pin::new(&mut self.inner).poll_flush(cx);
-                    let until = Box::pin(sleep(self.conn.common.goodbye));
-                    websocket.goodbye = Goodbye::Said(until);
-                    upgraded.writer.take().into_iter().for_each(Waker::wake);
-                }
-                Goodbye::Said(until) => {
-                    let is_late = match side {
-                        Side::Reading => until.as_mut().poll(cx).is_ready(),
-                        Side::Writing => until.is_elapsed(),
-                    };
-                    if !is_late && !is_cut {
-                        return Poll::Ready(false);
-                    }
-                    websocket.goodbye = Goodbye::Over;
-                    upgraded.writer.take().into_iter().for_each(Waker::wake);
-                }
-                Goodbye::Over => return Poll::Ready(true),
-            }
-        }
-    }
-
-    fn poll_writable(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<Writable>> {
-        if !self.is_upgraded() {
-            return Poll::Ready(Ok(Writable::All));
-        }
-        if ready!(self.poll_end(cx, Side::Writing)) {
-            return Poll::Ready(Err(Error::from(ErrorKind::BrokenPipe)));
-        }
-        let websocket = self.upgraded.as_deref().and_then(|upgraded| upgraded.websocket.as_ref());
-        let Some(websocket) = websocket else { return Poll::Ready(Ok(Writable::All)) };
-        Poll::Ready(Ok(match websocket.goodbye {
-            Goodbye::NotYet => Writable::UpTo(websocket.frames.until_whole(bytes)),
-            Goodbye::Saying(_) | Goodbye::Said(_) | Goodbye::Over => Writable::Nothing,
-        }))
-    }
-
-    fn poll_bytes(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
-        let bytes = match ready!(self.poll_writable(cx, bytes))? {
-            Writable::All => {
-                let written = ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
-                self.conn.wrote(written);
-                return Poll::Ready(Ok(written));
-            }
-            Writable::UpTo(len) => &bytes[..len],
-            Writable::Nothing => return Poll::Ready(Ok(bytes.len())),
-        };
-        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
-        let websocket = self.upgraded.as_deref_mut().and_then(|up| up.websocket.as_mut());
-        if let Some(websocket) = websocket {
-            websocket.frames.take(&bytes[..written]);
-        }
-        Poll::Ready(Ok(written))
-    }
+fn gone<T>() -> Poll<Result<T>> {
+    Poll::Ready(Err(Error::from(ErrorKind::NotConnected)))
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> AsyncRead for Io<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncRead for Io<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
-        // Being kept from saying goodbye is no reason not to read.
-        if self.is_upgraded() && self.poll_end(cx, Side::Reading) == Poll::Ready(true) {
-            return Poll::Ready(Ok(()));
+        self.look();
+        match &mut self.bytes {
+            Bytes::Own(inner) => Pin::new(inner).poll_read(cx, buf),
+            Bytes::Shared(upgraded) => upgraded.poll_read(cx, buf),
+            Bytes::Gone => gone(),
         }
-        Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Io<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<Result<usize>> {
-        let polled = self.poll_bytes(cx, bytes);
-        if let Some(upgraded) = self.upgraded.as_deref_mut() {
-            upgraded.writer = polled.is_pending().then(|| cx.waker().clone());
-        }
-        polled
+impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for Io<I> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -207,76 +125,99 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Io<I> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
-        if !self.is_upgraded() {
-            let written = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, slices))?;
-            self.conn.wrote(written);
-            return Poll::Ready(Ok(written));
+        let this = &mut *self;
+        this.look();
+        match &mut this.bytes {
+            Bytes::Own(inner) => {
+                // Before it is tried: what cannot be written at once is not flushed either.
+                this.conn.writes();
+                let written = match slices {
+                    [one] => ready!(Pin::new(inner).poll_write(cx, one))?,
+                    _ => ready!(Pin::new(inner).poll_write_vectored(cx, slices))?,
+                };
+                this.conn.wrote(written);
+                Poll::Ready(Ok(written))
+            }
+            Bytes::Shared(upgraded) => upgraded.poll_write(cx, slices),
+            Bytes::Gone => gone(),
         }
-        let first = slices.iter().find(|slice| !slice.is_empty());
-        self.poll_write(cx, first.map_or(&[], |slice| slice))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        match &self.bytes {
+            Bytes::Own(inner) => inner.is_write_vectored(),
+            Bytes::Shared(_) => true,
+            Bytes::Gone => false,
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+        self.look();
+        match &mut self.bytes {
+            Bytes::Own(inner) => ready!(Pin::new(inner).poll_flush(cx))?,
+            Bytes::Shared(upgraded) => ready!(upgraded.poll_flush(cx))?,
+            Bytes::Gone => return gone(),
+        }
         self.conn.flushed();
         Poll::Ready(Ok(()))
     }
 
-    /// Closes for writing. Bytes that have arrived unread would make the kernel answer with a
-    /// reset, which can destroy our last response on its way: so they are read first.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        ready!(Pin::new(&mut self.inner).poll_shutdown(cx))?;
-        let mut rest = LINGER_BYTES;
-        let mut thrown_away = [0; 8 * 1024];
-        while rest > 0 {
-            let mut buf = ReadBuf::new(&mut thrown_away);
-            match Pin::new(&mut self.inner).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
-                    rest = rest.saturating_sub(buf.filled().len());
-                }
-                Poll::Ready(_) | Poll::Pending => break,
-            }
+        let this = &mut *self;
+        this.look();
+        match &mut this.bytes {
+            // Not a second time while it lingers.
+            Bytes::Own(_) if this.linger.is_some() => {}
+            Bytes::Own(inner) => ready!(Pin::new(inner).poll_shutdown(cx))?,
+            Bytes::Shared(upgraded) => return upgraded.poll_shutdown(cx),
+            Bytes::Gone => return gone(),
         }
-        Poll::Ready(Ok(()))
+        this.poll_linger(cx).map(Ok)
     }
 }
 
-impl<I> Drop for Io<I> {
+impl<I: Send + 'static> Drop for Io<I> {
     fn drop(&mut self) {
+        if let Bytes::Shared(upgraded) = &self.bytes {
+            upgraded.hang_up();
+        }
         self.conn.gone();
     }
 }
 
-// === impl Upgraded ===
+#[cfg(test)]
+mod tests {
+    use adieu_core::Gate;
+    use tokio::io::AsyncWriteExt;
+    use tokio::time::Instant;
 
-impl Upgraded {
-    fn new(conn: &Conn, speaks: Speaks) -> Self {
-        let gate = &conn.common.door.gate;
-        let websocket = (speaks == Speaks::WebSocket).then(|| WebSocket {
-            closed: Told::by(gate.closed_token()),
-            frames: Frames::new(),
-            goodbye: Goodbye::NotYet,
-        });
-        Self { cut: Told::by(gate.cut_token()), websocket, writer: None }
-    }
-}
+    use super::super::Common;
+    use super::*;
+    use crate::layer::Door;
+    use crate::serve::Now;
 
-// === impl Told ===
-
-impl Told {
-    fn by(token: CancellationToken) -> Self {
-        let wait = Box::pin(token.clone().cancelled_owned());
-        Self { token, wait }
-    }
-
-    fn is_true(&mut self, cx: &mut Context<'_>, side: Side) -> bool {
-        match side {
-            Side::Reading => self.wait.as_mut().poll(cx).is_ready(),
-            Side::Writing => self.token.is_cancelled(),
+    #[tokio::test]
+    async fn what_waits_to_be_written_is_more_to_say() {
+        let common = Common {
+            door: Arc::new(Door::new(Gate::new("http"))),
+            now: Now::new(),
+            probes: None,
+            goodbye: Duration::from_secs(2),
+        };
+        let conn = Conn::new(Arc::new(common), Instant::now());
+        let (server, _client) = tokio::io::duplex(4);
+        let mut io = Io::new(server, Arc::clone(&conn));
+        assert!(!conn.may_have_more_to_say());
+        io.write_all(b"four").await.unwrap();
+        assert!(conn.may_have_more_to_say(), "written, and not flushed");
+        io.flush().await.unwrap();
+        assert!(!conn.may_have_more_to_say(), "all has been said");
+        // The client does not read: not one byte more can be written.
+        tokio::select! {
+            biased;
+            _ = io.write_all(b"more") => panic!("there is no room for it"),
+            () = std::future::ready(()) => {}
         }
+        assert!(conn.may_have_more_to_say());
     }
 }

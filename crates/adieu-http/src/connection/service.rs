@@ -59,7 +59,12 @@ where
                 let via = Via::Conn(Arc::clone(conn));
                 GateFuture::admitted(inner, Admitted::new(pass, about, via))
             }
-            Err(refused) => GateFuture::given(refused),
+            Err(refused) => {
+                if !request.body().is_end_stream() {
+                    conn.turns_away();
+                }
+                GateFuture::given(refused)
+            }
         }
     }
 }

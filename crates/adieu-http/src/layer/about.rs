@@ -66,7 +66,8 @@ impl About {
         class: Option<DrainClass>,
     ) -> Kind {
         let connects = self.method == Method::CONNECT && response.status().is_success();
-        if connects || response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // With HTTP/2 it is a stream that is upgraded, and its body lives as long.
+        if !self.is_http2 && connects || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let is_websocket = response
                 .headers()
                 .get(UPGRADE)

@@ -126,6 +126,9 @@ impl Admitted {
 
     /// The window is over, and there is no response yet.
     fn cut<B: Body<Data = Bytes>>(&self) -> Response<GateBody<B>> {
+        if let Some(conn) = self.via.conn() {
+            conn.turns_away();
+        }
         let door = self.via.door();
         let refusal = Refusal::from(door.gate.draining()).with_status(door.status);
         refusal.into_response(&self.about).map(GateBody::given)

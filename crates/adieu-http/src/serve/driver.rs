@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::{Drain, Gate, Phase, Promise, Readiness, Shutdown, TaskCx, TaskSpec};
+use adieu_core::{
+    AddTaskError, CheckHandle, Drain, Gate, Phase, Readiness, Shutdown, TaskCx, TaskSpec,
+};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -15,7 +17,7 @@ use super::machine::{Effect, Event, Machine};
 use super::tls;
 use super::{App, Now, Options, Serve, ServeError, Stage};
 use crate::connection::{Common, Conn, Introduce, drive};
-use crate::listener::Listener;
+use crate::listener::{Listener, is_of_one_connection};
 
 /// How long accepting rests after an error, so that a full table of files is not asked a million
 /// times.
@@ -44,6 +46,7 @@ struct Server<L: Listener, S> {
     options: Options,
     common: Arc<Common>,
     machine: Machine,
+    shutdown: Shutdown,
     stages: watch::Sender<Stage>,
     reached: watch::Sender<Reached>,
     connections: JoinSet<()>,
@@ -55,7 +58,7 @@ struct Server<L: Listener, S> {
 
 pub(super) async fn run<L: Listener, S: App>(
     serve: Serve<L, S>,
-    promise: Promise,
+    check: CheckHandle,
 ) -> Result<(), ServeError> {
     let Serve { listener, mut app, shutdown, options } = serve;
     prepare(&mut app);
@@ -63,8 +66,15 @@ pub(super) async fn run<L: Listener, S: App>(
     let gate = door.gate.clone();
     let (wants, wanted) = watch::channel(Wanted::default());
     let (reached, reaches) = watch::channel(Reached::default());
-    let added = register(&shutdown, &options, &gate, wants, reaches);
-    added.map_err(|source| ServeError::AddTask { name: Arc::clone(&options.name), source })?;
+    match register(&shutdown, &options, &gate, wants, reaches) {
+        Ok(()) => {}
+        // Told to stop while it was starting up: there is nothing to serve, and nothing wrong.
+        Err(AddTaskError::TooLate { .. }) => return Ok(()),
+        Err(source) => return Err(ServeError::AddTask { name: options.name, source }),
+    }
+    if let Some(at) = listener.describe() {
+        shutdown.say(format!("listening             name={} at={at}", options.name));
+    }
 
     let common = Arc::new(Common {
         door,
@@ -78,6 +88,7 @@ pub(super) async fn run<L: Listener, S: App>(
         options,
         common,
         machine: Machine::new(),
+        shutdown: shutdown.clone(),
         stages: watch::Sender::new(Stage::Serving),
         reached,
         connections: JoinSet::new(),
@@ -86,9 +97,10 @@ pub(super) async fn run<L: Listener, S: App>(
         has_complained: false,
     };
     // Start-up has ended, as far as it is up to this server.
-    promise.keep();
+    check.ready();
     shutdown.started();
     server.run(&shutdown, &gate, wanted).await;
+    drop(check); // From here on nobody serves.
     Ok(())
 }
 
@@ -108,7 +120,7 @@ fn register(
     gate: &Gate,
     wants: watch::Sender<Wanted>,
     reaches: watch::Receiver<Reached>,
-) -> Result<(), adieu_core::AddTaskError> {
+) -> Result<(), AddTaskError> {
     let wants = Arc::new(wants);
     let unbind = {
         let (wants, mut reaches) = (Arc::clone(&wants), reaches.clone());
@@ -190,21 +202,22 @@ impl<L: Listener, S: App> Server<L, S> {
         match accepted {
             Ok((io, peer)) => {
                 self.rests_until = None;
-                let _ = self.spawn(io, peer);
+                self.has_complained = false;
+                self.spawn(io, peer);
             }
-            // The client has gone again; the listener is well.
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 self.rests_until = Some(Instant::now() + REST);
                 if !std::mem::replace(&mut self.has_complained, true) {
-                    let name = &*self.options.name;
-                    tracing::error!(server = name, %error, "failed to accept, will go on trying");
+                    let name = &self.options.name;
+                    self.shutdown
+                        .warn(format!("failed to accept      name={name} {error}; trying on"));
                 }
             }
         }
     }
 
-    fn spawn(&mut self, io: L::Io, peer: L::Peer) -> Arc<Conn> {
+    fn spawn(&mut self, io: L::Io, peer: L::Peer) {
         let conn = Conn::new(Arc::clone(&self.common), Instant::now());
         let stages = self.stages.subscribe();
         let configure = Arc::clone(&self.options.configure);
@@ -226,9 +239,8 @@ impl<L: Listener, S: App> Server<L, S> {
             }
         };
         let id = self.connections.spawn(task).id();
-        self.known.insert(id, Arc::clone(&conn));
+        self.known.insert(id, conn);
         self.count();
-        conn
     }
 
     fn ended(&mut self, ended: Result<(tokio::task::Id, ()), JoinError>) {
@@ -303,9 +315,4 @@ async fn drained(gate: &Gate, shutdown: &Shutdown) {
         return;
     }
     std::future::pending().await
-}
-
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

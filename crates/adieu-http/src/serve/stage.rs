@@ -26,7 +26,7 @@ const ALL: [Stage; 5] =
     [Stage::Serving, Stage::WindingDown, Stage::Closing, Stage::Parting, Stage::Dropping];
 
 impl Now {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(AtomicU8::new(Stage::Serving as u8)))
     }
 

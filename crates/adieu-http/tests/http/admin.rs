@@ -73,6 +73,38 @@ fn s97_it_answers_while_the_runtime_is_stuck_and_until_the_end() {
     assert!(TcpStream::connect(addr).is_err(), "it is closed with its handle");
 }
 
+#[test]
+fn s97_a_task_that_does_not_say_what_it_waits_for_holds_up_no_probe() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let shutdown = runtime.block_on(async { Shutdown::configured(Config::for_tests()).unwrap() });
+    let admin = start(&shutdown);
+    let addr = admin.local_addr();
+    let (asked, is_asked) = std::sync::mpsc::sync_channel(9);
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let task = adieu_core::TaskSpec::new("mute").describe(move || {
+        let _ = asked.send(());
+        std::thread::sleep(PATIENCE);
+        "never said".into()
+    });
+    shutdown
+        .add_task(Phase::SERVICE_UNBIND, task, async move |cx: TaskCx| {
+            begun.send(()).unwrap();
+            cx.cancelled().await
+        })
+        .unwrap();
+    let run = shutdown.run(Reason::Unknown);
+    has_begun.recv().unwrap();
+    let asking = std::thread::spawn(move || ask(addr, "GET", "/shutdown", ""));
+    is_asked.recv().unwrap();
+    assert_eq!(ask(addr, "GET", "/livez", "").0, 200);
+    assert_eq!(asking.join().unwrap().0, 504);
+    // Nor does it hold up the shutdown, which asks it, too.
+    let report = run.wait().unwrap();
+    assert!(report.took < Duration::from_secs(9), "{report}");
+    drop(admin);
+    runtime.shutdown_background();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s98_who_may_can_cordon_and_stop() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();

@@ -94,43 +94,62 @@ async fn s87_what_got_in_finishes_and_what_comes_later_is_answered_not_reset() {
     assert!(server.end().await.is_clean());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s88_who_is_in_the_kernels_queue_is_served() {
-    // A current-thread runtime of its own, which the test holds up while clients connect: they
-    // are then in the kernel's queue and nowhere else.
+#[test]
+fn s88_who_is_in_the_kernels_queue_is_served() {
+    queued(|serve, _| serve);
+}
+
+#[test]
+fn s88_also_if_the_gate_is_drained_for_others_too() {
+    queued(|serve, shutdown| {
+        let gate = shutdown.gate("api").unwrap();
+        shutdown.drain(&gate).unwrap();
+        serve.gate(&gate)
+    });
+}
+
+type Serving = adieu_http::Serve<tokio::net::TcpListener, Router>;
+
+fn queued(with: impl FnOnce(Serving, &adieu_core::Shutdown) -> Serving + Send + 'static) {
+    // A current-thread runtime, which is held up while clients connect: they are then in the
+    // kernel's queue and nowhere else.
     let (addr_tx, addr_rx) = std::sync::mpsc::channel();
-    let (hold, held) = std::sync::mpsc::channel::<()>();
-    let (begun_tx, begun) = std::sync::mpsc::channel();
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
     let serving = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let server = Server::start(hello()).await;
+            let shutdown = adieu_core::Shutdown::configured(Config::for_tests()).unwrap();
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let server = Server::adopt(shutdown.clone(), listener, |listener| {
+                with(adieu_http::serve(listener, hello(), &shutdown), &shutdown).into_future()
+            });
+            shutdown.until_readiness(|readiness| readiness.is_ready()).await;
             addr_tx.send(server.addr).unwrap();
-            begun_tx.send(()).unwrap();
-            // Blocks the only thread: nobody accepts.
-            held.recv().unwrap();
+            held.recv().unwrap(); // Blocks the only thread: nobody accepts.
             assert!(server.end().await.is_clean());
         });
     });
     let addr = addr_rx.recv().unwrap();
-    begun.recv().unwrap();
-    let mut clients = Vec::new();
-    for at in 0..20 {
-        let mut client = Client::new(TcpStream::connect(addr).await.unwrap());
-        // Half of them have not even asked yet.
-        if at % 2 == 0 {
-            client.ask("/").await;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut clients = Vec::new();
+        for at in 0..20 {
+            let mut client = Client::new(TcpStream::connect(addr).await.unwrap());
+            // Half of them have not even asked yet.
+            if at % 2 == 0 {
+                client.ask("/").await;
+            }
+            clients.push(client);
         }
-        clients.push(client);
-    }
-    hold.send(()).unwrap();
-    for (at, client) in clients.iter_mut().enumerate() {
-        if at % 2 == 1 {
-            client.ask("/").await;
+        let_go.send(()).unwrap();
+        for (at, client) in clients.iter_mut().enumerate() {
+            if at % 2 == 1 {
+                client.ask("/").await;
+            }
+            let response = client.response().await;
+            assert!(response.starts_with("http/1.1 200"), "client {at}: {response}");
         }
-        let response = client.response().await;
-        assert!(response.starts_with("http/1.1 200"), "client {at}: {response}");
-    }
+    });
     serving.join().unwrap();
 }
 
@@ -190,6 +209,36 @@ async fn s89_an_answer_is_sent_to_its_last_byte_to_whoever_goes_on_reading() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s87_who_is_still_sending_gets_to_read_its_refusal() {
+    let (app, asks) = slow();
+    let server = Server::start(app).await;
+    let (mut busy, mut upload) = (server.connect().await, server.connect().await);
+    upload.get("/").await;
+    busy.ask("/slow").await;
+    let let_go = tokio::task::block_in_place(|| asks.recv()).unwrap();
+    server.close().await;
+    upload.send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 400000\r\n\r\n").await;
+    for _ in 0..40 {
+        upload.send(vec![7; 10_000]).await; // Fails if the connection has been reset.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(upload.response().await.starts_with("http/1.1 503"));
+    let_go.send(()).unwrap();
+    assert!(busy.response().await.ends_with("done"));
+    assert!(server.end().await.is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s90_told_to_stop_while_starting_up_it_serves_nothing_and_nothing_is_wrong() {
+    let shutdown = adieu_core::Shutdown::configured(Config::for_tests()).unwrap();
+    assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    adieu_http::serve(listener, hello(), &shutdown).await.unwrap();
+    assert!(TcpStream::connect(addr).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s90_a_server_that_is_dropped_does_not_hold_up_the_shutdown() {
     let shutdown = adieu_core::Shutdown::configured(Config::for_tests()).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -197,6 +246,7 @@ async fn s90_a_server_that_is_dropped_does_not_hold_up_the_shutdown() {
     shutdown.until_readiness(|readiness| readiness.is_ready()).await;
     serving.abort();
     let _ = serving.await;
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable, "nobody serves any more");
     assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
 }
 

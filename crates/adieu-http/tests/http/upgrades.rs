@@ -99,6 +99,37 @@ async fn s93_goodbye_is_said_between_two_frames() {
     server.end().await;
 }
 
+/// The application need not be reading, nor even look at the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s93_it_needs_nothing_of_the_application() {
+    let push = async |mut socket: WebSocket| {
+        while socket.send(AxumMessage::Text("tick".into())).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let idle = async |mut socket: WebSocket| {
+        let _ = socket.send(AxumMessage::Text("tick".into())).await;
+        std::future::pending::<()>().await
+    };
+    let app = Router::new()
+        .route("/push", get(async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(push)))
+        .route("/idle", get(async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(idle)));
+    let goodbye = Duration::from_millis(300);
+    let server = Server::start_with(app, Config::for_tests(), |serve| serve.goodbye(goodbye)).await;
+    let mut clients = [server.connect().await, server.connect().await];
+    for (client, path) in clients.iter_mut().zip(["/push", "/idle"]) {
+        client.send(UPGRADE.replace("/ws", path)).await;
+        client.until("tick").await;
+    }
+    let report = server.end().await;
+    assert!(report.is_clean(), "{report}");
+    assert!(report.took < Duration::from_secs(3), "{report}");
+    for client in &mut clients {
+        let rest = client.rest_bytes().await;
+        assert!(rest.ends_with(&[0x88, 0x02, 0x03, 0xE9]), "goodbye, and nothing after it");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s94_another_protocol_has_until_its_window_is_over() {
     let upgrade = async |request: axum::extract::Request| {
