@@ -1,4 +1,4 @@
-//! Runs rivals in turn, each time in a new process, and compares their medians.
+//! Runs rivals in turn, each time in a new process, and compares them round by round.
 //!
 //! A shutdown runs once, so the first, cold run is the one that counts; and a noisy machine is
 //! noisy for everybody if they take turns. Figures are ratios: they mean something elsewhere, too.
@@ -46,24 +46,37 @@ pub fn main(name: &str, rounds: usize, cases: &[Case<'_>], claims: &[Claim]) {
             figures.entry(case).or_default().push(figure);
         }
     }
-    for all in figures.values_mut() {
-        all.sort_by(f64::total_cmp);
-    }
     report(name, rounds, &figures, claims);
 }
 
 fn report(name: &str, rounds: usize, figures: &BTreeMap<&str, Vec<f64>>, claims: &[Claim]) {
-    let median = |case: &str| figures[case][figures[case].len() / 2];
+    let sorted = |figures: &[f64]| {
+        let mut sorted = figures.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted
+    };
+    let median_of = |figures: &[f64]| sorted(figures)[figures.len() / 2];
+    let median = |case: &str| median_of(&figures[case]);
     println!("\n## {name} (medians of {rounds} interleaved rounds, each in a new process)\n");
     println!("| case | least | median | most |\n|---|---|---|---|");
     for (case, all) in figures {
+        let all = sorted(all);
         println!("| {case} | {:.1} | {:.1} | {:.1} |", all[0], median(case), all[all.len() - 1]);
     }
     println!("\n| claim | measured | at most | holds |\n|---|---|---|---|");
     let mut rows = Vec::new();
     for claim in claims {
-        let base = claim.against.map_or(1.0, |against| median(against) / claim.per.1);
-        let ratio = median(claim.ours) / claim.per.0 / base;
+        // Round by round: the machine is more like itself a moment ago than like itself a minute
+        // ago.
+        let ours = figures[claim.ours].iter().map(|figure| figure / claim.per.0);
+        let ratios: Vec<f64> = match claim.against {
+            Some(against) => {
+                let base = figures[against].iter().map(|figure| figure / claim.per.1);
+                ours.zip(base).map(|(ours, base)| ours / base).collect()
+            }
+            None => ours.collect(),
+        };
+        let ratio = median_of(&ratios);
         let holds = ratio <= claim.at_most;
         let (most, verdict) = match (claim.at_most.is_finite(), holds) {
             (false, _) => ("-".to_owned(), "for the record"),

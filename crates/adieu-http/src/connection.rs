@@ -1,5 +1,6 @@
 //! One connection: what is known of it, and how it is driven to its end.
 
+mod calling;
 mod frames;
 mod io;
 mod service;
@@ -9,7 +10,7 @@ mod upgraded;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use adieu_core::Pass;
@@ -33,7 +34,7 @@ use crate::serve::{App, Configure, Now, Stage};
 /// What all connections of a server share.
 #[derive(Debug)]
 pub(crate) struct Common {
-    pub(crate) door: Arc<Door>,
+    pub(crate) door: Door,
     pub(crate) now: Now,
     pub(crate) probes: Option<Probes>,
     /// How long a client may take to say goodbye, or to read a little more of its answer.
@@ -230,6 +231,7 @@ pub(crate) async fn drive<I, S>(
     let last = loop {
         let before = seen;
         let mut next = pin!(stages.wait_for(|stage| *stage > before));
+        let mut waits: Option<Waker> = None;
         let stage = std::future::poll_fn(|cx| {
             if let Poll::Ready(ended) = http.as_mut().poll(cx) {
                 if let Err(error) = ended {
@@ -240,11 +242,18 @@ pub(crate) async fn drive<I, S>(
             // GOAWAY loses nothing, so it can be said as soon as it is known to be understood.
             // HTTP/1 has no such word: there, closing an idle connection may meet a request that
             // is on its way.
-            if !was_told && conn.winds_down() && conn.is_http2.load(Ordering::Relaxed) {
+            if !was_told && conn.is_http2.load(Ordering::Relaxed) && conn.winds_down() {
                 was_told = true;
                 http.as_mut().graceful_shutdown();
                 cx.waker().wake_by_ref();
             }
+            // Once it waits it will be woken; until then a look is enough, which costs no lock.
+            let has_moved = conn.common.now.get() > before;
+            let is_waiting = waits.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+            if is_waiting && !has_moved {
+                return Poll::Pending;
+            }
+            waits = Some(cx.waker().clone());
             // If its sender is gone, so is the server.
             next.as_mut().poll(cx).map(|stage| Some(stage.map_or(Stage::Dropping, |now| *now)))
         })

@@ -21,6 +21,7 @@ use tower::{Layer, Service};
 pub(crate) use about::About;
 pub use body::{Cut, GateBody};
 pub use future::GateFuture;
+pub(crate) use future::within;
 pub use refusal::Refusal;
 
 use crate::connection::Conn;
@@ -132,7 +133,7 @@ where
         let about = About::of(&request);
         match self.door.admit(&about) {
             Ok(pass) => {
-                let inner = future::within(pass.as_ref(), || self.inner.call(request));
+                let inner = within(pass.as_ref(), || self.inner.call(request));
                 let via = Via::Layer(Arc::clone(&self.door));
                 GateFuture::admitted(inner, Admitted::new(pass, about, via))
             }

@@ -79,28 +79,17 @@ impl Counters {
     /// Counts one in. False, and not counted, if the gate is not open.
     #[inline]
     pub(super) fn enter(&self, index: ThreadIndex) -> bool {
-        // Not needed for safety: it keeps those who come late from disturbing the sums.
-        if self.state.load(Ordering::Relaxed) != stored::OPEN {
-            return self.enter_fenced(index);
-        }
         self.add(index, |slot| &slot.entered);
         barrier::light();
         // Pairs with the store in `shut`: see 1 above.
-        if self.state.load(Ordering::Acquire) == stored::OPEN {
-            return true;
-        }
-        self.add(index, |slot| &slot.left);
-        false
+        self.state.load(Ordering::Acquire) == stored::OPEN || self.enter_fenced(index)
     }
 
+    /// It has been counted in, and it is not simply open.
     #[cold]
     fn enter_fenced(&self, index: ThreadIndex) -> bool {
-        if self.state.load(Ordering::Relaxed) != stored::OPEN_FENCED {
-            return false;
-        }
-        self.add(index, |slot| &slot.entered);
         fence(Ordering::SeqCst);
-        if self.state.load(Ordering::Acquire) == stored::OPEN_FENCED {
+        if self.state.load(Ordering::Acquire) <= stored::OPEN_FENCED {
             return true;
         }
         self.add(index, |slot| &slot.left);

@@ -199,7 +199,7 @@ mod tests {
     #[tokio::test]
     async fn what_waits_to_be_written_is_more_to_say() {
         let common = Common {
-            door: Arc::new(Door::new(Gate::new("http"))),
+            door: Door::new(Gate::new("http")),
             now: Now::new(),
             probes: None,
             goodbye: Duration::from_secs(2),

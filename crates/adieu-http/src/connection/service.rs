@@ -6,10 +6,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use tower::util::Oneshot;
-use tower::{Service, ServiceExt};
+use tower::Service;
 
 use super::Conn;
+use super::calling::Calling;
 use crate::layer::{About, Admitted, GateBody, GateFuture, Via};
 
 /// An application as one connection sees it.
@@ -35,7 +35,7 @@ where
 {
     type Response = Response<GateBody<B>>;
     type Error = S::Error;
-    type Future = GateFuture<Oneshot<S, Request<Incoming>>>;
+    type Future = GateFuture<Calling<S>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let conn = &self.conn;
@@ -55,7 +55,7 @@ where
         };
         match pass {
             Ok(pass) => {
-                let inner = self.app.clone().oneshot(request);
+                let inner = Calling::new(&self.app, request, pass.as_ref());
                 let via = Via::Conn(Arc::clone(conn));
                 GateFuture::admitted(inner, Admitted::new(pass, about, via))
             }

@@ -3,15 +3,15 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use adieu_core::{DrainClass, Draining};
+use adieu_core::{DrainClass, Draining, Pass};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::Admitted;
 use super::future::within;
 use super::refusal::grpc_trailers;
+use super::{About, Via};
 use crate::serve::BoxError;
 
 pin_project! {
@@ -44,8 +44,13 @@ pub(super) type Told = Pin<Box<WaitForCancellationFutureOwned>>;
 /// What is held while the body lasts.
 #[derive(Debug)]
 pub(super) struct Hold {
-    pub(super) admitted: Admitted,
+    /// None for what the gate is not asked about.
+    pub(super) pass: Option<Pass>,
+    pub(super) via: Via,
+    /// What to call it, if it has no label yet. Boxed: this is copied about with every response.
+    pub(super) about: Option<Box<About>>,
     pub(super) class: DrainClass,
+    pub(super) is_grpc: bool,
 }
 
 /// The error of a body that was broken off because the window for it was over.
@@ -90,7 +95,7 @@ where
         let Some(held) = hold else {
             return body.poll_frame(cx).map_err(Into::into);
         };
-        let polled = within(held.admitted.pass.as_ref(), || body.poll_frame(cx));
+        let polled = within(held.pass.as_ref(), || body.poll_frame(cx));
         match polled {
             Poll::Ready(None) => {
                 *hold = None;
@@ -98,13 +103,13 @@ where
             }
             // A body that never has to wait must be told, too; until the gate is closed there is
             // nothing to tell.
-            Poll::Ready(frame) if !held.admitted.via.door().gate.is_closed() => {
+            Poll::Ready(frame) if !held.via.door().gate.is_closed() => {
                 return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
             }
             Poll::Ready(_) | Poll::Pending => {}
         }
         let told = told.get_or_insert_with(|| {
-            held.admitted.label();
+            held.label();
             held.until_told()
         });
         if told.as_mut().poll(cx).is_pending() {
@@ -142,10 +147,16 @@ impl<B> std::fmt::Debug for GateBody<B> {
 // === impl Hold ===
 
 impl Hold {
+    fn label(&mut self) {
+        if let Some(about) = self.about.take() {
+            self.pass = self.pass.take().map(|pass| pass.labelled(about));
+        }
+    }
+
     /// When the body is to end without its doing. What can be resumed ends itself, until the
     /// window is over.
     fn until_told(&self) -> Told {
-        let gate = &self.admitted.via.door().gate;
+        let gate = &self.via.door().gate;
         let token = match self.class {
             DrainClass::CloseNow => gate.closed_token(),
             DrainClass::Finish | DrainClass::Resumable | _ => gate.cut_token(),
@@ -155,7 +166,7 @@ impl Hold {
 
     /// What the client sees of it: an end where that is one, or else that it was broken off.
     fn last_frame(&self) -> Option<Result<Frame<Bytes>, BoxError>> {
-        if self.admitted.about.is_grpc() {
+        if self.is_grpc {
             return Some(Ok(Frame::trailers(grpc_trailers())));
         }
         match self.class {

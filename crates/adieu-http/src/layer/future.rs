@@ -99,7 +99,7 @@ impl<F> std::fmt::Debug for GateFuture<F> {
 
 impl Admitted {
     /// It takes its time: from now on it can be seen who is waited for.
-    pub(super) fn label(&mut self) {
+    fn label(&mut self) {
         if !std::mem::replace(&mut self.is_labelled, true) {
             self.pass = self.pass.take().map(|pass| pass.labelled(self.about.clone()));
         }
@@ -121,7 +121,12 @@ impl Admitted {
         if response.body().is_end_stream() {
             return response.map(GateBody::free);
         }
-        response.map(|body| GateBody::held(body, Hold { admitted: self, class }))
+        let Self { pass, about, via, is_labelled } = self;
+        let is_grpc = about.is_grpc();
+        // What is whole is soon gone; only a stream need be called by its name.
+        let is_stream = response.body().size_hint().exact().is_none();
+        let about = (is_stream && !is_labelled).then(|| Box::new(about));
+        response.map(|body| GateBody::held(body, Hold { pass, via, about, class, is_grpc }))
     }
 
     /// The window is over, and there is no response yet.
@@ -145,7 +150,7 @@ impl Admitted {
 
 /// Runs `work` on the pass, if there is one.
 #[inline]
-pub(super) fn within<T>(pass: Option<&Pass>, work: impl FnOnce() -> T) -> T {
+pub(crate) fn within<T>(pass: Option<&Pass>, work: impl FnOnce() -> T) -> T {
     match pass {
         Some(pass) => pass.within(work),
         None => work(),

@@ -62,7 +62,7 @@ pub(super) async fn run<L: Listener, S: App>(
 ) -> Result<(), ServeError> {
     let Serve { listener, mut app, shutdown, options } = serve;
     prepare(&mut app);
-    let door = Arc::new(options.door());
+    let door = options.door();
     let gate = door.gate.clone();
     let (wants, wanted) = watch::channel(Wanted::default());
     let (reached, reaches) = watch::channel(Reached::default());

@@ -1,6 +1,5 @@
 //! How far a server is, as its connections see it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How far a server is. It only ever goes on.
@@ -19,17 +18,18 @@ pub(crate) enum Stage {
 }
 
 /// The stage, to be looked at with each request: a watch channel would be a lock on all of them.
-#[derive(Clone, Debug)]
-pub(crate) struct Now(Arc<AtomicU8>);
+#[derive(Debug)]
+pub(crate) struct Now(AtomicU8);
 
 const ALL: [Stage; 5] =
     [Stage::Serving, Stage::WindingDown, Stage::Closing, Stage::Parting, Stage::Dropping];
 
 impl Now {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicU8::new(Stage::Serving as u8)))
+        Self(AtomicU8::new(Stage::Serving as u8))
     }
 
+    #[inline]
     pub(crate) fn get(&self) -> Stage {
         ALL.get(usize::from(self.0.load(Ordering::Relaxed))).copied().unwrap_or(Stage::Dropping)
     }
