@@ -92,6 +92,22 @@ fn gate() {
 }
 
 #[test]
+fn serve() {
+    check(
+        env!("CARGO_BIN_EXE_08_serve"),
+        expect![[r#"
+        /readyz: ready
+        /readyz: draining
+        still served: hello
+        slow page: worth waiting for
+        refused now: true
+        /livez: alive
+        outcome: clean
+    "#]],
+    );
+}
+
+#[test]
 fn consumer() {
     check(
         env!("CARGO_BIN_EXE_07_consumer"),

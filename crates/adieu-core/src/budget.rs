@@ -12,8 +12,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::phase::Phase;
-use crate::plan::{CriticalPath, Plan, Rank};
+use crate::plan::{CriticalPath, PhaseId, Plan, Rank};
 use crate::time::{Instant, Short};
 
 /// How long a cancelled task has before it is aborted, and an aborted one before it is given up.
@@ -90,10 +89,15 @@ impl Budget {
         }
     }
 
-    pub(crate) fn check(self, plan: &Plan, has_tasks: impl Fn(&Phase) -> bool) -> BudgetCheck {
+    /// `takes` says how long a phase takes at most, with the tasks that it has.
+    pub(crate) fn check(
+        self,
+        plan: &Plan,
+        takes: impl Fn(PhaseId) -> Option<Duration>,
+    ) -> BudgetCheck {
         let allowed = self.allowed();
         BudgetCheck {
-            critical_path: plan.critical_path(has_tasks),
+            critical_path: plan.critical_path_of(takes),
             reserve: allowed.map_or(self.reserve, |allowed| self.reserve_of(allowed)),
             allowed,
             kill_after: self.kill_after,
@@ -197,6 +201,7 @@ impl fmt::Display for BudgetCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::phase::Phase;
 
     fn budget(kill_after: u64) -> Budget {
         Budget { kill_after: Some(Duration::from_secs(kill_after)), reserve: RESERVE }
@@ -226,10 +231,13 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_says_by_how_much_and_what_would() {
-        let check = budget(30).check(&Plan::default(), |phase| {
+        let plan = Plan::default();
+        let takes = |id: PhaseId| {
             [Phase::SERVICE_UNBIND, Phase::CLUSTER_EXITING, Phase::ACTOR_SYSTEM_TERMINATE]
-                .contains(phase)
-        });
+                .contains(plan.get(id).name())
+                .then(|| plan.get(id).timeout())
+        };
+        let check = budget(30).check(&plan, takes);
         assert_eq!(
             check.to_string(),
             "worst case 25s (service-unbind -> cluster-exiting -> actor-system-terminate) + \
@@ -237,11 +245,10 @@ mod tests {
              these phases by 1s or let the platform wait 32s before it kills",
         );
         assert!(!check.fits());
-        let counts = |phase: &Phase| check.critical_path.phases.contains(phase);
-        assert!(budget(32).check(&Plan::default(), counts).fits());
-        assert!(!budget(31).check(&Plan::default(), counts).fits());
+        assert!(budget(32).check(&plan, takes).fits());
+        assert!(!budget(31).check(&plan, takes).fits());
         // With little time the reserve is cut short; with enough it is not, and must fit, too.
-        let short = budget(2).check(&Plan::default(), counts).to_string();
+        let short = budget(2).check(&plan, takes).to_string();
         assert!(short.ends_with("wait 32s before it kills"), "{short}");
     }
 }

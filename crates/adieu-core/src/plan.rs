@@ -116,7 +116,17 @@ impl Plan {
     /// for which `counts` says so and that are enabled.
     #[must_use]
     pub fn critical_path(&self, counts: impl Fn(&Phase) -> bool) -> CriticalPath {
-        critical_path::of(self, counts)
+        let takes =
+            |id| Some(self.get(id)).filter(|phase| counts(phase.name())).map(PlannedPhase::timeout);
+        critical_path::of(self, takes)
+    }
+
+    /// The same, with phases that take as long as `takes` says, or do not count.
+    pub(crate) fn critical_path_of(
+        &self,
+        takes: impl Fn(PhaseId) -> Option<Duration>,
+    ) -> CriticalPath {
+        critical_path::of(self, takes)
     }
 
     pub(crate) fn id(&self, name: &str) -> Option<PhaseId> {

@@ -31,6 +31,8 @@ struct Shelf {
     /// In the order of `seq`, so that one can be found by it.
     slots: Vec<Slot>,
     live: usize,
+    /// The longest time that a task here may take, if each has one of its own.
+    longest: Option<Duration>,
     started: bool,
 }
 
@@ -54,6 +56,10 @@ impl Registry {
         let shelf = &mut self.phases[phase.0];
         let seq = self.next_seq;
         self.next_seq += 1;
+        shelf.longest = match (shelf.live, entry.timeout) {
+            (0, timeout) => timeout,
+            (_, timeout) => shelf.longest.zip(timeout).map(|(longest, own)| longest.max(own)),
+        };
         shelf.slots.push(Slot { seq, entry: Some(entry) });
         shelf.live += 1;
         seq
@@ -86,6 +92,13 @@ impl Registry {
 
     pub(crate) fn has_started(&self, phase: PhaseId) -> bool {
         self.phases[phase.0].started
+    }
+
+    /// How long the tasks of a phase take at most, if the phase allows so much; `None` without any.
+    pub(crate) fn takes(&self, phase: PhaseId, allowed: Duration) -> Option<Duration> {
+        let shelf = &self.phases[phase.0];
+        let takes = shelf.longest.map_or(allowed, |longest| longest.min(allowed));
+        (shelf.live > 0).then_some(takes)
     }
 
     pub(crate) fn count(&self, phase: PhaseId) -> usize {

@@ -1,9 +1,11 @@
 //! Coordinated shutdown for Rust services.
 //!
-//! A service that owns its process: runtime, signals, phases, exit code.
+//! A service that owns its process: runtime, signals, phases, exit code. With the feature `axum` it
+//! serves so that a deploy drops no request.
 //!
-//! ```no_run
-//! use adieu::Phase;
+#![cfg_attr(feature = "axum", doc = "```no_run")]
+#![cfg_attr(not(feature = "axum"), doc = "```ignore")]
+//! use adieu::{Phase, http};
 //!
 //! fn main() -> std::process::ExitCode {
 //!     adieu::main(async |shutdown| {
@@ -12,7 +14,9 @@
 //!             let pool = pool.clone();
 //!             async move |_| pool.close().await
 //!         })?;
-//!         serve(pool).await
+//!         let listener = tokio::net::TcpListener::bind("0.0.0.0:8080").await?;
+//!         http::serve(listener, router(pool), &shutdown).await?;
+//!         Ok::<_, Error>(())
 //!     })
 //! }
 //! # #[derive(Clone)] struct Pool;
@@ -21,7 +25,7 @@
 //! #     async fn close(&self) {}
 //! # }
 //! # type Error = Box<dyn std::error::Error + Send + Sync>;
-//! # async fn serve(_: Pool) -> Result<(), Error> { Ok(()) }
+//! # fn router(_: Pool) -> axum::Router { axum::Router::new() }
 //! ```
 //!
 //! Inside an existing `#[tokio::main]`, the same engine as a handle:
@@ -176,6 +180,6 @@ pub use adieu_core::*;
 pub use adieu_http as http;
 
 /// The README's program compiles.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

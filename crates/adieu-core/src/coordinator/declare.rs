@@ -135,10 +135,11 @@ impl Shared {
         if core.is_too_late(id) {
             return Refused::because(Some(entry), Refusal::TooLate);
         }
-        // Only the first task of a phase changes the worst case.
-        let first = core.registry.count(id) == 0;
+        // Most tasks do not change the worst case: asking is for those that do.
+        let before = core.registry.takes(id, LONGEST);
         let seq = core.registry.add(id, entry);
-        let over = if first { core.over_budget() } else { None };
+        let grows = core.registry.takes(id, LONGEST) > before;
+        let over = if grows { core.over_budget() } else { None };
         match over {
             Some(check) if self.config.strict => {
                 let entry = core.registry.cancel(id, seq);

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
+use std::time::Duration;
 
 use super::Shutdown;
 use super::shared::Shared;
@@ -10,6 +11,10 @@ use crate::gate::Gate;
 use crate::phase::Phase;
 use crate::sync::lock;
 use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskSpec};
+
+/// Doors are closed at once, and telling is quick. That this is so is worth saying, because the
+/// time that is not needed for it need not be kept for it.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// How a gate is drained; see [`Shutdown::drain`]. A gate alone will do for most.
 #[must_use = "it does nothing until it is given to `Shutdown::drain`"]
@@ -41,7 +46,7 @@ impl Drain {
     /// Runs `f` before the gate is closed, in the same phase: to take in what has been queued, or
     /// to stop taking.
     ///
-    /// If it does not end in time the gate is closed without it.
+    /// It has two seconds; if it does not end in time the gate is closed without it.
     pub fn first<F, Fut>(mut self, f: F) -> Self
     where
         F: FnOnce(TaskCx) -> Fut + Send + 'static,
@@ -125,7 +130,8 @@ impl Shutdown {
         let before: AllBefore = Arc::new(Mutex::new(Some(Vec::from_iter(first))));
         let drained = Drained { gate: gate.clone(), before: Arc::clone(&before) };
         let name = gate.name();
-        added.push(self.add_task(Phase::SERVICE_UNBIND, format!("close {name}"), {
+        let close = TaskSpec::new(format!("close {name}")).timeout(CLOSING);
+        added.push(self.add_task(Phase::SERVICE_UNBIND, close, {
             let gate = gate.clone();
             async move |cx: TaskCx| {
                 let before = lock(&before).take().unwrap_or_default();
@@ -157,7 +163,8 @@ impl Shutdown {
                 }
             }
         })?);
-        added.push(self.add_task(Phase::SERVICE_STOP, format!("cut {name}"), {
+        let cut = TaskSpec::new(format!("cut {name}")).timeout(CLOSING);
+        added.push(self.add_task(Phase::SERVICE_STOP, cut, {
             let gate = gate.clone();
             async move |_| {
                 if !gate.is_drained() {

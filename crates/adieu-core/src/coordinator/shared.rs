@@ -20,7 +20,6 @@ use crate::deadline::Deadline;
 use crate::gate::Gate;
 use crate::journal::{Journal, Line};
 use crate::outcome::Ending;
-use crate::phase::Phase;
 use crate::plan::{PhaseId, Plan, PlanBuilder, PlanError};
 use crate::readiness::{Facts, Readiness};
 use crate::reason::Reason;
@@ -390,9 +389,8 @@ impl Core {
 
     pub(super) fn check_budget(&mut self) -> BudgetCheck {
         let plan = self.built_plan();
-        let has_tasks =
-            |phase: &Phase| plan.id(phase.as_str()).is_some_and(|id| self.registry.count(id) > 0);
-        self.budget.check(&plan, has_tasks)
+        let takes = |id: PhaseId| self.registry.takes(id, plan.get(id).timeout());
+        self.budget.check(&plan, takes)
     }
 
     /// The figures, if the worst case is too long.

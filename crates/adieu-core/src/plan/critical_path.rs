@@ -13,18 +13,19 @@ pub struct CriticalPath {
     pub worst_case: Duration,
 }
 
-pub(super) fn of(plan: &Plan, counts: impl Fn(&Phase) -> bool) -> CriticalPath {
+/// `takes` says how long a phase takes at most; `None` if it does not count.
+pub(super) fn of(plan: &Plan, takes: impl Fn(PhaseId) -> Option<Duration>) -> CriticalPath {
     // For each phase, the longest time until it is over and the phase before it on that path.
     let mut until = vec![Duration::ZERO; plan.len()];
     let mut from: Vec<Option<PhaseId>> = vec![None; plan.len()];
-    let counted = |id: PhaseId| plan.get(id).is_enabled() && counts(plan.get(id).name());
+    let takes = |id: PhaseId| takes(id).filter(|_| plan.get(id).is_enabled());
 
     let mut end = None;
     for &id in plan.ordered_ids() {
         let phase = plan.get(id);
         from[id.0] = phase.waits_for().iter().copied().max_by_key(|before| until[before.0]);
         let before = from[id.0].map_or(Duration::ZERO, |before| until[before.0]);
-        let own = if counted(id) { phase.timeout() } else { Duration::ZERO };
+        let own = takes(id).unwrap_or(Duration::ZERO);
         until[id.0] = before.saturating_add(own);
         if end.is_none_or(|end: PhaseId| until[end.0] <= until[id.0]) {
             end = Some(id);
@@ -34,7 +35,7 @@ pub(super) fn of(plan: &Plan, counts: impl Fn(&Phase) -> bool) -> CriticalPath {
     let worst_case = end.map_or(Duration::ZERO, |end| until[end.0]);
     let mut phases = Vec::new();
     while let Some(id) = end {
-        if counted(id) {
+        if takes(id).is_some() {
             phases.push(plan.get(id).name().clone());
         }
         end = from[id.0];

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use adieu_core::{AddTaskError, Config, KillAfter, Phase, Reason, Shutdown, SignalError, TaskCx};
+use adieu_core::{
+    AddTaskError, Config, KillAfter, Phase, Reason, Shutdown, SignalError, TaskCx, TaskSpec,
+};
 use expect_test::expect;
 
 use crate::check;
@@ -8,6 +10,34 @@ use crate::check;
 fn limited(kill_after: u64, strict: bool) -> Shutdown {
     let kill_after = KillAfter::After(Duration::from_secs(kill_after));
     Shutdown::configured(Config::for_tests().kill_after(kill_after).strict(strict)).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn s41_a_phase_takes_no_longer_than_its_tasks_may() {
+    let shutdown = limited(30, false);
+    let seconds = Duration::from_secs;
+    let worst = || shutdown.check_budget().critical_path.worst_case;
+    let add = |timeout: Option<u64>| {
+        let task = TaskSpec::new("task");
+        let task = timeout.map_or(task.clone(), |timeout| task.timeout(seconds(timeout)));
+        shutdown.add_task(Phase::SERVICE_UNBIND, task, async |_| ()).unwrap()
+    };
+    let _one = add(Some(1));
+    assert_eq!(worst(), seconds(1));
+    let _two = add(Some(2));
+    assert_eq!(worst(), seconds(2));
+    let _long = add(Some(60));
+    assert_eq!(worst(), seconds(5), "nor longer than the phase");
+    let other = limited(30, false);
+    other
+        .add_task(Phase::SERVICE_STOP, TaskSpec::new("a").timeout(seconds(1)), async |_| ())
+        .unwrap();
+    other.add_task(Phase::SERVICE_STOP, "b", async |_| ()).unwrap();
+    assert_eq!(
+        other.check_budget().critical_path.worst_case,
+        seconds(5),
+        "one has no time of its own"
+    );
 }
 
 #[tokio::test(start_paused = true)]

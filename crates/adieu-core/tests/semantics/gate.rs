@@ -234,10 +234,10 @@ async fn s64_a_gate_is_drained_once_after_all_have_done_what_they_must() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let gate = shutdown.gate("api").unwrap();
     let timeline = Timeline::new();
-    for seconds in [1, 2] {
+    for ms in [1_000, 1_500] {
         let (timeline, gate) = (timeline.clone(), gate.clone());
         let first = Drain::of(&gate.clone()).first(async move |_| {
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            tokio::time::sleep(Duration::from_millis(ms)).await;
             timeline.note(format!("closed: {}", gate.is_closed()));
         });
         shutdown.drain(first).unwrap();
@@ -246,7 +246,7 @@ async fn s64_a_gate_is_drained_once_after_all_have_done_what_they_must() {
     assert!(report.is_clean(), "{report}");
     expect![[r#"
         1s closed: false
-        2s closed: false
+        1s 500ms closed: false
     "#]]
     .assert_eq(&timeline.to_string());
     let tasks = report.phase(&Phase::SERVICE_UNBIND).unwrap().tasks.len();

@@ -155,7 +155,8 @@ fn register(
     shutdown.drain(Drain::of(gate).first(unbind))?;
     // The last request is done before the last byte of its answer has been sent.
     shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, task("finish"), finish)?;
-    shutdown.add_task(Phase::SERVICE_STOP, task("close"), stop)?;
+    let close = task("close").timeout((2 * options.hard_stop).max(Duration::from_secs(1)));
+    shutdown.add_task(Phase::SERVICE_STOP, close, stop)?;
     Ok(())
 }
 
