@@ -10,7 +10,7 @@ mod upgraded;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use adieu_core::Pass;
@@ -230,8 +230,9 @@ pub(crate) async fn drive<I, S>(
     let mut was_told = false;
     let last = loop {
         let before = seen;
+        // Polled each time, though that takes a lock: whoever skips it when the stage has not moved
+        // loses the place in the queue to a wake-up that came late.
         let mut next = pin!(stages.wait_for(|stage| *stage > before));
-        let mut waits: Option<Waker> = None;
         let stage = std::future::poll_fn(|cx| {
             if let Poll::Ready(ended) = http.as_mut().poll(cx) {
                 if let Err(error) = ended {
@@ -247,13 +248,6 @@ pub(crate) async fn drive<I, S>(
                 http.as_mut().graceful_shutdown();
                 cx.waker().wake_by_ref();
             }
-            // Once it waits it will be woken; until then a look is enough, which costs no lock.
-            let has_moved = conn.common.now.get() > before;
-            let is_waiting = waits.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
-            if is_waiting && !has_moved {
-                return Poll::Pending;
-            }
-            waits = Some(cx.waker().clone());
             // If its sender is gone, so is the server.
             next.as_mut().poll(cx).map(|stage| Some(stage.map_or(Stage::Dropping, |now| *now)))
         })
