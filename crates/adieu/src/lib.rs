@@ -168,11 +168,18 @@
 //! | `tls` | `http` over rustls |
 //! | `prometheus` | `http`, with a recorder of metrics behind the admin port's `/metrics` |
 //! | `systemd` | tells systemd how it stands, for a unit of `Type=notify` |
+//! | `actors` | the module `actors`: a tree of whatever can be drained, leaves first |
+//! | `kameo`, `ractor` | `actors`, for the actors of these two |
 //!
 //! The minimum supported Rust version is the `rust-version` of the manifest; raising it is a minor
 //! release.
 
 pub use adieu_core::*;
+
+/// Draining a tree of actors leaves first.
+#[cfg(feature = "actors")]
+#[doc(inline)]
+pub use adieu_actors as actors;
 
 /// Serving HTTP and gRPC with a real drain.
 #[cfg(feature = "http")]

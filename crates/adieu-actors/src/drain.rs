@@ -1,0 +1,338 @@
+//! Drains a tree: does what the machine decides, and joins all that it began.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu_core::Deadline;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::machine::{Effect, Id, Machine, Pressure};
+use crate::node::{Ended, Node};
+use crate::report::{DrainReport, NodeEnding, NodeReport};
+
+/// When a drain must be over. Like every deadline it only ever comes nearer.
+#[derive(Debug)]
+pub(crate) struct Countdown {
+    deadline: watch::Sender<Option<Deadline>>,
+}
+
+/// What a node had to do, and had done, when it was told.
+#[derive(Clone, Copy)]
+struct Before {
+    queued: Option<usize>,
+    handled: Option<u64>,
+}
+
+/// Those to be drained.
+pub(crate) struct Members {
+    nodes: Arc<Vec<Arc<dyn Node>>>,
+    machine: Machine,
+    /// Of those that have settled.
+    before: HashMap<Id, Before>,
+    /// In the order in which they were seen to end.
+    reports: Vec<NodeReport>,
+}
+
+enum Event {
+    Settled(Id, Before),
+    Ended(Vec<Id>, Vec<NodeReport>),
+}
+
+/// What all that is at work needs.
+#[derive(Clone)]
+struct Work {
+    nodes: Arc<Vec<Arc<dyn Node>>>,
+    began: Instant,
+    says: mpsc::UnboundedSender<Event>,
+}
+
+/// After how many pills others get their turn.
+const YIELD: usize = 1024;
+
+// === impl Countdown ===
+
+impl Countdown {
+    pub(crate) fn new() -> Self {
+        Self { deadline: watch::Sender::new(None) }
+    }
+
+    pub(crate) fn until(deadline: Deadline) -> Self {
+        Self { deadline: watch::Sender::new(Some(deadline)) }
+    }
+
+    pub(crate) fn shorten(&self, to: Deadline) {
+        self.deadline.send_if_modified(|deadline| {
+            let is_nearer = deadline.is_none_or(|now| to < now);
+            if is_nearer {
+                *deadline = Some(to);
+            }
+            is_nearer
+        });
+    }
+
+    /// Resolves so long after the deadline. Never if there is none.
+    async fn passed(&self, after: Duration) {
+        let mut deadlines = self.deadline.subscribe();
+        loop {
+            let seen = *deadlines.borrow_and_update();
+            let passed = async {
+                match seen.and_then(|at| at.instant().checked_add(after)) {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            // Its sender is ours, so it does not go away.
+            let shortened = async { drop(deadlines.wait_for(|now| *now != seen).await) };
+            tokio::select! {
+                biased;
+                () = passed => return,
+                () = shortened => {}
+            }
+        }
+    }
+}
+
+// === impl Members ===
+
+impl Members {
+    pub(crate) fn with_capacity(nodes: usize) -> Self {
+        Self {
+            nodes: Arc::new(Vec::with_capacity(nodes)),
+            machine: Machine::with_capacity(nodes),
+            before: HashMap::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// Adds a node, and those beneath it that only it knows of.
+    pub(crate) fn add(&mut self, node: Arc<dyn Node>, above: Option<Id>) -> Id {
+        let id = self.machine.add(above);
+        let children = node.children();
+        Arc::make_mut(&mut self.nodes).push(node);
+        for child in children {
+            self.add(child, Some(id));
+        }
+        id
+    }
+
+    pub(crate) fn nodes(&self) -> Arc<Vec<Arc<dyn Node>>> {
+        Arc::clone(&self.nodes)
+    }
+
+    /// Drains them all. What is not gone when the countdown is over is killed, and what is not
+    /// gone after the grace is given up.
+    pub(crate) async fn drain(mut self, countdown: &Countdown, grace: Duration) -> DrainReport {
+        let began = Instant::now();
+        #[expect(clippy::disallowed_methods, reason = "each node says at most two things")]
+        let (says, mut said) = mpsc::unbounded_channel();
+        let work = Work { nodes: Arc::clone(&self.nodes), began, says };
+        let mut at_work = FuturesUnordered::new();
+        let mut pressure = Pressure::None;
+        self.machine.begin();
+        loop {
+            self.carry_out(&work, &at_work);
+            if self.machine.all_ended() {
+                break;
+            }
+            let (step, next) = match pressure {
+                Pressure::None => (Duration::ZERO, Some(Pressure::Kill)),
+                Pressure::Kill => (grace / 2, Some(Pressure::KillAll)),
+                Pressure::KillAll => (grace, None),
+            };
+            tokio::select! {
+                biased;
+                Some(event) = said.recv() => self.take_in(event),
+                Some(()) = at_work.next() => {}
+                () = countdown.passed(step) => match next {
+                    Some(next) => {
+                        pressure = next;
+                        self.machine.press(next);
+                    }
+                    None => break,
+                },
+            }
+        }
+        drop(at_work);
+        for (id, node) in (0..).zip(&*self.nodes) {
+            if !self.machine.has_ended(id) {
+                let after = began.elapsed();
+                let before = self.before.get(&id).copied().unwrap_or_else(|| Before::of(&**node));
+                self.reports.push(before.report(&**node, NodeEnding::Abandoned, after));
+            }
+        }
+        DrainReport { took: began.elapsed(), nodes: std::mem::take(&mut self.reports) }
+    }
+
+    /// Does what the machine has decided.
+    fn carry_out(&mut self, work: &Work, at_work: &FuturesUnordered<BoxFuture<'static, ()>>) {
+        let mut stops: Vec<Id> = Vec::new();
+        let mut kills: Vec<Id> = Vec::new();
+        for effect in self.machine.take_effects() {
+            match effect {
+                Effect::Settle(id) => at_work.push(Box::pin(work.clone().settle(id))),
+                Effect::Stop(id) => stops.push(id),
+                Effect::Kill(id) => kills.push(id),
+            }
+        }
+        // Siblings together: nobody waits for one of them, but for all.
+        let above = |id: &Id| self.machine.above(*id);
+        for siblings in stops.chunk_by(|one, other| above(one) == above(other)) {
+            let before = |id: &Id| (*id, self.before.get(id).copied());
+            let siblings = siblings.iter().map(before).collect();
+            at_work.push(Box::pin(work.clone().stop(siblings)));
+        }
+        for id in kills {
+            // One that panics is given up like one that cannot be killed.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.nodes[id as usize].kill()));
+        }
+    }
+
+    fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Settled(id, before) => {
+                self.before.insert(id, before);
+                self.machine.settled(id);
+            }
+            Event::Ended(ids, mut reports) => {
+                if self.reports.is_empty() {
+                    self.reports = reports;
+                } else {
+                    self.reports.append(&mut reports);
+                }
+                for id in ids {
+                    self.machine.ended(id);
+                }
+            }
+        }
+    }
+}
+
+/// Who gives up half-way leaves nobody waiting for those beneath it.
+impl Drop for Members {
+    fn drop(&mut self) {
+        for (id, node) in (0..).zip(&*self.nodes) {
+            if self.machine.is_half_way(id) {
+                let _ = catch_unwind(AssertUnwindSafe(|| node.try_drain()));
+            }
+        }
+    }
+}
+
+// === impl Before ===
+
+impl Before {
+    fn of(node: &dyn Node) -> Self {
+        Self { queued: node.queued(), handled: node.handled() }
+    }
+
+    fn report(self, node: &dyn Node, ending: NodeEnding, after: Duration) -> NodeReport {
+        let dead_letters = node.dead_letters();
+        let counted = self.handled.zip(node.handled()).map(|(before, after)| after - before);
+        // Who does not count what it does had so many, and left so many behind.
+        let drained = counted.or_else(|| {
+            let queued = self.queued? as u64;
+            Some(queued.saturating_sub(dead_letters.unwrap_or_default()))
+        });
+        NodeReport { path: node.path().clone(), ending, drained, dead_letters, after }
+    }
+}
+
+// === impl Work ===
+
+impl Work {
+    /// Asks a node to settle.
+    async fn settle(self, id: Id) {
+        let node = &*self.nodes[id as usize];
+        let before = Before::of(node);
+        let settling = async {
+            tokio::select! {
+                biased;
+                () = node.settle() => None,
+                ended = node.terminated() => Some(ended),
+            }
+        };
+        let settled = AssertUnwindSafe(settling).catch_unwind().await;
+        let event = match settled.unwrap_or_else(|_| Some(panicked())) {
+            None => Event::Settled(id, before),
+            Some(ended) => {
+                let report = before.report(node, ended.into(), self.began.elapsed());
+                Event::Ended(vec![id], vec![report])
+            }
+        };
+        let _ = self.says.send(event); // Nobody listens when the drain has been given up.
+    }
+
+    /// Gives all of them the pill, and says who has ended, when all have; or now and then, if that
+    /// takes long. To be woken by each of them would cost more than to stop it.
+    async fn stop(self, siblings: Vec<(Id, Option<Before>)>) {
+        let mut late = FuturesUnordered::new();
+        let mut left = Vec::with_capacity(siblings.len());
+        for (number, (id, before)) in siblings.into_iter().enumerate() {
+            let node = &self.nodes[id as usize];
+            left.push((id, before.unwrap_or_else(|| Before::of(&**node))));
+            if let Ok(false) = catch_unwind(AssertUnwindSafe(|| node.try_drain())) {
+                late.push(find_room(&**node));
+            }
+            if number % YIELD == YIELD - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let mut pause = Duration::from_millis(10);
+        loop {
+            self.look(&mut left);
+            // The last: when it has ended, most others have.
+            let Some((last, _)) = left.last() else { return };
+            let last = self.nodes[*last as usize].terminated();
+            let mut ended = AssertUnwindSafe(last).catch_unwind();
+            let mut look = pin!(tokio::time::sleep(pause));
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(()) = late.next() => {}
+                    _ = &mut ended => break,
+                    () = &mut look => break,
+                }
+            }
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+
+    /// Says who has ended, and keeps who has not.
+    fn look(&self, left: &mut Vec<(Id, Before)>) {
+        let (mut ids, mut reports) = (Vec::new(), Vec::with_capacity(left.len()));
+        let after = self.began.elapsed();
+        left.retain(|(id, before)| {
+            let node = &*self.nodes[*id as usize];
+            let looked = catch_unwind(AssertUnwindSafe(|| node.has_terminated()));
+            let Some(ended) = looked.unwrap_or_else(|_| Some(panicked())) else { return true };
+            ids.push(*id);
+            reports.push(before.report(node, ended.into(), after));
+            false
+        });
+        if !ids.is_empty() {
+            let _ = self.says.send(Event::Ended(ids, reports)); // As above.
+        }
+    }
+}
+
+/// A pill for a mailbox that is full. It is not waited for longer than the node lives.
+async fn find_room(node: &dyn Node) {
+    let pill = async {
+        tokio::select! {
+            biased;
+            () = node.drain() => {}
+            _ = node.terminated() => {}
+        }
+    };
+    let _ = AssertUnwindSafe(pill).catch_unwind().await;
+}
+
+fn panicked() -> Ended {
+    Ended::Failed { error: "its implementation of `Node` panicked".into() }
+}
