@@ -121,3 +121,8 @@ fn consumer() {
     "#]],
     );
 }
+
+#[test]
+fn lifecycle() {
+    check(env!("CARGO_BIN_EXE_09_lifecycle"), expect![[r#""#]]);
+}
