@@ -140,14 +140,13 @@ impl Machine {
 
     /// Notes that a start has ended.
     pub(crate) fn ended(&mut self, step: usize, end: StartEnd) {
-        let late = self.pressed(step) == Some(Because::Time);
         match (self.steps[step], end) {
             (State::Starting { .. } | State::Lost, StartEnd::Up) => self.steps[step] = State::Up,
             (State::Starting { .. }, StartEnd::Done) => self.steps[step] = State::Done,
             (State::Starting { .. }, StartEnd::Failed) => self.steps[step] = State::Failed,
             _ => return,
         }
-        if end == StartEnd::Failed || late {
+        if end == StartEnd::Failed {
             self.halt(Halt::Step(step));
         }
     }
