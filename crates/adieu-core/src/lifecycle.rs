@@ -127,8 +127,8 @@ impl Lifecycle {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it aborts the starts that are under way. What has started by then is stopped when
-    /// the shutdown runs.
+    /// Dropping it aborts the starts that are under way, or the stops if it is rolling back. What is
+    /// up by then is stopped when the shutdown runs.
     pub async fn start(self, shutdown: &Shutdown) -> Result<(), StartError> {
         // Boxed: it is large, and everybody's `main` holds it.
         Box::pin(start::start(self, shutdown)).await

@@ -62,7 +62,10 @@ pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(
         shutdown.shared().drain_at_once();
     }
     let (board, loops) = (Arc::new(Board::new(graph)), Arc::<OwnedLoops>::default());
-    let tasks = stop::register(shutdown, &board)?;
+    let tasks = stop::register(shutdown, &board).map_err(|error| match shutdown.stage() {
+        Stage::Up => error,
+        Stage::ShuttingDown | Stage::Over => StartError::ShuttingDown,
+    })?;
 
     let began = now();
     let owner = shutdown.owned_by(&loops);
@@ -140,8 +143,12 @@ impl Starting {
     /// Starts wave after wave, until all have started or none will any more.
     async fn drive(mut self) {
         let begun = self.shutdown.token();
-        let mut interrupted = false;
         loop {
+            // Looked at before a wave begins: once the shutdown has, nothing is started.
+            let interrupted = begun.is_cancelled();
+            if interrupted {
+                self.board.interrupt();
+            }
             let (effects, due, settled) = self.board.step(now());
             for effect in effects {
                 self.carry_out(effect);
@@ -152,10 +159,7 @@ impl Starting {
             let due = due.map_or(self.next_words, |due| due.min(self.next_words));
             tokio::select! {
                 biased;
-                () = begun.cancelled(), if !interrupted => {
-                    interrupted = true;
-                    self.board.interrupt();
-                }
+                () = begun.cancelled(), if !interrupted => {}
                 Some(_) = self.set.join_next() => {}
                 () = tokio::time::sleep_until(due.into()) => self.say_what_is_starting(),
             }

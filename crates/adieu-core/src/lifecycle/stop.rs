@@ -15,6 +15,7 @@ use super::board::Board;
 use super::context::StopCx;
 use super::error::{Act, Problem, StartError};
 use super::hook::StopHook;
+use super::machine::Machine;
 use crate::budget::GRACE;
 use crate::coordinator::Shutdown;
 use crate::deadline::Deadline;
@@ -87,13 +88,18 @@ fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), PlanError> {
 /// Stops one step when its turn has come, and says what went wrong. Nothing, if it is not up.
 async fn stop(board: &Board, step: usize, task: Option<TaskCx>) -> Option<Problem> {
     let time_up = task.as_ref().map_or_else(CancellationToken::new, |task| task.token().clone());
-    let its_turn = now()
-        + board.look(|machine| board.graph.before_stop(step, |later| !machine.is_down(later)));
+    let its_turn = async {
+        // Not before start-up has ended: what is just starting may come up, and need this.
+        board.until(Machine::is_settled).await;
+        let most =
+            |machine: &Machine| board.graph.before_stop(step, |later| !machine.is_down(later));
+        let turn = board.until(|machine| machine.may_stop(step));
+        // Those that were to be stopped before and hang have been given up by then.
+        let _ = tokio::time::timeout(board.look(most), turn).await;
+    };
     tokio::select! {
         biased;
-        () = board.until(|machine| machine.may_stop(step)) => {}
-        // Those that were to be stopped before hang, and have been given up.
-        () = tokio::time::sleep_until(its_turn.into()) => {}
+        () = its_turn => {}
         () = time_up.cancelled() => return Some(Problem::NotReached),
     }
     let Some((hook, stopping)) = board.claim(step) else {
