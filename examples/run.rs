@@ -121,3 +121,23 @@ fn consumer() {
     "#]],
     );
 }
+
+#[test]
+fn lifecycle() {
+    check(
+        env!("CARGO_BIN_EXE_09_lifecycle"),
+        expect![[r#"
+        in a fleet, steps that change shared state must be guarded, so that one replica at a time does it; these are not: indexes
+        connected
+        closed
+        failed to start up: step broker did not start: connection refused
+        waves: [["postgres"], ["cache"]]
+        connected
+        warmed from the pool: true
+        readiness: ready
+        cache emptied
+        closed
+        outcome: clean
+    "#]],
+    );
+}

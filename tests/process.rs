@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
 
-use adieu::{ExitCode, Outcome, Phase, Report, Signal};
+use adieu::{ExitCode, Lifecycle, Outcome, Phase, Report, Signal};
 use adieu_testkit::process::{Ended, Process};
 
 fn start(scenario: &str, vars: &[(&str, &str)]) -> Process {
@@ -303,4 +303,24 @@ fn s41_what_is_detected_counts_from_the_signal() {
     assert!(ended.took > Duration::from_millis(500), "{ended:#?}");
     let slow = outcome(&ended, &Phase::SERVICE_STOP, "slow");
     assert!(matches!(slow, Outcome::TimedOut { .. }), "{slow}");
+}
+
+#[test]
+fn s107_a_signal_in_mid_start_up_is_a_clean_end() {
+    let mut process = started("lifecycle", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    assert_eq!(ended.stdout, "postgres up\nready\npostgres down\n");
+    assert!(report(&ended).is_clean());
+    assert_eq!(outcome(&ended, &Lifecycle::PHASE, "stop postgres"), &Outcome::Finished);
+}
+
+#[test]
+fn s105_a_start_up_that_fails_ends_the_process_and_says_why() {
+    let ended = start("lifecycle", &[("BROKER_TIMEOUT_MS", "100")]).wait();
+    check_code(&ended, ExitCode::FAILED);
+    assert_eq!(ended.stdout, "postgres up\nready\npostgres down\n");
+    let said = "body: failed to start up: step broker did not start: timed out after 100ms";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
 }

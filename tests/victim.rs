@@ -5,7 +5,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use adieu::{Config, KillAfter, Phase, PhaseSpec, Reason, Runner, Shutdown, Signal, TaskCx};
+use adieu::{
+    Config, KillAfter, Lifecycle, Phase, PhaseSpec, Reason, Runner, Shutdown, Signal, Step, TaskCx,
+};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -78,6 +80,22 @@ fn main() -> ExitCode {
             shutdown.add_task(Phase::SERVICE_STOP, "stop", async |_| println!("stopped"))?;
             println!("ready");
             tokio::time::sleep(FOREVER).await; // Connecting to something that is not there.
+            println!("started");
+            Ok::<(), Error>(())
+        }),
+        "lifecycle" => adieu::main(async |shutdown: Shutdown| {
+            let postgres = Step::new("postgres")
+                .start(async |_| println!("postgres up"))
+                .stop(async |_| println!("postgres down"));
+            let broker = Step::new("broker").depends_on("postgres").start(async |_| {
+                println!("ready");
+                tokio::time::sleep(FOREVER).await; // Connecting to something that is not there.
+            });
+            let broker = match std::env::var("BROKER_TIMEOUT_MS") {
+                Ok(millis) => broker.timeout(Duration::from_millis(millis.parse()?)),
+                Err(_) => broker,
+            };
+            Lifecycle::builder().step(postgres).step(broker).build()?.start(&shutdown).await?;
             println!("started");
             Ok::<(), Error>(())
         }),

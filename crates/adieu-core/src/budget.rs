@@ -16,7 +16,7 @@ use crate::plan::{CriticalPath, PhaseId, Plan, Rank};
 use crate::time::{Instant, Short};
 
 /// How long a cancelled task has before it is aborted, and an aborted one before it is given up.
-const GRACE: Duration = Duration::from_millis(200);
+pub(crate) const GRACE: Duration = Duration::from_millis(200);
 
 /// What is kept for the closing phases and the exit if nobody says otherwise.
 pub(crate) const RESERVE: Duration = Duration::from_secs(3);

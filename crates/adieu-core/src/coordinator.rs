@@ -38,6 +38,7 @@ use crate::budget::BudgetCheck;
 use crate::config::{Config, ConfigError};
 use crate::deadline::Deadline;
 use crate::journal::Line;
+use crate::loops::OwnedLoops;
 use crate::phase::PhaseSpec;
 use crate::plan::{Plan, PlanError};
 use crate::policy::Policy;
@@ -86,6 +87,8 @@ use crate::task::{
 #[derive(Clone)]
 pub struct Shutdown {
     shared: Arc<Shared>,
+    /// Whom loops belong to that are added through this handle, besides the shutdown.
+    owner: Option<Arc<OwnedLoops>>,
 }
 
 // === impl Shutdown ===
@@ -109,7 +112,7 @@ impl Shutdown {
     }
 
     fn assemble(config: Config, plan: crate::plan::PlanBuilder) -> Self {
-        Self { shared: Arc::new(Shared::new(config, plan)) }
+        Self { shared: Arc::new(Shared::new(config, plan)), owner: None }
     }
 
     // --- declaring ---
@@ -411,6 +414,11 @@ impl Shutdown {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// A handle through which loops are added for somebody who may have to end them earlier.
+    pub(crate) fn owned_by(&self, owner: &Arc<OwnedLoops>) -> Self {
+        Self { shared: Arc::clone(&self.shared), owner: Some(Arc::clone(owner)) }
     }
 }
 

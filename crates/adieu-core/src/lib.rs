@@ -6,6 +6,7 @@ mod coordinator;
 mod deadline;
 mod gate;
 mod journal;
+mod lifecycle;
 mod loops;
 mod names;
 mod outcome;
@@ -36,6 +37,10 @@ pub use config::{Config, ConfigError, Format, KillAfter};
 pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Rung, Shutdown};
 pub use deadline::Deadline;
 pub use gate::{DrainClass, Draining, Gate, Pass, Scope, Verdict, Waiting};
+pub use lifecycle::{
+    Act, AssembleError, DeploymentProfile, Lifecycle, LifecycleBuilder, Problem, StartCx,
+    StartError, StartHook, StartResult, Started, Step, StepError, StopCx, StopHook,
+};
 pub use loops::{
     AddLoopError, Backoff, Consumer, Interrupted, JobCx, LoopCx, LoopSpec, Periodic, Source,
 };

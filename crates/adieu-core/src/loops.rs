@@ -9,6 +9,7 @@ mod backoff;
 mod consumer;
 mod context;
 mod keeper;
+mod owned;
 mod periodic;
 mod source;
 
@@ -19,6 +20,7 @@ pub use consumer::Consumer;
 pub(crate) use consumer::Consuming;
 pub use context::LoopCx;
 pub(crate) use keeper::{Ending, Keeper, Work};
+pub(crate) use owned::OwnedLoops;
 pub use periodic::Periodic;
 pub(crate) use periodic::Ticking;
 pub use source::{Interrupted, JobCx, Source};

@@ -89,7 +89,7 @@ impl Phase {
         Self(Cow::Owned(name.into()))
     }
 
-    const fn known(name: &'static str) -> Self {
+    pub(crate) const fn known(name: &'static str) -> Self {
         Self(Cow::Borrowed(name))
     }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 pub(crate) use builder::{LONGEST, PhaseChange};
 pub use builder::{PlanBuilder, PlanError};
 pub use critical_path::CriticalPath;
+pub(crate) use order::sort;
 pub use view::{CriticalPathView, PhaseView, PlanView};
 
 use crate::phase::Phase;

@@ -10,6 +10,7 @@ use crate::config::{Config, ConfigError};
 use crate::coordinator::Shutdown;
 use crate::coordinator::machine::Ended;
 use crate::journal::{Line, write_line};
+use crate::lifecycle::StartError;
 use crate::park;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
@@ -51,7 +52,8 @@ where
 /// It builds a multi-threaded tokio runtime, installs signals before anything slow, and runs the
 /// body. When the body returns or fails, or a signal comes, also during start-up, the shutdown
 /// runs. Then guards are dropped, blocking threads get what is left of the reserve, and the exit
-/// code is returned. A watchdog ends the process at the deadline if all else fails.
+/// code is returned. A body that fails with a [`StartError`] because the shutdown began has not
+/// failed. A watchdog ends the process at the deadline if all else fails.
 ///
 /// If nobody has set a `tracing` subscriber, what happens is said on stderr. With the feature
 /// `systemd` it is said to systemd, too; then call [`Shutdown::started`] when start-up has ended.
@@ -179,7 +181,13 @@ where
     F: AsyncFnOnce(Shutdown) -> R,
     R: TaskResult,
 {
-    let body = async { end_of(body(shutdown.clone()).await) };
+    let body = async {
+        match body(shutdown.clone()).await.into_result() {
+            // It was told to end before it had begun: that is an end like any other.
+            Err(error) if is_interrupted(&*error) => Ended::Finished,
+            ended => end_of(ended),
+        }
+    };
     let mut body = pin!(catch(body));
     loop {
         let first = runtime.block_on(async {
@@ -204,6 +212,11 @@ where
             return (ended, report);
         }
     }
+}
+
+/// Whether it was the shutdown that kept the body from starting up.
+fn is_interrupted(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<StartError>().is_some_and(StartError::is_shutdown)
 }
 
 /// Drops what was to be kept until the exit, the latest first, and waits for that only so long:

@@ -63,6 +63,8 @@
 //!   [`Shutdown::gate`], and the shutdown closes it and waits for what is inside.
 //! - A loop takes work for as long as the process lives: [`Shutdown::add_loop`] runs it, starts it
 //!   again when it crashes, and joins it. A consumer takes its jobs from a [`Source`].
+//! - A [`Step`] is started when the process starts and stopped when it ends. A [`Lifecycle`] puts
+//!   steps in waves, by what each requires and provides, and stops them in reverse.
 //! - [`Readiness`] says whether work should be sent here. It follows from [`Shutdown::started`],
 //!   from each [`Promise`] and check, from cordons and from the shutdown; nobody can set it.
 //! - A [`Reason`] says why. The first one wins.
@@ -79,6 +81,7 @@
 //! | write a new service | [`main`], or [`Runner`] to set more |
 //! | add shutdown to an existing one | [`Shutdown::new`], [`Shutdown::install_signals`] |
 //! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`] |
+//! | start what my service needs, in order, and stop it in reverse | [`Lifecycle`], [`Step`] |
 //! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
 //! | serve axum or tonic without dropping a request | `http::serve`, with the feature `axum` or `tonic` |
 //! | take no work that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |

@@ -15,6 +15,9 @@ use crate::registry::Entry;
 use crate::sync::lock;
 use crate::task::{AddTaskError, TaskInfo};
 
+/// A window that is as good as none: a phase must have some time.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
 /// A task that was added, and the figures if the worst case is now too long.
 struct Added {
     phase: PhaseId,
@@ -187,8 +190,25 @@ impl Shared {
         lock(&self.core).check_budget()
     }
 
+    /// Whether the configuration says how long the phase may take.
+    pub(crate) fn has_configured_timeout(&self, phase: &Phase) -> bool {
+        self.config.phases.get(phase).is_some_and(|change| change.timeout.is_some())
+    }
+
+    /// From now on no time is taken to drain, unless somebody has said how long it may take.
+    pub(crate) fn drain_at_once(&self) {
+        self.drains_at_once.store(true, Ordering::Relaxed);
+        let mut core = lock(&self.core);
+        if let Ok(at) = core.plan.position(Phase::SERVICE_REQUESTS_DONE.as_str())
+            && !core.plan.has_own_timeout(at)
+            && core.plan.timeout(Phase::SERVICE_REQUESTS_DONE, AT_ONCE).is_ok()
+        {
+            core.built = None;
+        }
+    }
+
     /// The runtime that tasks run on, if one is known.
-    pub(super) fn home(&self) -> Option<Handle> {
+    pub(crate) fn home(&self) -> Option<Handle> {
         lock(&self.core).home.clone()
     }
 

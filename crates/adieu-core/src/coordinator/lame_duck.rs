@@ -1,6 +1,7 @@
 //! Lame duck: not ready any more, still serving, so that routers can move away.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Shutdown;
@@ -47,7 +48,13 @@ impl Shutdown {
 async fn waddle(shared: &Shared, cx: &TaskCx) {
     let config = shared.config();
     let allowed = cx.shutdown_deadline().remaining();
-    let most = duration(config, cx.reason(), allowed, Platform::detect);
+    let at_once = shared.drains_at_once.load(Ordering::Relaxed);
+    let most = match config.lame_duck {
+        LameDuck::Auto if at_once => Duration::ZERO,
+        LameDuck::Auto | LameDuck::For(_) => {
+            duration(config, cx.reason(), allowed, Platform::detect)
+        }
+    };
     // Not all of the phase: what ends with its phase would be reported as cut.
     let most = most.min(cx.remaining() / 10 * 9);
     let flip = async {

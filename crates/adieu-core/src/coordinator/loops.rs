@@ -110,8 +110,8 @@ impl Shutdown {
         let gate = Gate::new(Arc::clone(name));
         let keeper = Keeper::new(work, spec, gate.clone(), self.shared());
         let (ending, begin) = keeper.spawn(&home);
-        let mut added = Vec::new();
-        if let Err(source) = self.add_ending(&gate, ending, &mut added) {
+        let (ending, mut added) = (Arc::new(ending), Vec::new());
+        if let Err(source) = self.add_ending(&gate, &ending, &mut added) {
             // All or none. The loop has not been told to begin.
             for task in added {
                 task.cancel();
@@ -119,6 +119,9 @@ impl Shutdown {
             return Err(AddLoopError::Task { name: Arc::clone(name), source });
         }
         self.shared().take_on(&gate, &self.shared().loops);
+        if let Some(owner) = &self.owner {
+            owner.add(&ending);
+        }
         // If it is gone already, so is the runtime.
         let _ = begin.send(());
         Ok(gate)
@@ -128,10 +131,10 @@ impl Shutdown {
     fn add_ending(
         &self,
         gate: &Gate,
-        ending: Ending,
+        ending: &Arc<Ending>,
         added: &mut Vec<TaskHandle>,
     ) -> Result<(), AddTaskError> {
-        let (name, ending) = (gate.name(), Arc::new(ending));
+        let (name, ending) = (gate.name(), Arc::clone(ending));
         let describe = |verb: &str| {
             let ending = Arc::clone(&ending);
             TaskSpec::new(format!("{verb} {name}")).describe(move || ending.summary())

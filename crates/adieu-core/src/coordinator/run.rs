@@ -181,8 +181,9 @@ impl Run {
         if self.details.is_empty() {
             return;
         }
-        for (phase, run) in report.phases.iter_mut().zip(self.machine.phases()) {
-            for (task, id) in phase.tasks.iter_mut().zip(run.tasks.clone()) {
+        for (phase, &id) in report.phases.iter_mut().zip(self.plan.ordered_ids()) {
+            let tasks = self.machine.phase(id).tasks.clone();
+            for (task, id) in phase.tasks.iter_mut().zip(tasks) {
                 task.detail = self.details.get(&TaskId(id)).and_then(|detail| detail.told());
             }
         }

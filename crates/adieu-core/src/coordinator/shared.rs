@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     /// Those that this shutdown drains, and the lame duck watches.
     pub(super) gates: Mutex<Vec<Gate>>,
     pub(super) drained: Mutex<Vec<Drained>>,
+    /// Whether no lame duck is waited for, unless one is configured.
+    pub(super) drains_at_once: AtomicBool,
     /// Held while a cordon is put up or taken down.
     pub(super) cordoning: Mutex<()>,
     /// Those of loops, which no router knows of.
@@ -148,6 +150,7 @@ impl Shared {
             journal: Journal::default(),
             gates: Mutex::default(),
             drained: Mutex::default(),
+            drains_at_once: AtomicBool::new(false),
             cordoning: Mutex::default(),
             loops: Mutex::default(),
             begun: CancellationToken::new(),

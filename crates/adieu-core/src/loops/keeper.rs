@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::LoopSpec;
 use super::backoff::Backoff;
 use super::context::LoopCx;
+use crate::budget::GRACE;
 use crate::coordinator::Shared;
 use crate::coordinator::machine::Ended;
 use crate::gate::Gate;
@@ -139,6 +140,29 @@ impl Ending {
         // What it had spawned under its passes.
         self.gate.drained(cx.shutdown_deadline()).await;
         Err("it did not end and was aborted".into())
+    }
+
+    /// Ends the loop as [`Ending::join`] does, while there is no shutdown, within `left`.
+    pub(crate) async fn end_within(&self, left: Duration) -> Result<(), String> {
+        self.gate.close();
+        self.gate.cut();
+        let end = tokio::time::Instant::from(now()) + left;
+        let clear_up = TO_CLEAR_UP.min(left / 2);
+        if tokio::time::timeout_at(end - clear_up, self.over.cancelled()).await.is_err() {
+            self.last_call.cancel();
+            if tokio::time::timeout_at(end, self.over.cancelled()).await.is_err() {
+                self.task.abort();
+                return match tokio::time::timeout(GRACE, self.over.cancelled()).await {
+                    Ok(()) => Err("it was aborted".into()),
+                    Err(_) => Err("it was aborted, and is still running".into()),
+                };
+            }
+        }
+        self.ended()
+    }
+
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.gate.name()
     }
 
     /// What it was waiting for, in one line.

@@ -378,6 +378,10 @@ impl PlanBuilder {
         self.phases.len()
     }
 
+    pub(crate) fn has_own_timeout(&self, at: usize) -> bool {
+        self.phases[at].timeout.is_some()
+    }
+
     pub(crate) fn timeout_of(&self, at: usize) -> Duration {
         self.phases[at].timeout.unwrap_or(self.default_timeout)
     }

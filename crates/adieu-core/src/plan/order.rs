@@ -1,4 +1,4 @@
-//! Sorts phases so that each comes after all it depends on, or names the cycle that forbids it.
+//! Sorts phases, or steps, so that each comes after all it depends on, or names the cycle that forbids it.
 //!
 //! One depth-first search does both. It starts from the phases that nothing depends on, so an
 //! independent chain comes out whole before the next begins, in whatever order its members were
@@ -6,7 +6,7 @@
 
 /// A sort of `0..edges.len()`, where `edges[i]` are the nodes that `i` depends on; or a cycle, its
 /// first node repeated at its end.
-pub(super) fn sort(edges: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
+pub(crate) fn sort(edges: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     let mut needed = vec![false; edges.len()];
     for &dependency in edges.iter().flatten() {
         needed[dependency] = true;

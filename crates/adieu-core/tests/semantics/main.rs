@@ -5,6 +5,7 @@
 mod config;
 mod deadline;
 mod gate;
+mod lifecycle;
 mod loops;
 mod plan;
 mod readiness;

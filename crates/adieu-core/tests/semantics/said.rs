@@ -9,7 +9,7 @@ use adieu_testkit::faults;
 use expect_test::expect;
 
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Heard(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Heard {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -21,7 +21,7 @@ impl Write for Heard {
 }
 
 impl Heard {
-    fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
+    pub(super) fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
         let heard = Self::default();
         let writer = heard.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -33,7 +33,7 @@ impl Heard {
         (heard, tracing::subscriber::set_default(subscriber))
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let bytes = self.0.lock().unwrap().clone();
         String::from_utf8(bytes)
             .unwrap()

@@ -1,0 +1,238 @@
+//! Starts steps: carries out what the machine decides, and joins what it has spawned.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::board::Board;
+use super::context::StartCx;
+use super::error::{Act, Problem, StartError};
+use super::hook::{StartHook, Started};
+use super::machine::{Effect, Halt, Machine};
+use super::profile::DeploymentProfile;
+use super::stop;
+use super::{Lifecycle, Parts};
+use crate::coordinator::Shutdown;
+use crate::deadline::Deadline;
+use crate::loops::OwnedLoops;
+use crate::names::joined;
+use crate::reason::Reason;
+use crate::status::Stage;
+use crate::task::{BoxError, caught};
+use crate::time::{Duration, Instant, Short, now};
+
+/// How often it says what is still starting.
+const STILL_STARTING: Duration = Duration::from_secs(5);
+
+/// Starts that are under way.
+struct Starting {
+    board: Arc<Board>,
+    /// The handle that the steps are given.
+    shutdown: Shutdown,
+    runtime: Handle,
+    hooks: Vec<Option<StartHook>>,
+    set: JoinSet<()>,
+    handles: Vec<Option<AbortHandle>>,
+    tokens: Vec<CancellationToken>,
+    next_words: Instant,
+}
+
+/// A start that is under way. When it is dropped without having ended, it was aborted.
+struct Unended {
+    board: Arc<Board>,
+    step: usize,
+    ended: bool,
+}
+
+pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(), StartError> {
+    let Parts { graph, hooks, profile, warnings } = lifecycle.parts;
+    // First of all: whatever comes now, the process is not ready before this is kept.
+    let promise = shutdown.promise("start-up");
+    let current = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+    let runtime = shutdown.shared().home().unwrap_or(current);
+    if shutdown.stage() != Stage::Up {
+        return Err(StartError::ShuttingDown);
+    }
+    for warning in warnings {
+        shutdown.warn(warning);
+    }
+    if profile == DeploymentProfile::Serverless {
+        shutdown.shared().drain_at_once();
+    }
+    let (board, loops) = (Arc::new(Board::new(graph)), Arc::<OwnedLoops>::default());
+    let tasks = stop::register(shutdown, &board).map_err(|error| match shutdown.stage() {
+        Stage::Up => error,
+        Stage::ShuttingDown | Stage::Over => StartError::ShuttingDown,
+    })?;
+
+    let began = now();
+    let owner = shutdown.owned_by(&loops);
+    Starting::new(&board, owner, hooks, runtime.clone()).drive().await;
+
+    let halted = board.look(Machine::halted);
+    let outcome = match halted {
+        None => Ok(()),
+        Some(_) if shutdown.stage() != Stage::Up => {
+            // The shutdown stops what has started, in its phase: what still runs needs it.
+            tokio::select! {
+                () = board.until(Machine::all_down) => {}
+                _ = shutdown.completed() => {}
+            }
+            Err(failed(&board, halted, shutdown))
+        }
+        Some(_) => {
+            stop::roll_back(&board, &loops, &runtime).await;
+            Err(failed(&board, halted, shutdown))
+        }
+    };
+    // What is not up is not there to be stopped, unless it may still come up.
+    for (step, task) in tasks.into_iter().enumerate() {
+        if board.look(|machine| machine.is_down(step) && !machine.is_lost(step)) {
+            task.cancel();
+        }
+    }
+    outcome?;
+    if profile == DeploymentProfile::Serverless {
+        for running in loops.all() {
+            let name = running.name();
+            shutdown.warn(format!(
+                "loop {name} needs a process that lives on, and this one is serverless: mark its \
+                 step as long-running"
+            ));
+        }
+    }
+    let (steps, took) = (board.steps().len(), Short(now().saturating_duration_since(began)));
+    shutdown.say(format!("started up            steps={steps} took={took}"));
+    promise.keep();
+    shutdown.started();
+    Ok(())
+}
+
+fn failed(board: &Board, halted: Option<Halt>, shutdown: &Shutdown) -> StartError {
+    let cause = match halted {
+        Some(Halt::Step(step)) => Some(step),
+        Some(Halt::Interrupted) | None => None,
+    };
+    match board.take_wrong(cause) {
+        (Some(cause), others) => StartError::Failed { cause, others },
+        (None, others) => {
+            let reason = shutdown.reason().unwrap_or(Reason::Unknown);
+            StartError::Interrupted { reason, others }
+        }
+    }
+}
+
+// === impl Starting ===
+
+impl Starting {
+    fn new(board: &Arc<Board>, shutdown: Shutdown, hooks: Vec<StartHook>, runtime: Handle) -> Self {
+        Self {
+            board: Arc::clone(board),
+            shutdown,
+            runtime,
+            handles: hooks.iter().map(|_| None).collect(),
+            tokens: hooks.iter().map(|_| CancellationToken::new()).collect(),
+            hooks: hooks.into_iter().map(Some).collect(),
+            set: JoinSet::new(),
+            next_words: now() + STILL_STARTING,
+        }
+    }
+
+    /// Starts wave after wave, until all have started or none will any more.
+    async fn drive(mut self) {
+        let begun = self.shutdown.token();
+        loop {
+            // Looked at before a wave begins: once the shutdown has, nothing is started.
+            let interrupted = begun.is_cancelled();
+            if interrupted {
+                self.board.interrupt();
+            }
+            let (effects, due, settled) = self.board.step(now());
+            for effect in effects {
+                self.carry_out(effect);
+            }
+            if settled {
+                return;
+            }
+            let due = due.map_or(self.next_words, |due| due.min(self.next_words));
+            tokio::select! {
+                biased;
+                () = begun.cancelled(), if !interrupted => {}
+                Some(_) = self.set.join_next() => {}
+                () = tokio::time::sleep_until(due.into()) => self.say_what_is_starting(),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Start(step, due) => self.start(step, due),
+            Effect::Cancel(step) => self.tokens[step].cancel(),
+            Effect::Abort(step) => {
+                if let Some(handle) = &self.handles[step] {
+                    handle.abort();
+                }
+            }
+            Effect::GiveUp(step) => self.board.went_wrong(step, Act::Start, Problem::Abandoned),
+        }
+    }
+
+    fn start(&mut self, step: usize, due: Instant) {
+        let Some(hook) = self.hooks[step].take() else { return };
+        let cx = StartCx {
+            step: self.board.id(step),
+            shutdown: self.shutdown.clone(),
+            deadline: Deadline::at(due),
+            token: self.tokens[step].clone(),
+        };
+        let (shutdown, id) = (self.shutdown.clone(), self.board.id(step));
+        let unended = Unended { board: Arc::clone(&self.board), step, ended: false };
+        let work = async move {
+            let ended = caught(hook.start(cx)).await;
+            // Noted here, not by who joins it: if nobody does, it is up all the same.
+            if let Some(why) = unended.ended(ended) {
+                shutdown.say(format!("step skipped          step={id} ({why})"));
+            }
+        };
+        self.handles[step] = Some(self.set.spawn_on(work, &self.runtime));
+    }
+
+    fn say_what_is_starting(&mut self) {
+        if now() < self.next_words {
+            return;
+        }
+        self.next_words = now() + STILL_STARTING;
+        let starting: Vec<Arc<str>> = self.board.look(|machine| {
+            let starting = self.board.steps().filter(|&step| machine.is_starting(step));
+            starting.map(|step| self.board.id(step)).collect()
+        });
+        self.shutdown.say(format!("still starting        {}", joined(&starting, ", ")));
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        // If whoever awaited the start has dropped it: what is up is stopped by the shutdown, and
+        // what is not will not be.
+        self.board.gone();
+    }
+}
+
+// === impl Unended ===
+
+impl Unended {
+    fn ended(mut self, ended: Result<Result<Started, BoxError>, Arc<str>>) -> Option<Arc<str>> {
+        self.ended = true;
+        self.board.start_ended(self.step, Some(ended))
+    }
+}
+
+impl Drop for Unended {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.board.start_ended(self.step, None);
+        }
+    }
+}

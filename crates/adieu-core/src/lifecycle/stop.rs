@@ -1,0 +1,174 @@
+//! Stops steps: as tasks of the shutdown, or at once when start-up has failed.
+//!
+//! Either way each step is stopped by a task of its own that waits for its turn, so the order is
+//! the same, and whoever claims a step first is the one who stops it.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Lifecycle;
+use super::board::Board;
+use super::context::StopCx;
+use super::error::{Act, Problem, StartError};
+use super::hook::StopHook;
+use super::machine::Machine;
+use crate::budget::GRACE;
+use crate::coordinator::Shutdown;
+use crate::deadline::Deadline;
+use crate::loops::OwnedLoops;
+use crate::phase::{Phase, PhaseSpec};
+use crate::plan::PlanError;
+use crate::task::{BoxError, TaskCx, TaskHandle, TaskSpec, caught};
+use crate::time::{Duration, now};
+
+/// How long the loops of a start-up that has failed have to end: as long as the phase in which the
+/// shutdown ends them.
+const END_LOOPS: Duration = Duration::from_secs(5);
+
+/// Adds a task for each step to the shutdown, all or none.
+pub(super) fn register(
+    shutdown: &Shutdown,
+    board: &Arc<Board>,
+) -> Result<Vec<TaskHandle>, StartError> {
+    add_phase(shutdown, board.graph.stop_budget(|_| true)).map_err(StartError::NoPhase)?;
+    let mut added: Vec<TaskHandle> = Vec::new();
+    for step in board.steps() {
+        let spec = TaskSpec::new(format!("stop {}", board.id(step)))
+            .timeout(board.graph.until_stopped(step))
+            .describe({
+                let board = Arc::clone(board);
+                move || board.describe(step)
+            });
+        let board = Arc::clone(board);
+        let task = async move |cx: TaskCx| match stop(&board, step, Some(cx)).await {
+            None => Ok(()),
+            // So that it is reported as one. It has been said when it happened.
+            Some(Problem::Panicked(message)) => {
+                std::panic::resume_unwind(Box::new(message.to_string()))
+            }
+            Some(problem) => Err(problem.to_string()),
+        };
+        match shutdown.add_task(Lifecycle::PHASE, spec, task) {
+            Ok(task) => added.push(task),
+            Err(error) => {
+                for task in added {
+                    task.cancel();
+                }
+                return Err(StartError::NoTask(error));
+            }
+        }
+    }
+    Ok(added)
+}
+
+/// Adds the phase in which steps are stopped, or makes it long enough for one more lifecycle. What
+/// is configured holds.
+fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), PlanError> {
+    let needed = needed.max(GRACE);
+    let phase = PhaseSpec::new(Lifecycle::PHASE)
+        .after(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE)
+        .timeout(needed);
+    match shutdown.add_phase(phase) {
+        Err(PlanError::DuplicatePhase { .. }) => {
+            let known = shutdown.plan().phase(Lifecycle::PHASE).map(|phase| phase.timeout());
+            if known < Some(needed) && !shutdown.shared().has_configured_timeout(&Lifecycle::PHASE)
+            {
+                shutdown.set_phase_timeout(Lifecycle::PHASE, needed)?;
+            }
+            Ok(())
+        }
+        added => added,
+    }
+}
+
+/// Stops one step when its turn has come, and says what went wrong. Nothing, if it is not up.
+async fn stop(board: &Board, step: usize, task: Option<TaskCx>) -> Option<Problem> {
+    let time_up = task.as_ref().map_or_else(CancellationToken::new, |task| task.token().clone());
+    let its_turn = async {
+        // Not before start-up has ended: what is just starting may come up, and need this.
+        board.until(Machine::is_settled).await;
+        let most =
+            |machine: &Machine| board.graph.before_stop(step, |later| !machine.is_down(later));
+        let turn = board.until(|machine| machine.may_stop(step));
+        // Those that were to be stopped before and hang have been given up by then.
+        let _ = tokio::time::timeout(board.look(most), turn).await;
+    };
+    tokio::select! {
+        biased;
+        () = its_turn => {}
+        () = time_up.cancelled() => return Some(Problem::NotReached),
+    }
+    let Some((hook, stopping)) = board.claim(step) else {
+        // Somebody else is at it, or there is nothing to stop.
+        board.until(|machine| machine.is_down(step)).await;
+        return board.stop_problem(step);
+    };
+    let (timeout, token) = (board.graph.stop_timeouts[step], time_up.child_token());
+    let deadline = Deadline::after(timeout);
+    let reason = task.as_ref().map(|task| task.reason().clone());
+    let cx = StopCx { step: board.id(step), reason, deadline, token, task };
+    let problem = match run(hook, cx, &time_up).await {
+        Some(Ok(Ok(()))) => None,
+        Some(Ok(Err(error))) => Some(Problem::Failed(error.into())),
+        Some(Err(message)) => Some(Problem::Panicked(message)),
+        None => Some(Problem::TimedOut(timeout)),
+    };
+    stopping.ended(problem.clone());
+    problem
+}
+
+/// Runs a stop to its end, `Err` if that is a panic; `None` if its time is up. It is gone then.
+async fn run(
+    hook: StopHook,
+    cx: StopCx,
+    time_up: &CancellationToken,
+) -> Option<Result<Result<(), BoxError>, Arc<str>>> {
+    let (deadline, token) = (cx.deadline, cx.token.clone());
+    let mut work = pin!(caught(hook.stop(cx)));
+    tokio::select! {
+        biased;
+        ended = &mut work => Some(ended),
+        () = deadline.passed() => {
+            token.cancel();
+            // It may clear up. What it says then comes too late.
+            let _ = tokio::time::timeout(GRACE, &mut work).await;
+            None
+        }
+        // From here on it is the shutdown that makes it end.
+        () = time_up.cancelled() => Some(work.await),
+    }
+}
+
+/// Stops what has started, now: first the loops, then the steps, in reverse.
+pub(super) async fn roll_back(board: &Arc<Board>, loops: &OwnedLoops, runtime: &Handle) {
+    let mut ending = JoinSet::new();
+    for running in loops.all() {
+        let board = Arc::clone(board);
+        let end = async move {
+            if let Err(error) = running.end_within(END_LOOPS).await {
+                board
+                    .loop_went_wrong(running.name(), Problem::Failed(BoxError::from(error).into()));
+            }
+        };
+        ending.spawn_on(end, runtime);
+    }
+    while ending.join_next().await.is_some() {}
+
+    let mut stopping = JoinSet::new();
+    for step in board.steps().filter(|&step| board.look(|machine| machine.is_up(step))) {
+        let board = Arc::clone(board);
+        stopping.spawn_on(async move { stop(&board, step, None).await }, runtime);
+    }
+    let most = board.look(|machine| board.graph.stop_budget(|step| !machine.is_down(step)));
+    let all = async { while stopping.join_next().await.is_some() {} };
+    let bound = now() + most + GRACE;
+    if tokio::time::timeout_at(bound.into(), all).await.is_err() {
+        for step in board.steps().filter(|&step| !board.look(|machine| machine.is_down(step))) {
+            board.went_wrong(step, Act::Stop, Problem::Abandoned);
+        }
+    }
+}
