@@ -141,3 +141,54 @@ fn lifecycle() {
     "#]],
     );
 }
+
+#[test]
+fn actors_kameo() {
+    check(
+        env!("CARGO_BIN_EXE_12_actors_kameo"),
+        expect![[r#"
+        back has done tea
+        back has done coffee
+        back closes: actor stopped normally
+        front closes: actor stopped normally
+        stable closes: actor was killed
+        1 dead letter, for /user/stable
+    "#]],
+    );
+}
+
+#[test]
+fn actors_ractor() {
+    check(
+        env!("CARGO_BIN_EXE_13_actors_ractor"),
+        expect![[r#"
+        shop
+          /user
+            kiosk  10 queued
+            main
+        a till closes with 65 coins
+        swept
+        a till closes with 1000 coins
+        outcome: clean
+        too late: true, dead letters: 1
+    "#]],
+    );
+}
+
+#[test]
+fn worker_threads() {
+    // They print side by side.
+    let output = Command::new(env!("CARGO_BIN_EXE_14_worker_threads")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines[..4].sort();
+    expect![[r#"
+        sums-0 has 1300
+        sums-1 has 1225
+        sums-2 has 1250
+        sums-3 has 1275
+        clean: true, actors: 4
+        messages to workers that were not worked off: 0"#]]
+    .assert_eq(&lines.join("\n"));
+}

@@ -76,8 +76,13 @@ impl Countdown {
         });
     }
 
+    /// How long is left. None if there is no deadline.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.deadline.borrow().map(Deadline::remaining)
+    }
+
     /// Resolves so long after the deadline. Never if there is none.
-    async fn passed(&self, after: Duration) {
+    pub(crate) async fn passed(&self, after: Duration) {
         let mut deadlines = self.deadline.subscribe();
         loop {
             let seen = *deadlines.borrow_and_update();

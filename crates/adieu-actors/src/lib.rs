@@ -67,6 +67,7 @@ mod record;
 mod report;
 mod system;
 mod termination;
+mod threads;
 mod tree;
 
 pub use letters::{DeadLetter, DeadLetterSubscription, Undelivered};
@@ -75,4 +76,8 @@ pub use path::{NameError, NodePath};
 pub use report::{DrainReport, NodeEnding, NodeReport};
 pub use system::{ActorSystem, Place, Spawn, SpawnError, SystemStage, TerminateError, Timeouts};
 pub use termination::{ActorTasks, IntoTermination, Termination};
+pub use threads::{
+    Peers, SendError, StartError, Worker, WorkerEnding, WorkerReport, WorkerThreads,
+    WorkerThreadsBuilder, WorkersReport,
+};
 pub use tree::{NodeView, TreeView};

@@ -78,6 +78,11 @@ impl NodePath {
         self.0.strip_prefix(&*other.0).is_some_and(|rest| rest.starts_with('/'))
     }
 
+    /// The same, with this before it.
+    pub(crate) fn within(&self, above: &str) -> Self {
+        Self(format!("{above}{}", self.0).into())
+    }
+
     pub(crate) fn is_directly_beneath(&self, other: &Self) -> bool {
         let rest = self.0.strip_prefix(&*other.0).and_then(|rest| rest.strip_prefix('/'));
         rest.is_some_and(|name| !name.as_bytes().contains(&b'/'))

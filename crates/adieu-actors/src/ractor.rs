@@ -251,6 +251,13 @@ impl<M: Send + 'static> Ref<Letter<M>> {
             error.map(Letter::open)
         })
     }
+
+    /// Its end, for a task of a shutdown that sends it this message in a letter first. See
+    /// [`ActorTasks`](crate::ActorTasks).
+    pub fn posted(&self, message: M) -> Termination {
+        let actor = self.clone();
+        self.into_termination().telling(async move { drop(actor.post(message)) })
+    }
 }
 
 impl<M> Clone for Ref<M> {

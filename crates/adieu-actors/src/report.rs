@@ -105,6 +105,14 @@ impl DrainReport {
         all
     }
 
+    /// The same, with this before each path.
+    pub(crate) fn within(mut self, above: &str) -> Self {
+        for node in &mut self.nodes {
+            node.path = node.path.within(above);
+        }
+        self
+    }
+
     pub(crate) fn empty() -> Self {
         Self { took: Duration::ZERO, nodes: Vec::new() }
     }
@@ -163,6 +171,9 @@ impl From<Ended> for NodeEnding {
     }
 }
 
-fn millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn millis<S: serde::Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64() * 1e3)
 }

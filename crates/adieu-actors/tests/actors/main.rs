@@ -6,4 +6,5 @@
 mod conformance;
 mod frameworks;
 mod letters;
+mod threads;
 mod together;

@@ -69,7 +69,6 @@ impl Framework for Ractor {
     }
 
     fn told(of: &Self::Ref, job: Job) -> Termination {
-        let of = of.clone();
-        Termination::of(of.node()).telling(async move { drop(of.post(job)) })
+        of.posted(job)
     }
 }

@@ -1,0 +1,150 @@
+//! Worker threads. In real time, because each has a runtime of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use adieu_actors::{NodeEnding, WorkerEnding, WorkerThreads};
+use adieu_core::{Config, Outcome, Reason, Shutdown};
+use tokio::sync::Semaphore;
+
+use crate::frameworks::{Framework, Job, Kameo, Log, Script};
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn s178_one_signal_drains_all_in_their_own_threads() {
+    let log = Log::default();
+    let actors = log.clone();
+    let threads = WorkerThreads::builder("orders").count(3).start(async move |mut worker| {
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        let books = Kameo::spawn(worker.system(), None, "books", Script::new(&actors)).await?;
+        while let Some(number) = worker.recv().await {
+            let (log, thread) = (actors.clone(), thread.clone());
+            let note = Job::new(move || async move {
+                let here = std::thread::current().name().unwrap_or_default().to_owned();
+                assert_eq!(here, thread);
+                let number: usize = number;
+                log.add(format!("{here} {number}"));
+            });
+            Kameo::send(&books, note).await;
+        }
+        Ok::<_, adieu_actors::SpawnError>(())
+    });
+    let threads = threads.unwrap();
+    for number in 0..30 {
+        threads.send(number % 3, number).await.unwrap();
+    }
+    let (report, again) = tokio::join!(threads.shutdown(LONG), threads.shutdown(LONG));
+    assert!(Arc::ptr_eq(&report, &again));
+    assert!(report.is_clean(), "{report}");
+    let lines = log.lines();
+    for number in 0..30 {
+        assert!(lines.contains(&format!("orders-{} {number}", number % 3)), "{lines:?}");
+    }
+    assert_eq!(lines.iter().filter(|line| *line == "books stops").count(), 3);
+    let merged = report.merged();
+    assert_eq!(merged.node("/orders-2/user/books").unwrap().ending, NodeEnding::Drained);
+    let late = threads.send(1, 99).await.unwrap_err();
+    assert_eq!((late.to, late.message), (1, 99));
+}
+
+#[tokio::test]
+async fn s179_what_workers_send_each_other_while_draining_is_worked_off() {
+    let hops = Arc::new(AtomicUsize::new(0));
+    let (go, counted) = (Arc::new(Semaphore::new(0)), Arc::clone(&hops));
+    let gone = Arc::clone(&go);
+    let threads = WorkerThreads::builder("hops").count(3).room(4).start(async move |mut worker| {
+        while let Some(left) = worker.recv().await {
+            drop(gone.acquire().await); // Nobody moves before they are told to drain.
+            counted.fetch_add(1, Ordering::Relaxed);
+            if left > 0 {
+                let next = (worker.index() + 1) % worker.count();
+                assert!(worker.send(next, left - 1).await.is_ok(), "{left}");
+            }
+        }
+    });
+    let threads = threads.unwrap();
+    for to in 0..3 {
+        threads.send(to, 99_usize).await.unwrap();
+    }
+    let draining = tokio::spawn({
+        let threads = threads.clone();
+        async move { threads.shutdown(LONG).await }
+    });
+    while threads.send(0, 0).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let sent = threads.send(0, 0).await.is_err();
+    assert!(sent, "from outside it is over at once");
+    go.close();
+    let report = draining.await.unwrap();
+    // And what came in from outside before they were told, here.
+    assert!(hops.load(Ordering::Relaxed) >= 300, "{hops:?}");
+    assert!(report.workers.iter().all(|worker| worker.ending == WorkerEnding::Drained), "{report}");
+    assert_eq!(report.dead_letters(), 2, "only those two from outside: {report}");
+}
+
+#[tokio::test]
+async fn s180_one_that_panics_or_hangs_does_not_stop_the_others() {
+    let log = Log::default();
+    let good = log.clone();
+    let (release, until) = std::sync::mpsc::channel::<()>();
+    let until = std::sync::Mutex::new(until);
+    let threads = WorkerThreads::builder("mixed").count(4).start(async move |mut worker| {
+        let _kept = Kameo::spawn(worker.system(), None, "kept", Script::new(&good)).await?;
+        while let Some(number) = worker.recv().await {
+            match (worker.index(), number) {
+                (1, _) => panic!("in the body"),
+                (2, _) => drop(until.lock().unwrap().recv()),
+                (3, _) => std::future::pending().await,
+                (_, number) => good.add(format!("{number}")),
+            }
+        }
+        Ok::<_, adieu_actors::SpawnError>(())
+    });
+    let threads = threads.unwrap();
+    for number in 0..12 {
+        // The one that panics may be gone by then.
+        let _ = threads.send(number % 4, number).await;
+    }
+    let report = threads.shutdown(Duration::from_millis(400)).await;
+    let endings: Vec<&WorkerEnding> = report.workers.iter().map(|worker| &worker.ending).collect();
+    use WorkerEnding::{Cut, Drained, Hung, Panicked};
+    assert_eq!(endings, [&Drained, &Panicked, &Hung, &Cut], "{report}");
+    let numbers: Vec<String> = log.lines();
+    let numbers: Vec<&String> = numbers.iter().filter(|line| !line.ends_with("stops")).collect();
+    assert_eq!(numbers, ["0", "4", "8"]);
+    // Each of these three had one in hand, which is its own affair, and left two.
+    let dead: Vec<u64> = report.workers.iter().map(|worker| worker.dead_letters).collect();
+    assert_eq!(dead, [0, 2, 2, 2], "{report}");
+    // The actors of all but the one that hangs were drained.
+    assert_eq!(log.lines().iter().filter(|line| *line == "kept stops").count(), 3);
+    assert!(report.to_string().contains("worker 2 hangs, and is still there"), "{report}");
+    drop(release);
+}
+
+#[tokio::test]
+async fn s178_a_shutdown_stops_them() {
+    let config = Config::for_tests().terminate_actor_system(true);
+    let shutdown = Shutdown::configured(config).unwrap();
+    let threads = WorkerThreads::builder("orders").count(2).start(async move |mut worker| {
+        while let Some(number) = worker.recv().await {
+            let _: u32 = number;
+        }
+    });
+    let threads = threads.unwrap();
+    threads.on(&shutdown).unwrap();
+    threads.send(1, 7).await.unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert!(report.is_clean(), "{report}");
+    let task = report.phases.iter().find_map(|phase| phase.task("stop worker threads orders"));
+    assert_eq!(task.unwrap().outcome, Outcome::Finished);
+    assert!(threads.send(1, 7).await.is_err());
+    let none =
+        WorkerThreads::builder("none").count(0).start(async |_: adieu_actors::Worker<()>| {});
+    assert_eq!(
+        none.unwrap_err().to_string(),
+        "none: zero worker threads do nothing; ask for one or more"
+    );
+}

@@ -1,0 +1,74 @@
+//! Actors of kameo: a parent, its workers, and the shutdown that ends them leaves first.
+
+use std::time::Duration;
+
+use adieu::actors::{ActorSystem, kameo as on_kameo};
+use adieu::{Reason, Shutdown};
+use kameo::Actor;
+use kameo::actor::{ActorRef, WeakActorRef};
+use kameo::error::{ActorStopReason, Infallible};
+use kameo::message::{BoxMessage, Context, Message};
+
+/// Where orders are done.
+struct Desk(&'static str);
+
+struct Order(&'static str);
+
+impl Actor for Desk {
+    type Args = Self;
+    type Error = Infallible;
+
+    async fn on_start(desk: Self, _: ActorRef<Self>) -> Result<Self, Infallible> {
+        Ok(desk)
+    }
+
+    async fn on_stop(
+        &mut self,
+        _: WeakActorRef<Self>,
+        why: ActorStopReason,
+    ) -> Result<(), Infallible> {
+        println!("{} closes: {why}", self.0);
+        Ok(())
+    }
+
+    /// Without this, what a killed actor leaves behind would not be counted.
+    async fn on_undelivered(
+        &mut self,
+        _: ActorStopReason,
+        orders: Vec<BoxMessage<Self>>,
+    ) -> Result<(), Infallible> {
+        on_kameo::undelivered(&orders);
+        Ok(())
+    }
+}
+
+impl Message<Order> for Desk {
+    type Reply = ();
+
+    async fn handle(&mut self, Order(what): Order, _: &mut Context<Self, ()>) {
+        match what {
+            "elephant" => std::future::pending().await, // Never done.
+            _ => println!("{} has done {what}", self.0),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let shutdown = Shutdown::new();
+    shutdown.set_phase_timeout("actor-system-terminate", Duration::from_secs(2))?;
+    let system = ActorSystem::on(&shutdown, "shop")?;
+    let front = system.spawn("front", on_kameo::actor::<Desk>(Desk("front"))).await?;
+    let back = front.spawn("back", on_kameo::actor::<Desk>(Desk("back"))).await?;
+    let stable = system.spawn("stable", on_kameo::actor::<Desk>(Desk("stable"))).await?;
+    for order in ["tea", "coffee"] {
+        back.tell(Order(order)).await?;
+    }
+    for order in ["elephant", "mouse"] {
+        stable.tell(Order(order)).await?;
+    }
+    shutdown.run(Reason::Unknown).await?;
+    let report = system.terminated().await;
+    println!("{} dead letter, for {}", report.dead_letters(), system.dead_letters()[0].to);
+    Ok(())
+}

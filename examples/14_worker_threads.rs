@@ -1,0 +1,57 @@
+//! Worker threads: each with a runtime and actors of its own, drained together.
+
+use adieu::actors::{Timeouts, WorkerThreads, kameo as on_kameo};
+use kameo::Actor;
+use kameo::message::{Context, Message};
+
+/// Adds up what belongs to its thread.
+#[derive(Actor, Default)]
+struct Sum(u64);
+
+struct Add(u64);
+struct Total;
+
+impl Message<Add> for Sum {
+    type Reply = ();
+
+    async fn handle(&mut self, Add(number): Add, _: &mut Context<Self, ()>) {
+        self.0 += number;
+    }
+}
+
+impl Message<Total> for Sum {
+    type Reply = u64;
+
+    async fn handle(&mut self, _: Total, _: &mut Context<Self, u64>) -> u64 {
+        self.0
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let threads = WorkerThreads::builder("sums").count(4).start(async |mut worker| {
+        let sum = on_kameo::actor::<Sum>(Sum::default());
+        let sum = worker.system().spawn("sum", sum).await?;
+        // Until all are told to drain, and nobody has anything more to do.
+        while let Some(number) = worker.recv().await {
+            let belongs = number as usize % worker.count();
+            if belongs == worker.index() {
+                sum.tell(Add(number)).await?;
+            } else {
+                worker.send(belongs, number).await?;
+            }
+        }
+        let total = sum.ask(Total).await?;
+        println!("{} has {total}", worker.system().name());
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    })?;
+    // All to the first, which passes on what is not its own.
+    for number in 1..=100 {
+        threads.send(0, number).await?;
+    }
+    let report = threads.shutdown(Timeouts::WORKER_THREADS).await;
+    let merged = report.merged();
+    println!("clean: {}, actors: {}", report.is_clean(), merged.nodes.len());
+    println!("messages to workers that were not worked off: {}", report.dead_letters());
+    Ok(())
+}
