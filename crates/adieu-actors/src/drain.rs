@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::machine::{Effect, Id, Machine, Pressure};
 use crate::node::{Ended, Node};
+use crate::path::NodePath;
 use crate::report::{DrainReport, NodeEnding, NodeReport};
 
 /// When a drain must be over. Like every deadline it only ever comes nearer.
@@ -32,6 +33,8 @@ struct Before {
 /// Those to be drained.
 pub(crate) struct Members {
     nodes: Arc<Vec<Arc<dyn Node>>>,
+    /// For the reports, each taken once: to copy very many of them costs more than to stop them.
+    paths: Vec<Option<NodePath>>,
     machine: Machine,
     /// Of those that have settled.
     before: HashMap<Id, Before>,
@@ -52,8 +55,15 @@ struct Work {
     says: mpsc::UnboundedSender<Event>,
 }
 
+/// One that has been given the pill.
+struct Told {
+    id: Id,
+    path: NodePath,
+    before: Before,
+}
+
 /// After how many pills others get their turn.
-const YIELD: usize = 1024;
+const TURN: usize = 1024;
 
 // === impl Countdown ===
 
@@ -109,6 +119,7 @@ impl Members {
     pub(crate) fn with_capacity(nodes: usize) -> Self {
         Self {
             nodes: Arc::new(Vec::with_capacity(nodes)),
+            paths: Vec::with_capacity(nodes),
             machine: Machine::with_capacity(nodes),
             before: HashMap::new(),
             reports: Vec::new(),
@@ -116,12 +127,13 @@ impl Members {
     }
 
     /// Adds a node, and those beneath it that only it knows of.
-    pub(crate) fn add(&mut self, node: Arc<dyn Node>, above: Option<Id>) -> Id {
+    pub(crate) fn add(&mut self, path: NodePath, node: Arc<dyn Node>, above: Option<Id>) -> Id {
         let id = self.machine.add(above);
         let children = node.children();
         Arc::make_mut(&mut self.nodes).push(node);
+        self.paths.push(Some(path));
         for child in children {
-            self.add(child, Some(id));
+            self.add(child.path().clone(), child, Some(id));
         }
         id
     }
@@ -168,7 +180,8 @@ impl Members {
             if !self.machine.has_ended(id) {
                 let after = began.elapsed();
                 let before = self.before.get(&id).copied().unwrap_or_else(|| Before::of(&**node));
-                self.reports.push(before.report(&**node, NodeEnding::Abandoned, after));
+                let path = node.path().clone();
+                self.reports.push(before.report(path, &**node, NodeEnding::Abandoned, after));
             }
         }
         DrainReport { took: began.elapsed(), nodes: std::mem::take(&mut self.reports) }
@@ -188,9 +201,12 @@ impl Members {
         // Siblings together: nobody waits for one of them, but for all.
         let above = |id: &Id| self.machine.above(*id);
         for siblings in stops.chunk_by(|one, other| above(one) == above(other)) {
-            let before = |id: &Id| (*id, self.before.get(id).copied());
-            let siblings = siblings.iter().map(before).collect();
-            at_work.push(Box::pin(work.clone().stop(siblings)));
+            let told = siblings.iter().map(|id| {
+                let path = self.paths[*id as usize].take();
+                let before = if self.before.is_empty() { None } else { self.before.get(id) };
+                (*id, path, before.copied())
+            });
+            at_work.push(Box::pin(work.clone().stop(told.collect())));
         }
         for id in kills {
             // One that panics is given up like one that cannot be killed.
@@ -236,7 +252,13 @@ impl Before {
         Self { queued: node.queued(), handled: node.handled() }
     }
 
-    fn report(self, node: &dyn Node, ending: NodeEnding, after: Duration) -> NodeReport {
+    fn report(
+        self,
+        path: NodePath,
+        node: &dyn Node,
+        ending: NodeEnding,
+        after: Duration,
+    ) -> NodeReport {
         let dead_letters = node.dead_letters();
         let counted = self.handled.zip(node.handled()).map(|(before, after)| after - before);
         // Who does not count what it does had so many, and left so many behind.
@@ -244,7 +266,7 @@ impl Before {
             let queued = self.queued? as u64;
             Some(queued.saturating_sub(dead_letters.unwrap_or_default()))
         });
-        NodeReport { path: node.path().clone(), ending, drained, dead_letters, after }
+        NodeReport { path, ending, drained, dead_letters, after }
     }
 }
 
@@ -266,7 +288,8 @@ impl Work {
         let event = match settled.unwrap_or_else(|_| Some(panicked())) {
             None => Event::Settled(id, before),
             Some(ended) => {
-                let report = before.report(node, ended.into(), self.began.elapsed());
+                let (path, after) = (node.path().clone(), self.began.elapsed());
+                let report = before.report(path, node, ended.into(), after);
                 Event::Ended(vec![id], vec![report])
             }
         };
@@ -275,25 +298,31 @@ impl Work {
 
     /// Gives all of them the pill, and says who has ended, when all have; or now and then, if that
     /// takes long. To be woken by each of them would cost more than to stop it.
-    async fn stop(self, siblings: Vec<(Id, Option<Before>)>) {
+    async fn stop(self, siblings: Vec<(Id, Option<NodePath>, Option<Before>)>) {
         let mut late = FuturesUnordered::new();
-        let mut left = Vec::with_capacity(siblings.len());
-        for (number, (id, before)) in siblings.into_iter().enumerate() {
+        let (mut left, mut told) = (Vec::new(), Vec::with_capacity(TURN.min(siblings.len())));
+        for (id, path, before) in siblings {
             let node = &self.nodes[id as usize];
-            left.push((id, before.unwrap_or_else(|| Before::of(&**node))));
+            let path = path.unwrap_or_else(|| node.path().clone());
+            let before = before.unwrap_or_else(|| Before::of(&**node));
+            told.push(Told { id, path, before });
             if let Ok(false) = catch_unwind(AssertUnwindSafe(|| node.try_drain())) {
                 late.push(find_room(&**node));
             }
-            if number % YIELD == YIELD - 1 {
+            if told.len() == TURN {
                 tokio::task::yield_now().await;
+                // While they are at hand.
+                self.look(&mut told);
+                left.append(&mut told);
             }
         }
+        left.append(&mut told);
         let mut pause = Duration::from_millis(10);
         loop {
             self.look(&mut left);
             // The last: when it has ended, most others have.
-            let Some((last, _)) = left.last() else { return };
-            let last = self.nodes[*last as usize].terminated();
+            let Some(Told { id, .. }) = left.last() else { return };
+            let last = self.nodes[*id as usize].terminated();
             let mut ended = AssertUnwindSafe(last).catch_unwind();
             let mut look = pin!(tokio::time::sleep(pause));
             loop {
@@ -309,17 +338,21 @@ impl Work {
     }
 
     /// Says who has ended, and keeps who has not.
-    fn look(&self, left: &mut Vec<(Id, Before)>) {
-        let (mut ids, mut reports) = (Vec::new(), Vec::with_capacity(left.len()));
+    fn look(&self, told: &mut Vec<Told>) {
+        let (mut ids, mut reports) = (Vec::new(), Vec::new());
         let after = self.began.elapsed();
-        left.retain(|(id, before)| {
-            let node = &*self.nodes[*id as usize];
-            let looked = catch_unwind(AssertUnwindSafe(|| node.has_terminated()));
-            let Some(ended) = looked.unwrap_or_else(|_| Some(panicked())) else { return true };
-            ids.push(*id);
-            reports.push(before.report(node, ended.into(), after));
-            false
+        let ended = told.extract_if(.., |told| {
+            let node = &self.nodes[told.id as usize];
+            catch_unwind(AssertUnwindSafe(|| node.has_terminated()))
+                .map_or(true, |end| end.is_some())
         });
+        for Told { id, path, before } in ended {
+            let node = &*self.nodes[id as usize];
+            let looked = catch_unwind(AssertUnwindSafe(|| node.has_terminated()));
+            let ended = looked.ok().flatten().unwrap_or_else(panicked);
+            ids.push(id);
+            reports.push(before.report(path, node, ended.into(), after));
+        }
         if !ids.is_empty() {
             let _ = self.says.send(Event::Ended(ids, reports)); // As above.
         }

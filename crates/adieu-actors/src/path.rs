@@ -83,9 +83,9 @@ impl NodePath {
         Self(format!("{above}{}", self.0).into())
     }
 
-    pub(crate) fn is_directly_beneath(&self, other: &Self) -> bool {
-        let rest = self.0.strip_prefix(&*other.0).and_then(|rest| rest.strip_prefix('/'));
-        rest.is_some_and(|name| !name.as_bytes().contains(&b'/'))
+    /// How many are above it.
+    pub(crate) fn depth(&self) -> usize {
+        self.0.bytes().filter(|byte| *byte == b'/').count()
     }
 
     /// The bounds between which all that is beneath it sorts, and nothing else.

@@ -44,10 +44,18 @@ pub(crate) struct Inner {
 
 #[derive(Default)]
 struct Tree {
-    nodes: BTreeMap<NodePath, Arc<dyn Node>>,
+    nodes: BTreeMap<NodePath, Entry>,
     /// Those that are being drained with the system.
     draining: Arc<Vec<Arc<dyn Node>>>,
     guardian: Option<NodePath>,
+}
+
+/// A node in the tree, and how deep it is in it. To look at very many paths costs more than to stop
+/// the actors.
+#[derive(Clone)]
+struct Entry {
+    node: Arc<dyn Node>,
+    depth: usize,
 }
 
 /// How far a system is.
@@ -341,7 +349,7 @@ impl ActorSystem {
             let mut pause = Duration::from_millis(1);
             loop {
                 let nodes = self.inner.nodes_beneath(&NodePath::user());
-                let counts = nodes.iter().map(|(_, node)| node.idle());
+                let counts = nodes.iter().map(|(_, entry)| entry.node.idle());
                 let now = futures_util::future::join_all(counts).await;
                 // Twice the same: nobody has worked while the others were being asked.
                 if before.as_ref() == Some(&now) {
@@ -446,7 +454,8 @@ impl Inner {
         if tree.nodes.contains_key(&path) {
             return Err(SpawnError::NameTaken { path });
         }
-        tree.nodes.insert(path, node);
+        let depth = path.depth();
+        tree.nodes.insert(path, Entry { node, depth });
         Ok(())
     }
 
@@ -521,23 +530,24 @@ impl Inner {
     fn nodes(&self) -> Vec<Arc<dyn Node>> {
         let mut nodes: Vec<Arc<dyn Node>> = {
             let tree = self.tree();
-            tree.nodes.values().chain(&*tree.draining).map(Arc::clone).collect()
+            let nodes = tree.nodes.values().map(|entry| &entry.node);
+            nodes.chain(&*tree.draining).map(Arc::clone).collect()
         };
         nodes.retain(|node| node.has_terminated().is_none());
         nodes
     }
 
-    fn nodes_beneath(&self, path: &NodePath) -> Vec<(NodePath, Arc<dyn Node>)> {
+    fn nodes_beneath(&self, path: &NodePath) -> Vec<(NodePath, Entry)> {
         let (from, to) = path.beneath();
         let bounds: (Bound<&str>, Bound<&str>) = (Bound::Excluded(&from), Bound::Excluded(&to));
         let tree = self.tree();
         let beneath = tree.nodes.range::<str, _>(bounds);
-        beneath.map(|(path, node)| (path.clone(), Arc::clone(node))).collect()
+        beneath.map(|(path, entry)| (path.clone(), entry.clone())).collect()
     }
 
     /// A node and all beneath it.
     fn members(&self, path: &NodePath) -> Option<Members> {
-        let top = Arc::clone(self.tree().nodes.get(path)?);
+        let top = Arc::clone(&self.tree().nodes.get(path)?.node);
         Some(Self::gather(path, Some(top), self.nodes_beneath(path)))
     }
 
@@ -564,25 +574,22 @@ impl Inner {
     fn gather(
         path: &NodePath,
         top: Option<Arc<dyn Node>>,
-        nodes: Vec<(NodePath, Arc<dyn Node>)>,
+        nodes: Vec<(NodePath, Entry)>,
     ) -> Members {
         let mut members = Members::with_capacity(nodes.len() + 1);
-        let top = top.map(|top| members.add(top, None));
-        // Of those that may be above others; most are not.
+        let depth = path.depth();
+        let top = top.map(|top| members.add(path.clone(), top, None));
+        // Those that may be above others: most are not.
+        let is_flat = nodes.iter().all(|(_, entry)| entry.depth == depth + 1);
         let mut ids: BTreeMap<NodePath, Id> = BTreeMap::new();
-        let mut nodes = nodes.into_iter().peekable();
-        while let Some((place, node)) = nodes.next() {
-            let above = if place.is_directly_beneath(path) {
-                None
-            } else {
-                place.parent().and_then(|above| ids.get(above)).copied()
-            };
-            let id = members.add(node, above.or(top));
-            // If there is anybody beneath it, then all up to them begin as it does.
-            let next = nodes.peek().map(|(next, _)| next.as_str());
-            if next.is_some_and(|next| next.starts_with(place.as_str())) {
-                ids.insert(place, id);
+        for (place, Entry { node, .. }) in nodes {
+            if is_flat {
+                members.add(place, node, top);
+                continue;
             }
+            let above = place.parent().and_then(|above| ids.get(above)).copied();
+            let id = members.add(place.clone(), node, above.or(top));
+            ids.insert(place, id);
         }
         members
     }
