@@ -331,10 +331,10 @@ impl<A: Actor> Node for KameoNode<A> {
 
     fn kill(&self) {
         let is_second = self.was_killed.swap(true, Ordering::SeqCst);
-        let is_starting = self.actor.with_startup_result(|_| ()).is_none();
-        let task = self.task();
-        if let Some(task) = task.as_ref()
-            && (is_starting || is_second)
+        self.actor.kill();
+        // One that is still starting, or in its stop hook, does not hear that.
+        if let Some(task) = self.task().as_ref()
+            && is_second
         {
             // Nobody will be asked what was not delivered.
             if self.record.ended().is_none() {
@@ -342,7 +342,6 @@ impl<A: Actor> Node for KameoNode<A> {
             }
             task.abort();
         }
-        self.actor.kill();
     }
 
     fn terminated(&self) -> BoxFuture<'_, Ended> {
