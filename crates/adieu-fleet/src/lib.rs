@@ -6,6 +6,8 @@ mod lock;
 mod locks;
 mod memory;
 mod names;
+#[cfg(feature = "redis")]
+mod redis;
 mod spec;
 mod time;
 
@@ -17,4 +19,6 @@ pub use locks::{
 };
 pub use memory::Memory;
 pub use names::{Key, NameError, Owner};
+#[cfg(feature = "redis")]
+pub use redis::Redis;
 pub use spec::{LockSpec, SpecError};

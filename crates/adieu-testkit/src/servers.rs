@@ -25,6 +25,7 @@ pub struct Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Redis,
+    RedisCluster,
     Postgres,
     Etcd,
 }
@@ -40,6 +41,16 @@ impl Server {
     #[must_use]
     pub fn redis() -> Self {
         Self::new(Kind::Redis)
+    }
+
+    /// A Redis Cluster of one node, which has all slots.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::redis`].
+    #[must_use]
+    pub fn redis_cluster() -> Self {
+        Self::new(Kind::RedisCluster)
     }
 
     /// A Postgres server whose superuser `postgres` needs no password.
@@ -137,10 +148,14 @@ impl Server {
     fn try_start(&mut self) -> bool {
         let (port, data) = (self.port.to_string(), self.data());
         let mut command = match self.kind {
-            Kind::Redis => {
+            Kind::Redis | Kind::RedisCluster => {
                 let mut redis = dying_with_us(Path::new("redis-server"));
                 redis.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
                 redis.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(&data);
+                if self.kind == Kind::RedisCluster {
+                    redis.args(["--cluster-enabled", "yes", "--cluster-port"]);
+                    redis.arg(self.peer_port.to_string());
+                }
                 redis
             }
             Kind::Postgres => {
@@ -164,7 +179,7 @@ impl Server {
             }
         };
         let (program, package) = match self.kind {
-            Kind::Redis => ("redis-server", "redis-server"),
+            Kind::Redis | Kind::RedisCluster => ("redis-server", "redis-server"),
             Kind::Postgres => ("postgres", "postgresql"),
             Kind::Etcd => ("etcd", "etcd-server"),
         };
@@ -198,6 +213,12 @@ impl Server {
 
     fn answers(&self) -> bool {
         match self.kind {
+            Kind::RedisCluster => {
+                // Asking for it again changes nothing.
+                self.asked("CLUSTER ADDSLOTSRANGE 0 16383\r\n");
+                let state = self.asked("CLUSTER INFO\r\n");
+                state.is_some_and(|answer| answer.contains("cluster_state:ok"))
+            }
             Kind::Redis => self.asked("PING\r\n").is_some_and(|answer| answer.starts_with("+PONG")),
             Kind::Etcd => self
                 .asked("GET /health HTTP/1.0\r\n\r\n")

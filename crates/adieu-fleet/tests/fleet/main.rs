@@ -6,3 +6,4 @@ mod file;
 mod flaky;
 mod lease;
 mod lock;
+mod redis;
