@@ -184,7 +184,8 @@ impl Lock {
         loop {
             // Asking who holds it changes nothing there. Only when it is free it is worth more.
             let looks_held = match &last {
-                Some(AcquireError::Held { .. }) => self.holder_before(until).await?,
+                // An answer that does not come counts as nobody.
+                Some(AcquireError::Held { .. }) => self.holder_by(until).await.unwrap_or(None),
                 _ => None,
             };
             let error = match looks_held {
@@ -220,11 +221,21 @@ impl Lock {
     ///
     /// If the backend fails, or does not answer within the lock's time to live.
     pub async fn holder(&self) -> Result<Option<Holder>, AcquireError> {
-        let Inner { locks, key, terms, .. } = &*self.inner;
-        tokio::time::timeout(terms.ttl, locks.query(key))
+        self.holder_within(self.ttl()).await
+    }
+
+    async fn holder_within(&self, patience: Duration) -> Result<Option<Holder>, AcquireError> {
+        let Inner { locks, key, .. } = &*self.inner;
+        let no_answer = || BackendError::no_answer(locks.name(), "look at a lease", patience);
+        tokio::time::timeout(patience, locks.query(key))
             .await
-            .unwrap_or_else(|_| Err(BackendError::no_answer(locks.name(), "look", terms.ttl)))
+            .unwrap_or_else(|_| Err(no_answer()))
             .map_err(|source| AcquireError::Backend { key: key.clone(), source })
+    }
+
+    /// As [`Lock::holder`], and no later than this.
+    pub(crate) async fn holder_by(&self, until: Deadline) -> Result<Option<Holder>, AcquireError> {
+        self.holder_within(self.ttl().min(until.remaining())).await
     }
 
     /// Waits until nothing is left of what this lock has begun: every lease has been released or
@@ -237,15 +248,6 @@ impl Lock {
             biased;
             () = self.inner.keepers.wait() => true,
             () = until.passed() => false,
-        }
-    }
-
-    /// Who holds it as far as can be told; an answer that does not come counts as nobody.
-    async fn holder_before(&self, until: Deadline) -> Result<Option<Holder>, AcquireError> {
-        match tokio::time::timeout_at(until.instant(), self.holder()).await {
-            Ok(Ok(holder)) => Ok(holder),
-            Ok(Err(_)) => Ok(None),
-            Err(_) => Err(self.timed_out(None)),
         }
     }
 

@@ -61,6 +61,13 @@ pub trait Locks: Send + Sync + 'static {
 
     /// What was last written under this name.
     fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>>;
+
+    /// Waits until it is known here, without asking, that a claim does not hold any more: because
+    /// the session that it belongs to has ended, for example. For ever, where that cannot be known.
+    fn ended<'a>(&'a self, claim: &'a Claim) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        let _ = claim;
+        Box::pin(std::future::pending())
+    }
 }
 
 /// A number that rises with each grant of a lock.
@@ -173,6 +180,10 @@ impl<L: Locks + ?Sized> Locks for Arc<L> {
 
     fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>> {
         (**self).marker(key, name)
+    }
+
+    fn ended<'a>(&'a self, claim: &'a Claim) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        (**self).ended(claim)
     }
 }
 

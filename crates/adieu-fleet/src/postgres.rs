@@ -13,7 +13,8 @@ CREATE TABLE IF NOT EXISTS adieu_leases (
     key text PRIMARY KEY,
     owner text,
     fence bigint NOT NULL,
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    server_started timestamptz
 );
 CREATE TABLE IF NOT EXISTS adieu_markers (
     key text NOT NULL,

@@ -23,7 +23,7 @@ pub(super) async fn keep(
     tokio::select! {
         biased;
         _ = gone.recv() => {}
-        () = renew(&shared, beat) => {
+        () = renew_or_end(&shared, beat) => {
             // Lost. What works under it is told so; and only then it is given back.
             let _ = gone.recv().await;
         }
@@ -39,6 +39,15 @@ pub(super) async fn keep(
         }
     }
     let _ = shared.end.set(end);
+}
+
+/// Renews until the lease is lost, or is known to have ended.
+async fn renew_or_end(shared: &Shared, beat: Heartbeat) {
+    tokio::select! {
+        biased;
+        () = shared.locks.ended(&shared.claim) => shared.lose(Loss::Refused),
+        () = renew(shared, beat) => {}
+    }
 }
 
 /// Renews until the lease is lost.

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row, Socket};
+use tokio_util::sync::CancellationToken;
 
 use super::SCHEMA;
 use crate::locks::{BackendError, BoxError};
@@ -28,6 +29,8 @@ pub(super) struct Connector {
 /// A connection, and the task that moves its bytes, which ends with it.
 pub(super) struct Connection {
     pub(super) client: Client,
+    /// Fires when it is over.
+    pub(super) closed: CancellationToken,
     _driving: JoinSet<()>,
 }
 
@@ -79,9 +82,13 @@ impl Connector {
     pub(super) async fn connect(&self, backend: &'static str) -> Result<Connection, BackendError> {
         let (client, driving) =
             (self.connect)().await.map_err(|error| BackendError::new(backend, "connect", error))?;
-        let mut set = JoinSet::new();
-        set.spawn(driving);
-        Ok(Connection { client, _driving: set })
+        let (mut set, closed) = (JoinSet::new(), CancellationToken::new());
+        let fired_when_dropped = closed.clone().drop_guard();
+        set.spawn(async move {
+            driving.await;
+            drop(fired_when_dropped);
+        });
+        Ok(Connection { client, closed, _driving: set })
     }
 }
 

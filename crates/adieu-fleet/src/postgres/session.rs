@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,11 @@ use crate::names::{Key, Owner};
 /// close, and the lock is free at once, not after its time to live. A process that is cut off or
 /// suspended does not close anything: so the server ends a session that has not renewed for the
 /// lock's time to live (`idle_session_timeout`).
+///
+/// A server that is restarted has forgotten its sessions, and those who had them may not know yet:
+/// what was held then is held until its time to live is over. Only when a session is ended while
+/// its client lives, by an administrator or by something between the two, is the lock free a moment
+/// before the client has seen it; then it is the fence that protects.
 ///
 /// It needs Postgres 14 or later and a connection to the server itself: a pooler that shares
 /// sessions breaks it, and [`Postgres`](crate::Postgres) works there. A lease of the one is nothing
@@ -55,6 +61,12 @@ macro_rules! number {
         "hashtextextended('adieu:' || $1, 0)"
     };
 }
+
+const UNLOCK: &str = concat!(
+    "SELECT pg_advisory_unlock(",
+    number!(),
+    "), set_config('idle_session_timeout', '0', false)"
+);
 
 // === impl PostgresSession ===
 
@@ -170,12 +182,14 @@ impl Shared {
              FROM adieu_leases, (SELECT ",
             number!(),
             " AS number) AS lock
-             WHERE key = $1 AND EXISTS (
-                 SELECT FROM pg_locks
+             WHERE key = $1 AND (
+                 (owner IS NOT NULL AND expires_at > clock_timestamp()
+                  AND server_started IS DISTINCT FROM pg_postmaster_start_time())
+                 OR EXISTS (SELECT FROM pg_locks
                  WHERE locktype = 'advisory' AND granted AND objsubid = 1
                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
                  AND classid::int8 = (number >> 32) & 4294967295
-                 AND objid::int8 = number & 4294967295)"
+                 AND objid::int8 = number & 4294967295))"
         );
         let rows = self.line.query(NAME, VERB, STATEMENT, &[(&stored(key), Type::TEXT)]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -202,13 +216,17 @@ impl Shared {
             number!(),
             ") THEN $2 ELSE '0' END, false)"
         );
-        // Under the lock, so nobody else is at it.
+        // Under the lock, so nobody else is at it; except who had it when the server was restarted,
+        // and may not know yet.
         const SIGN: &str = "
-            INSERT INTO adieu_leases AS lease (key, owner, fence, expires_at)
-            VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3))
+            INSERT INTO adieu_leases AS lease (key, owner, fence, expires_at, server_started)
+            VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3),
+                    pg_postmaster_start_time())
             ON CONFLICT (key) DO UPDATE
-            SET owner = $2, fence = lease.fence + 1,
-                expires_at = clock_timestamp() + make_interval(secs => $3)
+            SET owner = excluded.owner, fence = lease.fence + 1,
+                expires_at = excluded.expires_at, server_started = excluded.server_started
+            WHERE lease.owner IS NULL OR lease.expires_at <= clock_timestamp()
+                OR lease.server_started = pg_postmaster_start_time()
             RETURNING fence";
         let failed = |error| BackendError::new(NAME, ACQUIRE, error);
         let (stored, setting) = (stored(key), as_setting(ttl));
@@ -218,12 +236,7 @@ impl Shared {
         let is_locked = rows.first().is_some_and(|row| row.get::<_, &str>(0) != "0");
         if !is_locked {
             self.keep_for_later(connection);
-            let holder = self.holder(key).await?;
-            return Ok(Attempt::Held(holder.unwrap_or_else(|| Holder {
-                owner: Owner::stored("somebody"),
-                fence: Fence::NONE,
-                remaining: Duration::from_millis(1),
-            })));
+            return self.refused(key).await;
         }
         let params: [Param<'_>; 3] = [
             (&stored, Type::TEXT),
@@ -233,7 +246,10 @@ impl Shared {
         let rows = connection.query(SIGN, &params).await.map_err(failed)?;
         let fence = rows.first().map(|row| fence_of(row, 0)).transpose().map_err(failed)?;
         let Some(fence) = fence else {
-            return Err(BackendError::new(NAME, ACQUIRE, "the server gave no fence"));
+            let params: [Param<'_>; 1] = [(&stored, Type::TEXT)];
+            connection.query(UNLOCK, &params).await.map_err(failed)?;
+            self.keep_for_later(connection);
+            return self.refused(key).await;
         };
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         let claim = Claim { key: key.clone(), owner: owner.clone(), fence, ticket };
@@ -242,15 +258,20 @@ impl Shared {
         Ok(Attempt::Acquired(claim))
     }
 
+    /// Who is in the way, if that can still be said.
+    async fn refused(&self, key: &Key) -> Result<Attempt, BackendError> {
+        let holder = self.holder(key).await?;
+        Ok(Attempt::Held(holder.unwrap_or_else(|| Holder {
+            owner: Owner::stored("somebody"),
+            fence: Fence::NONE,
+            remaining: Duration::from_millis(1),
+        })))
+    }
+
     async fn release(&self, claim: &Claim) -> Result<Standing, BackendError> {
         const STATEMENT: &str = "
             UPDATE adieu_leases SET owner = NULL WHERE key = $1 AND owner = $2 AND fence = $3
             RETURNING fence";
-        const UNLOCK: &str = concat!(
-            "SELECT pg_advisory_unlock(",
-            number!(),
-            "), set_config('idle_session_timeout', '0', false)"
-        );
         let standing = self.ask("release a lease", STATEMENT, claim, &[]).await?;
         if !standing.is_held() {
             return Ok(standing);
@@ -323,6 +344,16 @@ impl Locks for PostgresSession {
 
     fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>> {
         Box::pin(async move { marker(&self.shared.line, NAME, &stored(key), name).await })
+    }
+
+    fn ended<'a>(&'a self, claim: &'a Claim) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        let closed = self.shared.session(claim).map(|session| session.connection.closed.clone());
+        Box::pin(async move {
+            // Without the connection itself: its last owner decides when it is over.
+            if let Some(closed) = closed {
+                closed.cancelled().await;
+            }
+        })
     }
 }
 
