@@ -162,6 +162,8 @@ impl Server {
                 let mut postgres = as_postgres(&postgres_program("postgres"));
                 postgres.args(["-p", &port, "-h", "127.0.0.1", "-k", ""]);
                 postgres.args(["-c", "max_connections=300", "-c", "shared_buffers=16MB"]);
+                // What the kernel has been given survives the end of a process.
+                postgres.args(["-c", "fsync=off"]);
                 postgres.arg("-D").arg(&data);
                 postgres
             }

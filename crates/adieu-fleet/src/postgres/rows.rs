@@ -144,9 +144,9 @@ impl Locks for Postgres {
                 WHERE lease.owner IS NULL OR lease.expires_at <= clock_timestamp()
                 RETURNING fence
             )
-            SELECT NULL, fence, $3 FROM granted
+            SELECT $2, fence, $3, true FROM granted
             UNION ALL
-            SELECT owner, fence, extract(epoch FROM expires_at - clock_timestamp())::float8
+            SELECT owner, fence, extract(epoch FROM expires_at - clock_timestamp())::float8, false
             FROM adieu_leases WHERE key = $1 AND NOT EXISTS (SELECT FROM granted)";
         Box::pin(async move {
             let params: [Param<'_>; 3] = [
@@ -157,14 +157,16 @@ impl Locks for Postgres {
             let failed = |error| BackendError::new(NAME, ACQUIRE, error);
             let rows = self.ask(ACQUIRE, STATEMENT, &params).await?;
             match rows.first() {
-                Some(row) if row.try_get::<_, Option<&str>>(0).map_err(failed)?.is_none() => {
+                Some(row) if row.try_get(3).map_err(failed)? => {
                     let fence = fence_of(row, 1).map_err(failed)?;
                     let (key, owner) = (key.clone(), owner.clone());
                     Ok(Attempt::Acquired(Claim { key, owner, fence, ticket: 0 }))
                 }
-                Some(row) => Ok(Attempt::Held(holder(row).map_err(failed)?)),
-                // Somebody has made the row while we looked.
-                None => Ok(Attempt::Held(self.query(key).await?.unwrap_or_else(unknown))),
+                Some(row) if row.try_get::<_, Option<&str>>(0).map_err(failed)?.is_some() => {
+                    Ok(Attempt::Held(holder(row).map_err(failed)?))
+                }
+                // Somebody was faster than us; what we have seen is how it was before.
+                Some(_) | None => Ok(Attempt::Held(self.query(key).await?.unwrap_or_else(unknown))),
             }
         })
     }
