@@ -71,8 +71,8 @@ pub enum LeadError {
 struct Shared {
     key: Key,
     leading: watch::Sender<Option<Fence>>,
-    /// What ends the current term.
-    resigning: Mutex<CancellationToken>,
+    /// The current term, and what ends it. Known before anybody is told that we lead.
+    term: Mutex<Option<(Fence, CancellationToken)>>,
 }
 
 /// What everybody knows who campaigns.
@@ -94,6 +94,8 @@ enum End {
 struct Reign<'a> {
     shared: &'a Shared,
     fence: Fence,
+    /// Fires when it is to end.
+    stop: CancellationToken,
 }
 
 /// How long one look for the lock lasts. It is followed by the next.
@@ -132,8 +134,7 @@ impl Lock {
             return Err(LeadError::ReadinessNeedsLeadership { key, check: check.name });
         }
         let (leading, _) = watch::channel(None);
-        let resigning = Mutex::new(CancellationToken::new());
-        let shared = Arc::new(Shared { key: key.clone(), leading, resigning });
+        let shared = Arc::new(Shared { key: key.clone(), leading, term: Mutex::default() });
         // After a hard stop: what was dropped is released in the background.
         let settled = {
             let lock = self.clone();
@@ -193,13 +194,11 @@ impl Leadership {
     ///
     /// Cancel safe: once called, dropping the wait changes nothing.
     pub async fn resign(&self) {
-        let token = lock(&self.shared.resigning).clone();
-        let term = self.leading();
-        token.cancel();
-        if term.is_some() {
-            let mut leading = self.shared.leading.subscribe();
-            let _ = leading.wait_for(|now| *now != term).await;
-        }
+        let term = lock(&self.shared.term).clone();
+        let Some((fence, stop)) = term else { return };
+        stop.cancel();
+        let mut leading = self.shared.leading.subscribe();
+        let _ = leading.wait_for(|leading| *leading != Some(fence)).await;
     }
 }
 
@@ -262,7 +261,7 @@ where
             let reign = Reign::begin(&self.shared, lease.fence());
             // Bound anew, so that it is dropped before `reign`, whatever happens.
             let lease = lease;
-            match pass.scope(self.lead(cx, &lease)).await {
+            match pass.scope(self.lead(cx, &lease, reign.stop.clone())).await {
                 End::Resigned => {
                     self.lock.give_back(lease).await;
                     drop(reign);
@@ -283,9 +282,7 @@ where
     }
 
     /// One term, until nothing of its work is left.
-    async fn lead(&self, cx: &LoopCx, lease: &Lease) -> End {
-        let stop = CancellationToken::new();
-        *lock(&self.shared.resigning) = stop.clone();
+    async fn lead(&self, cx: &LoopCx, lease: &Lease, stop: CancellationToken) -> End {
         let term = Term { lease: lease.clone(), stop: stop.clone() };
         let work = async { (self.work)(term).await.into_result() };
         let mut running = pin!(caught(lease.guard(work)));
@@ -329,14 +326,17 @@ impl End {
 impl<'a> Reign<'a> {
     fn begin(shared: &'a Shared, fence: Fence) -> Self {
         tracing::info!(key = %shared.key, %fence, "leading");
+        let stop = CancellationToken::new();
+        *lock(&shared.term) = Some((fence, stop.clone()));
         shared.leading.send_replace(Some(fence));
-        Self { shared, fence }
+        Self { shared, fence, stop }
     }
 }
 
 impl Drop for Reign<'_> {
     fn drop(&mut self) {
         tracing::info!(key = %self.shared.key, fence = %self.fence, "not leading any more");
+        *lock(&self.shared.term) = None;
         self.shared.leading.send_replace(None);
     }
 }
