@@ -125,22 +125,23 @@ fn killed_and_stopped(kind: Kind) {
     drop(five);
     // One of them has it. It is killed, then another has it, and so on.
     let mut last = fifth;
-    for _ in 0..others.len() {
+    while !others.is_empty() {
         let give_up = Instant::now() + Duration::from_secs(30);
-        let next = loop {
+        let (next, at) = loop {
             let held = read(&log).into_iter().filter(|event| event.what == What::Held);
-            match held.map(|event| event.fence).max() {
-                Some(fence) if fence > last => break fence,
-                _ => assert!(Instant::now() < give_up, "nobody takes over"),
+            let newest = held.map(|event| event.fence).max().filter(|fence| *fence > last);
+            let says = |other: &mut Process| {
+                newest.is_some_and(|fence| other.has_said(&format!("@held {fence}")))
+            };
+            if let (Some(fence), Some(at)) = (newest, others.iter_mut().position(says)) {
+                break (fence, at);
             }
+            assert!(Instant::now() < give_up, "nobody takes over");
             std::thread::sleep(Duration::from_millis(20));
         };
         last = next;
-        let at = others.iter_mut().position(|other| other.has_said(&format!("@held {next}")));
-        let Some(at) = at else { continue };
         drop(others.remove(at));
     }
-    drop(others);
     assert_sound(&read(&log));
 }
 
