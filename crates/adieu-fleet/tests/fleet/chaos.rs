@@ -231,20 +231,32 @@ async fn two_hundred_runs(kind: Kind) {
     assert!(held as u64 > RUNS && accepted > held && refused > 0, "nothing happened: {line}");
 }
 
-macro_rules! on_each {
-    ($($kind:ident $runs:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $runs() {
-            two_hundred_runs(Kind::$kind).await;
-        }
-    )*};
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s152_two_hundred_runs_in_memory() {
+    two_hundred_runs(Kind::Memory).await;
 }
 
-on_each! {
-    Memory s152_two_hundred_runs_in_memory
-    File s152_two_hundred_runs_with_files
-    Redis s152_two_hundred_runs_with_redis
-    Rows s152_two_hundred_runs_with_rows
-    Session s152_two_hundred_runs_with_sessions
-    Etcd s152_two_hundred_runs_with_etcd
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s152_two_hundred_runs_with_files() {
+    two_hundred_runs(Kind::File).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s152_two_hundred_runs_with_redis() {
+    two_hundred_runs(Kind::Redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s152_two_hundred_runs_with_rows() {
+    two_hundred_runs(Kind::Rows).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s152_two_hundred_runs_with_sessions() {
+    two_hundred_runs(Kind::Session).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s152_two_hundred_runs_with_etcd() {
+    two_hundred_runs(Kind::Etcd).await;
 }

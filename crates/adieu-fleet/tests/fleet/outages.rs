@@ -146,23 +146,42 @@ async fn until_written(lease: &Lease, lock: &Lock, log: &Log) {
     }
 }
 
-macro_rules! on_each {
-    ($($kind:ident $restarted:ident $unreachable:ident)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $restarted() {
-            restarted(Kind::$kind).await;
-        }
-
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $unreachable() {
-            unreachable(Kind::$kind).await;
-        }
-    )*};
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s150_redis_is_restarted() {
+    restarted(Kind::Redis).await;
 }
 
-on_each! {
-    Redis s150_redis_is_restarted s151_redis_is_unreachable
-    Rows s150_postgres_is_restarted_with_rows s151_postgres_is_unreachable_with_rows
-    Session s150_postgres_is_restarted_with_sessions s151_postgres_is_unreachable_with_sessions
-    Etcd s150_etcd_is_restarted s151_etcd_is_unreachable
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s151_redis_is_unreachable() {
+    unreachable(Kind::Redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s150_postgres_is_restarted_with_rows() {
+    restarted(Kind::Rows).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s151_postgres_is_unreachable_with_rows() {
+    unreachable(Kind::Rows).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s150_postgres_is_restarted_with_sessions() {
+    restarted(Kind::Session).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s151_postgres_is_unreachable_with_sessions() {
+    unreachable(Kind::Session).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s150_etcd_is_restarted() {
+    restarted(Kind::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s151_etcd_is_unreachable() {
+    unreachable(Kind::Etcd).await;
 }

@@ -145,24 +145,52 @@ fn killed_and_stopped(kind: Kind) {
     assert_sound(&read(&log));
 }
 
-macro_rules! on_each {
-    ($($kind:ident $twenty:ident $faults:ident)*) => {$(
-        #[test]
-        fn $twenty() {
-            twenty_processes(Kind::$kind);
-        }
-
-        #[test]
-        fn $faults() {
-            killed_and_stopped(Kind::$kind);
-        }
-    )*};
+#[test]
+fn s148_twenty_processes_with_files() {
+    twenty_processes(Kind::File);
 }
 
-on_each! {
-    File s148_twenty_processes_with_files s149_killed_stopped_and_skewed_with_files
-    Redis s148_twenty_processes_with_redis s149_killed_stopped_and_skewed_with_redis
-    Rows s148_twenty_processes_with_rows s149_killed_stopped_and_skewed_with_rows
-    Session s148_twenty_processes_with_sessions s149_killed_stopped_and_skewed_with_sessions
-    Etcd s148_twenty_processes_with_etcd s149_killed_stopped_and_skewed_with_etcd
+#[test]
+fn s149_killed_stopped_and_skewed_with_files() {
+    killed_and_stopped(Kind::File);
+}
+
+#[test]
+fn s148_twenty_processes_with_redis() {
+    twenty_processes(Kind::Redis);
+}
+
+#[test]
+fn s149_killed_stopped_and_skewed_with_redis() {
+    killed_and_stopped(Kind::Redis);
+}
+
+#[test]
+fn s148_twenty_processes_with_rows() {
+    twenty_processes(Kind::Rows);
+}
+
+#[test]
+fn s149_killed_stopped_and_skewed_with_rows() {
+    killed_and_stopped(Kind::Rows);
+}
+
+#[test]
+fn s148_twenty_processes_with_sessions() {
+    twenty_processes(Kind::Session);
+}
+
+#[test]
+fn s149_killed_stopped_and_skewed_with_sessions() {
+    killed_and_stopped(Kind::Session);
+}
+
+#[test]
+fn s148_twenty_processes_with_etcd() {
+    twenty_processes(Kind::Etcd);
+}
+
+#[test]
+fn s149_killed_stopped_and_skewed_with_etcd() {
+    killed_and_stopped(Kind::Etcd);
 }
