@@ -143,6 +143,40 @@ fn lifecycle() {
 }
 
 #[test]
+fn fleet_migration() {
+    check(
+        env!("CARGO_BIN_EXE_10_fleet_migration"),
+        expect![[r#"
+            attempt 1, fence 1
+            failed to do schema: the disk is full
+            attempt 2, fence 2
+            somebody has begun before: look at what is there already
+            one of them did it: true
+            late: AlreadyDone
+            ready: ready
+        "#]],
+    );
+}
+
+#[test]
+fn leader() {
+    check(
+        env!("CARGO_BIN_EXE_11_leader"),
+        expect![[r#"
+        one leads with fence 1
+        two: ready, leading: false
+        one puts its things in order
+        one: clean, leading: false
+        two leads with fence 2
+        two puts its things in order
+        two: leading: false
+        two: clean
+        refused: true
+    "#]],
+    );
+}
+
+#[test]
 fn actors_kameo() {
     check(
         env!("CARGO_BIN_EXE_12_actors_kameo"),

@@ -105,6 +105,12 @@ impl Process {
         }
     }
 
+    /// Whether it has written, so far, a line that ends with `text`, on either output.
+    pub fn has_said(&mut self, text: &str) -> bool {
+        self.seen.extend(self.lines.try_iter());
+        self.seen.iter().any(|line| line.text.ends_with(text))
+    }
+
     /// Sends it a signal; not so soon after another that it would be taken for an echo of that.
     ///
     /// # Panics

@@ -89,6 +89,8 @@
 //! | do something every minute | [`Shutdown::add_periodic`] |
 //! | run any other background loop | [`Shutdown::add_loop`] |
 //! | be unready while a database is away | [`Shutdown::check`] |
+//! | let one replica do it, or do it once per fleet | `fleet::Lock`, with the feature `fleet` |
+//! | have a leader among replicas | `fleet::Lock::lead` |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`], and the crate `adieu-testkit` |
 //!
@@ -170,6 +172,8 @@
 //! | `axum`, `tonic` | `http`, with what these two need besides |
 //! | `tls` | `http` over rustls |
 //! | `prometheus` | `http`, with a recorder of metrics behind the admin port's `/metrics` |
+//! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
+//! | `redis`, `postgres`, `etcd` | `fleet`, with locks there; `etcd` needs `protoc` to build |
 //! | `systemd` | tells systemd how it stands, for a unit of `Type=notify` |
 //! | `actors` | the module `actors`: a tree of whatever can be drained, leaves first |
 //! | `kameo`, `ractor` | `actors`, for the actors of these two |
@@ -183,6 +187,11 @@ pub use adieu_core::*;
 #[cfg(feature = "actors")]
 #[doc(inline)]
 pub use adieu_actors as actors;
+
+/// Locks and leases with fences, once-per-fleet work and leader election.
+#[cfg(feature = "fleet")]
+#[doc(inline)]
+pub use adieu_fleet as fleet;
 
 /// Serving HTTP and gRPC with a real drain.
 #[cfg(feature = "http")]

@@ -1,0 +1,251 @@
+//! Locks in a folder, for several processes on one machine.
+
+mod clock;
+mod record;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use self::clock::Clock;
+use self::record::{Record, encoded};
+use crate::locks::{Attempt, BackendError, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
+use crate::names::{Key, Owner};
+
+/// Locks in a folder, for several processes on one machine. It needs no server, and survives
+/// crashes and reboots.
+///
+/// Each key has two files. One is locked (`flock`) for the short time in which the other is read
+/// and replaced, so a process that is killed leaves nothing half done. Times are of the machine's
+/// own clock since it was started, which no setting of the date changes; after a restart of the
+/// machine all leases have ended, and fences go on.
+///
+/// # What it is not for
+///
+/// - Several machines: not on a network file system, whatever that says about locks.
+/// - On systems other than Linux times are those of the day, and setting the date may end a lease.
+///
+/// A process that is stopped (not killed) in that short time holds up the others until it goes on:
+/// they get errors, never a lock that is not theirs.
+#[derive(Clone, Debug)]
+pub struct Files {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    folder: PathBuf,
+    clock: Clock,
+    /// Threads that wait for a disk are not there for others.
+    threads: Arc<Semaphore>,
+}
+
+/// One key, while nobody else can look at it.
+struct Locked<'a> {
+    shared: &'a Shared,
+    path: PathBuf,
+    _lock: File,
+}
+
+const NAME: &str = "file";
+/// The longest name of a file, without its ending.
+const LONGEST: usize = 200;
+/// How many of the runtime's blocking threads may be at it at a time.
+const THREADS: usize = 4;
+/// How long to wait for a process that is at it. Longer than any disk takes; see above.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+// === impl Files ===
+
+impl Files {
+    /// Locks in this folder, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be made, or written to.
+    pub fn open(folder: impl AsRef<Path>) -> io::Result<Self> {
+        let folder = folder.as_ref().to_owned();
+        fs::create_dir_all(&folder)?;
+        let probe = folder.join(format!(".probe-{}", std::process::id()));
+        fs::write(&probe, b"")?;
+        fs::remove_file(&probe)?;
+        let threads = Arc::new(Semaphore::new(THREADS));
+        Ok(Self { shared: Arc::new(Shared { folder, clock: Clock::new(), threads }) })
+    }
+
+    /// Does something with the files of a key on a thread for such.
+    fn with<T: Send + 'static>(
+        &self,
+        verb: &'static str,
+        key: &Key,
+        act: impl FnOnce(&Locked<'_>) -> io::Result<T> + Send + 'static,
+    ) -> Reply<'static, T> {
+        let (shared, key) = (Arc::clone(&self.shared), key.clone());
+        Box::pin(async move {
+            let failed = |error: io::Error| BackendError::new(NAME, verb, error);
+            let permit = Arc::clone(&shared.threads).acquire_owned().await;
+            let done = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                act(&Locked::new(&shared, &key)?)
+            });
+            match done.await {
+                Ok(done) => done.map_err(failed),
+                Err(error) => Err(failed(io::Error::other(error))),
+            }
+        })
+    }
+
+    /// Changes the record if it is held under this claim.
+    fn as_holder(
+        &self,
+        verb: &'static str,
+        claim: &Claim,
+        change: impl FnOnce(&mut Record, &Clock) + Send + 'static,
+    ) -> Reply<'static, Standing> {
+        let claim = claim.clone();
+        self.with(verb, &claim.key.clone(), move |locked| {
+            let mut record = locked.read()?;
+            let holder = locked.holder(&record);
+            let is_held =
+                holder.is_some_and(|it| it.owner == claim.owner && it.fence == claim.fence);
+            if is_held {
+                change(&mut record, &locked.shared.clock);
+                locked.write(&record)?;
+            }
+            Ok(Standing::held_if(is_held))
+        })
+    }
+}
+
+impl Locks for Files {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn has_fences(&self) -> bool {
+        true
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        key: &'a Key,
+        owner: &'a Owner,
+        ttl: Duration,
+    ) -> Reply<'a, Attempt> {
+        let (wanted, owner) = (key.clone(), owner.clone());
+        self.with("acquire a lease", key, move |locked| {
+            let mut record = locked.read()?;
+            if let Some(holder) = locked.holder(&record) {
+                return Ok(Attempt::Held(holder));
+            }
+            record.fence += 1;
+            record.held = Some((owner.clone(), locked.shared.clock.after(ttl)));
+            locked.write(&record)?;
+            let fence = Fence::new(record.fence);
+            Ok(Attempt::Acquired(Claim { key: wanted, owner, fence, ticket: 0 }))
+        })
+    }
+
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
+        let owner = claim.owner.clone();
+        self.as_holder("renew a lease", claim, move |record, clock| {
+            record.held = Some((owner, clock.after(ttl)));
+        })
+    }
+
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+        self.as_holder("release a lease", claim, |record, _| record.held = None)
+    }
+
+    fn query<'a>(&'a self, key: &'a Key) -> Reply<'a, Option<Holder>> {
+        self.with("look at a lease", key, |locked| Ok(locked.holder(&locked.read()?)))
+    }
+
+    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+        let marker = Marker { value: value.to_owned(), fence: claim.fence };
+        let name = name.to_owned();
+        self.as_holder("write a marker", claim, move |record, _| {
+            record.markers.insert(name, marker);
+        })
+    }
+
+    fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>> {
+        let name = name.to_owned();
+        self.with("read a marker", key, move |locked| Ok(locked.read()?.markers.remove(&name)))
+    }
+}
+
+// === impl Locked ===
+
+impl<'a> Locked<'a> {
+    fn new(shared: &'a Shared, key: &Key) -> io::Result<Self> {
+        let (mut folder, name) = (shared.folder.clone(), encoded(key.as_str()));
+        // File systems have a limit, which most keys are far from.
+        let mut name = name.as_str();
+        while let Some((front, rest)) = name.split_at_checked(LONGEST)
+            && !rest.is_empty()
+        {
+            folder.push(front);
+            fs::create_dir_all(&folder)?;
+            name = rest;
+        }
+        let path = folder.join(format!("{name}.lease"));
+        let lock_path = folder.join(format!("{name}.lock"));
+        let lock = OpenOptions::new().create(true).append(true).open(&lock_path)?;
+        let mut waited = Duration::ZERO;
+        let pause = Duration::from_millis(1);
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Self { shared, path, _lock: lock }),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if waited >= PATIENCE => {
+                    let problem = format!(
+                        "{} has been locked for {PATIENCE:?}: is a process stopped?",
+                        lock_path.display()
+                    );
+                    return Err(io::Error::new(ErrorKind::TimedOut, problem));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::sleep(pause);
+                    waited += pause;
+                }
+            }
+        }
+    }
+
+    fn read(&self) -> io::Result<Record> {
+        match fs::read_to_string(&self.path) {
+            Ok(text) => Record::parse(&text).ok_or_else(|| {
+                // To begin anew would be to begin with a fence that was used before.
+                let problem = format!(
+                    "{} is damaged; restore it, or delete it if nothing knows its fence",
+                    self.path.display()
+                );
+                io::Error::new(ErrorKind::InvalidData, problem)
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Record::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces the record in one step, so that there is always a whole one.
+    fn write(&self, record: &Record) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(record.to_string().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        // A fence that has been handed out must not come back after a power cut.
+        File::open(self.path.parent().unwrap_or(&self.shared.folder))?.sync_all()
+    }
+
+    fn holder(&self, record: &Record) -> Option<Holder> {
+        let (owner, until) = record.held.as_ref()?;
+        let remaining = self.shared.clock.until(until)?;
+        Some(Holder { owner: owner.clone(), fence: Fence::new(record.fence), remaining })
+    }
+}

@@ -1,0 +1,5 @@
+-- The lock; what it must be.
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0

@@ -1,0 +1,144 @@
+//! Work that one replica does while the others wait for it, or do not.
+
+use std::panic::resume_unwind;
+
+use adieu_core::Deadline;
+
+use crate::lease::Lease;
+use crate::lock::{AcquireError, Lock};
+use crate::locks::{BoxError, Fence, Holder};
+use crate::turn::{End, TurnError};
+
+/// What replicas do while another one is at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Others {
+    /// They wait until it is done; if it fails, one of them does it. So nobody is ready before the
+    /// index exists.
+    #[default]
+    Wait,
+    /// They go on, and do not know how it ends.
+    Skip,
+}
+
+/// What became of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn<T> {
+    /// We have done it.
+    Ran(T),
+    /// Somebody else has done it while we waited.
+    Waited,
+    /// Somebody else is doing it.
+    Skipped(Holder),
+}
+
+/// Under which name it is written down that it was done.
+const DONE: &str = "singleton";
+
+// === impl Lock ===
+
+impl Lock {
+    /// Does something that only one replica may do at a time, such as making sure that an index
+    /// exists.
+    ///
+    /// The first to get the lock runs `work` under its lease and releases it. The others wait until
+    /// that is done, or skip it. If who runs it fails or dies, one of those who wait takes over. A
+    /// replica that comes when all is over runs it again, so it must be something that can be
+    /// repeated; for what must not be, see [`Lock::once_per_fleet`].
+    ///
+    /// `until` is when waiting ends. It does not limit `work`.
+    ///
+    /// # Errors
+    ///
+    /// If `work` fails or its lease is lost; if there was no turn in time; or if the backend has no
+    /// fences.
+    ///
+    /// # Panics
+    ///
+    /// As `work` does, after the lock was released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops `work`; then the lock is released in the background, and somebody else
+    /// takes over.
+    pub async fn singleton<F, Fut, T, E>(
+        &self,
+        others: Others,
+        until: Deadline,
+        work: F,
+    ) -> Result<Turn<T>, TurnError>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: Into<BoxError>,
+    {
+        self.must_have_fences()?;
+        // What is written down from now on was done while we were there.
+        let before = self.marker_by(DONE, until).await?.map(|marker| marker.fence);
+        let lease = loop {
+            let met = match self.turn_by(until).await? {
+                Ok(lease) => break lease,
+                Err(AcquireError::Held { holder, .. }) if others == Others::Skip => {
+                    return Ok(Turn::Skipped(holder));
+                }
+                Err(error) => error,
+            };
+            if self.until_free_or_done(before, until, met).await? {
+                return Ok(Turn::Waited);
+            }
+        };
+        // Somebody may have been faster, and done, since we last looked.
+        if self.is_done_since(before, until).await? {
+            self.give_back(lease).await;
+            return Ok(Turn::Waited);
+        }
+        let end = match self.run(&lease, work(lease.clone())).await {
+            Ok(end) => end,
+            Err(panic) => {
+                self.give_back(lease).await;
+                resume_unwind(panic);
+            }
+        };
+        if let End::Done(_) = &end
+            && let Err(error) = self.mark(&lease, DONE, "done").await
+        {
+            let error = &error as &(dyn std::error::Error + 'static);
+            tracing::warn!(key = %self.key(), error, "done, but others do not know: they do it again");
+        }
+        self.give_back(lease).await;
+        let key = self.key().clone();
+        match end {
+            End::Done(done) => Ok(Turn::Ran(done)),
+            End::Failed(source) => Err(TurnError::Failed { key, source }),
+            End::Lost(source) => Err(TurnError::Lost { key, source }),
+        }
+    }
+
+    /// Waits until nobody is at it, or it is done. True if it is done.
+    async fn until_free_or_done(
+        &self,
+        before: Option<Fence>,
+        until: Deadline,
+        mut met: AcquireError,
+    ) -> Result<bool, TurnError> {
+        loop {
+            self.wait(until, met).await?;
+            if self.is_done_since(before, until).await? {
+                return Ok(true);
+            }
+            met = match self.holder_by(until).await {
+                Ok(Some(holder)) => AcquireError::Held { key: self.key().clone(), holder },
+                Ok(None) => return Ok(false),
+                Err(error) => error,
+            };
+        }
+    }
+
+    async fn is_done_since(
+        &self,
+        before: Option<Fence>,
+        until: Deadline,
+    ) -> Result<bool, TurnError> {
+        let marker = self.marker_by(DONE, until).await?;
+        Ok(marker.map(|marker| marker.fence) > before)
+    }
+}

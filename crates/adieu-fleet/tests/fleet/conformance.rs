@@ -1,0 +1,235 @@
+//! One suite for all backends. In memory on a paused clock, on real servers in real time.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu_fleet::{Attempt, Claim, Fence, Holder, Key, Locks, Memory, Owner, Standing};
+use tokio::time::Instant;
+
+type Connecting<'a> = Pin<Box<dyn Future<Output = Arc<dyn Locks>> + 'a>>;
+
+/// A backend under test.
+pub(crate) struct Backend<'a> {
+    /// Connects to it, each time as another replica would.
+    pub(crate) connect: &'a dyn Fn() -> Connecting<'a>,
+    /// The shortest time to live that it can keep.
+    pub(crate) ttl: Duration,
+    /// How late it may be to end a lock.
+    pub(crate) late: Duration,
+}
+
+/// Everything that [`Locks`] promises.
+pub(crate) async fn conforms(backend: Backend<'_>) {
+    let (one, two) = ((backend.connect)().await, (backend.connect)().await);
+    one_holder_at_a_time(&backend, &*one, &*two).await;
+    only_the_holder_may(&backend, &*one, &*two).await;
+    fences_only_rise(&backend, &*one, &*two).await;
+    a_lock_ends_with_its_time_and_not_sooner(&backend, &*one, &*two).await;
+    markers_are_written_by_the_holder_alone(&backend, &*one, &*two).await;
+    many_at_once(&backend).await;
+    odd_names(&backend, &*one).await;
+}
+
+fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::new(name).unwrap()
+}
+
+#[track_caller]
+fn granted(attempt: Attempt) -> Claim {
+    match attempt {
+        Attempt::Acquired(claim) => claim,
+        Attempt::Held(holder) => panic!("held by {holder:?}"),
+    }
+}
+
+#[track_caller]
+fn refused(attempt: Attempt) -> Holder {
+    match attempt {
+        Attempt::Held(holder) => holder,
+        Attempt::Acquired(claim) => panic!("granted: {claim:?}"),
+    }
+}
+
+async fn acquire(locks: &dyn Locks, name: &str, who: &str, ttl: Duration) -> Attempt {
+    locks.try_acquire(&key(name), &owner(who), ttl).await.unwrap()
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+async fn one_holder_at_a_time(_: &Backend<'_>, one: &dyn Locks, two: &dyn Locks) {
+    let claim = granted(acquire(one, "single", "a", LONG).await);
+    assert_eq!((claim.key.as_str(), claim.owner.as_str()), ("single", "a"));
+    // Not re-entrant: neither for the same connection nor for the same owner.
+    let holders = [
+        refused(acquire(one, "single", "a", LONG).await),
+        refused(acquire(two, "single", "a", LONG).await),
+        refused(acquire(two, "single", "b", LONG).await),
+    ];
+    for holder in holders {
+        assert_eq!((holder.owner.as_str(), holder.fence), ("a", claim.fence));
+        assert!(holder.remaining > LONG / 2 && holder.remaining <= LONG, "{holder:?}");
+    }
+    let other = granted(acquire(two, "another", "b", LONG).await);
+    assert!(two.release(&other).await.unwrap().is_held());
+
+    assert_eq!(two.query(&key("single")).await.unwrap().unwrap().owner.as_str(), "a");
+    assert_eq!(one.release(&claim).await.unwrap(), Standing::Held);
+    assert_eq!(two.query(&key("single")).await.unwrap(), None);
+    assert_eq!(two.query(&key("never-locked")).await.unwrap(), None);
+    // Released twice is released once.
+    assert_eq!(one.release(&claim).await.unwrap(), Standing::Lost);
+    let next = granted(acquire(two, "single", "b", LONG).await);
+    assert_eq!(two.release(&next).await.unwrap(), Standing::Held);
+}
+
+async fn only_the_holder_may(_: &Backend<'_>, one: &dyn Locks, two: &dyn Locks) {
+    let old = granted(acquire(one, "owned", "a", LONG).await);
+    assert!(one.release(&old).await.unwrap().is_held());
+    // The same owner holds it again: an old claim is not good for that.
+    let claim = granted(acquire(one, "owned", "a", LONG).await);
+    let stranger = Claim { owner: owner("b"), ..claim.clone() };
+    for (locks, wrong) in [(one, &old), (two, &old), (two, &stranger)] {
+        assert_eq!(locks.renew(wrong, LONG).await.unwrap(), Standing::Lost);
+        assert_eq!(locks.mark(wrong, "m", "stolen").await.unwrap(), Standing::Lost);
+        assert_eq!(locks.release(wrong).await.unwrap(), Standing::Lost);
+    }
+    assert_eq!(one.marker(&key("owned"), "m").await.unwrap(), None);
+    assert_eq!(one.renew(&claim, LONG).await.unwrap(), Standing::Held);
+    assert_eq!(one.release(&claim).await.unwrap(), Standing::Held);
+    assert_eq!(one.renew(&claim, LONG).await.unwrap(), Standing::Lost, "released");
+    assert_eq!(one.query(&key("owned")).await.unwrap(), None);
+}
+
+async fn fences_only_rise(backend: &Backend<'_>, one: &dyn Locks, two: &dyn Locks) {
+    let mut last = Fence::NONE;
+    for round in 0..4 {
+        let claim = granted(acquire(one, "fenced", "a", backend.ttl).await);
+        assert!(claim.fence > last, "{:?} after {last:?}", claim.fence);
+        last = claim.fence;
+        assert!(one.renew(&claim, backend.ttl).await.unwrap().is_held());
+        assert_eq!(two.query(&key("fenced")).await.unwrap().unwrap().fence, last, "renewed");
+        if round % 2 == 0 {
+            assert!(one.release(&claim).await.unwrap().is_held());
+        } else {
+            let next = until_granted(backend, two, "fenced").await;
+            assert!(next.fence > last, "expired");
+            last = next.fence;
+            assert_eq!(one.renew(&claim, backend.ttl).await.unwrap(), Standing::Lost);
+            assert!(two.release(&next).await.unwrap().is_held());
+        }
+    }
+}
+
+async fn until_granted(backend: &Backend<'_>, locks: &dyn Locks, name: &str) -> Claim {
+    let give_up = Instant::now() + backend.ttl + backend.late + Duration::from_secs(10);
+    loop {
+        if let Attempt::Acquired(claim) = acquire(locks, name, "next", backend.ttl).await {
+            return claim;
+        }
+        assert!(Instant::now() < give_up, "{name} does not end");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn a_lock_ends_with_its_time_and_not_sooner(
+    backend: &Backend<'_>,
+    one: &dyn Locks,
+    two: &dyn Locks,
+) {
+    let claim = granted(acquire(one, "timed", "a", backend.ttl).await);
+    tokio::time::sleep(backend.ttl / 2).await;
+    let renewed_at = Instant::now();
+    assert!(one.renew(&claim, backend.ttl).await.unwrap().is_held());
+    let holder = two.query(&key("timed")).await.unwrap().unwrap();
+    // Some count in whole seconds.
+    let most = backend.ttl + Duration::from_secs(1);
+    assert!(!holder.remaining.is_zero() && holder.remaining <= most, "{holder:?}");
+    let next = until_granted(backend, two, "timed").await;
+    let lasted = renewed_at.elapsed();
+    // The other end of the wire has its own idea of when it was renewed, but it was after this.
+    assert!(lasted >= backend.ttl, "ended after {lasted:?}");
+    for _ in 0..2 {
+        assert_eq!(one.renew(&claim, backend.ttl).await.unwrap(), Standing::Lost);
+        assert_eq!(one.release(&claim).await.unwrap(), Standing::Lost);
+        assert_eq!(one.mark(&claim, "m", "late").await.unwrap(), Standing::Lost);
+    }
+    assert_eq!(two.query(&key("timed")).await.unwrap().unwrap().fence, next.fence);
+    assert!(two.release(&next).await.unwrap().is_held());
+}
+
+async fn markers_are_written_by_the_holder_alone(
+    _: &Backend<'_>,
+    one: &dyn Locks,
+    two: &dyn Locks,
+) {
+    let marked = key("marked");
+    assert_eq!(two.marker(&marked, "v1").await.unwrap(), None);
+    let claim = granted(acquire(one, "marked", "a", LONG).await);
+    let value = "two words\nand a line with ümlauts, 'quotes' and \\";
+    assert!(one.mark(&claim, "v1", "begun").await.unwrap().is_held());
+    assert!(one.mark(&claim, "v1", value).await.unwrap().is_held());
+    assert!(one.mark(&claim, "v2", "").await.unwrap().is_held());
+    let marker = two.marker(&marked, "v1").await.unwrap().unwrap();
+    assert_eq!((marker.value.as_str(), marker.fence), (value, claim.fence));
+    assert_eq!(two.marker(&marked, "v2").await.unwrap().unwrap().value, "");
+    assert_eq!(two.marker(&key("marked-not"), "v1").await.unwrap(), None);
+    assert!(one.release(&claim).await.unwrap().is_held());
+    // They stay when the lock is released, and can be written by the next.
+    let next = granted(acquire(two, "marked", "b", LONG).await);
+    assert_eq!(two.marker(&marked, "v1").await.unwrap().unwrap().value, value);
+    assert!(two.mark(&next, "v1", "new").await.unwrap().is_held());
+    let marker = one.marker(&marked, "v1").await.unwrap().unwrap();
+    assert_eq!((marker.value.as_str(), marker.fence), ("new", next.fence));
+    assert!(two.release(&next).await.unwrap().is_held());
+}
+
+async fn many_at_once(backend: &Backend<'_>) {
+    let mut tasks = tokio::task::JoinSet::new();
+    for replica in 0..12 {
+        let locks = (backend.connect)().await;
+        tasks.spawn(async move {
+            let attempt = acquire(&*locks, "contended", &format!("r{replica}"), LONG).await;
+            (locks, attempt)
+        });
+    }
+    let mut granted = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        if let (locks, Attempt::Acquired(claim)) = ended.unwrap() {
+            granted.push((locks, claim));
+        }
+    }
+    let [(locks, claim)] = &granted[..] else { panic!("{} hold it", granted.len()) };
+    assert!(locks.release(claim).await.unwrap().is_held());
+}
+
+async fn odd_names(_: &Backend<'_>, one: &dyn Locks) {
+    let long = ["n".repeat(200), "/".repeat(200)];
+    for name in ["a/b", "a:b", "a.b", "..", "größe", "%2e", "x'y", "*", &long[0], &long[1]] {
+        let claim = granted(acquire(one, name, "o'w\\n%er", LONG).await);
+        let holder = refused(acquire(one, name, "b", LONG).await);
+        assert_eq!(holder.owner.as_str(), "o'w\\n%er");
+        assert!(one.mark(&claim, name, "x").await.unwrap().is_held());
+        assert_eq!(one.marker(&key(name), name).await.unwrap().unwrap().value, "x");
+        assert!(one.release(&claim).await.unwrap().is_held(), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s130_memory_conforms() {
+    let memory = Memory::new();
+    let ttl = Duration::from_secs(5);
+    conforms(Backend {
+        connect: &|| {
+            let memory = memory.clone();
+            Box::pin(async { Arc::new(memory) as Arc<dyn Locks> })
+        },
+        ttl,
+        late: Duration::ZERO,
+    })
+    .await;
+}

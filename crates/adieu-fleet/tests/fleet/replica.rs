@@ -1,0 +1,159 @@
+//! A replica: another process that runs this very test program, as one of several.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use adieu_core::Deadline;
+use adieu_fleet::{Lease, Lock, LockSpec, Locks, Others, Owner, Standing};
+use adieu_testkit::process::Process;
+
+use crate::history::{Log, What, machine_time};
+use crate::stage::{Kind, Stage};
+
+/// What a replica is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    pub(crate) role: &'static str,
+    pub(crate) ttl: Duration,
+    /// Runs it with another clock, as `faketime` understands it.
+    pub(crate) clock: Option<&'static str>,
+}
+
+impl Stage {
+    /// Starts a replica.
+    pub(crate) fn replica(&self, orders: &Orders) -> Process {
+        let me = std::env::current_exe().unwrap();
+        let mut command = match orders.clock {
+            None => Command::new(me),
+            Some(clock) => {
+                let mut command = Command::new("faketime");
+                command.args(["-f", clock]).arg(me);
+                command
+            }
+        };
+        command
+            .args(["--exact", "replica::replica", "--nocapture", "--test-threads=1"])
+            .env("ADIEU_REPLICA", orders.role)
+            .env("ADIEU_KIND", format!("{:?}", self.kind))
+            .env("ADIEU_PLACE", self.place())
+            .env("ADIEU_TTL", orders.ttl.as_millis().to_string())
+            .env("ADIEU_LOG", self.path("log"))
+            .env("ADIEU_GO", self.path("go"));
+        Process::start(&mut command)
+    }
+}
+
+fn var(name: &str) -> String {
+    std::env::var(name).unwrap()
+}
+
+/// Not a test by itself: it is what the other processes run.
+#[tokio::test]
+async fn replica() {
+    let Ok(role) = std::env::var("ADIEU_REPLICA") else { return };
+    let kind = Kind::parse(&var("ADIEU_KIND"));
+    let ttl = Duration::from_millis(var("ADIEU_TTL").parse().unwrap());
+    let (locks, log) = (kind.connect(&var("ADIEU_PLACE")).await, var("ADIEU_LOG"));
+    let owner = Owner::this_process();
+    let lock = |key: &str| {
+        let spec = LockSpec::new(key).ttl(ttl).retry(Duration::from_millis(50)).needs_fence();
+        Lock::new(std::sync::Arc::clone(&locks), spec, &owner).unwrap()
+    };
+    match role.as_str() {
+        "race" => race(&lock("singleton"), &lock("once"), Path::new(&log)).await,
+        "hold" => hold(&lock("job"), &Log::file(Path::new(&log)), false).await,
+        "stop" => hold(&lock("job"), &Log::file(Path::new(&log)), true).await,
+        other => panic!("no role: {other}"),
+    }
+}
+
+fn say(line: &str) {
+    println!("@{line}");
+}
+
+/// Writes one line that does not mix with those of others.
+fn note(log: &Path, what: &str) {
+    use std::io::Write;
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+    file.write_all(format!("{what} {}\n", std::process::id()).as_bytes()).unwrap();
+}
+
+/// Comes at the same time as all others, and is ready when both steps are done.
+async fn race(singleton: &Lock, once: &Lock, log: &Path) {
+    say("there");
+    while !Path::new(&var("ADIEU_GO")).exists() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let by = || Deadline::after(Duration::from_secs(60));
+    singleton
+        .singleton(Others::Wait, by(), |_| async {
+            note(log, "singleton-begun");
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            note(log, "singleton-done");
+            Ok::<_, String>(())
+        })
+        .await
+        .unwrap();
+    note(log, "singleton-ready");
+    once.once_per_fleet("v1", by(), |cx| async move {
+        assert!(!cx.is_retry());
+        note(log, "once-begun");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        note(log, "once-done");
+        Ok::<_, String>(())
+    })
+    .await
+    .unwrap();
+    note(log, "once-ready");
+}
+
+/// Holds the lock whenever it can, and writes under it.
+async fn hold(lock: &Lock, log: &Log, stops_itself: bool) {
+    loop {
+        let lease = lock.acquire(Deadline::after(Duration::from_secs(60))).await.unwrap();
+        log.note(machine_time(), lease.fence().get(), What::Held);
+        say(&format!("held {}", lease.fence()));
+        let writing = write(&lease, lock, log, stops_itself);
+        // Who stops itself is not guarded either: nothing but the fence is left.
+        let lost = if stops_itself {
+            writing.await;
+            lease.check().map(drop)
+        } else {
+            lease.guard(writing).await
+        };
+        say(&format!("lost {} {lost:?}", lease.fence()));
+        drop(lease);
+    }
+}
+
+async fn write(lease: &Lease, lock: &Lock, log: &Log, stops_itself: bool) {
+    let fence = lease.fence().get();
+    for round in 0.. {
+        let looked = machine_time();
+        if lease.check().is_err() {
+            return;
+        }
+        log.note(looked, fence, What::Believed);
+        if stops_itself && round == 3 {
+            // The worst moment: after the look, before the write.
+            say("stopping");
+            nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP).unwrap();
+        }
+        let sent = machine_time();
+        // Not through the lease, which would look at the clock once more.
+        match lock.locks().mark(lease.claim(), "written", &round.to_string()).await {
+            Ok(Standing::Held) => {
+                log.note(sent, fence, What::Accepted { by: machine_time() });
+                say(&format!("wrote {fence}"));
+            }
+            Ok(Standing::Lost) => {
+                log.note(sent, fence, What::Refused);
+                say(&format!("refused {fence}"));
+                return;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

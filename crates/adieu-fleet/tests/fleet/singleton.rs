@@ -1,0 +1,188 @@
+//! Work that one replica does at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use adieu_core::Deadline;
+use adieu_fleet::{Lock, LockSpec, Memory, Others, Turn, TurnError};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::flaky::{Flaky, Mood};
+use crate::lock::owner;
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn lock(memory: &Memory, who: &str) -> Lock {
+    let spec = LockSpec::new("indexes").ttl(secs(10));
+    Lock::new(memory.clone(), spec, &owner(who)).unwrap()
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map(|cause| format!(": {}", chain(cause))).unwrap_or_default();
+    format!("{error}{cause}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn s142_one_runs_it_and_the_others_wait_until_it_is_done() {
+    let (memory, runs) = (Memory::new(), Arc::new(AtomicU32::new(0)));
+    for round in 1..=2 {
+        let mut replicas = JoinSet::new();
+        let began = Instant::now();
+        for replica in 0..20 {
+            let (lock, runs) = (lock(&memory, &format!("r{replica}")), Arc::clone(&runs));
+            replicas.spawn(async move {
+                lock.singleton(Others::Wait, Deadline::after(secs(60)), |_| async {
+                    tokio::time::sleep(secs(25)).await; // longer than the time to live
+                    Ok::<_, String>(runs.fetch_add(1, Ordering::Relaxed))
+                })
+                .await
+                .unwrap()
+            });
+        }
+        let turns = replicas.join_all().await;
+        assert!(began.elapsed() >= secs(25), "nobody goes on before it is done");
+        assert_eq!(turns.iter().filter(|turn| matches!(turn, Turn::Ran(_))).count(), 1);
+        assert_eq!(turns.iter().filter(|turn| **turn == Turn::Waited).count(), 19);
+        // Who comes when all is over runs it again.
+        assert_eq!(runs.load(Ordering::Relaxed), round);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s142_who_does_not_want_to_wait_skips() {
+    let memory = Memory::new();
+    let lease = lock(&memory, "one").try_acquire().await.unwrap();
+    let skipped = lock(&memory, "two")
+        .singleton(Others::Skip, Deadline::after(secs(60)), |_| async { Ok::<_, String>(()) })
+        .await
+        .unwrap();
+    let Turn::Skipped(holder) = skipped else { panic!("{skipped:?}") };
+    assert_eq!((holder.owner, holder.fence), (owner("one"), lease.fence()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s142_waiting_is_bounded() {
+    let memory = Memory::new();
+    let _lease = lock(&memory, "one").try_acquire().await.unwrap();
+    let began = Instant::now();
+    let error = lock(&memory, "two")
+        .singleton(Others::Wait, Deadline::after(secs(30)), |_| async { Ok::<_, String>(()) })
+        .await
+        .unwrap_err();
+    assert_eq!(began.elapsed().as_secs(), 30);
+    assert!(chain(&error).contains("in time: one holds it"), "{}", chain(&error));
+
+    // Also while the backend is away.
+    for mood in [Mood::Silent, Mood::Failing] {
+        let flaky = Arc::new(Flaky::default());
+        let lock = Lock::new(Arc::clone(&flaky), "indexes", &owner("one")).unwrap();
+        flaky.be(mood);
+        let began = Instant::now();
+        let error = lock
+            .singleton(Others::Wait, Deadline::after(secs(40)), |_| async { Ok::<_, String>(()) })
+            .await
+            .unwrap_err();
+        assert!(matches!(error, TurnError::NoTurn { .. }), "{error}");
+        assert_eq!(began.elapsed().as_secs(), 40, "{mood:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s143_when_it_fails_panics_or_is_aborted_another_takes_over() {
+    let (memory, runs) = (Memory::new(), Arc::new(AtomicU32::new(0)));
+    let mut replicas = JoinSet::new();
+    let mut aborted = None;
+    for replica in 0..6 {
+        let (lock, runs) = (lock(&memory, &format!("r{replica}")), Arc::clone(&runs));
+        let handle = replicas.spawn(async move {
+            lock.singleton(Others::Wait, Deadline::after(secs(60)), |_| async move {
+                let run = runs.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(secs(1)).await;
+                match run {
+                    0 => std::future::pending().await,
+                    1 => Err("no disk"),
+                    2 => panic!("no memory"),
+                    run => Ok(run),
+                }
+            })
+            .await
+        });
+        if replica == 0 {
+            tokio::time::sleep(secs(1)).await;
+            aborted = Some(handle);
+        }
+    }
+    tokio::time::sleep(secs(2)).await;
+    aborted.unwrap().abort();
+    let (mut ran, mut waited, mut failed, mut panicked, mut gone) = (0, 0, 0, 0, 0);
+    while let Some(ended) = replicas.join_next().await {
+        match ended {
+            Ok(Ok(Turn::Ran(run))) => {
+                assert_eq!(run, 3);
+                ran += 1;
+            }
+            Ok(Ok(Turn::Waited)) => waited += 1,
+            Ok(Err(error)) => {
+                assert_eq!(chain(&error), "failed to do indexes: no disk");
+                failed += 1;
+            }
+            Err(error) if error.is_panic() => panicked += 1,
+            Err(_) => gone += 1,
+            Ok(Ok(Turn::Skipped(_))) => panic!(),
+        }
+    }
+    assert_eq!((ran, waited, failed, panicked, gone), (1, 2, 1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s143_who_is_cut_off_is_cancelled_before_another_takes_over() {
+    let flaky = Arc::new(Flaky::default());
+    let spec = || LockSpec::new("indexes").ttl(secs(10));
+    let cut_off = Lock::new(Arc::clone(&flaky), spec(), &owner("one")).unwrap();
+    let other = Lock::new(flaky.memory.clone(), spec(), &owner("two")).unwrap();
+    let began = Instant::now();
+    let first = async {
+        let error = cut_off
+            .singleton(Others::Wait, Deadline::after(secs(60)), |_| async {
+                flaky.be(Mood::Silent);
+                std::future::pending::<Result<(), String>>().await
+            })
+            .await
+            .unwrap_err();
+        assert!(matches!(error, TurnError::Lost { .. }), "{error}");
+    };
+    let cancelled = AtomicU32::new(0);
+    let first = async {
+        first.await;
+        cancelled.store(1, Ordering::Relaxed);
+    };
+    let second = async {
+        tokio::time::sleep(secs(1)).await;
+        other
+            .singleton(Others::Wait, Deadline::after(secs(60)), |lease| {
+                assert_eq!(lease.fence().get(), 2);
+                async { Ok::<_, String>(began.elapsed()) }
+            })
+            .await
+            .unwrap()
+    };
+    let ((), second) = tokio::join!(first, second);
+    let Turn::Ran(at) = second else { panic!("{second:?}") };
+    assert!(at >= secs(10), "{at:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s142_without_fences_it_is_refused() {
+    let flaky = Arc::new(Flaky::default());
+    flaky.be(Mood::Unfenced);
+    let lock = Lock::new(flaky, "indexes", &owner("one")).unwrap();
+    let soon = || Deadline::after(secs(1));
+    let error = lock.singleton(Others::Wait, soon(), |_| async { Ok::<_, String>(()) }).await;
+    assert!(matches!(error, Err(TurnError::Unfenced { .. })));
+    let error = lock.once_per_fleet("v1", soon(), |_| async { Ok::<_, String>(()) }).await;
+    assert!(matches!(error, Err(TurnError::Unfenced { .. })));
+}

@@ -1,0 +1,300 @@
+//! Real servers for tests: Redis, Postgres and etcd, each on a free port and in a folder of its own.
+//!
+//! What is installed as a service is neither used nor disturbed. A server that is not installed
+//! fails the test, and says which package has it.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to come up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server that runs. It ends when this is dropped, and with the thread that started it.
+#[derive(Debug)]
+pub struct Server {
+    kind: Kind,
+    folder: tempfile::TempDir,
+    port: u16,
+    peer_port: u16,
+    child: Option<Child>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Redis,
+    RedisCluster,
+    Postgres,
+    Etcd,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// A Redis server that has written each change to its disk before it answers.
+    ///
+    /// # Panics
+    ///
+    /// If it is not installed or does not come up.
+    #[must_use]
+    pub fn redis() -> Self {
+        Self::new(Kind::Redis)
+    }
+
+    /// A Redis Cluster of one node, which has all slots.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::redis`].
+    #[must_use]
+    pub fn redis_cluster() -> Self {
+        Self::new(Kind::RedisCluster)
+    }
+
+    /// A Postgres server whose superuser `postgres` needs no password.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::redis`].
+    #[must_use]
+    pub fn postgres() -> Self {
+        Self::new(Kind::Postgres)
+    }
+
+    /// An etcd server, alone in its cluster.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::redis`].
+    #[must_use]
+    pub fn etcd() -> Self {
+        Self::new(Kind::Etcd)
+    }
+
+    fn new(kind: Kind) -> Self {
+        // Somebody may take the port between our asking and the server's.
+        for _ in 0..5 {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let mut server =
+                Self { kind, folder, port: free_port(), peer_port: free_port(), child: None };
+            server.prepare();
+            if server.try_start() {
+                return server;
+            }
+        }
+        panic!("{kind:?} does not come up");
+    }
+
+    /// The port on which it listens, on the loopback interface.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// Ends it, as a crash would.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if self.kind == Kind::Postgres {
+            // The processes behind it notice, and let go of the memory that they share.
+            let pid_file = self.data().join("postmaster.pid");
+            let _ = std::fs::remove_file(pid_file);
+        }
+    }
+
+    /// Starts it again, on the same port and with the same data.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    #[expect(clippy::disallowed_methods, reason = "real servers live in real time")]
+    pub fn start(&mut self) {
+        let give_up = Instant::now() + PATIENCE;
+        while self.child.is_none() && !self.try_start() {
+            assert!(Instant::now() < give_up, "{:?} does not come up again", self.kind);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Makes what it needs before its first start.
+    fn prepare(&self) {
+        let data = self.data();
+        std::fs::create_dir(&data).expect("a folder for the server's data");
+        if self.kind == Kind::Postgres {
+            if is_root() {
+                run(Command::new("chown").arg("-R").arg("postgres:").arg(self.folder.path()));
+            }
+            let mut initdb = as_postgres(&postgres_program("initdb"));
+            run(initdb.args(["--no-sync", "--auth=trust", "--username=postgres"]).arg(&data));
+        }
+    }
+
+    /// Starts it, and waits until it answers. False if it ended instead.
+    #[expect(clippy::disallowed_methods, reason = "real servers live in real time")]
+    fn try_start(&mut self) -> bool {
+        let (port, data) = (self.port.to_string(), self.data());
+        let mut command = match self.kind {
+            Kind::Redis | Kind::RedisCluster => {
+                let mut redis = dying_with_us(Path::new("redis-server"));
+                redis.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
+                redis.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(&data);
+                if self.kind == Kind::RedisCluster {
+                    redis.args(["--cluster-enabled", "yes", "--cluster-port"]);
+                    redis.arg(self.peer_port.to_string());
+                }
+                redis
+            }
+            Kind::Postgres => {
+                let mut postgres = as_postgres(&postgres_program("postgres"));
+                postgres.args(["-p", &port, "-h", "127.0.0.1", "-k", ""]);
+                postgres.args(["-c", "max_connections=300", "-c", "shared_buffers=16MB"]);
+                // What the kernel has been given survives the end of a process.
+                postgres.args(["-c", "fsync=off"]);
+                postgres.arg("-D").arg(&data);
+                postgres
+            }
+            Kind::Etcd => {
+                let mut etcd = dying_with_us(Path::new("etcd"));
+                let client = format!("http://127.0.0.1:{port}");
+                let peer = format!("http://127.0.0.1:{}", self.peer_port);
+                etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+                etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+                etcd.args(["--initial-cluster", &format!("default={peer}")]);
+                // Leases may not be shorter than one and a half elections.
+                etcd.args(["--heartbeat-interval", "20", "--election-timeout", "200"]);
+                etcd.arg("--data-dir").arg(&data);
+                etcd
+            }
+        };
+        let (program, package) = match self.kind {
+            Kind::Redis | Kind::RedisCluster => ("redis-server", "redis-server"),
+            Kind::Postgres => ("postgres", "postgresql"),
+            Kind::Etcd => ("etcd", "etcd-server"),
+        };
+        assert!(
+            self.kind == Kind::Postgres || is_in_path(program),
+            "{program} is not installed: it is in the Debian package {package}"
+        );
+        let log = std::fs::File::create(self.folder.path().join("log")).expect("a log file");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
+        let give_up = Instant::now() + PATIENCE;
+        while Instant::now() < give_up {
+            if child.try_wait().expect("a child can be asked").is_some() {
+                return false;
+            }
+            if self.answers() {
+                self.child = Some(child);
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        panic!("{program} does not answer; it wrote:\n{log}");
+    }
+
+    fn answers(&self) -> bool {
+        match self.kind {
+            Kind::RedisCluster => {
+                // Asking for it again changes nothing.
+                self.asked("CLUSTER ADDSLOTSRANGE 0 16383\r\n");
+                let state = self.asked("CLUSTER INFO\r\n");
+                state.is_some_and(|answer| answer.contains("cluster_state:ok"))
+            }
+            Kind::Redis => self.asked("PING\r\n").is_some_and(|answer| answer.starts_with("+PONG")),
+            Kind::Etcd => self
+                .asked("GET /health HTTP/1.0\r\n\r\n")
+                .is_some_and(|answer| answer.contains("\"true\"")),
+            Kind::Postgres => Command::new(postgres_program("pg_isready"))
+                .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+                .status()
+                .is_ok_and(|status| status.success()),
+        }
+    }
+
+    /// What it answers to these bytes, as far as it comes in one piece.
+    fn asked(&self, request: &str) -> Option<String> {
+        let mut connection = TcpStream::connect(self.address()).ok()?;
+        connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        connection.write_all(request.as_bytes()).ok()?;
+        let mut answer = [0; 4096];
+        let length = connection.read(&mut answer).ok()?;
+        Some(String::from_utf8_lossy(&answer[..length]).into_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Debian keeps the programs of each version of Postgres in a folder of its own.
+fn postgres_program(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let found = versions.map(|version| version.path().join("bin").join(name));
+    found.filter(|program| program.is_file()).max().unwrap_or_else(|| {
+        assert!(
+            is_in_path(name),
+            "{name} is not installed: it is in the Debian package postgresql"
+        );
+        name.into()
+    })
+}
+
+fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t"))
+}
+
+/// A command that is killed when the thread ends that has started it, whatever ends that.
+fn dying_with_us(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}
+
+/// Postgres refuses to be run by root.
+fn as_postgres(program: &Path) -> Command {
+    if !is_root() {
+        return dying_with_us(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]);
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {output:?}");
+}
