@@ -130,6 +130,10 @@ impl Locks for Files {
         true
     }
 
+    fn is_local(&self) -> Option<&'static str> {
+        Some("locks in files, which no other machine sees")
+    }
+
     fn try_acquire<'a>(
         &'a self,
         key: &'a Key,

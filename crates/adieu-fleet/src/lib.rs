@@ -16,6 +16,7 @@ mod postgres;
 mod redis;
 mod singleton;
 mod spec;
+mod step;
 mod time;
 mod turn;
 

@@ -38,6 +38,12 @@ pub trait Locks: Send + Sync + 'static {
     /// refused where a fence is needed.
     fn has_fences(&self) -> bool;
 
+    /// What is wrong with it in a fleet of several machines, if something is: that nobody else sees
+    /// its locks. A lifecycle for a fleet warns of it.
+    fn is_local(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Takes the lock if nobody holds it.
     fn try_acquire<'a>(
         &'a self,
@@ -151,6 +157,10 @@ impl<L: Locks + ?Sized> Locks for Arc<L> {
 
     fn has_fences(&self) -> bool {
         (**self).has_fences()
+    }
+
+    fn is_local(&self) -> Option<&'static str> {
+        (**self).is_local()
     }
 
     fn try_acquire<'a>(

@@ -68,6 +68,10 @@ impl Locks for Memory {
         true
     }
 
+    fn is_local(&self) -> Option<&'static str> {
+        Some("locks in memory, which no other process sees")
+    }
+
     fn try_acquire<'a>(
         &'a self,
         key: &'a Key,

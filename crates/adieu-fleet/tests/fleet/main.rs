@@ -20,3 +20,4 @@ mod redis;
 mod replica;
 mod singleton;
 mod stage;
+mod step;

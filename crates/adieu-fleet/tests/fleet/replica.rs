@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::Deadline;
-use adieu_fleet::{Lease, Lock, LockSpec, Locks, Others, Owner, Standing};
+use adieu_core::{Config, Deadline, DeploymentProfile, Lifecycle, Shutdown, Step};
+use adieu_fleet::{Lease, Lock, LockSpec, Locks, OnceCx, Others, Owner, Standing};
 use adieu_testkit::process::Process;
 
 use crate::history::{Log, What, machine_time};
@@ -85,27 +86,43 @@ async fn race(singleton: &Lock, once: &Lock, log: &Path) {
     while !Path::new(&var("ADIEU_GO")).exists() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    let by = || Deadline::after(Duration::from_secs(60));
-    singleton
-        .singleton(Others::Wait, by(), |_| async {
-            note(log, "singleton-begun");
-            tokio::time::sleep(Duration::from_millis(1_500)).await;
-            note(log, "singleton-done");
+    let log: Arc<Path> = log.into();
+    let noted = |what: &'static str, for_millis: u64| {
+        let log = Arc::clone(&log);
+        async move {
+            note(&log, &format!("{what}-begun"));
+            tokio::time::sleep(Duration::from_millis(for_millis)).await;
+            note(&log, &format!("{what}-done"));
+        }
+    };
+    let (index, migration, ready) = (noted("singleton", 1_500), noted("once", 500), log.clone());
+    let patience = Duration::from_secs(60);
+    let index = Step::new("index").start(move |_| index);
+    let migration = once.once_per_fleet_step(
+        Step::new("migration").depends_on("index"),
+        "v1",
+        patience,
+        async move |cx: OnceCx| {
+            assert!(!cx.is_retry());
+            migration.await;
             Ok::<_, String>(())
-        })
-        .await
+        },
+    );
+    let lifecycle = Lifecycle::builder()
+        .profile(DeploymentProfile::Fleet)
+        .step(singleton.singleton_step(index, Others::Wait, patience))
+        .step(migration)
+        .step(
+            Step::new("after")
+                .depends_on("index")
+                .start(async move |_| note(&ready, "singleton-ready")),
+        )
+        .build()
         .unwrap();
-    note(log, "singleton-ready");
-    once.once_per_fleet("v1", by(), |cx| async move {
-        assert!(!cx.is_retry());
-        note(log, "once-begun");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        note(log, "once-done");
-        Ok::<_, String>(())
-    })
-    .await
-    .unwrap();
-    note(log, "once-ready");
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    lifecycle.start(&shutdown).await.unwrap();
+    assert!(shutdown.readiness().is_ready());
+    note(&log, "once-ready");
 }
 
 /// Holds the lock whenever it can, and writes under it.

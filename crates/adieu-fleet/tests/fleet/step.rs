@@ -1,0 +1,119 @@
+//! Start-up steps that one replica does for all.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use adieu_core::{Config, DeploymentProfile, Lifecycle, Reason, Shutdown, Step};
+use adieu_fleet::{Lock, LockSpec, Locks, Memory, OnceCx, Others, Owner};
+
+/// Several replicas in one process, which share their locks.
+#[derive(Clone, Default)]
+struct Fleet {
+    locks: Arc<Memory>,
+    notes: Arc<Mutex<Vec<String>>>,
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Fleet {
+    fn note(&self, line: impl Into<String>) {
+        self.notes.lock().unwrap().push(line.into());
+    }
+
+    fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.notes.lock().unwrap())
+    }
+
+    fn lock(&self, replica: &str) -> Lock {
+        let owner = Owner::new(replica).unwrap();
+        Lock::new(Arc::clone(&self.locks) as Arc<dyn Locks>, LockSpec::new("indexes"), &owner)
+            .unwrap()
+    }
+
+    /// Takes a second to make an index; fails if told to.
+    fn index(&self, replica: &'static str, fails: bool) -> Step {
+        let (started, stopped) = (self.clone(), self.clone());
+        Step::new("index")
+            .start(async move |_| {
+                started.note(format!("{replica} begins"));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if fails { Err("the disk is full") } else { Ok(()) }
+            })
+            .stop(async move |_| stopped.note(format!("{replica} stops")))
+    }
+
+    /// Starts a replica, and says whether it is ready.
+    async fn start(&self, replica: &'static str, others: Others, fails: bool) -> Shutdown {
+        let step = self.index(replica, fails);
+        let step = self.lock(replica).singleton_step(step, others, PATIENCE);
+        let builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
+        let lifecycle = builder.step(step).build().unwrap();
+        assert_eq!(lifecycle.start_budget(), PATIENCE + Duration::from_secs(30));
+        let warnings: Vec<&str> = lifecycle.warnings().collect();
+        assert!(warnings.iter().any(|line| line.contains("no other process sees")), "{warnings:?}");
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let started = lifecycle.start(&shutdown).await;
+        assert_eq!(started.is_ok(), !fails, "{started:?}");
+        self.note(format!("{replica} {}", shutdown.readiness()));
+        shutdown
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s153_one_replica_does_a_step_and_the_others_are_not_ready_before() {
+    let fleet = Fleet::default();
+    let (one, two) = tokio::join!(
+        fleet.start("one", Others::Wait, false),
+        fleet.start("two", Others::Wait, false)
+    );
+    assert_eq!(fleet.take_notes(), ["one begins", "one ready", "two ready"]);
+    // Only where it has run is it stopped.
+    two.run(Reason::Unknown).await.unwrap();
+    assert_eq!(fleet.take_notes(), [""; 0]);
+    one.run(Reason::Unknown).await.unwrap();
+    assert_eq!(fleet.take_notes(), ["one stops"]);
+    // And that is for each run: in the next it is another one's.
+    let two = fleet.start("two", Others::Wait, false).await;
+    two.run(Reason::Unknown).await.unwrap();
+    assert_eq!(fleet.take_notes(), ["two begins", "two ready", "two stops"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s153_who_skips_does_not_wait_and_who_waits_takes_over() {
+    let fleet = Fleet::default();
+    let (_one, _two) = tokio::join!(
+        fleet.start("one", Others::Wait, false),
+        fleet.start("two", Others::Skip, false)
+    );
+    assert_eq!(fleet.take_notes(), ["one begins", "two ready", "one ready"]);
+    let fleet = Fleet::default();
+    let (_one, _two) = tokio::join!(
+        fleet.start("one", Others::Wait, true),
+        fleet.start("two", Others::Wait, false)
+    );
+    let notes = fleet.take_notes();
+    assert_eq!(notes, ["one begins", "one unavailable", "two begins", "two ready"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s154_a_step_is_done_once_for_the_fleet_and_its_version() {
+    let fleet = Fleet::default();
+    let start = async |version: &str, fails: bool| {
+        let noted = fleet.clone();
+        let lock = fleet.lock("one");
+        let step = Step::new("migration");
+        let step = lock.once_per_fleet_step(step, version, PATIENCE, async move |cx: OnceCx| {
+            noted.note(format!("attempt {}", cx.attempt));
+            if fails { Err("the disk is full") } else { Ok(()) }
+        });
+        let builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
+        let lifecycle = builder.step(step).build().unwrap();
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        lifecycle.start(&shutdown).await.is_ok() && shutdown.readiness().is_ready()
+    };
+    assert!(!start("7", true).await);
+    assert!(start("7", false).await);
+    assert!(start("7", false).await);
+    assert!(start("8", false).await);
+    assert_eq!(fleet.take_notes(), ["attempt 1", "attempt 2", "attempt 1"]);
+}
