@@ -254,7 +254,10 @@ impl Shared {
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         let claim = Claim { key: key.clone(), owner: owner.clone(), fence, ticket };
         let session = Session { connection: Arc::new(connection), claim: claim.clone() };
-        self.held().insert(ticket, session);
+        let mut held = self.held();
+        // Those that were lost, and never asked about again.
+        held.retain(|_, session| !session.connection.client.is_closed());
+        held.insert(ticket, session);
         Ok(Attempt::Acquired(claim))
     }
 

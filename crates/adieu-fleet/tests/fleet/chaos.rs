@@ -228,7 +228,7 @@ async fn two_hundred_runs(kind: Kind) {
     );
     std::fs::write(format!("{}/fleet-{kind:?}.txt", env!("CARGO_TARGET_TMPDIR")), &line).unwrap();
     println!("{line}");
-    assert!(held as u64 > RUNS && accepted > held && refused > 0, "nothing happened: {line}");
+    assert!(held as u64 > RUNS / 2 && accepted > held && refused > 0, "nothing happened: {line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

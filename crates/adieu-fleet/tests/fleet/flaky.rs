@@ -12,6 +12,8 @@ use adieu_fleet::{
 pub(crate) enum Mood {
     #[default]
     Good,
+    /// It is done at once, and the answer takes two seconds.
+    Slow,
     /// Nothing comes back.
     Silent,
     /// It is done, but nothing comes back.
@@ -40,6 +42,13 @@ impl Flaky {
     fn answer<'a, T: Send + 'a>(&self, good: impl FnOnce() -> Reply<'a, T>) -> Reply<'a, T> {
         match self.mood() {
             Mood::Good | Mood::Unfenced => good(),
+            Mood::Slow => {
+                let done = good();
+                Box::pin(async move {
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                    done.await
+                })
+            }
             Mood::Silent => Box::pin(std::future::pending()),
             Mood::Mute => {
                 let done = good();

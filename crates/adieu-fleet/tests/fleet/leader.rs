@@ -126,6 +126,21 @@ async fn s146_who_resigns_lets_others_go_first() {
     assert_eq!(one.until_leading().await.get(), 3);
 }
 
+// On threads: who is told that we lead may want us to resign in the same instant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s146_who_leads_can_resign_at_once() {
+    let memory = Memory::new();
+    let shutdown = shutdown();
+    for n in 0..500 {
+        let lock = Lock::new(memory.clone(), format!("sweeper-{n}"), &owner("one")).unwrap();
+        let leading = lock.lead(&shutdown, |term: Term| async move { term.stopped().await });
+        let leading = leading.unwrap();
+        leading.until_leading().await;
+        tokio::time::timeout(secs(20), leading.resign()).await.unwrap();
+        assert_eq!(leading.leading(), None);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn s146_a_leader_that_fails_or_panics_resigns_and_campaigns_after_a_pause() {
     let memory = Memory::new();

@@ -43,6 +43,23 @@ async fn s133_a_lease_is_held_for_as_long_as_there_is_somebody() {
 
 // Fails when the lease counts from the answer instead of from the question.
 #[tokio::test(start_paused = true)]
+async fn s133_the_time_that_an_answer_takes_is_not_ours() {
+    for renewed_for in [0, 20] {
+        let flaky = Arc::new(Flaky::default());
+        let spec = LockSpec::new("job").ttl(secs(10));
+        let lock = Lock::new(Arc::clone(&flaky), spec, &owner("one")).unwrap();
+        flaky.be(Mood::Slow);
+        let lease = lock.try_acquire().await.unwrap();
+        tokio::time::sleep(secs(renewed_for)).await;
+        assert!(lease.is_held());
+        flaky.be(Mood::Silent);
+        lease.guard(std::future::pending::<()>()).await.unwrap_err();
+        let holder = flaky.memory.query(lease.key()).await.unwrap();
+        assert!(holder.is_some(), "still ours when work is gone");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn s133_what_cannot_be_renewed_is_given_up_before_another_can_have_it() {
     for (ttl, mood) in
         [(10, Mood::Silent), (30, Mood::Failing), (10, Mood::Failing), (10, Mood::Mute)]

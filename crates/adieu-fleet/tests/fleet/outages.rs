@@ -71,6 +71,7 @@ async fn restarted(kind: Kind) {
         }
     });
     until_accepted(&log).await;
+    let good_until = tokio::time::Instant::now() + lease.remaining();
     // Blocks this thread, which is the one that the server is to end with; the others go on.
     let server = stage.server.as_mut().unwrap();
     server.kill();
@@ -90,6 +91,9 @@ async fn restarted(kind: Kind) {
     drop(lease);
     let next = two.acquire(by(30)).await.unwrap();
     log.note(machine_time(), next.fence().get(), What::Held);
+    if kind == Kind::Session {
+        assert!(tokio::time::Instant::now() >= good_until, "while the other may not know yet");
+    }
     assert!(next.fence() > old);
     next.mark("written", "by two").await.unwrap();
     next.release(by(10)).await.unwrap();

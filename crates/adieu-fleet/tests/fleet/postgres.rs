@@ -119,6 +119,9 @@ async fn s139_a_session_that_ends_gives_its_lock_back_at_once() {
     client.execute(end, &[]).await.unwrap();
     let next = two.acquire(Deadline::after(Duration::from_secs(10))).await.unwrap();
     assert!(next.fence() > lease.fence());
-    assert!(lease.mark("m", "late").await.is_err());
+    // It knows without having asked: its next renewal would be in twenty seconds.
+    let lost = lease.lost();
+    tokio::time::timeout(Duration::from_secs(5), lost.cancelled()).await.unwrap();
     assert!(lease.check().is_err());
+    assert!(lease.mark("m", "late").await.is_err());
 }
