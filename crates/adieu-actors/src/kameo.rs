@@ -270,7 +270,7 @@ impl<A: Actor> KameoNode<A> {
     }
 
     fn started(&self, task: AbortHandle) {
-        *self.task() = Some(task);
+        *self.task() = Some(task).filter(|task| !task.is_finished());
         if self.was_killed.load(Ordering::SeqCst) {
             self.kill(); // It came when there was no task to be ended yet.
         }
@@ -426,6 +426,7 @@ where
         polls.store(polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let ended = ready!(within(node, || this.run.poll(cx)));
         let ended = ended_of(&node.actor, ended.map(|(_, reason)| reason));
+        node.task().take(); // It would keep the task's memory for as long as the node is held.
         this.last.set(ended);
         Poll::Ready(())
     }

@@ -235,7 +235,7 @@ impl ActorSystem {
         removed.is_some()
     }
 
-    /// When this actor ends, so does the system.
+    /// When this actor ends, so does the system. At once, if it is not there any more.
     pub fn guardian(&self, path: &NodePath) {
         let has_ended = {
             let mut tree = self.inner.tree();
@@ -253,7 +253,8 @@ impl ActorSystem {
         TreeView::of(self.name(), self.inner.nodes().iter().map(|node| &**node))
     }
 
-    /// Drains one actor and all beneath it, those first. None if there is none at this path.
+    /// Drains one actor and all beneath it, those first. None if there is none at this path, or if
+    /// it is being drained with the whole system.
     ///
     /// What is not gone when the time is up is killed.
     pub async fn stop(&self, path: &NodePath, timeout: Duration) -> Option<DrainReport> {
