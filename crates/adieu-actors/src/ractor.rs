@@ -157,21 +157,14 @@ impl<A: Actor> Spawn for Unstarted<A> {
         system.inner.join(Arc::clone(&node) as Arc<dyn Node>)?;
         let last = Mutex::new(Last::new(Arc::clone(&node)));
         let watched = Watched { actor: self.actor, node: Arc::clone(&node), last };
-        let (actor, starting) = match link {
-            Some(above) => ActorRuntime::spawn_linked_instant(None, watched, self.args, above),
-            None => ActorRuntime::spawn_instant(None, watched, self.args),
-        }
-        .map_err(|error| SpawnError::Start {
-            path: path.clone(),
-            error: error.to_string().into(),
-        })?;
-        node.has_cell(actor.get_cell());
-        match starting.await {
-            Ok(Ok(_)) => Ok(Ref { actor, node }),
-            Ok(Err(_)) if node.was_killed.load(Ordering::SeqCst) => {
-                Err(SpawnError::Killed { path })
-            }
-            Ok(Err(error)) => Err(SpawnError::Start { path, error: error.to_string().into() }),
+        // It starts here, and not in a task of its own: with very many that makes a difference.
+        let started = match link {
+            Some(above) => ActorRuntime::spawn_linked(None, watched, self.args, above).await,
+            None => ActorRuntime::spawn(None, watched, self.args).await,
+        };
+        match started {
+            Ok((actor, _)) => Ok(Ref { actor, node }),
+            Err(_) if node.was_killed.load(Ordering::SeqCst) => Err(SpawnError::Killed { path }),
             Err(error) => Err(SpawnError::Start { path, error: error.to_string().into() }),
         }
     }
@@ -550,6 +543,7 @@ impl<A: Actor> Actor for Watched<A> {
         myself: ActorRef<A::Msg>,
         args: A::Arguments,
     ) -> Result<A::State, ActorProcessingErr> {
+        self.node.has_cell(myself.get_cell()); // From now on it can be killed.
         let starting = AssertUnwindSafe(self.actor.pre_start(myself, args)).catch_unwind();
         match self.scope(starting).await {
             Ok(state) => self.failed(state),

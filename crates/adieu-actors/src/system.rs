@@ -214,7 +214,8 @@ impl ActorSystem {
     ///
     /// # Cancel safety
     ///
-    /// An actor whose spawning is not awaited to the end goes on starting.
+    /// An actor of kameo whose spawning is not awaited to the end goes on starting; one of ractor is
+    /// dropped.
     pub async fn spawn<S: Spawn>(&self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
         self.place(NodePath::user()).spawn(name, actor).await
     }
