@@ -1,0 +1,150 @@
+//! Random trees, random answers: leaves first, each told once, nobody forgotten.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A random tree, who is stuck until it is killed, and what is answered first.
+#[derive(Clone, Debug)]
+struct Case {
+    above: Vec<Option<Id>>,
+    stuck: Vec<bool>,
+    dies_instead: Vec<bool>,
+    order: Vec<usize>,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    (1usize..24).prop_flat_map(|size| {
+        let above: Vec<_> = (0..size as Id)
+            .map(|id| (0..=id).prop_map(move |above| (above < id).then_some(above)).boxed())
+            .collect();
+        let flags = || proptest::collection::vec(proptest::bool::weighted(0.2), size);
+        let order = proptest::collection::vec(any::<usize>(), 200);
+        (above, flags(), flags(), order).prop_map(|(above, stuck, dies_instead, order)| Case {
+            above,
+            stuck,
+            dies_instead,
+            order,
+        })
+    })
+}
+
+/// Answers what the machine asks for, in a random order, and checks each thing it asks.
+struct World {
+    case: Case,
+    machine: Machine,
+    asked: Vec<Effect>,
+    settled: HashSet<Id>,
+    ended: HashSet<Id>,
+    killed: HashSet<Id>,
+    told: HashSet<(bool, Id)>,
+    is_pressed: bool,
+}
+
+impl World {
+    fn new(case: Case) -> Self {
+        let mut machine = Machine::with_capacity(0);
+        for above in &case.above {
+            machine.add(*above);
+        }
+        machine.begin();
+        let (settled, ended, killed, told) = Default::default();
+        let asked = Vec::new();
+        Self { case, machine, asked, settled, ended, killed, told, is_pressed: false }
+    }
+
+    fn take_effects(&mut self) {
+        for effect in self.machine.take_effects() {
+            match effect {
+                Effect::Kill(id) => {
+                    assert!(self.is_pressed, "killed in time");
+                    self.killed.insert(id);
+                    continue; // Its end is answered to what it was told before.
+                }
+                Effect::Stop(id) | Effect::Settle(id) => {
+                    let stops = matches!(effect, Effect::Stop(_));
+                    assert!(self.told.insert((stops, id)), "told twice: {effect:?}");
+                    let beneath = self.beneath(id);
+                    let all_gone = beneath.iter().all(|id| self.ended.contains(id));
+                    assert!(!stops || all_gone || self.is_pressed, "{id} before those beneath");
+                    let above = self.case.above[id as usize];
+                    let may = |above| self.settled.contains(&above) || self.ended.contains(&above);
+                    assert!(above.is_none_or(may) || self.is_pressed, "{id} too early");
+                    self.asked.push(effect);
+                }
+            }
+        }
+    }
+
+    fn beneath(&self, id: Id) -> Vec<Id> {
+        self.machine.ids().filter(|one| self.case.above[*one as usize] == Some(id)).collect()
+    }
+
+    /// Answers whatever can be answered.
+    fn run(&mut self) {
+        self.take_effects();
+        let mut turn = 0;
+        loop {
+            let can: Vec<usize> = (0..self.asked.len())
+                .filter(|at| {
+                    let (Effect::Settle(id) | Effect::Stop(id) | Effect::Kill(id)) =
+                        self.asked[*at];
+                    !self.case.stuck[id as usize] || self.killed.contains(&id)
+                })
+                .collect();
+            if can.is_empty() {
+                return;
+            }
+            let at = can[self.case.order[turn % self.case.order.len()] % can.len()];
+            turn += 1;
+            match self.asked.swap_remove(at) {
+                Effect::Settle(id)
+                    if !self.case.dies_instead[id as usize] && !self.killed.contains(&id) =>
+                {
+                    self.settled.insert(id);
+                    self.machine.settled(id);
+                }
+                Effect::Settle(id) | Effect::Stop(id) | Effect::Kill(id) => {
+                    self.ended.insert(id);
+                    self.machine.ended(id);
+                }
+            }
+            self.take_effects();
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn leaves_first_each_told_once_and_nobody_forgotten(case in cases()) {
+        let stuck = case.stuck.contains(&true);
+        let size = case.above.len();
+        let mut world = World::new(case);
+        world.run();
+        prop_assert!(stuck || world.machine.all_ended());
+        // Time is up: now also who is stuck can be ended.
+        for pressure in [Pressure::Kill, Pressure::KillAll] {
+            world.is_pressed = true;
+            world.machine.press(pressure);
+            world.run();
+        }
+        prop_assert!(world.machine.all_ended());
+        prop_assert_eq!(world.ended.len(), size);
+    }
+
+    #[test]
+    fn who_only_waits_is_not_killed_at_the_deadline(case in cases()) {
+        let mut world = World::new(case);
+        world.run();
+        let waiting: Vec<Id> =
+            world.machine.ids().filter(|id| world.machine.slots[*id as usize].state == State::Waiting).collect();
+        world.is_pressed = true;
+        world.machine.press(Pressure::Kill);
+        world.take_effects();
+        for id in waiting {
+            prop_assert!(!world.killed.contains(&id));
+        }
+    }
+}
