@@ -28,7 +28,7 @@ impl Lock {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let folder = std::env::temp_dir().join("adieu-doc-singleton-step");
     /// let locks = Arc::new(Files::open(folder)?);
-    /// let lock = Lock::new(locks, LockSpec::new("orders.indexes"), Owner::this_process())?;
+    /// let lock = Lock::new(locks, LockSpec::new("orders.indexes"), &Owner::this_process())?;
     /// let indexes = Step::new("indexes").mutates_shared_state().start(async |_| { /* create */ });
     /// let lifecycle = Lifecycle::builder()
     ///     .profile(DeploymentProfile::Fleet)
