@@ -1,4 +1,4 @@
-//! Actors of [kameo](::kameo) in an [`ActorSystem`](crate::ActorSystem).
+//! Actors of kameo in an [`ActorSystem`](crate::ActorSystem).
 //!
 //! ```
 //! use adieu_actors::{ActorSystem, Timeouts, kameo::actor};

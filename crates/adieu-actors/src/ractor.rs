@@ -1,4 +1,4 @@
-//! Actors of [ractor](::ractor) in an [`ActorSystem`](crate::ActorSystem).
+//! Actors of ractor in an [`ActorSystem`](crate::ActorSystem).
 //!
 //! ```
 //! use adieu_actors::{ActorSystem, Timeouts, ractor::actor};
