@@ -8,11 +8,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 /// See how a service shuts down.
-///
-/// Exit codes: 0 all is well; 1 the output could not be written; 2 the input or the command line
-/// is wrong.
 #[derive(Parser)]
-#[command(name = "adieu", version, max_term_width = 100)]
+#[command(name = "adieu", version, max_term_width = 100, after_long_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -25,8 +22,27 @@ enum Command {
 
 /// What the command says to its caller. Part of the stable interface.
 mod exit_code {
-    pub(crate) const OUTPUT: u8 = 1;
+    /// All is well: it fits, nothing failed, the shutdown was clean.
+    pub(crate) const WELL: u8 = 0;
+    /// The input or the command line is wrong.
     pub(crate) const INPUT: u8 = 2;
+    /// It could not be done here: the output not be written, nobody be reached.
+    pub(crate) const UNABLE: u8 = 3;
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    all is well: it fits, no request failed, the shutdown was clean
+  1    the answer is no: it does not fit, a request failed, the shutdown was not clean
+  2    the input or the command line is wrong
+  3    it could not be done: the output could not be written, nobody answers
+  130  you pressed Ctrl-C";
+
+/// What there is to say, and the exit code that says it to programs.
+struct Said {
+    /// May have colours in it; they are taken out where nobody wants them.
+    text: String,
+    code: u8,
 }
 
 /// What went wrong, and what to say to the caller.
@@ -41,23 +57,58 @@ fn main() -> ExitCode {
         Some(Command::Plan(args)) => plan::run(&args),
         None => plan::run(&plan::Args::default()),
     };
-    match done.and_then(|text| print(&text)) {
-        Ok(()) => ExitCode::SUCCESS,
+    match done.and_then(|said| print(&said.text).map(|()| said.code)) {
+        Ok(code) => code.into(),
         Err(Failure { message, code }) => {
-            let _ = writeln!(std::io::stderr(), "adieu: {message}");
+            let _ = writeln!(anstream::stderr(), "adieu: {message}");
             code.into()
         }
     }
 }
 
+/// Prints, with colours only at a terminal, and if `NO_COLOR` is not set.
 fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Whoever read the output has seen enough of it.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => {
-            Err(Failure { message: format!("failed to write: {error}"), code: exit_code::OUTPUT })
-        }
+        Err(error) => Err(Failure::unable(format!("failed to write: {error}"))),
         Ok(()) => Ok(()),
+    }
+}
+
+/// An error in one line, with what caused it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if !text.contains(&cause.to_string()) {
+            text = format!("{text}: {cause}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+// === impl Said ===
+
+impl Said {
+    /// All is well.
+    fn well(text: String) -> Self {
+        Self { text, code: exit_code::WELL }
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// The input or the command line is wrong.
+    fn input(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::INPUT }
+    }
+
+    /// It could not be done here.
+    fn unable(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::UNABLE }
     }
 }

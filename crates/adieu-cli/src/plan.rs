@@ -5,12 +5,12 @@ mod mermaid;
 mod svg;
 mod text;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use adieu_core::{Config, Plan, PlanView};
+use adieu::{Config, Plan, PlanView};
 use clap::ValueEnum;
 
-use crate::{Failure, exit_code};
+use crate::{Failure, Said, with_causes};
 
 /// Show the phases of a shutdown, their order and the worst case.
 #[derive(clap::Args, Default)]
@@ -46,47 +46,33 @@ enum Format {
     Svg,
 }
 
-pub(crate) fn run(args: &Args) -> Result<String, Failure> {
-    let plan = read(args)?;
+pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
+    let plan = read(args.config.as_deref())?.1;
     let view = PlanView::from(&plan);
-    Ok(match args.format {
+    Ok(Said::well(match args.format {
         Format::Text => text::draw(&view, plan.is_sequential()),
         Format::Json => {
             let json = serde_json::to_string_pretty(&view);
-            json.map_err(|error| Failure { message: error.to_string(), code: exit_code::OUTPUT })?
-                + "\n"
+            json.map_err(|error| Failure::unable(error.to_string()))? + "\n"
         }
         Format::Dot => dot::draw(&view),
         Format::Mermaid => mermaid::draw(&view),
         Format::Svg => svg::draw(&view),
-    })
+    }))
 }
 
-fn read(args: &Args) -> Result<Plan, Failure> {
-    let (config, place) = match &args.config {
+/// Reads a configuration, or what the environment says, and proves its plan.
+pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
+    let (config, place) = match path {
         Some(path) => (Config::read(path), format!("{}: ", path.display())),
         None => (Config::from_env(), String::new()),
     };
-    config.and_then(|config| config.plan()).map_err(|error| Failure {
-        message: format!("{place}{}", with_causes(&error)),
-        code: exit_code::INPUT,
-    })
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if !text.contains(&cause.to_string()) {
-            text = format!("{text}: {cause}");
-        }
-        source = cause.source();
-    }
-    text
+    let proved = config.and_then(|config| config.plan().map(|plan| (config, plan)));
+    proved.map_err(|error| Failure::input(format!("{place}{}", with_causes(&error))))
 }
 
 /// A duration in milliseconds as people write it.
-fn time(millis: u64) -> String {
+pub(crate) fn time(millis: u64) -> String {
     match millis {
         millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
         millis if millis > 1_000 => {

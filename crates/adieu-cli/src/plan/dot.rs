@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use adieu_core::{PhaseView, PlanView};
+use adieu::{PhaseView, PlanView};
 
 use super::time;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use adieu_core::{PhaseView, PlanView};
+use adieu::{PhaseView, PlanView};
 
 use super::time;
 
