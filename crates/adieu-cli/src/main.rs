@@ -1,6 +1,9 @@
 //! The `adieu` command.
 
+#[cfg(unix)]
+mod demo;
 mod plan;
+mod screen;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -17,17 +20,26 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    #[cfg(unix)]
+    Demo(demo::Args),
     Plan(plan::Args),
+    #[cfg(unix)]
+    #[command(hide = true)]
+    Replica(demo::replica::Args),
 }
 
 /// What the command says to its caller. Part of the stable interface.
 mod exit_code {
     /// All is well: it fits, nothing failed, the shutdown was clean.
     pub(crate) const WELL: u8 = 0;
+    /// The answer is no: it does not fit, something failed, the shutdown was not clean.
+    pub(crate) const NO: u8 = 1;
     /// The input or the command line is wrong.
     pub(crate) const INPUT: u8 = 2;
     /// It could not be done here: the output not be written, nobody be reached.
     pub(crate) const UNABLE: u8 = 3;
+    /// Somebody pressed Ctrl-C.
+    pub(crate) const INTERRUPTED: u8 = 130;
 }
 
 const EXIT_CODES: &str = "\
@@ -54,8 +66,12 @@ struct Failure {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
+        #[cfg(unix)]
+        Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
-        None => plan::run(&plan::Args::default()),
+        #[cfg(unix)]
+        Some(Command::Replica(args)) => return demo::replica::run(args),
+        None => without_a_command(),
     };
     match done.and_then(|said| print(&said.text).map(|()| said.code)) {
         Ok(code) => code.into(),
@@ -64,6 +80,14 @@ fn main() -> ExitCode {
             code.into()
         }
     }
+}
+
+/// The demo; where there are no signals, the default plan.
+fn without_a_command() -> Result<Said, Failure> {
+    #[cfg(unix)]
+    return demo::run(&demo::Args::default());
+    #[cfg(not(unix))]
+    return plan::run(&plan::Args::default());
 }
 
 /// Prints, with colours only at a terminal, and if `NO_COLOR` is not set.

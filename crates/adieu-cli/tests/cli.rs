@@ -2,8 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[cfg(unix)]
+#[path = "cli/demo.rs"]
+mod demo;
 #[path = "cli/plan.rs"]
 mod plan;
+#[cfg(unix)]
+#[path = "cli/terminal.rs"]
+mod terminal;
 
 use std::process::Command;
 
@@ -34,8 +40,23 @@ fn shows(args: &[&str]) -> String {
     stdout
 }
 
+/// Waits until something is so.
+#[track_caller]
+#[expect(clippy::disallowed_methods, reason = "other processes live in real time")]
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_so() {
+        assert!(began.elapsed().as_secs() < 60, "not in time: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn help_is_what_it_was() {
     expect_file!["golden/help.txt"].assert_eq(&shows(&["--help"]));
-    expect_file!["golden/help-plan.txt"].assert_eq(&shows(&["plan", "--help"]));
+    for command in ["demo", "plan"] {
+        let help = shows(&[command, "--help"]);
+        assert!(help.contains("Examples:"), "{help}");
+        expect_file![format!("golden/help-{command}.txt")].assert_eq(&help);
+    }
 }

@@ -17,10 +17,8 @@ fn refuses(config: &str, ending: &str, expected: Expect) {
 }
 
 #[test]
-fn without_arguments_it_prints_the_default_plan() {
-    let plan = shows(&[]);
-    assert_eq!(plan, shows(&["plan"]));
-    expect_file!["../golden/default.txt"].assert_eq(&plan);
+fn the_default_plan() {
+    expect_file!["../golden/default.txt"].assert_eq(&shows(&["plan"]));
 }
 
 #[test]

@@ -1,0 +1,253 @@
+//! `adieu demo`: a fleet on this machine, under load, restarted replica by replica.
+
+mod fleet;
+mod frame;
+mod link;
+mod load;
+mod member;
+pub(crate) mod replica;
+mod result;
+mod shop;
+mod spool;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu::{Config, KillAfter, Phase, Reason, Shutdown, TaskCx};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::screen::Screen;
+use crate::{Failure, Said, exit_code, with_causes};
+use fleet::Fleet;
+use frame::{Changes, View};
+use load::Load;
+use replica::Kind;
+use result::Outcome;
+
+/// How long a replica has between SIGTERM and SIGKILL: what `docker stop` gives.
+const KILL_AFTER: Duration = Duration::from_secs(10);
+/// How long the load runs before the first restart, and after the last.
+const STEADY: Duration = Duration::from_secs(1);
+/// How long the last orders may take to be shipped.
+const LAST_ORDERS: Duration = Duration::from_secs(5);
+/// How often the screen is drawn.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// Restart a fleet under load, here, and count what fails: nothing.
+///
+/// Starts replicas of a small order service as processes, sends them requests over kept-alive
+/// connections, and replaces every replica: the new one is ready, then the old one gets SIGTERM.
+/// Nothing is asked twice, so whatever is dropped counts as failed.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  adieu demo
+  adieu demo --compare
+  adieu demo --replicas 5 --rate 1000 --duration 20s
+  adieu demo --json --report-dir reports | jq .failed
+
+Exit codes: 0 nothing was lost; 1 a request failed, an order was lost, or a replica ended badly;
+3 the fleet could not be started; 130 you pressed Ctrl-C. What a plain server loses in a
+comparison does not count.")]
+pub(crate) struct Args {
+    /// How many replicas.
+    #[arg(long, value_name = "N", default_value_t = Args::default().replicas, value_parser = clap::value_parser!(u8).range(1..=20))]
+    replicas: u8,
+    /// How many requests a second.
+    #[arg(long, value_name = "N", default_value_t = Args::default().rate, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    rate: u32,
+    /// How long the load runs; longer if the restarts take longer.
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = humantime::parse_duration)]
+    duration: Duration,
+    /// Do the same, beside it, with plain `axum::serve` and its graceful shutdown.
+    #[arg(long)]
+    compare: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Keep the reports and logs of the replicas in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    report_dir: Option<PathBuf>,
+}
+
+/// A fleet and the load on it.
+#[derive(Clone, Debug)]
+struct Act {
+    fleet: Arc<Fleet>,
+    load: Arc<Load>,
+}
+
+// === impl Args ===
+
+impl Default for Args {
+    fn default() -> Self {
+        Self {
+            replicas: 3,
+            rate: 500,
+            duration: Duration::from_secs(15),
+            compare: false,
+            json: false,
+            report_dir: None,
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::unable(error.to_string()))?;
+    runtime.block_on(perform(args))
+}
+
+async fn perform(args: &Args) -> Result<Said, Failure> {
+    let folder = tempfile::tempdir().map_err(|error| Failure::unable(error.to_string()))?;
+    let began = Instant::now();
+    let act = |kind: Kind, name: &str| {
+        let reports = args.report_dir.as_deref().unwrap_or(folder.path()).join(name);
+        let fleet = std::fs::create_dir_all(&reports).and_then(|()| {
+            let shared = folder.path().join(format!("{name}-shared"));
+            Fleet::new(kind, args.replicas.into(), shared, reports.clone(), began)
+        });
+        let fleet = Arc::new(fleet.map_err(|error| {
+            Failure::input(format!("failed to use the folder {}: {error}", reports.display()))
+        })?);
+        let load = Arc::new(Load::new(Arc::clone(&fleet), args.rate));
+        Ok::<_, Failure>(Act { fleet, load })
+    };
+    let mut acts = vec![act(Kind::Adieu, "adieu")?];
+    if args.compare {
+        acts.push(act(Kind::Plain, "plain")?);
+    }
+
+    let shutdown = conductor(&acts).map_err(|error| Failure::unable(with_causes(&*error)))?;
+    let playing = async {
+        let played = tokio::select! {
+            biased;
+            _ = shutdown.begun() => Ok(()),
+            played = play_all(&acts, args.duration) => played,
+        };
+        let is_interrupted = shutdown.reason().is_some();
+        // Whether we are through or somebody pressed Ctrl-C: the replicas are ended the same way.
+        let ended = shutdown.run(Reason::ProcessExit).await;
+        played?;
+        ended.map_err(|error| Failure::unable(with_causes(&error)))?;
+        Ok::<_, Failure>(is_interrupted)
+    };
+    let mut show = Show::new(args.json);
+    let is_interrupted = tokio::select! {
+        played = playing => played?,
+        () = show.go_on(&acts, began) => false,
+    };
+    show.end(&acts, began);
+    let outcomes: Vec<Outcome> = acts.iter().map(Outcome::of).collect();
+    let text = match args.json {
+        true => result::json(&outcomes),
+        false => result::table(&outcomes, is_interrupted, args.report_dir.as_deref()),
+    };
+    let code = match (is_interrupted, outcomes.first().is_some_and(Outcome::is_well)) {
+        (true, _) => exit_code::INTERRUPTED,
+        (false, true) => exit_code::WELL,
+        (false, false) => exit_code::NO,
+    };
+    Ok(Said { text, code })
+}
+
+/// What ends the demo, also at Ctrl-C: tells the replicas to stop, and waits for them; asked again,
+/// kills them.
+fn conductor(acts: &[Act]) -> Result<Shutdown, Box<dyn std::error::Error + Send + Sync>> {
+    let most = KILL_AFTER + Duration::from_secs(2);
+    let config = Config::new()
+        .kill_after(KillAfter::Never)
+        .lame_duck(Duration::ZERO)
+        .phase_timeout(Phase::SERVICE_STOP, most);
+    let shutdown = Shutdown::configured(config)?;
+    for Act { fleet, .. } in acts {
+        let fleet = Arc::clone(fleet);
+        let name = format!("end the replicas of {:?}", fleet.kind);
+        shutdown.add_task(Phase::SERVICE_STOP, name, async move |cx: TaskCx| {
+            if cx.token().run_until_cancelled(fleet.end()).await.is_none() {
+                fleet.kill();
+                fleet.end().await;
+            }
+        })?;
+    }
+    shutdown.install_signals()?;
+    Ok(shutdown)
+}
+
+async fn play_all(acts: &[Act], duration: Duration) -> Result<(), Failure> {
+    match acts {
+        [one] => play(one, duration).await,
+        [one, two] => tokio::try_join!(play(one, duration), play(two, duration)).map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
+/// Starts a fleet, puts it under load, restarts every replica, and ends them.
+async fn play(act: &Act, duration: Duration) -> Result<(), Failure> {
+    let Act { fleet, load } = act;
+    fleet.start().await?;
+    let stop = CancellationToken::new();
+    let restarting = async {
+        let (begins, ends) = (Instant::now() + STEADY, Instant::now() + duration);
+        // Spread over the time there is.
+        let apart = duration.saturating_sub(2 * STEADY) / u32::try_from(fleet.size()).unwrap_or(1);
+        let restarted = fleet.restart(begins, apart).await;
+        tokio::time::sleep_until(ends.max(Instant::now() + STEADY)).await;
+        stop.cancel();
+        restarted
+    };
+    let ((), restarted) = tokio::join!(Arc::clone(load).run(stop.clone()), restarting);
+    restarted?;
+    // What was ordered last is shipped before the shop closes.
+    let shipped = async {
+        while fleet.spool.count().is_ok_and(|orders| orders.waiting + orders.under_way > 0) {
+            tokio::time::sleep(FRAME).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_ORDERS, shipped).await;
+    fleet.end().await;
+    Ok(())
+}
+
+/// Shows how it goes: bars at a terminal, else a line for each change, and nothing to programs.
+enum Show {
+    Bars(Screen),
+    Lines(Changes),
+    Nothing,
+}
+
+// === impl Show ===
+
+impl Show {
+    fn new(is_for_programs: bool) -> Self {
+        match Screen::open() {
+            Some(screen) => Self::Bars(screen),
+            None if is_for_programs => Self::Nothing,
+            None => Self::Lines(Changes::default()),
+        }
+    }
+
+    async fn go_on(&mut self, acts: &[Act], began: Instant) {
+        let mut frames = tokio::time::interval(FRAME);
+        loop {
+            frames.tick().await;
+            let view = View::of(acts, began);
+            match self {
+                Self::Bars(screen) => screen.draw(&view.frame(Screen::width())),
+                Self::Lines(changes) => changes.say(&view),
+                Self::Nothing => {}
+            }
+        }
+    }
+
+    /// Makes room for the result.
+    fn end(mut self, acts: &[Act], began: Instant) {
+        match &mut self {
+            Self::Bars(screen) => screen.draw(&[]),
+            Self::Lines(changes) => changes.say(&View::of(acts, began)),
+            Self::Nothing => {}
+        }
+    }
+}

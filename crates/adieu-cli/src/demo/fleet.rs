@@ -1,0 +1,156 @@
+//! A fleet: replicas that stand for each other, and are restarted one after another.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::member::{Keeper, Member, Spec, start};
+use super::replica::Kind;
+use super::spool::Spool;
+use crate::Failure;
+
+/// Replicas that stand for each other.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    pub(super) kind: Kind,
+    pub(super) spool: Spool,
+    /// How many there shall be.
+    size: usize,
+    /// What they share.
+    folder: PathBuf,
+    /// Where reports and logs go.
+    reports: PathBuf,
+    began: Instant,
+    /// In the order in which they were started, those that have ended too.
+    members: Mutex<Vec<Arc<Member>>>,
+    keepers: Mutex<JoinSet<()>>,
+    /// Whose turn it is.
+    turn: AtomicUsize,
+    restarts: AtomicUsize,
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    pub(super) fn new(
+        kind: Kind,
+        size: usize,
+        folder: PathBuf,
+        reports: PathBuf,
+        began: Instant,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            kind,
+            spool: Spool::open(&folder.join("spool"))?,
+            size,
+            folder,
+            reports,
+            began,
+            members: Mutex::default(),
+            keepers: Mutex::default(),
+            turn: AtomicUsize::new(0),
+            restarts: AtomicUsize::new(0),
+        })
+    }
+
+    /// Starts every replica, and waits until all are ready.
+    pub(super) async fn start(&self) -> Result<(), Failure> {
+        let mut members = Vec::new();
+        for slot in 1..=self.size {
+            members.push(self.start_one(&format!("orders-{slot}a")).await?);
+        }
+        for member in members {
+            self.until_ready(&member).await?;
+        }
+        Ok(())
+    }
+
+    /// Replaces every replica, one after another: first its successor is ready, then it is told to
+    /// stop. The first at `begins`, the others at least `apart` from each other.
+    pub(super) async fn restart(&self, begins: Instant, apart: Duration) -> Result<(), Failure> {
+        let mut next = begins;
+        for (index, old) in self.members().iter().take(self.size).enumerate() {
+            tokio::time::sleep_until(next).await;
+            next = Instant::now() + apart;
+            let new = self.start_one(&format!("orders-{}b", index + 1)).await?;
+            self.until_ready(&new).await?;
+            old.stop();
+            old.until_gone().await;
+            self.restarts.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Ends all that are left.
+    pub(super) async fn end(&self) {
+        let members = self.members();
+        members.iter().for_each(|member| member.stop());
+        for member in members {
+            member.until_gone().await;
+        }
+    }
+
+    /// Ends all that are left, at once.
+    pub(super) fn kill(&self) {
+        self.members().iter().for_each(|member| member.kill());
+    }
+
+    /// All of them, in the order in which they were started.
+    pub(super) fn members(&self) -> Vec<Arc<Member>> {
+        lock(&self.members).clone()
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How many have been restarted.
+    pub(super) fn restarts(&self) -> usize {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// One that is ready, each in turn.
+    pub(super) fn pick(&self) -> Option<Arc<Member>> {
+        let members = lock(&self.members);
+        let ready: Vec<&Arc<Member>> = members.iter().filter(|member| member.is_ready()).collect();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        ready.get(turn.checked_rem(ready.len())?).map(|member| Arc::clone(member))
+    }
+
+    async fn start_one(&self, name: &str) -> Result<Arc<Member>, Failure> {
+        let file = |ending: &str| self.reports.join(format!("{name}.{ending}"));
+        let spec = Spec {
+            kind: self.kind,
+            name: name.to_owned(),
+            folder: self.folder.clone(),
+            report: file("json"),
+            log: file("log"),
+        };
+        let started = start(spec, self.began).await;
+        let (member, keeper): (_, Keeper) =
+            started.map_err(|error| Failure::unable(format!("failed to start {name}: {error}")))?;
+        lock(&self.keepers).spawn(keeper.keep());
+        lock(&self.members).push(Arc::clone(&member));
+        Ok(member)
+    }
+
+    async fn until_ready(&self, member: &Member) -> Result<(), Failure> {
+        let ready = tokio::time::timeout(super::KILL_AFTER, member.until_ready()).await;
+        if ready.unwrap_or(false) {
+            return Ok(());
+        }
+        let log = self.reports.join(format!("{}.log", member.name));
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        let last = log.lines().last().unwrap_or("it said nothing").to_owned();
+        Err(Failure::unable(format!("failed to start {}: it is not ready: {last}", member.name)))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

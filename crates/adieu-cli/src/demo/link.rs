@@ -1,0 +1,85 @@
+//! A connection of the load generator to a replica, kept between requests.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::with_causes;
+
+/// A connection to a replica.
+#[derive(Debug)]
+pub(super) struct Link {
+    to: SocketAddr,
+    requests: SendRequest<Empty<Bytes>>,
+    /// Ends with the link.
+    _connection: JoinSet<()>,
+}
+
+/// Why there is no answer, in a few words.
+pub(super) type Lost = String;
+
+// === impl Link ===
+
+impl Link {
+    pub(super) async fn open(to: SocketAddr) -> Result<Self, Lost> {
+        let stream = TcpStream::connect(to).await.map_err(|error| format!("connect: {error}"))?;
+        let _ = stream.set_nodelay(true);
+        let (requests, connection) =
+            handshake(TokioIo::new(stream)).await.map_err(|error| with_causes(&error))?;
+        let mut connection_task = JoinSet::new();
+        connection_task.spawn(async {
+            // How it ended is told to whoever waits for an answer.
+            let _ = connection.await;
+        });
+        Ok(Self { to, requests, _connection: connection_task })
+    }
+
+    /// Asks, and gives the answer once it has begun.
+    pub(super) async fn ask(
+        &mut self,
+        how: Method,
+        path: &str,
+    ) -> Result<Response<Incoming>, Lost> {
+        let request = Request::builder().method(how).uri(path).header("host", self.to.to_string());
+        let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
+        self.requests.send_request(request).await.map_err(|error| with_causes(&error))
+    }
+
+    /// Asks, and reads the answer to its end.
+    pub(super) async fn get(
+        &mut self,
+        how: Method,
+        path: &str,
+    ) -> Result<(StatusCode, Bytes), Lost> {
+        let (head, body) = self.ask(how, path).await?.into_parts();
+        let body = body.collect().await.map_err(|error| with_causes(&error))?;
+        Ok((head.status, body.to_bytes()))
+    }
+
+    /// Whether it can be used once more; waits until that is known.
+    pub(super) async fn stays_open(&mut self) -> bool {
+        self.requests.ready().await.is_ok()
+    }
+
+    /// Whether the other side has closed it.
+    pub(super) fn is_closed(&self) -> bool {
+        self.requests.is_closed()
+    }
+}
+
+/// Looks at one page, for a limited time.
+pub(super) async fn look(
+    at: SocketAddr,
+    path: &str,
+    within: Duration,
+) -> Result<(StatusCode, Bytes), Lost> {
+    let look = async { Link::open(at).await?.get(Method::GET, path).await };
+    tokio::time::timeout(within, look).await.unwrap_or_else(|_| Err("no answer in time".into()))
+}

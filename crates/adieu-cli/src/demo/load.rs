@@ -1,0 +1,175 @@
+//! The load: requests at a steady rate, balanced over the replicas that are ready.
+//!
+//! Nothing is asked twice: a request that a client or a proxy would have to repeat has failed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::Method;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::fleet::Fleet;
+use super::link::Lost;
+
+/// How often requests are sent: those that are due by then, together.
+const BEAT: Duration = Duration::from_millis(5);
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// More than this many at once are not sent: the machine is too slow for the rate.
+const MOST_IN_FLIGHT: usize = 1_000;
+/// How many listen to the ticker of the shop.
+const LISTENERS: usize = 4;
+
+/// What came of the load.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) requests: u64,
+    pub(super) failed: u64,
+    pub(super) slowest: Duration,
+    /// Orders that were answered with a number.
+    pub(super) orders: u64,
+    /// Why requests failed, and how many.
+    pub(super) why: BTreeMap<String, u64>,
+}
+
+/// Sends requests to a fleet.
+#[derive(Debug)]
+pub(super) struct Load {
+    fleet: Arc<Fleet>,
+    rate: u32,
+    counts: Mutex<Counts>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    Front,
+    Order,
+    Invoice,
+}
+
+// === impl Load ===
+
+impl Load {
+    pub(super) fn new(fleet: Arc<Fleet>, rate: u32) -> Self {
+        Self { fleet, rate, counts: Mutex::default() }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.lock().clone()
+    }
+
+    /// Sends requests until `stop`, and waits for all answers.
+    pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut under_way = JoinSet::new();
+        for _ in 0..LISTENERS {
+            under_way.spawn(Arc::clone(&self).listen(stop.clone()));
+        }
+        let (began, mut sent) = (Instant::now(), 0_u64);
+        let mut beats = tokio::time::interval(BEAT);
+        beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        while stop.run_until_cancelled(beats.tick()).await.is_some() {
+            while under_way.try_join_next().is_some() {}
+            let due = began.elapsed().as_millis() * u128::from(self.rate) / 1_000;
+            while u128::from(sent) < due && under_way.len() < MOST_IN_FLIGHT {
+                under_way.spawn(Arc::clone(&self).ask(Ask::of(sent)));
+                sent += 1;
+            }
+        }
+        while under_way.join_next().await.is_some() {}
+    }
+
+    async fn ask(self: Arc<Self>, ask: Ask) {
+        let began = Instant::now();
+        let answered = tokio::time::timeout(PATIENCE, self.answer(ask)).await;
+        let answered = answered.unwrap_or_else(|_| Err("no answer in time".into()));
+        self.note(answered, Some(began.elapsed()), ask);
+    }
+
+    async fn answer(&self, ask: Ask) -> Result<(), Lost> {
+        let member = self.fleet.pick().ok_or("no replica is ready")?;
+        let in_flight = member.enter();
+        let mut link = member.link().await?;
+        let (how, path) = ask.request();
+        let (status, _) = link.get(how, path).await?;
+        drop(in_flight);
+        if !status.is_success() {
+            return Err(format!("answered {status}"));
+        }
+        if link.stays_open().await {
+            member.keep(link);
+        }
+        Ok(())
+    }
+
+    /// Listens to the ticker, wherever it is. One that ends has done its part; one that breaks off
+    /// has failed.
+    async fn listen(self: Arc<Self>, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            match stop.run_until_cancelled(self.listen_once()).await {
+                None => self.note(Ok(()), None, Ask::Front),
+                Some(ended) => self.note(ended, None, Ask::Front),
+            }
+            // Whoever it was may not have noticed yet that it is leaving.
+            let _ = stop.run_until_cancelled(tokio::time::sleep(BEAT * 20)).await;
+        }
+    }
+
+    async fn listen_once(&self) -> Result<(), Lost> {
+        let member = self.fleet.pick().ok_or("no replica is ready")?;
+        let _in_flight = member.enter();
+        let mut link = member.link().await?;
+        let answer = link.ask(Method::GET, "/ticker").await?;
+        if !answer.status().is_success() {
+            return Err(format!("answered {}", answer.status()));
+        }
+        let mut ticks = answer.into_body();
+        while let Some(tick) = ticks.frame().await {
+            tick.map_err(|error| format!("stream: {}", crate::with_causes(&error)))?;
+        }
+        Ok(())
+    }
+
+    fn note(&self, answered: Result<(), Lost>, took: Option<Duration>, ask: Ask) {
+        let mut counts = self.lock();
+        counts.requests += 1;
+        match answered {
+            Ok(()) if matches!(ask, Ask::Order) => counts.orders += 1,
+            Ok(()) => {}
+            Err(why) => {
+                counts.failed += 1;
+                *counts.why.entry(why).or_default() += 1;
+            }
+        }
+        counts.slowest = counts.slowest.max(took.unwrap_or_default());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Ask ===
+
+impl Ask {
+    /// Of twenty, one is an invoice, which takes long, and five are orders.
+    fn of(number: u64) -> Self {
+        match number % 20 {
+            7 => Self::Invoice,
+            rest if rest % 4 == 1 => Self::Order,
+            _ => Self::Front,
+        }
+    }
+
+    fn request(self) -> (Method, &'static str) {
+        match self {
+            Self::Front => (Method::GET, "/"),
+            Self::Order => (Method::POST, "/orders"),
+            Self::Invoice => (Method::GET, "/invoice"),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `adieu demo`: a fleet under load, in a pipe, in a terminal, and interrupted.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::terminal::Terminal;
+use super::{Ran, adieu, until};
+
+/// Small enough for a machine that does other things beside it.
+const SMALL: &str = "demo --replicas 2 --rate 100 --duration 3s";
+
+fn small(more: &[&str]) -> Ran {
+    let args: Vec<&str> = SMALL.split(' ').chain(more.iter().copied()).collect();
+    adieu(&args)
+}
+
+#[test]
+fn a_rolling_restart_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let Ran { code, stdout, stderr } =
+        small(&["--json", "--report-dir", folder.path().to_str().unwrap()]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let result: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(result["failed"], 0);
+    assert_eq!(result["failures"], serde_json::json!({}));
+    assert_eq!(result["restarts"], 2);
+    assert!(result["requests"].as_u64().unwrap() > 200, "{result}");
+    // An invoice takes two seconds.
+    assert!(result["slowest_ms"].as_u64().unwrap() >= 2_000, "{result}");
+    let orders = &result["orders"];
+    assert!(orders["taken"].as_u64().unwrap() > 50, "{orders}");
+    assert_eq!((&orders["shipped"], &orders["lost"]), (&orders["taken"], &Value::from(0)));
+
+    let replicas = result["replicas"].as_array().unwrap();
+    assert_eq!(replicas.len(), 2);
+    for replica in replicas.iter().flat_map(|replica| [replica, &replica["successor"]]) {
+        assert_eq!(replica["exit_code"], 0, "{replica}");
+        assert_eq!(replica["report"]["outcome"]["kind"], "clean", "{replica}");
+        assert_eq!(replica["report"]["reason"], "SIGTERM", "{replica}");
+        let at = |what: &str| replica[what].as_u64().unwrap();
+        assert!(at("started_ms") <= at("ready_ms"), "{replica}");
+        assert!(at("ready_ms") <= at("told_ms"), "{replica}");
+        assert!(at("told_ms") <= at("gone_ms"), "{replica}");
+        let name = replica["name"].as_str().unwrap();
+        let report = folder.path().join(format!("adieu/{name}.json"));
+        let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+        assert_eq!(report, replica["report"], "the report is kept");
+    }
+    // Its successor was there first.
+    let (old, new) = (&replicas[0], &replicas[0]["successor"]);
+    assert!(new["ready_ms"].as_u64() <= old["told_ms"].as_u64(), "{old}");
+}
+
+#[test]
+fn the_plain_server_beside_it_loses_some() {
+    let Ran { code, stdout, stderr } = adieu(&[
+        "demo",
+        "--replicas",
+        "1",
+        "--rate",
+        "50",
+        "--duration",
+        "1s",
+        "--compare",
+        "--json",
+    ]);
+    let result: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, stderr.as_str()), (0, ""), "what the other loses does not count: {stdout}");
+    assert_eq!(result["failed"], 0);
+    let plain = &result["compare"];
+    // Those who listen to the ticker keep it from ending until it is killed.
+    assert!(plain["failed"].as_u64().unwrap() >= 4, "{plain}");
+    assert_eq!(plain["replicas"][0]["exit_code"], 137);
+    assert_eq!(plain["replicas"][0]["report"], Value::Null);
+    assert_eq!(plain["restarts"], 1);
+}
+
+#[test]
+fn in_a_pipe_it_says_a_line_for_each_change_and_a_table() {
+    let Ran { code, stdout, stderr } = small(&[]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(!format!("{stdout}{stderr}").contains('\x1b'), "{stdout}{stderr}");
+    for name in ["orders-1a", "orders-2a", "orders-1b", "orders-2b"] {
+        let lines: Vec<&str> = stderr.lines().filter(|line| line.contains(name)).collect();
+        assert!(lines[lines.len() - 1].ends_with(&format!("{name} gone, exit code 0")), "{stderr}");
+        assert!(lines.iter().any(|line| line.ends_with("ready")), "{stderr}");
+        let row = stdout.lines().find(|line| line.contains(name)).unwrap();
+        assert!(row.contains("clean in ") && row.ends_with("exit code 0"), "{stdout}");
+        assert!(row.contains('█') && row.contains('▒'), "{stdout}");
+    }
+    let head: Vec<&str> = stdout.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(head, ["requests", "failed", "slowest", "restarts", "orders", "lost"]);
+    let row: Vec<&str> = stdout.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((row[0], row[2], row[5]), ("adieu", "0", "2"), "{stdout}");
+}
+
+#[test]
+fn at_a_terminal_it_draws_and_ctrl_c_ends_it_cleanly() {
+    let terminal = Terminal::open("demo", &[]);
+    terminal.adieu("demo --replicas 2 --rate 100 --duration 30s");
+    let screen = terminal.until("draining");
+    assert!(screen.contains("restarted 0 of 2"), "{screen}");
+    assert!(screen.contains("in flight") && screen.contains("left"), "{screen}");
+    assert!(screen.contains('█'), "{screen}");
+    assert!(!terminal.has_cursor());
+    assert!(terminal.coloured_screen().contains("\x1b[32m"), "{screen}");
+
+    terminal.press("C-c");
+    let screen = terminal.until("code=");
+    assert!(screen.contains("code=130"), "{screen}");
+    assert!(screen.contains("interrupted; until then:"), "{screen}");
+    assert!(screen.contains("clean in ") && !screen.contains("still there"), "{screen}");
+    assert!(!screen.contains("in flight"), "what was drawn is gone: {screen}");
+    assert!(terminal.has_cursor());
+}
+
+#[test]
+fn at_a_terminal_without_colours_it_draws_all_the_same() {
+    let terminal = Terminal::open("no-color", &[("NO_COLOR", "1")]);
+    terminal.adieu("demo --replicas 1 --rate 50 --duration 30s");
+    let screen = terminal.until("in flight");
+    assert!(screen.contains('█'), "{screen}");
+    assert!(!terminal.coloured_screen().contains("\x1b["), "{}", terminal.coloured_screen());
+    // In a hurry: nobody is waited for.
+    terminal.press("C-c");
+    terminal.until("draining");
+    terminal.press("C-c");
+    let screen = terminal.until("code=");
+    assert!(screen.contains("code=130") && screen.contains("killed after"), "{screen}");
+    assert!(!terminal.coloured_screen().contains("\x1b["), "{}", terminal.coloured_screen());
+}
+
+#[test]
+fn replicas_go_when_the_demo_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_adieu"))
+        .args(["demo", "--replicas", "2", "--rate", "10", "--duration", "60s", "--report-dir"])
+        .arg(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let log = folder.path().join("adieu/orders-2a.log");
+    let said = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
+    until("it listens", || said("listening"));
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    until("it goes by itself", || said("reason=abandoned") && said("shutdown complete"));
+    until("its report is written", || folder.path().join("adieu/orders-2a.json").exists());
+}
+
+#[test]
+fn what_it_cannot_use_is_exit_code_2() {
+    for (args, says) in [
+        (["--replicas", "0"], "0 is not in 1..=20"),
+        (["--rate", "0"], "0 is not in 1..=20000"),
+        (["--duration", "15"], "time unit needed"),
+        (["--report-dir", "cli.rs"], "failed to use the folder cli.rs"),
+    ] {
+        let Ran { code, stdout, stderr } = adieu(&["demo", args[0], args[1]]);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        assert!(stderr.contains(says), "{stderr}");
+    }
+}
