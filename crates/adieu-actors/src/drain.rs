@@ -58,8 +58,14 @@ struct Work {
 /// One that has been given the pill.
 struct Told {
     id: Id,
-    path: NodePath,
+    path: Option<NodePath>,
     before: Before,
+}
+
+/// Those that were seen to have ended, and are not said yet.
+struct Gone {
+    ids: Vec<Id>,
+    reports: Vec<NodeReport>,
 }
 
 /// After how many pills others get their turn.
@@ -180,8 +186,11 @@ impl Members {
             if !self.machine.has_ended(id) {
                 let after = began.elapsed();
                 let before = self.before.get(&id).copied().unwrap_or_else(|| Before::of(&**node));
-                let path = node.path().clone();
-                self.reports.push(before.report(path, &**node, NodeEnding::Abandoned, after));
+                let (path, looked) =
+                    (node.path().clone(), catch_unwind(AssertUnwindSafe(|| node.has_terminated())));
+                // It may just have ended, and not have been said yet.
+                let ending = looked.ok().flatten().map_or(NodeEnding::Abandoned, NodeEnding::from);
+                self.reports.push(before.report(path, &**node, ending, after));
             }
         }
         DrainReport { took: began.elapsed(), nodes: std::mem::take(&mut self.reports) }
@@ -245,6 +254,14 @@ impl Drop for Members {
     }
 }
 
+// === impl Gone ===
+
+impl Gone {
+    fn with_capacity(nodes: usize) -> Self {
+        Self { ids: Vec::with_capacity(nodes), reports: Vec::with_capacity(nodes) }
+    }
+}
+
 // === impl Before ===
 
 impl Before {
@@ -301,9 +318,11 @@ impl Work {
     async fn stop(self, siblings: Vec<(Id, Option<NodePath>, Option<Before>)>) {
         let mut late = FuturesUnordered::new();
         let (mut left, mut told) = (Vec::new(), Vec::with_capacity(TURN.min(siblings.len())));
+        // With room for all: to make room meanwhile would hold up those who stop, because they
+        // give back memory.
+        let mut gone = Gone::with_capacity(siblings.len());
         for (id, path, before) in siblings {
             let node = &self.nodes[id as usize];
-            let path = path.unwrap_or_else(|| node.path().clone());
             let before = before.unwrap_or_else(|| Before::of(&**node));
             told.push(Told { id, path, before });
             if let Ok(false) = catch_unwind(AssertUnwindSafe(|| node.try_drain())) {
@@ -312,14 +331,15 @@ impl Work {
             if told.len() == TURN {
                 tokio::task::yield_now().await;
                 // While they are at hand.
-                self.look(&mut told);
+                self.look(&mut told, &mut gone);
                 left.append(&mut told);
             }
         }
         left.append(&mut told);
         let mut pause = Duration::from_millis(10);
         loop {
-            self.look(&mut left);
+            self.look(&mut left, &mut gone);
+            self.say(std::mem::replace(&mut gone, Gone::with_capacity(0)));
             // The last: when it has ended, most others have.
             let Some(Told { id, .. }) = left.last() else { return };
             let last = self.nodes[*id as usize].terminated();
@@ -337,22 +357,22 @@ impl Work {
         }
     }
 
-    /// Says who has ended, and keeps who has not.
-    fn look(&self, told: &mut Vec<Told>) {
-        let (mut ids, mut reports) = (Vec::new(), Vec::new());
+    /// Notes who has ended, and keeps who has not.
+    fn look(&self, told: &mut Vec<Told>, gone: &mut Gone) {
         let after = self.began.elapsed();
-        let ended = told.extract_if(.., |told| {
-            let node = &self.nodes[told.id as usize];
-            catch_unwind(AssertUnwindSafe(|| node.has_terminated()))
-                .map_or(true, |end| end.is_some())
-        });
-        for Told { id, path, before } in ended {
-            let node = &*self.nodes[id as usize];
+        told.retain_mut(|told| {
+            let node = &*self.nodes[told.id as usize];
             let looked = catch_unwind(AssertUnwindSafe(|| node.has_terminated()));
-            let ended = looked.ok().flatten().unwrap_or_else(panicked);
-            ids.push(id);
-            reports.push(before.report(path, node, ended.into(), after));
-        }
+            let Some(ended) = looked.unwrap_or_else(|_| Some(panicked())) else { return true };
+            let path = told.path.take().unwrap_or_else(|| node.path().clone());
+            gone.ids.push(told.id);
+            gone.reports.push(told.before.report(path, node, ended.into(), after));
+            false
+        });
+    }
+
+    /// Says who has ended.
+    fn say(&self, Gone { ids, reports }: Gone) {
         if !ids.is_empty() {
             let _ = self.says.send(Event::Ended(ids, reports)); // As above.
         }

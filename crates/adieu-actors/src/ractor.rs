@@ -50,7 +50,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -445,23 +445,28 @@ impl<A> Watched<A> {
         result.inspect_err(|error| self.ends(Ended::Failed { error: error.to_string().into() }))
     }
 
-    /// Those beneath it go first.
-    async fn beneath(&self, cell: ActorCell) {
-        if let Some(settling) = self.node.settling.get() {
-            let _ = settling.reached.set(());
-            settling.released.wait().await;
-        } else if !self.node.is_alone.load(Ordering::SeqCst)
-            && let Some(system) = self.node.record.system()
-        {
-            // It stops by itself, so nobody else sees to them.
-            let beneath = system.stop_beneath(self.node.record.path(), Timeouts::STATELESS);
-            Box::pin(beneath).await; // Every actor would have room for it.
-        }
-        // And those that were linked to it behind our back: ractor would kill them.
+    /// Those beneath it go first. None if there are none, as with most: then there is nothing to
+    /// be waited for.
+    fn beneath(&self, cell: &ActorCell) -> Option<BoxFuture<'_, ()>> {
+        let node = &*self.node;
+        let settling = node.settling.get();
+        let is_seen_to = settling.is_some() || node.is_alone.load(Ordering::SeqCst);
+        // Those that were linked to it behind our back: ractor would kill them.
         let linked = cell.get_children();
-        if !linked.is_empty() {
-            Box::pin(drain_linked(linked)).await; // As above.
+        if settling.is_none() && is_seen_to && linked.is_empty() {
+            return None;
         }
+        let cell = cell.clone();
+        Some(Box::pin(async move {
+            if let Some(settling) = settling {
+                let _ = settling.reached.set(());
+                settling.released.wait().await;
+            } else if !is_seen_to && let Some(system) = node.record.system() {
+                // It stops by itself, so nobody else sees to them.
+                system.stop_beneath(node.record.path(), Timeouts::STATELESS).await;
+            }
+            drain_linked(cell.get_children()).await;
+        }))
     }
 
     /// Runs `work` as the code of this actor.
@@ -519,6 +524,36 @@ where
     }
 }
 
+pin_project! {
+    /// A stop hook at work. By hand, because it is allocated for every actor that stops.
+    struct Stopping<'a, A, F> {
+        #[pin]
+        work: F,
+        watched: &'a Watched<A>,
+    }
+}
+
+impl<A, F> Future for Stopping<'_, A, F>
+where
+    F: Future<Output = Result<(), ActorProcessingErr>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let work = || within(&this.watched.node, || this.work.poll(cx));
+        let polled = catch_unwind(AssertUnwindSafe(work));
+        let ended = match &polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(Ok(()))) => Ended::Stopped,
+            Ok(Poll::Ready(Err(error))) => Ended::HookFailed { error: error.to_string().into() },
+            Err(panic) => Ended::HookFailed { error: said(&**panic).into() },
+        };
+        this.watched.ends(ended);
+        polled.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
 /// While this is alive a handler is at work.
 struct AtWork<'a, A>(&'a Watched<A>);
 
@@ -549,7 +584,7 @@ impl<A: Actor> Actor for Watched<A> {
             Ok(state) => self.failed(state),
             Err(panic) => {
                 self.ends(Ended::Failed { error: said(&*panic).into() });
-                std::panic::resume_unwind(panic)
+                resume_unwind(panic)
             }
         }
     }
@@ -563,26 +598,17 @@ impl<A: Actor> Actor for Watched<A> {
         self.failed(at_work)
     }
 
-    async fn post_stop(
+    fn post_stop(
         &self,
         myself: ActorRef<A::Msg>,
         state: &mut A::State,
-    ) -> Result<(), ActorProcessingErr> {
-        self.beneath(myself.get_cell()).await;
-        let stopping = AssertUnwindSafe(self.actor.post_stop(myself, state)).catch_unwind();
-        match self.scope(stopping).await {
-            Ok(Ok(())) => {
-                self.ends(Ended::Stopped);
-                Ok(())
+    ) -> impl Future<Output = Result<(), ActorProcessingErr>> + Send {
+        let beneath = self.beneath(&myself);
+        async move {
+            if let Some(beneath) = beneath {
+                beneath.await;
             }
-            Ok(Err(error)) => {
-                self.ends(Ended::HookFailed { error: error.to_string().into() });
-                Err(error)
-            }
-            Err(panic) => {
-                self.ends(Ended::HookFailed { error: said(&*panic).into() });
-                std::panic::resume_unwind(panic)
-            }
+            Stopping { work: self.actor.post_stop(myself, state), watched: self }.await
         }
     }
 

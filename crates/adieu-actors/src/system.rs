@@ -45,6 +45,8 @@ pub(crate) struct Inner {
 #[derive(Default)]
 struct Tree {
     nodes: BTreeMap<NodePath, Entry>,
+    /// How many have ever joined.
+    joined: u64,
     /// Those that are being drained with the system.
     draining: Arc<Vec<Arc<dyn Node>>>,
     guardian: Option<NodePath>,
@@ -56,6 +58,8 @@ struct Tree {
 struct Entry {
     node: Arc<dyn Node>,
     depth: usize,
+    /// Which one it was to join. In this order they lie in memory, and that makes a difference.
+    number: u64,
 }
 
 /// How far a system is.
@@ -456,8 +460,9 @@ impl Inner {
         if tree.nodes.contains_key(&path) {
             return Err(SpawnError::NameTaken { path });
         }
-        let depth = path.depth();
-        tree.nodes.insert(path, Entry { node, depth });
+        tree.joined += 1;
+        let (depth, number) = (path.depth(), tree.joined);
+        tree.nodes.insert(path, Entry { node, depth, number });
         Ok(())
     }
 
@@ -572,12 +577,13 @@ impl Inner {
         members
     }
 
-    /// In the order of their paths, who is above comes first.
+    /// Who is above comes first; else in the order in which they joined.
     fn gather(
         path: &NodePath,
         top: Option<Arc<dyn Node>>,
-        nodes: Vec<(NodePath, Entry)>,
+        mut nodes: Vec<(NodePath, Entry)>,
     ) -> Members {
+        nodes.sort_unstable_by_key(|(_, entry)| (entry.depth, entry.number));
         let mut members = Members::with_capacity(nodes.len() + 1);
         let depth = path.depth();
         let top = top.map(|top| members.add(path.clone(), top, None));
