@@ -1,5 +1,7 @@
 //! The `adieu` command.
 
+mod check;
+mod manifest;
 mod plan;
 
 use std::io::Write;
@@ -18,12 +20,16 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Plan(plan::Args),
+    Check(check::Args),
+    Manifest(manifest::Args),
 }
 
 /// What the command says to its caller. Part of the stable interface.
 mod exit_code {
     /// All is well: it fits, nothing failed, the shutdown was clean.
     pub(crate) const WELL: u8 = 0;
+    /// The answer is no.
+    pub(crate) const NO: u8 = 1;
     /// The input or the command line is wrong.
     pub(crate) const INPUT: u8 = 2;
     /// It could not be done here: the output not be written, nobody be reached.
@@ -55,6 +61,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Some(Command::Plan(args)) => plan::run(&args),
+        Some(Command::Check(args)) => check::run(&args),
+        Some(Command::Manifest(args)) => manifest::run(&args),
         None => plan::run(&plan::Args::default()),
     };
     match done.and_then(|said| print(&said.text).map(|()| said.code)) {
@@ -97,6 +105,11 @@ impl Said {
     fn well(text: String) -> Self {
         Self { text, code: exit_code::WELL }
     }
+
+    /// All is well, or the answer is no.
+    fn yes_or_no(yes: bool, text: String) -> Self {
+        Self { text, code: if yes { exit_code::WELL } else { exit_code::NO } }
+    }
 }
 
 // === impl Failure ===
@@ -105,6 +118,11 @@ impl Failure {
     /// The input or the command line is wrong.
     fn input(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::INPUT }
+    }
+
+    /// The answer is no.
+    fn no(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::NO }
     }
 
     /// It could not be done here.
