@@ -5,6 +5,7 @@ mod command;
 mod compose;
 mod input;
 mod json;
+mod judge;
 mod kubernetes;
 mod needs;
 mod place;
@@ -23,8 +24,7 @@ use adieu::KillAfter;
 pub(crate) use arithmetic::{Facts, Verdict, whole_seconds};
 use input::Manifest;
 pub(crate) use needs::{Counted, Needs};
-pub(crate) use place::Level;
-use place::Place;
+pub(crate) use place::{Level, Place};
 pub(crate) use workload::{GRACE_VAR, Grace, PRE_STOP_VAR, Supervisor, Told, Workload};
 
 use crate::{Failure, Said, plan};
@@ -93,12 +93,16 @@ struct Outcome {
     /// What runs nothing: the file, the line, and what it is.
     skipped: Vec<(String, Place, String)>,
     needs: Needs,
+    /// What the configuration is called.
+    config: String,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
     let needs = args.about.needs()?;
     let facts = Facts { routing_lag: args.about.routing_lag, sidecar: args.sidecar };
-    let mut outcome = Outcome { judged: Vec::new(), skipped: Vec::new(), needs };
+    let config = args.about.config.as_ref();
+    let config = config.map_or("configuration".into(), |path| path.display().to_string());
+    let mut outcome = Outcome { judged: Vec::new(), skipped: Vec::new(), needs, config };
     for path in &args.manifest {
         let Manifest { file, workloads, skipped } = Manifest::read(path, args.only.as_deref())?;
         outcome.skipped.extend(skipped.into_iter().map(|(at, what)| (file.clone(), at, what)));
@@ -117,9 +121,9 @@ pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
 /// The configuration alone, on the platform that it names or is most often meant.
 fn without_manifest(needs: &Needs, grace: Option<Duration>) -> Workload {
     let grace = match (grace, needs.config.times().kill_after) {
-        (Some(grace), _) => Grace::said(Some(grace)),
-        (None, KillAfter::After(after)) => Grace::said(Some(after)),
-        (None, _) => Grace::habit_of(Supervisor::Unknown),
+        (Some(grace), _) => Grace::said(Some(grace), Place::start()),
+        (None, KillAfter::After(after)) => Grace::said(Some(after), Place::start()),
+        (None, _) => Grace::habit_of(Supervisor::Unknown, Place::start()),
     };
     let seconds = grace.span.map(|span| span.as_secs());
     // Whoever gives it the time tells it so.

@@ -10,7 +10,7 @@ use adieu::KillAfter;
 use clap::ValueEnum;
 
 use crate::check::{
-    About, Facts, Grace, Level, Needs, Supervisor, Told, Verdict, Workload, whole_seconds,
+    About, Facts, Grace, Level, Needs, Place, Supervisor, Told, Verdict, Workload, whole_seconds,
 };
 use crate::{Failure, Said};
 
@@ -144,7 +144,7 @@ fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, 
 fn workload(supervisor: Supervisor, grace: u64, pre_stop: u64, told: Option<u64>) -> Workload {
     Workload {
         supervisor,
-        grace: Grace::said(Some(Duration::from_secs(grace))),
+        grace: Grace::said(Some(Duration::from_secs(grace)), Place::start()),
         pre_stop: Duration::from_secs(pre_stop),
         told: Told { grace: Some(grace), pre_stop: told },
         routed: true,

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use adieu::{BudgetCheck, KillAfter, Phase};
 
+use super::judge::judge;
 use super::needs::Needs;
 use super::place::{Finding, Level};
 use super::suggest::Suggestion;
-use super::workload::{GRACE_VAR, PRE_STOP_VAR, Supervisor, Workload};
-use crate::plan::span;
+use super::workload::{Supervisor, Workload};
 
 /// Endpoint-driven routers (kube-proxy, ingress controllers, meshes) have usually heard of it by
 /// then; and `lame-duck = "auto"`, in a phase of five seconds, covers it.
@@ -82,6 +82,11 @@ impl Sums {
         let around = pre_stop.saturating_add(sidecars);
         let left = workload.grace.span.map(|grace| grace.saturating_sub(around));
         let check = BudgetCheck::of(path.clone(), times.reserve, left);
+        // Of too short a time, exit and margin are cut to size: what does not fit is shown with what
+        // they would be if it did.
+        let enough = around.saturating_add(check.enough());
+        let at = if check.fits() { left } else { Some(check.enough()) };
+        let shown = BudgetCheck::of(path.clone(), times.reserve, at);
 
         let believed = match times.kill_after {
             KillAfter::After(after) => Some(after),
@@ -107,16 +112,13 @@ impl Sums {
                 *takes -= lame_duck_on_path;
             }
         }
-        let enough = around.saturating_add(check.enough());
         Self {
             pre_stop,
             lame_duck,
             lame_duck_on_path,
             path: phases,
-            exit: check.reserve,
-            margin: left
-                .zip(check.allowed)
-                .map_or(Duration::ZERO, |(left, allowed)| left - allowed),
+            exit: shown.reserve,
+            margin: at.zip(shown.allowed).map_or(Duration::ZERO, |(at, allowed)| at - allowed),
             sidecars,
             grace: workload.grace.span,
             lag: facts.lag_of(workload),
@@ -155,7 +157,7 @@ impl Sums {
 impl Verdict {
     pub(crate) fn of(needs: &Needs, workload: &Workload, facts: Facts) -> Self {
         let sums = Sums::of(needs, workload, facts);
-        let mut findings = judge(needs, workload, &sums);
+        let mut findings = judge(&needs.config.times(), workload, &sums);
         findings.extend(workload.findings.iter().cloned());
         findings.sort_by_key(|finding| finding.level);
         let fits = findings.iter().all(|finding| finding.level != Level::Error);
@@ -167,89 +169,6 @@ impl Verdict {
     pub(crate) fn fits(&self) -> bool {
         self.findings.iter().all(|finding| finding.level != Level::Error)
     }
-}
-
-/// What the sums mean.
-fn judge(needs: &Needs, workload: &Workload, sums: &Sums) -> Vec<Finding> {
-    let times = needs.config.times();
-    let key = workload.supervisor.key();
-    let mut findings = Vec::new();
-    let mut say = |level, problem: String, advice: String| {
-        findings.push(Finding { level, place: None, problem, advice });
-    };
-
-    if let Some(grace) = sums.grace.filter(|_| !sums.has_time()) {
-        let (needed, short) = (span(sums.needed()), span(sums.needed() - grace));
-        say(
-            Level::Error,
-            format!("{needed} are needed and {} are given: {short} too few", span(grace)),
-            format!("set {key} to {} or more, or shorten phases", span(sums.enough)),
-        );
-    }
-    if !sums.has_routed() {
-        say(
-            Level::Error,
-            format!(
-                "routers need {} to move away, and have {}: requests are refused meanwhile",
-                span(sums.lag),
-                span(sums.covered()),
-            ),
-            "lengthen lame-duck, or say --routing-lag if routers are faster".into(),
-        );
-    }
-
-    let given = sums.grace.map(|grace| grace.saturating_sub(sums.pre_stop));
-    let told = format!("{GRACE_VAR} in the environment");
-    let told = match times.kill_after {
-        KillAfter::After(_) | KillAfter::Never => "kill-after in the configuration".to_owned(),
-        KillAfter::Detect | _ if sums.pre_stop.is_zero() => told,
-        KillAfter::Detect | _ => format!("{told}, and {PRE_STOP_VAR}"),
-    };
-    match (sums.believed, given) {
-        (Some(believed), _) if sums.cuts_itself => say(
-            Level::Error,
-            format!(
-                "the process takes itself to have {}, and would cut its phases short",
-                span(believed)
-            ),
-            format!("tell it what it has: set {told}"),
-        ),
-        (Some(believed), Some(given)) if believed != given => say(
-            Level::Warning,
-            format!("the process takes itself to have {}, and has {}", span(believed), span(given)),
-            format!("tell it what it has: set {told}"),
-        ),
-        (None, Some(given)) => say(
-            Level::Warning,
-            format!("kill-after is none, and the process is killed after {}", span(given)),
-            "write kill-after = \"auto\", so that it ends in time".into(),
-        ),
-        (Some(_), _) | (None, None) => {}
-    }
-
-    if !sums.pre_stop.is_zero() && !sums.lag.is_zero() && sums.lame_duck >= sums.lag {
-        say(
-            Level::Warning,
-            format!(
-                "routers are waited for twice: preStop {} and lame duck {}",
-                span(sums.pre_stop),
-                span(sums.lame_duck)
-            ),
-            "leave preStop out: in the lame duck connections are sent away, too".into(),
-        );
-    }
-    if !sums.lame_duck.is_zero() && times.unready_after >= sums.lame_duck {
-        say(
-            Level::Warning,
-            format!(
-                "unready-after {} is not shorter than the lame duck {}: who asks /readyz never sees it",
-                span(times.unready_after),
-                span(sums.lame_duck)
-            ),
-            "shorten unready-after or lengthen lame-duck".into(),
-        );
-    }
-    findings
 }
 
 /// Rounded up.

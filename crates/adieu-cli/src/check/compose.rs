@@ -2,11 +2,10 @@
 
 use super::command;
 use super::input::Manifest;
-use super::place::{Finding, Level, Wrong};
+use super::place::{Finding, Level, Place, Wrong};
 use super::spans;
 use super::workload::{Grace, Supervisor, Told, Workload};
 use super::yaml::At;
-use std::time::Duration;
 
 /// Whether a document is one of these.
 pub(crate) fn is_one(document: &At<'_>) -> bool {
@@ -44,9 +43,10 @@ fn read_service(name: &str, service: &At<'_>) -> Result<Workload, Wrong> {
     let grace = match service.get("stop_grace_period") {
         Some(key) => {
             let text = key.text().ok_or_else(|| key.wrong("must be a duration such as 30s"))?;
-            Grace::said(Some(spans::compose(text).map_err(|problem| key.wrong(problem))?))
+            let span = spans::compose(text).map_err(|problem| key.wrong(problem))?;
+            Grace::said(Some(span), key.place())
         }
-        None => Grace::habit_of(Supervisor::Compose),
+        None => Grace::habit_of(Supervisor::Compose, service.place()),
     };
     if let Some(signal) = service.get("stop_signal")
         && let Some(text) = signal.text()
@@ -71,33 +71,36 @@ fn read_service(name: &str, service: &At<'_>) -> Result<Workload, Wrong> {
         let unquoted: Vec<_> = words.iter().map(|word| word.trim_matches(['"', '\''])).collect();
         findings.extend(command::shell_in_front(&unquoted, line.place()));
     }
+    let (told, told_at) = told(service);
     Ok(Workload {
         kind: "service".into(),
         name: name.into(),
-        container: String::new(),
         place: service.place(),
         supervisor: Supervisor::Compose,
         grace,
-        pre_stop: Duration::ZERO,
-        pre_stop_fails: false,
-        sidecars: 0,
-        told: told(service),
+        told,
+        told_at,
         routed: false,
         findings,
+        ..Workload::nameless()
     })
 }
 
 /// The environment, as a map or as a list of `NAME=value`.
-fn told(service: &At<'_>) -> Told {
-    let mut told = Told::default();
-    let Some(environment) = service.get("environment") else { return told };
-    for (name, value) in environment.entries() {
-        told.hear(name, value.text().unwrap_or_default());
-    }
-    for item in environment.items() {
-        if let Some((name, value)) = item.text().and_then(|item| item.split_once('=')) {
-            told.hear(name, value);
+fn told(service: &At<'_>) -> (Told, Option<Place>) {
+    let (mut told, mut told_at) = (Told::default(), None);
+    let Some(environment) = service.get("environment") else { return (told, told_at) };
+    let items = environment.items();
+    let listed = items.iter().filter_map(|item| {
+        let (name, value) = item.text()?.split_once('=')?;
+        Some((name, value, item.place()))
+    });
+    let entries = environment.entries();
+    let mapped = entries.iter().filter_map(|(name, at)| Some((*name, at.text()?, at.place())));
+    for (name, value, place) in mapped.chain(listed) {
+        if told.hear(name, value) {
+            told_at = Some(place);
         }
     }
-    told
+    (told, told_at)
 }

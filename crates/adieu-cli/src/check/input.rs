@@ -50,6 +50,7 @@ impl Manifest {
         let mut manifest = Self { file, ..Self::default() };
         manifest
             .take(&text, &name, only)
+            .map_err(|wrong| with_hint(wrong, &text))
             .map_err(|wrong| Failure::input(format!("{}:{wrong}", manifest.file)))?;
         if let Some(only) = only {
             let (kept, others): (Vec<_>, Vec<_>) = std::mem::take(&mut manifest.workloads)
@@ -70,11 +71,11 @@ impl Manifest {
         if systemd::is_one(text) {
             return systemd::read(text, name, self);
         }
-        let tree = Tree::parse(text).map_err(|wrong| with_hint(wrong, text))?;
+        let tree = Tree::parse(text)?;
         for document in tree.documents() {
             if !document.is_map() {
                 return Err(document
-                    .wrong("must be a Kubernetes manifest, a compose file or a systemd unit"));
+                    .wrong("must be a Kubernetes manifest, a compose file or a systemd unit: a map of keys"));
             }
             if kubernetes::is_one(&document) {
                 kubernetes::read(&document, only, self)?;
@@ -82,7 +83,8 @@ impl Manifest {
                 compose::read(&document, only, self)?;
             } else {
                 return Err(document.wrong(
-                    "neither kind, as in Kubernetes, nor services, as in compose: what is it?",
+                    "there is neither kind, as in a Kubernetes manifest, nor services, as in a compose \
+                     file: write which it is",
                 ));
             }
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::place::Finding;
+use super::place::{Finding, Place, Where};
 use super::{Judged, Outcome};
 use crate::Failure;
 
@@ -19,7 +19,9 @@ pub(super) fn write(outcome: &Outcome) -> Result<String, Failure> {
         "suggest": outcome.worst().map(suggest),
         "counted": counted,
         "not_counted": not_counted,
-        "workloads": outcome.judged.iter().map(workload).collect::<Vec<_>>(),
+        "workloads": outcome.judged.iter().map(|judged| {
+            workload(judged, &outcome.config)
+        }).collect::<Vec<_>>(),
         "skipped": outcome.skipped.iter().map(|(file, place, what)| {
             json!({ "file": file, "line": place.line, "what": what })
         }).collect::<Vec<_>>(),
@@ -28,7 +30,7 @@ pub(super) fn write(outcome: &Outcome) -> Result<String, Failure> {
     Ok(text.map_err(|error| Failure::unable(error.to_string()))? + "\n")
 }
 
-fn workload(judged: &Judged) -> Value {
+fn workload(judged: &Judged, config: &str) -> Value {
     let Judged { file, workload, verdict } = judged;
     let sums = &verdict.sums;
     json!({
@@ -47,7 +49,9 @@ fn workload(judged: &Judged) -> Value {
         "margin_ms": millis(sums.margin),
         "sidecars_ms": millis(sums.sidecars),
         "routing_lag_ms": millis(sums.lag),
-        "findings": verdict.findings.iter().map(finding).collect::<Vec<_>>(),
+        "findings": verdict.findings.iter().map(|found| {
+            finding(found, file, config)
+        }).collect::<Vec<_>>(),
         "suggest": suggest(judged),
     })
 }
@@ -56,12 +60,17 @@ fn suggest(judged: &Judged) -> Value {
     judged.verdict.suggestion.to_json(judged.workload.supervisor)
 }
 
-fn finding(finding: &Finding) -> Value {
+fn finding(finding: &Finding, file: &str, config: &str) -> Value {
     let Finding { level, place, problem, advice } = finding;
+    let (file, line, key) = match place {
+        Where::Manifest(Place { line, path }) => (file, Some(line), path.as_str()),
+        Where::Config(key) => (config, None, *key),
+    };
     json!({
         "level": level.to_string(),
-        "line": place.as_ref().map(|place| place.line),
-        "key": place.as_ref().map(|place| &place.path),
+        "file": file,
+        "line": line,
+        "key": key,
         "problem": problem,
         "advice": advice,
     })

@@ -6,7 +6,7 @@ mod probes;
 use std::time::Duration;
 
 use super::input::Manifest;
-use super::place::{Finding, Level, Wrong};
+use super::place::{Finding, Level, Place, Wrong};
 use super::workload::{Grace, Supervisor, Told, Workload};
 use super::yaml::At;
 
@@ -68,7 +68,7 @@ fn read_nested(
         return Err(document.wrong(format!("this {kind} has no {key}: there is no pod to judge")));
     };
     let mut workload = read_pod(kind, document, &pod, &spec, only)?;
-    workload.findings.extend(about_replicas(kind, document));
+    workload.findings.extend(about_strategy(kind, document));
     into.add(workload)
 }
 
@@ -89,8 +89,8 @@ fn read_pod(
     let (container, others) = choose(pod, spec, only)?;
     let grace_key = spec.get("terminationGracePeriodSeconds");
     let grace = match &grace_key {
-        Some(key) => Grace::said(Some(Duration::from_secs(key.number()?))),
-        None => Grace::habit_of(Supervisor::Kubernetes),
+        Some(key) => Grace::said(Some(Duration::from_secs(key.number()?)), key.place()),
+        None => Grace::habit_of(Supervisor::Kubernetes, spec.place()),
     };
     let mut findings = Vec::new();
     if let Some(key) = grace_key.filter(|_| grace.span == Some(Duration::ZERO)) {
@@ -98,12 +98,12 @@ fn read_pod(
         findings.push(Finding::new(Level::Error, key.place(), problem, "give it time"));
     }
     let mut told = Told::default();
-    container::hear(&container, &mut told, &mut findings);
+    let told_at = container::hear(&container, &mut told, &mut findings);
     let pre_stop = container::pre_stop(&container, &grace, &mut findings)?;
     container::look_at_command(&container, &mut findings);
     let is_routed = !kind.ends_with("Job")
         && (container.get("ports").is_some() || container.get("readinessProbe").is_some());
-    probes::look_at(&container, is_routed, &mut findings)?;
+    let probe = probes::look_at(&container, is_routed, &mut findings)?;
     if !is_routed && !kind.ends_with("Job") {
         let problem = "neither ports nor a readiness probe: taken for one that no router knows";
         let advice = "if routers send to it, add a readiness probe, or say --routing-lag";
@@ -129,6 +129,9 @@ fn read_pod(
         pre_stop_fails: pre_stop.fails,
         sidecars: u32::try_from(init.iter().filter(is_sidecar).count()).unwrap_or(u32::MAX),
         told,
+        told_at,
+        probe,
+        alone: alone(kind, document),
         routed: is_routed,
         findings,
     })
@@ -158,17 +161,16 @@ fn choose<'a>(
     Ok((chosen.clone(), others.map(|(_, container)| name(container)).collect()))
 }
 
-/// What is said about how many there are, and how they are replaced.
-fn about_replicas(kind: &str, document: &At<'_>) -> Vec<Finding> {
+/// Where it is said that there is a single replica.
+fn alone(kind: &str, document: &At<'_>) -> Option<Place> {
+    let replicas = document.find(&["spec", "replicas"]).filter(|_| kind != "Job")?;
+    (replicas.text() == Some("1")).then(|| replicas.place())
+}
+
+/// What is said about how old ones are replaced.
+fn about_strategy(kind: &str, document: &At<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let text = |keys: &[&str]| document.find(keys).and_then(|at| Some((at.text()?, at.place())));
-    if let Some(("1", place)) = text(&["spec", "replicas"])
-        && ["Deployment", "StatefulSet", "ReplicaSet"].contains(&kind)
-    {
-        let problem = "a single replica: while it stops, routers may have nobody else";
-        let advice = "set unready-after, so that it stays ready until the next one is, or run two";
-        findings.push(Finding::new(Level::Warning, place, problem, advice));
-    }
     if kind != "Deployment" {
         return findings;
     }

@@ -20,10 +20,17 @@ pub(crate) struct Wrong {
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) level: Level,
-    /// None if it is about the configuration.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Where,
     pub(crate) problem: String,
     pub(crate) advice: String,
+}
+
+/// In which file it is to be changed, and where.
+#[derive(Clone, Debug)]
+pub(crate) enum Where {
+    Manifest(Place),
+    /// The key.
+    Config(&'static str),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +41,15 @@ pub(crate) enum Level {
     Warning,
     /// Good to know.
     Note,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Where a file begins.
+    pub(crate) fn start() -> Self {
+        Self { line: 1, path: String::new() }
+    }
 }
 
 // === impl Wrong ===
@@ -48,7 +64,8 @@ impl Wrong {
 
 impl Finding {
     pub(crate) fn new(level: Level, place: Place, problem: &str, advice: &str) -> Self {
-        Self { level, place: Some(place), problem: problem.into(), advice: advice.into() }
+        let place = Where::Manifest(place);
+        Self { level, place, problem: problem.into(), advice: advice.into() }
     }
 }
 

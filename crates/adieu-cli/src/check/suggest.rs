@@ -35,38 +35,57 @@ impl Suggestion {
         if workload.pre_stop_fails {
             new.pre_stop = Some(Duration::ZERO);
         }
-        let sums = new.sums(needs, workload, facts);
-        if !sums.has_routed() {
-            let missing = whole_seconds(sums.lag.saturating_sub(sums.pre_stop));
-            let first = needs.plan.phase(Phase::BEFORE_SERVICE_UNBIND);
-            if first.is_some_and(|phase| needs.takes(phase).is_some()) {
-                new.lame_duck = Some(missing);
-                if new.sums(needs, workload, facts).lame_duck < missing {
-                    // Somebody has set the phase by hand, and it has no room for so much.
-                    let room = missing.saturating_mul(10) / 9 + Duration::from_millis(500);
-                    new.lame_duck_phase = Some(whole_seconds(room));
-                }
-            } else if workload.supervisor == Supervisor::Kubernetes {
-                new.pre_stop = Some(whole_seconds(sums.lag));
-            }
-        }
-        let sums = new.sums(needs, workload, facts);
-        let longest = sums.pre_stop.max(sums.enough);
-        if sums.grace.is_some_and(|grace| grace < longest) {
-            new.grace = Some(longest);
-        }
-        let sums = new.sums(needs, workload, facts);
-        if sums.cuts_itself {
-            let given = sums.grace.unwrap_or(sums.enough);
-            if let KillAfter::After(_) = needs.config.times().kill_after {
-                new.kill_after = Some(given.saturating_sub(sums.pre_stop));
-            } else {
-                let pre_stop = sums.pre_stop.as_secs();
-                let pre_stop = (pre_stop > 0).then_some(pre_stop);
-                new.told = Some(Told { grace: Some(given.as_secs()), pre_stop });
-            }
+        // Each may undo the other: a process that is told of less time keeps its lame duck shorter,
+        // and a longer lame duck takes more time. The second time the lame duck is set, and stays.
+        for _ in 0..2 {
+            new.fix_routing(needs, workload, facts);
+            new.fix_time(needs, workload, facts);
         }
         new
+    }
+
+    /// Lengthens the lame duck; where there is none, the platform has to wait.
+    fn fix_routing(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
+        let sums = self.sums(needs, workload, facts);
+        if sums.has_routed() {
+            return;
+        }
+        let missing = whole_seconds(sums.lag.saturating_sub(sums.pre_stop));
+        let first = needs.plan.phase(Phase::BEFORE_SERVICE_UNBIND);
+        if first.is_some_and(|phase| needs.takes(phase).is_some()) {
+            self.lame_duck = Some(missing);
+            if self.sums(needs, workload, facts).lame_duck < missing {
+                // Somebody has set the phase by hand, and it has no room for so much.
+                let room = missing.saturating_mul(10) / 9 + Duration::from_millis(500);
+                self.lame_duck_phase = Some(whole_seconds(room));
+            }
+        } else if workload.supervisor == Supervisor::Kubernetes {
+            self.pre_stop = Some(whole_seconds(sums.lag));
+        }
+    }
+
+    /// Gives it time, and says so to the process.
+    fn fix_time(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
+        (self.grace, self.told, self.kill_after) = (None, None, None);
+        let sums = self.sums(needs, workload, facts);
+        if sums.grace.is_some_and(|grace| grace < sums.enough) {
+            self.grace = Some(sums.enough);
+        }
+        let sums = self.sums(needs, workload, facts);
+        let given = sums.grace.unwrap_or(sums.enough);
+        let left = given.saturating_sub(sums.pre_stop);
+        // Whoever gives it another time had better say so.
+        let is_told_wrong = sums.believed.is_some_and(|believed| believed != left);
+        if !sums.cuts_itself && !(self.grace.is_some() && is_told_wrong) {
+            return;
+        }
+        if let KillAfter::After(_) = needs.config.times().kill_after {
+            self.kill_after = Some(left);
+        } else {
+            let pre_stop = sums.pre_stop.as_secs();
+            let pre_stop = (pre_stop > 0).then_some(pre_stop);
+            self.told = Some(Told { grace: Some(given.as_secs()), pre_stop });
+        }
     }
 
     /// The sums with all this changed.

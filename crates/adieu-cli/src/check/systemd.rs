@@ -5,7 +5,6 @@ use super::input::Manifest;
 use super::place::{Finding, Level, Place, Wrong};
 use super::spans;
 use super::workload::{Grace, Supervisor, Told, Workload};
-use std::time::Duration;
 
 /// Whether a text is a unit, and not YAML: its first line that says anything names a section.
 pub(crate) fn is_one(text: &str) -> bool {
@@ -30,19 +29,20 @@ pub(crate) fn read(text: &str, name: &str, into: &mut Manifest) -> Result<(), Wr
         return Err(Wrong::at(1, "there is no [Service]: only services are stopped like this"));
     };
     let mut findings = Vec::new();
-    let mut grace = Grace::habit_of(Supervisor::Systemd);
-    let mut told = Told::default();
+    let here = Place { line, path: "Service".into() };
+    let habit = || Grace::habit_of(Supervisor::Systemd, here.clone());
+    let (mut grace, mut told, mut told_at) = (habit(), Told::default(), None);
     for setting in &settings {
         let wrong = |problem| Wrong { place: setting.place(), problem };
         match setting.key.as_str() {
             // Later ones win, as in drop-ins; and one that is empty takes back what was said.
             "TimeoutStopSec" | "TimeoutSec" => {
                 grace = match setting.value.as_str() {
-                    "" => Grace::habit_of(Supervisor::Systemd),
-                    value => Grace::said(spans::systemd(value).map_err(wrong)?),
+                    "" => habit(),
+                    value => Grace::said(spans::systemd(value).map_err(wrong)?, setting.place()),
                 };
             }
-            "Environment" => setting.hear(&mut told),
+            "Environment" if setting.hear(&mut told) => told_at = Some(setting.place()),
             _ => {}
         }
     }
@@ -89,16 +89,14 @@ pub(crate) fn read(text: &str, name: &str, into: &mut Manifest) -> Result<(), Wr
     into.add(Workload {
         kind: "unit".into(),
         name: name.into(),
-        container: String::new(),
         place: Place { line, path: String::new() },
         supervisor: Supervisor::Systemd,
         grace,
-        pre_stop: Duration::ZERO,
-        pre_stop_fails: false,
-        sidecars: 0,
         told,
+        told_at,
         routed: false,
         findings,
+        ..Workload::nameless()
     })
 }
 
@@ -162,14 +160,12 @@ impl Setting {
     }
 
     /// `A=1 "B=2"`.
-    fn hear(&self, told: &mut Told) {
+    fn hear(&self, told: &mut Told) -> bool {
         if self.value.is_empty() {
             *told = Told::default();
         }
-        for word in self.value.split_whitespace() {
-            if let Some((name, value)) = word.trim_matches(['"', '\'']).split_once('=') {
-                told.hear(name, value);
-            }
-        }
+        let words = self.value.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+        let all = words.filter_map(|word| word.split_once('='));
+        all.fold(false, |heard, (name, value)| told.hear(name, value) || heard)
     }
 }

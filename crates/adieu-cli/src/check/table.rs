@@ -1,18 +1,19 @@
 //! Verdicts for people: the sums as tables, and what to change.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Color, Style};
 
 use super::arithmetic::Sums;
-use super::place::{Finding, Level};
+use super::place::{Finding, Level, Where};
 use super::{Judged, Outcome, Supervisor, Workload};
 use crate::plan::span;
 
 pub(super) fn draw(outcome: &Outcome) -> String {
     let mut out = String::new();
     for judged in &outcome.judged {
-        draw_one(&mut out, judged);
+        draw_one(&mut out, judged, &outcome.config);
         out.push('\n');
     }
     for (file, place, what) in &outcome.skipped {
@@ -31,7 +32,7 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "no phase".into() } else { names.join(", ") }
 }
 
-fn draw_one(out: &mut String, judged: &Judged) {
+fn draw_one(out: &mut String, judged: &Judged, config: &str) {
     let Judged { file, workload, verdict } = judged;
     let place =
         if file.is_empty() { String::new() } else { format!("{file}:{}: ", workload.place.line) };
@@ -61,7 +62,7 @@ fn draw_one(out: &mut String, judged: &Judged) {
         out.push('\n');
     }
     for finding in &verdict.findings {
-        draw_finding(out, file, finding);
+        draw_finding(out, file, config, finding);
     }
     let lines = verdict.suggestion.lines(workload.supervisor);
     if !lines.is_empty() {
@@ -72,14 +73,18 @@ fn draw_one(out: &mut String, judged: &Judged) {
     }
 }
 
-fn draw_finding(out: &mut String, file: &str, finding: &Finding) {
+fn draw_finding(out: &mut String, file: &str, config: &str, finding: &Finding) {
     let Finding { level, place, problem, advice } = finding;
     let style = match level {
         Level::Error => coloured(AnsiColor::Red),
         Level::Warning => coloured(AnsiColor::Yellow),
         Level::Note => coloured(AnsiColor::Cyan),
     };
-    let place = place.as_ref().map_or(String::new(), |place| format!("{file}:{place}: "));
+    let place = match place {
+        Where::Manifest(_) if file.is_empty() => String::new(),
+        Where::Manifest(place) => format!("{file}:{place}: "),
+        Where::Config(key) => format!("{config}: {key}: "),
+    };
     let _ = writeln!(out, "  {style}{level}{style:#}: {place}{problem}; {advice}");
 }
 
@@ -126,11 +131,20 @@ fn rows(workload: &Workload, sums: &Sums) -> Vec<Row> {
     };
     put("grace", sums.grace.map_or("no end".into(), span), &remark);
     if let Some(grace) = sums.grace {
-        let (what, rest) = match grace.checked_sub(sums.needed()) {
+        // In whole milliseconds, as all above it, so that it adds up.
+        let needed = whole_millis(sums.needed());
+        let (what, rest) = match grace.checked_sub(needed) {
             Some(spare) => ("to spare", spare),
-            None => ("missing", sums.needed().saturating_sub(grace)),
+            None => ("missing", needed.saturating_sub(grace)),
         };
         put(what, span(rest), "");
     }
     rows
+}
+
+/// Rounded up.
+fn whole_millis(span: Duration) -> Duration {
+    let up = Duration::from_nanos(999_999);
+    let millis = span.saturating_add(up).as_millis();
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
 }

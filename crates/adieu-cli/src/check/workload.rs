@@ -25,6 +25,12 @@ pub(crate) struct Workload {
     pub(crate) sidecars: u32,
     /// What the process is told of all this in its environment.
     pub(crate) told: Told,
+    /// Where it is told, if it is.
+    pub(crate) told_at: Option<Place>,
+    /// How long it takes a balancer that probes as the manifest does, and where that says so.
+    pub(crate) probe: Option<(Duration, Place)>,
+    /// Where it says that there is no other of its kind, if it does.
+    pub(crate) alone: Option<Place>,
     /// Whether routers send requests to it that must be sent elsewhere.
     pub(crate) routed: bool,
     pub(crate) findings: Vec<Finding>,
@@ -47,6 +53,8 @@ pub(crate) struct Grace {
     pub(crate) span: Option<Duration>,
     /// Whether the key is not there, and the platform's own habit holds.
     pub(crate) assumed: bool,
+    /// Where it is set, or would be.
+    pub(crate) place: Place,
 }
 
 /// What the environment of the process says, as the engine reads it.
@@ -69,13 +77,16 @@ impl Workload {
             kind: "configuration".into(),
             name: String::new(),
             container: String::new(),
-            place: Place { line: 1, path: String::new() },
+            place: Place::start(),
             supervisor: Supervisor::Unknown,
-            grace: Grace::habit_of(Supervisor::Unknown),
+            grace: Grace::habit_of(Supervisor::Unknown, Place::start()),
             pre_stop: Duration::ZERO,
             pre_stop_fails: false,
             sidecars: 0,
             told: Told::default(),
+            told_at: None,
+            probe: None,
+            alone: None,
             routed: true,
             findings: Vec::new(),
         }
@@ -123,27 +134,30 @@ impl Supervisor {
 
 impl Grace {
     /// What the key says.
-    pub(crate) fn said(span: Option<Duration>) -> Self {
-        Self { span, assumed: false }
+    pub(crate) fn said(span: Option<Duration>, place: Place) -> Self {
+        Self { span, assumed: false, place }
     }
 
-    /// The key is not there.
-    pub(crate) fn habit_of(supervisor: Supervisor) -> Self {
-        Self { span: Some(supervisor.habit()), assumed: true }
+    /// The key is not there, but would be at this place.
+    pub(crate) fn habit_of(supervisor: Supervisor, place: Place) -> Self {
+        let path = format!("{}.{}", place.path, supervisor.key());
+        let place = Place { path: path.trim_start_matches('.').into(), ..place };
+        Self { span: Some(supervisor.habit()), assumed: true, place }
     }
 }
 
 // === impl Told ===
 
 impl Told {
-    /// Takes what a variable says, if it is one of ours.
-    pub(crate) fn hear(&mut self, name: &str, value: &str) {
+    /// Takes what a variable says; whether it is one that says how long there is.
+    pub(crate) fn hear(&mut self, name: &str, value: &str) -> bool {
         let seconds = value.trim().parse().ok();
         match name {
             GRACE_VAR => self.grace = seconds,
             PRE_STOP_VAR => self.pre_stop = seconds,
             _ => {}
         }
+        name == GRACE_VAR
     }
 
     /// How long the process takes itself to have; `None` if it is not told.

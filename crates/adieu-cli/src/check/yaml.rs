@@ -87,9 +87,7 @@ impl Tree {
                 };
                 Wrong::at(error.marker().line(), problem)
             })?;
-            if let Err(problem) = builder.take(event, span.start.line()) {
-                return Err(Wrong::at(span.start.line(), problem));
-            }
+            builder.take(event, span.start.line())?;
         }
         Ok(Self { nodes: builder.nodes, documents: builder.documents })
     }
@@ -111,7 +109,7 @@ fn too_deep() -> String {
 // === impl Builder ===
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), String> {
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), Wrong> {
         match event {
             Event::Scalar(text, style, anchor, _) => {
                 let plain = style == ScalarStyle::Plain;
@@ -128,7 +126,10 @@ impl Builder {
                     self.put(id);
                 }
                 // It is known only when it has ended.
-                None => return Err("an alias that refers to what it is in: write it out".into()),
+                None => {
+                    let problem = "an alias that refers to what it is in: write it out";
+                    return Err(Wrong::at(line, problem));
+                }
             },
             Event::DocumentEnd => self.anchors.clear(),
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) => {}
@@ -136,9 +137,10 @@ impl Builder {
         Ok(())
     }
 
-    fn add(&mut self, line: usize, is: Is) -> Result<Id, String> {
+    fn add(&mut self, line: usize, is: Is) -> Result<Id, Wrong> {
         if self.nodes.len() + self.aliases >= MOST_NODES {
-            return Err(format!("more than {MOST_NODES} values: give the manifests one by one"));
+            let problem = format!("more than {MOST_NODES} values: give the manifests one by one");
+            return Err(Wrong::at(line, problem));
         }
         self.nodes.push(Node { line, is });
         Ok(self.nodes.len() - 1)
@@ -158,16 +160,16 @@ impl Builder {
         }
     }
 
-    fn begin(&mut self, line: usize, anchor: usize, is_map: bool) -> Result<(), String> {
+    fn begin(&mut self, line: usize, anchor: usize, is_map: bool) -> Result<(), Wrong> {
         if self.open.len() >= DEEPEST {
-            return Err(too_deep());
+            return Err(Wrong::at(line, too_deep()));
         }
         let id = self.add(line, Is::List(Vec::new()))?;
         self.open.push(Open { id, anchor, is_map, children: Vec::new() });
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), String> {
+    fn end(&mut self) -> Result<(), Wrong> {
         let Some(Open { id, anchor, is_map, children }) = self.open.pop() else { return Ok(()) };
         self.nodes[id].is = if is_map { Is::Map(self.map(&children)?) } else { Is::List(children) };
         self.name(anchor, id);
@@ -175,7 +177,7 @@ impl Builder {
         Ok(())
     }
 
-    fn map(&self, children: &[Id]) -> Result<Map, String> {
+    fn map(&self, children: &[Id]) -> Result<Map, Wrong> {
         let pairs: Vec<_> = children.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         let (mut by_key, mut merged) = (HashMap::new(), Vec::new());
         for (at, &(key, value)) in pairs.iter().enumerate() {
@@ -185,8 +187,10 @@ impl Builder {
                     Is::List(maps) => merged.extend(maps),
                     Is::Map(_) | Is::Scalar { .. } => merged.push(value),
                 }
-            } else if by_key.insert(text.clone(), at).is_some() {
-                return Err(format!("{text} is given twice, again in line {line}: keep one"));
+            } else if let Some(first) = by_key.insert(text.clone(), at) {
+                let first = self.nodes[pairs[first].0].line;
+                let problem = format!("{text} is given twice, first in line {first}: keep one");
+                return Err(Wrong::at(*line, problem));
             }
         }
         Ok(Map { pairs, by_key, merged })
@@ -320,7 +324,8 @@ mod tests {
         assert!(problem(&"[".repeat(100_000)).1.contains("64 deep"));
         assert!(problem(&"- ".repeat(100_000)).1.contains("64 deep"));
         assert!(problem(&"- 1\n".repeat(MOST_NODES + 1)).1.contains("more than"));
-        assert_eq!(problem("a: 1\nb: 2\na: 3").1, "a is given twice, again in line 3: keep one");
+        let twice = (3, "a is given twice, first in line 1: keep one".to_owned());
+        assert_eq!(problem("a: 1\nb: 2\na: 3"), twice);
         assert_eq!(problem("&a [*a]").0, 1);
         // Ten to the ninth, if it were copied.
         let mut bomb = String::from("a0: &a0 [1]\n");

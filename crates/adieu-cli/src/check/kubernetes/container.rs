@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::check::command;
-use crate::check::place::{Finding, Level, Wrong};
+use crate::check::place::{Finding, Level, Place, Wrong};
 use crate::check::workload::{Grace, Told};
 use crate::check::yaml::At;
 
@@ -66,19 +66,27 @@ fn exec_before_stop(container: &At<'_>, exec: &At<'_>, findings: &mut Vec<Findin
     PreStop { waits, fails: false }
 }
 
-/// What its environment says of the grace period.
-pub(super) fn hear(container: &At<'_>, told: &mut Told, findings: &mut Vec<Finding>) {
+/// Takes what its environment says of the grace period. Where it does, if it does.
+pub(super) fn hear(
+    container: &At<'_>,
+    told: &mut Told,
+    findings: &mut Vec<Finding>,
+) -> Option<Place> {
+    let mut told_at = None;
     for variable in container.get("env").map(|env| env.items()).unwrap_or_default() {
         let name = variable.get("name").and_then(|name| name.text());
         let value = variable.get("value").and_then(|value| value.text());
         let (Some(name), Some(value)) = (name, value) else { continue };
-        told.hear(name, value);
+        if told.hear(name, value) {
+            told_at = Some(variable.place());
+        }
         if name.starts_with("ADIEU__") {
             let problem = format!("{name} overrides the configuration, and is not seen here");
             let advice = "put it into the configuration, or set it for this command, too";
             findings.push(Finding::new(Level::Note, variable.place(), &problem, advice));
         }
     }
+    told_at
 }
 
 pub(super) fn look_at_command(container: &At<'_>, findings: &mut Vec<Finding>) {

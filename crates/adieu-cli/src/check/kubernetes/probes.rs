@@ -1,13 +1,17 @@
 //! Probes: whether they ask the right question, at the right path.
 
-use crate::check::place::{Finding, Level, Wrong};
+use std::time::Duration;
+
+use crate::check::place::{Finding, Level, Place, Wrong};
 use crate::check::yaml::At;
 
+/// How long it takes a balancer that probes like this to see that it is not ready, and where this
+/// is said.
 pub(super) fn look_at(
     container: &At<'_>,
     is_routed: bool,
     findings: &mut Vec<Finding>,
-) -> Result<(), Wrong> {
+) -> Result<Option<(Duration, Place)>, Wrong> {
     let readiness = container.get("readinessProbe");
     let liveness = container.get("livenessProbe");
     let path = ["httpGet", "path"];
@@ -38,13 +42,9 @@ pub(super) fn look_at(
         let advice = "leave it out, unless a hung process is to be killed sooner";
         findings.push(Finding::new(Level::Note, at.place(), problem, advice));
     }
-    if let Some(probe) = readiness {
-        let number = |key: &str, habit| probe.get(key).map_or(Ok(habit), |at| at.number());
-        let (period, failures) = (number("periodSeconds", 10)?, number("failureThreshold", 3)?);
-        let lag = period.saturating_mul(failures).saturating_add(number("timeoutSeconds", 1)?);
-        let problem = format!("a balancer that probes like this itself sees it after {lag}s");
-        let advice = format!("if there is one in front, say --routing-lag {lag}s");
-        findings.push(Finding::new(Level::Note, probe.place(), &problem, &advice));
-    }
-    Ok(())
+    let Some(probe) = readiness else { return Ok(None) };
+    let number = |key: &str, habit| probe.get(key).map_or(Ok(habit), |at| at.number());
+    let (period, failures) = (number("periodSeconds", 10)?, number("failureThreshold", 3)?);
+    let lag = period.saturating_mul(failures).saturating_add(number("timeoutSeconds", 1)?);
+    Ok(Some((Duration::from_secs(lag), probe.place())))
 }

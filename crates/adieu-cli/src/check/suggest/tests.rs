@@ -3,6 +3,7 @@
 use super::*;
 use crate::check::arithmetic::Verdict;
 use crate::check::needs::Counted;
+use crate::check::place::Place;
 use crate::check::workload::Grace;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,16 +30,16 @@ fn configs() -> Vec<Config> {
 fn workloads() -> Vec<Workload> {
     let mut all = Vec::new();
     for supervisor in [Supervisor::Kubernetes, Supervisor::Systemd, Supervisor::Compose] {
-        for grace in [0, 5, 25, 31, 60, 3_600].map(Duration::from_secs) {
+        for grace in [0, 9, 31, 60, 3_600].map(Duration::from_secs) {
             for (pre_stop, pre_stop_fails) in [(0, false), (0, true), (7, false), (90, false)] {
-                for (sidecars, told) in [(0, None), (3, None), (0, Some(12)), (1, Some(60))] {
+                for (sidecars, told) in [(0, None), (3, Some(12)), (1, Some(60))] {
                     let is_pod = supervisor == Supervisor::Kubernetes;
                     if !is_pod && (pre_stop > 0 || pre_stop_fails || sidecars > 0) {
                         continue;
                     }
                     all.push(Workload {
                         supervisor,
-                        grace: Grace::said(Some(grace)),
+                        grace: Grace::said(Some(grace), Place::start()),
                         pre_stop: Duration::from_secs(pre_stop),
                         pre_stop_fails,
                         sidecars,
@@ -90,7 +91,7 @@ fn what_is_suggested_fits() {
             }
         }
     }
-    assert!(fitted > 1_000 && changed > 1_000, "{fitted} {changed}");
+    assert!(fitted > 500 && changed > 500, "{fitted} {changed}");
 }
 
 #[test]
