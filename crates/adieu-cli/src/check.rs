@@ -60,7 +60,8 @@ pub(crate) struct Args {
     /// How long one native sidecar takes to stop when the service has stopped.
     #[arg(long, value_name = "SPAN", value_parser = spans::argument, default_value = "2s")]
     sidecar: Duration,
-    /// For programs.
+    /// For programs: `fits`, `needed_ms`, `allowed_ms` and `suggest` of the worst, and
+    /// `workloads` with each.
     #[arg(long)]
     json: bool,
 }
@@ -110,6 +111,9 @@ pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
             outcome.judge(file.clone(), workload, facts);
         }
     }
+    if let (Some(only), true) = (&args.only, outcome.judged.is_empty()) {
+        return Err(Failure::input(outcome.has_no(only)));
+    }
     if args.manifest.is_empty() {
         let workload = without_manifest(&outcome.needs, args.grace);
         outcome.judge(String::new(), workload, facts);
@@ -123,7 +127,8 @@ fn without_manifest(needs: &Needs, grace: Option<Duration>) -> Workload {
     let grace = match (grace, needs.config.times().kill_after) {
         (Some(grace), _) => Grace::said(Some(grace), Place::start()),
         (None, KillAfter::After(after)) => Grace::said(Some(after), Place::start()),
-        (None, _) => Grace::habit_of(Supervisor::Unknown, Place::start()),
+        (None, KillAfter::Never) => Grace::said(None, Place::start()),
+        (None, KillAfter::Detect | _) => Grace::habit_of(Supervisor::Unknown, Place::start()),
     };
     let seconds = grace.span.map(|span| span.as_secs());
     // Whoever gives it the time tells it so.
@@ -150,6 +155,14 @@ impl Outcome {
 
     fn fits(&self) -> bool {
         self.judged.iter().all(|judged| judged.verdict.fits())
+    }
+
+    /// Nothing is called by the name that was asked for.
+    fn has_no(&self, name: &str) -> String {
+        let some = self.skipped.iter().take(10);
+        let all: Vec<_> =
+            some.map(|(file, place, what)| format!("{what} ({file}:{})", place.line)).collect();
+        format!("--only {name}: there is only {}", all.join(", "))
     }
 
     /// The one that is worst off.

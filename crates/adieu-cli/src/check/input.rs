@@ -42,7 +42,8 @@ impl Manifest {
         self.skipped.push((place, what));
     }
 
-    /// Reads the file, or standard input if it is `-`. There is something to judge in it.
+    /// Reads the file, or standard input if it is `-`. There is something to judge in it, though
+    /// perhaps not what was asked for.
     pub(crate) fn read(path: &Path, only: Option<&str>) -> Result<Self, Failure> {
         let (file, text) = read_text(path)?;
         let stem = path.file_stem().filter(|_| file != STDIN);
@@ -61,8 +62,8 @@ impl Manifest {
                 manifest.skip(other.place.clone(), other.title());
             }
         }
-        match manifest.workloads.is_empty() {
-            true => Err(manifest.is_of_no_use(only)),
+        match manifest.workloads.is_empty() && (only.is_none() || manifest.skipped.is_empty()) {
+            true => Err(manifest.is_of_no_use()),
             false => Ok(manifest),
         }
     }
@@ -91,16 +92,15 @@ impl Manifest {
         Ok(())
     }
 
-    fn is_of_no_use(&self, only: Option<&str>) -> Failure {
+    fn is_of_no_use(&self) -> Failure {
         let file = &self.file;
         let some = self.skipped.iter().take(10);
         let skipped: Vec<_> = some.map(|(place, what)| format!("{what} (line {place})")).collect();
-        Failure::input(match (skipped.join(", "), only) {
-            (all, _) if all.is_empty() => {
-                format!("{file}: it is empty: give a manifest with a Deployment, unit or service")
-            }
-            (all, Some(only)) => format!("{file}: there is no {only} in it, only {all}"),
-            (all, None) => format!("{file}: nothing in it runs anything: there is {all}"),
+        Failure::input(if skipped.is_empty() {
+            format!("{file}: it is empty: give a manifest with a Deployment, unit or service")
+        } else {
+            let skipped = skipped.join(", ");
+            format!("{file}: nothing in it runs anything: there is {skipped}")
         })
     }
 }

@@ -76,7 +76,8 @@ impl Suggestion {
         let left = given.saturating_sub(sums.pre_stop);
         // Whoever gives it another time had better say so.
         let is_told_wrong = sums.believed.is_some_and(|believed| believed != left);
-        if !sums.cuts_itself && !(self.grace.is_some() && is_told_wrong) {
+        let is_to_be_told = sums.cuts_itself || self.grace.is_some() && is_told_wrong;
+        if !is_to_be_told {
             return;
         }
         if let KillAfter::After(_) = needs.config.times().kill_after {

@@ -218,7 +218,7 @@ fn one_can_be_asked_for_by_name() {
     let none = check(several, &["--only", "nobody"]);
     assert_eq!(none.code, 2);
     expect![[r#"
-        adieu: manifests/several-documents.yaml: there is no nobody in it, only Service orders (line 1), ConfigMap orders (line 12), Deployment orders, container orders (line 20), StatefulSet ledger, container ledger (line 51)
+        adieu: --only nobody: there is only Service orders (manifests/several-documents.yaml:1), ConfigMap orders (manifests/several-documents.yaml:12), Deployment orders, container orders (manifests/several-documents.yaml:20), StatefulSet ledger, container ledger (manifests/several-documents.yaml:51)
     "#]].assert_eq(&none.stderr);
     let proxy = json_of(&check("manifests/two-containers.yaml", &["--only", "proxy", "--json"]));
     assert_eq!(proxy["workloads"][0]["container"], "proxy");
