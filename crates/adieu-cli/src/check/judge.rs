@@ -110,7 +110,7 @@ fn readiness(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Finding> {
         findings.push(Finding::new(Level::Warning, place, problem, advice));
     }
     if let Some((lag, place)) = workload.probe.clone()
-        && lag.saturating_add(after) > sums.covered()
+        && lag.saturating_add(after) > sums.covered().max(sums.lag)
     {
         let lag = span(lag.saturating_add(after));
         let problem = format!("a balancer that probes like this by itself sees it after {lag}");

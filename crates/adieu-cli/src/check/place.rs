@@ -93,3 +93,9 @@ impl fmt::Display for Place {
         }
     }
 }
+
+/// A text of a manifest, fit to be shown: what would steer a terminal is taken out.
+pub(crate) fn printable(text: &str) -> String {
+    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    text.replace(steers, "\u{fffd}")
+}

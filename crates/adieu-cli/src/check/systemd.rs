@@ -2,7 +2,7 @@
 
 use super::command;
 use super::input::Manifest;
-use super::place::{Finding, Level, Place, Wrong};
+use super::place::{Finding, Level, Place, Wrong, printable};
 use super::spans;
 use super::workload::{Grace, Supervisor, Told, Workload};
 
@@ -24,7 +24,7 @@ struct Setting {
 }
 
 pub(crate) fn read(text: &str, name: &str, into: &mut Manifest) -> Result<(), Wrong> {
-    let Service { settings, line } = settings(text)?;
+    let Service { settings, line } = settings(&printable(text))?;
     let Some(line) = line else {
         return Err(Wrong::at(1, "there is no [Service]: only services are stopped like this"));
     };

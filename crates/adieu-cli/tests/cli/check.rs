@@ -211,6 +211,17 @@ fn what_grows_when_it_is_copied_is_not_copied() {
 }
 
 #[test]
+fn a_manifest_cannot_steer_the_terminal() {
+    let pod = "{kind: Pod, metadata: {name: \"a\\e[31m\"}, spec: {containers: [{name: b}]}}";
+    let ran = adieu_reads(&["check", "--manifest", "-"], pod);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with("<stdin>:1: Pod a\u{fffd}[31m, container b: fits"));
+    let unit = "[Service]\nKillSignal=\u{1b}[31m\n";
+    let ran = adieu_reads(&["check", "--manifest", "-"], unit);
+    assert!(ran.stdout.contains("KillSignal: \u{fffd}[31m is sent"), "{}", ran.stdout);
+}
+
+#[test]
 fn one_can_be_asked_for_by_name() {
     let several = "manifests/several-documents.yaml";
     assert_eq!(check(several, &["--only", "orders"]).code, 0);
