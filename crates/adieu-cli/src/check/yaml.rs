@@ -317,6 +317,11 @@ mod tests {
         let document = tree.documents().next().unwrap();
         let number = |keys: &[&str]| document.find(keys).unwrap().number().unwrap();
         assert_eq!((number(&["y", "a"]), number(&["y", "b"]), number(&["z", "b"])), (1, 3, 2));
+        // The first of several wins, with all that is merged into it.
+        let text = "a: &a {k: 1}\nb: &b {<<: *a}\nc: &c {k: 2}\nd: {<<: [*b, *c]}";
+        let tree = Tree::parse(text).unwrap();
+        let found = tree.documents().next().unwrap().find(&["d", "k"]).unwrap();
+        assert_eq!((found.number().unwrap(), found.place().line), (1, 1));
     }
 
     #[test]
