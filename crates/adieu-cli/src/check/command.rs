@@ -77,7 +77,7 @@ mod tests {
             (&["/bin/sleep", "1m", "5s"], 65, false),
             (&["sh", "-c", "sleep 10"], 10, false),
             (&["/bin/sh", "-c", "sleep 5; sleep 2 && exit 0"], 7, false),
-            (&["sh", "-c", "touch /tmp/gone && sleep 10"], 10, true),
+            (&["sh", "-c", "touch gone && sleep 10"], 10, true),
             (&["bash", "-lc", "nginx -s quit"], 0, true),
             (&["sleep", "$TIME"], 0, true),
             (&["sh", "-c", ""], 0, true),

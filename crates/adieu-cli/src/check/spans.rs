@@ -30,9 +30,11 @@ pub(crate) fn sleep(text: &str) -> Option<Duration> {
     }
 }
 
-/// What is said on the command line: with a unit, or in seconds.
+/// What is said on the command line: with a unit, and no longer than a configuration takes.
 pub(crate) fn argument(text: &str) -> Result<Duration, String> {
-    compose(text)
+    let longest = Duration::from_secs(365 * 24 * 60 * 60);
+    let span = compose(text)?;
+    if span > longest { Err("a year is the most".into()) } else { Ok(span) }
 }
 
 fn not_one(text: &str) -> String {

@@ -211,6 +211,27 @@ fn what_grows_when_it_is_copied_is_not_copied() {
 }
 
 #[test]
+fn numbers_beyond_all_bounds_are_numbers() {
+    let most = u64::MAX.to_string();
+    let pod = format!(
+        "{{kind: Pod, spec: {{terminationGracePeriodSeconds: {most}, containers: [{{name: a, \
+         lifecycle: {{preStop: {{sleep: {{seconds: {most}}}}}}}, readinessProbe: \
+         {{periodSeconds: {most}, failureThreshold: {most}}}}}]}}}}"
+    );
+    for more in [&["--json"][..], &["--routing-lag", "365d"], &["--sidecar", "365d"]] {
+        let ran = adieu_reads(&[&["check", "--manifest", "-"], more].concat(), &pod);
+        assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    }
+    for (seconds, code) in [("999999999999999", 0), (&most, 2), ("1e300", 2), ("NaN", 2)] {
+        let unit = format!("[Service]\nTimeoutStopSec={seconds}\n");
+        assert_eq!(adieu_reads(&["check", "--manifest", "-"], &unit).code, code, "{seconds}");
+    }
+    assert_eq!(adieu(&["check", "--routing-lag", &format!("{most}s")]).code, 2);
+    assert_eq!(adieu(&["manifest", "--routing-lag", "365d"]).code, 0);
+    assert_eq!(adieu(&["check", "--grace", "0s"]).code, 1);
+}
+
+#[test]
 fn a_manifest_cannot_steer_the_terminal() {
     let pod = "{kind: Pod, metadata: {name: \"a\\e[31m\"}, spec: {containers: [{name: b}]}}";
     let ran = adieu_reads(&["check", "--manifest", "-"], pod);
