@@ -62,10 +62,10 @@ impl Manifest {
                 manifest.skip(other.place.clone(), other.title());
             }
         }
-        match manifest.workloads.is_empty() && (only.is_none() || manifest.skipped.is_empty()) {
-            true => Err(manifest.is_of_no_use()),
-            false => Ok(manifest),
+        if manifest.workloads.is_empty() && (only.is_none() || manifest.skipped.is_empty()) {
+            return Err(manifest.is_of_no_use());
         }
+        Ok(manifest)
     }
 
     fn take(&mut self, text: &str, name: &str, only: Option<&str>) -> Result<(), Wrong> {

@@ -330,4 +330,10 @@ fn what_is_in_deploy_fits() {
         assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
         assert!(!ran.stdout.contains("warning: "), "{}", ran.stdout);
     }
+    // What no manifest shows: no shell in front, and no root.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let dockerfile = std::fs::read_to_string(root.join("deploy/Dockerfile")).unwrap();
+    let last = |word: &str| dockerfile.lines().rfind(|line| line.starts_with(word)).unwrap();
+    assert!(last("ENTRYPOINT").starts_with("ENTRYPOINT [\"/"));
+    assert!(last("USER").starts_with("USER 65532"));
 }
