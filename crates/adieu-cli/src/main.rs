@@ -1,7 +1,9 @@
 //! The `adieu` command.
 
+mod check;
 #[cfg(unix)]
 mod demo;
+mod manifest;
 mod plan;
 mod screen;
 
@@ -23,6 +25,8 @@ enum Command {
     #[cfg(unix)]
     Demo(demo::Args),
     Plan(plan::Args),
+    Check(check::Args),
+    Manifest(manifest::Args),
     #[cfg(unix)]
     #[command(hide = true)]
     Replica(demo::replica::Args),
@@ -71,6 +75,8 @@ fn main() -> ExitCode {
         Some(Command::Plan(args)) => plan::run(&args),
         #[cfg(unix)]
         Some(Command::Replica(args)) => return demo::replica::run(args),
+        Some(Command::Check(args)) => check::run(&args),
+        Some(Command::Manifest(args)) => manifest::run(&args),
         None => without_a_command(),
     };
     match done.and_then(|said| print(&said.text).map(|()| said.code)) {
@@ -121,6 +127,11 @@ impl Said {
     fn well(text: String) -> Self {
         Self { text, code: exit_code::WELL }
     }
+
+    /// All is well, or the answer is no.
+    fn yes_or_no(yes: bool, text: String) -> Self {
+        Self { text, code: if yes { exit_code::WELL } else { exit_code::NO } }
+    }
 }
 
 // === impl Failure ===
@@ -129,6 +140,11 @@ impl Failure {
     /// The input or the command line is wrong.
     fn input(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::INPUT }
+    }
+
+    /// The answer is no.
+    fn no(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::NO }
     }
 
     /// It could not be done here.

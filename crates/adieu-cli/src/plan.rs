@@ -71,6 +71,11 @@ pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
     proved.map_err(|error| Failure::input(format!("{place}{}", with_causes(&error))))
 }
 
+/// A duration as people write it, to the millisecond.
+pub(crate) fn span(span: std::time::Duration) -> String {
+    time(u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
 /// A duration in milliseconds as people write it.
 pub(crate) fn time(millis: u64) -> String {
     match millis {

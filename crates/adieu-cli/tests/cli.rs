@@ -2,16 +2,21 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "cli/check.rs"]
+mod check;
 #[cfg(unix)]
 #[path = "cli/demo.rs"]
 mod demo;
+#[path = "cli/manifest.rs"]
+mod manifest;
 #[path = "cli/plan.rs"]
 mod plan;
 #[cfg(unix)]
 #[path = "cli/terminal.rs"]
 mod terminal;
 
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use expect_test::expect_file;
 
@@ -22,10 +27,21 @@ struct Ran {
 }
 
 fn adieu(args: &[&str]) -> Ran {
+    adieu_reads(args, "")
+}
+
+fn adieu_reads(args: &[&str], input: &str) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adieu"));
     command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"));
     command.env_remove("ADIEU_CONFIG");
-    let output = command.output().unwrap();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_owned();
+    // Who has seen enough does not read to the end.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
     Ran {
         code: output.status.code().unwrap(),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -54,7 +70,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 #[test]
 fn help_is_what_it_was() {
     expect_file!["golden/help.txt"].assert_eq(&shows(&["--help"]));
-    for command in ["demo", "plan"] {
+    for command in ["demo", "plan", "check", "manifest"] {
         let help = shows(&[command, "--help"]);
         assert!(help.contains("Examples:"), "{help}");
         expect_file![format!("golden/help-{command}.txt")].assert_eq(&help);

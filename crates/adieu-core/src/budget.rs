@@ -95,9 +95,13 @@ impl Budget {
         plan: &Plan,
         takes: impl Fn(PhaseId) -> Option<Duration>,
     ) -> BudgetCheck {
+        self.check_path(plan.critical_path_of(takes))
+    }
+
+    fn check_path(self, critical_path: CriticalPath) -> BudgetCheck {
         let allowed = self.allowed();
         BudgetCheck {
-            critical_path: plan.critical_path_of(takes),
+            critical_path,
             reserve: allowed.map_or(self.reserve, |allowed| self.reserve_of(allowed)),
             allowed,
             kill_after: self.kill_after,
@@ -148,10 +152,18 @@ fn before(instant: Instant, span: Duration) -> Instant {
 // === impl BudgetCheck ===
 
 impl BudgetCheck {
+    /// This path against a platform that kills so long after its signal; `None` if nobody does.
+    /// For tools that know the numbers and run no shutdown: a process asks
+    /// [`Shutdown::check_budget`](crate::Shutdown::check_budget).
+    #[must_use]
+    pub fn of(path: CriticalPath, reserve: Duration, kill_after: Option<Duration>) -> Self {
+        Budget { kill_after, reserve }.check_path(path)
+    }
+
     /// The worst case and the reserve.
     #[must_use]
     pub fn needed(&self) -> Duration {
-        self.critical_path.worst_case + self.reserve
+        self.critical_path.worst_case.saturating_add(self.reserve)
     }
 
     /// Whether it fits. It does if nobody is known to kill us.
@@ -159,19 +171,25 @@ impl BudgetCheck {
     pub fn fits(&self) -> bool {
         self.allowed.is_none_or(|allowed| self.needed() <= allowed)
     }
-}
 
-impl BudgetCheck {
     /// How long the platform would have to wait, in whole seconds. More than the shortfall: the
     /// margin and the reserve grow with it.
-    fn enough(&self) -> Duration {
-        let fits = |kill_after: &Duration| {
-            let allowed = *kill_after - margin(*kill_after);
-            self.critical_path.worst_case + self.budget.reserve_of(allowed) <= allowed
+    #[must_use]
+    pub fn enough(&self) -> Duration {
+        let fits = |seconds: u64| {
+            let kill_after = Duration::from_secs(seconds);
+            let allowed = kill_after - margin(kill_after);
+            self.critical_path.worst_case.saturating_add(self.budget.reserve_of(allowed)) <= allowed
         };
-        let least = self.needed().as_secs();
-        let mut seconds = (least..).map(Duration::from_secs);
-        seconds.find(fits).unwrap_or(Duration::MAX)
+        // Whoever waits longer waits long enough, so the least can be found by halving. Twice the
+        // whole is more than enough: the margin is a quarter at most.
+        let whole = self.critical_path.worst_case.saturating_add(self.budget.reserve).as_secs();
+        let (mut short, mut long) = (0, whole.saturating_add(1).saturating_mul(2));
+        while long - short > 1 {
+            let middle = short + (long - short) / 2;
+            if fits(middle) { long = middle } else { short = middle }
+        }
+        Duration::from_secs(long)
     }
 }
 
@@ -250,5 +268,18 @@ mod tests {
         // With little time the reserve is cut short; with enough it is not, and must fit, too.
         let short = budget(2).check(&plan, takes).to_string();
         assert!(short.ends_with("wait 32s before it kills"), "{short}");
+    }
+
+    #[test]
+    fn enough_is_the_least_that_fits() {
+        for millis in [0, 1, 400, 1_000, 5_500, 19_000, 27_001, 600_000, 31_536_000_000] {
+            let worst_case = Duration::from_millis(millis);
+            let path = CriticalPath { phases: Vec::new(), worst_case };
+            let check = |kill_after| BudgetCheck::of(path.clone(), RESERVE, Some(kill_after));
+            let enough = check(Duration::from_secs(1)).enough();
+            assert!(check(enough).fits(), "{millis}");
+            let less = enough - Duration::from_secs(1);
+            assert!(less.is_zero() || !check(less).fits(), "{millis}");
+        }
     }
 }

@@ -103,6 +103,23 @@ pub enum KillAfter {
     After(Duration),
 }
 
+/// The times of a [`Config`] that are compared with what the platform allows; see
+/// [`Config::times`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Times {
+    /// `kill-after`.
+    pub kill_after: KillAfter,
+    /// `reserve`.
+    pub reserve: Duration,
+    /// `lame-duck`; `None` if it is `auto`.
+    pub lame_duck: Option<Duration>,
+    /// `lame-duck-min`.
+    pub lame_duck_min: Duration,
+    /// `unready-after`.
+    pub unready_after: Duration,
+}
+
 /// How long the process serves on when it is not ready any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LameDuck {
@@ -333,6 +350,27 @@ impl Config {
         self
     }
 
+    /// The times that are compared with what the platform allows.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        Times {
+            kill_after: self.kill_after,
+            reserve: self.reserve,
+            lame_duck: match self.lame_duck {
+                LameDuck::Auto => None,
+                LameDuck::For(most) => Some(most),
+            },
+            lame_duck_min: self.lame_duck_min,
+            unready_after: self.unready_after,
+        }
+    }
+
+    /// Whether this configuration itself says how long the phase may take.
+    #[must_use]
+    pub fn sets_timeout_of(&self, phase: &Phase) -> bool {
+        self.phases.get(phase).is_some_and(|change| change.timeout.is_some())
+    }
+
     /// The plan that this configuration describes.
     ///
     /// # Errors
@@ -349,8 +387,7 @@ impl Config {
         plan.apply(&self.phases)?;
         // The lame duck must fit into its phase, unless somebody has set that by hand.
         let unbind = Phase::BEFORE_SERVICE_UNBIND;
-        let by_hand = self.phases.get(&unbind).is_some_and(|change| change.timeout.is_some());
-        if let (LameDuck::For(most), false) = (self.lame_duck, by_hand) {
+        if let (LameDuck::For(most), false) = (self.lame_duck, self.sets_timeout_of(&unbind)) {
             let fits = most / 9 * 10 + Duration::from_millis(500);
             if fits > self.default_phase_timeout {
                 plan.timeout(unbind, fits)?;

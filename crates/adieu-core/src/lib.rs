@@ -33,7 +33,7 @@ mod time;
 mod watchdog;
 
 pub use budget::BudgetCheck;
-pub use config::{Config, ConfigError, Format, KillAfter};
+pub use config::{Config, ConfigError, Format, KillAfter, Times};
 pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Rung, Shutdown};
 pub use deadline::Deadline;
 pub use gate::{DrainClass, Draining, Gate, Pass, Scope, Verdict, Waiting};

@@ -117,12 +117,19 @@ impl Plan {
     /// for which `counts` says so and that are enabled.
     #[must_use]
     pub fn critical_path(&self, counts: impl Fn(&Phase) -> bool) -> CriticalPath {
-        let takes =
-            |id| Some(self.get(id)).filter(|phase| counts(phase.name())).map(PlannedPhase::timeout);
-        critical_path::of(self, takes)
+        self.critical_path_with(|phase| counts(phase.name()).then(|| phase.timeout()))
     }
 
     /// The same, with phases that take as long as `takes` says, or do not count.
+    #[must_use]
+    pub fn critical_path_with(
+        &self,
+        takes: impl Fn(&PlannedPhase) -> Option<Duration>,
+    ) -> CriticalPath {
+        critical_path::of(self, |id| takes(self.get(id)))
+    }
+
+    /// The same, by place.
     pub(crate) fn critical_path_of(
         &self,
         takes: impl Fn(PhaseId) -> Option<Duration>,

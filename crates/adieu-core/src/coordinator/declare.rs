@@ -192,7 +192,7 @@ impl Shared {
 
     /// Whether the configuration says how long the phase may take.
     pub(crate) fn has_configured_timeout(&self, phase: &Phase) -> bool {
-        self.config.phases.get(phase).is_some_and(|change| change.timeout.is_some())
+        self.config.sets_timeout_of(phase)
     }
 
     /// From now on no time is taken to drain, unless somebody has said how long it may take.

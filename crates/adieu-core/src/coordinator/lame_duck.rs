@@ -9,6 +9,7 @@ use super::shared::Shared;
 use crate::config::{Config, LameDuck};
 use crate::gate::Gate;
 use crate::phase::Phase;
+use crate::plan::{Plan, PlannedPhase};
 use crate::platform::Platform;
 use crate::reason::Reason;
 use crate::sync::lock;
@@ -24,6 +25,20 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// How often that is looked at. Only while a shutdown waits for nothing else.
 const LOOK: Duration = Duration::from_millis(100);
+
+impl Config {
+    /// How long the lame duck can be after a signal of a platform that leaves so much time, `None`
+    /// if any: its own length, and what its phase in this plan has room for.
+    #[must_use]
+    pub fn lame_duck_within(&self, plan: &Plan, allowed: Option<Duration>) -> Duration {
+        let room = plan.phase(Phase::BEFORE_SERVICE_UNBIND).filter(|phase| phase.is_enabled());
+        let most = match self.lame_duck {
+            LameDuck::For(most) => most,
+            LameDuck::Auto => usual(allowed.unwrap_or(Duration::MAX)),
+        };
+        most.min(share_of_phase(room.map_or(Duration::ZERO, PlannedPhase::timeout)))
+    }
+}
 
 impl Shutdown {
     /// Adds the lame duck, once: with the first gate there is somebody to wait for.
@@ -55,8 +70,7 @@ async fn waddle(shared: &Shared, cx: &TaskCx) {
             duration(config, cx.reason(), allowed, Platform::detect)
         }
     };
-    // Not all of the phase: what ends with its phase would be reported as cut.
-    let most = most.min(cx.remaining() / 10 * 9);
+    let most = most.min(share_of_phase(cx.remaining()));
     let flip = async {
         tokio::time::sleep(config.unready_after).await;
         shared.change_facts(|facts| facts.keeps_ready = false);
@@ -86,10 +100,19 @@ fn duration(
         LameDuck::For(duration) => duration,
         // A person at a terminal is no router.
         LameDuck::Auto if reason.signal().is_some() && platform() != Platform::Terminal => {
-            USUAL.min(allowed / SHARE)
+            usual(allowed)
         }
         LameDuck::Auto => Duration::ZERO,
     }
+}
+
+fn usual(allowed: Duration) -> Duration {
+    USUAL.min(allowed / SHARE)
+}
+
+/// Not all of the phase: what ends with its phase would be reported as cut.
+fn share_of_phase(phase: Duration) -> Duration {
+    phase / 10 * 9
 }
 
 /// Waits until nobody has come for a while; `least` in any case. Who is inside does not matter:
@@ -131,5 +154,21 @@ mod tests {
         assert_eq!(of(&auto, &Reason::ProcessExit, 27, Platform::Kubernetes), Duration::ZERO);
         let fixed = Config::new().lame_duck(seconds(9));
         assert_eq!(of(&fixed, &Reason::Unknown, 27, Platform::Terminal), seconds(9));
+    }
+
+    #[test]
+    fn what_can_be_planned_with_is_what_its_phase_has_room_for() {
+        let within = |config: &Config, allowed_ms: u64| {
+            let allowed = Duration::from_millis(allowed_ms);
+            config.lame_duck_within(&config.plan().unwrap(), Some(allowed)).as_millis()
+        };
+        let auto = Config::new();
+        assert_eq!(within(&auto, 27_000), 4_500);
+        assert_eq!(within(&auto, 8_000), 1_600);
+        assert_eq!(within(&Config::new().lame_duck(Duration::from_secs(9)), 27_000), 9_000);
+        let by_hand = auto.phase_timeout(Phase::BEFORE_SERVICE_UNBIND, Duration::from_secs(10));
+        assert_eq!(within(&by_hand, 27_000), 5_000);
+        let off = by_hand.phase_enabled(Phase::BEFORE_SERVICE_UNBIND, false);
+        assert_eq!(within(&off, 27_000), 0);
     }
 }

@@ -1,0 +1,82 @@
+//! Verdicts for programs.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::place::{Finding, Place, Where};
+use super::{Judged, Outcome};
+use crate::Failure;
+
+/// The worst of all at the top, then each.
+pub(super) fn write(outcome: &Outcome) -> Result<String, Failure> {
+    let (counted, not_counted) = outcome.needs.counted();
+    let sums = outcome.worst().map(|worst| &worst.verdict.sums);
+    let document = json!({
+        "fits": outcome.fits(),
+        "needed_ms": sums.map(|sums| millis(sums.needed())),
+        "allowed_ms": sums.and_then(|sums| sums.grace).map(millis),
+        "suggest": outcome.worst().map(suggest),
+        "counted": counted,
+        "not_counted": not_counted,
+        "workloads": outcome.judged.iter().map(|judged| {
+            workload(judged, &outcome.config)
+        }).collect::<Vec<_>>(),
+        "skipped": outcome.skipped.iter().map(|(file, place, what)| {
+            json!({ "file": file, "line": place.line, "what": what })
+        }).collect::<Vec<_>>(),
+    });
+    let text = serde_json::to_string_pretty(&document);
+    Ok(text.map_err(|error| Failure::unable(error.to_string()))? + "\n")
+}
+
+fn workload(judged: &Judged, config: &str) -> Value {
+    let Judged { file, workload, verdict } = judged;
+    let sums = &verdict.sums;
+    json!({
+        "file": file,
+        "line": workload.place.line,
+        "kind": workload.kind,
+        "name": workload.name,
+        "container": workload.container,
+        "fits": verdict.fits(),
+        "needed_ms": millis(sums.needed()),
+        "allowed_ms": sums.grace.map(millis),
+        "pre_stop_ms": millis(sums.pre_stop),
+        "lame_duck_ms": millis(sums.lame_duck),
+        "critical_path_ms": millis(sums.critical_path()),
+        "exit_ms": millis(sums.exit),
+        "margin_ms": millis(sums.margin),
+        "sidecars_ms": millis(sums.sidecars),
+        "routing_lag_ms": millis(sums.lag),
+        "findings": verdict.findings.iter().map(|found| {
+            finding(found, file, config)
+        }).collect::<Vec<_>>(),
+        "suggest": suggest(judged),
+    })
+}
+
+fn suggest(judged: &Judged) -> Value {
+    judged.verdict.suggestion.to_json(judged.workload.supervisor)
+}
+
+fn finding(finding: &Finding, file: &str, config: &str) -> Value {
+    let Finding { level, place, problem, advice } = finding;
+    let (file, line, key) = match place {
+        Where::Manifest(Place { line, path }) => (file, Some(line), path.as_str()),
+        Where::Config(key) => (config, None, *key),
+    };
+    json!({
+        "level": level.to_string(),
+        "file": file,
+        "line": line,
+        "key": key,
+        "problem": problem,
+        "advice": advice,
+    })
+}
+
+/// Rounded up, as in the table.
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

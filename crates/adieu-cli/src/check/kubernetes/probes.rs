@@ -1,0 +1,50 @@
+//! Probes: whether they ask the right question, at the right path.
+
+use std::time::Duration;
+
+use crate::check::place::{Finding, Level, Place, Wrong};
+use crate::check::yaml::At;
+
+/// How long it takes a balancer that probes like this to see that it is not ready, and where this
+/// is said.
+pub(super) fn look_at(
+    container: &At<'_>,
+    is_routed: bool,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<(Duration, Place)>, Wrong> {
+    let readiness = container.get("readinessProbe");
+    let liveness = container.get("livenessProbe");
+    let path = ["httpGet", "path"];
+    let ready_at = readiness.as_ref().and_then(|probe| probe.find(&path));
+    let live_at = liveness.as_ref().and_then(|probe| probe.find(&path));
+    let (ready_path, live_path) =
+        (ready_at.as_ref().and_then(At::text), live_at.as_ref().and_then(At::text));
+
+    if readiness.is_none() && is_routed {
+        let problem = "no readiness probe: requests come before it has started";
+        let advice = "add one: httpGet on /readyz";
+        findings.push(Finding::new(Level::Warning, container.place(), problem, advice));
+    }
+    if let Some(at) = ready_at.filter(|_| ready_path == Some("/livez")) {
+        let problem = "/livez says yes through the whole drain: it is not the readiness";
+        findings.push(Finding::new(Level::Warning, at.place(), problem, "ask for /readyz"));
+    }
+    if let Some(at) = live_at {
+        let same = ready_path.is_some() && ready_path == live_path;
+        if same || matches!(live_path, Some("/readyz" | "/healthz")) {
+            let problem = "says no while draining: the kubelet would kill a process for stopping";
+            findings.push(Finding::new(Level::Warning, at.place(), problem, "ask for /livez"));
+        }
+    }
+    if let Some(at) = liveness.and_then(|probe| probe.get("terminationGracePeriodSeconds")) {
+        at.number()?;
+        let problem = "replaces the grace period when this probe fails";
+        let advice = "leave it out, unless a hung process is to be killed sooner";
+        findings.push(Finding::new(Level::Note, at.place(), problem, advice));
+    }
+    let Some(probe) = readiness else { return Ok(None) };
+    let number = |key: &str, habit| probe.get(key).map_or(Ok(habit), |at| at.number());
+    let (period, failures) = (number("periodSeconds", 10)?, number("failureThreshold", 3)?);
+    let lag = period.saturating_mul(failures).saturating_add(number("timeoutSeconds", 1)?);
+    Ok(Some((Duration::from_secs(lag), probe.place())))
+}

@@ -1,0 +1,207 @@
+//! What to change so that it fits.
+
+use std::time::Duration;
+
+use adieu::{Config, KillAfter, Phase};
+use serde_json::{Map, Value, json};
+
+use super::arithmetic::{Facts, Sums, whole_seconds};
+use super::needs::Needs;
+use super::workload::{GRACE_VAR, PRE_STOP_VAR, Supervisor, Told, Workload};
+use crate::plan::span;
+
+/// The changes, each `None` if it is not needed. All of them together make it fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Suggestion {
+    /// In the manifest: how long the platform is to wait.
+    pub(crate) grace: Option<Duration>,
+    /// In the manifest: a preStop that sleeps so long; zero for none at all.
+    pub(crate) pre_stop: Option<Duration>,
+    /// In the environment.
+    pub(crate) told: Option<Told>,
+    /// In the configuration.
+    pub(crate) lame_duck: Option<Duration>,
+    /// In the configuration, of the phase `before-service-unbind`.
+    pub(crate) lame_duck_phase: Option<Duration>,
+    /// In the configuration.
+    pub(crate) kill_after: Option<Duration>,
+}
+
+// === impl Suggestion ===
+
+impl Suggestion {
+    pub(crate) fn of(needs: &Needs, workload: &Workload, facts: Facts) -> Self {
+        let mut new = Self::default();
+        if workload.pre_stop_fails {
+            new.pre_stop = Some(Duration::ZERO);
+        }
+        // Each may undo the other: a process that is told of less time keeps its lame duck shorter,
+        // and a longer lame duck takes more time. The second time the lame duck is set, and stays.
+        for _ in 0..2 {
+            new.fix_routing(needs, workload, facts);
+            new.fix_time(needs, workload, facts);
+        }
+        new
+    }
+
+    /// Lengthens the lame duck; where there is none, the platform has to wait.
+    fn fix_routing(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
+        let sums = self.sums(needs, workload, facts);
+        if sums.has_routed() {
+            return;
+        }
+        let missing = whole_seconds(sums.lag.saturating_sub(sums.pre_stop));
+        let first = needs.plan.phase(Phase::BEFORE_SERVICE_UNBIND);
+        if first.is_some_and(|phase| needs.takes(phase).is_some()) {
+            self.lame_duck = Some(missing);
+            if self.sums(needs, workload, facts).lame_duck < missing {
+                // Somebody has set the phase by hand, and it has no room for so much.
+                let room = missing.saturating_mul(10) / 9 + Duration::from_millis(500);
+                self.lame_duck_phase = Some(whole_seconds(room));
+            }
+        } else if workload.supervisor == Supervisor::Kubernetes {
+            self.pre_stop = Some(whole_seconds(sums.lag));
+        }
+    }
+
+    /// Gives it time, and says so to the process.
+    fn fix_time(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
+        (self.grace, self.told, self.kill_after) = (None, None, None);
+        let sums = self.sums(needs, workload, facts);
+        if sums.grace.is_some_and(|grace| grace < sums.enough) {
+            self.grace = Some(sums.enough);
+        }
+        let sums = self.sums(needs, workload, facts);
+        let given = sums.grace.unwrap_or(sums.enough);
+        let left = given.saturating_sub(sums.pre_stop);
+        // Whoever gives it another time had better say so.
+        let is_told_wrong = sums.believed.is_some_and(|believed| believed != left);
+        let is_to_be_told = sums.cuts_itself || self.grace.is_some() && is_told_wrong;
+        if !is_to_be_told {
+            return;
+        }
+        if let KillAfter::After(_) = needs.config.times().kill_after {
+            self.kill_after = Some(left);
+        } else {
+            let pre_stop = sums.pre_stop.as_secs();
+            let pre_stop = (pre_stop > 0).then_some(pre_stop);
+            self.told = Some(Told { grace: Some(given.as_secs()), pre_stop });
+        }
+    }
+
+    /// The sums with all this changed.
+    fn sums(&self, needs: &Needs, workload: &Workload, facts: Facts) -> Sums {
+        let (needs, workload) = self.apply(needs, workload);
+        Sums::of(&needs, &workload, facts)
+    }
+
+    fn apply(&self, needs: &Needs, workload: &Workload) -> (Needs, Workload) {
+        let mut workload = workload.clone();
+        if let Some(grace) = self.grace {
+            workload.grace.span = Some(grace);
+        }
+        if let Some(pre_stop) = self.pre_stop {
+            workload.pre_stop = pre_stop;
+            workload.pre_stop_fails = false;
+        }
+        if let Some(told) = self.told {
+            workload.told = told;
+        }
+        (needs.with(self.applied_to(needs.config.clone())), workload)
+    }
+
+    fn applied_to(&self, mut config: Config) -> Config {
+        if let Some(lame_duck) = self.lame_duck {
+            config = config.lame_duck(lame_duck);
+        }
+        if let Some(timeout) = self.lame_duck_phase {
+            config = config.phase_timeout(Phase::BEFORE_SERVICE_UNBIND, timeout);
+        }
+        if let Some(kill_after) = self.kill_after {
+            config = config.kill_after(KillAfter::After(kill_after));
+        }
+        config
+    }
+
+    /// By the keys under which it is to be set.
+    pub(crate) fn to_json(&self, supervisor: Supervisor) -> Value {
+        let Self { grace, pre_stop, told, lame_duck, lame_duck_phase, kill_after } = self;
+        let mut all = Map::new();
+        let mut put = |key: &str, value| all.insert(key.into(), value);
+        if let Some(grace) = grace {
+            put(
+                supervisor.key(),
+                match supervisor {
+                    Supervisor::Kubernetes => grace.as_secs().into(),
+                    Supervisor::Systemd | Supervisor::Compose | Supervisor::Unknown => {
+                        span(*grace).into()
+                    }
+                },
+            );
+        }
+        if let Some(pre_stop) = pre_stop {
+            put(
+                "preStop",
+                match pre_stop.as_secs() {
+                    0 => Value::Null,
+                    seconds => json!({ "sleep": { "seconds": seconds } }),
+                },
+            );
+        }
+        if let Some(Told { grace, pre_stop }) = told {
+            let vars = [(GRACE_VAR, grace), (PRE_STOP_VAR, pre_stop)];
+            let vars = vars.into_iter().filter_map(|(var, seconds)| {
+                Some((var.to_owned(), Value::from((*seconds)?.to_string())))
+            });
+            put("env", Value::Object(vars.collect()));
+        }
+        for (key, time) in [
+            ("lame-duck", lame_duck),
+            ("phases.before-service-unbind.timeout", lame_duck_phase),
+            ("kill-after", kill_after),
+        ] {
+            if let Some(time) = time {
+                put(key, span(*time).into());
+            }
+        }
+        Value::Object(all)
+    }
+
+    /// The same in the words of each file.
+    pub(crate) fn lines(&self, supervisor: Supervisor) -> Vec<String> {
+        let Self { grace, pre_stop, told, lame_duck, lame_duck_phase, kill_after } = self;
+        let mut lines = Vec::new();
+        if let Some(grace) = grace {
+            let (key, seconds) = (supervisor.key(), grace.as_secs());
+            lines.push(match supervisor {
+                Supervisor::Kubernetes => format!("{key}: {seconds}"),
+                Supervisor::Systemd => format!("{key}={seconds}s"),
+                Supervisor::Compose => format!("{key}: {seconds}s"),
+                Supervisor::Unknown => format!("a platform that waits {seconds}s"),
+            });
+        }
+        if let Some(pre_stop) = pre_stop {
+            lines.push(match pre_stop.as_secs() {
+                0 => "no preStop".into(),
+                seconds => format!("preStop: {{sleep: {{seconds: {seconds}}}}}"),
+            });
+        }
+        if let Some(Told { grace, pre_stop }) = told {
+            for (var, seconds) in [(GRACE_VAR, grace), (PRE_STOP_VAR, pre_stop)] {
+                lines.extend(seconds.map(|seconds| format!("{var}={seconds} in the environment")));
+            }
+        }
+        for (key, time) in [
+            ("lame-duck", lame_duck),
+            ("phases.before-service-unbind.timeout", lame_duck_phase),
+            ("kill-after", kill_after),
+        ] {
+            let line = |time| format!("{key} = \"{}\" in the configuration", span(time));
+            lines.extend(time.map(line));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests;

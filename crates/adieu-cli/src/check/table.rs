@@ -1,0 +1,150 @@
+//! Verdicts for people: the sums as tables, and what to change.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Color, Style};
+
+use super::arithmetic::Sums;
+use super::place::{Finding, Level, Where};
+use super::{Judged, Outcome, Supervisor, Workload};
+use crate::plan::span;
+
+pub(super) fn draw(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    for judged in &outcome.judged {
+        draw_one(&mut out, judged, &outcome.config);
+        out.push('\n');
+    }
+    for (file, place, what) in &outcome.skipped {
+        let _ = writeln!(out, "{file}:{place}: {what}: not judged");
+    }
+    let (counted, not_counted) = outcome.needs.counted();
+    let _ = writeln!(out, "Counted: {}.", listed(&counted));
+    if !not_counted.is_empty() {
+        let _ = writeln!(out, "Not counted: {}.", listed(&not_counted));
+    }
+    let _ = writeln!(out, "If tasks are elsewhere, say so: --phases all, or --phases NAME,NAME…");
+    out
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "no phase".into() } else { names.join(", ") }
+}
+
+fn draw_one(out: &mut String, judged: &Judged, config: &str) {
+    let Judged { file, workload, verdict } = judged;
+    let place =
+        if file.is_empty() { String::new() } else { format!("{file}:{}: ", workload.place.line) };
+    let (word, style) = if verdict.fits() {
+        ("fits", coloured(AnsiColor::Green))
+    } else {
+        ("does not fit", coloured(AnsiColor::Red))
+    };
+    let _ = writeln!(out, "{place}{}: {style}{word}{style:#}\n", workload.title());
+    let rows = rows(workload, &verdict.sums);
+    let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
+    for Row { what, takes, remark } in rows {
+        let line = format!("  {what:<width$}  {takes:>8}  {remark}");
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    let sums = &verdict.sums;
+    if !sums.lag.is_zero() {
+        let (sign, word) = if sums.has_routed() { (">=", "enough") } else { ("<", "too short") };
+        let (pre_stop, lame_duck) = (span(sums.pre_stop), span(sums.lame_duck));
+        let lag = span(sums.lag);
+        let _ = writeln!(
+            out,
+            "\n  Routing: preStop {pre_stop} + lame duck {lame_duck} {sign} lag {lag}: {word}"
+        );
+    }
+    if !verdict.findings.is_empty() {
+        out.push('\n');
+    }
+    for finding in &verdict.findings {
+        draw_finding(out, file, config, finding);
+    }
+    let lines = verdict.suggestion.lines(workload.supervisor);
+    if !lines.is_empty() {
+        let _ = writeln!(out, "\n  With this it fits:");
+        for line in lines {
+            let _ = writeln!(out, "    {line}");
+        }
+    }
+}
+
+fn draw_finding(out: &mut String, file: &str, config: &str, finding: &Finding) {
+    let Finding { level, place, problem, advice } = finding;
+    let style = match level {
+        Level::Error => coloured(AnsiColor::Red),
+        Level::Warning => coloured(AnsiColor::Yellow),
+        Level::Note => coloured(AnsiColor::Cyan),
+    };
+    let place = match place {
+        Where::Manifest(_) if file.is_empty() => String::new(),
+        Where::Manifest(place) => format!("{file}:{place}: "),
+        Where::Config(key) => format!("{config}: {key}: "),
+    };
+    let _ = writeln!(out, "  {style}{level}{style:#}: {place}{problem}; {advice}");
+}
+
+fn coloured(colour: AnsiColor) -> Style {
+    Style::new().bold().fg_color(Some(Color::Ansi(colour)))
+}
+
+struct Row {
+    what: String,
+    takes: String,
+    remark: String,
+}
+
+/// The first sum, term by term.
+fn rows(workload: &Workload, sums: &Sums) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut put = |what: &str, takes: String, remark: &str| {
+        rows.push(Row { what: what.into(), takes, remark: remark.into() });
+    };
+    put("preStop", span(sums.pre_stop), "");
+    let beside = sums.lame_duck_on_path < sums.lame_duck;
+    put("lame duck", span(sums.lame_duck_on_path), if beside { "beside the path" } else { "" });
+    put("critical path", span(sums.critical_path()), "");
+    for (phase, takes) in &sums.path {
+        let is_rest = *phase == adieu::Phase::BEFORE_SERVICE_UNBIND;
+        let is_rest = is_rest && !sums.lame_duck_on_path.is_zero();
+        let remark = if is_rest { "what the lame duck leaves of it" } else { "" };
+        put(&format!("  {phase}"), span(*takes), remark);
+    }
+    put("exit", span(sums.exit), "the reserve");
+    let remark = if sums.margin.is_zero() { "" } else { "signals are late, platforms round" };
+    put("margin", span(sums.margin), remark);
+    if workload.sidecars > 0 {
+        let many = if workload.sidecars == 1 { "sidecar stops" } else { "sidecars stop" };
+        let remark = format!("{} native {many} after it", workload.sidecars);
+        put("sidecars", span(sums.sidecars), &remark);
+    }
+    put("needed", span(sums.needed()), "");
+    let remark = match (workload.supervisor, workload.grace.assumed) {
+        (Supervisor::Unknown, true) => "assumed: what Kubernetes gives if nobody says".to_owned(),
+        (Supervisor::Unknown, false) => String::new(),
+        (supervisor, true) => format!("assumed: {} is not set", supervisor.key()),
+        (supervisor, false) => supervisor.key().to_owned(),
+    };
+    put("grace", sums.grace.map_or("no end".into(), span), &remark);
+    if let Some(grace) = sums.grace {
+        // In whole milliseconds, as all above it, so that it adds up.
+        let needed = whole_millis(sums.needed());
+        let (what, rest) = match grace.checked_sub(needed) {
+            Some(spare) => ("to spare", spare),
+            None => ("missing", needed.saturating_sub(grace)),
+        };
+        put(what, span(rest), "");
+    }
+    rows
+}
+
+/// Rounded up.
+fn whole_millis(span: Duration) -> Duration {
+    let up = Duration::from_nanos(999_999);
+    let millis = span.saturating_add(up).as_millis();
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,176 @@
+//! `adieu manifest`: what to give the platform, with numbers that match the plan.
+
+mod compose;
+mod kubernetes;
+mod systemd;
+
+use std::time::Duration;
+
+use adieu::KillAfter;
+use clap::ValueEnum;
+
+use crate::check::{
+    About, Facts, Grace, Level, Needs, Place, Supervisor, Told, Verdict, Workload, whole_seconds,
+};
+use crate::{Failure, Said};
+
+/// Print a Deployment, a systemd unit or a compose service whose numbers match the plan.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  adieu manifest --config service.toml --name orders --image registry.example/orders:1.4
+  adieu manifest --config service.toml --for systemd --exec /usr/local/bin/orders
+  adieu manifest --config service.toml --for compose --image orders > compose.yaml
+
+What it prints passes `adieu check` with the same configuration and the same --phases.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    about: About,
+    /// Who is to stop the service.
+    #[arg(long = "for", value_enum, default_value_t)]
+    target: Target,
+    /// What the service is called.
+    #[arg(long, default_value = "service", value_parser = name)]
+    name: String,
+    /// Its image; without it, its name.
+    #[arg(long, value_parser = one_word)]
+    image: Option<String>,
+    /// How many of it run.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    replicas: u32,
+    /// Where it serves requests and probes.
+    #[arg(long, default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Where the admin server answers probes, if it is not the same port.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    admin_port: Option<u16>,
+    /// The program, for systemd; without it, its name in /usr/local/bin.
+    #[arg(long, value_name = "FILE", value_parser = one_word)]
+    exec: Option<String>,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Target {
+    /// A Deployment and a PodDisruptionBudget.
+    #[default]
+    Kubernetes,
+    /// A unit.
+    Systemd,
+    /// A service.
+    Compose,
+}
+
+/// What is filled in.
+struct Numbers<'a> {
+    name: &'a str,
+    image: &'a str,
+    replicas: u32,
+    port: u16,
+    admin_port: Option<u16>,
+    grace: u64,
+    pre_stop: u64,
+    exec: &'a str,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
+    let needs = args.about.needs()?;
+    let facts = Facts { routing_lag: args.about.routing_lag, sidecar: Duration::ZERO };
+    let supervisor = match args.target {
+        Target::Kubernetes => Supervisor::Kubernetes,
+        Target::Systemd => Supervisor::Systemd,
+        Target::Compose => Supervisor::Compose,
+    };
+    let (grace, pre_stop) = fitting(&needs, supervisor, facts)?;
+    let exec = args.exec.clone().unwrap_or_else(|| format!("/usr/local/bin/{}", args.name));
+    let numbers = Numbers {
+        name: &args.name,
+        image: args.image.as_deref().unwrap_or(&args.name),
+        replicas: args.replicas,
+        port: args.port,
+        admin_port: args.admin_port,
+        grace,
+        pre_stop,
+        exec: &exec,
+    };
+    Ok(Said::well(match args.target {
+        Target::Kubernetes => kubernetes::write(&numbers),
+        Target::Systemd => systemd::write(&numbers),
+        Target::Compose => compose::write(&numbers),
+    }))
+}
+
+/// The grace period and the preStop, in seconds, with which it fits.
+fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, u64), Failure> {
+    let judge = |grace: u64, pre_stop: u64| {
+        let some = |seconds: u64| (seconds > 0).then_some(seconds);
+        Verdict::of(needs, &workload(supervisor, grace, pre_stop, some(pre_stop)), facts)
+    };
+    let kill_after = if let KillAfter::After(after) = needs.config.times().kill_after {
+        Some(after)
+    } else {
+        None
+    };
+    // Where there are routers, no less than a lame duck of the usual length takes.
+    let least = match supervisor {
+        Supervisor::Kubernetes => supervisor.habit().as_secs(),
+        _ if facts.routing_lag.is_some() => Supervisor::Kubernetes.habit().as_secs(),
+        Supervisor::Systemd | Supervisor::Compose | Supervisor::Unknown => 1,
+    };
+    let sums = judge(least, 0).sums;
+    let missing = sums.lag.saturating_sub(sums.lame_duck);
+    let pre_stop = match supervisor {
+        Supervisor::Kubernetes => missing.as_millis().div_ceil(1_000),
+        Supervisor::Systemd | Supervisor::Compose | Supervisor::Unknown => 0,
+    };
+    let pre_stop = u64::try_from(pre_stop).unwrap_or(u64::MAX);
+    let enough = judge(least, pre_stop).sums.enough.as_secs();
+    // And as long as the process has been told.
+    let told = kill_after.map(|after| whole_seconds(after).as_secs().saturating_add(pre_stop));
+    let grace = told.unwrap_or(least).max(enough);
+    let verdict = judge(grace, pre_stop);
+    if verdict.fits() {
+        return Ok((grace, pre_stop));
+    }
+    let errors = verdict.findings.iter().filter(|finding| finding.level == Level::Error);
+    let problems = errors.map(|finding| finding.problem.as_str());
+    let lines = verdict.suggestion.lines(supervisor).join(", ");
+    let or = if kill_after.is_some() { ", or kill-after = \"auto\"" } else { "" };
+    Err(Failure::no(format!(
+        "no number fits this configuration: {}; change it: {lines}{or}",
+        problems.collect::<Vec<_>>().join("; "),
+    )))
+}
+
+fn workload(supervisor: Supervisor, grace: u64, pre_stop: u64, told: Option<u64>) -> Workload {
+    Workload {
+        supervisor,
+        grace: Grace::said(Some(Duration::from_secs(grace)), Place::start()),
+        pre_stop: Duration::from_secs(pre_stop),
+        told: Told { grace: Some(grace), pre_stop: told },
+        routed: true,
+        ..Workload::nameless()
+    }
+}
+
+/// Names that Kubernetes, systemd and compose all take.
+fn name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let well = text.len() <= 63
+        && text.chars().all(fits)
+        && ends(text.chars().next())
+        && ends(text.chars().last());
+    if well {
+        return Ok(text.into());
+    }
+    Err("use up to 63 small letters, digits and dashes, such as orders-api".into())
+}
+
+/// What stands in a line by itself, and needs no quotes.
+fn one_word(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "./:@_-".contains(c);
+    if !text.is_empty() && text.chars().all(fits) {
+        return Ok(text.into());
+    }
+    Err("use letters, digits and ./:@_- only".into())
+}

@@ -1,0 +1,339 @@
+//! `adieu check`.
+
+use std::path::Path;
+
+use adieu::{Config, Phase, Shutdown, TaskCx};
+use expect_test::{expect, expect_file};
+use serde_json::{Value, json};
+
+use super::{Ran, adieu, adieu_reads, shows};
+
+/// Every manifest, and what it must come to.
+const VERDICTS: [(&str, i32); 54] = [
+    ("anchors.yaml", 0),
+    ("compose-good.yaml", 0),
+    ("compose-habits.yaml", 0),
+    ("compose-no-unit.yaml", 2),
+    ("compose-ten-seconds.yaml", 1),
+    ("cronjob.yaml", 0),
+    ("drop-in.service", 0),
+    ("empty.yaml", 2),
+    ("good.service", 0),
+    ("good.yaml", 0),
+    ("grace-in-quotes.yaml", 2),
+    ("grace-is-zero.yaml", 1),
+    ("grace-not-set.yaml", 0),
+    ("grace-with-a-unit.yaml", 2),
+    ("habits.service", 0),
+    ("key-twice.yaml", 2),
+    ("list.yaml", 0),
+    ("long-enough-but-not-told.yaml", 0),
+    ("neither-nor.yaml", 2),
+    ("never-killed.service", 0),
+    ("no-containers.yaml", 2),
+    ("no-pod.yaml", 2),
+    ("no-readiness-probe.yaml", 0),
+    ("no-service.service", 2),
+    ("no-span.service", 2),
+    ("not-a-manifest.yaml", 2),
+    ("not-a-unit.service", 2),
+    ("not-yaml.yaml", 2),
+    ("nothing-runs.yaml", 2),
+    ("only-remarks.yaml", 2),
+    ("pod.yaml", 0),
+    ("prestop-exec-distroless.yaml", 1),
+    ("prestop-exec-unknown.yaml", 0),
+    ("prestop-exec.yaml", 0),
+    ("prestop-http.yaml", 0),
+    ("prestop-longer-than-grace.yaml", 1),
+    ("prestop-sleep-fits.yaml", 0),
+    ("prestop-sleep.yaml", 1),
+    ("probe-with-its-own-grace.yaml", 0),
+    ("probes-swapped.yaml", 0),
+    ("recreate.yaml", 0),
+    ("replaced-too-early.yaml", 0),
+    ("several-documents.yaml", 1),
+    ("shell-in-front.yaml", 0),
+    ("shell-steps-aside.yaml", 0),
+    ("sidecars-too-many.yaml", 1),
+    ("sidecars.yaml", 0),
+    ("single-replica.yaml", 0),
+    ("template.yaml", 2),
+    ("told-something-else.yaml", 1),
+    ("too-short.service", 1),
+    ("too-short.yaml", 1),
+    ("two-containers.yaml", 0),
+    ("worker.yaml", 0),
+];
+
+const SERVICE: &str = "manifests/service.toml";
+
+fn check(manifest: &str, more: &[&str]) -> Ran {
+    adieu(&[&["check", "--config", SERVICE, "--manifest", manifest], more].concat())
+}
+
+fn json_of(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+/// A manifest that is made up, in a file that lives as long as this.
+fn made(text: impl AsRef<[u8]>) -> tempfile::NamedTempFile {
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn every_manifest_has_its_verdict() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with(".toml"))
+        .collect();
+    files.sort();
+    assert_eq!(files, VERDICTS.map(|(file, _)| file.to_owned()));
+    for (file, expected) in VERDICTS {
+        let manifest = format!("manifests/{file}");
+        let Ran { code, stdout, stderr } = check(&manifest, &[]);
+        assert_eq!(code, expected, "{file}\n{stdout}{stderr}");
+        // What is wrong is said on stderr, with the place; a verdict on stdout.
+        assert_eq!((stdout.is_empty(), stderr.is_empty()), (code == 2, code != 2), "{file}");
+        assert!(code != 2 || stderr.starts_with(&format!("adieu: {manifest}:")), "{stderr}");
+        expect_file![format!("../golden/check/{file}.txt")].assert_eq(&(stdout + &stderr));
+        // For programs it is the same.
+        let for_programs = check(&manifest, &["--json"]);
+        assert_eq!(for_programs.code, expected, "{file}");
+        if code != 2 {
+            assert_eq!(json_of(&for_programs)["fits"], code == 0, "{file}");
+        }
+    }
+}
+
+#[test]
+fn json_has_the_documented_shape_with_the_worst_at_the_top() {
+    let ran = check("manifests/several-documents.yaml", &["--json"]);
+    expect_file!["../golden/check-several.json"].assert_eq(&ran.stdout);
+    let all = json_of(&ran);
+    assert_eq!(all["workloads"][1]["name"], "ledger");
+    for key in ["needed_ms", "allowed_ms", "suggest"] {
+        assert_eq!(all[key], all["workloads"][1][key], "{key}");
+    }
+    assert_eq!(all["workloads"][0]["fits"], true);
+    let never = json_of(&check("manifests/never-killed.service", &["--json"]));
+    assert_eq!((&never["fits"], &never["allowed_ms"]), (&json!(true), &Value::Null));
+}
+
+#[test]
+fn what_is_suggested_fits_when_it_is_done() {
+    let text = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests/too-short.yaml"),
+    )
+    .unwrap();
+    let suggest = &json_of(&check("manifests/too-short.yaml", &["--json"]))["suggest"];
+    let grace = suggest["terminationGracePeriodSeconds"].as_u64().unwrap();
+    for (seconds, code) in [(grace, 0), (grace - 1, 1)] {
+        let text = text.replace("15", &seconds.to_string());
+        let ran = adieu_reads(&["check", "--config", SERVICE, "--manifest", "-"], &text);
+        assert_eq!(ran.code, code, "{}", ran.stdout);
+    }
+    // Told nothing, the process would cut itself short; told what is suggested, it does not.
+    let args = ["check", "--config", "manifests/slow.toml", "--json", "--manifest"];
+    let not_told = "manifests/long-enough-but-not-told.yaml";
+    let ran = adieu(&[&args[..], &[not_told]].concat());
+    assert_eq!(ran.code, 1);
+    let suggest = json_of(&ran)["suggest"].clone();
+    assert_eq!(suggest, json!({ "env": { "TERMINATION_GRACE_PERIOD_SECONDS": "120" } }));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let text = std::fs::read_to_string(folder.join(not_told)).unwrap();
+    let env = "          env: [{name: TERMINATION_GRACE_PERIOD_SECONDS, value: '120'}]\n";
+    let told = text.replace("          ports:\n", &format!("{env}          ports:\n"));
+    assert_eq!(adieu_reads(&[&args[..], &["-"]].concat(), &told).code, 0);
+}
+
+#[test]
+fn what_cannot_be_read_is_said_with_its_place() {
+    let refuses = |text: &[u8]| {
+        let file = made(text);
+        let path = file.path().to_str().unwrap();
+        let Ran { code, stdout, stderr } = adieu(&["check", "--manifest", path]);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        stderr.replace(path, "FILE")
+    };
+    let huge = format!("kind: ConfigMap\ndata:\n{}", "  key: value\n".repeat(800_000));
+    assert!(huge.len() > 10_000_000);
+    expect![[r#"
+        adieu: FILE: larger than 4 MiB: give the manifests one by one
+    "#]]
+    .assert_eq(&refuses(huge.as_bytes()));
+    expect![[r#"
+        adieu: FILE:1: nested more than 64 deep: no manifest is
+    "#]]
+    .assert_eq(&refuses("[".repeat(1_000_000).as_bytes()));
+    expect![[r#"
+        adieu: FILE:1: nested more than 64 deep: no manifest is
+    "#]]
+    .assert_eq(&refuses("- ".repeat(1_000_000).as_bytes()));
+    expect![[r#"
+        adieu: FILE:2: this is not UTF-8, so it is no manifest
+    "#]]
+    .assert_eq(&refuses(b"kind: Pod\nname: \xff\xfe\n"));
+    let many = "- 1\n".repeat(400_000);
+    expect![[r#"
+        adieu: FILE:300000: more than 300000 values: give the manifests one by one
+    "#]]
+    .assert_eq(&refuses(many.as_bytes()));
+    let missing = adieu(&["check", "--manifest", "nope.yaml"]);
+    assert_eq!(missing.code, 2);
+    expect![[r#"
+        adieu: failed to read nope.yaml: No such file or directory (os error 2)
+    "#]]
+    .assert_eq(&missing.stderr);
+    assert_eq!(adieu(&["check", "--manifest", "manifests"]).code, 2);
+    assert_eq!(adieu(&["check", "--config", "nope.toml"]).code, 2);
+}
+
+#[test]
+fn what_grows_when_it_is_copied_is_not_copied() {
+    // One Deployment, which a list names ten thousand times; and maps merged into maps.
+    let mut text = String::from("apiVersion: v1\nkind: List\nx0: &x0 {a: 1}\n");
+    for n in 1..30 {
+        let before = vec![format!("*x{}", n - 1); 40].join(", ");
+        text += &format!("x{n}: &x{n} {{<<: [{before}]}}\n");
+    }
+    text += "items:\n- &d {kind: Pod, metadata: {<<: *x29}, spec: {containers: [{name: a}]}}\n";
+    let one = adieu_reads(&["check", "--manifest", "-"], &text);
+    assert_eq!(one.code, 0, "{}", one.stderr);
+    text += &"- *d\n".repeat(10_000);
+    let many = adieu_reads(&["check", "--manifest", "-"], &text);
+    assert_eq!(many.code, 2);
+    assert!(many.stderr.contains("more than 1000 workloads"), "{}", many.stderr);
+}
+
+#[test]
+fn numbers_beyond_all_bounds_are_numbers() {
+    let most = u64::MAX.to_string();
+    let pod = format!(
+        "{{kind: Pod, spec: {{terminationGracePeriodSeconds: {most}, containers: [{{name: a, \
+         lifecycle: {{preStop: {{sleep: {{seconds: {most}}}}}}}, readinessProbe: \
+         {{periodSeconds: {most}, failureThreshold: {most}}}}}]}}}}"
+    );
+    for more in [&["--json"][..], &["--routing-lag", "365d"], &["--sidecar", "365d"]] {
+        let ran = adieu_reads(&[&["check", "--manifest", "-"], more].concat(), &pod);
+        assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    }
+    for (seconds, code) in [("999999999999999", 0), (&most, 2), ("1e300", 2), ("NaN", 2)] {
+        let unit = format!("[Service]\nTimeoutStopSec={seconds}\n");
+        assert_eq!(adieu_reads(&["check", "--manifest", "-"], &unit).code, code, "{seconds}");
+    }
+    assert_eq!(adieu(&["check", "--routing-lag", &format!("{most}s")]).code, 2);
+    assert_eq!(adieu(&["manifest", "--routing-lag", "365d"]).code, 0);
+    assert_eq!(adieu(&["check", "--grace", "0s"]).code, 1);
+}
+
+#[test]
+fn a_manifest_cannot_steer_the_terminal() {
+    let pod = "{kind: Pod, metadata: {name: \"a\\e[31m\"}, spec: {containers: [{name: b}]}}";
+    let ran = adieu_reads(&["check", "--manifest", "-"], pod);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with("<stdin>:1: Pod a\u{fffd}[31m, container b: fits"));
+    let unit = "[Service]\nKillSignal=\u{1b}[31m\n";
+    let ran = adieu_reads(&["check", "--manifest", "-"], unit);
+    assert!(ran.stdout.contains("KillSignal: \u{fffd}[31m is sent"), "{}", ran.stdout);
+}
+
+#[test]
+fn one_can_be_asked_for_by_name() {
+    let several = "manifests/several-documents.yaml";
+    assert_eq!(check(several, &["--only", "orders"]).code, 0);
+    assert_eq!(check(several, &["--only", "ledger"]).code, 1);
+    let none = check(several, &["--only", "nobody"]);
+    assert_eq!(none.code, 2);
+    expect![[r#"
+        adieu: --only nobody: there is only Service orders (manifests/several-documents.yaml:1), ConfigMap orders (manifests/several-documents.yaml:12), Deployment orders, container orders (manifests/several-documents.yaml:20), StatefulSet ledger, container ledger (manifests/several-documents.yaml:51)
+    "#]].assert_eq(&none.stderr);
+    let proxy = json_of(&check("manifests/two-containers.yaml", &["--only", "proxy", "--json"]));
+    assert_eq!(proxy["workloads"][0]["container"], "proxy");
+    assert_eq!(check("manifests/compose-good.yaml", &["--only", "db"]).code, 1);
+}
+
+#[test]
+fn the_phases_that_count_can_be_named() {
+    let needed = |phases: &str| {
+        let ran = adieu(&["check", "--grace", "300s", "--json", "--phases", phases]);
+        json_of(&ran)["needed_ms"].as_u64().unwrap()
+    };
+    // With a margin of 30s and a reserve of 3s.
+    assert_eq!(needed("usual"), 33_000 + 19_000);
+    assert_eq!(needed("all"), 33_000 + 75_000);
+    assert_eq!(needed("service-stop,cluster-exiting"), 33_000 + 15_000);
+    let unknown = adieu(&["check", "--phases", "service-stp"]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.stderr.contains("no phase service-stp; there are"), "{}", unknown.stderr);
+}
+
+#[test]
+fn without_a_manifest_it_says_what_it_assumed() {
+    let default = shows(&["check"]);
+    expect_file!["../golden/check.txt"].assert_eq(&default);
+    assert_eq!(adieu(&["check", "--grace", "10s"]).code, 1);
+    assert_eq!(adieu(&["check", "--grace", "25"]).code, 2);
+    assert_eq!(adieu(&["check", "--grace", "30s", "--manifest", "x.yaml"]).code, 2);
+    let configured = adieu(&["check", "--config", "golden/service.toml", "--json"]);
+    assert_eq!(json_of(&configured)["allowed_ms"], 60_000);
+}
+
+#[test]
+fn routers_that_take_longer_are_waited_for() {
+    let slow = ["--routing-lag", "31s", "--json"];
+    let ran = check("manifests/good.yaml", &slow);
+    assert_eq!(ran.code, 1);
+    let suggest = &json_of(&ran)["suggest"];
+    assert_eq!(suggest["lame-duck"], "31s");
+    let grace = suggest["terminationGracePeriodSeconds"].as_u64().unwrap();
+    assert!(grace > 31 + 22, "{grace}");
+    assert_eq!(check("manifests/good.service", &slow).code, 1);
+    assert_eq!(check("manifests/good.yaml", &["--routing-lag", "5s"]).code, 0);
+}
+
+/// What a process says of itself at start-up, if it has the tasks of the usual service.
+#[test]
+fn it_agrees_with_the_process() {
+    for text in ["", "lame-duck = '5s'", "phases.service-unbind.timeout = '1s'"] {
+        let config = made(text);
+        let path = config.path().with_extension("toml");
+        std::fs::copy(config.path(), &path).unwrap();
+        let shutdown = Shutdown::configured(Config::read(&path).unwrap()).unwrap();
+        shutdown.gate("http").unwrap();
+        let flush = async |_: TaskCx| {};
+        shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush", flush).unwrap();
+        let path_of_process = shutdown.check_budget().critical_path;
+
+        let ran = adieu(&["check", "--json", "--config", path.to_str().unwrap()]);
+        std::fs::remove_file(&path).unwrap();
+        let workload = &json_of(&ran)["workloads"][0];
+        let millis = |key: &str| workload[key].as_u64().unwrap();
+        let worst_case = millis("lame_duck_ms") + millis("critical_path_ms");
+        let of_process = u64::try_from(path_of_process.worst_case.as_millis()).unwrap();
+        assert!(worst_case.abs_diff(of_process) <= 2, "{text}: {worst_case} {of_process}");
+        let counted: Vec<_> = path_of_process.phases.iter().map(ToString::to_string).collect();
+        assert_eq!(json_of(&ran)["counted"], json!(counted));
+    }
+}
+
+#[test]
+fn what_is_in_deploy_fits() {
+    for file in ["kubernetes.yaml", "adieu-service.service", "compose.yaml"] {
+        let manifest = format!("../../../deploy/{file}");
+        let ran =
+            adieu(&["check", "--config", "../../../deploy/service.toml", "--manifest", &manifest]);
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        assert!(!ran.stdout.contains("warning: "), "{}", ran.stdout);
+    }
+    // What no manifest shows: no shell in front, and no root.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let dockerfile = std::fs::read_to_string(root.join("deploy/Dockerfile")).unwrap();
+    let last = |word: &str| dockerfile.lines().rfind(|line| line.starts_with(word)).unwrap();
+    assert!(last("ENTRYPOINT").starts_with("ENTRYPOINT [\"/"));
+    assert!(last("USER").starts_with("USER 65532"));
+}
