@@ -339,7 +339,7 @@ impl Work {
         let mut pause = Duration::from_millis(10);
         loop {
             self.look(&mut left, &mut gone);
-            self.say(std::mem::replace(&mut gone, Gone::with_capacity(0)));
+            self.say(std::mem::replace(&mut gone, Gone::with_capacity(left.len())));
             // The last: when it has ended, most others have.
             let Some(Told { id, .. }) = left.last() else { return };
             let last = self.nodes[*id as usize].terminated();
