@@ -1,11 +1,23 @@
 //! The `adieu` command.
 
+mod admin;
+mod completions;
+mod consent;
+mod duration;
+mod fit;
+mod man;
+mod picture;
 mod plan;
+mod report;
+mod screen;
+mod status;
+mod verbs;
+mod watch;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// See how a service shuts down.
 #[derive(Parser)]
@@ -18,16 +30,29 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Plan(plan::Args),
+    Report(report::Args),
+    Status(status::Args),
+    Watch(watch::Args),
+    Cordon(verbs::Cordon),
+    Uncordon(verbs::Uncordon),
+    Drain(verbs::Drain),
+    Stop(verbs::Stop),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// What the command says to its caller. Part of the stable interface.
 mod exit_code {
     /// All is well: it fits, nothing failed, the shutdown was clean.
     pub(crate) const WELL: u8 = 0;
+    /// The answer is no: it does not fit, something failed, the shutdown was not clean.
+    pub(crate) const NO: u8 = 1;
     /// The input or the command line is wrong.
     pub(crate) const INPUT: u8 = 2;
     /// It could not be done here: the output not be written, nobody be reached.
     pub(crate) const UNABLE: u8 = 3;
+    /// Somebody pressed Ctrl-C.
+    pub(crate) const INTERRUPTED: u8 = 130;
 }
 
 const EXIT_CODES: &str = "\
@@ -55,6 +80,15 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Some(Command::Plan(args)) => plan::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
+        Some(Command::Status(args)) => wait(status::run(&args)),
+        Some(Command::Watch(args)) => wait(watch::run(&args)),
+        Some(Command::Cordon(args)) => wait(verbs::cordon(&args)),
+        Some(Command::Uncordon(args)) => wait(verbs::uncordon(&args)),
+        Some(Command::Drain(args)) => wait(verbs::drain(&args)),
+        Some(Command::Stop(args)) => wait(verbs::stop(&args)),
+        Some(Command::Completions(args)) => completions::run(&args, Cli::command()),
+        Some(Command::Man(man::Args {})) => man::run(Cli::command(), EXIT_CODES),
         None => plan::run(&plan::Args::default()),
     };
     match done.and_then(|said| print(&said.text).map(|()| said.code)) {
@@ -64,6 +98,16 @@ fn main() -> ExitCode {
             code.into()
         }
     }
+}
+
+/// Does what waits for others, on this thread.
+fn wait(work: impl Future<Output = Result<Said, Failure>>) -> Result<Said, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::unable(format!("failed to start: {error}")))?;
+    let done = runtime.block_on(work);
+    // A name that is still being looked up is not waited for.
+    runtime.shutdown_background();
+    done
 }
 
 /// Prints, with colours only at a terminal, and if `NO_COLOR` is not set.
@@ -102,6 +146,11 @@ impl Said {
 // === impl Failure ===
 
 impl Failure {
+    /// The answer is no.
+    fn no(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::NO }
+    }
+
     /// The input or the command line is wrong.
     fn input(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::INPUT }

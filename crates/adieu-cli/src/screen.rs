@@ -1,0 +1,157 @@
+//! What is shown while something goes on: redrawn in place at a terminal, one after another in a
+//! pipe.
+
+use std::io::{IsTerminal, Write};
+
+use crate::Failure;
+use crate::fit::width;
+
+/// What is shown while something goes on. Dropping it gives the cursor back.
+pub(crate) struct Screen {
+    is_terminal: bool,
+    /// How many lines are to be drawn over.
+    lines: usize,
+    hidden: bool,
+}
+
+impl Screen {
+    pub(crate) fn new() -> Self {
+        Self { is_terminal: std::io::stdout().is_terminal(), lines: 0, hidden: false }
+    }
+
+    /// Whether it is redrawn in place.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Shows this, at a terminal instead of what was shown last. False if nobody reads any more.
+    pub(crate) fn show(&mut self, text: &str) -> Result<bool, Failure> {
+        if !self.is_terminal {
+            return self.write(text);
+        }
+        let size = terminal_size::terminal_size();
+        let (columns, rows) = size.map_or((80, 24), |(columns, rows)| (columns.0, rows.0));
+        // A line that is broken by the terminal would be two to draw over.
+        let lines: Vec<_> = text.lines().map(|line| cut(line, usize::from(columns))).collect();
+        let shown = lines.len().min(usize::from(rows).saturating_sub(1).max(1));
+        let mut frame = self.rewound();
+        if !self.hidden {
+            frame.push_str("\x1b[?25l");
+            self.hidden = true;
+        }
+        for line in &lines[..shown] {
+            frame.push_str(line);
+            frame.push_str("\x1b[K\n");
+        }
+        self.lines = shown;
+        self.write(&frame)
+    }
+
+    /// To where the last frame began, with nothing below.
+    fn rewound(&self) -> String {
+        match self.lines {
+            0 => String::new(),
+            lines => format!("\x1b[{lines}A\r\x1b[J"),
+        }
+    }
+
+    /// Takes away what was shown last at a terminal.
+    pub(crate) fn clear(&mut self) -> Result<bool, Failure> {
+        let frame = self.rewound();
+        self.lines = 0;
+        self.write(&frame)
+    }
+
+    fn write(&self, text: &str) -> Result<bool, Failure> {
+        // Movements of the cursor are for terminals, and those get them even without colours.
+        let written = if self.is_terminal {
+            let text = if wants_colors() { text.to_owned() } else { colorless(text) };
+            let mut out = std::io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        } else {
+            let mut out = anstream::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        };
+        match written {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(Failure::unable(format!("failed to write: {error}"))),
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.hidden {
+            let _ = self.write("\x1b[?25h");
+        }
+    }
+}
+
+/// Ends when somebody presses Ctrl-C, or the command is told to end.
+pub(crate) async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+fn wants_colors() -> bool {
+    anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
+}
+
+/// Without what sets colours; what moves the cursor stays.
+fn colorless(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("\x1b[") {
+        let sequence = &rest[at + 2..];
+        let end = sequence.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(0);
+        let is_color = sequence[end..].starts_with('m');
+        let until = at + 2 + end + usize::from(end < sequence.len());
+        out.push_str(&rest[..if is_color { at } else { until }]);
+        rest = &rest[until..];
+    }
+    out + rest
+}
+
+/// At most so many columns, colours not counted.
+fn cut(line: &str, columns: usize) -> String {
+    let mut out = String::new();
+    let (mut used, mut rest) = (0, line);
+    while let Some(c) = rest.chars().next() {
+        let piece = match rest.strip_prefix("\x1b[").and_then(|code| code.find('m')) {
+            // A colour is taken whole, also after the last column: it may be the one that ends.
+            Some(end) => &rest[..end + 3],
+            None => {
+                let piece = &rest[..c.len_utf8()];
+                used += width(piece);
+                if used > columns { "" } else { piece }
+            }
+        };
+        out.push_str(piece);
+        rest = &rest[if piece.is_empty() { c.len_utf8() } else { piece.len() }..];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_and_colours_taken_out() {
+        assert_eq!(cut("\x1b[31mabcdef\x1b[0m", 3), "\x1b[31mabc\x1b[0m");
+        assert_eq!(cut("日本語", 5), "日本");
+        assert_eq!(colorless("\x1b[3A\r\x1b[J\x1b[1mx\x1b[0m\x1b[K\n"), "\x1b[3A\r\x1b[Jx\x1b[K\n");
+        assert_eq!(colorless("a\x1b["), "a\x1b[");
+    }
+}
