@@ -6,6 +6,7 @@ use adieu::Stage;
 
 use crate::admin::{Changed, Connect, Look, Seen, duration};
 use crate::consent::{self, Consent};
+use crate::fit::harmless;
 use crate::screen::{Screen, interrupted};
 use crate::{Failure, Said, exit_code, watch};
 
@@ -155,7 +156,7 @@ pub(crate) async fn stop(args: &Stop) -> Result<Said, Failure> {
     }
     let seen = begin(consent, connect).await?;
     let reason = seen.reason.map_or_else(String::new, |reason| format!(": {reason}"));
-    Ok(Said::well(format!("{} is shutting down{reason}\n", connect.target())))
+    Ok(Said::well(format!("{} is shutting down{}\n", connect.target(), harmless(&reason))))
 }
 
 /// Begins the shutdown.

@@ -55,7 +55,8 @@ impl Answer {
     pub(super) fn error(&self) -> String {
         let value: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
         let error = value.as_ref().and_then(|value| value.get("error")?.as_str());
-        error.map_or_else(|| format!("it answered {}", self.status.as_u16()), str::to_owned)
+        let status = || format!("it answered {}", self.status.as_u16());
+        error.map_or_else(status, |error| crate::fit::shortened(error, 200))
     }
 }
 

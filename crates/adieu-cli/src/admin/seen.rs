@@ -6,6 +6,8 @@ use adieu::{CheckState, Readiness, Report, Stage};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::fit::harmless;
+
 /// What the admin port says of a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
@@ -127,10 +129,11 @@ impl Seen {
         let busy = self.gates.iter().filter(|gate| gate.in_flight > 0);
         let gates: Vec<_> =
             busy.map(|Gate { name, in_flight }| format!("{name} {in_flight}")).collect();
-        Some(match gates.is_empty() {
+        let line = match gates.is_empty() {
             true => format!("{sum} in flight"),
             false => format!("{sum} in flight: {}", gates.join(", ")),
-        })
+        };
+        Some(harmless(&line).into_owned())
     }
 }
 

@@ -7,6 +7,7 @@ use adieu::Report;
 use serde_json::Value;
 
 use crate::Failure;
+use crate::fit::harmless;
 
 /// No report is as long as this.
 const LONGEST: u64 = 64 << 20;
@@ -65,7 +66,8 @@ pub(crate) fn from_value(mut value: Value) -> Result<Report, String> {
     let report: Report = serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let place = if path == "." { String::new() } else { format!("{path}: ") };
-        format!("{place}{}; this is no report of a shutdown", error.inner())
+        let error = error.inner().to_string();
+        format!("{}{}; this is no report of a shutdown", harmless(&place), harmless(&error))
     })?;
     let rows = report.phases.iter().map(|phase| 1 + phase.tasks.len()).sum::<usize>();
     if rows > MOST_ROWS {

@@ -89,6 +89,8 @@ fn names_are_harmless_in_every_format() {
         let Ran { code, stdout, stderr } = piped(&report.to_string(), format);
         assert_eq!((code, stderr.as_str()), (0, ""));
         assert!(!stdout.contains(['\u{1b}', '\u{202e}']), "{stdout}");
+        // In a pipe colours are taken out anyway: it must be seen that this was none.
+        assert!(stdout.contains("\u{fffd}[2J\u{fffd}"), "{stdout}");
         assert_eq!(stdout.contains("<script"), format == "text", "{stdout}");
     }
 }
