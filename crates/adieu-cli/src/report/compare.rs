@@ -1,6 +1,7 @@
 //! Two reports side by side: what is new, gone, longer, shorter, or ended otherwise.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::time::Duration;
 
 use adieu::Report;
@@ -22,32 +23,19 @@ pub(super) struct Pair<'a> {
     pub(super) after: Option<Row<'a>>,
 }
 
-/// Names may repeat: the phase, the task, and the how manieth of that name.
-type Key<'a> = (&'a str, Option<&'a str>, usize);
-
 impl<'a> Comparison<'a> {
     pub(super) fn new(before: &'a Report, after: &'a Report) -> Self {
         let (before, after) = (Gantt::new(before), Gantt::new(after));
-        let (old, new) = (keyed(&before.rows), keyed(&after.rows));
-        let is_new: HashSet<Key<'_>> = new.iter().map(|(key, _)| *key).collect();
-        // What is gone stands where it stood: after what was before it and is still there.
-        let mut gone: HashMap<Option<Key<'_>>, Vec<Pair<'_>>> = HashMap::new();
-        let mut anchor = None;
-        for (key, row) in &old {
-            if is_new.contains(key) {
-                anchor = Some(*key);
-            } else {
-                let pair = Pair { before: Some((*row).clone()), after: None };
-                gone.entry(anchor).or_default().push(pair);
-            }
-        }
-        let old: HashMap<Key<'_>, &Row<'_>> = old.into_iter().collect();
-        let mut pairs = gone.remove(&None).unwrap_or_default();
-        for (key, row) in new {
-            let before = old.get(&key).map(|row| (*row).clone());
-            pairs.push(Pair { before, after: Some(row.clone()) });
-            pairs.extend(gone.remove(&Some(key)).unwrap_or_default());
-        }
+        // Phase by phase, so that no task comes to stand under another's.
+        let phases = merged(by_phase(&before.rows), by_phase(&after.rows));
+        let rows = phases.into_iter().flat_map(|(old, new)| {
+            let rows = |rows: Option<&[Row<'a>]>| {
+                let rows = rows.unwrap_or_default();
+                numbered(rows.iter().map(|row| (row.task, row.clone())))
+            };
+            merged(rows(old), rows(new))
+        });
+        let pairs = rows.map(|(before, after)| Pair { before, after }).collect();
         Self { before, after, pairs }
     }
 
@@ -136,12 +124,65 @@ impl<'a> Pair<'a> {
     }
 }
 
-fn keyed<'r, 'a>(rows: &'r [Row<'a>]) -> Vec<(Key<'a>, &'r Row<'a>)> {
-    let mut seen: HashMap<(&str, Option<&str>), usize> = HashMap::new();
-    let key = |row: &'r Row<'a>| {
-        let count = seen.entry((row.phase, row.task)).or_default();
+/// The rows of each phase, itself included.
+fn by_phase<'r, 'a>(rows: &'r [Row<'a>]) -> Vec<((&'a str, usize), &'r [Row<'a>])> {
+    let phases = rows.chunk_by(|_, next| next.task.is_some());
+    numbered(phases.filter_map(|rows| Some((rows.first()?.phase, rows))))
+}
+
+/// Names may repeat: each with the how manieth of that name it is.
+fn numbered<K: Copy + Eq + Hash, V>(named: impl Iterator<Item = (K, V)>) -> Vec<((K, usize), V)> {
+    let mut seen: HashMap<K, usize> = HashMap::new();
+    let number = |(name, value)| {
+        let count = seen.entry(name).or_default();
         *count += 1;
-        ((row.phase, row.task, *count), row)
+        ((name, *count), value)
     };
-    rows.iter().map(key).collect()
+    named.map(number).collect()
+}
+
+/// Both in one order. What is gone stands where it stood: after what was before it and is still
+/// there.
+fn merged<K: Copy + Eq + Hash, V>(
+    old: Vec<(K, V)>,
+    new: Vec<(K, V)>,
+) -> Vec<(Option<V>, Option<V>)> {
+    let is_new: HashSet<K> = new.iter().map(|(key, _)| *key).collect();
+    let mut kept = HashMap::new();
+    let mut gone: HashMap<Option<K>, Vec<V>> = HashMap::new();
+    let mut anchor = None;
+    for (key, value) in old {
+        if is_new.contains(&key) {
+            anchor = Some(key);
+            kept.insert(key, value);
+        } else {
+            gone.entry(anchor).or_default().push(value);
+        }
+    }
+    let mut gone_after = |anchor| {
+        let gone = gone.remove(&anchor).unwrap_or_default();
+        gone.into_iter().map(|value| (Some(value), None))
+    };
+    let mut all: Vec<_> = gone_after(None).collect();
+    for (key, value) in new {
+        all.push((kept.remove(&key), Some(value)));
+        all.extend(gone_after(Some(key)));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_stands_where_it_stood() {
+        let letters = |text: &'static str| numbered(text.chars().map(|c| (c, c)));
+        let show = |(old, new): (Option<char>, Option<char>)| {
+            format!("{}{}", old.unwrap_or('-'), new.unwrap_or('-'))
+        };
+        let merged = merged(letters("xabbcy"), letters("anbc"));
+        let merged: Vec<_> = merged.into_iter().map(show).collect();
+        assert_eq!(merged.join(" "), "x- aa -n bb b- cc y-");
+    }
 }
