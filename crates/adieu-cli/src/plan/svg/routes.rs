@@ -112,15 +112,17 @@ impl Routes {
             return format!("M{leave} {y}V{bend}H{}V{to_y}", to_x + WIDTH / 2 + ASIDE);
         };
         let lane = 10 + LANE * self.beside.get(&(side, to)).copied().unwrap_or(0);
-        let (gutter, into) = match side {
+        // Those from the left come in above the middle, those from the right below it: in one gutter
+        // there may be both.
+        let (gutter, into, height) = match side {
             Side::Left => {
                 // Lanes are counted from the left edge of the gutter.
                 let before = to.column.checked_sub(1).and_then(|column| self.columns.get(column));
-                (before.map_or(lane, |before| before + WIDTH + lane), to_x)
+                (before.map_or(lane, |before| before + WIDTH + lane), to_x, HEIGHT / 2 - 6)
             }
-            Side::Right => (to_x + WIDTH + lane, to_x + WIDTH),
+            Side::Right => (to_x + WIDTH + lane, to_x + WIDTH, HEIGHT / 2 + 6),
         };
-        format!("M{leave} {y}V{bend}H{gutter}V{}H{into}", to_y + HEIGHT / 2)
+        format!("M{leave} {y}V{bend}H{gutter}V{}H{into}", to_y + height)
     }
 }
 
@@ -135,4 +137,89 @@ fn lanes<K: Ord + Copy>(
         *count += 1;
     }
     (lanes, counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Point = (usize, usize);
+
+    /// The straight pieces of a path such as `M1 2V3H4`.
+    fn pieces(path: &str) -> Vec<(Point, Point)> {
+        let (start, mut rest) = path[1..].split_at(path[1..].find(['V', 'H']).unwrap());
+        let (x, y) = start.split_once(' ').unwrap();
+        let mut at: Point = (x.parse().unwrap(), y.parse().unwrap());
+        let mut pieces = Vec::new();
+        while !rest.is_empty() {
+            let end = rest[1..].find(['V', 'H']).map_or(rest.len(), |end| end + 1);
+            let to = rest[1..end].parse().unwrap();
+            let next = if rest.starts_with('V') { (at.0, to) } else { (to, at.1) };
+            pieces.push((at, next));
+            (at, rest) = (next, &rest[end..]);
+        }
+        pieces
+    }
+
+    /// Whether what lies between `a` and `b` has some of what lies between `c` and `d`.
+    fn overlap((a, b): (usize, usize), (c, d): (usize, usize)) -> bool {
+        a.min(b) < c.max(d) && c.min(d) < a.max(b)
+    }
+
+    fn lie_on_each_other(one: (Point, Point), other: (Point, Point)) -> bool {
+        let ((a, b), (c, d)) = (one, other);
+        (a.0 == b.0 && c.0 == d.0 && a.0 == c.0 && overlap((a.1, b.1), (c.1, d.1)))
+            || (a.1 == b.1 && c.1 == d.1 && a.1 == c.1 && overlap((a.0, b.0), (c.0, d.0)))
+    }
+
+    #[test]
+    fn no_line_crosses_a_phase_or_lies_on_one_that_it_has_nothing_to_do_with() {
+        let mut random = 7_u64;
+        let mut below = |most: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) as usize % most
+        };
+        for _ in 0..200 {
+            let (rows, columns) = (2 + below(6), 1 + below(5));
+            let row = |row| (0..columns).map(move |column| Place { row, column });
+            let places: Vec<_> = (0..rows).flat_map(row).collect();
+            let ways: Vec<_> = (0..below(30))
+                .map(|_| {
+                    let from = Place { row: below(rows - 1), column: below(columns) };
+                    let row = from.row + 1 + below(rows - 1 - from.row);
+                    Way { from, to: Place { row, column: below(columns) } }
+                })
+                .collect();
+            let routes = Routes::new(places.iter(), ways.iter());
+            let (width, height) = routes.size();
+            let drawn: Vec<_> = ways.iter().map(|way| (way, pieces(&routes.path(way)))).collect();
+            for (way, pieces) in &drawn {
+                for (from, to) in pieces {
+                    assert!(from.0.max(to.0) < width && from.1.max(to.1) < height);
+                    for place in &places {
+                        let (x, y) = routes.corner(*place);
+                        // The edge belongs to the phase.
+                        let inside = (x + 1, x + WIDTH - 1);
+                        let crosses = overlap((from.0.min(to.0), from.0.max(to.0) + 1), inside)
+                            && overlap(
+                                (from.1.min(to.1), from.1.max(to.1) + 1),
+                                (y + 1, y + HEIGHT - 1),
+                            );
+                        assert!(!crosses, "{}", routes.path(way));
+                    }
+                }
+                for (other, others) in &drawn {
+                    if way.from == other.from || way.to == other.to {
+                        continue;
+                    }
+                    for (one, another) in
+                        pieces.iter().flat_map(|one| others.iter().map(move |other| (one, other)))
+                    {
+                        let (path, other) = (routes.path(way), routes.path(other));
+                        assert!(!lie_on_each_other(*one, *another), "{path} and {other}");
+                    }
+                }
+            }
+        }
+    }
 }
