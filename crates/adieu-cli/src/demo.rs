@@ -95,9 +95,7 @@ impl Default for Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::unable(error.to_string()))?;
-    runtime.block_on(perform(args))
+    crate::wait(perform(args))
 }
 
 async fn perform(args: &Args) -> Result<Said, Failure> {
@@ -222,10 +220,10 @@ enum Show {
 
 impl Show {
     fn new(is_for_programs: bool) -> Self {
-        match Screen::open() {
-            Some(screen) => Self::Bars(screen),
-            None if is_for_programs => Self::Nothing,
-            None => Self::Lines(Changes::default()),
+        match Screen::beside() {
+            screen if screen.is_terminal() => Self::Bars(screen),
+            _ if is_for_programs => Self::Nothing,
+            _ => Self::Lines(Changes::default()),
         }
     }
 
@@ -235,7 +233,8 @@ impl Show {
             frames.tick().await;
             let view = View::of(acts, began);
             match self {
-                Self::Bars(screen) => screen.draw(&view.frame(Screen::width())),
+                // Nothing depends on it.
+                Self::Bars(screen) => drop(screen.show(&view.frame())),
                 Self::Lines(changes) => changes.say(&view),
                 Self::Nothing => {}
             }
@@ -245,7 +244,7 @@ impl Show {
     /// Makes room for the result.
     fn end(mut self, acts: &[Act], began: Instant) {
         match &mut self {
-            Self::Bars(screen) => screen.draw(&[]),
+            Self::Bars(screen) => drop(screen.clear()),
             Self::Lines(changes) => changes.say(&View::of(acts, began)),
             Self::Nothing => {}
         }

@@ -1,16 +1,27 @@
 //! The `adieu` command.
 
+mod admin;
 mod check;
+mod completions;
+mod consent;
 #[cfg(unix)]
 mod demo;
+mod duration;
+mod fit;
+mod man;
 mod manifest;
+mod picture;
 mod plan;
+mod report;
 mod screen;
+mod status;
+mod verbs;
+mod watch;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// See how a service shuts down.
 #[derive(Parser)]
@@ -27,6 +38,15 @@ enum Command {
     Plan(plan::Args),
     Check(check::Args),
     Manifest(manifest::Args),
+    Report(report::Args),
+    Status(status::Args),
+    Watch(watch::Args),
+    Cordon(verbs::Cordon),
+    Uncordon(verbs::Uncordon),
+    Drain(verbs::Drain),
+    Stop(verbs::Stop),
+    Completions(completions::Args),
+    Man(man::Args),
     #[cfg(unix)]
     #[command(hide = true)]
     Replica(demo::replica::Args),
@@ -73,10 +93,19 @@ fn main() -> ExitCode {
         #[cfg(unix)]
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
-        #[cfg(unix)]
-        Some(Command::Replica(args)) => return demo::replica::run(args),
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Manifest(args)) => manifest::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
+        Some(Command::Status(args)) => wait(status::run(&args)),
+        Some(Command::Watch(args)) => wait(watch::run(&args)),
+        Some(Command::Cordon(args)) => wait(verbs::cordon(&args)),
+        Some(Command::Uncordon(args)) => wait(verbs::uncordon(&args)),
+        Some(Command::Drain(args)) => wait(verbs::drain(&args)),
+        Some(Command::Stop(args)) => wait(verbs::stop(&args)),
+        Some(Command::Completions(args)) => completions::run(&args, Cli::command()),
+        Some(Command::Man(man::Args {})) => man::run(Cli::command(), EXIT_CODES),
+        #[cfg(unix)]
+        Some(Command::Replica(args)) => return demo::replica::run(args),
         None => without_a_command(),
     };
     match done.and_then(|said| print(&said.text).map(|()| said.code)) {
@@ -94,6 +123,16 @@ fn without_a_command() -> Result<Said, Failure> {
     return demo::run(&demo::Args::default());
     #[cfg(not(unix))]
     return plan::run(&plan::Args::default());
+}
+
+/// Does what waits for others, on this thread.
+fn wait(work: impl Future<Output = Result<Said, Failure>>) -> Result<Said, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::unable(format!("failed to start: {error}")))?;
+    let done = runtime.block_on(work);
+    // A name that is still being looked up is not waited for.
+    runtime.shutdown_background();
+    done
 }
 
 /// Prints, with colours only at a terminal, and if `NO_COLOR` is not set.
@@ -137,14 +176,14 @@ impl Said {
 // === impl Failure ===
 
 impl Failure {
-    /// The input or the command line is wrong.
-    fn input(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: exit_code::INPUT }
-    }
-
     /// The answer is no.
     fn no(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::NO }
+    }
+
+    /// The input or the command line is wrong.
+    fn input(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::INPUT }
     }
 
     /// It could not be done here.

@@ -1,76 +1,193 @@
-//! A part of the terminal that is drawn again and again, in place.
+//! What is shown while something goes on: redrawn in place at a terminal, one after another in a
+//! pipe.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 
-/// A part of the terminal, on stderr, that is drawn again and again.
-///
-/// The cursor is hidden meanwhile, and shown again when this is dropped.
+use crate::Failure;
+use crate::fit::width;
+
+/// What is shown while something goes on. Dropping it gives the cursor back.
 pub(crate) struct Screen {
-    /// How many lines stand there from the last time.
+    stream: Stream,
+    is_terminal: bool,
+    /// How many lines are to be drawn over.
     lines: usize,
-    has_colours: bool,
+    hidden: bool,
 }
 
-const HIDE_CURSOR: &str = "\x1b[?25l";
-const SHOW_CURSOR: &str = "\x1b[?25h";
-const CLEAR_BELOW: &str = "\x1b[J";
-const CLEAR_LINE: &str = "\x1b[K";
-/// Where nobody says how wide it is.
-const WIDTH: usize = 100;
-
-// === impl Screen ===
+/// Where it is shown.
+#[derive(Clone, Copy)]
+enum Stream {
+    Output,
+    /// So that the output can be for programs.
+    Errors,
+}
 
 impl Screen {
-    /// The terminal behind stderr, if there is one that can be drawn on.
-    pub(crate) fn open() -> Option<Self> {
-        let stderr = io::stderr();
-        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        if !stderr.is_terminal() || is_dumb {
-            return None;
-        }
-        let choice = anstream::AutoStream::choice(&stderr);
-        Some(Self { lines: 0, has_colours: choice != anstream::ColorChoice::Never })
+    /// On the output.
+    pub(crate) fn new() -> Self {
+        Self::on(Stream::Output)
     }
 
-    /// How many columns there are.
-    pub(crate) fn width() -> usize {
-        let size = terminal_size::terminal_size_of(io::stderr());
-        size.map_or(WIDTH, |(width, _)| usize::from(width.0))
+    /// Beside the output, where errors go.
+    pub(crate) fn beside() -> Self {
+        Self::on(Stream::Errors)
     }
 
-    /// Draws these lines where the last ones stood. None may be wider than the terminal; those
-    /// that it is not high enough for are left out.
-    ///
-    /// What cannot be drawn is let go: nothing depends on it.
-    pub(crate) fn draw(&mut self, lines: &[String]) {
-        let room = terminal_size::terminal_size_of(io::stderr()).map(|(_, height)| height.0);
-        let room = room.map_or(usize::MAX, |height| usize::from(height).saturating_sub(1));
-        let lines = &lines[..lines.len().min(room)];
-        let mut out = String::from(HIDE_CURSOR);
-        if self.lines > 0 {
-            out.push_str(&format!("\x1b[{}A", self.lines));
+    fn on(stream: Stream) -> Self {
+        let is_terminal = match stream {
+            Stream::Output => std::io::stdout().is_terminal(),
+            Stream::Errors => std::io::stderr().is_terminal(),
+        };
+        // One that cannot move its cursor is as good as a pipe.
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { stream, is_terminal: is_terminal && !is_dumb, lines: 0, hidden: false }
+    }
+
+    /// Whether it is redrawn in place.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Shows this, at a terminal instead of what was shown last. False if nobody reads any more.
+    pub(crate) fn show(&mut self, text: &str) -> Result<bool, Failure> {
+        if !self.is_terminal {
+            return self.write(text);
         }
-        for line in lines {
-            match self.has_colours {
-                true => out.push_str(line),
-                false => out.push_str(&anstream::adapter::strip_str(line).to_string()),
-            }
-            out.push_str(CLEAR_LINE);
-            out.push('\n');
+        let size = match self.stream {
+            Stream::Output => terminal_size::terminal_size_of(std::io::stdout()),
+            Stream::Errors => terminal_size::terminal_size_of(std::io::stderr()),
+        };
+        let (columns, rows) = size.map_or((80, 24), |(columns, rows)| (columns.0, rows.0));
+        // A line that is broken by the terminal would be two to draw over.
+        let lines: Vec<_> = text.lines().map(|line| cut(line, usize::from(columns))).collect();
+        let shown = lines.len().min(usize::from(rows).saturating_sub(1).max(1));
+        let mut frame = self.rewound();
+        if !self.hidden {
+            frame.push_str("\x1b[?25l");
+            self.hidden = true;
         }
-        out.push_str(CLEAR_BELOW);
-        self.lines = lines.len();
-        write(&out);
+        for line in &lines[..shown] {
+            frame.push_str(line);
+            frame.push_str("\x1b[K\n");
+        }
+        self.lines = shown;
+        self.write(&frame)
+    }
+
+    /// To where the last frame began, with nothing below.
+    fn rewound(&self) -> String {
+        match self.lines {
+            0 => String::new(),
+            lines => format!("\x1b[{lines}A\r\x1b[J"),
+        }
+    }
+
+    /// Takes away what was shown last at a terminal.
+    pub(crate) fn clear(&mut self) -> Result<bool, Failure> {
+        let frame = self.rewound();
+        self.lines = 0;
+        self.write(&frame)
+    }
+
+    fn write(&self, text: &str) -> Result<bool, Failure> {
+        // Movements of the cursor are for terminals, and those get them even without colours.
+        let written = match (self.stream, self.is_terminal) {
+            (Stream::Output, true) => write(&mut std::io::stdout().lock(), text),
+            (Stream::Errors, true) => write(&mut std::io::stderr().lock(), text),
+            (Stream::Output, false) => flushed(&mut anstream::stdout().lock(), text),
+            (Stream::Errors, false) => flushed(&mut anstream::stderr().lock(), text),
+        };
+        match written {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(Failure::unable(format!("failed to write: {error}"))),
+        }
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        write(SHOW_CURSOR);
+        if self.hidden {
+            let _ = self.write("\x1b[?25h");
+        }
     }
 }
 
-fn write(text: &str) {
-    let mut stderr = io::stderr().lock();
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+/// Ends when somebody presses Ctrl-C, or the command is told to end.
+pub(crate) async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+/// Writes to a terminal, without colours if nobody wants them.
+fn write(out: &mut impl anstream::stream::RawStream, text: &str) -> std::io::Result<()> {
+    match anstream::AutoStream::choice(out) {
+        anstream::ColorChoice::Never => flushed(out, &colorless(text)),
+        anstream::ColorChoice::Auto
+        | anstream::ColorChoice::AlwaysAnsi
+        | anstream::ColorChoice::Always => flushed(out, text),
+    }
+}
+
+fn flushed(out: &mut impl Write, text: &str) -> std::io::Result<()> {
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
+
+/// Without what sets colours; what moves the cursor stays.
+fn colorless(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("\x1b[") {
+        let sequence = &rest[at + 2..];
+        let end = sequence.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(0);
+        let is_color = sequence[end..].starts_with('m');
+        let until = at + 2 + end + usize::from(end < sequence.len());
+        out.push_str(&rest[..if is_color { at } else { until }]);
+        rest = &rest[until..];
+    }
+    out + rest
+}
+
+/// At most so many columns, colours not counted.
+fn cut(line: &str, columns: usize) -> String {
+    let mut out = String::new();
+    let (mut used, mut rest) = (0, line);
+    while let Some(c) = rest.chars().next() {
+        let piece = match rest.strip_prefix("\x1b[").and_then(|code| code.find('m')) {
+            // A colour is taken whole, also after the last column: it may be the one that ends.
+            Some(end) => &rest[..end + 3],
+            None => {
+                let piece = &rest[..c.len_utf8()];
+                used += width(piece);
+                if used > columns { "" } else { piece }
+            }
+        };
+        out.push_str(piece);
+        rest = &rest[if piece.is_empty() { c.len_utf8() } else { piece.len() }..];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_and_colours_taken_out() {
+        assert_eq!(cut("\x1b[31mabcdef\x1b[0m", 3), "\x1b[31mabc\x1b[0m");
+        assert_eq!(cut("日本語", 5), "日本");
+        assert_eq!(colorless("\x1b[3A\r\x1b[J\x1b[1mx\x1b[0m\x1b[K\n"), "\x1b[3A\r\x1b[Jx\x1b[K\n");
+        assert_eq!(colorless("a\x1b["), "a\x1b[");
+    }
 }

@@ -2,21 +2,33 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "cli/admin.rs"]
+mod admin;
 #[path = "cli/check.rs"]
 mod check;
 #[cfg(unix)]
 #[path = "cli/demo.rs"]
 mod demo;
+#[path = "cli/generated.rs"]
+mod generated;
 #[path = "cli/manifest.rs"]
 mod manifest;
 #[path = "cli/plan.rs"]
 mod plan;
+#[path = "cli/report.rs"]
+mod report;
+#[path = "cli/service.rs"]
+mod service;
 #[cfg(unix)]
 #[path = "cli/terminal.rs"]
 mod terminal;
+#[cfg(unix)]
+#[path = "cli/tmux.rs"]
+mod tmux;
 
 use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use expect_test::expect_file;
 
@@ -26,14 +38,23 @@ struct Ran {
     stderr: String,
 }
 
+/// The command, untouched by the environment in which the tests run.
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_adieu"));
+    command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"));
+    for name in ["ADIEU_CONFIG", "ADIEU_ADMIN_TOKEN", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
 fn adieu(args: &[&str]) -> Ran {
-    adieu_reads(args, "")
+    ran(&command(args).output().unwrap())
 }
 
 fn adieu_reads(args: &[&str], input: &str) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_adieu"));
-    command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"));
-    command.env_remove("ADIEU_CONFIG");
+    let mut command = command(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -42,10 +63,14 @@ fn adieu_reads(args: &[&str], input: &str) -> Ran {
     let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
+    ran(&output)
+}
+
+fn ran(output: &Output) -> Ran {
     Ran {
         code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
+        stdout: String::from_utf8(output.stdout.clone()).unwrap(),
+        stderr: String::from_utf8(output.stderr.clone()).unwrap(),
     }
 }
 
@@ -56,23 +81,25 @@ fn shows(args: &[&str]) -> String {
     stdout
 }
 
-/// Waits until something is so.
+/// Waits until it is so.
 #[track_caller]
-#[expect(clippy::disallowed_methods, reason = "other processes live in real time")]
-fn until(what: &str, is_so: impl Fn() -> bool) {
+#[expect(clippy::disallowed_methods, reason = "it waits for another process, in real time")]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !is_so() {
-        assert!(began.elapsed().as_secs() < 60, "not in time: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(began.elapsed() < Duration::from_secs(60), "{what} has not come");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
 fn help_is_what_it_was() {
     expect_file!["golden/help.txt"].assert_eq(&shows(&["--help"]));
-    for command in ["demo", "plan", "check", "manifest"] {
-        let help = shows(&[command, "--help"]);
-        assert!(help.contains("Examples:"), "{help}");
-        expect_file![format!("golden/help-{command}.txt")].assert_eq(&help);
+    let commands = [
+        "demo", "plan", "check", "manifest", "report", "status", "watch", "cordon", "uncordon",
+        "drain", "stop", "man",
+    ];
+    for name in commands {
+        expect_file![format!("golden/help-{name}.txt")].assert_eq(&shows(&[name, "--help"]));
     }
 }

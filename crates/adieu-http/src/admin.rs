@@ -29,7 +29,8 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// | request | what |
 /// |---|---|
 /// | `GET /readyz`, `/livez`, `/startupz`, `/healthz` | the [`Probes`] |
-/// | `GET /shutdown` | as JSON: stage, readiness, checks, what is waited for, and the report when it is over |
+/// | `GET /shutdown` | as JSON: stage, readiness, checks, how many are in flight, what is waited for, and the report when it is over |
+/// | `GET /shutdown?until=over` | the same, when it is over, or after half a minute |
 /// | `GET /metrics` | what [`Admin::metrics`] gives |
 /// | `POST /shutdown` | does what SIGTERM does; asked again, it is in more of a hurry |
 /// | `POST /cordon`, `POST /uncordon` | no work here for now, and back |

@@ -70,8 +70,8 @@ impl View {
         Self { elapsed: began.elapsed(), fleets: fleets.collect() }
     }
 
-    /// Lines to be drawn, none wider than `width`.
-    pub(super) fn frame(&self, width: usize) -> Vec<String> {
+    /// What is to be drawn.
+    pub(super) fn frame(&self) -> String {
         let mut lines = Vec::new();
         for fleet in &self.fleets {
             let (bold, title) = (Style::new().bold(), title(fleet.kind));
@@ -85,7 +85,7 @@ impl View {
             }
             lines.push(String::new());
         }
-        lines.into_iter().map(|line| cut(&line, width)).collect()
+        lines.join("\n")
     }
 }
 
@@ -148,26 +148,6 @@ fn word(state: State) -> &'static str {
         State::Draining => "draining",
         State::Gone => "gone",
     }
-}
-
-/// A line without what goes beyond `width` columns; colours take none.
-fn cut(line: &str, width: usize) -> String {
-    let (mut out, mut columns, mut in_escape) = (String::new(), 0, false);
-    for letter in line.chars() {
-        match letter {
-            '\x1b' => in_escape = true,
-            'm' if in_escape => {
-                in_escape = false;
-                out.push(letter);
-                continue;
-            }
-            _ if in_escape => {}
-            _ if columns == width => continue,
-            _ => columns += 1,
-        }
-        out.push(letter);
-    }
-    out
 }
 
 fn seconds(span: Duration) -> f64 {

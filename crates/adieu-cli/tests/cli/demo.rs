@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::terminal::Terminal;
+use super::tmux::Tmux;
 use super::{Ran, adieu, until};
 
 /// Small enough for a machine that does other things beside it.
@@ -97,7 +97,7 @@ fn in_a_pipe_it_says_a_line_for_each_change_and_a_table() {
 
 #[test]
 fn at_a_terminal_it_draws_and_ctrl_c_ends_it_cleanly() {
-    let terminal = Terminal::open("demo", &[]);
+    let terminal = Tmux::open("demo", &[]);
     terminal.adieu("demo --replicas 2 --rate 100 --duration 30s");
     let screen = terminal.until("draining");
     assert!(screen.contains("restarted 0 of 2"), "{screen}");
@@ -117,7 +117,7 @@ fn at_a_terminal_it_draws_and_ctrl_c_ends_it_cleanly() {
 
 #[test]
 fn at_a_terminal_without_colours_it_draws_all_the_same() {
-    let terminal = Terminal::open("no-color", &[("NO_COLOR", "1")]);
+    let terminal = Tmux::open("no-color", &[("NO_COLOR", "1")]);
     terminal.adieu("demo --replicas 1 --rate 50 --duration 30s");
     let screen = terminal.until("in flight");
     assert!(screen.contains('█'), "{screen}");

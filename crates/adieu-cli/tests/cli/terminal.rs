@@ -1,66 +1,153 @@
-//! A real terminal, made by tmux: what stands on its screen is what a person would see.
+//! At a terminal: colours, questions, and what is redrawn in place.
 
-use std::process::Command;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::Child;
+use std::sync::{Arc, Mutex};
 
-/// A terminal with a shell in it. Dropping it ends both.
-pub(crate) struct Terminal {
-    server: String,
+use adieu::{Readiness, Reason, Stage};
+use nix::pty::{OpenptyResult, Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::command;
+use super::service::Service;
+use super::until;
+
+/// The command at a terminal of 90 columns.
+struct Terminal {
+    child: Child,
+    keyboard: File,
+    shown: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
-    /// Opens one of 100 columns and 40 lines, with these variables set.
-    pub(crate) fn open(name: &str, vars: &[(&str, &str)]) -> Self {
-        let terminal = Self { server: format!("adieu-test-{name}-{}", std::process::id()) };
-        let vars = vars.iter().map(|(name, value)| format!("{name}={value} "));
-        let shell = format!("{}PS1='$ ' sh", vars.collect::<String>());
-        terminal.tmux(&["new-session", "-d", "-x", "100", "-y", "40", &shell]);
-        terminal.until("$");
-        terminal
+    fn of(args: &[&str], no_color: bool) -> Self {
+        let size = Winsize { ws_row: 30, ws_col: 90, ws_xpixel: 0, ws_ypixel: 0 };
+        let OpenptyResult { master, slave } = openpty(&size, None).unwrap();
+        let mut command = command(args);
+        command.env("TERM", "xterm-256color");
+        if no_color {
+            command.env("NO_COLOR", "1");
+        }
+        command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+        let child = command.spawn().unwrap();
+        // What the command still has is not ours to hold open.
+        drop(command);
+        let mut screen = File::from(master.try_clone().unwrap());
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&shown);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // When nobody is at the other end, reading fails.
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                seen.lock().unwrap().extend(&bytes[..count]);
+            }
+        });
+        Self { child, keyboard: File::from(master), shown }
     }
 
-    /// Runs the command under test, and says its exit code afterwards.
-    pub(crate) fn adieu(&self, args: &str) {
-        let line = format!("{} {args}; echo code=$?", env!("CARGO_BIN_EXE_adieu"));
-        self.tmux(&["send-keys", "clear; ", &line, "Enter"]);
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 
-    /// Presses keys, as tmux calls them.
-    pub(crate) fn press(&self, keys: &str) {
-        self.tmux(&["send-keys", keys]);
-    }
-
-    /// What stands there.
-    pub(crate) fn screen(&self) -> String {
-        self.tmux(&["capture-pane", "-p", "-J"]).trim_end().to_owned()
-    }
-
-    /// What stands there, with its colours.
-    pub(crate) fn coloured_screen(&self) -> String {
-        self.tmux(&["capture-pane", "-p", "-e"])
-    }
-
-    pub(crate) fn has_cursor(&self) -> bool {
-        self.tmux(&["display-message", "-p", "#{cursor_flag}"]).trim() == "1"
-    }
-
-    /// Waits until this stands there, and gives what does.
     #[track_caller]
-    pub(crate) fn until(&self, text: &str) -> String {
-        super::until(text, || self.screen().contains(text));
-        self.screen()
+    fn until(&self, text: &str) {
+        until(text, || self.shown().contains(text));
     }
 
-    fn tmux(&self, args: &[&str]) -> String {
-        let mut command = Command::new("tmux");
-        // No settings but its own.
-        command.args(["-L", &self.server, "-f", "/dev/null"]).args(args).env_remove("TMUX");
-        let output = command.output().expect("tmux should be installed");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+    fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The exit code, when all it said has been read.
+    #[track_caller]
+    fn end(&mut self, last: &str) -> i32 {
+        let mut ended = None;
+        until("its end", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        self.until(last);
+        ended.and_then(|status| status.code()).unwrap()
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        self.tmux(&["kill-server"]);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
+}
+
+/// Whether there is a colour, or another style, in it; movements of the cursor are none.
+fn has_color(shown: &str) -> bool {
+    shown.split("\u{1b}[").skip(1).any(|sequence| {
+        sequence.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
+    })
+}
+
+const HIDE: &str = "\u{1b}[?25l";
+const SHOW: &str = "\u{1b}[?25h";
+
+#[test]
+fn colours_are_for_terminals_and_not_for_who_wants_none() {
+    let report = ["report", "golden/report-after.json"];
+    let mut colored = Terminal::of(&report, false);
+    assert_eq!(colored.end("still running\r\n"), 0);
+    assert!(has_color(&colored.shown()), "{}", colored.shown());
+    let mut plain = Terminal::of(&report, true);
+    assert_eq!(plain.end("still running\r\n"), 0);
+    assert!(!plain.shown().contains('\u{1b}'), "{}", plain.shown());
+    // As wide as the terminal, and no wider: but for names and errors, which are not cut.
+    let chart = plain.shown();
+    let chart = chart.split("What went wrong").next().unwrap();
+    let widest = chart.lines().map(|line| line.chars().count()).max().unwrap();
+    assert_eq!(widest, 90, "{chart}");
+}
+
+#[test]
+fn consent_is_asked_for() {
+    let service = Service::start();
+    let _pass = service.orders.enter();
+    let url = service.url();
+    let mut asked = Terminal::of(&["stop", &url], false);
+    asked.until("? It is ready, 1 in flight: orders 1. [y/N] ");
+    asked.types("\n");
+    assert_eq!(asked.end("nothing was changed"), 1);
+    assert_eq!(service.shutdown.readiness(), Readiness::Ready);
+
+    let mut asked = Terminal::of(&["stop", &url], false);
+    asked.until("[y/N] ");
+    asked.types("y\n");
+    assert_eq!(asked.end("is shutting down"), 0);
+    assert_eq!(service.shutdown.stage(), Stage::ShuttingDown);
+}
+
+#[test]
+fn watch_draws_in_place_and_ends_with_the_report() {
+    let service = Service::start();
+    let mut watching = Terminal::of(&["watch", &service.url()], true);
+    watching.until("+ ready");
+    drop(service.shutdown.run(Reason::Unknown));
+    watching.until("service-stop / flush");
+    service.flush.cancel();
+    assert_eq!(watching.end("What decided how long it took"), 0);
+    let shown = watching.shown();
+    assert!(!has_color(&shown), "NO_COLOR is set: {shown}");
+    let (hidden, given_back) = (shown.find(HIDE).unwrap(), shown.rfind(SHOW).unwrap());
+    assert!(hidden < given_back, "{shown}");
+    assert!(shown.contains("A\r\u{1b}[J"), "it goes up and draws over: {shown}");
+}
+
+#[test]
+fn ctrl_c_gives_the_cursor_back() {
+    let service = Service::start();
+    let mut watching = Terminal::of(&["watch", &service.url()], false);
+    watching.until("ready");
+    assert!(watching.shown().contains(HIDE));
+    // What the terminal sends when Ctrl-C is pressed.
+    kill(Pid::from_raw(watching.child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(watching.end(SHOW), 130);
+    assert_eq!(service.shutdown.stage(), Stage::Up, "who watches changes nothing");
 }

@@ -78,6 +78,15 @@ impl Shutdown {
         self.shared.set_cordon(true);
     }
 
+    /// The gates that this shutdown closes and a cordon bars, first those of
+    /// requests and then those of loops. Each knows its name and how many are inside.
+    #[must_use]
+    pub fn gates(&self) -> Vec<Gate> {
+        let mut gates = lock(&self.shared.gates).clone();
+        gates.extend(lock(&self.shared.loops).iter().cloned());
+        gates
+    }
+
     /// Takes [`Shutdown::cordon`] back. Returns false once the shutdown has begun: there is no way
     /// back from that.
     #[must_use = "a shutdown that has begun stays begun"]

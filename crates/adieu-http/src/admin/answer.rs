@@ -29,9 +29,12 @@ pub(super) struct Answers {
 /// How long the user's code may take to answer.
 const MOST: Duration = Duration::from_secs(5);
 
+/// How long the end of the shutdown is waited for. Less than a connection may last.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
 const INDEX: &str = "\
 GET  /readyz /livez /startupz /healthz   probes; ?verbose lists the checks
-GET  /shutdown                           what the shutdown is doing, as JSON
+GET  /shutdown                           what the shutdown is doing, as JSON; ?until=over waits for its end
 GET  /metrics                            if it has been given any
 POST /shutdown                           does what SIGTERM does
 POST /cordon /uncordon                   no work here for now, and back
@@ -65,7 +68,13 @@ impl Answers {
             ("/shutdown" | "/metrics", _) if is_get && is_rebound(from.ip(), request.headers()) => {
                 as_json(StatusCode::FORBIDDEN, &json!({ "error": "not under this name" }))
             }
-            ("/shutdown", _) if is_get => aside(move || self.status()).await,
+            ("/shutdown", _) if is_get => {
+                if asks_to_wait(request.uri().query()) {
+                    // When it is over the process may be gone before anybody asks again.
+                    let _ = tokio::time::timeout(LONGEST_WAIT, self.shutdown.completed()).await;
+                }
+                aside(move || self.status()).await
+            }
             ("/metrics", _) if is_get => aside(move || self.metrics()).await,
             ("/shutdown", &Method::POST) => self.change(&request, from, Self::stop),
             ("/cordon", &Method::POST) => self.change(&request, from, Self::cordon),
@@ -91,6 +100,12 @@ impl Answers {
         if let Value::Object(fields) = &mut status {
             fields.insert("readiness".into(), json!(self.shutdown.readiness()));
             fields.insert("checks".into(), json!(self.shutdown.checks()));
+            let gates = self.shutdown.gates();
+            let inside: Vec<_> = gates.iter().map(|gate| (gate.name(), gate.in_flight())).collect();
+            let sum: usize = inside.iter().map(|(_, in_flight)| in_flight).sum();
+            let gate = |(name, in_flight)| json!({ "name": name, "in_flight": in_flight });
+            fields.insert("in_flight".into(), json!(sum));
+            fields.insert("gates".into(), inside.into_iter().map(gate).collect());
             fields.insert("report".into(), json!(self.shutdown.report()));
         }
         as_json(StatusCode::OK, &status)
@@ -153,6 +168,11 @@ impl Answers {
             false => as_json(StatusCode::CONFLICT, &json!({ "error": "the shutdown has begun" })),
         }
     }
+}
+
+/// Whether the answer is to come when the shutdown is over.
+fn asks_to_wait(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|part| part == "until=over"))
 }
 
 /// Makes an answer on another thread.

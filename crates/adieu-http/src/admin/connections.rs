@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Response;
@@ -27,6 +28,10 @@ const WHOLE: Duration = Duration::from_secs(60);
 
 /// The longest head.
 const LONGEST_HEAD: usize = 16 * 1024;
+
+/// How long those who are being answered have when the port is closed: the last answer is the one
+/// that says how it ended.
+const LAST_ANSWERS: Duration = Duration::from_millis(200);
 
 /// How long accepting rests after an error.
 const REST: Duration = Duration::from_millis(100);
@@ -53,13 +58,17 @@ pub(super) async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, from)) => {
                     make_room(&connections, &mut oldest);
-                    let connection = connection(stream, from, Arc::clone(&answers));
+                    let (answers, close) = (Arc::clone(&answers), close.clone());
+                    let connection = connection(stream, from, answers, close);
                     oldest.push_back(connections.spawn(connection));
                 }
                 Err(_) => tokio::time::sleep(REST).await,
             },
         }
     }
+    drop(listener);
+    let answered = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
     connections.shutdown().await;
 }
 
@@ -78,14 +87,33 @@ fn make_room(connections: &JoinSet<()>, oldest: &mut VecDeque<AbortHandle>) {
     }
 }
 
-async fn connection(stream: TcpStream, from: SocketAddr, answers: Arc<Answers>) {
+async fn connection(
+    stream: TcpStream,
+    from: SocketAddr,
+    answers: Arc<Answers>,
+    close: CancellationToken,
+) {
+    let asked = AtomicBool::new(false);
     let service = service_fn(|request| {
+        asked.store(true, Ordering::Relaxed);
         let answering = Arc::clone(&answers).answer(request, from);
         async { Ok::<Response<GateBody<String>>, Infallible>(answering.await.map(GateBody::given)) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);
     let connection = http.serve_connection(TokioIo::new(stream), service);
+    let connection = async {
+        tokio::pin!(connection);
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = close.cancelled() => {}
+        }
+        // Who has not asked anything is waited for by nobody.
+        if asked.load(Ordering::Relaxed) {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    };
     // What goes wrong here is the client's, and said to it.
     let _ = tokio::time::timeout(WHOLE, connection).await;
 }

@@ -145,6 +145,40 @@ fn s98_a_port_that_cannot_be_is_refused_with_the_reason() {
     assert!(matches!(taken, AdminError::Bind { addr, .. } if addr == first.local_addr()));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s97_it_says_how_many_are_in_flight_and_how_it_ended_to_who_waits_for_that() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = start(&shutdown);
+    let addr = admin.local_addr();
+    shutdown.started();
+    let (orders, mails) = (shutdown.gate("orders").unwrap(), shutdown.gate("mails").unwrap());
+    let inside = [orders.enter(), orders.enter(), mails.enter()];
+    tokio::task::block_in_place(|| {
+        let status = json(&ask(addr, "GET", "/shutdown", "").1);
+        assert_eq!(status["in_flight"], 3, "{status}");
+        let gates = serde_json::json!([
+            { "name": "orders", "in_flight": 2 },
+            { "name": "mails", "in_flight": 1 },
+        ]);
+        assert_eq!(status["gates"], gates);
+        let mut waiting = TcpStream::connect(addr).unwrap();
+        waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+        waiting.write_all(b"GET /shutdown?until=over HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        // Who came later has been answered, so who came first is being.
+        assert_eq!(ask(addr, "GET", "/livez", "").0, 200);
+        let run = shutdown.run(Reason::Unknown);
+        drop(inside);
+        run.wait().unwrap();
+        // The port is closed at once, as it is at the end of a process.
+        drop(admin);
+        let mut answer = String::new();
+        waiting.read_to_string(&mut answer).unwrap();
+        let status = json(answer.split_once("\r\n\r\n").unwrap_or_default().1);
+        assert_eq!(status["report"]["exit_code"], 0, "{answer}");
+        assert_eq!(status["in_flight"], 0);
+    });
+}
+
 /// None of what comes in can hold it up: neither the port itself, nor the shutdown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s99_bad_input_holds_up_nothing() {

@@ -1,0 +1,177 @@
+//! Talks to the admin port of a service.
+
+mod ask;
+mod seen;
+mod target;
+
+use std::time::Duration;
+
+use adieu::Stage;
+use http::{Method, StatusCode};
+use serde_json::Value;
+
+pub(crate) use seen::{Seen, WaitingFor};
+pub(crate) use target::Target;
+
+use crate::Failure;
+use crate::duration::short;
+use ask::{Answer, AskError, ask};
+
+/// The port waits half a minute for the end of a shutdown before it answers.
+const UNTIL_OVER: Duration = Duration::from_secs(45);
+
+/// Where the admin port is, and how to be let in.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Connect {
+    /// Where the admin port is: http://HOST:PORT, HOST:PORT or :PORT.
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8558")]
+    url: Target,
+    /// The token that the admin port asks for, if it does. Everybody can read a command line: the
+    /// variable is the better place for it.
+    #[arg(long, env = "ADIEU_ADMIN_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// How long an answer may take.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    timeout: Duration,
+}
+
+/// What came of a request that should change something.
+pub(crate) enum Changed {
+    Done(Seen),
+    /// It is too late for that.
+    TooLate(String),
+}
+
+/// A look at a service.
+pub(crate) enum Look {
+    Seen(Box<Seen>),
+    /// Nobody listens there any more.
+    Gone,
+    /// It did not answer, or not as it should.
+    Silent(Failure),
+}
+
+/// A duration on the command line: more than nothing, at most a day.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write a duration such as 5s or 1m 30s"))?;
+    match duration {
+        Duration::ZERO => Err("it must be more than nothing".into()),
+        duration if duration > Duration::from_secs(24 * 60 * 60) => {
+            Err("it must be at most a day".into())
+        }
+        duration => Ok(duration),
+    }
+}
+
+impl Connect {
+    pub(crate) fn target(&self) -> &Target {
+        &self.url
+    }
+
+    /// How it stands.
+    pub(crate) async fn status(&self) -> Result<Seen, Failure> {
+        let answer = self.ask(Method::GET, "/shutdown", self.timeout).await;
+        self.seen(answer.map_err(|error| self.unreached(&error))?)
+    }
+
+    /// How it stands, for who has seen it before.
+    pub(crate) async fn look(&self) -> Look {
+        match self.ask(Method::GET, "/shutdown", self.timeout).await {
+            Ok(answer) => match self.seen(answer) {
+                Ok(seen) => Look::Seen(Box::new(seen)),
+                Err(failure) => Look::Silent(failure),
+            },
+            Err(error) if error.is_gone() => Look::Gone,
+            Err(error) => Look::Silent(self.unreached(&error)),
+        }
+    }
+
+    /// How it stands when the shutdown is over. Waits for that, for ever if need be.
+    pub(crate) async fn over(&self) -> Seen {
+        loop {
+            let answer = self.ask(Method::GET, "/shutdown?until=over", UNTIL_OVER).await;
+            if let Some(seen) = answer.ok().and_then(|answer| self.seen(answer).ok())
+                && seen.stage == Stage::Over
+            {
+                return seen;
+            }
+            // It does not wait so long, does not know how to, or is gone: who looks will see.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Asks for a change.
+    pub(crate) async fn change(&self, path: &str) -> Result<Changed, Failure> {
+        let answer = self.ask(Method::POST, path, self.timeout).await;
+        let answer = answer.map_err(|error| self.unreached(&error))?;
+        if answer.status == StatusCode::CONFLICT {
+            return Ok(Changed::TooLate(answer.error()));
+        }
+        self.seen(answer).map(Changed::Done)
+    }
+
+    async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, AskError> {
+        ask(&self.url, method, path, self.token.as_deref(), timeout).await
+    }
+
+    fn seen(&self, answer: Answer) -> Result<Seen, Failure> {
+        let url = &self.url;
+        match answer.status {
+            StatusCode::OK | StatusCode::ACCEPTED => {
+                let value: Option<Value> = serde_json::from_slice(&answer.body).ok();
+                let seen = value.and_then(Seen::new);
+                seen.ok_or_else(|| self.no_admin_port(&answer))
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let why = answer.error();
+                let hint = match (why.as_str(), &self.token) {
+                    ("the token is wrong", _) => "see --token and ADIEU_ADMIN_TOKEN",
+                    ("not under this name", _) => "ask it by its address",
+                    (_, None) => "pass --token, or set ADIEU_ADMIN_TOKEN",
+                    (_, Some(_)) => "see what stands between you and it",
+                };
+                Err(Failure::unable(format!("{url} refuses: {why}; {hint}")))
+            }
+            StatusCode::GATEWAY_TIMEOUT => Err(Failure::unable(format!(
+                "{url} is there, but a task does not say what it waits for; try again"
+            ))),
+            _ => Err(self.no_admin_port(&answer)),
+        }
+    }
+
+    fn no_admin_port(&self, answer: &Answer) -> Failure {
+        let Answer { status, kind, .. } = answer;
+        let (url, status) = (&self.url, status.as_u16());
+        Failure::unable(format!(
+            "what listens at {url} is no admin port: it answered {status}, {kind}; see which port \
+             Admin::bind was given"
+        ))
+    }
+
+    fn unreached(&self, error: &AskError) -> Failure {
+        let url = &self.url;
+        Failure::unable(match error {
+            AskError::Timeout => format!(
+                "{url} has not answered within {}; see whether it is an admin port, or raise \
+                 --timeout",
+                short(self.timeout)
+            ),
+            AskError::Connect(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                format!(
+                    "nobody listens at {url}; is the service up, and does it have an admin port \
+                     there?"
+                )
+            }
+            AskError::Connect(error) => format!("failed to reach {url}: {error}"),
+            AskError::TooLong => format!("what listens at {url} is no admin port: it does not end"),
+            AskError::Token => {
+                "failed to send the token: it has a character that cannot be sent".into()
+            }
+            AskError::Http(error) => format!(
+                "what listens at {url} is no admin port, or went away: {}",
+                crate::with_causes(error)
+            ),
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! What the admin port says of a service.
+
+use std::time::Duration;
+
+use adieu::{CheckState, Readiness, Report, Stage};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::fit::harmless;
+
+/// What the admin port says of a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) stage: Stage,
+    pub(crate) readiness: Readiness,
+    pub(crate) reason: Option<String>,
+    pub(crate) elapsed: Duration,
+    pub(crate) remaining: Duration,
+    pub(crate) waiting_for: Vec<WaitingFor>,
+    pub(crate) checks: Vec<Check>,
+    /// `None` if it does not say.
+    pub(crate) in_flight: Option<u64>,
+    pub(crate) gates: Vec<Gate>,
+    pub(crate) report: Option<Box<Report>>,
+    /// All of it, for programs.
+    pub(crate) raw: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct WaitingFor {
+    pub(crate) phase: String,
+    pub(crate) task: String,
+    #[serde(default)]
+    pub(crate) age_ms: f64,
+    #[serde(default)]
+    pub(crate) detail: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Check {
+    pub(crate) name: String,
+    pub(crate) state: CheckState,
+    pub(crate) detail: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Gate {
+    pub(crate) name: String,
+    pub(crate) in_flight: u64,
+}
+
+/// As it is sent. What a service does not say, because it is older or it was only asked for a
+/// change, is missing.
+#[derive(Deserialize)]
+struct Sent {
+    stage: String,
+    readiness: String,
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    elapsed_ms: f64,
+    #[serde(default)]
+    remaining_ms: f64,
+    #[serde(default)]
+    waiting_for: Vec<WaitingFor>,
+    #[serde(default)]
+    checks: Vec<SentCheck>,
+    #[serde(default)]
+    in_flight: Option<u64>,
+    #[serde(default)]
+    gates: Vec<Gate>,
+}
+
+#[derive(Deserialize)]
+struct SentCheck {
+    name: String,
+    state: String,
+    #[serde(default)]
+    detail: Option<String>,
+}
+
+impl Seen {
+    /// `None` if this is not what an admin port says.
+    pub(crate) fn new(raw: Value) -> Option<Self> {
+        let Sent {
+            stage,
+            readiness,
+            reason,
+            elapsed_ms,
+            remaining_ms,
+            waiting_for,
+            checks,
+            in_flight,
+            gates,
+        } = Sent::deserialize(&raw).ok()?;
+        let report = raw.get("report").filter(|report| !report.is_null());
+        let report = report.and_then(|report| crate::report::from_value(report.clone()).ok());
+        Some(Self {
+            stage: match stage.as_str() {
+                "up" => Stage::Up,
+                "shutting-down" => Stage::ShuttingDown,
+                "over" => Stage::Over,
+                _ => return None,
+            },
+            readiness: match readiness.as_str() {
+                "starting" => Readiness::Starting,
+                "ready" => Readiness::Ready,
+                "unavailable" => Readiness::Unavailable,
+                "cordoned" => Readiness::Cordoned,
+                "draining" => Readiness::Draining,
+                "stopping" => Readiness::Stopping,
+                _ => return None,
+            },
+            reason,
+            elapsed: millis(elapsed_ms),
+            remaining: millis(remaining_ms),
+            waiting_for,
+            checks: checks.into_iter().filter_map(Check::new).collect(),
+            in_flight,
+            gates,
+            report: report.map(Box::new),
+            raw,
+        })
+    }
+
+    /// `3 in flight: http 2, orders 1`, or nothing if it does not say.
+    pub(crate) fn in_flight_line(&self) -> Option<String> {
+        let sum = self.in_flight?;
+        let busy = self.gates.iter().filter(|gate| gate.in_flight > 0);
+        let gates: Vec<_> =
+            busy.map(|Gate { name, in_flight }| format!("{name} {in_flight}")).collect();
+        let line = match gates.is_empty() {
+            true => format!("{sum} in flight"),
+            false => format!("{sum} in flight: {}", gates.join(", ")),
+        };
+        Some(harmless(&line).into_owned())
+    }
+}
+
+impl Check {
+    fn new(sent: SentCheck) -> Option<Self> {
+        let SentCheck { name, state, detail } = sent;
+        let state = match state.as_str() {
+            "pending" => CheckState::Pending,
+            "ready" => CheckState::Ready,
+            "failed" => CheckState::Failed,
+            _ => return None,
+        };
+        Some(Self { name, state, detail })
+    }
+}
+
+impl WaitingFor {
+    pub(crate) fn age(&self) -> Duration {
+        millis(self.age_ms)
+    }
+}
+
+fn millis(millis: f64) -> Duration {
+    Duration::try_from_secs_f64(millis / 1e3).unwrap_or_default()
+}

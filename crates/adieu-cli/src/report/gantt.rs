@@ -1,0 +1,295 @@
+//! What a chart of a report shows, whatever it is drawn with: rows, and what decided the duration.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use adieu::{Outcome, Phase, PhaseReport, Report, TaskReport};
+
+/// A phase starts so soon after what it depends on; the engine looks in every 20 ms at the latest.
+const AT_ONCE: Duration = Duration::from_millis(25);
+
+const ROUNDED: Duration = Duration::from_micros(3);
+
+/// A report as rows.
+pub(super) struct Gantt<'a> {
+    pub(super) report: &'a Report,
+    /// Phases that have tasks, each followed by them.
+    pub(super) rows: Vec<Row<'a>>,
+}
+
+/// A phase, or a task in it.
+#[derive(Clone)]
+pub(super) struct Row<'a> {
+    pub(super) phase: &'a str,
+    /// `None` for the phase itself.
+    pub(super) task: Option<&'a str>,
+    pub(super) outcome: &'a Outcome,
+    pub(super) detail: Option<&'a str>,
+    /// What a phase may take; a task's own is not reported.
+    pub(super) timeout: Option<Duration>,
+    /// When it started and how long it took, if it did.
+    pub(super) ran: Option<(Duration, Duration)>,
+    /// Whether it decided how long the shutdown took.
+    pub(super) critical: bool,
+}
+
+impl<'a> Gantt<'a> {
+    pub(super) fn new(report: &'a Report) -> Self {
+        let critical: HashSet<usize> = critical_path(&report.phases).into_iter().collect();
+        let mut rows = Vec::new();
+        for (number, phase) in report.phases.iter().enumerate() {
+            // A phase without tasks does nothing, and there are many of them.
+            if phase.tasks.is_empty() {
+                continue;
+            }
+            let is_critical = critical.contains(&number);
+            rows.push(Row {
+                phase: &phase.name,
+                task: None,
+                outcome: &phase.outcome,
+                detail: None,
+                timeout: Some(phase.timeout),
+                ran: phase.started.zip(phase.took),
+                critical: is_critical,
+            });
+            let last = phase.tasks.iter().filter_map(end_of_task).max();
+            let mut decides = is_critical;
+            for task in &phase.tasks {
+                // Of several that ended at the same time, one is enough.
+                let critical = decides && last.is_some() && end_of_task(task) == last;
+                decides = decides && !critical;
+                rows.push(Row {
+                    phase: &phase.name,
+                    task: Some(&task.name),
+                    outcome: &task.outcome,
+                    detail: task.detail.as_deref(),
+                    timeout: None,
+                    ran: task.started.zip(task.took),
+                    critical,
+                });
+            }
+        }
+        Self { report, rows }
+    }
+
+    /// What decided how long it took: phases, each with the task that ended last.
+    pub(super) fn critical(&self) -> Vec<(&Row<'a>, Option<&Row<'a>>)> {
+        let phases = self.rows.iter().filter(|row| row.critical && row.task.is_none());
+        let task_of = |phase: &str| {
+            let mut tasks = self.rows.iter().filter(|row| row.critical && row.task.is_some());
+            tasks.find(|task| task.phase == phase)
+        };
+        phases.map(|phase| (phase, task_of(phase.phase))).collect()
+    }
+
+    /// What went wrong: tasks, and phases of which no task did.
+    pub(super) fn wrong(&self) -> impl Iterator<Item = &Row<'a>> {
+        let is_wrong = |row: &&Row<'a>| !row.outcome.is_clean();
+        let by_task: HashSet<&str> = self
+            .rows
+            .iter()
+            .filter(|row| row.task.is_some())
+            .filter(is_wrong)
+            .map(|row| row.phase)
+            .collect();
+        self.rows
+            .iter()
+            .filter(is_wrong)
+            .filter(move |row| row.task.is_some() || !by_task.contains(row.phase))
+    }
+
+    /// `shutdown clean in 6.9s of 27s: SIGTERM, exit code 0`.
+    pub(super) fn heading(&self) -> String {
+        let Report { outcome, reason, took, allowed, exit_code, .. } = self.report;
+        let (took, allowed) = (crate::duration::short(*took), crate::duration::short(*allowed));
+        format!("shutdown {outcome} in {took} of {allowed}: {reason}, exit code {exit_code}")
+    }
+}
+
+impl Row<'_> {
+    pub(super) fn name(&self) -> &str {
+        self.task.unwrap_or(self.phase)
+    }
+
+    /// `service-requests-done / drain http`.
+    pub(super) fn full_name(&self) -> String {
+        match self.task {
+            Some(task) => format!("{} / {task}", self.phase),
+            None => self.phase.to_owned(),
+        }
+    }
+
+    pub(super) fn took(&self) -> Option<Duration> {
+        self.ran.map(|(_, took)| took)
+    }
+
+    pub(super) fn end(&self) -> Option<Duration> {
+        self.ran.map(|(started, took)| started.saturating_add(took))
+    }
+
+    /// How it ended, with what it was waiting for.
+    pub(super) fn ended(&self) -> String {
+        match self.detail {
+            Some(detail) => format!("{} ({detail})", self.outcome),
+            None => self.outcome.to_string(),
+        }
+    }
+}
+
+/// One word for how something ended, and the class by which pictures colour it.
+pub(super) fn look(outcome: &Outcome) -> (&'static str, &'static str) {
+    // The sign is what people tell outcomes apart by, so the colours follow it.
+    match outcome.sign() {
+        '+' => ("finished", "finished"),
+        '-' => ("skipped", "skipped"),
+        'x' => ("cancelled or aborted", "stopped"),
+        '!' => ("failed or panicked", "failed"),
+        '>' => ("timed out", "late"),
+        _ => ("abandoned, still running", "left"),
+    }
+}
+
+/// The looks that occur, for a legend: sign, word, class.
+pub(super) fn legend<'a>(
+    outcomes: impl Iterator<Item = &'a Outcome>,
+) -> Vec<(char, &'static str, &'static str)> {
+    let occurring: HashSet<char> = outcomes.map(Outcome::sign).collect();
+    let all = [
+        ('+', "finished", "finished"),
+        ('-', "skipped", "skipped"),
+        ('x', "cancelled or aborted", "stopped"),
+        ('!', "failed or panicked", "failed"),
+        ('>', "timed out", "late"),
+        ('?', "abandoned, still running", "left"),
+    ];
+    all.into_iter().filter(|(sign, _, _)| occurring.contains(sign)).collect()
+}
+
+fn end_of_task(task: &TaskReport) -> Option<Duration> {
+    Some(task.started?.saturating_add(task.took?))
+}
+
+fn end_of_phase(phase: &PhaseReport) -> Option<Duration> {
+    Some(phase.started?.saturating_add(phase.took?))
+}
+
+/// What really decided the duration: from the phase that ended last back to what it waited for
+/// that ended last, and so on. As numbers of phases, the last one first.
+fn critical_path(phases: &[PhaseReport]) -> Vec<usize> {
+    let numbers: HashMap<&str, usize> =
+        phases.iter().enumerate().map(|(number, phase)| (phase.name.as_str(), number)).collect();
+    // Later in the plan wins, so that phases that take no time do not hide what comes after them.
+    let last_of = |among: &mut dyn Iterator<Item = usize>| {
+        among.filter_map(|number| Some((end_of_phase(&phases[number])?, number))).max()
+    };
+    let mut path = Vec::new();
+    let mut seen = HashSet::new();
+    let mut at = last_of(&mut (0..phases.len()));
+    while let Some((_, number)) = at {
+        // A report can be written by anybody: in a circle we would walk for ever.
+        if !seen.insert(number) {
+            break;
+        }
+        path.push(number);
+        let Some(started) = phases[number].started else { break };
+        // Times are rounded, and sums of them once more.
+        let started = started.saturating_add(ROUNDED);
+        let before = |other: &usize| {
+            *other != number && end_of_phase(&phases[*other]).is_some_and(|end| end <= started)
+        };
+        let waited_for = waited_for(phases, &numbers, number);
+        let dependency = last_of(&mut waited_for.into_iter().filter(before));
+        at = match dependency {
+            Some((end, _)) if started.saturating_sub(end) <= AT_ONCE => dependency,
+            // It did not start when it could: phases that run one after another wait for the last
+            // one, whether they depend on it or not.
+            _ => last_of(&mut (0..phases.len()).filter(before))
+                .filter(|(end, _)| dependency.is_some() || started.saturating_sub(*end) <= AT_ONCE),
+        };
+    }
+    path
+}
+
+/// What a phase waited for. Through those that never ran to what these waited for.
+fn waited_for(
+    phases: &[PhaseReport],
+    numbers: &HashMap<&str, usize>,
+    number: usize,
+) -> HashSet<usize> {
+    if phases[number].name == Phase::ACTOR_SYSTEM_TERMINATE.as_ref() {
+        return (0..phases.len()).filter(|other| *other != number).collect();
+    }
+    let mut found = HashSet::new();
+    let mut open = vec![number];
+    while let Some(at) = open.pop() {
+        for on in phases[at].depends_on.iter().filter_map(|name| numbers.get(name.as_str())) {
+            if found.insert(*on) && phases[*on].started.is_none() {
+                open.push(*on);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name, what it waits for, when it started and how long it took.
+    type Declared<'a> = (&'a str, &'a [&'a str], Option<(u64, u64)>);
+
+    fn path(phases: &[Declared<'_>]) -> Vec<String> {
+        let phase = |(name, after, ran): &Declared<'_>| {
+            let outcome = if ran.is_some() {
+                serde_json::json!({ "kind": "finished" })
+            } else {
+                serde_json::json!({ "kind": "skipped", "because": { "cause": "disabled" } })
+            };
+            serde_json::json!({
+                "name": name, "depends_on": after, "outcome": outcome, "timeout_ms": 5000,
+                "started_ms": ran.map(|ran| ran.0), "took_ms": ran.map(|ran| ran.1), "tasks": [],
+            })
+        };
+        let phases: Vec<_> = phases.iter().map(phase).collect();
+        let phases: Vec<PhaseReport> = serde_json::from_value(phases.into()).unwrap();
+        let mut path = critical_path(&phases);
+        path.reverse();
+        path.into_iter().map(|number| phases[number].name.clone()).collect()
+    }
+
+    #[test]
+    fn it_is_what_was_waited_for_longest() {
+        let quick_and_slow = path(&[
+            ("a", &[], Some((0, 1_000))),
+            ("b", &[], Some((0, 3_000))),
+            ("c", &["a"], Some((1_000, 500))),
+            ("d", &["b", "c"], Some((3_000, 100))),
+        ]);
+        assert_eq!(quick_and_slow, ["b", "d"]);
+        // What never ran is looked through.
+        let through =
+            path(&[("a", &[], Some((0, 10))), ("b", &["a"], None), ("c", &["b"], Some((10, 10)))]);
+        assert_eq!(through, ["a", "c"]);
+        // One after another, whatever depends on what.
+        let sequential = path(&[
+            ("a", &[], Some((0, 1_000))),
+            ("b", &[], Some((1_000, 1_000))),
+            ("c", &["a"], Some((2_000, 1_000))),
+        ]);
+        assert_eq!(sequential, ["a", "b", "c"]);
+        // The last phase waits for all, though it does not say so.
+        let last = path(&[
+            ("a", &[], Some((0, 1_000))),
+            ("b", &[], Some((0, 2_000))),
+            ("actor-system-terminate", &["a"], Some((2_000, 0))),
+        ]);
+        assert_eq!(last, ["b", "actor-system-terminate"]);
+    }
+
+    #[test]
+    fn a_circle_has_an_end() {
+        assert_eq!(path(&[("a", &["b"], Some((0, 0))), ("b", &["a"], Some((0, 0)))]).len(), 2);
+        assert_eq!(path(&[("a", &["a"], Some((5, 5)))]), ["a"]);
+        assert!(path(&[]).is_empty());
+    }
+}

@@ -1,0 +1,77 @@
+//! Reads a report: a file, the standard input, or what the admin port answers.
+
+use std::io::Read;
+use std::path::Path;
+
+use adieu::Report;
+use serde_json::Value;
+
+use crate::Failure;
+use crate::fit::harmless;
+
+/// No report is as long as this.
+const LONGEST: u64 = 64 << 20;
+
+/// More than this nobody can look at.
+const MOST_ROWS: usize = 20_000;
+
+pub(super) fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+pub(super) fn read(path: &Path) -> Result<Report, Failure> {
+    let place = if is_stdin(path) { "standard input".into() } else { path.display().to_string() };
+    let text = if is_stdin(path) {
+        text_of(std::io::stdin().lock())
+    } else {
+        std::fs::File::open(path).and_then(text_of)
+    };
+    let text = text.map_err(|error| Failure::input(format!("failed to read {place}: {error}")))?;
+    parse(&text).map_err(|why| Failure::input(format!("{place}: {why}")))
+}
+
+fn text_of(from: impl Read) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    from.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(std::io::Error::other("it is longer than 64 MiB, which no report is"));
+    }
+    String::from_utf8(bytes)
+        .map_err(|error| std::io::Error::other(format!("it is not UTF-8 text: {error}")))
+}
+
+fn parse(text: &str) -> Result<Report, String> {
+    if text.trim().is_empty() {
+        return Err("it is empty; a report is written when the shutdown is over".into());
+    }
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| format!("failed to parse JSON: {error}; a report is JSON"))?;
+    from_value(value)
+}
+
+/// A report, or the status that has one in it.
+pub(crate) fn from_value(mut value: Value) -> Result<Report, String> {
+    if !value.is_object() {
+        return Err("it is JSON, but no object; this is no report of a shutdown".into());
+    }
+    let is_status = value.get("waiting_for").is_some();
+    match value.get_mut("report") {
+        Some(Value::Null) => {
+            return Err("the shutdown is not over, so there is no report yet".into());
+        }
+        Some(report) => value = report.take(),
+        None if is_status => return Err("this is a status without a report".into()),
+        None => {}
+    }
+    let report: Report = serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        let place = if path == "." { String::new() } else { format!("{path}: ") };
+        let error = error.inner().to_string();
+        format!("{}{}; this is no report of a shutdown", harmless(&place), harmless(&error))
+    })?;
+    let rows = report.phases.iter().map(|phase| 1 + phase.tasks.len()).sum::<usize>();
+    if rows > MOST_ROWS {
+        return Err(format!("it has {rows} phases and tasks; {MOST_ROWS} can be shown"));
+    }
+    Ok(report)
+}

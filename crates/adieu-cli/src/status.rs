@@ -1,0 +1,118 @@
+//! `adieu status`: one look at a service.
+
+use std::fmt::Write;
+
+use adieu::{CheckState, Readiness, Stage};
+use anstyle::{AnsiColor, Style};
+
+use crate::admin::{Connect, Seen, Target};
+use crate::duration::short;
+use crate::fit::{fitted, harmless, width};
+use crate::{Failure, Said};
+
+const DIM: Style = Style::new().dimmed();
+const BOLD: Style = Style::new().bold();
+
+/// Show what a service is doing: whether it is ready, what it waits for, how its shutdown ended.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  adieu status
+  adieu status pod-7:8558 --json
+  ADIEU_ADMIN_TOKEN=... adieu status http://10.0.0.7:8558
+
+The exit code is 0 whenever it answered, 3 when nobody did. For readiness as an exit code, ask
+/readyz.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    connect: Connect,
+    /// As the admin port says it, for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: &Args) -> Result<Said, Failure> {
+    let seen = args.connect.status().await?;
+    if args.json {
+        let json = serde_json::to_string_pretty(&seen.raw);
+        return Ok(Said::well(json.map_err(|error| Failure::unable(error.to_string()))? + "\n"));
+    }
+    let mut text = draw(&seen, args.connect.target());
+    if let Some(report) = &seen.report {
+        text += "\n";
+        text += &crate::report::chart(report);
+    }
+    Ok(Said::well(text))
+}
+
+pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
+    let Seen {
+        stage,
+        readiness,
+        reason,
+        elapsed,
+        remaining,
+        waiting_for,
+        checks,
+        in_flight: _,
+        gates: _,
+        report: _,
+        raw: _,
+    } = seen;
+    let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+    let stage = match stage {
+        Stage::ShuttingDown => {
+            let (elapsed, remaining) = (short(*elapsed), short(*remaining));
+            format!("shutting down for {elapsed}, {remaining} left{reason}")
+        }
+        Stage::Over => format!("its shutdown is over{reason}"),
+        Stage::Up | _ => "up".into(),
+    };
+    let mut out = format!("{BOLD}{target}{BOLD:#}  {}\n", harmless(&stage));
+    let (sign, style) = match readiness {
+        Readiness::Ready => ('+', AnsiColor::Green.on_default()),
+        Readiness::Unavailable => ('!', AnsiColor::Red.on_default()),
+        Readiness::Starting
+        | Readiness::Cordoned
+        | Readiness::Draining
+        | Readiness::Stopping
+        | _ => ('-', AnsiColor::Yellow.on_default()),
+    };
+    let _ = writeln!(out, "  {style}{sign}{style:#} {readiness}");
+    if let Some(line) = seen.in_flight_line() {
+        let _ = writeln!(out, "    {}", harmless(&line));
+    }
+    // In a shutdown those who speak for checks go, and nobody minds.
+    let checks = if seen.stage == Stage::Up { &checks[..] } else { &[] };
+    if !checks.is_empty() {
+        let _ = writeln!(out, "\n{BOLD}Checks{BOLD:#}");
+    }
+    let names = checks.iter().map(|check| width(&harmless(&check.name))).max().unwrap_or(0).min(40);
+    for check in checks {
+        let (sign, style, word) = match check.state {
+            CheckState::Ready => ('+', AnsiColor::Green.on_default(), "ready"),
+            CheckState::Failed => ('!', AnsiColor::Red.on_default(), "failed"),
+            CheckState::Pending | _ => ('.', AnsiColor::Yellow.on_default(), "not yet"),
+        };
+        let detail = check.detail.as_ref().map_or_else(String::new, |detail| format!(": {detail}"));
+        let (name, detail) = (fitted(&check.name, names), harmless(&detail));
+        let _ = writeln!(out, "  {style}{sign}{style:#} {name}  {word}{detail}");
+    }
+    if !waiting_for.is_empty() {
+        let _ = writeln!(out, "\n{BOLD}Waiting for{BOLD:#}");
+    }
+    let name = |phase: &str, task: &str| format!("{phase} / {task}");
+    let names =
+        waiting_for.iter().map(|waiting| width(&harmless(&name(&waiting.phase, &waiting.task))));
+    let names = names.max().unwrap_or(0).min(60);
+    for waiting in waiting_for {
+        let (age, name) =
+            (short(waiting.age()), fitted(&name(&waiting.phase, &waiting.task), names));
+        let detail = waiting.detail.as_deref().unwrap_or_default();
+        let line = format!("  {age:>7}  {name}  {DIM}{}{DIM:#}", harmless(detail));
+        let line =
+            if detail.is_empty() { format!("  {age:>7}  {}", name.trim_end()) } else { line };
+        let _ = writeln!(out, "{line}");
+    }
+    out
+}

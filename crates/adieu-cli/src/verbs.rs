@@ -1,0 +1,185 @@
+//! `adieu cordon`, `uncordon`, `drain` and `stop`: what changes a service.
+
+use std::time::Duration;
+
+use adieu::Stage;
+
+use crate::admin::{Changed, Connect, Look, Seen, duration};
+use crate::consent::{self, Consent};
+use crate::fit::harmless;
+use crate::screen::{Screen, interrupted};
+use crate::{Failure, Said, exit_code, watch};
+
+/// How long until the next look.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Send no more work to a service: it is not ready, and refuses. Can be taken back.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  adieu cordon
+  adieu cordon pod-7:8558
+
+What is under way goes on. `adieu uncordon` takes it back, so nobody is asked for consent.")]
+pub(crate) struct Cordon {
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Take a cordon back: the service takes work again.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  adieu uncordon
+  adieu uncordon pod-7:8558
+
+Once the shutdown has begun there is no way back: exit code 1.")]
+pub(crate) struct Uncordon {
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Send no more work to a service, and wait until nothing is in flight.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  adieu drain
+  adieu drain pod-7:8558 --wait 2m --yes
+
+The process stays up, and cordoned: `adieu uncordon` takes it back, `adieu stop` goes on. If
+something is still in flight when the time is up: exit code 1.")]
+pub(crate) struct Drain {
+    #[command(flatten)]
+    connect: Connect,
+    /// How long to wait.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    wait: Duration,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// Shut a service down, as SIGTERM does. Asked again, it is in more of a hurry.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  adieu stop
+  adieu stop pod-7:8558 --yes --watch
+
+With --watch the exit code is 0 if the shutdown was clean, and 1 if it was not; without, 0 as soon
+as it has begun.")]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    connect: Connect,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+    /// Follow the shutdown until it is over.
+    #[arg(long)]
+    watch: bool,
+}
+
+pub(crate) async fn cordon(args: &Cordon) -> Result<Said, Failure> {
+    let seen = change(&args.connect, "/cordon").await?;
+    let target = args.connect.target();
+    // A shutdown that has begun takes no work either way.
+    Ok(Said::well(format!("{target} is {}\n", seen.readiness)))
+}
+
+pub(crate) async fn uncordon(args: &Uncordon) -> Result<Said, Failure> {
+    let seen = change(&args.connect, "/uncordon").await?;
+    Ok(Said::well(format!("{} is {}\n", args.connect.target(), seen.readiness)))
+}
+
+pub(crate) async fn drain(args: &Drain) -> Result<Said, Failure> {
+    let Drain { connect, wait, yes } = args;
+    let seen = connect.status().await?;
+    let consent = consent::ask(&question("drain", connect, &seen), *yes)?;
+    drain_with(consent, connect, *wait).await
+}
+
+async fn drain_with(_: Consent, connect: &Connect, wait: Duration) -> Result<Said, Failure> {
+    let target = connect.target();
+    change(connect, "/cordon").await?;
+    let mut screen = Screen::new();
+    let mut told = None;
+    let draining = async {
+        loop {
+            let seen = match connect.look().await {
+                Look::Seen(seen) => seen,
+                Look::Gone => {
+                    return Err(Failure::no(format!("{target} went away while it drained")));
+                }
+                Look::Silent(failure) => return Err(failure),
+            };
+            let line = seen.in_flight_line().ok_or_else(|| {
+                Failure::unable(format!("{target} is cordoned, but does not say what is in flight"))
+            })?;
+            if told.as_ref() != Some(&line) && !screen.show(&format!("{line}\n"))? {
+                return Ok(());
+            }
+            told = Some(line);
+            if seen.in_flight == Some(0) {
+                return Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let drained = tokio::select! {
+        biased;
+        () = interrupted() => None,
+        drained = tokio::time::timeout(wait, draining) => Some(drained),
+    };
+    drop(screen);
+    let back = "it stays cordoned: adieu uncordon takes that back";
+    match drained {
+        None => Err(Failure { message: format!("{target}: {back}"), code: exit_code::INTERRUPTED }),
+        Some(Err(_)) => {
+            let left = told.unwrap_or_else(|| "it has not answered".into());
+            let wait = crate::duration::short(wait);
+            Err(Failure::no(format!("{target} is not drained after {wait}: {left}; {back}")))
+        }
+        Some(Ok(Err(failure))) => Err(failure),
+        Some(Ok(Ok(()))) => Ok(Said::well(format!("{target} is drained\n"))),
+    }
+}
+
+pub(crate) async fn stop(args: &Stop) -> Result<Said, Failure> {
+    let Stop { connect, yes, watch } = args;
+    let seen = connect.status().await?;
+    if seen.stage == Stage::Over {
+        return Ok(Said::well(format!("the shutdown of {} is over already\n", connect.target())));
+    }
+    let consent = consent::ask(&question("stop", connect, &seen), *yes)?;
+    if *watch {
+        return watch::follow(connect, false, Some(consent)).await;
+    }
+    let seen = begin(consent, connect).await?;
+    let reason = seen.reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    Ok(Said::well(format!("{} is shutting down{}\n", connect.target(), harmless(&reason))))
+}
+
+/// Begins the shutdown.
+pub(crate) async fn begin(_: Consent, connect: &Connect) -> Result<Seen, Failure> {
+    change(connect, "/shutdown").await
+}
+
+async fn change(connect: &Connect, path: &str) -> Result<Seen, Failure> {
+    match connect.change(path).await? {
+        Changed::Done(seen) => Ok(seen),
+        Changed::TooLate(why) => Err(Failure::no(format!("{}: {why}", connect.target()))),
+    }
+}
+
+/// `stop http://127.0.0.1:8558? It is ready, 3 in flight.`
+fn question(verb: &str, connect: &Connect, seen: &Seen) -> String {
+    let in_flight = seen.in_flight_line().map_or_else(String::new, |line| format!(", {line}"));
+    let hurry = match seen.stage {
+        Stage::Up => "",
+        Stage::ShuttingDown | Stage::Over | _ => {
+            " It is shutting down already; this makes it hurry."
+        }
+    };
+    let hurry = if verb == "stop" { hurry } else { "" };
+    format!("{verb} {}? It is {}{in_flight}.{hurry}", connect.target(), seen.readiness)
+}

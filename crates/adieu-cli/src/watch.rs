@@ -1,0 +1,193 @@
+//! `adieu watch`: follows a service until its shutdown is over.
+
+mod changes;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use adieu::Stage;
+
+use crate::admin::{Connect, Look, Seen};
+use crate::consent::Consent;
+use crate::screen::{Screen, interrupted};
+use crate::{Failure, Said, exit_code, report, status, verbs};
+use changes::{Change, changes};
+
+/// How long until the next look, while nothing goes on and while something does.
+const IDLE: Duration = Duration::from_millis(300);
+const BUSY: Duration = Duration::from_millis(100);
+
+/// How long an answer that is on its way has when the process has gone.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How often in a row it may be silent.
+const SILENCES: u32 = 3;
+
+/// Follow a service until its shutdown is over, whoever begins it.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  adieu watch
+  adieu watch pod-7:8558 --json | jq .
+
+At a terminal it is redrawn in place; in a pipe there is a line for each change. The exit code is 0
+if the shutdown was clean, 1 if it was not or the process vanished before it was over, 3 if nobody
+was there.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    connect: Connect,
+    /// A JSON object for each change, on a line of its own.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How it ended.
+enum End {
+    Over(Box<Seen>),
+    /// Gone, or another process.
+    Vanished(Option<Box<Seen>>),
+    /// You pressed Ctrl-C.
+    Interrupted,
+    /// Nobody reads what we say.
+    Unread,
+}
+
+pub(crate) async fn run(args: &Args) -> Result<Said, Failure> {
+    follow(&args.connect, args.json, None).await
+}
+
+/// Follows until the end; with consent, begins the shutdown first.
+pub(crate) async fn follow(
+    connect: &Connect,
+    json: bool,
+    stop: Option<Consent>,
+) -> Result<Said, Failure> {
+    let mut view = View { connect, screen: Screen::new(), json, last: None };
+    let end = Box::pin(view.until_end(stop)).await;
+    let at_terminal = view.draws();
+    if at_terminal {
+        view.screen.clear()?;
+    }
+    let View { last, .. } = view;
+    let target = connect.target();
+    match end? {
+        End::Over(seen) => {
+            let is_clean = seen.report.as_ref().is_none_or(|report| report.is_clean());
+            let code = if is_clean { exit_code::WELL } else { exit_code::NO };
+            let text = match &seen.report {
+                Some(report) if !json => report::chart(report),
+                Some(_) => String::new(),
+                None => format!("the shutdown of {target} is over, but it gives no report\n"),
+            };
+            Ok(Said { text, code })
+        }
+        End::Vanished(seen) => {
+            let lead = format!("{target} vanished");
+            let seen = seen.or(last);
+            let how = match seen.as_ref().map(|seen| seen.stage) {
+                Some(Stage::ShuttingDown) => "in the middle of its shutdown; what was seen last:",
+                _ => "without a shutdown that could be seen; what was seen last:",
+            };
+            let shown = seen.map_or_else(String::new, |seen| status::draw(&seen, target));
+            Err(Failure::no(format!("{lead} {how}\n{}", shown.trim_end())))
+        }
+        End::Interrupted => Ok(Said { text: String::new(), code: exit_code::INTERRUPTED }),
+        End::Unread => Ok(Said::well(String::new())),
+    }
+}
+
+/// What is followed, and what was seen of it.
+struct View<'a> {
+    connect: &'a Connect,
+    screen: Screen,
+    json: bool,
+    last: Option<Box<Seen>>,
+}
+
+impl View<'_> {
+    /// Whether it is redrawn in place.
+    fn draws(&self) -> bool {
+        self.screen.is_terminal() && !self.json
+    }
+
+    async fn until_end(&mut self, stop: Option<Consent>) -> Result<End, Failure> {
+        let connect = self.connect;
+        let first = Box::new(connect.status().await?);
+        if !self.take(first)? {
+            return Ok(End::Unread);
+        }
+        // Asked at once and answered at the end: who only looks now and then would miss it.
+        let mut over = pin!(connect.over());
+        let mut interrupted = pin!(interrupted());
+        let begins = stop.is_some();
+        if let Some(consent) = stop {
+            // That question must be there first.
+            let asked = tokio::time::sleep(BUSY);
+            tokio::select! {
+                biased;
+                () = &mut interrupted => return Ok(End::Interrupted),
+                seen = &mut over => return self.end(Box::new(seen)),
+                () = asked => {}
+            }
+            verbs::begin(consent, connect).await?;
+        }
+        let mut silences = 0;
+        loop {
+            let busy = self.last.as_ref().is_some_and(|seen| seen.stage != Stage::Up);
+            let look = async {
+                tokio::time::sleep(if busy || begins { BUSY } else { IDLE }).await;
+                connect.look().await
+            };
+            let look = tokio::select! {
+                biased;
+                () = &mut interrupted => return Ok(End::Interrupted),
+                seen = &mut over => return self.end(Box::new(seen)),
+                look = look => look,
+            };
+            match look {
+                Look::Seen(seen) if seen.stage == Stage::Over => return self.end(seen),
+                // One that is up again is another one.
+                Look::Seen(seen) if busy && seen.stage == Stage::Up => {
+                    return Ok(End::Vanished(self.last.take()));
+                }
+                Look::Seen(seen) => {
+                    silences = 0;
+                    if !self.take(seen)? {
+                        return Ok(End::Unread);
+                    }
+                }
+                Look::Gone => {
+                    return match tokio::time::timeout(LAST_WORDS, &mut over).await {
+                        Ok(seen) => self.end(Box::new(seen)),
+                        Err(_) => Ok(End::Vanished(self.last.take())),
+                    };
+                }
+                Look::Silent(failure) => {
+                    silences += 1;
+                    if silences == SILENCES {
+                        return Err(failure);
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, seen: Box<Seen>) -> Result<End, Failure> {
+        Ok(if self.take(seen.clone())? { End::Over(seen) } else { End::Unread })
+    }
+
+    /// Shows what is new; false if nobody reads it.
+    fn take(&mut self, seen: Box<Seen>) -> Result<bool, Failure> {
+        let changes = changes(self.last.as_deref(), &seen);
+        let reads = if self.draws() {
+            self.screen.show(&status::draw(&seen, self.connect.target()))?
+        } else {
+            let line =
+                |change: &Change| if self.json { change.json(&seen) } else { change.text(&seen) };
+            let lines: String = changes.iter().map(line).collect();
+            lines.is_empty() || self.screen.show(&lines)?
+        };
+        self.last = Some(seen);
+        Ok(reads)
+    }
+}

@@ -1,0 +1,303 @@
+//! `adieu status`, `watch`, `cordon`, `uncordon`, `drain` and `stop`, piped.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Stdio};
+
+use adieu::{Phase, Readiness, Reason, Stage, TaskCx};
+use expect_test::{Expect, expect};
+use serde_json::Value;
+
+use super::service::{Service, answering};
+use super::{Ran, adieu, command, until};
+
+/// What it says of this service, which is at another port each time.
+#[track_caller]
+fn says(service: &Service, args: &[&str], code: i32, expected: Expect) {
+    let url = service.url();
+    let args: Vec<_> = args.iter().map(|arg| if *arg == "URL" { &url } else { *arg }).collect();
+    let Ran { code: got, stdout, stderr } = adieu(&args);
+    assert_eq!(got, code, "{stdout}{stderr}");
+    expected.assert_eq(&(stdout + &stderr).replace(&url, "HOST:PORT"));
+}
+
+/// Follows; what it says can be waited for.
+struct Watching {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    said: Vec<String>,
+}
+
+impl Watching {
+    fn of(service: &Service, args: &[&str]) -> Self {
+        let mut command = command(&["watch", &service.url()]);
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines, said: Vec::new() }
+    }
+
+    #[track_caller]
+    fn until(&mut self, text: &str) {
+        while !self.said.last().is_some_and(|line| line.contains(text)) {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "{text}: {:?}", self.said);
+            self.said.push(line);
+        }
+    }
+
+    fn end(mut self) -> Ran {
+        let (mut stdout, mut stderr) = (self.said.concat(), String::new());
+        self.lines.read_to_string(&mut stdout).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        Ran { code: self.child.wait().unwrap().code().unwrap(), stdout, stderr }
+    }
+}
+
+#[test]
+fn status_says_what_a_service_is_doing() {
+    let service = Service::start();
+    let database = service.shutdown.check("database");
+    database.failing("connection refused");
+    let cache = service.shutdown.check("cache");
+    let _pass = service.orders.enter();
+    says(
+        &service,
+        &["status", "URL"],
+        0,
+        expect![[r#"
+            http://HOST:PORT  up
+              ! unavailable
+                1 in flight: orders 1
+
+            Checks
+              ! database  failed: connection refused
+              . cache     not yet
+        "#]],
+    );
+    let json = adieu(&["status", &service.url(), "--json"]).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["in_flight"], &json["stage"]), (&1.into(), &"up".into()));
+    drop(cache);
+}
+
+#[test]
+fn status_says_what_is_waited_for_and_then_how_it_ended() {
+    let service = Service::start();
+    let run = service.shutdown.run(Reason::Unknown);
+    until("the flush", || !service.shutdown.status().waiting_for.is_empty());
+    let shown = adieu(&["status", &service.url()]).stdout;
+    assert!(shown.contains("shutting down for "), "{shown}");
+    assert!(shown.contains("service-stop / flush\n"), "{shown}");
+    service.flush.cancel();
+    run.wait().unwrap();
+    let shown = adieu(&["status", &service.url()]).stdout;
+    assert!(shown.contains("its shutdown is over"), "{shown}");
+    assert!(shown.contains("shutdown clean in "), "{shown}");
+}
+
+#[test]
+fn a_cordon_is_put_up_and_taken_back_until_the_shutdown_begins() {
+    let service = Service::start();
+    says(&service, &["cordon", "URL"], 0, expect!["http://HOST:PORT is cordoned\n"]);
+    assert_eq!(service.shutdown.readiness(), Readiness::Cordoned);
+    says(&service, &["uncordon", "URL"], 0, expect!["http://HOST:PORT is ready\n"]);
+    drop(service.shutdown.run(Reason::Unknown));
+    says(
+        &service,
+        &["uncordon", "URL"],
+        1,
+        expect!["adieu: http://HOST:PORT: the shutdown has begun\n"],
+    );
+}
+
+#[test]
+fn drain_waits_until_nothing_is_in_flight_but_not_for_ever() {
+    let service = Service::start();
+    let pass = service.orders.enter().unwrap();
+    says(
+        &service,
+        &["drain", "URL", "--yes", "--wait", "300ms"],
+        1,
+        expect![[r#"
+            1 in flight: orders 1
+            adieu: http://HOST:PORT is not drained after 300ms: 1 in flight: orders 1; it stays cordoned: adieu uncordon takes that back
+        "#]],
+    );
+    assert_eq!(service.shutdown.readiness(), Readiness::Cordoned);
+    drop(pass);
+    says(
+        &service,
+        &["drain", "URL", "--yes"],
+        0,
+        expect![[r#"
+            0 in flight
+            http://HOST:PORT is drained
+        "#]],
+    );
+    assert_eq!(service.shutdown.stage(), Stage::Up);
+}
+
+#[test]
+fn what_stops_work_is_not_done_without_consent() {
+    let service = Service::start();
+    says(
+        &service,
+        &["stop", "URL"],
+        2,
+        expect![
+            "adieu: stop http://HOST:PORT? It is ready, 0 in flight. There is no terminal to ask at: pass --yes\n"
+        ],
+    );
+    assert_eq!(adieu(&["drain", &service.url()]).code, 2);
+    assert_eq!(service.shutdown.readiness(), Readiness::Ready);
+    says(
+        &service,
+        &["stop", "URL", "-y"],
+        0,
+        expect!["http://HOST:PORT is shutting down: SIGTERM\n"],
+    );
+    assert_eq!(service.shutdown.stage(), Stage::ShuttingDown);
+}
+
+#[test]
+fn stop_can_follow_to_the_end() {
+    let service = Service::start();
+    service.flush.cancel();
+    let Ran { code, stdout, stderr } = adieu(&["stop", &service.url(), "--yes", "--watch"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert!(stdout.contains("shutdown over\n"), "{stdout}");
+    assert!(stdout.contains("shutdown clean in "), "{stdout}");
+}
+
+#[test]
+fn watch_has_a_line_for_each_change_and_the_report() {
+    let service = Service::start();
+    let mut watching = Watching::of(&service, &[]);
+    watching.until("ready");
+    let run = service.shutdown.run(Reason::Unknown);
+    watching.until("service-stop / flush started");
+    service.flush.cancel();
+    run.wait().unwrap();
+    // The process is gone at once, and the report is there all the same.
+    service.vanish();
+    let Ran { code, stdout, stderr } = watching.end();
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert!(stdout.contains("shutting down, "), "{stdout}");
+    assert!(stdout.contains("What decided how long it took"), "{stdout}");
+}
+
+#[test]
+fn watch_has_an_object_for_each_change_if_asked() {
+    let service = Service::start();
+    let mut watching = Watching::of(&service, &["--json"]);
+    watching.until("\"ready\"");
+    drop(service.shutdown.run(Reason::Unknown));
+    watching.until("task-started");
+    service.flush.cancel();
+    let Ran { code, stdout, .. } = watching.end();
+    assert_eq!(code, 0);
+    let changes: Vec<Value> =
+        stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = changes.last().unwrap();
+    assert_eq!((&last["stage"], &last["report"]["exit_code"]), (&"over".into(), &0.into()));
+    let started = changes.iter().find(|change| change["change"] == "task-started").unwrap();
+    assert_eq!((&started["phase"], &started["task"]), (&"service-stop".into(), &"flush".into()));
+}
+
+#[test]
+fn watch_says_that_it_was_not_clean_or_vanished_by_its_exit_code() {
+    let service = Service::start();
+    let failing = async |_: TaskCx| Err::<(), _>("disk full");
+    service.shutdown.add_task(Phase::SERVICE_UNBIND, "sync", failing).unwrap();
+    let mut watching = Watching::of(&service, &[]);
+    watching.until("ready");
+    drop(service.shutdown.run(Reason::Unknown));
+    service.flush.cancel();
+    let Ran { code, stdout, .. } = watching.end();
+    assert_eq!(code, 1, "{stdout}");
+    assert!(stdout.contains("! service-unbind / sync: failed: disk full"), "{stdout}");
+
+    let service = Service::start();
+    let mut watching = Watching::of(&service, &[]);
+    watching.until("ready");
+    drop(service.shutdown.run(Reason::Unknown));
+    watching.until("service-stop / flush started");
+    service.vanish();
+    let Ran { code, stderr, .. } = watching.end();
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("vanished in the middle of its shutdown"), "{stderr}");
+    assert!(stderr.contains("service-stop / flush"), "{stderr}");
+}
+
+#[test]
+fn the_token_is_asked_for_and_taken() {
+    const TOKEN: &str = "correct horse battery";
+    let service = Service::with(|admin| admin.token(TOKEN).unwrap().require_token());
+    says(
+        &service,
+        &["cordon", "URL"],
+        3,
+        expect![
+            "adieu: http://HOST:PORT refuses: only with Authorization: Bearer; pass --token, or set ADIEU_ADMIN_TOKEN\n"
+        ],
+    );
+    says(
+        &service,
+        &["cordon", "URL", "--token", "wrong"],
+        3,
+        expect![
+            "adieu: http://HOST:PORT refuses: the token is wrong; see --token and ADIEU_ADMIN_TOKEN\n"
+        ],
+    );
+    says(
+        &service,
+        &["cordon", "URL", "--token", TOKEN],
+        0,
+        expect!["http://HOST:PORT is cordoned\n"],
+    );
+    let mut uncordon = command(&["uncordon", &service.url()]);
+    assert!(uncordon.env("ADIEU_ADMIN_TOKEN", TOKEN).output().unwrap().status.success());
+    assert_eq!(service.shutdown.readiness(), Readiness::Ready);
+    let help = command(&["stop", "--help"]).env("ADIEU_ADMIN_TOKEN", TOKEN).output().unwrap();
+    assert!(!String::from_utf8(help.stdout).unwrap().contains(TOKEN), "it is a secret");
+}
+
+#[test]
+fn who_is_no_admin_port_is_named_so() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let page: &[u8] =
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<p/>";
+    let refusing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let cases = [
+        (nobody, "nobody listens at http://ADDR"),
+        (
+            answering(page),
+            "what listens at http://ADDR is no admin port: it answered 200, text/html",
+        ),
+        (answering(refusing), "is no admin port: it answered 404"),
+        (answering(b"SSH-2.0-OpenSSH_9.2\r\n"), "what listens at http://ADDR is no admin port"),
+        (answering(b""), "what listens at http://ADDR is no admin port"),
+        (silent.local_addr().unwrap(), "http://ADDR has not answered within 200ms"),
+    ];
+    for (addr, message) in cases {
+        let url = addr.to_string();
+        for verb in ["status", "watch", "cordon", "stop"] {
+            let Ran { code, stdout, stderr } = adieu(&[verb, &url, "--timeout", "200ms"]);
+            assert_eq!((code, stdout.as_str()), (3, ""), "{stderr}");
+            assert!(stderr.contains(&message.replace("ADDR", &url)), "{verb}: {stderr}");
+        }
+    }
+    let wrong = [
+        ("https://pod:8558", "plain HTTP"),
+        ("pod:port", "write a URL such as"),
+        ("http://pod/shutdown", "without a path"),
+    ];
+    for (url, message) in wrong {
+        let Ran { code, stderr, .. } = adieu(&["status", url]);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    }
+    assert_eq!(adieu(&["status", "--timeout", "0s"]).code, 2);
+}
