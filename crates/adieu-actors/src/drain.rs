@@ -30,6 +30,13 @@ struct Before {
     handled: Option<u64>,
 }
 
+/// Those that will be drained, while they are gathered.
+pub(crate) struct Gathering {
+    nodes: Vec<Arc<dyn Node>>,
+    paths: Vec<Option<NodePath>>,
+    machine: Machine,
+}
+
 /// Those to be drained.
 pub(crate) struct Members {
     nodes: Arc<Vec<Arc<dyn Node>>>,
@@ -119,16 +126,14 @@ impl Countdown {
     }
 }
 
-// === impl Members ===
+// === impl Gathering ===
 
-impl Members {
+impl Gathering {
     pub(crate) fn with_capacity(nodes: usize) -> Self {
         Self {
-            nodes: Arc::new(Vec::with_capacity(nodes)),
+            nodes: Vec::with_capacity(nodes),
             paths: Vec::with_capacity(nodes),
             machine: Machine::with_capacity(nodes),
-            before: HashMap::new(),
-            reports: Vec::new(),
         }
     }
 
@@ -136,14 +141,25 @@ impl Members {
     pub(crate) fn add(&mut self, path: NodePath, node: Arc<dyn Node>, above: Option<Id>) -> Id {
         let id = self.machine.add(above);
         let children = node.children();
-        Arc::make_mut(&mut self.nodes).push(node);
+        self.nodes.push(node);
         self.paths.push(Some(path));
         for child in children {
             self.add(child.path().clone(), child, Some(id));
         }
         id
     }
+}
 
+impl From<Gathering> for Members {
+    fn from(Gathering { nodes, paths, machine }: Gathering) -> Self {
+        let (before, reports) = (HashMap::new(), Vec::new());
+        Self { nodes: Arc::new(nodes), paths, machine, before, reports }
+    }
+}
+
+// === impl Members ===
+
+impl Members {
     pub(crate) fn nodes(&self) -> Arc<Vec<Arc<dyn Node>>> {
         Arc::clone(&self.nodes)
     }
@@ -198,9 +214,10 @@ impl Members {
 
     /// Does what the machine has decided.
     fn carry_out(&mut self, work: &Work, at_work: &FuturesUnordered<BoxFuture<'static, ()>>) {
-        let mut stops: Vec<Id> = Vec::new();
+        let effects = self.machine.take_effects();
+        let mut stops: Vec<Id> = Vec::with_capacity(effects.len());
         let mut kills: Vec<Id> = Vec::new();
-        for effect in self.machine.take_effects() {
+        for effect in effects {
             match effect {
                 Effect::Settle(id) => at_work.push(Box::pin(work.clone().settle(id))),
                 Effect::Stop(id) => stops.push(id),
@@ -210,12 +227,16 @@ impl Members {
         // Siblings together: nobody waits for one of them, but for all.
         let above = |id: &Id| self.machine.above(*id);
         for siblings in stops.chunk_by(|one, other| above(one) == above(other)) {
-            let told = siblings.iter().map(|id| {
-                let path = self.paths[*id as usize].take();
-                let before = if self.before.is_empty() { None } else { self.before.get(id) };
-                (*id, path, before.copied())
-            });
-            at_work.push(Box::pin(work.clone().stop(told.collect())));
+            // Mostly all there are, and their paths are taken as they stand.
+            let are_all = siblings.len() == self.paths.len() && siblings.is_sorted();
+            let paths = if are_all {
+                std::mem::take(&mut self.paths)
+            } else {
+                siblings.iter().map(|id| self.paths.get_mut(*id as usize)?.take()).collect()
+            };
+            let settled = siblings.iter().filter_map(|id| self.before.get_key_value(id));
+            let settled = settled.map(|(id, before)| (*id, *before)).collect();
+            at_work.push(Box::pin(work.clone().stop(siblings.to_vec(), paths, settled)));
         }
         for id in kills {
             // One that panics is given up like one that cannot be killed.
@@ -315,15 +336,20 @@ impl Work {
 
     /// Gives all of them the pill, and says who has ended, when all have; or now and then, if that
     /// takes long. To be woken by each of them would cost more than to stop it.
-    async fn stop(self, siblings: Vec<(Id, Option<NodePath>, Option<Before>)>) {
+    async fn stop(
+        self,
+        siblings: Vec<Id>,
+        paths: Vec<Option<NodePath>>,
+        settled: HashMap<Id, Before>,
+    ) {
         let mut late = FuturesUnordered::new();
         let (mut left, mut told) = (Vec::new(), Vec::with_capacity(TURN.min(siblings.len())));
         // With room for all: to make room meanwhile would hold up those who stop, because they
         // give back memory.
         let mut gone = Gone::with_capacity(siblings.len());
-        for (id, path, before) in siblings {
+        for (id, path) in siblings.into_iter().zip(paths) {
             let node = &self.nodes[id as usize];
-            let before = before.unwrap_or_else(|| Before::of(&**node));
+            let before = settled.get(&id).copied().unwrap_or_else(|| Before::of(&**node));
             told.push(Told { id, path, before });
             if let Ok(false) = catch_unwind(AssertUnwindSafe(|| node.try_drain())) {
                 late.push(find_room(&**node));

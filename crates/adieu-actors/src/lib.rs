@@ -65,6 +65,7 @@ pub mod ractor;
 )]
 mod record;
 mod report;
+mod roster;
 mod system;
 mod termination;
 mod threads;

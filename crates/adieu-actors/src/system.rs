@@ -1,8 +1,7 @@
 //! A named root above all actors: `/user` for the application's, `/system` for our own.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
-use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -11,13 +10,14 @@ use adieu_core::{AddTaskError, Deadline, Phase, Reason, Shutdown, TaskCx, TaskSp
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use tokio::sync::watch;
 
-use crate::drain::{Countdown, Members};
+use crate::drain::{Countdown, Gathering, Members};
 use crate::letters::{DeadLetter, DeadLetterSubscription, Letters};
 use crate::machine::Id;
 use crate::node::Node;
 use crate::path::{NameError, NodePath};
 use crate::record::Record;
 use crate::report::DrainReport;
+use crate::roster::{Entry, Roster};
 use crate::tree::TreeView;
 
 /// A named root above all actors of an application.
@@ -44,22 +44,10 @@ pub(crate) struct Inner {
 
 #[derive(Default)]
 struct Tree {
-    nodes: BTreeMap<NodePath, Entry>,
-    /// How many have ever joined.
-    joined: u64,
+    nodes: Roster,
     /// Those that are being drained with the system.
     draining: Arc<Vec<Arc<dyn Node>>>,
     guardian: Option<NodePath>,
-}
-
-/// A node in the tree, and how deep it is in it. To look at very many paths costs more than to stop
-/// the actors.
-#[derive(Clone)]
-struct Entry {
-    node: Arc<dyn Node>,
-    depth: usize,
-    /// Which one it was to join. In this order they lie in memory, and that makes a difference.
-    number: u64,
 }
 
 /// How far a system is.
@@ -236,7 +224,7 @@ impl ActorSystem {
     /// Takes a node out of the tree, without stopping it. False if there is none.
     #[expect(clippy::must_use_candidate, reason = "it is there to be taken out")]
     pub fn remove(&self, path: &NodePath) -> bool {
-        let removed = self.inner.tree().nodes.remove(path);
+        let removed = self.inner.tree().nodes.leave(path);
         removed.is_some()
     }
 
@@ -245,7 +233,7 @@ impl ActorSystem {
         let has_ended = {
             let mut tree = self.inner.tree();
             tree.guardian = Some(path.clone());
-            !tree.nodes.contains_key(path)
+            tree.nodes.get(path).is_none()
         };
         if has_ended {
             self.inner.guardian_ended();
@@ -354,8 +342,8 @@ impl ActorSystem {
             let mut before = None;
             let mut pause = Duration::from_millis(1);
             loop {
-                let nodes = self.inner.nodes_beneath(&NodePath::user());
-                let counts = nodes.iter().map(|(_, entry)| entry.node.idle());
+                let nodes = self.inner.tree().nodes.beneath(&NodePath::user());
+                let counts = nodes.iter().map(|entry| entry.node.idle());
                 let now = futures_util::future::join_all(counts).await;
                 // Twice the same: nobody has worked while the others were being asked.
                 if before.as_ref() == Some(&now) {
@@ -457,12 +445,10 @@ impl Inner {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(SpawnError::Terminating { path, system: Arc::clone(&self.name) });
         }
-        if tree.nodes.contains_key(&path) {
+        if tree.nodes.get(&path).is_some() {
             return Err(SpawnError::NameTaken { path });
         }
-        tree.joined += 1;
-        let (depth, number) = (path.depth(), tree.joined);
-        tree.nodes.insert(path, Entry { node, depth, number });
+        tree.nodes.join(path, node);
         Ok(())
     }
 
@@ -471,7 +457,7 @@ impl Inner {
         let (removed, was_guardian) = {
             let mut tree = self.tree();
             let was_guardian = tree.guardian.as_ref() == Some(record.path());
-            (tree.nodes.remove(record.path()), was_guardian)
+            (tree.nodes.leave(record.path()), was_guardian)
         };
         drop(removed); // Not under the lock: it holds what the user gave us.
         if was_guardian {
@@ -527,8 +513,6 @@ impl Inner {
         let took = user.took + own.took;
         let report = DrainReport { took, ..DrainReport::merged([user, own]) };
         tracing::debug!(system = &*self.name, %report, "actor system terminated");
-        let gone = std::mem::take(&mut self.tree().draining);
-        drop(gone); // Not under the lock.
         self.stage.send_replace(SystemStage::Terminated);
         report
     }
@@ -537,69 +521,56 @@ impl Inner {
     fn nodes(&self) -> Vec<Arc<dyn Node>> {
         let mut nodes: Vec<Arc<dyn Node>> = {
             let tree = self.tree();
-            let nodes = tree.nodes.values().map(|entry| &entry.node);
+            let nodes = tree.nodes.by_path().map(|entry| &entry.node);
             nodes.chain(&*tree.draining).map(Arc::clone).collect()
         };
         nodes.retain(|node| node.has_terminated().is_none());
         nodes
     }
 
-    fn nodes_beneath(&self, path: &NodePath) -> Vec<(NodePath, Entry)> {
-        let (from, to) = path.beneath();
-        let bounds: (Bound<&str>, Bound<&str>) = (Bound::Excluded(&from), Bound::Excluded(&to));
-        let tree = self.tree();
-        let beneath = tree.nodes.range::<str, _>(bounds);
-        beneath.map(|(path, entry)| (path.clone(), entry.clone())).collect()
-    }
-
     /// A node and all beneath it.
     fn members(&self, path: &NodePath) -> Option<Members> {
-        let top = Arc::clone(&self.tree().nodes.get(path)?.node);
-        Some(Self::gather(path, Some(top), self.nodes_beneath(path)))
+        let (top, beneath) = {
+            let tree = self.tree();
+            (Arc::clone(&tree.nodes.get(path)?.node), tree.nodes.beneath(path))
+        };
+        Some(Self::gather(path, Some(top), beneath))
     }
 
     fn members_beneath(&self, path: &NodePath) -> Members {
-        Self::gather(path, None, self.nodes_beneath(path))
+        let beneath = self.tree().nodes.beneath(path);
+        Self::gather(path, None, beneath)
     }
 
     /// All beneath this path, which are drained with the system and not found in the tree any
     /// more. Nobody can join them.
     fn take_out(&self, path: &NodePath) -> Members {
-        let taken: Vec<_> = {
-            let mut tree = self.tree();
-            let mut taken = tree.nodes.split_off(path);
-            let mut rest = taken.split_off(path.beneath().1.as_str());
-            tree.nodes.append(&mut rest);
-            taken.into_iter().collect()
-        };
+        let taken = self.tree().nodes.take_out(path);
         let members = Self::gather(path, None, taken);
         self.tree().draining = members.nodes();
         members
     }
 
-    /// Who is above comes first; else in the order in which they joined.
-    fn gather(
-        path: &NodePath,
-        top: Option<Arc<dyn Node>>,
-        mut nodes: Vec<(NodePath, Entry)>,
-    ) -> Members {
-        nodes.sort_unstable_by_key(|(_, entry)| (entry.depth, entry.number));
-        let mut members = Members::with_capacity(nodes.len() + 1);
+    fn gather(path: &NodePath, top: Option<Arc<dyn Node>>, mut nodes: Vec<Entry>) -> Members {
+        let mut gathering = Gathering::with_capacity(nodes.len() + 1);
         let depth = path.depth();
-        let top = top.map(|top| members.add(path.clone(), top, None));
-        // Those that may be above others: most are not.
-        let is_flat = nodes.iter().all(|(_, entry)| entry.depth == depth + 1);
-        let mut ids: BTreeMap<NodePath, Id> = BTreeMap::new();
-        for (place, Entry { node, .. }) in nodes {
-            if is_flat {
-                members.add(place, node, top);
-                continue;
+        let top = top.map(|top| gathering.add(path.clone(), top, None));
+        // Whether some may be above others: mostly not.
+        if nodes.iter().all(|entry| entry.depth == depth + 1) {
+            for Entry { path, node, .. } in nodes {
+                gathering.add(path, node, top);
             }
-            let above = place.parent().and_then(|above| ids.get(above)).copied();
-            let id = members.add(place.clone(), node, above.or(top));
-            ids.insert(place, id);
+            return gathering.into();
         }
-        members
+        // Who is above comes first; it may have joined anew after those beneath it.
+        nodes.sort_by_key(|entry| entry.depth);
+        let mut ids: HashMap<NodePath, Id> = HashMap::new();
+        for Entry { path, node, .. } in nodes {
+            let above = path.parent().and_then(|above| ids.get(above)).copied();
+            let id = gathering.add(path.clone(), node, above.or(top));
+            ids.insert(path, id);
+        }
+        gathering.into()
     }
 
     /// What the one on call wants to know.

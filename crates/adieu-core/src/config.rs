@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `kill-after` | `auto` | what the platform allows; `none` if nobody kills us |
 //! | `reserve` | `3s` | what only the closing phases and the exit may spend |
-//! | `lame-duck` | `auto` | how long, at most, to serve on when not ready any more: `auto` is 5 s after a signal, and none at a terminal |
+//! | `lame-duck` | `auto` | how long, at most, to serve on when not ready any more: `auto` is 5 s after a signal, less if there is little time, and none at a terminal; never more than nine tenths of its phase, so 4.5 s unless `before-service-unbind` has more than its 5 s |
 //! | `lame-duck-min` | `0s` | how long at least, also when nobody comes |
 //! | `unready-after` | `0s` | how long the process stays ready after the shutdown has begun |
 //! | `strict` | `off` | refuse, rather than warn, when the worst case does not fit |

@@ -97,7 +97,7 @@ fn status_says_what_is_waited_for_and_then_how_it_ended() {
 }
 
 #[test]
-fn a_cordon_is_put_up_and_taken_back_until_the_shutdown_begins() {
+fn s187_a_cordon_is_put_up_and_taken_back_until_the_shutdown_begins() {
     let service = Service::start();
     says(&service, &["cordon", "URL"], 0, expect!["http://HOST:PORT is cordoned\n"]);
     assert_eq!(service.shutdown.readiness(), Readiness::Cordoned);
@@ -139,7 +139,7 @@ fn drain_waits_until_nothing_is_in_flight_but_not_for_ever() {
 }
 
 #[test]
-fn what_stops_work_is_not_done_without_consent() {
+fn s187_what_stops_work_is_not_done_without_consent() {
     let service = Service::start();
     says(
         &service,
@@ -161,7 +161,7 @@ fn what_stops_work_is_not_done_without_consent() {
 }
 
 #[test]
-fn stop_can_follow_to_the_end() {
+fn s186_stop_can_follow_to_the_end() {
     let service = Service::start();
     service.flush.cancel();
     let Ran { code, stdout, stderr } = adieu(&["stop", &service.url(), "--yes", "--watch"]);
@@ -171,7 +171,7 @@ fn stop_can_follow_to_the_end() {
 }
 
 #[test]
-fn watch_has_a_line_for_each_change_and_the_report() {
+fn s186_watch_has_a_line_for_each_change_and_the_report() {
     let service = Service::start();
     let mut watching = Watching::of(&service, &[]);
     watching.until("ready");
@@ -206,7 +206,7 @@ fn watch_has_an_object_for_each_change_if_asked() {
 }
 
 #[test]
-fn watch_says_that_it_was_not_clean_or_vanished_by_its_exit_code() {
+fn s186_watch_says_that_it_was_not_clean_or_vanished_by_its_exit_code() {
     let service = Service::start();
     let failing = async |_: TaskCx| Err::<(), _>("disk full");
     service.shutdown.add_task(Phase::SERVICE_UNBIND, "sync", failing).unwrap();

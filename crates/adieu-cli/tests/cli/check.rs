@@ -84,7 +84,7 @@ fn made(text: impl AsRef<[u8]>) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn every_manifest_has_its_verdict() {
+fn s183_every_manifest_has_its_verdict() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests");
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
@@ -125,7 +125,7 @@ fn json_has_the_documented_shape_with_the_worst_at_the_top() {
 }
 
 #[test]
-fn what_is_suggested_fits_when_it_is_done() {
+fn s184_what_is_suggested_fits_when_it_is_done() {
     let text = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests/too-short.yaml"),
     )
@@ -152,7 +152,7 @@ fn what_is_suggested_fits_when_it_is_done() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_with_its_place() {
+fn s183_what_cannot_be_read_is_said_with_its_place() {
     let refuses = |text: &[u8]| {
         let file = made(text);
         let path = file.path().to_str().unwrap();
@@ -232,7 +232,7 @@ fn numbers_beyond_all_bounds_are_numbers() {
 }
 
 #[test]
-fn a_manifest_cannot_steer_the_terminal() {
+fn s183_a_manifest_cannot_steer_the_terminal() {
     let pod = "{kind: Pod, metadata: {name: \"a\\e[31m\"}, spec: {containers: [{name: b}]}}";
     let ran = adieu_reads(&["check", "--manifest", "-"], pod);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -298,7 +298,7 @@ fn routers_that_take_longer_are_waited_for() {
 
 /// What a process says of itself at start-up, if it has the tasks of the usual service.
 #[test]
-fn it_agrees_with_the_process() {
+fn s183_it_agrees_with_the_process() {
     for text in ["", "lame-duck = '5s'", "phases.service-unbind.timeout = '1s'"] {
         let config = made(text);
         let path = config.path().with_extension("toml");

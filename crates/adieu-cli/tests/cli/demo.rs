@@ -16,7 +16,7 @@ fn small(more: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_rolling_restart_loses_nothing() {
+fn s181_a_rolling_restart_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let Ran { code, stdout, stderr } =
         small(&["--json", "--report-dir", folder.path().to_str().unwrap()]);
@@ -53,7 +53,7 @@ fn a_rolling_restart_loses_nothing() {
 }
 
 #[test]
-fn the_plain_server_beside_it_loses_some() {
+fn s181_the_plain_server_beside_it_loses_some() {
     let Ran { code, stdout, stderr } = adieu(&[
         "demo",
         "--replicas",
@@ -96,7 +96,7 @@ fn in_a_pipe_it_says_a_line_for_each_change_and_a_table() {
 }
 
 #[test]
-fn at_a_terminal_it_draws_and_ctrl_c_ends_it_cleanly() {
+fn s182_at_a_terminal_it_draws_and_ctrl_c_ends_it_cleanly() {
     let terminal = Tmux::open("demo", &[]);
     terminal.adieu("demo --replicas 2 --rate 100 --duration 30s");
     let screen = terminal.until("draining");
@@ -116,7 +116,7 @@ fn at_a_terminal_it_draws_and_ctrl_c_ends_it_cleanly() {
 }
 
 #[test]
-fn at_a_terminal_without_colours_it_draws_all_the_same() {
+fn s188_at_a_terminal_without_colours_it_draws_all_the_same() {
     let terminal = Tmux::open("no-color", &[("NO_COLOR", "1")]);
     terminal.adieu("demo --replicas 1 --rate 50 --duration 30s");
     let screen = terminal.until("in flight");
@@ -132,7 +132,7 @@ fn at_a_terminal_without_colours_it_draws_all_the_same() {
 }
 
 #[test]
-fn replicas_go_when_the_demo_is_killed() {
+fn s182_replicas_go_when_the_demo_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let mut demo = Command::new(env!("CARGO_BIN_EXE_adieu"))
         .args(["demo", "--replicas", "2", "--rate", "10", "--duration", "60s", "--report-dir"])

@@ -32,7 +32,7 @@ fn each_is_what_it_was() {
 }
 
 #[test]
-fn what_it_prints_passes_the_check_with_the_same_configuration() {
+fn s184_what_it_prints_passes_the_check_with_the_same_configuration() {
     let mut graces = std::collections::BTreeSet::new();
     for text in [
         "",

@@ -76,7 +76,7 @@ fn what_the_admin_port_answers_is_a_report_too() {
 }
 
 #[test]
-fn names_are_harmless_in_every_format() {
+fn s185_names_are_harmless_in_every_format() {
     let mut report = before();
     let name = "<script>alert(1)</script> & \"quoted\"\u{1b}[2J\u{202e}\n";
     report["reason"] = name.into();
@@ -116,7 +116,7 @@ fn few_tasks_and_many_fit() {
 }
 
 #[test]
-fn what_is_no_report_is_refused_with_the_place() {
+fn s185_what_is_no_report_is_refused_with_the_place() {
     refuses(
         "",
         expect![[r#"
@@ -189,7 +189,7 @@ fn files_that_are_not_there_are_exit_code_2() {
 }
 
 #[test]
-fn durations_that_cannot_be_are_drawn_all_the_same() {
+fn s185_durations_that_cannot_be_are_drawn_all_the_same() {
     let mut report = before();
     report["took_ms"] = 1e15.into();
     report["allowed_ms"] = 1e16.into();

@@ -91,7 +91,7 @@ const HIDE: &str = "\u{1b}[?25l";
 const SHOW: &str = "\u{1b}[?25h";
 
 #[test]
-fn colours_are_for_terminals_and_not_for_who_wants_none() {
+fn s188_colours_are_for_terminals_and_not_for_who_wants_none() {
     let report = ["report", "golden/report-after.json"];
     let mut colored = Terminal::of(&report, false);
     assert_eq!(colored.end("still running\r\n"), 0);
@@ -107,7 +107,7 @@ fn colours_are_for_terminals_and_not_for_who_wants_none() {
 }
 
 #[test]
-fn consent_is_asked_for() {
+fn s187_consent_is_asked_for() {
     let service = Service::start();
     let _pass = service.orders.enter();
     let url = service.url();
