@@ -120,6 +120,11 @@
 //! a [`Shutdown`] of your own does not, so set one up. [`Shutdown::status`] and the [`Report`] are
 //! the same as values.
 //!
+//! The command `adieu` (`cargo install adieu-cli`) sees the same from outside. Before a deploy,
+//! `adieu check --config service.toml --manifest deploy.yaml` says whether the platform waits long
+//! enough before it kills, and what to change if not; while a service stops, `adieu watch` follows
+//! what its admin port says; afterwards, `adieu report` draws where the time went.
+//!
 //! # Background work
 //!
 //! A loop is given a [`LoopCx`], which says when to take no more and when to stop now. What it drops
