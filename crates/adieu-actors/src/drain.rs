@@ -78,6 +78,9 @@ struct Gone {
 /// After how many pills others get their turn.
 const TURN: usize = 1024;
 
+/// How many are looked at together before they are told.
+const AHEAD: usize = 16;
+
 // === impl Countdown ===
 
 impl Countdown {
@@ -347,14 +350,22 @@ impl Work {
         // With room for all: to make room meanwhile would hold up those who stop, because they
         // give back memory.
         let mut gone = Gone::with_capacity(siblings.len());
-        for (id, path) in siblings.into_iter().zip(paths) {
-            let node = &self.nodes[id as usize];
-            let before = settled.get(&id).copied().unwrap_or_else(|| Before::of(&**node));
-            told.push(Told { id, path, before });
-            if let Ok(false) = catch_unwind(AssertUnwindSafe(|| node.try_drain())) {
-                late.push(find_room(&**node));
+        let mut paths = paths.into_iter();
+        for some in siblings.chunks(AHEAD) {
+            let first = told.len();
+            // Looked at together before they are told: then their memory is fetched together.
+            for (&id, path) in some.iter().zip(&mut paths) {
+                let settled = settled.get(&id).copied();
+                let before = settled.unwrap_or_else(|| Before::of(&*self.nodes[id as usize]));
+                told.push(Told { id, path, before });
             }
-            if told.len() == TURN {
+            for Told { id, .. } in &told[first..] {
+                let node = &*self.nodes[*id as usize];
+                if let Ok(false) = catch_unwind(AssertUnwindSafe(|| node.try_drain())) {
+                    late.push(find_room(node));
+                }
+            }
+            if told.len() >= TURN {
                 tokio::task::yield_now().await;
                 // While they are at hand.
                 self.look(&mut told, &mut gone);
