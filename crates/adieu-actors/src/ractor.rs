@@ -445,6 +445,20 @@ impl<A> Watched<A> {
         result.inspect_err(|error| self.ends(Ended::Failed { error: error.to_string().into() }))
     }
 
+    /// A panic goes on, and is known for what it was.
+    fn caught<T>(
+        &self,
+        result: std::thread::Result<Result<T, ActorProcessingErr>>,
+    ) -> Result<T, ActorProcessingErr> {
+        match result {
+            Ok(result) => self.failed(result),
+            Err(panic) => {
+                self.ends(Ended::Failed { error: said(&*panic).into() });
+                resume_unwind(panic)
+            }
+        }
+    }
+
     /// Those beneath it go first. None if there are none, as with most: then there is nothing to
     /// be waited for.
     fn beneath(&self, cell: &ActorCell) -> Option<BoxFuture<'_, ()>> {
@@ -479,7 +493,8 @@ impl<A> Watched<A> {
 async fn drain_linked(linked: Vec<ActorCell>) {
     let draining = linked.into_iter().map(|one| async move {
         Box::pin(drain_linked(one.get_children())).await;
-        let _ = one.drain_and_wait(None).await; // Or it has stopped already.
+        // Or it has stopped already; or it does not, and ractor kills it when this one has.
+        let _ = one.drain_and_wait(Some(Timeouts::STATELESS)).await;
     });
     join_all(draining).await;
 }
@@ -580,13 +595,7 @@ impl<A: Actor> Actor for Watched<A> {
     ) -> Result<A::State, ActorProcessingErr> {
         self.node.has_cell(myself.get_cell()); // From now on it can be killed.
         let starting = AssertUnwindSafe(self.actor.pre_start(myself, args)).catch_unwind();
-        match self.scope(starting).await {
-            Ok(state) => self.failed(state),
-            Err(panic) => {
-                self.ends(Ended::Failed { error: said(&*panic).into() });
-                resume_unwind(panic)
-            }
-        }
+        self.caught(self.scope(starting).await)
     }
 
     async fn post_start(
@@ -594,8 +603,8 @@ impl<A: Actor> Actor for Watched<A> {
         myself: ActorRef<A::Msg>,
         state: &mut A::State,
     ) -> Result<(), ActorProcessingErr> {
-        let at_work = self.scope(self.actor.post_start(myself, state)).await;
-        self.failed(at_work)
+        let starting = AssertUnwindSafe(self.actor.post_start(myself, state)).catch_unwind();
+        self.caught(self.scope(starting).await)
     }
 
     fn post_stop(
@@ -608,7 +617,15 @@ impl<A: Actor> Actor for Watched<A> {
             if let Some(beneath) = beneath {
                 beneath.await;
             }
-            Stopping { work: self.actor.post_stop(myself, state), watched: self }.await
+            // It may panic before there is anything to be polled.
+            let work = catch_unwind(AssertUnwindSafe(|| self.actor.post_stop(myself, state)));
+            match work {
+                Ok(work) => Stopping { work, watched: self }.await,
+                Err(panic) => {
+                    self.ends(Ended::HookFailed { error: said(&*panic).into() });
+                    resume_unwind(panic)
+                }
+            }
         }
     }
 

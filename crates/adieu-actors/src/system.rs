@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::iter::successors;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -456,8 +457,12 @@ impl Inner {
     pub(crate) fn left(&self, record: &Record) {
         let (removed, was_guardian) = {
             let mut tree = self.tree();
-            let was_guardian = tree.guardian.as_ref() == Some(record.path());
-            (tree.nodes.leave(record.path()), was_guardian)
+            let there = tree.nodes.get(record.path()).map(|entry| &entry.node);
+            // Another one may have its name by now.
+            let is_it = there.is_some_and(|node| std::ptr::eq(node.path(), record.path()));
+            let is_guarded = tree.guardian.as_ref() == Some(record.path());
+            let was_guardian = is_guarded && (is_it || there.is_none());
+            (if is_it { tree.nodes.leave(record.path()) } else { None }, was_guardian)
         };
         drop(removed); // Not under the lock: it holds what the user gave us.
         if was_guardian {
@@ -547,7 +552,8 @@ impl Inner {
     fn take_out(&self, path: &NodePath) -> Members {
         let taken = self.tree().nodes.take_out(path);
         let members = Self::gather(path, None, taken);
-        self.tree().draining = members.nodes();
+        let before = std::mem::replace(&mut self.tree().draining, members.nodes());
+        drop(before); // Not under the lock.
         members
     }
 
@@ -566,7 +572,9 @@ impl Inner {
         nodes.sort_by_key(|entry| entry.depth);
         let mut ids: HashMap<NodePath, Id> = HashMap::new();
         for Entry { path, node, .. } in nodes {
-            let above = path.parent().and_then(|above| ids.get(above)).copied();
+            // The nearest that is there: the one between may have ended.
+            let mut parents = successors(path.parent(), |path| Some(path.rsplit_once('/')?.0));
+            let above = parents.find_map(|above| ids.get(above)).copied();
             let id = gathering.add(path.clone(), node, above.or(top));
             ids.insert(path, id);
         }

@@ -25,6 +25,7 @@ pub(crate) use arithmetic::{Facts, Verdict, whole_seconds};
 use input::Manifest;
 pub(crate) use needs::{Counted, Needs};
 pub(crate) use place::{Level, Place};
+pub(crate) use spans::argument as span_argument;
 pub(crate) use workload::{GRACE_VAR, Grace, PRE_STOP_VAR, Supervisor, Told, Workload};
 
 use crate::{Failure, Said, plan};
@@ -105,7 +106,8 @@ pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
     let config = config.map_or("configuration".into(), |path| path.display().to_string());
     let mut outcome = Outcome { judged: Vec::new(), skipped: Vec::new(), needs, config };
     for path in &args.manifest {
-        let Manifest { file, workloads, skipped } = Manifest::read(path, args.only.as_deref())?;
+        let Manifest { file, workloads, skipped, documents: _ } =
+            Manifest::read(path, args.only.as_deref())?;
         outcome.skipped.extend(skipped.into_iter().map(|(at, what)| (file.clone(), at, what)));
         for workload in workloads {
             outcome.judge(file.clone(), workload, facts);

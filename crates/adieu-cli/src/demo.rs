@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = Args::default().rate, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     rate: u32,
     /// How long the load runs; longer if the restarts take longer.
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = crate::check::span_argument)]
     duration: Duration,
     /// Do the same, beside it, with plain `axum::serve` and its graceful shutdown.
     #[arg(long)]

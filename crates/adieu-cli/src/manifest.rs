@@ -22,7 +22,8 @@ Examples:
   adieu manifest --config service.toml --for systemd --exec /usr/local/bin/orders
   adieu manifest --config service.toml --for compose --image orders > compose.yaml
 
-What it prints passes `adieu check` with the same configuration and the same --phases.")]
+What it prints passes `adieu check` with the same configuration and the same --phases. The process
+must run with that configuration, too: ADIEU_CONFIG names the file.")]
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,
@@ -35,13 +36,14 @@ pub(crate) struct Args {
     /// Its image; without it, its name.
     #[arg(long, value_parser = one_word)]
     image: Option<String>,
-    /// How many of it run.
+    /// How many of it run; for Kubernetes.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     replicas: u32,
     /// Where it serves requests and probes.
     #[arg(long, default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Where the admin server answers probes, if it is not the same port.
+    /// Where the admin port answers probes, if it is not the same port; for Kubernetes. It must listen
+    /// on more than 127.0.0.1 then.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     admin_port: Option<u16>,
     /// The program, for systemd; without it, its name in /usr/local/bin.
@@ -58,6 +60,17 @@ enum Target {
     Systemd,
     /// A service.
     Compose,
+}
+
+/// A text that YAML takes for a text.
+fn scalar(text: &str) -> String {
+    let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "./:@_-".contains(c))
+        && !text.ends_with(':')
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
+            .contains(&text.to_ascii_lowercase().as_str());
+    // One word, so it has nothing in it that a line of JSON would not have.
+    if is_plain { text.to_owned() } else { format!("{text:?}") }
 }
 
 /// What is filled in.

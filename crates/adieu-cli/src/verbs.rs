@@ -94,6 +94,10 @@ pub(crate) async fn uncordon(args: &Uncordon) -> Result<Said, Failure> {
 pub(crate) async fn drain(args: &Drain) -> Result<Said, Failure> {
     let Drain { connect, wait, yes } = args;
     let seen = connect.status().await?;
+    if seen.stage != Stage::Up {
+        let how = "it is shutting down, and drains by itself: adieu watch follows it";
+        return Err(Failure::no(format!("{}: {how}", connect.target())));
+    }
     let consent = consent::ask(&question("drain", connect, &seen), *yes)?;
     drain_with(consent, connect, *wait).await
 }
@@ -102,7 +106,7 @@ async fn drain_with(_: Consent, connect: &Connect, wait: Duration) -> Result<Sai
     let target = connect.target();
     change(connect, "/cordon").await?;
     let mut screen = Screen::new();
-    let mut told = None;
+    let (mut told, mut is_read) = (None, true);
     let draining = async {
         loop {
             let seen = match connect.look().await {
@@ -115,8 +119,9 @@ async fn drain_with(_: Consent, connect: &Connect, wait: Duration) -> Result<Sai
             let line = seen.in_flight_line().ok_or_else(|| {
                 Failure::unable(format!("{target} is cordoned, but does not say what is in flight"))
             })?;
-            if told.as_ref() != Some(&line) && !screen.show(&format!("{line}\n"))? {
-                return Ok(());
+            if is_read && told.as_ref() != Some(&line) {
+                // Whether or not anybody reads that, it is waited for.
+                is_read = screen.show(&format!("{line}\n"))?;
             }
             told = Some(line);
             if seen.in_flight == Some(0) {
@@ -154,7 +159,12 @@ pub(crate) async fn stop(args: &Stop) -> Result<Said, Failure> {
     if *watch {
         return watch::follow(connect, false, Some(consent)).await;
     }
+    let was_up = seen.stage == Stage::Up;
     let seen = begin(consent, connect).await?;
+    if !was_up {
+        let line = format!("{} was shutting down already, and hurries now\n", connect.target());
+        return Ok(Said::well(line));
+    }
     let reason = seen.reason.map_or_else(String::new, |reason| format!(": {reason}"));
     Ok(Said::well(format!("{} is shutting down{}\n", connect.target(), harmless(&reason))))
 }

@@ -72,7 +72,7 @@ pub(crate) async fn follow(
     let target = connect.target();
     match end? {
         End::Over(seen) => {
-            let is_clean = seen.report.as_ref().is_none_or(|report| report.is_clean());
+            let is_clean = seen.report.as_ref().is_some_and(|report| report.is_clean());
             let code = if is_clean { exit_code::WELL } else { exit_code::NO };
             let text = match &seen.report {
                 Some(report) if !json => report::chart(report),

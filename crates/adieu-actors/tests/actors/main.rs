@@ -6,5 +6,6 @@
 mod conformance;
 mod frameworks;
 mod letters;
+mod strange;
 mod threads;
 mod together;

@@ -147,6 +147,11 @@ impl Sums {
         self.grace.is_none_or(|grace| self.needed() <= grace)
     }
 
+    /// Whether all that is counted is enough; what is wrong then is something else.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.has_time() && self.has_routed() && !self.cuts_itself
+    }
+
     pub(crate) fn has_routed(&self) -> bool {
         self.covered() >= self.lag
     }

@@ -29,7 +29,8 @@ pub(crate) fn read(
         if is_asked(name) || is_ours(service) || !some_are {
             into.add(read_service(name, service)?)?;
         } else {
-            into.skip(service.place(), format!("service {name}"));
+            let why = "neither built here nor with a stop_grace_period";
+            into.skip(service.place(), format!("service {name} ({why}; --only {name} judges it)"));
         }
     }
     Ok(())

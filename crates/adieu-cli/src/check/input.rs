@@ -24,6 +24,8 @@ pub(crate) struct Manifest {
     pub(crate) workloads: Vec<Workload>,
     /// What runs nothing, and where.
     pub(crate) skipped: Vec<(Place, String)>,
+    /// How many documents were looked at, those in lists included.
+    pub(crate) documents: usize,
 }
 
 // === impl Manifest ===
@@ -53,6 +55,11 @@ impl Manifest {
             .take(&text, &name, only)
             .map_err(|wrong| with_hint(wrong, &text))
             .map_err(|wrong| Failure::input(format!("{}:{wrong}", manifest.file)))?;
+        if let (Some(drop_ins), [unit]) =
+            (systemd::drop_ins_of(path), manifest.workloads.as_mut_slice())
+        {
+            unit.findings.push(drop_ins);
+        }
         if let Some(only) = only {
             let (kept, others): (Vec<_>, Vec<_>) = std::mem::take(&mut manifest.workloads)
                 .into_iter()

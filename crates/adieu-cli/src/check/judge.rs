@@ -11,6 +11,7 @@ pub(super) fn judge(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Find
     let mut findings = Vec::new();
     findings.extend(time(workload, sums));
     findings.extend(routing(sums));
+    findings.extend(sooner(times, sums));
     findings.extend(belief(times, workload, sums));
     findings.extend(twice(workload, sums));
     findings.extend(readiness(times, workload, sums));
@@ -41,6 +42,19 @@ fn routing(sums: &Sums) -> Option<Finding> {
     })
 }
 
+/// Whether the lame duck may be over before routers have moved away, because nobody came.
+fn sooner(times: &Times, sums: &Sums) -> Option<Finding> {
+    let least = sums.pre_stop.saturating_add(times.lame_duck_min);
+    let is_so = sums.has_routed() && sums.pre_stop < sums.lag && least < sums.lag;
+    let enough = span(sums.lag.saturating_sub(sums.pre_stop));
+    is_so.then(|| Finding {
+        level: Level::Note,
+        place: Where::Config("lame-duck-min"),
+        problem: "the lame duck ends sooner if nobody has come for a second".into(),
+        advice: format!("set it to {enough} if requests are few and far between"),
+    })
+}
+
 /// Whether the process knows how long it has.
 fn belief(times: &Times, workload: &Workload, sums: &Sums) -> Option<Finding> {
     let given = sums.grace.map(|grace| grace.saturating_sub(sums.pre_stop));
@@ -63,7 +77,10 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums) -> Option<Finding> {
             );
             (Level::Error, problem, tell)
         }
-        (Some(believed), Some(given)) if believed != given => {
+        // It may leave the sidecars their part.
+        (Some(believed), Some(given))
+            if believed != given && believed != given.saturating_sub(sums.sidecars) =>
+        {
             let (believed, given) = (span(believed), span(given));
             let problem = format!("the process takes itself to have {believed}, and has {given}");
             (Level::Warning, problem, tell)

@@ -7,14 +7,20 @@ use std::time::Duration;
 
 use super::input::Manifest;
 use super::place::{Finding, Level, Place, Wrong};
-use super::workload::{Grace, Supervisor, Told, Workload};
+use super::workload::{GRACE_VAR, Grace, Supervisor, Told, Workload};
 use super::yaml::At;
+
+/// No release has more.
+const MOST_DOCUMENTS: usize = 10_000;
 
 /// Lists in lists: no tool writes them, but they can be written.
 const LISTS: usize = 4;
 
 /// The one that `kubectl` takes if nobody says which.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// What runs when a release is made, and is not part of it.
+const HELM_HOOK: &str = "helm.sh/hook";
 
 /// Whether a document is one of these, and not of compose.
 pub(crate) fn is_one(document: &At<'_>) -> bool {
@@ -36,6 +42,12 @@ fn read_nested(
     into: &mut Manifest,
     lists: usize,
 ) -> Result<(), Wrong> {
+    // An alias in a list stands for as much as it likes.
+    into.documents += 1;
+    if into.documents > MOST_DOCUMENTS {
+        let problem = format!("more than {MOST_DOCUMENTS} documents: give them file by file");
+        return Err(document.wrong(problem));
+    }
     let Some(kind) = document.get("kind").and_then(|kind| kind.text()) else {
         return Err(document.wrong("there is no kind: write one, such as Deployment"));
     };
@@ -57,11 +69,20 @@ fn read_nested(
         | "ReplicaSet"
         | "ReplicationController"
         | "Job" => &["spec", "template"],
+        // Whatever else has a template of pods: Rollout, for example.
+        _ if document.find(&["spec", "template", "spec", "containers"]).is_some() => {
+            &["spec", "template"]
+        }
         _ => {
             into.skip(document.place(), format!("{kind} {}", name_of(document)));
             return Ok(());
         }
     };
+    if document.find(&["metadata", "annotations", HELM_HOOK]).is_some() && only.is_none() {
+        let what = format!("{kind} {} (a hook of Helm, which runs to its end)", name_of(document));
+        into.skip(document.place(), what);
+        return Ok(());
+    }
     let pod = document.find(to_pod).and_then(|pod| Some((pod.get("spec")?, pod)));
     let Some((spec, pod)) = pod else {
         let key = [to_pod, &["spec"]].concat().join(".");
@@ -99,7 +120,16 @@ fn read_pod(
     }
     let mut told = Told::default();
     let told_at = container::hear(&container, &mut told, &mut findings);
-    let pre_stop = container::pre_stop(&container, &grace, &mut findings)?;
+    let pre_stop = container::pre_stop(&container, &grace, told, &mut findings)?;
+    if let Some(from) = container.get("envFrom").filter(|_| told.grace.is_none()) {
+        let problem = "what this sets cannot be seen here: the process is taken to know its time";
+        let advice = format!("see to it that it sets {GRACE_VAR}");
+        findings.push(Finding::new(Level::Note, from.place(), problem, &advice));
+        told = Told {
+            grace: grace.span.map(|span| span.as_secs()),
+            pre_stop: Some(pre_stop.waits.as_secs()),
+        };
+    }
     container::look_at_command(&container, &mut findings);
     let is_routed = !kind.ends_with("Job")
         && (container.get("ports").is_some() || container.get("readinessProbe").is_some());

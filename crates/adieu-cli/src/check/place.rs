@@ -94,8 +94,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// A text of a manifest, fit to be shown: what would steer a terminal is taken out.
+/// A text of a manifest, fit to be shown: what would steer a terminal is taken out, but for where
+/// its lines end.
 pub(crate) fn printable(text: &str) -> String {
-    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
-    text.replace(steers, "\u{fffd}")
+    let lines: Vec<_> = text.lines().map(crate::fit::harmless).collect();
+    lines.join("\n")
 }

@@ -30,6 +30,11 @@ pub(crate) struct Suggestion {
 // === impl Suggestion ===
 
 impl Suggestion {
+    /// Whether it gives routers more time.
+    pub(crate) fn answers_routing(&self) -> bool {
+        self.lame_duck.is_some() || self.lame_duck_phase.is_some() || self.pre_stop.is_some()
+    }
+
     pub(crate) fn of(needs: &Needs, workload: &Workload, facts: Facts) -> Self {
         let mut new = Self::default();
         if workload.pre_stop_fails {

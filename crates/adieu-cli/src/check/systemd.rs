@@ -1,5 +1,7 @@
 //! systemd units: the keys of `[Service]` that say how it is stopped.
 
+use std::path::Path;
+
 use super::command;
 use super::input::Manifest;
 use super::place::{Finding, Level, Place, Wrong, printable};
@@ -21,6 +23,17 @@ struct Setting {
     key: String,
     value: String,
     line: usize,
+}
+
+/// Says so if there are drop-ins beside a unit: they are not read with it.
+pub(crate) fn drop_ins_of(unit: &Path) -> Option<Finding> {
+    let mut beside = unit.as_os_str().to_owned();
+    beside.push(".d");
+    let mut files = std::fs::read_dir(beside).ok()?.filter_map(Result::ok);
+    files.find(|file| file.path().extension().is_some_and(|ending| ending == "conf"))?;
+    let problem = "there are drop-ins beside it, which are not looked at";
+    let advice = "judge the whole: systemctl cat NAME | adieu check --manifest -";
+    Some(Finding::new(Level::Warning, Place::start(), problem, advice))
 }
 
 pub(crate) fn read(text: &str, name: &str, into: &mut Manifest) -> Result<(), Wrong> {
@@ -131,7 +144,9 @@ fn settings(text: &str) -> Result<Service, Wrong> {
             else {
                 break;
             };
-            line = format!("{} {}", line.trim_end(), more.trim());
+            line.truncate(line.trim_end().len());
+            line.push(' ');
+            line.push_str(more.trim());
         }
         let Some((key, value)) = line.split_once('=') else {
             return Err(Wrong::at(number, "must be KEY=VALUE, a [Section], or a # remark"));

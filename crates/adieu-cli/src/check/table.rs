@@ -7,13 +7,13 @@ use anstyle::{AnsiColor, Color, Style};
 
 use super::arithmetic::Sums;
 use super::place::{Finding, Level, Where};
-use super::{Judged, Outcome, Supervisor, Workload};
+use super::{Judged, Needs, Outcome, Supervisor, Workload};
 use crate::plan::span;
 
 pub(super) fn draw(outcome: &Outcome) -> String {
     let mut out = String::new();
     for judged in &outcome.judged {
-        draw_one(&mut out, judged, &outcome.config);
+        draw_one(&mut out, judged, outcome);
         out.push('\n');
     }
     for (file, place, what) in &outcome.skipped {
@@ -32,17 +32,20 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "no phase".into() } else { names.join(", ") }
 }
 
-fn draw_one(out: &mut String, judged: &Judged, config: &str) {
+fn draw_one(out: &mut String, judged: &Judged, outcome: &Outcome) {
     let Judged { file, workload, verdict } = judged;
+    let config = &outcome.config;
     let place =
         if file.is_empty() { String::new() } else { format!("{file}:{}: ", workload.place.line) };
     let (word, style) = if verdict.fits() {
         ("fits", coloured(AnsiColor::Green))
+    } else if verdict.sums.is_enough() {
+        ("fits, but is wrong", coloured(AnsiColor::Red))
     } else {
         ("does not fit", coloured(AnsiColor::Red))
     };
     let _ = writeln!(out, "{place}{}: {style}{word}{style:#}\n", workload.title());
-    let rows = rows(workload, &verdict.sums);
+    let rows = rows(workload, &verdict.sums, &outcome.needs);
     let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
     for Row { what, takes, remark } in rows {
         let line = format!("  {what:<width$}  {takes:>8}  {remark}");
@@ -66,7 +69,10 @@ fn draw_one(out: &mut String, judged: &Judged, config: &str) {
     }
     let lines = verdict.suggestion.lines(workload.supervisor);
     if !lines.is_empty() {
-        let _ = writeln!(out, "\n  With this it fits:");
+        // Where nothing sends requests away, only whoever asked for a routing lag knows an answer.
+        let is_all = sums.has_routed() || verdict.suggestion.answers_routing();
+        let lead = if is_all { "With this it fits" } else { "With this there is time enough" };
+        let _ = writeln!(out, "\n  {lead}:");
         for line in lines {
             let _ = writeln!(out, "    {line}");
         }
@@ -99,7 +105,7 @@ struct Row {
 }
 
 /// The first sum, term by term.
-fn rows(workload: &Workload, sums: &Sums) -> Vec<Row> {
+fn rows(workload: &Workload, sums: &Sums, needs: &Needs) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut put = |what: &str, takes: String, remark: &str| {
         rows.push(Row { what: what.into(), takes, remark: remark.into() });
@@ -111,7 +117,12 @@ fn rows(workload: &Workload, sums: &Sums) -> Vec<Row> {
     for (phase, takes) in &sums.path {
         let is_rest = *phase == adieu::Phase::BEFORE_SERVICE_UNBIND;
         let is_rest = is_rest && !sums.lame_duck_on_path.is_zero();
-        let remark = if is_rest { "what the lame duck leaves of it" } else { "" };
+        let is_part = needs.plan.phase(phase).is_some_and(|phase| *takes < phase.timeout());
+        let remark = match (is_rest, is_part) {
+            (true, _) => "what the lame duck leaves of it",
+            (false, true) => "what serving takes of it; with tasks of your own: --phases",
+            (false, false) => "",
+        };
         put(&format!("  {phase}"), span(*takes), remark);
     }
     put("exit", span(sums.exit), "the reserve");

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-use super::place::{Place, Wrong, printable};
+use super::place::{Place, Wrong};
+use crate::fit::harmless;
 
 /// No manifest is nested so deeply, nor has so many nodes.
 const DEEPEST: usize = 64;
@@ -113,7 +114,8 @@ impl Builder {
         match event {
             Event::Scalar(text, style, anchor, _) => {
                 let plain = style == ScalarStyle::Plain;
-                let id = self.add(line, Is::Scalar { text: printable(&text), plain })?;
+                let id =
+                    self.add(line, Is::Scalar { text: harmless(&text).into_owned(), plain })?;
                 self.name(anchor, id);
                 self.put(id);
             }

@@ -108,6 +108,11 @@ pub(super) struct Keeper {
 /// It must be kept: nothing is seen of it otherwise, and it ends with its [`Keeper`].
 pub(super) async fn start(spec: Spec, began: Instant) -> io::Result<(Arc<Member>, Keeper)> {
     let born = began.elapsed();
+    // That of an earlier run would be taken for its own.
+    match std::fs::remove_file(&spec.report) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut child = Command::new(std::env::current_exe()?)
         .args(["replica", "--name", &spec.name, "--kind"])
         .arg(match spec.kind {

@@ -1,10 +1,11 @@
 //! A compose file with one service.
 
-use super::Numbers;
+use super::{Numbers, scalar};
 use crate::check::GRACE_VAR;
 
 pub(super) fn write(numbers: &Numbers<'_>) -> String {
     let Numbers { name, image, port, grace, .. } = numbers;
+    let (name, image) = (scalar(name), scalar(image));
     format!(
         "\
 services:

@@ -1,6 +1,6 @@
 //! A Deployment, and a PodDisruptionBudget beside it.
 
-use super::Numbers;
+use super::{Numbers, scalar};
 use crate::check::{GRACE_VAR, PRE_STOP_VAR};
 
 pub(super) fn write(numbers: &Numbers<'_>) -> String {
@@ -24,6 +24,7 @@ pub(super) fn write(numbers: &Numbers<'_>) -> String {
         }
         None => ("http", String::new()),
     };
+    let (name, image) = (scalar(name), scalar(image));
     format!(
         "\
 apiVersion: apps/v1

@@ -184,6 +184,8 @@ fn critical_path(phases: &[PhaseReport]) -> Vec<usize> {
     };
     let mut path = Vec::new();
     let mut seen = HashSet::new();
+    // Nor shall it take for ever to look through phases that never ran, again and again.
+    let mut patience = 1_000_000;
     let mut at = last_of(&mut (0..phases.len()));
     while let Some((_, number)) = at {
         // A report can be written by anybody: in a circle we would walk for ever.
@@ -197,7 +199,7 @@ fn critical_path(phases: &[PhaseReport]) -> Vec<usize> {
         let before = |other: &usize| {
             *other != number && end_of_phase(&phases[*other]).is_some_and(|end| end <= started)
         };
-        let waited_for = waited_for(phases, &numbers, number);
+        let waited_for = waited_for(phases, &numbers, number, &mut patience);
         let dependency = last_of(&mut waited_for.into_iter().filter(before));
         at = match dependency {
             Some((end, _)) if started.saturating_sub(end) <= AT_ONCE => dependency,
@@ -215,6 +217,7 @@ fn waited_for(
     phases: &[PhaseReport],
     numbers: &HashMap<&str, usize>,
     number: usize,
+    patience: &mut usize,
 ) -> HashSet<usize> {
     if phases[number].name == Phase::ACTOR_SYSTEM_TERMINATE.as_ref() {
         return (0..phases.len()).filter(|other| *other != number).collect();
@@ -223,7 +226,8 @@ fn waited_for(
     let mut open = vec![number];
     while let Some(at) = open.pop() {
         for on in phases[at].depends_on.iter().filter_map(|name| numbers.get(name.as_str())) {
-            if found.insert(*on) && phases[*on].started.is_none() {
+            *patience = patience.saturating_sub(1);
+            if found.insert(*on) && phases[*on].started.is_none() && *patience > 0 {
                 open.push(*on);
             }
         }
@@ -238,7 +242,7 @@ mod tests {
     /// A name, what it waits for, when it started and how long it took.
     type Declared<'a> = (&'a str, &'a [&'a str], Option<(u64, u64)>);
 
-    fn path(phases: &[Declared<'_>]) -> Vec<String> {
+    fn made(phases: &[Declared<'_>]) -> Vec<PhaseReport> {
         let phase = |(name, after, ran): &Declared<'_>| {
             let outcome = if ran.is_some() {
                 serde_json::json!({ "kind": "finished" })
@@ -251,7 +255,11 @@ mod tests {
             })
         };
         let phases: Vec<_> = phases.iter().map(phase).collect();
-        let phases: Vec<PhaseReport> = serde_json::from_value(phases.into()).unwrap();
+        serde_json::from_value(phases.into()).unwrap()
+    }
+
+    fn path(phases: &[Declared<'_>]) -> Vec<String> {
+        let phases = made(phases);
         let mut path = critical_path(&phases);
         path.reverse();
         path.into_iter().map(|number| phases[number].name.clone()).collect()
@@ -284,6 +292,20 @@ mod tests {
             ("actor-system-terminate", &["a"], Some((2_000, 0))),
         ]);
         assert_eq!(last, ["b", "actor-system-terminate"]);
+    }
+
+    #[test]
+    fn what_never_ran_is_not_looked_through_for_ever() {
+        let phases = made(&[("a", &[], Some((0, 1))), ("b", &["a"], None), ("c", &["b"], None)]);
+        let numbers = HashMap::from([("a", 0), ("b", 1), ("c", 2)]);
+        let found = |mut patience: usize| {
+            let mut found: Vec<_> =
+                waited_for(&phases, &numbers, 2, &mut patience).into_iter().collect();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(found(1_000), [0, 1]);
+        assert_eq!(found(1), [1]);
     }
 
     #[test]

@@ -139,6 +139,39 @@ fn drain_waits_until_nothing_is_in_flight_but_not_for_ever() {
 }
 
 #[test]
+fn drain_waits_also_if_nobody_reads_what_it_says() {
+    let service = Service::start();
+    let _pass = service.orders.enter().unwrap();
+    let mut draining = command(&["drain", &service.url(), "--yes", "--wait", "300ms"]);
+    let mut draining = draining.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(draining.stdout.take());
+    assert_eq!(draining.wait().unwrap().code(), Some(1));
+    assert_eq!(service.shutdown.readiness(), Readiness::Cordoned);
+}
+
+#[test]
+fn what_is_shutting_down_is_not_drained_and_hurries_when_stopped() {
+    let service = Service::start();
+    drop(service.shutdown.run(Reason::Unknown));
+    says(
+        &service,
+        &["drain", "URL", "--yes"],
+        1,
+        expect![[r#"
+            adieu: http://HOST:PORT: it is shutting down, and drains by itself: adieu watch follows it
+        "#]],
+    );
+    says(
+        &service,
+        &["stop", "URL", "--yes"],
+        0,
+        expect![[r#"
+            http://HOST:PORT was shutting down already, and hurries now
+        "#]],
+    );
+}
+
+#[test]
 fn s187_what_stops_work_is_not_done_without_consent() {
     let service = Service::start();
     says(
@@ -228,6 +261,13 @@ fn s186_watch_says_that_it_was_not_clean_or_vanished_by_its_exit_code() {
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("vanished in the middle of its shutdown"), "{stderr}");
     assert!(stderr.contains("service-stop / flush"), "{stderr}");
+
+    // Over, and nobody can say how: that is not well.
+    let status = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+        {\"stage\":\"over\",\"readiness\":\"stopping\",\"elapsed_ms\":1,\"remaining_ms\":1,\
+        \"waiting_for\":[],\"report\":{\"odd\":1}}";
+    let Ran { code, stdout, stderr } = adieu(&["watch", &answering(status).to_string()]);
+    assert_eq!(code, 1, "{stdout}{stderr}");
 }
 
 #[test]

@@ -155,7 +155,8 @@ fn what_it_cannot_use_is_exit_code_2() {
     for (args, says) in [
         (["--replicas", "0"], "0 is not in 1..=20"),
         (["--rate", "0"], "0 is not in 1..=20000"),
-        (["--duration", "15"], "time unit needed"),
+        (["--duration", "15"], "write one such as 45s"),
+        (["--duration", "500000y"], "a year is the most"),
         (["--report-dir", "cli.rs"], "failed to use the folder cli.rs"),
     ] {
         let Ran { code, stdout, stderr } = adieu(&["demo", args[0], args[1]]);

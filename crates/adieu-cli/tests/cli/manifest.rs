@@ -106,6 +106,18 @@ fn the_flags_are_filled_in() {
 }
 
 #[test]
+fn names_are_texts_also_for_yaml() {
+    for (name, written) in [("123", "\"123\""), ("null", "\"null\""), ("orders", "orders")] {
+        let printed = shows(&["manifest", "--name", name]);
+        assert!(printed.contains(&format!("  name: {written}\n")), "{printed}");
+        let judged = adieu_reads(&["check", "--manifest", "-"], &printed);
+        assert!(judged.stdout.contains(&format!("Deployment {name}, ")), "{}", judged.stdout);
+    }
+    let printed = shows(&["manifest", "--for", "compose", "--image", "@x"]);
+    assert!(printed.contains("image: \"@x\"\n"), "{printed}");
+}
+
+#[test]
 fn what_cannot_fit_is_said_and_what_is_no_name_is_refused() {
     let short = config("kill-after = '10s'");
     let Ran { code, stdout, stderr } =

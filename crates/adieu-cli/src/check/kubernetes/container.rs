@@ -15,9 +15,22 @@ pub(super) struct PreStop {
     pub(super) fails: bool,
 }
 
+/// What cannot be seen of preStop is taken to be what the process is told of it.
+fn unseen(waits: Duration, told: Told, place: Place, advice: &str) -> (PreStop, Finding) {
+    let (waits, how) = match told.pre_stop {
+        Some(seconds) => (Duration::from_secs(seconds), "taken to be what PRESTOP_SECONDS says"),
+        None if waits.is_zero() => (waits, "counted as nothing"),
+        None => (waits, "only its sleep is counted"),
+    };
+    let problem = format!("how long this takes cannot be seen here: {how}");
+    let finding = Finding::new(Level::Warning, place, &problem, advice);
+    (PreStop { waits, fails: false }, finding)
+}
+
 pub(super) fn pre_stop(
     container: &At<'_>,
     grace: &Grace,
+    told: Told,
     findings: &mut Vec<Finding>,
 ) -> Result<PreStop, Wrong> {
     let Some(hook) = container.find(&["lifecycle", "preStop"]) else {
@@ -36,18 +49,23 @@ pub(super) fn pre_stop(
         return Ok(PreStop { waits, fails: false });
     }
     if let Some(exec) = hook.get("exec") {
-        return Ok(exec_before_stop(container, &exec, findings));
+        return Ok(exec_before_stop(container, &exec, told, findings));
     }
     if let Some(request) = hook.get("httpGet") {
-        let problem = "how long this takes cannot be seen here: counted as nothing";
         let advice = "leave it out: the lame duck does its work";
-        findings.push(Finding::new(Level::Warning, request.place(), problem, advice));
-        return Ok(PreStop::default());
+        let (pre_stop, finding) = unseen(Duration::ZERO, told, request.place(), advice);
+        findings.push(finding);
+        return Ok(pre_stop);
     }
     Err(hook.wrong("must be sleep, exec or httpGet"))
 }
 
-fn exec_before_stop(container: &At<'_>, exec: &At<'_>, findings: &mut Vec<Finding>) -> PreStop {
+fn exec_before_stop(
+    container: &At<'_>,
+    exec: &At<'_>,
+    told: Told,
+    findings: &mut Vec<Finding>,
+) -> PreStop {
     let words = exec.get("command").map(|command| command.items()).unwrap_or_default();
     let words: Vec<&str> = words.iter().filter_map(At::text).collect();
     let image = container.get("image").and_then(|image| image.text()).unwrap_or_default();
@@ -59,9 +77,10 @@ fn exec_before_stop(container: &At<'_>, exec: &At<'_>, findings: &mut Vec<Findin
     }
     let (waits, rest) = command::sleeps(&words);
     if rest {
-        let problem = "how long this takes cannot be seen here: only its sleep is counted";
         let advice = "move it into a task of the shutdown, where it has a deadline";
-        findings.push(Finding::new(Level::Warning, exec.place(), problem, advice));
+        let (pre_stop, finding) = unseen(waits, told, exec.place(), advice);
+        findings.push(finding);
+        return pre_stop;
     }
     PreStop { waits, fails: false }
 }
@@ -81,9 +100,9 @@ pub(super) fn hear(
             told_at = Some(variable.place());
         }
         if name.starts_with("ADIEU__") {
-            let problem = format!("{name} overrides the configuration, and is not seen here");
+            let problem = format!("{name} overrides the configuration, and does not count here");
             let advice = "put it into the configuration, or set it for this command, too";
-            findings.push(Finding::new(Level::Note, variable.place(), &problem, advice));
+            findings.push(Finding::new(Level::Warning, variable.place(), &problem, advice));
         }
     }
     told_at

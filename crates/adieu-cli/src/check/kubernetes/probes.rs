@@ -32,7 +32,7 @@ pub(super) fn look_at(
     if let Some(at) = live_at {
         let same = ready_path.is_some() && ready_path == live_path;
         if same || matches!(live_path, Some("/readyz" | "/healthz")) {
-            let problem = "says no while draining: the kubelet would kill a process for stopping";
+            let problem = "says no also when it is cordoned, or a check fails: the kubelet would kill it for that";
             findings.push(Finding::new(Level::Warning, at.place(), problem, "ask for /livez"));
         }
     }

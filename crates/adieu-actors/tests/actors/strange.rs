@@ -1,0 +1,194 @@
+//! Names that are used again, those in between that have gone, and panics in odd places.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use adieu_actors::{ActorSystem, Ended, Node, NodePath, ractor::actor};
+use futures_util::future::BoxFuture;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::SetOnce;
+
+const LONG: Duration = Duration::from_secs(60);
+
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+/// Says when its stop hook runs.
+struct Says(&'static str, Log);
+
+impl Actor for Says {
+    type Msg = ();
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn post_stop(&self, _: ActorRef<()>, (): &mut ()) -> Result<(), ActorProcessingErr> {
+        self.1.lock().unwrap().push(self.0);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn s171_a_name_that_is_used_again_is_that_of_the_new_one() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let old = system.spawn("a", actor(Says("old", Arc::clone(&log)), ())).await.unwrap();
+    assert!(system.remove(old.path()));
+    let new = system.spawn("a", actor(Says("new", Arc::clone(&log)), ())).await.unwrap();
+    old.actor_ref().stop(None);
+    old.terminated().await;
+    let report = system.shutdown(LONG).await.unwrap();
+    assert_eq!((report.nodes.len(), new.terminated().await), (1, Ended::Stopped));
+    assert_eq!(*log.lock().unwrap(), ["old", "new"]);
+}
+
+/// A node that ends some time after it was told, and looks at its system when it is dropped.
+struct Slow {
+    path: NodePath,
+    system: ActorSystem,
+    log: Log,
+    told: SetOnce<()>,
+}
+
+impl Node for Slow {
+    fn path(&self) -> &NodePath {
+        &self.path
+    }
+
+    fn drain(&self) -> BoxFuture<'_, ()> {
+        let _ = self.told.set(());
+        Box::pin(std::future::ready(()))
+    }
+
+    fn kill(&self) {}
+
+    fn terminated(&self) -> BoxFuture<'_, Ended> {
+        Box::pin(async {
+            self.told.wait().await;
+            let mut log = self.log.lock().unwrap();
+            if !log.contains(&"slow") {
+                log.push("slow");
+            }
+            Ended::Stopped
+        })
+    }
+
+    fn has_terminated(&self) -> Option<Ended> {
+        // Known only to who waits.
+        self.log.lock().unwrap().contains(&"slow").then_some(Ended::Stopped)
+    }
+
+    fn queued(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = self.system.tree();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s161_those_beneath_one_that_has_gone_are_beneath_the_one_above_it() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let top = system.spawn("a", actor(Says("a", Arc::clone(&log)), ())).await.unwrap();
+    let path = top.path().child("gone").unwrap().child("slow").unwrap();
+    let (told, node) = (SetOnce::new(), Arc::clone(&log));
+    let slow = Slow { path, system: system.clone(), log: node, told };
+    system.register(Arc::new(slow)).unwrap();
+    // And who drops its node may use the system: nothing of ours is locked then.
+    assert!(system.shutdown(LONG).await.unwrap().is_clean());
+    assert_eq!(*log.lock().unwrap(), ["slow", "a"]);
+}
+
+/// Panics where the future is made, not where it is polled; or after it has started.
+struct Panics {
+    after_start: bool,
+}
+
+impl Actor for Panics {
+    type Msg = ();
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn post_start(&self, _: ActorRef<()>, (): &mut ()) -> Result<(), ActorProcessingErr> {
+        assert!(!self.after_start, "not today");
+        Ok(())
+    }
+
+    fn post_stop(
+        &self,
+        _: ActorRef<()>,
+        (): &mut (),
+    ) -> impl Future<Output = Result<(), ActorProcessingErr>> + Send {
+        assert!(self.after_start, "at once");
+        std::future::ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn s166_a_panic_is_reported_as_one_wherever_it_is() {
+    let system = ActorSystem::new("shop");
+    let late = system.spawn("late", actor(Panics { after_start: true }, ())).await.unwrap();
+    assert_eq!(late.terminated().await, Ended::Failed { error: "not today".into() });
+    let hook = system.spawn("hook", actor(Panics { after_start: false }, ())).await.unwrap();
+    hook.actor_ref().stop(None);
+    assert_eq!(hook.terminated().await, Ended::HookFailed { error: "at once".into() });
+}
+
+/// Spawns one that is stuck behind our back, and stops.
+struct Spawns;
+
+/// Never done.
+struct Stuck;
+
+impl Actor for Stuck {
+    type Msg = ();
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(&self, _: ActorRef<()>, (): (), (): &mut ()) -> Result<(), ActorProcessingErr> {
+        std::future::pending().await
+    }
+}
+
+impl Actor for Spawns {
+    type Msg = ();
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        me: ActorRef<()>,
+        (): (),
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        let (stuck, _) = Actor::spawn_linked(None, Stuck, (), me.get_cell()).await?;
+        stuck.cast(())?;
+        me.stop(None);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s161_one_that_stops_by_itself_does_not_wait_for_ever_for_those_linked_to_it() {
+    let system = ActorSystem::new("shop");
+    let parent = system.spawn("parent", actor(Spawns, ())).await.unwrap();
+    parent.send(()).unwrap();
+    let ended = tokio::time::timeout(LONG, parent.terminated()).await;
+    assert_eq!(ended, Ok(Ended::Stopped));
+}
