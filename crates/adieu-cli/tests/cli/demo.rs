@@ -155,7 +155,7 @@ fn what_it_cannot_use_is_exit_code_2() {
     for (args, says) in [
         (["--replicas", "0"], "0 is not in 1..=20"),
         (["--rate", "0"], "0 is not in 1..=20000"),
-        (["--duration", "15"], "write one such as 45s"),
+        (["--duration", "15"], "15 has no unit: write 15s"),
         (["--duration", "500000y"], "a year is the most"),
         (["--report-dir", "cli.rs"], "failed to use the folder cli.rs"),
     ] {
