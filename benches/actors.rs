@@ -1,11 +1,10 @@
 //! What draining actors costs, against the frameworks' own stop-and-wait. Times in nanoseconds.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use adieu::actors::{ActorSystem, kameo as on_kameo, ractor as on_ractor};
+use adieu_benches::counting::{Counting, allocated};
 use adieu_benches::{Claim, main as bench};
 use kameo::actor::{ActorRef as KameoRef, Spawn};
 use kameo::error::Infallible;
@@ -15,28 +14,8 @@ use ractor::{ActorProcessingErr, ActorRef as RactorRef};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
-/// Counts what is allocated and not freed.
-struct Counting;
-
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-// SAFETY: it hands everything on to the system's allocator, and only counts besides.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps to the contract, which is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 const IDLE: usize = 100_000;
 const BACKLOG: usize = 1_000_000;
@@ -174,10 +153,6 @@ impl ractor::Actor for Counts {
 fn on_a_worker<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(runtime.spawn(work)).expect("no panic")
-}
-
-fn allocated() -> f64 {
-    ALLOCATED.load(Ordering::Relaxed) as f64
 }
 
 fn nanos(began: Instant) -> f64 {

@@ -1,36 +1,15 @@
 //! What a shutdown costs, against bare tokio on the same runtime. Times in nanoseconds.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use adieu::{Config, Phase, PhaseSpec, Reason, Shutdown};
+use adieu_benches::counting::{Counting, allocated};
 use adieu_benches::{Claim, main as bench};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// Counts what is allocated and not freed.
-struct Counting;
-
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-// SAFETY: it hands everything on to the system's allocator, and only counts besides.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps to the contract, which is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 fn main() {
     bench(
@@ -185,9 +164,9 @@ fn register(tasks: usize) -> f64 {
 }
 
 fn bytes(tasks: usize) -> f64 {
-    let before = ALLOCATED.load(Ordering::Relaxed);
+    let before = allocated();
     let shutdown = with_tasks(tasks);
-    let after = ALLOCATED.load(Ordering::Relaxed);
+    let after = allocated();
     drop(shutdown);
-    (after - before) as f64
+    after - before
 }

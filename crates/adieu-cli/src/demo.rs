@@ -192,7 +192,9 @@ async fn play(act: &Act, duration: Duration) -> Result<(), Failure> {
         // Spread over the time there is.
         let apart = duration.saturating_sub(2 * STEADY) / u32::try_from(fleet.size()).unwrap_or(1);
         let restarted = fleet.restart(begins, apart).await;
-        tokio::time::sleep_until(ends.max(Instant::now() + STEADY)).await;
+        if restarted.is_ok() {
+            tokio::time::sleep_until(ends.max(Instant::now() + STEADY)).await;
+        }
         stop.cancel();
         restarted
     };

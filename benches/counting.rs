@@ -1,0 +1,31 @@
+//! Counts what is allocated and not freed, for the benches that ask how much memory something has.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// An allocator that counts. It does so if it is the global one.
+#[derive(Debug)]
+pub struct Counting;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many bytes are allocated just now.
+#[must_use]
+pub fn allocated() -> f64 {
+    ALLOCATED.load(Ordering::Relaxed) as f64
+}
+
+// SAFETY: it hands everything on to the system's allocator, and only counts besides.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps to the contract, which is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
