@@ -7,6 +7,7 @@ use adieu_actors::{ActorSystem, Ended, Node, NodePath, ractor::actor};
 use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::SetOnce;
+use tokio::time::Instant;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -48,7 +49,21 @@ struct Slow {
     path: NodePath,
     system: ActorSystem,
     log: Log,
-    told: SetOnce<()>,
+    told: SetOnce<Instant>,
+}
+
+impl Slow {
+    fn ends_at(&self) -> Option<Instant> {
+        self.told.get().map(|told| *told + Duration::from_secs(1))
+    }
+
+    fn ended(&self) -> Ended {
+        let mut log = self.log.lock().unwrap();
+        if !log.contains(&"slow") {
+            log.push("slow");
+        }
+        Ended::Stopped
+    }
 }
 
 impl Node for Slow {
@@ -57,7 +72,7 @@ impl Node for Slow {
     }
 
     fn drain(&self) -> BoxFuture<'_, ()> {
-        let _ = self.told.set(());
+        let _ = self.told.set(Instant::now());
         Box::pin(std::future::ready(()))
     }
 
@@ -66,17 +81,15 @@ impl Node for Slow {
     fn terminated(&self) -> BoxFuture<'_, Ended> {
         Box::pin(async {
             self.told.wait().await;
-            let mut log = self.log.lock().unwrap();
-            if !log.contains(&"slow") {
-                log.push("slow");
+            if let Some(at) = self.ends_at() {
+                tokio::time::sleep_until(at).await;
             }
-            Ended::Stopped
+            self.ended()
         })
     }
 
     fn has_terminated(&self) -> Option<Ended> {
-        // Known only to who waits.
-        self.log.lock().unwrap().contains(&"slow").then_some(Ended::Stopped)
+        self.ends_at().filter(|at| *at <= Instant::now()).map(|_| self.ended())
     }
 
     fn queued(&self) -> Option<usize> {
