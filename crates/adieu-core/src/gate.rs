@@ -321,10 +321,15 @@ impl Pass {
     ///
     /// The label is anything that can be displayed; it is turned into text only when it is shown.
     pub fn labelled(mut self, label: impl fmt::Display + Send + Sync + 'static) -> Self {
+        self.set_label(label);
+        self
+    }
+
+    /// Names the work, for who turns out to wait. See [`Pass::labelled`].
+    pub fn set_label(&mut self, label: impl fmt::Display + Send + Sync + 'static) {
         self.drop_label();
         let label = self.inner.labels().add(Arc::new(label), crate::time::now());
         self.marks = self.marks.with_label(label);
-        self
     }
 
     #[cold]
@@ -340,6 +345,12 @@ impl Pass {
     #[must_use]
     pub fn class(&self) -> DrainClass {
         self.marks.class()
+    }
+
+    /// Whether the gate has been closed since: nobody else gets in, and who can wind up should.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.inner.counters.state() == State::Closed
     }
 
     /// Fires when this work should end: for [`DrainClass::Finish`] when its window is over, for

@@ -17,9 +17,10 @@ async fn s58_once_closed_nobody_enters_and_empty_is_final() {
     let gate = Gate::new("g");
     let (first, second) = (gate.enter().unwrap(), gate.enter().unwrap());
     assert_eq!(gate.in_flight(), 2);
-    assert!(!gate.is_closed() && !gate.is_drained());
+    assert!(!gate.is_closed() && !gate.is_drained() && !first.is_draining());
     gate.close();
     gate.close();
+    assert!(first.is_draining() && second.is_draining());
     assert!(gate.is_closed() && gate.enter().is_err() && !gate.is_drained());
     drop(first);
     assert_eq!(gate.in_flight(), 1);
@@ -175,6 +176,11 @@ async fn s62_labelled_work_is_listed_the_oldest_first() {
     assert_eq!(gate.oldest(1).len(), 1);
     drop(first);
     assert_eq!(gate.summary(), "2 in flight, oldest 4s POST /orders");
+    // A name can be given later, and another one: it counts from then on.
+    let mut late = gate.enter().unwrap();
+    late.set_label("a request");
+    late.set_label("GET /late");
+    assert_eq!(gate.summary(), "3 in flight, oldest 4s POST /orders, 0s GET /late");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 //! other side has not read yet. When it is upgraded, it is shared with its usher.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,6 +20,9 @@ use super::{Conn, Speaks};
 /// been answered.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 16 << 20;
+
+/// What is no longer than this is copied together rather than gathered by the kernel.
+const SHORT: usize = 2 * 1024;
 
 /// A connection's bytes.
 #[derive(Debug)]
@@ -96,6 +100,26 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
     }
 }
 
+/// Writes several slices. What is short is copied together first: that costs less than it costs the
+/// kernel to gather it, and is one record where there is TLS.
+fn poll_write_all_of<I: AsyncWrite>(
+    inner: Pin<&mut I>,
+    cx: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<Result<usize>> {
+    let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+    match slices {
+        [one] => inner.poll_write(cx, one),
+        _ if bytes <= SHORT => {
+            let mut space = [MaybeUninit::uninit(); SHORT];
+            let mut together = ReadBuf::uninit(&mut space);
+            slices.iter().for_each(|slice| together.put_slice(slice));
+            inner.poll_write(cx, together.filled())
+        }
+        _ => inner.poll_write_vectored(cx, slices),
+    }
+}
+
 fn gone<T>() -> Poll<Result<T>> {
     Poll::Ready(Err(Error::from(ErrorKind::NotConnected)))
 }
@@ -131,10 +155,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for Io<I> {
             Bytes::Own(inner) => {
                 // Before it is tried: what cannot be written at once is not flushed either.
                 this.conn.writes();
-                let written = match slices {
-                    [one] => ready!(Pin::new(inner).poll_write(cx, one))?,
-                    _ => ready!(Pin::new(inner).poll_write_vectored(cx, slices))?,
-                };
+                let written = ready!(poll_write_all_of(Pin::new(inner), cx, slices))?;
                 this.conn.wrote(written);
                 Poll::Ready(Ok(written))
             }
@@ -219,5 +240,59 @@ mod tests {
             () = std::future::ready(()) => {}
         }
         assert!(conn.may_have_more_to_say());
+    }
+
+    /// Takes what it is given, and remembers in how many slices each write came.
+    #[derive(Default)]
+    struct Taker {
+        taken: Vec<u8>,
+        slices: Vec<usize>,
+    }
+
+    impl AsyncWrite for Taker {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<Result<usize>> {
+            self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            slices: &[IoSlice<'_>],
+        ) -> Poll<Result<usize>> {
+            self.slices.push(slices.len());
+            let before = self.taken.len();
+            slices.iter().for_each(|slice| self.taken.extend_from_slice(slice));
+            Poll::Ready(Ok(self.taken.len() - before))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn what_is_short_is_written_in_one_piece_and_nothing_is_lost_of_the_rest() {
+        // A head, and bodies up to and beyond what still fits beside it.
+        for (body, slices) in [(0, 1), (5, 1), (SHORT - 4, 1), (SHORT - 3, 2), (1 << 20, 2)] {
+            let body = vec![b'b'; body];
+            let mut taker = Taker::default();
+            let both = [IoSlice::new(b"head"), IoSlice::new(&body)];
+            let cx = &mut Context::from_waker(std::task::Waker::noop());
+            let Poll::Ready(Ok(written)) = poll_write_all_of(Pin::new(&mut taker), cx, &both)
+            else {
+                panic!("it takes all")
+            };
+            assert_eq!(written, 4 + body.len());
+            assert!(taker.taken == [&b"head"[..], &body].concat());
+            assert_eq!(taker.slices, [slices], "with a body of {}", body.len());
+        }
     }
 }

@@ -23,8 +23,8 @@ pub(crate) struct About {
 pub(crate) enum Kind {
     /// The connection is handed over to another protocol.
     Upgrade { is_websocket: bool },
-    /// A body, to be ended in this way.
-    Body(DrainClass),
+    /// A body, to be ended in this way. Of a stream it is not known how long it will be.
+    Body { class: DrainClass, is_stream: bool },
 }
 
 /// Questions about our health are answered for as long as we can.
@@ -74,13 +74,13 @@ impl About {
                 .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
             return Kind::Upgrade { is_websocket };
         }
-        let said = response.extensions().get::<DrainClass>().copied();
-        Kind::Body(said.or(class).unwrap_or_else(|| self.usual_class(response)))
+        let is_stream = response.body().size_hint().exact().is_none();
+        let said = response.extensions().get::<DrainClass>().copied().or(class);
+        let class = said.unwrap_or_else(|| self.usual_class(response, is_stream));
+        Kind::Body { class, is_stream }
     }
 
-    fn usual_class<B: Body>(&self, response: &Response<B>) -> DrainClass {
-        // A body whose length is known is no stream.
-        let is_stream = response.body().size_hint().exact().is_none();
+    fn usual_class<B>(&self, response: &Response<B>, is_stream: bool) -> DrainClass {
         let streams_events = is_stream && has_type(response.headers(), b"text/event-stream");
         if streams_events || self.asks_for_health() {
             DrainClass::CloseNow

@@ -3,15 +3,15 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use adieu_core::{DrainClass, Draining, Pass};
+use adieu_core::{DrainClass, Draining, Gate, Pass};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::About;
 use super::future::within;
 use super::refusal::grpc_trailers;
-use super::{About, Via};
 use crate::serve::BoxError;
 
 pin_project! {
@@ -44,13 +44,20 @@ pub(super) type Told = Pin<Box<WaitForCancellationFutureOwned>>;
 /// What is held while the body lasts.
 #[derive(Debug)]
 pub(super) struct Hold {
-    /// None for what the gate is not asked about.
-    pub(super) pass: Option<Pass>,
-    pub(super) via: Via,
+    pub(super) held: Held,
     /// What to call it, if it has no label yet. Boxed: this is copied about with every response.
     pub(super) about: Option<Box<About>>,
     pub(super) class: DrainClass,
     pub(super) is_grpc: bool,
+}
+
+/// What tells a body to end.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// The pass of its request.
+    Pass(Pass),
+    /// A look at the gate: it was not asked about this one.
+    Watch(Gate),
 }
 
 /// The error of a body that was broken off because the window for it was over.
@@ -95,7 +102,7 @@ where
         let Some(held) = hold else {
             return body.poll_frame(cx).map_err(Into::into);
         };
-        let polled = within(held.pass.as_ref(), || body.poll_frame(cx));
+        let polled = within(held.pass(), || body.poll_frame(cx));
         match polled {
             Poll::Ready(None) => {
                 *hold = None;
@@ -103,7 +110,7 @@ where
             }
             // A body that never has to wait must be told, too; until the gate is closed there is
             // nothing to tell.
-            Poll::Ready(frame) if !held.via.door().gate.is_closed() => {
+            Poll::Ready(frame) if !held.is_closed() => {
                 return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
             }
             Poll::Ready(_) | Poll::Pending => {}
@@ -147,19 +154,35 @@ impl<B> std::fmt::Debug for GateBody<B> {
 // === impl Hold ===
 
 impl Hold {
+    fn pass(&self) -> Option<&Pass> {
+        match &self.held {
+            Held::Pass(pass) => Some(pass),
+            Held::Watch(_) => None,
+        }
+    }
+
+    /// Whether the gate is closed.
+    fn is_closed(&self) -> bool {
+        match &self.held {
+            Held::Pass(pass) => pass.is_draining(),
+            Held::Watch(gate) => gate.is_closed(),
+        }
+    }
+
+    /// It takes its time: from now on it can be seen who is waited for.
     fn label(&mut self) {
-        if let Some(about) = self.about.take() {
-            self.pass = self.pass.take().map(|pass| pass.labelled(about));
+        if let (Some(about), Held::Pass(pass)) = (self.about.take(), &mut self.held) {
+            pass.set_label(about);
         }
     }
 
     /// When the body is to end without its doing. What can be resumed ends itself, until the
     /// window is over.
     fn until_told(&self) -> Told {
-        let gate = &self.via.door().gate;
-        let token = match self.class {
-            DrainClass::CloseNow => gate.closed_token(),
-            DrainClass::Finish | DrainClass::Resumable | _ => gate.cut_token(),
+        let token = match &self.held {
+            Held::Pass(pass) => pass.token(),
+            Held::Watch(gate) if self.class == DrainClass::CloseNow => gate.closed_token(),
+            Held::Watch(gate) => gate.cut_token(),
         };
         Box::pin(token.cancelled_owned())
     }

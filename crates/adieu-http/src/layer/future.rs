@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use adieu_core::Pass;
+use adieu_core::{DrainClass, Pass};
 use bytes::Bytes;
 use http::Response;
 use http::header::{CONNECTION, HeaderValue};
@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 
 use super::Admitted;
 use super::about::Kind;
-use super::body::{GateBody, Hold, Told};
+use super::body::{GateBody, Held, Hold, Told};
 use super::refusal::Refusal;
 use crate::connection::Conn;
 
@@ -35,8 +35,8 @@ pin_project! {
             inner: F,
             // Asked for only when the handler has to wait: many never do.
             cut: Option<Told>,
-            // Last: the pass must outlive the work. None when it has been answered.
-            admitted: Option<Admitted>,
+            // Last: the pass must outlive the work.
+            admitted: Admitted,
         },
     }
 }
@@ -49,7 +49,7 @@ impl<F> GateFuture<F> {
     }
 
     pub(crate) fn admitted(inner: F, admitted: Admitted) -> Self {
-        Self { state: State::Admitted { inner, cut: None, admitted: Some(admitted) } }
+        Self { state: State::Admitted { inner, cut: None, admitted } }
     }
 }
 
@@ -69,18 +69,11 @@ where
             }
             StateProj::Admitted { inner, cut, admitted } => (inner, cut, admitted),
         };
-        let pass = admitted.as_ref().and_then(|admitted| admitted.pass.as_ref());
-        match within(pass, || inner.poll(cx)) {
-            Poll::Ready(Ok(response)) => {
-                return Poll::Ready(Ok(match admitted.take() {
-                    Some(admitted) => admitted.answer(response),
-                    None => response.map(GateBody::free),
-                }));
-            }
+        match within(admitted.pass.as_ref(), || inner.poll(cx)) {
+            Poll::Ready(Ok(response)) => return Poll::Ready(Ok(admitted.answer(response))),
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {}
         }
-        let Some(admitted) = admitted else { return Poll::Pending };
         let cut = cut.get_or_insert_with(|| {
             admitted.label();
             Box::pin(admitted.via.door().gate.cut_token().cancelled_owned())
@@ -101,32 +94,41 @@ impl Admitted {
     /// It takes its time: from now on it can be seen who is waited for.
     fn label(&mut self) {
         if !std::mem::replace(&mut self.is_labelled, true) {
-            self.pass = self.pass.take().map(|pass| pass.labelled(self.about.clone()));
+            let about = &self.about;
+            self.pass.iter_mut().for_each(|pass| pass.set_label(about.clone()));
         }
     }
 
-    /// The response has begun; the pass goes on with it.
-    fn answer<B: Body<Data = Bytes>>(mut self, mut response: Response<B>) -> Response<GateBody<B>> {
-        let class = match self.about.kind_of(&response, self.via.door().class) {
+    /// The response has begun; the pass goes on with it. The rest stays: moving it costs.
+    fn answer<B: Body<Data = Bytes>>(
+        &mut self,
+        mut response: Response<B>,
+    ) -> Response<GateBody<B>> {
+        let (class, is_stream) = match self.about.kind_of(&response, self.via.door().class) {
             Kind::Upgrade { is_websocket } => {
                 self.label();
-                if let (Some(conn), Some(pass)) = (self.via.conn(), self.pass) {
+                if let (Some(conn), Some(pass)) = (self.via.conn(), self.pass.take()) {
                     conn.upgrade(pass, is_websocket);
                 }
                 return response.map(GateBody::free);
             }
-            Kind::Body(class) => class,
+            Kind::Body { class, is_stream } => (class, is_stream),
         };
         self.close_connection(&mut response);
         if response.body().is_end_stream() {
+            // All that is left is to say so.
+            self.pass = None;
             return response.map(GateBody::free);
         }
-        let Self { pass, about, via, is_labelled } = self;
-        let is_grpc = about.is_grpc();
+        let held = match self.pass.take() {
+            Some(pass) if class == DrainClass::CloseNow => Held::Pass(pass.reclassified(class)),
+            Some(pass) => Held::Pass(pass),
+            None => Held::Watch(self.via.door().gate.clone()),
+        };
         // What is whole is soon gone; only a stream need be called by its name.
-        let is_stream = response.body().size_hint().exact().is_none();
-        let about = (is_stream && !is_labelled).then(|| Box::new(about));
-        response.map(|body| GateBody::held(body, Hold { pass, via, about, class, is_grpc }))
+        let about = (is_stream && !self.is_labelled).then(|| Box::new(self.about.clone()));
+        let is_grpc = self.about.is_grpc();
+        response.map(|body| GateBody::held(body, Hold { held, about, class, is_grpc }))
     }
 
     /// The window is over, and there is no response yet.
