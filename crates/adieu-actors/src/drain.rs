@@ -30,6 +30,13 @@ struct Before {
     handled: Option<u64>,
 }
 
+/// How a node ended, and what it had done by then.
+struct Last {
+    ending: NodeEnding,
+    handled: Option<u64>,
+    dead_letters: Option<u64>,
+}
+
 /// Those that will be drained, while they are gathered.
 pub(crate) struct Gathering {
     nodes: Vec<Arc<dyn Node>>,
@@ -70,13 +77,17 @@ struct Told {
 }
 
 /// Those that were seen to have ended, and are not said yet.
+#[derive(Default)]
 struct Gone {
     ids: Vec<Id>,
     reports: Vec<NodeReport>,
+    /// What was seen of those that are being looked at. Only in `look`.
+    looks: Vec<Option<Last>>,
 }
 
-/// After how many pills others get their turn.
-const TURN: usize = 1024;
+/// After how many pills others get their turn: as many as tokio's workers queue for themselves.
+/// They are run while they are at hand, and what is too many for one worker the others take.
+const TURN: usize = 256;
 
 /// How many are looked at together before they are told.
 const AHEAD: usize = 16;
@@ -209,7 +220,7 @@ impl Members {
                     (node.path().clone(), catch_unwind(AssertUnwindSafe(|| node.has_terminated())));
                 // It may just have ended, and not have been said yet.
                 let ending = looked.ok().flatten().map_or(NodeEnding::Abandoned, NodeEnding::from);
-                self.reports.push(before.report(path, &**node, ending, after));
+                self.reports.push(before.report(path, Last::of(&**node, ending), after));
             }
         }
         DrainReport { took: began.elapsed(), nodes: std::mem::take(&mut self.reports) }
@@ -282,7 +293,8 @@ impl Drop for Members {
 
 impl Gone {
     fn with_capacity(nodes: usize) -> Self {
-        Self { ids: Vec::with_capacity(nodes), reports: Vec::with_capacity(nodes) }
+        let looks = Vec::with_capacity(TURN.min(nodes));
+        Self { ids: Vec::with_capacity(nodes), reports: Vec::with_capacity(nodes), looks }
     }
 }
 
@@ -293,21 +305,24 @@ impl Before {
         Self { queued: node.queued(), handled: node.handled() }
     }
 
-    fn report(
-        self,
-        path: NodePath,
-        node: &dyn Node,
-        ending: NodeEnding,
-        after: Duration,
-    ) -> NodeReport {
-        let dead_letters = node.dead_letters();
-        let counted = self.handled.zip(node.handled()).map(|(before, after)| after - before);
+    fn report(self, path: NodePath, last: Last, after: Duration) -> NodeReport {
+        let Last { ending, handled, dead_letters } = last;
+        let counted = self.handled.zip(handled).map(|(before, after)| after - before);
         // Who does not count what it does had so many, and left so many behind.
         let drained = counted.or_else(|| {
             let queued = self.queued? as u64;
             Some(queued.saturating_sub(dead_letters.unwrap_or_default()))
         });
         NodeReport { path, ending, drained, dead_letters, after }
+    }
+}
+
+// === impl Last ===
+
+impl Last {
+    fn of(node: &dyn Node, ending: impl Into<NodeEnding>) -> Self {
+        let (handled, dead_letters) = (node.handled(), node.dead_letters());
+        Self { ending: ending.into(), handled, dead_letters }
     }
 }
 
@@ -330,7 +345,7 @@ impl Work {
             None => Event::Settled(id, before),
             Some(ended) => {
                 let (path, after) = (node.path().clone(), self.began.elapsed());
-                let report = before.report(path, node, ended.into(), after);
+                let report = before.report(path, Last::of(node, ended), after);
                 Event::Ended(vec![id], vec![report])
             }
         };
@@ -374,42 +389,71 @@ impl Work {
         }
         left.append(&mut told);
         let mut pause = Duration::from_millis(10);
-        loop {
-            self.look(&mut left, &mut gone);
-            self.say(std::mem::replace(&mut gone, Gone::with_capacity(left.len())));
-            // The last: when it has ended, most others have.
-            let Some(Told { id, .. }) = left.last() else { return };
-            let last = self.nodes[*id as usize].terminated();
-            let mut ended = AssertUnwindSafe(last).catch_unwind();
-            let mut look = pin!(tokio::time::sleep(pause));
-            loop {
+        // The last of them: when it has ended, most others have. Then the one before it that has
+        // not, so that nobody is looked at for each of the others.
+        let mut last = left.len();
+        while let Some(told) = last.checked_sub(1).and_then(|last| left.get(last)) {
+            if self.look_at(told).is_some() {
+                last -= 1;
+                continue;
+            }
+            let ended = self.nodes[told.id as usize].terminated();
+            let mut ended = AssertUnwindSafe(ended).catch_unwind();
+            let mut paused = pin!(tokio::time::sleep(pause));
+            let mut is_waited_for = true;
+            let takes_long = loop {
                 tokio::select! {
                     biased;
                     Some(()) = late.next() => {}
-                    _ = &mut ended => break,
-                    () = &mut look => break,
+                    _ = &mut ended, if is_waited_for => match self.look_at(told) {
+                        Some(_) => break false,
+                        // Its implementation contradicts itself. It is asked again, later.
+                        None => is_waited_for = false,
+                    },
+                    () = &mut paused => break true,
                 }
+            };
+            if takes_long {
+                pause = (pause * 2).min(Duration::from_millis(100));
+                self.look(&mut left, &mut gone);
+                self.say(std::mem::take(&mut gone));
+                last = left.len();
             }
-            pause = (pause * 2).min(Duration::from_millis(100));
         }
+        self.look(&mut left, &mut gone);
+        self.say(gone);
     }
 
     /// Notes who has ended, and keeps who has not.
     fn look(&self, told: &mut Vec<Told>, gone: &mut Gone) {
         let after = self.began.elapsed();
+        // At all first, and at nothing else: then their memory is fetched together.
+        gone.looks.extend(told.iter().map(|told| self.look_at(told)));
+        let mut looks = gone.looks.drain(..);
         told.retain_mut(|told| {
-            let node = &*self.nodes[told.id as usize];
-            let looked = catch_unwind(AssertUnwindSafe(|| node.has_terminated()));
-            let Some(ended) = looked.unwrap_or_else(|_| Some(panicked())) else { return true };
-            let path = told.path.take().unwrap_or_else(|| node.path().clone());
+            let Some(last) = looks.next().flatten() else { return true };
+            let path = || self.nodes[told.id as usize].path().clone();
+            let path = told.path.take().unwrap_or_else(path);
             gone.ids.push(told.id);
-            gone.reports.push(told.before.report(path, node, ended.into(), after));
+            gone.reports.push(told.before.report(path, last, after));
             false
         });
     }
 
+    /// None if it has not ended.
+    fn look_at(&self, told: &Told) -> Option<Last> {
+        let node = &*self.nodes[told.id as usize];
+        let looked = || node.has_terminated().map(|ended| Last::of(node, ended));
+        let looked = catch_unwind(AssertUnwindSafe(looked));
+        let panicked = |_| {
+            let ending = panicked().into();
+            Some(Last { ending, handled: None, dead_letters: None })
+        };
+        looked.unwrap_or_else(panicked)
+    }
+
     /// Says who has ended.
-    fn say(&self, Gone { ids, reports }: Gone) {
+    fn say(&self, Gone { ids, reports, .. }: Gone) {
         if !ids.is_empty() {
             let _ = self.says.send(Event::Ended(ids, reports)); // As above.
         }

@@ -161,7 +161,7 @@ impl<A: Actor> Spawn for Unstarted<A> {
         let started = tokio::select! {
             biased;
             started = actor.wait_for_startup_with_result(|started| started.map_err(text)) => started,
-            ended = node.record.terminated() => match ended {
+            ended = node.record.ending.wait() => match ended {
                 Ended::Killed => return Err(SpawnError::Killed { path }),
                 // It has started, and stopped already.
                 Ended::Stopped | Ended::HookFailed { .. } => Ok(()),
@@ -171,7 +171,7 @@ impl<A: Actor> Spawn for Unstarted<A> {
         match started {
             Ok(()) => Ok(Ref { actor, node }),
             Err(error) => {
-                node.record.terminated().await;
+                node.record.ending.wait().await;
                 Err(SpawnError::Start { path, error })
             }
         }
@@ -238,7 +238,7 @@ impl<A: Actor> Ref<A> {
 
     /// Resolves when it has fully terminated, after its stop hook.
     pub async fn terminated(&self) -> Ended {
-        self.node.record.terminated().await
+        self.node.record.ending.wait().await
     }
 }
 
@@ -326,7 +326,7 @@ impl<A: Actor> Node for KameoNode<A> {
     }
 
     fn has_terminated(&self) -> Option<Ended> {
-        self.record.ended().cloned()
+        self.record.ending.get()
     }
 
     fn kill(&self) {
@@ -337,7 +337,7 @@ impl<A: Actor> Node for KameoNode<A> {
             && is_second
         {
             // Nobody will be asked what was not delivered.
-            if self.record.ended().is_none() {
+            if self.record.ending.get().is_none() {
                 self.record.left_behind(None, None, self.queued().unwrap_or_default() as u64);
             }
             task.abort();
@@ -345,7 +345,7 @@ impl<A: Actor> Node for KameoNode<A> {
     }
 
     fn terminated(&self) -> BoxFuture<'_, Ended> {
-        Box::pin(self.record.terminated())
+        Box::pin(self.record.ending.wait())
     }
 
     fn queued(&self) -> Option<usize> {
@@ -427,7 +427,7 @@ where
         let ended = ready!(within(node, || this.run.poll(cx)));
         let ended = ended_of(&node.actor, ended.map(|(_, reason)| reason));
         node.task().take(); // It would keep the task's memory for as long as the node is held.
-        this.last.set(ended);
+        node.record.ending.say(ended);
         Poll::Ready(())
     }
 }

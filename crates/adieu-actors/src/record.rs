@@ -1,18 +1,21 @@
 //! What is known of an actor besides what its framework knows; and which actor is at work here.
 
+use std::cell::{Cell, RefCell};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use tokio::sync::SetOnce;
-
+use crate::ending::Ending;
 use crate::letters::{DeadLetter, Undelivered};
-use crate::node::Ended;
 use crate::path::NodePath;
 use crate::system::{ActorSystem, Inner, Place};
 
-tokio::task_local! {
-    /// The actor whose code runs here.
-    static CURRENT: Arc<dyn Recorded>;
+thread_local! {
+    /// The actor whose code runs on this thread, or did last: it stays until another one comes,
+    /// because to let go of it after each message costs more than to handle many a message.
+    static CURRENT: RefCell<Option<Arc<dyn Recorded>>> = const { RefCell::new(None) };
+    /// Whether it runs now.
+    static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Something that has a record: an actor as a node. One allocation for both, because with very many
@@ -22,22 +25,30 @@ pub(crate) trait Recorded: Send + Sync {
 }
 
 /// What is known of an actor besides what its framework knows.
+//
+// In this order, so that what is needed at its end lies together.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Record {
-    path: NodePath,
-    system: Weak<Inner>,
     /// The system is being drained. Apart from it, because to reach it costs all actors the same
     /// counter.
     is_closed: Arc<AtomicBool>,
-    ended: SetOnce<Ended>,
+    pub(crate) ending: Ending,
+    path: NodePath,
+    system: Weak<Inner>,
     pub(crate) dead: AtomicU64,
 }
 
-/// Notes that the actor has ended, however that came about: it is dropped with the actor.
+/// While this is alive the code of an actor runs here.
+struct AtWork {
+    /// The code of an actor ran here before; and if that was another one, which.
+    within: bool,
+    outer: Option<Arc<dyn Recorded>>,
+}
+
+/// Notes that the actor is gone, however that came about: it is dropped with the actor.
 pub(crate) struct Last<N: Recorded> {
     node: Arc<N>,
-    /// None if nobody said how: then it was killed.
-    ended: Option<Ended>,
 }
 
 // === impl Record ===
@@ -48,14 +59,18 @@ impl Record {
             path,
             system: Arc::downgrade(system),
             is_closed: Arc::clone(&system.is_closed),
-            ended: SetOnce::new(),
+            ending: Ending::new(),
             dead: AtomicU64::new(0),
         }
     }
 
     /// Looks at the actor whose code runs here, if it was spawned through a system.
     pub(crate) fn current<T>(look: impl FnOnce(&Self) -> T) -> Option<T> {
-        CURRENT.try_with(|current| look(current.record())).ok()
+        if !IS_AT_WORK.get() {
+            return None;
+        }
+        let current = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten();
+        current.map(|current| look(current.record()))
     }
 
     /// The path of the actor whose code runs here.
@@ -78,14 +93,6 @@ impl Record {
 
     pub(crate) fn is_of(&self, system: &Arc<Inner>) -> bool {
         std::ptr::eq(self.system.as_ptr(), Arc::as_ptr(system))
-    }
-
-    pub(crate) async fn terminated(&self) -> Ended {
-        self.ended.wait().await.clone()
-    }
-
-    pub(crate) fn ended(&self) -> Option<&Ended> {
-        self.ended.get()
     }
 
     /// Messages that had come, and that it ended without.
@@ -121,29 +128,60 @@ impl Record {
 
 /// Runs `work` as the code of this actor.
 pub(crate) fn within<T>(node: &Arc<impl Recorded + 'static>, work: impl FnOnce() -> T) -> T {
-    CURRENT.sync_scope(Arc::clone(node) as Arc<dyn Recorded>, work)
+    let _at_work = AtWork::begin(node);
+    work()
+}
+
+// === impl AtWork ===
+
+impl AtWork {
+    #[inline]
+    fn begin(node: &Arc<impl Recorded + 'static>) -> Self {
+        let within = IS_AT_WORK.replace(true);
+        let is_known = CURRENT.try_with(|current| {
+            let current = current.borrow();
+            current.as_ref().is_some_and(|last| ptr::addr_eq(Arc::as_ptr(last), Arc::as_ptr(node)))
+        });
+        match is_known {
+            Ok(true) => Self { within, outer: None },
+            Ok(false) => Self::another(within, Arc::clone(node) as Arc<dyn Recorded>),
+            // The thread is at its end.
+            Err(_) => Self { within, outer: None },
+        }
+    }
+
+    #[cold]
+    fn another(within: bool, node: Arc<dyn Recorded>) -> Self {
+        let last = CURRENT.try_with(|current| current.replace(Some(node))).ok().flatten();
+        Self { within, outer: last.filter(|_| within) }
+    }
+}
+
+impl Drop for AtWork {
+    #[inline]
+    fn drop(&mut self) {
+        IS_AT_WORK.set(self.within);
+        if let Some(outer) = self.outer.take() {
+            let inner = CURRENT.try_with(|current| current.replace(Some(outer)));
+            drop(inner); // Not while it is borrowed.
+        }
+    }
 }
 
 // === impl Last ===
 
 impl<N: Recorded> Last<N> {
     pub(crate) fn new(node: Arc<N>) -> Self {
-        Self { node, ended: None }
+        Self { node }
     }
 
-    #[cfg(feature = "kameo")]
     pub(crate) fn node(&self) -> &Arc<N> {
         &self.node
-    }
-
-    pub(crate) fn set(&mut self, ended: Ended) {
-        self.ended = Some(ended);
     }
 }
 
 impl<N: Recorded> Drop for Last<N> {
     fn drop(&mut self) {
-        let ended = self.ended.take().unwrap_or(Ended::Killed);
         let record = self.node.record();
         // Out of the tree first: who awaits its end may want to use its name again. A tree that is
         // closed is taken apart as a whole.
@@ -152,6 +190,50 @@ impl<N: Recorded> Drop for Last<N> {
         {
             system.left(record);
         }
-        let _ = record.ended.set(ended);
+        record.ending.over();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    struct Plain(Record);
+
+    impl Recorded for Plain {
+        fn record(&self) -> &Record {
+            &self.0
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_known_whose_code_runs_here() {
+        let system = ActorSystem::new("test");
+        let plain = |name| {
+            let path = NodePath::user().child(name).unwrap();
+            Arc::new(Plain(Record::new(path, &system.inner)))
+        };
+        let (one, other) = (plain("one"), plain("other"));
+        let who = || Record::current_path().map(|path| path.to_string());
+        assert_eq!(who(), None);
+        within(&one, || {
+            assert_eq!(who().as_deref(), Some("/user/one"));
+            within(&other, || {
+                assert_eq!(who().as_deref(), Some("/user/other"));
+                within(&other, || assert_eq!(who().as_deref(), Some("/user/other")));
+                within(&one, || assert_eq!(who().as_deref(), Some("/user/one")));
+                assert_eq!(who().as_deref(), Some("/user/other"));
+            });
+            assert_eq!(who().as_deref(), Some("/user/one"));
+            let panics = || within(&other, || panic!("on purpose"));
+            assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+            assert_eq!(who().as_deref(), Some("/user/one"));
+        });
+        assert_eq!(who(), None, "it has left");
+        // One is remembered by the thread, and no more than one.
+        within(&other, || {});
+        assert_eq!((Arc::strong_count(&one), Arc::strong_count(&other)), (1, 2));
     }
 }

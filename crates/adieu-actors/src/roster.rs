@@ -70,25 +70,25 @@ impl Roster {
         self.places.values().filter_map(|place| self.entries.get(*place)?.as_ref())
     }
 
-    /// All beneath a path, in the order in which they joined.
-    pub(crate) fn beneath(&self, path: &NodePath) -> Vec<Entry> {
+    /// All beneath a path, in the order in which they joined; none where one has left.
+    pub(crate) fn beneath(&self, path: &NodePath) -> Vec<Option<Entry>> {
         let places = self.places_beneath(path);
-        places.into_iter().filter_map(|place| self.entries.get(place)?.clone()).collect()
+        places.into_iter().map(|place| self.entries.get(place)?.clone()).collect()
     }
 
-    /// Takes out all beneath a path, in the order in which they joined.
-    pub(crate) fn take_out(&mut self, path: &NodePath) -> Vec<Entry> {
+    /// Takes out all beneath a path, in the order in which they joined; none where one has left.
+    pub(crate) fn take_out(&mut self, path: &NodePath) -> Vec<Option<Entry>> {
         if self.are_all_beneath(path) {
             self.left = 0;
-            // Where they were stays behind, and goes with the system: to forget very many paths
-            // takes as long as to stop the actors.
-            return std::mem::take(&mut self.entries).into_iter().flatten().collect();
+            // As they stand. Where they were stays behind, and goes with the system: to forget very
+            // many paths takes as long as to stop the actors.
+            return std::mem::take(&mut self.entries);
         }
         let places = self.places_beneath(path);
         let entries = &mut self.entries;
         let taken: Vec<_> =
-            places.into_iter().filter_map(|place| entries.get_mut(place)?.take()).collect();
-        self.left += taken.len();
+            places.into_iter().filter_map(|place| Some(entries.get_mut(place)?.take())).collect();
+        self.left += taken.iter().flatten().count();
         taken
     }
 
@@ -164,15 +164,17 @@ mod tests {
         }
         let by_path = ["/system/log", "/user/a", "/user/a/c", "/user/a/z", "/user/ab", "/user/b"];
         assert_eq!(paths(roster.by_path()), by_path);
-        assert_eq!(paths(&roster.beneath(&path("/user/a"))), ["/user/a/z", "/user/a/c"]);
+        let beneath = roster.beneath(&path("/user/a"));
+        assert_eq!(paths(beneath.iter().flatten()), ["/user/a/z", "/user/a/c"]);
         // Not all are beneath this path; those that are not stay.
         let taken = roster.take_out(&NodePath::user());
         let joined = ["/user/b", "/user/a", "/user/a/z", "/user/ab", "/user/a/c"];
-        assert_eq!(paths(&taken), joined);
+        assert_eq!(paths(taken.iter().flatten()), joined);
         assert_eq!(paths(roster.by_path()), ["/system/log"]);
         assert!(roster.get(&path("/user/a")).is_none());
         assert!(roster.leave(&path("/user/a")).is_none());
-        assert_eq!(paths(&roster.take_out(&NodePath::system())), ["/system/log"]);
+        let taken = roster.take_out(&NodePath::system());
+        assert_eq!(paths(taken.iter().flatten()), ["/system/log"]);
         assert!(roster.get(&path("/system/log")).is_none());
     }
 
@@ -196,7 +198,8 @@ mod tests {
             assert_eq!(paths(roster.by_path()), model.iter().collect::<Vec<_>>());
             assert!(roster.entries.len() <= 2 * model.len() + 1, "it does not grow for ever");
         }
-        let mut taken = paths(&roster.take_out(&NodePath::user())).join(" ");
+        let taken = roster.take_out(&NodePath::user());
+        let mut taken = paths(taken.iter().flatten()).join(" ");
         taken.push(' ');
         assert!(model.iter().all(|text| taken.contains(&format!("{text} "))));
     }

@@ -344,7 +344,7 @@ impl ActorSystem {
             let mut pause = Duration::from_millis(1);
             loop {
                 let nodes = self.inner.tree().nodes.beneath(&NodePath::user());
-                let counts = nodes.iter().map(|entry| entry.node.idle());
+                let counts = nodes.iter().flatten().map(|entry| entry.node.idle());
                 let now = futures_util::future::join_all(counts).await;
                 // Twice the same: nobody has worked while the others were being asked.
                 if before.as_ref() == Some(&now) {
@@ -557,18 +557,19 @@ impl Inner {
         members
     }
 
-    fn gather(path: &NodePath, top: Option<Arc<dyn Node>>, mut nodes: Vec<Entry>) -> Members {
+    fn gather(path: &NodePath, top: Option<Arc<dyn Node>>, nodes: Vec<Option<Entry>>) -> Members {
         let mut gathering = Gathering::with_capacity(nodes.len() + 1);
         let depth = path.depth();
         let top = top.map(|top| gathering.add(path.clone(), top, None));
         // Whether some may be above others: mostly not.
-        if nodes.iter().all(|entry| entry.depth == depth + 1) {
-            for Entry { path, node, .. } in nodes {
+        if nodes.iter().flatten().all(|entry| entry.depth == depth + 1) {
+            for Entry { path, node, .. } in nodes.into_iter().flatten() {
                 gathering.add(path, node, top);
             }
             return gathering.into();
         }
         // Who is above comes first; it may have joined anew after those beneath it.
+        let mut nodes: Vec<_> = nodes.into_iter().flatten().collect();
         nodes.sort_by_key(|entry| entry.depth);
         let mut ids: HashMap<NodePath, Id> = HashMap::new();
         for Entry { path, node, .. } in nodes {
