@@ -74,6 +74,13 @@ fn ran(output: &Output) -> Ran {
     }
 }
 
+/// A configuration in a file that lives as long as this.
+fn config(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
 #[track_caller]
 fn shows(args: &[&str]) -> String {
     let Ran { code, stdout, stderr } = adieu(args);

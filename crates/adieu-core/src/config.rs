@@ -10,7 +10,7 @@
 //! | `kill-after` | `auto` | what the platform allows; `none` if nobody kills us |
 //! | `reserve` | `3s` | what only the closing phases and the exit may spend |
 //! | `lame-duck` | `auto` | how long, at most, to serve on when not ready any more: `auto` is 5 s after a signal, less if there is little time, and none at a terminal; never more than nine tenths of its phase, so 4.5 s unless `before-service-unbind` has more than its 5 s |
-//! | `lame-duck-min` | `0s` | how long at least, also when nobody comes |
+//! | `lame-duck-min` | `4s` | how long at least, also when nobody comes, but no longer than `lame-duck`: what routers usually need to hear of it. After that it ends when nobody has come for a second |
 //! | `unready-after` | `0s` | how long the process stays ready after the shutdown has begun |
 //! | `strict` | `off` | refuse, rather than warn, when the worst case does not fit |
 //! | `order` | `dag` | `sequential` runs one phase after another |
@@ -53,6 +53,9 @@ use crate::policy::{Policies, PolicyChange};
 use crate::reason::Reason;
 
 const SHORTEST_RESERVE: Duration = Duration::from_millis(100);
+
+/// What routers usually need to hear that a process is not ready any more.
+const ROUTERS: Duration = Duration::from_secs(4);
 
 /// The variable that names a configuration file for [`Config::from_env`].
 pub const CONFIG_VAR: &str = "ADIEU_CONFIG";
@@ -150,7 +153,7 @@ impl Config {
             policies: Policies::default(),
             triggers: Triggers { actor_system_terminate: true, process_hook: true, downed: true },
             lame_duck: LameDuck::Auto,
-            lame_duck_min: Duration::ZERO,
+            lame_duck_min: ROUTERS,
             unready_after: Duration::ZERO,
             report_file: None,
             phases: BTreeMap::new(),
@@ -163,6 +166,7 @@ impl Config {
         let mut config = Self::new();
         config.kill_after = KillAfter::Never;
         config.lame_duck = LameDuck::For(Duration::ZERO);
+        config.lame_duck_min = Duration::ZERO;
         config.policies.base.terminate_actor_system = false;
         config.triggers =
             Triggers { actor_system_terminate: false, process_hook: false, downed: false };
@@ -331,7 +335,10 @@ impl Config {
         self
     }
 
-    /// How long it does so at least, also when nobody comes.
+    /// How long it does so at least, also when nobody comes; no longer than at most.
+    ///
+    /// Four seconds at first, which is what routers usually need to hear of it: of a service that
+    /// is seldom asked, that nobody comes for a while says nothing about them.
     pub fn lame_duck_min(mut self, least: Duration) -> Self {
         self.lame_duck_min = least;
         self

@@ -6,7 +6,7 @@ use adieu::{Config, Phase, Shutdown, TaskCx};
 use expect_test::{expect, expect_file};
 use serde_json::{Value, json};
 
-use super::{Ran, adieu, adieu_reads, shows};
+use super::{Ran, adieu, adieu_reads, config, shows};
 
 /// Every manifest, and what it must come to.
 const VERDICTS: [(&str, i32); 63] = [
@@ -303,23 +303,27 @@ fn routers_that_take_longer_are_waited_for() {
     assert!(grace > 31 + 22, "{grace}");
     assert_eq!(check("manifests/good.service", &slow).code, 1);
     assert_eq!(check("manifests/good.yaml", &["--routing-lag", "5s"]).code, 0);
+    // By default they are waited for also if nobody comes; who wants it otherwise is told.
+    let config = config("lame-duck-min = '1s'");
+    let hasty = shows(&["check", "--config", config.path().to_str().unwrap()]);
+    let note = "lame-duck-min: the lame duck ends sooner if nobody has come for a second";
+    assert!(hasty.contains(note), "{hasty}");
+    assert!(!shows(&["check"]).contains("ends sooner"));
 }
 
 /// What a process says of itself at start-up, if it has the tasks of the usual service.
 #[test]
 fn s183_it_agrees_with_the_process() {
     for text in ["", "lame-duck = '5s'", "phases.service-unbind.timeout = '1s'"] {
-        let config = made(text);
-        let path = config.path().with_extension("toml");
-        std::fs::copy(config.path(), &path).unwrap();
-        let shutdown = Shutdown::configured(Config::read(&path).unwrap()).unwrap();
+        let config = config(text);
+        let path = config.path();
+        let shutdown = Shutdown::configured(Config::read(path).unwrap()).unwrap();
         shutdown.gate("http").unwrap();
         let flush = async |_: TaskCx| {};
         shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush", flush).unwrap();
         let path_of_process = shutdown.check_budget().critical_path;
 
         let ran = adieu(&["check", "--json", "--config", path.to_str().unwrap()]);
-        std::fs::remove_file(&path).unwrap();
         let workload = &json_of(&ran)["workloads"][0];
         let millis = |key: &str| workload[key].as_u64().unwrap();
         let worst_case = millis("lame_duck_ms") + millis("critical_path_ms");

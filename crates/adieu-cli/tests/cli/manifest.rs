@@ -2,16 +2,9 @@
 
 use expect_test::{expect, expect_file};
 
-use super::{Ran, adieu, adieu_reads, shows};
+use super::{Ran, adieu, adieu_reads, config, shows};
 
 const TARGETS: [&str; 3] = ["kubernetes", "systemd", "compose"];
-
-/// A configuration in a file that lives as long as this.
-fn config(text: &str) -> tempfile::NamedTempFile {
-    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
-    std::fs::write(&file, text).unwrap();
-    file
-}
 
 #[test]
 fn each_is_what_it_was() {

@@ -16,7 +16,7 @@ use crate::sync::lock;
 use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskSpec};
 use crate::time::now;
 
-/// What routers usually need, and what of a short time may be spent on them.
+/// How long it is at most by itself, and what of a short time may be spent on it.
 const USUAL: Duration = Duration::from_secs(5);
 const SHARE: u32 = 5;
 

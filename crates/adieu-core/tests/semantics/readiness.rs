@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use adieu_core::{CheckState, Config, Phase, Readiness, Reason, Shutdown, Signal};
+use adieu_core::{CheckState, Config, KillAfter, Phase, Readiness, Reason, Shutdown, Signal};
 use adieu_testkit::timeline::Timeline;
 use expect_test::expect;
 
@@ -202,6 +202,24 @@ async fn s68_a_lame_duck_serves_on_until_nobody_comes_or_its_time_is_up() {
         6s 500ms over: clean
     "#]]
     .assert_eq(&with_visitors(config().unready_after(seconds(60)), seconds(60)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s68_who_comes_seldom_is_served_until_routers_know() {
+    let config = Config::new().kill_after(KillAfter::Never).lame_duck(Duration::from_secs(5));
+    let shutdown = Shutdown::configured(config).unwrap();
+    let gate = shutdown.gate("http").unwrap();
+    shutdown.started();
+    let began = tokio::time::Instant::now();
+    let completed = shutdown.run(Reason::ProcessTerminate(Signal::TERM));
+    // Routers take three seconds and a half to move away.
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(1_150)).await;
+        assert!(gate.enter().is_ok(), "refused after {:?}", began.elapsed());
+    }
+    let report = completed.await.unwrap();
+    let took = report.phase(Phase::BEFORE_SERVICE_UNBIND).and_then(|phase| phase.took).unwrap();
+    assert!((4_450..4_600).contains(&took.as_millis()), "a second after the last one: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
