@@ -21,22 +21,20 @@ pub(crate) struct Ending {
     words: Mutex<Option<Ended>>,
 }
 
-/// What is stored: one of the first three, and whether it is over.
+/// What is stored: one of the first two, and whether it is over.
 mod stored {
-    /// Nobody has said how it ends. If it is over nevertheless, it was killed.
-    pub(super) const UNSAID: u8 = 0;
+    /// See the words. If there are none when it is over, it was killed.
+    pub(super) const WORDS: u8 = 0;
     /// It stopped, and there is no more to say.
     pub(super) const STOPPED: u8 = 1;
-    /// See the words.
-    pub(super) const WORDS: u8 = 2;
-    pub(super) const OVER: u8 = 4;
+    pub(super) const OVER: u8 = 2;
 }
 
 // === impl Ending ===
 
 impl Ending {
     pub(crate) fn new() -> Self {
-        let (state, words) = (AtomicU8::new(stored::UNSAID), Mutex::default());
+        let (state, words) = (AtomicU8::new(stored::WORDS), Mutex::default());
         Self { state, words, is_over: SetOnce::new() }
     }
 
@@ -74,5 +72,34 @@ impl Ending {
     pub(crate) async fn wait(&self) -> Ended {
         self.is_over.wait().await;
         self.get().unwrap_or(Ended::Killed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn the_last_word_counts_and_is_heard_when_it_is_over() {
+        let failed = || Ended::Failed { error: "no".into() };
+        for (said, heard) in [
+            (vec![], Ended::Killed),
+            (vec![Ended::Stopped], Ended::Stopped),
+            (vec![failed()], failed()),
+            (vec![Ended::Stopped, failed()], failed()),
+            (vec![failed(), Ended::Stopped], Ended::Stopped),
+        ] {
+            let ending = Ending::new();
+            let waiting = ending.wait().shared();
+            assert!(waiting.clone().now_or_never().is_none());
+            said.into_iter().for_each(|ended| ending.say(ended));
+            assert_eq!(ending.get(), None, "it is still there");
+            ending.over();
+            assert_eq!(ending.get().as_ref(), Some(&heard));
+            assert_eq!(waiting.now_or_never(), Some(heard.clone()));
+            assert_eq!(ending.wait().now_or_never(), Some(heard));
+        }
     }
 }
