@@ -388,6 +388,7 @@ impl Work {
             }
         }
         left.append(&mut told);
+        self.look(&mut left, &mut gone);
         let mut pause = Duration::from_millis(10);
         // The last of them: when it has ended, most others have. Then the one before it that has
         // not, so that nobody is looked at for each of the others.

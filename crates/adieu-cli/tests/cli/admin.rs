@@ -85,7 +85,11 @@ fn status_says_what_a_service_is_doing() {
 fn status_says_what_is_waited_for_and_then_how_it_ended() {
     let service = Service::start();
     let run = service.shutdown.run(Reason::Unknown);
-    until("the flush", || !service.shutdown.status().waiting_for.is_empty());
+    let waits_for_it = || {
+        let waiting = service.shutdown.status().waiting_for;
+        waiting.iter().any(|waiting| &*waiting.task == "flush")
+    };
+    until("the flush", waits_for_it);
     let shown = adieu(&["status", &service.url()]).stdout;
     assert!(shown.contains("shutting down for "), "{shown}");
     assert!(shown.contains("service-stop / flush\n"), "{shown}");
