@@ -31,7 +31,7 @@ struct Before {
 }
 
 /// How a node ended, and what it had done by then.
-struct Last {
+struct After {
     ending: NodeEnding,
     handled: Option<u64>,
     dead_letters: Option<u64>,
@@ -82,7 +82,7 @@ struct Gone {
     ids: Vec<Id>,
     reports: Vec<NodeReport>,
     /// What was seen of those that are being looked at. Only in `look`.
-    looks: Vec<Option<Last>>,
+    looks: Vec<Option<After>>,
 }
 
 /// After how many pills others get their turn: as many as tokio's workers queue for themselves.
@@ -220,7 +220,7 @@ impl Members {
                     (node.path().clone(), catch_unwind(AssertUnwindSafe(|| node.has_terminated())));
                 // It may just have ended, and not have been said yet.
                 let ending = looked.ok().flatten().map_or(NodeEnding::Abandoned, NodeEnding::from);
-                self.reports.push(before.report(path, Last::of(&**node, ending), after));
+                self.reports.push(before.report(path, After::of(&**node, ending), after));
             }
         }
         DrainReport { took: began.elapsed(), nodes: std::mem::take(&mut self.reports) }
@@ -305,9 +305,9 @@ impl Before {
         Self { queued: node.queued(), handled: node.handled() }
     }
 
-    fn report(self, path: NodePath, last: Last, after: Duration) -> NodeReport {
-        let Last { ending, handled, dead_letters } = last;
-        let counted = self.handled.zip(handled).map(|(before, after)| after - before);
+    fn report(self, path: NodePath, seen: After, after: Duration) -> NodeReport {
+        let After { ending, handled, dead_letters } = seen;
+        let counted = self.handled.zip(handled).map(|(before, after)| after.saturating_sub(before));
         // Who does not count what it does had so many, and left so many behind.
         let drained = counted.or_else(|| {
             let queued = self.queued? as u64;
@@ -317,9 +317,9 @@ impl Before {
     }
 }
 
-// === impl Last ===
+// === impl After ===
 
-impl Last {
+impl After {
     fn of(node: &dyn Node, ending: impl Into<NodeEnding>) -> Self {
         let (handled, dead_letters) = (node.handled(), node.dead_letters());
         Self { ending: ending.into(), handled, dead_letters }
@@ -345,7 +345,7 @@ impl Work {
             None => Event::Settled(id, before),
             Some(ended) => {
                 let (path, after) = (node.path().clone(), self.began.elapsed());
-                let report = before.report(path, Last::of(node, ended), after);
+                let report = before.report(path, After::of(node, ended), after);
                 Event::Ended(vec![id], vec![report])
             }
         };
@@ -432,23 +432,23 @@ impl Work {
         gone.looks.extend(told.iter().map(|told| self.look_at(told)));
         let mut looks = gone.looks.drain(..);
         told.retain_mut(|told| {
-            let Some(last) = looks.next().flatten() else { return true };
+            let Some(seen) = looks.next().flatten() else { return true };
             let path = || self.nodes[told.id as usize].path().clone();
             let path = told.path.take().unwrap_or_else(path);
             gone.ids.push(told.id);
-            gone.reports.push(told.before.report(path, last, after));
+            gone.reports.push(told.before.report(path, seen, after));
             false
         });
     }
 
     /// None if it has not ended.
-    fn look_at(&self, told: &Told) -> Option<Last> {
+    fn look_at(&self, told: &Told) -> Option<After> {
         let node = &*self.nodes[told.id as usize];
-        let looked = || node.has_terminated().map(|ended| Last::of(node, ended));
+        let looked = || node.has_terminated().map(|ended| After::of(node, ended));
         let looked = catch_unwind(AssertUnwindSafe(looked));
         let panicked = |_| {
             let ending = panicked().into();
-            Some(Last { ending, handled: None, dead_letters: None })
+            Some(After { ending, handled: None, dead_letters: None })
         };
         looked.unwrap_or_else(panicked)
     }

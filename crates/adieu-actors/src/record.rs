@@ -15,7 +15,7 @@ thread_local! {
     /// because to let go of it after each message costs more than to handle many a message.
     static CURRENT: RefCell<Option<Arc<dyn Recorded>>> = const { RefCell::new(None) };
     /// Whether it runs now.
-    static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
+    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Something that has a record: an actor as a node. One allocation for both, because with very many
@@ -40,7 +40,7 @@ pub(crate) struct Record {
 }
 
 /// While this is alive the code of an actor runs here.
-struct AtWork {
+struct Running {
     /// The code of an actor ran here before; and if that was another one, which.
     within: bool,
     outer: Option<Arc<dyn Recorded>>,
@@ -66,7 +66,7 @@ impl Record {
 
     /// Looks at the actor whose code runs here, if it was spawned through a system.
     pub(crate) fn current<T>(look: impl FnOnce(&Self) -> T) -> Option<T> {
-        if !IS_AT_WORK.get() {
+        if !IS_RUNNING.get() {
             return None;
         }
         let current = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten();
@@ -128,16 +128,16 @@ impl Record {
 
 /// Runs `work` as the code of this actor.
 pub(crate) fn within<T>(node: &Arc<impl Recorded + 'static>, work: impl FnOnce() -> T) -> T {
-    let _at_work = AtWork::begin(node);
+    let _running = Running::begin(node);
     work()
 }
 
-// === impl AtWork ===
+// === impl Running ===
 
-impl AtWork {
+impl Running {
     #[inline]
     fn begin(node: &Arc<impl Recorded + 'static>) -> Self {
-        let within = IS_AT_WORK.replace(true);
+        let within = IS_RUNNING.replace(true);
         let is_known = CURRENT.try_with(|current| {
             let current = current.borrow();
             current.as_ref().is_some_and(|last| ptr::addr_eq(Arc::as_ptr(last), Arc::as_ptr(node)))
@@ -157,10 +157,10 @@ impl AtWork {
     }
 }
 
-impl Drop for AtWork {
+impl Drop for Running {
     #[inline]
     fn drop(&mut self) {
-        IS_AT_WORK.set(self.within);
+        IS_RUNNING.set(self.within);
         if let Some(outer) = self.outer.take() {
             let inner = CURRENT.try_with(|current| current.replace(Some(outer)));
             drop(inner); // Not while it is borrowed.

@@ -207,57 +207,13 @@ async fn s161_one_that_stops_by_itself_does_not_wait_for_ever_for_those_linked_t
     assert_eq!(ended, Ok(Ended::Stopped));
 }
 
-/// Says that it has ended, and that it has not.
-struct Contradicts {
-    path: NodePath,
-}
-
-impl Node for Contradicts {
-    fn path(&self) -> &NodePath {
-        &self.path
-    }
-
-    fn drain(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn kill(&self) {}
-
-    fn terminated(&self) -> BoxFuture<'_, Ended> {
-        Box::pin(std::future::ready(Ended::Stopped))
-    }
-
-    fn has_terminated(&self) -> Option<Ended> {
-        None
-    }
-
-    fn queued(&self) -> Option<usize> {
-        None
-    }
-}
-
-// Without a pause between two questions, this test would not end.
-#[tokio::test(start_paused = true)]
-async fn s163_who_contradicts_itself_is_given_up_at_the_deadline() {
-    let (system, log) = (ActorSystem::new("shop"), Log::default());
-    let says = system.spawn("says", actor(Says("says", Arc::clone(&log)), ())).await.unwrap();
-    let path = NodePath::user().child("odd").unwrap();
-    system.register(Arc::new(Contradicts { path })).unwrap();
-    let report = system.shutdown(Duration::from_secs(5)).await.unwrap();
-    assert_eq!(says.terminated().await, Ended::Stopped);
-    let endings: Vec<_> =
-        report.nodes.iter().map(|node| (node.path.as_str(), node.ending.to_string())).collect();
-    assert_eq!(endings.len(), 2, "{endings:?}");
-    assert_eq!(endings[0], ("/user/says", "drained".to_owned()));
-    assert_eq!(endings[1].0, "/user/odd");
-    assert!(!report.is_clean());
-}
-
-/// Ends when its time has come, and counts how often it is asked.
+/// Ends when its time has come, and counts how often it is asked whether it has.
 struct Ends {
     path: NodePath,
     at: Instant,
     asked: Arc<AtomicUsize>,
+    /// It says so also when it is asked.
+    admits: bool,
 }
 
 impl Node for Ends {
@@ -280,12 +236,30 @@ impl Node for Ends {
 
     fn has_terminated(&self) -> Option<Ended> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        (self.at <= Instant::now()).then_some(Ended::Stopped)
+        (self.admits && self.at <= Instant::now()).then_some(Ended::Stopped)
     }
 
     fn queued(&self) -> Option<usize> {
         None
     }
+}
+
+// Without a pause between two questions, this test would not end.
+#[tokio::test(start_paused = true)]
+async fn s163_who_contradicts_itself_is_given_up_at_the_deadline() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let says = system.spawn("says", actor(Says("says", Arc::clone(&log)), ())).await.unwrap();
+    let path = NodePath::user().child("odd").unwrap();
+    let (at, asked) = (Instant::now(), Arc::default());
+    system.register(Arc::new(Ends { path, at, asked, admits: false })).unwrap();
+    let report = system.shutdown(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(says.terminated().await, Ended::Stopped);
+    let endings: Vec<_> =
+        report.nodes.iter().map(|node| (node.path.as_str(), node.ending.to_string())).collect();
+    assert_eq!(endings.len(), 2, "{endings:?}");
+    assert_eq!(endings[0], ("/user/says", "drained".to_owned()));
+    assert_eq!(endings[1].0, "/user/odd");
+    assert!(!report.is_clean());
 }
 
 // Checks how the cost grows: with the square of them, if all were looked at for each that ends.
@@ -298,7 +272,8 @@ async fn s161_those_that_end_one_by_one_are_not_all_looked_at_for_each() {
         let path = NodePath::user().child(&format!("n{number}")).unwrap();
         // The last first.
         let at = began + Duration::from_millis((MANY - number) as u64);
-        system.register(Arc::new(Ends { path, at, asked: Arc::clone(&asked) })).unwrap();
+        let ends = Ends { path, at, asked: Arc::clone(&asked), admits: true };
+        system.register(Arc::new(ends)).unwrap();
     }
     let report = system.shutdown(LONG).await.unwrap();
     assert!(report.is_clean() && report.nodes.len() == MANY);

@@ -101,7 +101,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
 }
 
 /// Writes several slices. What is short is copied together first: that costs less than it costs the
-/// kernel to gather it, and is one record where there is TLS.
+/// kernel to gather it. (hyper's own switch for that would copy long bodies, too.)
 fn poll_write_all_of<I: AsyncWrite>(
     inner: Pin<&mut I>,
     cx: &mut Context<'_>,
