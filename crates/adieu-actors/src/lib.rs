@@ -51,7 +51,6 @@
 //! | `ractor` | the module [`ractor`]: its actors |
 
 mod drain;
-mod ending;
 #[cfg(feature = "kameo")]
 pub mod kameo;
 mod letters;

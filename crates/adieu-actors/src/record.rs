@@ -1,11 +1,14 @@
 //! What is known of an actor besides what its framework knows; and which actor is at work here.
 
+mod ending;
+
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::ending::Ending;
+use ending::Ending;
+
 use crate::letters::{DeadLetter, Undelivered};
 use crate::path::NodePath;
 use crate::system::{ActorSystem, Inner, Place};
