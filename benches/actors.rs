@@ -180,7 +180,9 @@ fn kameo_idle(with_adieu: bool) -> (f64, f64) {
         let began = Instant::now();
         if with_adieu {
             let report = system.shutdown(LONG).await.expect("from outside");
+            let took = nanos(began);
             assert!(report.is_clean() && report.nodes.len() == IDLE);
+            (took, bytes)
         } else {
             for actor in &alone {
                 actor.stop_gracefully().await.expect("it runs");
@@ -188,8 +190,8 @@ fn kameo_idle(with_adieu: bool) -> (f64, f64) {
             for actor in &alone {
                 actor.wait_for_shutdown_with_result(|_| ()).await;
             }
+            (nanos(began), bytes)
         }
-        (nanos(began), bytes)
     })
 }
 
@@ -212,7 +214,9 @@ fn ractor_idle(with_adieu: bool) -> (f64, f64) {
         let began = Instant::now();
         if with_adieu {
             let report = system.shutdown(LONG).await.expect("from outside");
+            let took = nanos(began);
             assert!(report.is_clean() && report.nodes.len() == IDLE);
+            (took, bytes)
         } else {
             for actor in &alone {
                 actor.drain().expect("it runs");
@@ -220,8 +224,8 @@ fn ractor_idle(with_adieu: bool) -> (f64, f64) {
             for actor in &alone {
                 actor.wait(None).await.expect("no timeout");
             }
+            (nanos(began), bytes)
         }
-        (nanos(began), bytes)
     })
 }
 

@@ -1,6 +1,7 @@
 //! Drains a tree: does what the machine decides, and joins all that it began.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,10 +13,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::gather::Gathered;
 use crate::machine::{Effect, Id, Machine, Pressure};
 use crate::node::{Ended, Node};
 use crate::path::NodePath;
 use crate::report::{DrainReport, NodeEnding, NodeReport};
+use crate::roster::{Address, Group};
 
 /// When a drain must be over. Like every deadline it only ever comes nearer.
 #[derive(Debug)]
@@ -37,18 +40,11 @@ struct After {
     dead_letters: Option<u64>,
 }
 
-/// Those that will be drained, while they are gathered.
-pub(crate) struct Gathering {
-    nodes: Vec<Arc<dyn Node>>,
-    paths: Vec<Option<NodePath>>,
-    machine: Machine,
-}
-
 /// Those to be drained.
 pub(crate) struct Members {
     nodes: Arc<Vec<Arc<dyn Node>>>,
     /// For the reports, each taken once: to copy very many of them costs more than to stop them.
-    paths: Vec<Option<NodePath>>,
+    addresses: Vec<Option<Address>>,
     machine: Machine,
     /// Of those that have settled.
     before: HashMap<Id, Before>,
@@ -140,38 +136,15 @@ impl Countdown {
     }
 }
 
-// === impl Gathering ===
-
-impl Gathering {
-    pub(crate) fn with_capacity(nodes: usize) -> Self {
-        Self {
-            nodes: Vec::with_capacity(nodes),
-            paths: Vec::with_capacity(nodes),
-            machine: Machine::with_capacity(nodes),
-        }
-    }
-
-    /// Adds a node, and those beneath it that only it knows of.
-    pub(crate) fn add(&mut self, path: NodePath, node: Arc<dyn Node>, above: Option<Id>) -> Id {
-        let id = self.machine.add(above);
-        let children = node.children();
-        self.nodes.push(node);
-        self.paths.push(Some(path));
-        for child in children {
-            self.add(child.path().clone(), child, Some(id));
-        }
-        id
-    }
-}
-
-impl From<Gathering> for Members {
-    fn from(Gathering { nodes, paths, machine }: Gathering) -> Self {
-        let (before, reports) = (HashMap::new(), Vec::new());
-        Self { nodes: Arc::new(nodes), paths, machine, before, reports }
-    }
-}
-
 // === impl Members ===
+
+impl From<Gathered> for Members {
+    fn from(Gathered { group: Group { nodes, addresses }, machine }: Gathered) -> Self {
+        let (before, reports) = (HashMap::new(), Vec::new());
+        let addresses = addresses.into_iter().map(Some).collect();
+        Self { nodes: Arc::new(nodes), addresses, machine, before, reports }
+    }
+}
 
 impl Members {
     pub(crate) fn nodes(&self) -> Arc<Vec<Arc<dyn Node>>> {
@@ -181,6 +154,9 @@ impl Members {
     /// Drains them all. What is not gone when the countdown is over is killed, and what is not
     /// gone after the grace is given up.
     pub(crate) async fn drain(mut self, countdown: &Countdown, grace: Duration) -> DrainReport {
+        if self.nodes.is_empty() {
+            return DrainReport::empty();
+        }
         let began = Instant::now();
         #[expect(clippy::disallowed_methods, reason = "each node says at most two things")]
         let (says, mut said) = mpsc::unbounded_channel();
@@ -216,11 +192,11 @@ impl Members {
             if !self.machine.has_ended(id) {
                 let after = began.elapsed();
                 let before = self.before.get(&id).copied().unwrap_or_else(|| Before::of(&**node));
-                let (path, looked) =
-                    (node.path().clone(), catch_unwind(AssertUnwindSafe(|| node.has_terminated())));
                 // It may just have ended, and not have been said yet.
-                let ending = looked.ok().flatten().map_or(NodeEnding::Abandoned, NodeEnding::from);
-                self.reports.push(before.report(path, After::of(&**node, ending), after));
+                let ended = caught(|| node.has_terminated()).flatten();
+                let ending = ended.map_or(NodeEnding::Abandoned, NodeEnding::from);
+                let seen = After::of(&**node, ending);
+                self.reports.push(before.report(node.path().clone(), seen, after));
             }
         }
         DrainReport { took: began.elapsed(), nodes: std::mem::take(&mut self.reports) }
@@ -228,33 +204,32 @@ impl Members {
 
     /// Does what the machine has decided.
     fn carry_out(&mut self, work: &Work, at_work: &FuturesUnordered<BoxFuture<'static, ()>>) {
-        let effects = self.machine.take_effects();
-        let mut stops: Vec<Id> = Vec::with_capacity(effects.len());
-        let mut kills: Vec<Id> = Vec::new();
-        for effect in effects {
+        let (mut stops, mut kills) = (Vec::new(), Vec::new());
+        for effect in self.machine.take_effects() {
             match effect {
                 Effect::Settle(id) => at_work.push(Box::pin(work.clone().settle(id))),
-                Effect::Stop(id) => stops.push(id),
+                Effect::Stop(ids) => stops.push(ids),
                 Effect::Kill(id) => kills.push(id),
             }
         }
         // Siblings together: nobody waits for one of them, but for all.
-        let above = |id: &Id| self.machine.above(*id);
-        for siblings in stops.chunk_by(|one, other| above(one) == above(other)) {
-            // Mostly all there are, and their paths are taken as they stand.
-            let are_all = siblings.len() == self.paths.len() && siblings.is_sorted();
-            let paths = if are_all {
-                std::mem::take(&mut self.paths)
+        let above = |ids: &Range<Id>| self.machine.above(ids.start);
+        for siblings in stops.chunk_by(|some, others| above(some) == above(others)) {
+            let siblings = siblings.to_vec();
+            let ids = || siblings.iter().cloned().flatten();
+            // Mostly all there are, and their addresses are taken as they stand.
+            let are_all = matches!(&*siblings, [ids] if ids.len() == self.addresses.len());
+            let addresses = if are_all {
+                std::mem::take(&mut self.addresses)
             } else {
-                siblings.iter().map(|id| self.paths.get_mut(*id as usize)?.take()).collect()
+                ids().map(|id| self.addresses.get_mut(id as usize)?.take()).collect()
             };
-            let settled = siblings.iter().filter_map(|id| self.before.get_key_value(id));
-            let settled = settled.map(|(id, before)| (*id, *before)).collect();
-            at_work.push(Box::pin(work.clone().stop(siblings.to_vec(), paths, settled)));
+            let settled = ids().filter_map(|id| Some((id, *self.before.get(&id)?))).collect();
+            at_work.push(Box::pin(work.clone().stop(siblings, addresses, settled)));
         }
         for id in kills {
             // One that panics is given up like one that cannot be killed.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.nodes[id as usize].kill()));
+            caught(|| self.nodes[id as usize].kill());
         }
     }
 
@@ -283,7 +258,7 @@ impl Drop for Members {
     fn drop(&mut self) {
         for (id, node) in (0..).zip(&*self.nodes) {
             if self.machine.is_half_way(id) {
-                let _ = catch_unwind(AssertUnwindSafe(|| node.try_drain()));
+                caught(|| node.try_drain());
             }
         }
     }
@@ -302,7 +277,9 @@ impl Gone {
 
 impl Before {
     fn of(node: &dyn Node) -> Self {
-        Self { queued: node.queued(), handled: node.handled() }
+        let counts = caught(|| (node.queued(), node.handled()));
+        let (queued, handled) = counts.unwrap_or_default();
+        Self { queued, handled }
     }
 
     fn report(self, path: NodePath, seen: After, after: Duration) -> NodeReport {
@@ -313,7 +290,7 @@ impl Before {
             let queued = self.queued? as u64;
             Some(queued.saturating_sub(dead_letters.unwrap_or_default()))
         });
-        NodeReport { path, ending, drained, dead_letters, after }
+        NodeReport::new(path, ending, drained, dead_letters, after)
     }
 }
 
@@ -321,7 +298,8 @@ impl Before {
 
 impl After {
     fn of(node: &dyn Node, ending: impl Into<NodeEnding>) -> Self {
-        let (handled, dead_letters) = (node.handled(), node.dead_letters());
+        let counts = caught(|| (node.handled(), node.dead_letters()));
+        let (handled, dead_letters) = counts.unwrap_or_default();
         Self { ending: ending.into(), handled, dead_letters }
     }
 }
@@ -356,37 +334,46 @@ impl Work {
     /// takes long. To be woken by each of them would cost more than to stop it.
     async fn stop(
         self,
-        siblings: Vec<Id>,
-        paths: Vec<Option<NodePath>>,
+        siblings: Vec<Range<Id>>,
+        addresses: Vec<Option<Address>>,
         settled: HashMap<Id, Before>,
     ) {
         let mut late = FuturesUnordered::new();
-        let (mut left, mut told) = (Vec::new(), Vec::with_capacity(TURN.min(siblings.len())));
+        let many = addresses.len();
         // With room for all: to make room meanwhile would hold up those who stop, because they
         // give back memory.
-        let mut gone = Gone::with_capacity(siblings.len());
-        let mut paths = paths.into_iter();
-        for some in siblings.chunks(AHEAD) {
+        let (mut left, mut gone) = (Vec::with_capacity(many), Gone::with_capacity(many));
+        // Of this turn, and of the one before it.
+        let room = TURN.min(many);
+        let (mut told, mut earlier) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        let mut next = siblings.into_iter().flatten().zip(addresses);
+        loop {
             let first = told.len();
             // Looked at together before they are told: then their memory is fetched together.
-            for (&id, path) in some.iter().zip(&mut paths) {
+            told.extend(next.by_ref().take(AHEAD).map(|(id, address)| {
                 let settled = settled.get(&id).copied();
                 let before = settled.unwrap_or_else(|| Before::of(&*self.nodes[id as usize]));
-                told.push(Told { id, path, before });
-            }
+                Told { id, path: address.map(|address| address.path), before }
+            }));
             for Told { id, .. } in &told[first..] {
                 let node = &*self.nodes[*id as usize];
-                if let Ok(false) = catch_unwind(AssertUnwindSafe(|| node.try_drain())) {
+                if caught(|| node.try_drain()) == Some(false) {
                     late.push(find_room(node));
                 }
             }
+            if told.len() == first {
+                break;
+            }
             if told.len() >= TURN {
+                // Those of the turn before, while they are at hand, and while other workers are
+                // busy with those of this turn.
+                self.look(&mut earlier, &mut gone);
+                left.append(&mut earlier);
+                std::mem::swap(&mut earlier, &mut told);
                 tokio::task::yield_now().await;
-                // While they are at hand.
-                self.look(&mut told, &mut gone);
-                left.append(&mut told);
             }
         }
+        left.append(&mut earlier);
         left.append(&mut told);
         self.look(&mut left, &mut gone);
         let mut pause = Duration::from_millis(10);
@@ -398,8 +385,9 @@ impl Work {
                 last -= 1;
                 continue;
             }
-            let ended = self.nodes[told.id as usize].terminated();
-            let mut ended = AssertUnwindSafe(ended).catch_unwind();
+            let node = &self.nodes[told.id as usize];
+            let ended = async { node.terminated().await };
+            let mut ended = pin!(AssertUnwindSafe(ended).catch_unwind());
             let mut paused = pin!(tokio::time::sleep(pause));
             let mut is_waited_for = true;
             let takes_long = loop {
@@ -444,13 +432,8 @@ impl Work {
     /// None if it has not ended.
     fn look_at(&self, told: &Told) -> Option<After> {
         let node = &*self.nodes[told.id as usize];
-        let looked = || node.has_terminated().map(|ended| After::of(node, ended));
-        let looked = catch_unwind(AssertUnwindSafe(looked));
-        let panicked = |_| {
-            let ending = panicked().into();
-            Some(After { ending, handled: None, dead_letters: None })
-        };
-        looked.unwrap_or_else(panicked)
+        let ended = caught(|| node.has_terminated()).unwrap_or_else(|| Some(panicked()));
+        ended.map(|ended| After::of(node, ended))
     }
 
     /// Says who has ended.
@@ -471,6 +454,11 @@ async fn find_room(node: &dyn Node) {
         }
     };
     let _ = AssertUnwindSafe(pill).catch_unwind().await;
+}
+
+/// None if it panics: what it asks may be a user's.
+fn caught<T>(ask: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(ask)).ok()
 }
 
 fn panicked() -> Ended {

@@ -51,6 +51,7 @@
 //! | `ractor` | the module [`ractor`]: its actors |
 
 mod drain;
+mod gather;
 #[cfg(feature = "kameo")]
 pub mod kameo;
 mod letters;

@@ -12,14 +12,17 @@
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 /// Which node.
 pub(crate) type Id = u32;
 
 /// What is to be done to a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Settle(Id),
-    Stop(Id),
+    /// Siblings, of whom nobody has anybody beneath it any more.
+    Stop(Range<Id>),
     Kill(Id),
 }
 
@@ -47,22 +50,24 @@ pub(crate) enum Pressure {
     KillAll,
 }
 
-/// Small, because there may be very many.
-#[derive(Debug)]
-struct Slot {
+/// Who is above and beneath a node.
+#[derive(Clone, Debug, Default)]
+struct Kin {
     above: Option<Id>,
     /// The last that was added beneath it; and the one that was added before it beside it.
     last_beneath: Option<Id>,
     beside: Option<Id>,
     /// How many beneath have not ended.
     left: u32,
-    state: State,
 }
 
 /// A tree that is being drained.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    slots: Vec<Slot>,
+    /// A byte each, because there may be very many.
+    states: Vec<State>,
+    /// As far as there are any: very many have nobody above or beneath them.
+    kin: Vec<Kin>,
     left: usize,
     pressure: Pressure,
     effects: Vec<Effect>,
@@ -72,36 +77,46 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn with_capacity(nodes: usize) -> Self {
-        let (slots, effects) = (Vec::with_capacity(nodes), Vec::with_capacity(nodes));
-        Self { slots, left: 0, pressure: Pressure::None, effects }
+        let (states, kin, effects) = (Vec::with_capacity(nodes), Vec::new(), Vec::new());
+        Self { states, kin, left: 0, pressure: Pressure::None, effects }
     }
 
     /// Another node, beneath one that is known, or at the top. Only before it begins.
     pub(crate) fn add(&mut self, above: Option<Id>) -> Id {
         // More than that have no room in memory.
-        let id = Id::try_from(self.slots.len()).unwrap_or(Id::MAX);
-        let beside = above.and_then(|above| {
-            let above = self.slot(above);
-            above.left += 1;
-            above.last_beneath.replace(id)
-        });
-        let (last_beneath, left, state) = (None, 0, State::Open);
-        self.slots.push(Slot { above, last_beneath, beside, left, state });
+        let id = Id::try_from(self.states.len()).unwrap_or(Id::MAX);
+        self.states.push(State::Open);
         self.left += 1;
+        if let Some(above) = above {
+            self.kin.resize(self.states.len(), Kin::default());
+            let parent = &mut self.kin[above as usize];
+            parent.left += 1;
+            let beside = parent.last_beneath.replace(id);
+            self.kin[id as usize] = Kin { above: Some(above), beside, ..Kin::default() };
+        }
         id
     }
 
-    fn slot(&mut self, id: Id) -> &mut Slot {
-        &mut self.slots[id as usize]
+    fn state(&self, id: Id) -> State {
+        self.states[id as usize]
+    }
+
+    fn becomes(&mut self, id: Id, state: State) {
+        self.states[id as usize] = state;
+    }
+
+    /// How many beneath it have not ended.
+    fn beneath(&self, id: Id) -> u32 {
+        self.kin.get(id as usize).map_or(0, |kin| kin.left)
     }
 
     fn ids(&self) -> impl Iterator<Item = Id> + use<> {
-        0..self.slots.len() as Id
+        0..self.states.len() as Id
     }
 
     pub(crate) fn begin(&mut self) {
         for id in self.ids() {
-            if self.slot(id).above.is_none() {
+            if self.above(id).is_none() {
                 self.tell(id);
             }
         }
@@ -109,24 +124,24 @@ impl Machine {
 
     /// The node has worked off what had come.
     pub(crate) fn settled(&mut self, id: Id) {
-        if self.slot(id).state != State::Settling {
+        if self.state(id) != State::Settling {
             return;
         }
-        self.slot(id).state = State::Waiting;
+        self.becomes(id, State::Waiting);
         self.tell_beneath(id);
         self.stop_if_alone(id);
     }
 
     /// The node has ended, by whatever cause and at whatever time.
     pub(crate) fn ended(&mut self, id: Id) {
-        if self.slot(id).state == State::Ended {
+        if self.state(id) == State::Ended {
             return;
         }
-        self.slot(id).state = State::Ended;
+        self.becomes(id, State::Ended);
         self.left -= 1;
         self.tell_beneath(id);
-        if let Some(above) = self.slot(id).above {
-            self.slot(above).left -= 1;
+        if let Some(above) = self.above(id) {
+            self.kin[above as usize].left -= 1;
             self.stop_if_alone(above);
         }
     }
@@ -138,7 +153,7 @@ impl Machine {
         }
         self.pressure = pressure;
         for id in self.ids() {
-            match self.slot(id).state {
+            match self.state(id) {
                 State::Ended => {}
                 State::Waiting if pressure < Pressure::KillAll => {}
                 State::Open | State::Settling | State::Waiting | State::Stopping => self.kill(id),
@@ -148,15 +163,15 @@ impl Machine {
 
     /// Whether it has been told something, and will be told more.
     pub(crate) fn is_half_way(&self, id: Id) -> bool {
-        matches!(self.slots[id as usize].state, State::Settling | State::Waiting)
+        matches!(self.state(id), State::Settling | State::Waiting)
     }
 
     pub(crate) fn above(&self, id: Id) -> Option<Id> {
-        self.slots[id as usize].above
+        self.kin.get(id as usize)?.above
     }
 
     pub(crate) fn has_ended(&self, id: Id) -> bool {
-        self.slots[id as usize].state == State::Ended
+        self.state(id) == State::Ended
     }
 
     pub(crate) fn all_ended(&self) -> bool {
@@ -169,12 +184,11 @@ impl Machine {
     }
 
     fn tell(&mut self, id: Id) {
-        let slot = self.slot(id);
-        if slot.state != State::Open {
+        if self.state(id) != State::Open {
             return;
         }
-        if slot.left > 0 {
-            slot.state = State::Settling;
+        if self.beneath(id) > 0 {
+            self.becomes(id, State::Settling);
             self.effects.push(Effect::Settle(id));
         } else {
             self.stop(id);
@@ -182,34 +196,51 @@ impl Machine {
     }
 
     fn tell_beneath(&mut self, id: Id) {
-        let mut next = self.slot(id).last_beneath.take();
+        let mut next = self.kin.get_mut(id as usize).and_then(|kin| kin.last_beneath.take());
         while let Some(beneath) = next {
-            next = self.slot(beneath).beside;
+            next = self.kin[beneath as usize].beside;
             self.tell(beneath);
         }
     }
 
     fn stop_if_alone(&mut self, id: Id) {
-        let Slot { state, left, .. } = self.slot(id);
-        if *state == State::Waiting && *left == 0 {
+        if self.state(id) == State::Waiting && self.beneath(id) == 0 {
             self.stop(id);
         }
     }
 
     fn stop(&mut self, id: Id) {
-        self.slot(id).state = State::Stopping;
-        self.effects.push(Effect::Stop(id));
+        self.stop_with_those_beside_it(id);
         if self.pressure == Pressure::KillAll {
             self.kill(id);
         }
     }
 
     fn kill(&mut self, id: Id) {
-        if self.slot(id).state == State::Open {
+        if self.state(id) == State::Open {
             // Its end is awaited like that of the others.
-            self.slot(id).state = State::Stopping;
-            self.effects.push(Effect::Stop(id));
+            self.stop_with_those_beside_it(id);
         }
         self.effects.push(Effect::Kill(id));
+    }
+
+    /// One effect for all that lie beside each other: there may be very many.
+    fn stop_with_those_beside_it(&mut self, id: Id) {
+        self.becomes(id, State::Stopping);
+        let Self { kin, effects, .. } = self;
+        let above = |id: Id| kin.get(id as usize)?.above;
+        if let Some(Effect::Stop(ids)) = effects.last_mut()
+            && above(ids.start) == above(id)
+        {
+            if ids.end == id {
+                ids.end = id + 1;
+                return;
+            }
+            if ids.start == id + 1 {
+                ids.start = id;
+                return;
+            }
+        }
+        effects.push(Effect::Stop(id..id + 1));
     }
 }

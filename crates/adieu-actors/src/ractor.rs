@@ -59,8 +59,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ::ractor::{
-    Actor, ActorCell, ActorProcessingErr, ActorRef, ActorRuntime, ActorStatus, Message,
-    MessagingErr, SupervisionEvent,
+    Actor, ActorCell, ActorProcessingErr, ActorRef, ActorRuntime, Message, MessagingErr,
+    SupervisionEvent,
 };
 use futures_util::future::{BoxFuture, Either, FutureExt, join_all};
 use pin_project_lite::pin_project;
@@ -349,9 +349,7 @@ impl RactorNode {
 
     /// The pill, behind all that has come.
     fn pill(&self) {
-        if let Some(cell) = self.cell.get()
-            && cell.get_status() < ActorStatus::Stopping
-        {
+        if let Some(cell) = self.cell.get() {
             let _ = cell.drain(); // Or it has stopped already.
         }
     }
@@ -390,7 +388,7 @@ impl Node for RactorNode {
     }
 
     fn try_drain(&self) -> bool {
-        self.is_alone.store(true, Ordering::SeqCst);
+        self.is_alone.store(true, Ordering::Release);
         if let Some(settling) = self.settling.get() {
             let _ = settling.released.set(());
         }
@@ -473,7 +471,7 @@ impl<A> Watched<A> {
     fn beneath(&self, cell: &ActorCell) -> Option<BoxFuture<'_, ()>> {
         let node = &**self.node();
         let settling = node.settling.get();
-        let is_seen_to = settling.is_some() || node.is_alone.load(Ordering::SeqCst);
+        let is_seen_to = settling.is_some() || node.is_alone.load(Ordering::Acquire);
         // Those that were linked to it behind our back: ractor would kill them.
         let linked = cell.get_children();
         if settling.is_none() && is_seen_to && linked.is_empty() {

@@ -1,16 +1,17 @@
 //! How the draining of a tree went.
 
 use std::fmt;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::node::Ended;
 use crate::path::NodePath;
 
 /// How the draining of a tree went: actor by actor, in the order in which they ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DrainReport {
     /// How long it took.
@@ -21,24 +22,25 @@ pub struct DrainReport {
 }
 
 /// How one actor ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
+//
+// Small, because there may be very many: each page of fresh memory costs as much as to stop an
+// actor or two.
+#[derive(Clone, PartialEq)]
 pub struct NodeReport {
-    /// Which one.
-    pub path: NodePath,
-    /// How it ended.
-    pub ending: NodeEnding,
-    /// How many messages it worked off while it was being drained, if that is known.
-    pub drained: Option<u64>,
-    /// How many messages it left behind, if that is known.
-    pub dead_letters: Option<u64>,
-    /// How long after the beginning it ended.
-    #[serde(rename = "after_ms", serialize_with = "millis")]
-    pub after: Duration,
+    path: NodePath,
+    /// None if it drained, as most do.
+    ending: Option<Box<NodeEnding>>,
+    drained: Count,
+    dead_letters: Count,
+    after_nanos: u64,
 }
 
+/// A number that may not be known. One more than it is stored.
+#[derive(Clone, Copy, PartialEq)]
+struct Count(Option<NonZero<u64>>);
+
 /// How a node that was drained ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum NodeEnding {
@@ -72,7 +74,7 @@ impl DrainReport {
 
     /// Those that did not end as they should.
     pub fn unclean(&self) -> impl Iterator<Item = &NodeReport> {
-        self.nodes.iter().filter(|node| node.ending != NodeEnding::Drained)
+        self.nodes.iter().filter(|node| node.ending.is_some())
     }
 
     /// How one actor ended. None if it was not there.
@@ -84,13 +86,13 @@ impl DrainReport {
     /// How many messages were worked off, as far as that is known.
     #[must_use]
     pub fn drained(&self) -> u64 {
-        self.nodes.iter().filter_map(|node| node.drained).sum()
+        self.nodes.iter().filter_map(NodeReport::drained).sum()
     }
 
     /// How many messages were left behind, as far as that is known.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
-        self.nodes.iter().filter_map(|node| node.dead_letters).sum()
+        self.nodes.iter().filter_map(NodeReport::dead_letters).sum()
     }
 
     /// The reports of several systems as one.
@@ -118,6 +120,89 @@ impl DrainReport {
     }
 }
 
+// === impl NodeReport ===
+
+impl NodeReport {
+    pub(crate) fn new(
+        path: NodePath,
+        ending: NodeEnding,
+        drained: Option<u64>,
+        dead_letters: Option<u64>,
+        after: Duration,
+    ) -> Self {
+        let ending = (ending != NodeEnding::Drained).then(|| Box::new(ending));
+        let after_nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        let (drained, dead_letters) = (Count::new(drained), Count::new(dead_letters));
+        Self { path, ending, drained, dead_letters, after_nanos }
+    }
+
+    /// Which actor.
+    #[must_use]
+    pub fn path(&self) -> &NodePath {
+        &self.path
+    }
+
+    /// How it ended.
+    #[must_use]
+    pub fn ending(&self) -> &NodeEnding {
+        self.ending.as_deref().unwrap_or(&NodeEnding::Drained)
+    }
+
+    /// How many messages it worked off while it was being drained, if that is known.
+    #[must_use]
+    pub fn drained(&self) -> Option<u64> {
+        self.drained.get()
+    }
+
+    /// How many messages it left behind, if that is known.
+    #[must_use]
+    pub fn dead_letters(&self) -> Option<u64> {
+        self.dead_letters.get()
+    }
+
+    /// How long after the beginning it ended.
+    #[must_use]
+    pub fn after(&self) -> Duration {
+        Duration::from_nanos(self.after_nanos)
+    }
+}
+
+impl fmt::Debug for NodeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeReport")
+            .field("path", self.path())
+            .field("ending", self.ending())
+            .field("drained", &self.drained())
+            .field("dead_letters", &self.dead_letters())
+            .field("after", &self.after())
+            .finish()
+    }
+}
+
+impl Serialize for NodeReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut node = serializer.serialize_struct("NodeReport", 5)?;
+        node.serialize_field("path", self.path())?;
+        node.serialize_field("ending", self.ending())?;
+        node.serialize_field("drained", &self.drained())?;
+        node.serialize_field("dead_letters", &self.dead_letters())?;
+        node.serialize_field("after_ms", &(self.after().as_secs_f64() * 1e3))?;
+        node.end()
+    }
+}
+
+// === impl Count ===
+
+impl Count {
+    fn new(number: Option<u64>) -> Self {
+        Self(number.and_then(|number| NonZero::new(number.saturating_add(1))))
+    }
+
+    fn get(self) -> Option<u64> {
+        self.0.map(|stored| stored.get() - 1)
+    }
+}
+
 /// How many that did not end as they should are named.
 const NAMED: usize = 20;
 
@@ -140,8 +225,8 @@ impl fmt::Display for DrainReport {
 
 impl fmt::Display for NodeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.path, self.ending)?;
-        match self.dead_letters {
+        write!(f, "{} {}", self.path, self.ending())?;
+        match self.dead_letters() {
             Some(letters) if letters > 0 => write!(f, ", {letters} dead letters"),
             Some(_) | None => Ok(()),
         }
@@ -176,4 +261,48 @@ pub(crate) fn millis<S: serde::Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(ending: NodeEnding, drained: Option<u64>, dead_letters: Option<u64>) -> NodeReport {
+        let path = NodePath::user().child("orders").unwrap();
+        NodeReport::new(path, ending, drained, dead_letters, Duration::from_micros(1500))
+    }
+
+    #[test]
+    fn what_is_reported_can_be_read() {
+        for (drained, dead_letters) in [(Some(0), None), (None, Some(0)), (Some(7), Some(3))] {
+            let error: Arc<str> = "no".into();
+            for ending in [NodeEnding::Drained, NodeEnding::Killed, NodeEnding::Failed { error }] {
+                let report = report(ending.clone(), drained, dead_letters);
+                assert_eq!((report.path().as_str(), report.ending()), ("/user/orders", &ending));
+                assert_eq!((report.drained(), report.dead_letters()), (drained, dead_letters));
+                assert_eq!(report.after(), Duration::from_micros(1500));
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_written_as_json() {
+        let error = "no".into();
+        let report = report(NodeEnding::HookFailed { error }, Some(7), None);
+        let json = serde_json::to_value(report).unwrap();
+        let expected = serde_json::json!({
+            "path": "/user/orders",
+            "ending": { "kind": "hook-failed", "error": "no" },
+            "drained": 7,
+            "dead_letters": null,
+            "after_ms": 1.5,
+        });
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn very_many_take_little_room() {
+        assert_eq!(size_of::<NodeReport>(), 48);
+    }
 }

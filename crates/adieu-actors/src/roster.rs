@@ -13,83 +13,101 @@ use crate::path::NodePath;
 /// Who is in a system.
 #[derive(Default)]
 pub(crate) struct Roster {
-    /// In the order in which they joined; none where one has left.
-    entries: Vec<Option<Entry>>,
+    /// In the order in which they joined; none where one has left. Nodes and addresses in lists of
+    /// their own, which are handed on as they stand.
+    nodes: Vec<Option<Arc<dyn Node>>>,
+    addresses: Vec<Option<Address>>,
     left: usize,
-    /// Where each of them is in that. Whoever has been taken out may still be here.
+    /// Where each of them is in those. Whoever has been taken out may still be here.
     places: BTreeMap<NodePath, usize>,
 }
 
-/// A node, and how deep it is in the tree: to look at very many paths costs, too.
+/// Where a node is in the tree, and how deep: to look at very many paths costs, too.
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub(crate) struct Address {
     pub(crate) path: NodePath,
-    pub(crate) node: Arc<dyn Node>,
     pub(crate) depth: usize,
+}
+
+/// Some nodes, in the order in which they joined, and their addresses.
+#[derive(Default)]
+pub(crate) struct Group {
+    pub(crate) nodes: Vec<Arc<dyn Node>>,
+    pub(crate) addresses: Vec<Address>,
 }
 
 // === impl Roster ===
 
 impl Roster {
-    pub(crate) fn get(&self, path: &NodePath) -> Option<&Entry> {
-        self.entries.get(*self.places.get(path)?)?.as_ref()
+    pub(crate) fn get(&self, path: &NodePath) -> Option<&Arc<dyn Node>> {
+        self.nodes.get(*self.places.get(path)?)?.as_ref()
     }
 
     /// Takes in a node. Whoever was at this path must have left.
     pub(crate) fn join(&mut self, path: NodePath, node: Arc<dyn Node>) {
         let depth = path.depth();
-        self.places.insert(path.clone(), self.entries.len());
-        self.entries.push(Some(Entry { path, node, depth }));
+        self.places.insert(path.clone(), self.nodes.len());
+        self.nodes.push(Some(node));
+        self.addresses.push(Some(Address { path, depth }));
     }
 
     /// Takes a node out. It is returned because it must not be dropped under a lock: it holds what
     /// the user gave us.
-    pub(crate) fn leave(&mut self, path: &NodePath) -> Option<Entry> {
+    pub(crate) fn leave(&mut self, path: &NodePath) -> Option<Arc<dyn Node>> {
         let place = self.places.remove(path)?;
-        let entry = self.entries.get_mut(place)?.take()?;
-        self.left += 1;
-        if self.left > self.entries.len() / 2 {
+        let (node, _) = self.vacate(place)?;
+        if self.left > self.nodes.len() / 2 {
             self.close_ranks();
         }
-        Some(entry)
+        Some(node)
+    }
+
+    fn vacate(&mut self, place: usize) -> Option<(Arc<dyn Node>, Address)> {
+        let left = self.nodes.get_mut(place)?.take().zip(self.addresses.get_mut(place)?.take())?;
+        self.left += 1;
+        Some(left)
     }
 
     /// Where many have left, the others move up.
     fn close_ranks(&mut self) {
-        self.entries.retain(Option::is_some);
+        self.nodes.retain(Option::is_some);
+        self.addresses.retain(Option::is_some);
         self.left = 0;
-        for (place, entry) in self.entries.iter().flatten().enumerate() {
-            if let Some(known) = self.places.get_mut(&entry.path) {
+        for (place, address) in self.addresses.iter().flatten().enumerate() {
+            if let Some(known) = self.places.get_mut(&address.path) {
                 *known = place;
             }
         }
     }
 
     /// All of them, by path.
-    pub(crate) fn by_path(&self) -> impl Iterator<Item = &Entry> {
-        self.places.values().filter_map(|place| self.entries.get(*place)?.as_ref())
+    pub(crate) fn by_path(&self) -> impl Iterator<Item = &Arc<dyn Node>> {
+        self.places.values().filter_map(|place| self.nodes.get(*place)?.as_ref())
     }
 
-    /// All beneath a path, in the order in which they joined; none where one has left.
-    pub(crate) fn beneath(&self, path: &NodePath) -> Vec<Option<Entry>> {
-        let places = self.places_beneath(path);
-        places.into_iter().map(|place| self.entries.get(place)?.clone()).collect()
+    /// All beneath a path.
+    pub(crate) fn beneath(&self, path: &NodePath) -> Group {
+        let places = self.places_beneath(path).into_iter();
+        let found = places.filter_map(|place| {
+            Some((self.nodes.get(place)?.clone()?, self.addresses.get(place)?.clone()?))
+        });
+        let (nodes, addresses) = found.unzip();
+        Group { nodes, addresses }
     }
 
-    /// Takes out all beneath a path, in the order in which they joined; none where one has left.
-    pub(crate) fn take_out(&mut self, path: &NodePath) -> Vec<Option<Entry>> {
+    /// Takes out all beneath a path.
+    pub(crate) fn take_out(&mut self, path: &NodePath) -> Group {
         if self.are_all_beneath(path) {
             self.left = 0;
-            // As they stand. Where they were stays behind, and goes with the system: to forget very
-            // many paths takes as long as to stop the actors.
-            return std::mem::take(&mut self.entries);
+            // Where they were stays behind, and goes with the system: to forget very many paths
+            // takes as long as to stop the actors.
+            let (nodes, addresses) =
+                (std::mem::take(&mut self.nodes), std::mem::take(&mut self.addresses));
+            return Group { nodes: present(nodes), addresses: present(addresses) };
         }
         let places = self.places_beneath(path);
-        let entries = &mut self.entries;
-        let taken: Vec<_> =
-            places.into_iter().filter_map(|place| Some(entries.get_mut(place)?.take())).collect();
-        self.left += taken.iter().flatten().count();
-        taken
+        let (nodes, addresses) = places.into_iter().filter_map(|place| self.vacate(place)).unzip();
+        Group { nodes, addresses }
     }
 
     fn are_all_beneath(&self, path: &NodePath) -> bool {
@@ -106,6 +124,12 @@ impl Roster {
         places.sort_unstable();
         places
     }
+}
+
+/// Those that are there, where they stand.
+#[expect(clippy::filter_map_identity, reason = "unlike `flatten`, it takes no memory of its own")]
+fn present<T>(them: Vec<Option<T>>) -> Vec<T> {
+    them.into_iter().filter_map(|one| one).collect()
 }
 
 #[cfg(test)]
@@ -152,8 +176,15 @@ mod tests {
         roster.join(path(text), Arc::new(Quiet(path(text))));
     }
 
-    fn paths<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<&'a str> {
-        entries.into_iter().map(|entry| entry.path.as_str()).collect()
+    fn paths<'a>(nodes: impl IntoIterator<Item = &'a Arc<dyn Node>>) -> Vec<&'a str> {
+        nodes.into_iter().map(|node| node.path().as_str()).collect()
+    }
+
+    /// The paths of a group, of which each node is where its address says.
+    fn all(Group { nodes, addresses }: &Group) -> Vec<&str> {
+        let said: Vec<_> = addresses.iter().map(|address| address.path.as_str()).collect();
+        assert_eq!(paths(nodes), said);
+        said
     }
 
     #[test]
@@ -165,16 +196,16 @@ mod tests {
         let by_path = ["/system/log", "/user/a", "/user/a/c", "/user/a/z", "/user/ab", "/user/b"];
         assert_eq!(paths(roster.by_path()), by_path);
         let beneath = roster.beneath(&path("/user/a"));
-        assert_eq!(paths(beneath.iter().flatten()), ["/user/a/z", "/user/a/c"]);
+        assert_eq!(all(&beneath), ["/user/a/z", "/user/a/c"]);
         // Not all are beneath this path; those that are not stay.
         let taken = roster.take_out(&NodePath::user());
         let joined = ["/user/b", "/user/a", "/user/a/z", "/user/ab", "/user/a/c"];
-        assert_eq!(paths(taken.iter().flatten()), joined);
+        assert_eq!(all(&taken), joined);
         assert_eq!(paths(roster.by_path()), ["/system/log"]);
         assert!(roster.get(&path("/user/a")).is_none());
         assert!(roster.leave(&path("/user/a")).is_none());
         let taken = roster.take_out(&NodePath::system());
-        assert_eq!(paths(taken.iter().flatten()), ["/system/log"]);
+        assert_eq!(all(&taken), ["/system/log"]);
         assert!(roster.get(&path("/system/log")).is_none());
     }
 
@@ -196,10 +227,10 @@ mod tests {
                 assert_eq!(left.is_some(), model.remove(&text));
             }
             assert_eq!(paths(roster.by_path()), model.iter().collect::<Vec<_>>());
-            assert!(roster.entries.len() <= 2 * model.len() + 1, "it does not grow for ever");
+            assert!(roster.nodes.len() <= 2 * model.len() + 1, "it does not grow for ever");
         }
         let taken = roster.take_out(&NodePath::user());
-        let mut taken = paths(taken.iter().flatten()).join(" ");
+        let mut taken = all(&taken).join(" ");
         taken.push(' ');
         assert!(model.iter().all(|text| taken.contains(&format!("{text} "))));
     }

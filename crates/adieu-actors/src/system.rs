@@ -1,8 +1,6 @@
 //! A named root above all actors: `/user` for the application's, `/system` for our own.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::iter::successors;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -11,14 +9,14 @@ use adieu_core::{AddTaskError, Deadline, Phase, Reason, Shutdown, TaskCx, TaskSp
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use tokio::sync::watch;
 
-use crate::drain::{Countdown, Gathering, Members};
+use crate::drain::{Countdown, Members};
+use crate::gather::gather;
 use crate::letters::{DeadLetter, DeadLetterSubscription, Letters};
-use crate::machine::Id;
 use crate::node::Node;
 use crate::path::{NameError, NodePath};
 use crate::record::Record;
 use crate::report::DrainReport;
-use crate::roster::{Entry, Roster};
+use crate::roster::Roster;
 use crate::tree::TreeView;
 
 /// A named root above all actors of an application.
@@ -343,8 +341,8 @@ impl ActorSystem {
             let mut before = None;
             let mut pause = Duration::from_millis(1);
             loop {
-                let nodes = self.inner.tree().nodes.beneath(&NodePath::user());
-                let counts = nodes.iter().flatten().map(|entry| entry.node.idle());
+                let nodes = self.inner.tree().nodes.beneath(&NodePath::user()).nodes;
+                let counts = nodes.iter().map(|node| node.idle());
                 let now = futures_util::future::join_all(counts).await;
                 // Twice the same: nobody has worked while the others were being asked.
                 if before.as_ref() == Some(&now) {
@@ -457,7 +455,7 @@ impl Inner {
     pub(crate) fn left(&self, record: &Record) {
         let (removed, was_guardian) = {
             let mut tree = self.tree();
-            let there = tree.nodes.get(record.path()).map(|entry| &entry.node);
+            let there = tree.nodes.get(record.path());
             // Another one may have its name by now.
             let is_it = there.is_some_and(|node| std::ptr::eq(node.path(), record.path()));
             let is_guarded = tree.guardian.as_ref() == Some(record.path());
@@ -526,8 +524,7 @@ impl Inner {
     fn nodes(&self) -> Vec<Arc<dyn Node>> {
         let mut nodes: Vec<Arc<dyn Node>> = {
             let tree = self.tree();
-            let nodes = tree.nodes.by_path().map(|entry| &entry.node);
-            nodes.chain(&*tree.draining).map(Arc::clone).collect()
+            tree.nodes.by_path().chain(&*tree.draining).map(Arc::clone).collect()
         };
         nodes.retain(|node| node.has_terminated().is_none());
         nodes
@@ -537,49 +534,24 @@ impl Inner {
     fn members(&self, path: &NodePath) -> Option<Members> {
         let (top, beneath) = {
             let tree = self.tree();
-            (Arc::clone(&tree.nodes.get(path)?.node), tree.nodes.beneath(path))
+            (Arc::clone(tree.nodes.get(path)?), tree.nodes.beneath(path))
         };
-        Some(Self::gather(path, Some(top), beneath))
+        Some(gather(path, Some(top), beneath).into())
     }
 
     fn members_beneath(&self, path: &NodePath) -> Members {
         let beneath = self.tree().nodes.beneath(path);
-        Self::gather(path, None, beneath)
+        gather(path, None, beneath).into()
     }
 
     /// All beneath this path, which are drained with the system and not found in the tree any
     /// more. Nobody can join them.
     fn take_out(&self, path: &NodePath) -> Members {
         let taken = self.tree().nodes.take_out(path);
-        let members = Self::gather(path, None, taken);
+        let members = Members::from(gather(path, None, taken));
         let before = std::mem::replace(&mut self.tree().draining, members.nodes());
         drop(before); // Not under the lock.
         members
-    }
-
-    fn gather(path: &NodePath, top: Option<Arc<dyn Node>>, nodes: Vec<Option<Entry>>) -> Members {
-        let mut gathering = Gathering::with_capacity(nodes.len() + 1);
-        let depth = path.depth();
-        let top = top.map(|top| gathering.add(path.clone(), top, None));
-        // Whether some may be above others: mostly not.
-        if nodes.iter().flatten().all(|entry| entry.depth == depth + 1) {
-            for Entry { path, node, .. } in nodes.into_iter().flatten() {
-                gathering.add(path, node, top);
-            }
-            return gathering.into();
-        }
-        // Who is above comes first; it may have joined anew after those beneath it.
-        let mut nodes: Vec<_> = nodes.into_iter().flatten().collect();
-        nodes.sort_by_key(|entry| entry.depth);
-        let mut ids: HashMap<NodePath, Id> = HashMap::new();
-        for Entry { path, node, .. } in nodes {
-            // The nearest that is there: the one between may have ended.
-            let mut parents = successors(path.parent(), |path| Some(path.rsplit_once('/')?.0));
-            let above = parents.find_map(|above| ids.get(above)).copied();
-            let id = gathering.add(path.clone(), node, above.or(top));
-            ids.insert(path, id);
-        }
-        gathering.into()
     }
 
     /// What the one on call wants to know.

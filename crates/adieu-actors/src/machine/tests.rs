@@ -35,7 +35,8 @@ fn cases() -> impl Strategy<Value = Case> {
 struct World {
     case: Case,
     machine: Machine,
-    asked: Vec<Effect>,
+    /// Whom, and whether to stop or to settle.
+    asked: Vec<(Id, bool)>,
     settled: HashSet<Id>,
     ended: HashSet<Id>,
     killed: HashSet<Id>,
@@ -63,19 +64,25 @@ impl World {
                     self.killed.insert(id);
                     continue; // Its end is answered to what it was told before.
                 }
-                Effect::Stop(id) | Effect::Settle(id) => {
-                    let stops = matches!(effect, Effect::Stop(_));
-                    assert!(self.told.insert((stops, id)), "told twice: {effect:?}");
-                    let beneath = self.beneath(id);
-                    let all_gone = beneath.iter().all(|id| self.ended.contains(id));
-                    assert!(!stops || all_gone || self.is_pressed, "{id} before those beneath");
-                    let above = self.case.above[id as usize];
-                    let may = |above| self.settled.contains(&above) || self.ended.contains(&above);
-                    assert!(above.is_none_or(may) || self.is_pressed, "{id} too early");
-                    self.asked.push(effect);
+                Effect::Settle(id) => self.asks(id, false),
+                Effect::Stop(ids) => {
+                    let above = |id: Id| self.case.above[id as usize];
+                    assert!(ids.clone().all(|id| above(id) == above(ids.start)), "no siblings");
+                    ids.for_each(|id| self.asks(id, true));
                 }
             }
         }
+    }
+
+    /// It is asked to settle, or to stop.
+    fn asks(&mut self, id: Id, stops: bool) {
+        assert!(self.told.insert((stops, id)), "told twice: {id}");
+        let all_gone = self.beneath(id).iter().all(|id| self.ended.contains(id));
+        assert!(!stops || all_gone || self.is_pressed, "{id} before those beneath");
+        let above = self.case.above[id as usize];
+        let may = |above| self.settled.contains(&above) || self.ended.contains(&above);
+        assert!(above.is_none_or(may) || self.is_pressed, "{id} too early");
+        self.asked.push((id, stops));
     }
 
     fn beneath(&self, id: Id) -> Vec<Id> {
@@ -84,35 +91,35 @@ impl World {
 
     /// Answers whatever can be answered.
     fn run(&mut self) {
-        self.take_effects();
         let mut turn = 0;
         loop {
-            let can: Vec<usize> = (0..self.asked.len())
-                .filter(|at| {
-                    let (Effect::Settle(id) | Effect::Stop(id) | Effect::Kill(id)) =
-                        self.asked[*at];
-                    !self.case.stuck[id as usize] || self.killed.contains(&id)
-                })
-                .collect();
+            let random = self.case.order[turn % self.case.order.len()];
+            turn += 1;
+            // What the machine asks is heard after each answer, or after some.
+            if self.can_be_answered().is_empty() || random & 1 == 0 {
+                self.take_effects();
+            }
+            let can = self.can_be_answered();
             if can.is_empty() {
                 return;
             }
-            let at = can[self.case.order[turn % self.case.order.len()] % can.len()];
-            turn += 1;
-            match self.asked.swap_remove(at) {
-                Effect::Settle(id)
-                    if !self.case.dies_instead[id as usize] && !self.killed.contains(&id) =>
-                {
-                    self.settled.insert(id);
-                    self.machine.settled(id);
-                }
-                Effect::Settle(id) | Effect::Stop(id) | Effect::Kill(id) => {
-                    self.ended.insert(id);
-                    self.machine.ended(id);
-                }
+            let at = can[(random >> 1) % can.len()];
+            let (id, stops) = self.asked.swap_remove(at);
+            let dies = self.case.dies_instead[id as usize] || self.killed.contains(&id);
+            if stops || dies {
+                self.ended.insert(id);
+                self.machine.ended(id);
+            } else {
+                self.settled.insert(id);
+                self.machine.settled(id);
             }
-            self.take_effects();
         }
+    }
+
+    /// Which of those that are asked something can answer.
+    fn can_be_answered(&self) -> Vec<usize> {
+        let can = |id: Id| !self.case.stuck[id as usize] || self.killed.contains(&id);
+        (0..self.asked.len()).filter(|at| can(self.asked[*at].0)).collect()
     }
 }
 
@@ -139,7 +146,7 @@ proptest! {
         let mut world = World::new(case);
         world.run();
         let waiting: Vec<Id> =
-            world.machine.ids().filter(|id| world.machine.slots[*id as usize].state == State::Waiting).collect();
+            world.machine.ids().filter(|id| world.machine.state(*id) == State::Waiting).collect();
         world.is_pressed = true;
         world.machine.press(Pressure::Kill);
         world.take_effects();
@@ -147,4 +154,18 @@ proptest! {
             prop_assert!(!world.killed.contains(&id));
         }
     }
+}
+
+#[test]
+fn siblings_beside_each_other_are_told_together() {
+    let mut machine = Machine::with_capacity(0);
+    let above = machine.add(None);
+    for _ in 0..1000 {
+        machine.add(Some(above));
+    }
+    let alone = machine.add(None);
+    machine.begin();
+    assert_eq!(machine.take_effects(), [Effect::Settle(above), Effect::Stop(alone..alone + 1)]);
+    machine.settled(above);
+    assert_eq!(machine.take_effects(), [Effect::Stop(1..1001)]);
 }

@@ -62,9 +62,9 @@ async fn s161_who_is_beneath_stops_first<F: Framework>() {
     first.sort();
     assert_eq!(first, ["d stops", "e stops"]);
     assert_eq!(stops[2..], ["c stops", "b stops", "a stops"]);
-    let ended: Vec<&str> = report.nodes.iter().map(|node| node.path.name()).collect();
+    let ended: Vec<&str> = report.nodes.iter().map(|node| node.path().name()).collect();
     assert_eq!(ended[2..], ["c", "b", "a"]);
-    assert_eq!(report.nodes[4].path.as_str(), "/user/a");
+    assert_eq!(report.nodes[4].path().as_str(), "/user/a");
     assert!(report.is_clean(), "{report}");
     drop((a, b, c, d, e));
 }
@@ -110,7 +110,7 @@ async fn s163_who_is_stuck_at_the_deadline_is_killed<F: Framework>() {
     assert_eq!(report.took.as_secs(), SHORT.as_secs());
 
     let stuck = report.node("/user/above/middle/stuck").unwrap();
-    assert_eq!((&stuck.ending, stuck.dead_letters), (&NodeEnding::Killed, Some(7)));
+    assert_eq!((stuck.ending(), stuck.dead_letters()), (&NodeEnding::Killed, Some(7)));
     assert_eq!(report.dead_letters(), 7);
     assert_eq!(report.unclean().count(), 1, "{report}");
     let hooks = if F::HOOK_AFTER_KILL {
@@ -173,7 +173,7 @@ async fn s166_a_panic_is_that_actors_alone<F: Framework>() {
     assert!(F::send(&handler, Job::new(|| async { panic!("in the handler") })).await);
     assert!(F::send(&good, Job::say(&log, "good")).await);
     let report = system.shutdown(LONG).await.unwrap();
-    let ending = |path: &str| &report.node(path).unwrap().ending;
+    let ending = |path: &str| report.node(path).unwrap().ending();
     assert!(matches!(ending("/user/hook"), NodeEnding::HookFailed { .. }), "{report}");
     assert!(matches!(ending("/user/handler"), NodeEnding::Failed { .. }), "{report}");
     assert_eq!(ending("/user/good"), &NodeEnding::Drained);
@@ -220,7 +220,7 @@ async fn s168_who_is_still_starting_can_be_killed<F: Framework>() {
     let (spawned, report) = tokio::join!(spawning, shutdown);
     let path = NodePath::user().child("slow").unwrap();
     assert_eq!(spawned.err(), Some(SpawnError::Killed { path }));
-    assert_eq!(report.node("/user/slow").unwrap().ending, NodeEnding::Killed);
+    assert_eq!(report.node("/user/slow").unwrap().ending(), &NodeEnding::Killed);
     assert_eq!(log.len(), 0);
 }
 

@@ -120,8 +120,8 @@ async fn s171_the_tree_shows_who_is_there<F: Framework>() {
     assert_eq!(system.tree().to_string(), "shop\n  /user\n    orders\n      worker-3  1 queued\n");
     let path = NodePath::user().child("orders").unwrap();
     let report = system.stop(&path, Duration::from_secs(1)).await.unwrap();
-    assert_eq!(report.node("/user/orders/worker-3").unwrap().ending, NodeEnding::Killed);
-    assert_eq!(report.node("/user/orders").unwrap().ending, NodeEnding::Drained);
+    assert_eq!(report.node("/user/orders/worker-3").unwrap().ending(), &NodeEnding::Killed);
+    assert_eq!(report.node("/user/orders").unwrap().ending(), &NodeEnding::Drained);
     assert!(system.tree().nodes.is_empty());
     // The name is free again.
     F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
@@ -161,9 +161,9 @@ async fn s172_who_blocks_its_thread_delays_only_itself<F: Framework>() {
     }
     let report = system.shutdown(Duration::from_millis(50)).await.unwrap();
     drop(release);
-    assert_eq!(report.node("/user/blocks").unwrap().ending, NodeEnding::Abandoned);
-    assert_eq!(report.node("/user/good").unwrap().ending, NodeEnding::Drained);
-    assert_eq!(report.nodes.last().unwrap().path.name(), "blocks");
+    assert_eq!(report.node("/user/blocks").unwrap().ending(), &NodeEnding::Abandoned);
+    assert_eq!(report.node("/user/good").unwrap().ending(), &NodeEnding::Drained);
+    assert_eq!(report.nodes.last().unwrap().path().name(), "blocks");
     assert_eq!(log.lines().iter().filter(|line| *line == "good").count(), 10);
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_actors::{ActorSystem, Ended, Node, NodePath, ractor::actor};
+use adieu_actors::{ActorSystem, Ended, Node, NodeEnding, NodePath, ractor::actor};
 use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::SetOnce;
@@ -255,7 +255,7 @@ async fn s163_who_contradicts_itself_is_given_up_at_the_deadline() {
     let report = system.shutdown(Duration::from_secs(5)).await.unwrap();
     assert_eq!(says.terminated().await, Ended::Stopped);
     let endings: Vec<_> =
-        report.nodes.iter().map(|node| (node.path.as_str(), node.ending.to_string())).collect();
+        report.nodes.iter().map(|node| (node.path().as_str(), node.ending().to_string())).collect();
     assert_eq!(endings.len(), 2, "{endings:?}");
     assert_eq!(endings[0], ("/user/says", "drained".to_owned()));
     assert_eq!(endings[1].0, "/user/odd");
@@ -279,4 +279,62 @@ async fn s161_those_that_end_one_by_one_are_not_all_looked_at_for_each() {
     assert!(report.is_clean() && report.nodes.len() == MANY);
     let asked = asked.load(Ordering::Relaxed);
     assert!(asked < 30 * MANY, "asked {asked} times");
+}
+
+/// Panics whatever it is asked but its path.
+struct Odd(NodePath);
+
+impl Node for Odd {
+    fn path(&self) -> &NodePath {
+        &self.0
+    }
+
+    fn children(&self) -> Vec<Arc<dyn Node>> {
+        panic!("children")
+    }
+
+    fn drain(&self) -> BoxFuture<'_, ()> {
+        panic!("drain")
+    }
+
+    fn try_drain(&self) -> bool {
+        panic!("try_drain")
+    }
+
+    fn kill(&self) {
+        panic!("kill")
+    }
+
+    fn terminated(&self) -> BoxFuture<'_, Ended> {
+        panic!("terminated")
+    }
+
+    fn has_terminated(&self) -> Option<Ended> {
+        None
+    }
+
+    fn queued(&self) -> Option<usize> {
+        panic!("queued")
+    }
+
+    fn handled(&self) -> Option<u64> {
+        panic!("handled")
+    }
+
+    fn dead_letters(&self) -> Option<u64> {
+        panic!("dead_letters")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s166_a_node_that_panics_is_given_up_and_the_others_are_drained() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    system.spawn("says", actor(Says("says", Arc::clone(&log)), ())).await.unwrap();
+    let path = NodePath::user().child("odd").unwrap();
+    system.register(Arc::new(Odd(path))).unwrap();
+    let report = system.shutdown(Duration::from_secs(5)).await.unwrap();
+    let odd = report.node("/user/odd").unwrap();
+    assert_eq!(odd.ending(), &NodeEnding::Abandoned);
+    assert_eq!((odd.drained(), odd.dead_letters()), (None, None));
+    assert_eq!(report.node("/user/says").unwrap().ending(), &NodeEnding::Drained);
 }

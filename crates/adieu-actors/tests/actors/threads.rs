@@ -44,7 +44,7 @@ async fn s178_one_signal_drains_all_in_their_own_threads() {
     }
     assert_eq!(lines.iter().filter(|line| *line == "books stops").count(), 3);
     let merged = report.merged();
-    assert_eq!(merged.node("/orders-2/user/books").unwrap().ending, NodeEnding::Drained);
+    assert_eq!(merged.node("/orders-2/user/books").unwrap().ending(), &NodeEnding::Drained);
     let late = threads.send(1, 99).await.unwrap_err();
     assert_eq!((late.to, late.message), (1, 99));
 }

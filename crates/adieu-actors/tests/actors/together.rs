@@ -159,7 +159,7 @@ async fn s173_who_is_stuck_is_killed_within_the_last_phase() {
     assert!(error.contains("/user/stuck was killed"), "{error}");
     assert_eq!(log.lines(), ["stuck stops"]);
     let drained = system.terminated().await;
-    assert_eq!(drained.node("/user/stuck").unwrap().ending, NodeEnding::Killed);
+    assert_eq!(drained.node("/user/stuck").unwrap().ending(), &NodeEnding::Killed);
 }
 
 #[tokio::test(start_paused = true)]
