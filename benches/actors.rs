@@ -18,6 +18,8 @@ use tokio::sync::Semaphore;
 static ALLOCATOR: Counting = Counting;
 
 const IDLE: usize = 100_000;
+/// As many as it takes to know how many bytes each one has.
+const SOME: usize = 10_000;
 const BACKLOG: usize = 1_000_000;
 const LONG: Duration = Duration::from_secs(60);
 
@@ -31,18 +33,23 @@ fn main() {
     };
     bench(
         "actors",
-        9,
+        // Many, because these cases lie seconds apart, in which the machine becomes another one.
+        25,
         &[
-            ("kameo, 100,000 idle: adieu", || kameo_idle(true).0),
-            ("kameo, 100,000 idle: alone", || kameo_idle(false).0),
-            ("ractor, 100,000 idle: adieu", || ractor_idle(true).0),
-            ("ractor, 100,000 idle: alone", || ractor_idle(false).0),
+            ("kameo, 100,000 idle: adieu", || kameo_idle(IDLE, true).0),
+            ("kameo, 100,000 idle: alone", || kameo_idle(IDLE, false).0),
+            ("ractor, 100,000 idle: adieu", || ractor_idle(IDLE, true).0),
+            ("ractor, 100,000 idle: alone", || ractor_idle(IDLE, false).0),
             ("kameo, backlog of 1,000,000: adieu", || kameo_backlog(true)),
             ("kameo, backlog of 1,000,000: alone", || kameo_backlog(false)),
             ("ractor, backlog of 1,000,000: adieu", || ractor_backlog(true)),
             ("ractor, backlog of 1,000,000: alone", || ractor_backlog(false)),
-            ("kameo, bytes beyond its own", || kameo_idle(true).1 - kameo_idle(false).1),
-            ("ractor, bytes beyond its own", || ractor_idle(true).1 - ractor_idle(false).1),
+            ("kameo, bytes beyond its own", || {
+                kameo_idle(SOME, true).1 - kameo_idle(SOME, false).1
+            }),
+            ("ractor, bytes beyond its own", || {
+                ractor_idle(SOME, true).1 - ractor_idle(SOME, false).1
+            }),
         ],
         &[
             ratio(
@@ -160,13 +167,13 @@ fn nanos(began: Instant) -> f64 {
 }
 
 /// How long it takes to end many that have nothing to do, and how many bytes each one has.
-fn kameo_idle(with_adieu: bool) -> (f64, f64) {
+fn kameo_idle(many: usize, with_adieu: bool) -> (f64, f64) {
     on_a_worker(async move {
-        let mut held = Vec::with_capacity(IDLE);
-        let mut alone = Vec::with_capacity(IDLE);
+        let mut held = Vec::with_capacity(many);
+        let mut alone = Vec::with_capacity(many);
         let system = ActorSystem::new("bench");
         let before = allocated();
-        for number in 0..IDLE {
+        for number in 0..many {
             if with_adieu {
                 let actor = on_kameo::actor::<Counts>(Counts(0));
                 held.push(system.spawn(&format!("worker-{number}"), actor).await.expect("room"));
@@ -176,12 +183,12 @@ fn kameo_idle(with_adieu: bool) -> (f64, f64) {
                 alone.push(actor);
             }
         }
-        let bytes = (allocated() - before) / IDLE as f64;
+        let bytes = (allocated() - before) / many as f64;
         let began = Instant::now();
         if with_adieu {
             let report = system.shutdown(LONG).await.expect("from outside");
             let took = nanos(began);
-            assert!(report.is_clean() && report.nodes.len() == IDLE);
+            assert!(report.is_clean() && report.nodes.len() == many);
             (took, bytes)
         } else {
             for actor in &alone {
@@ -195,13 +202,13 @@ fn kameo_idle(with_adieu: bool) -> (f64, f64) {
     })
 }
 
-fn ractor_idle(with_adieu: bool) -> (f64, f64) {
+fn ractor_idle(many: usize, with_adieu: bool) -> (f64, f64) {
     on_a_worker(async move {
-        let mut held = Vec::with_capacity(IDLE);
-        let mut alone = Vec::with_capacity(IDLE);
+        let mut held = Vec::with_capacity(many);
+        let mut alone = Vec::with_capacity(many);
         let system = ActorSystem::new("bench");
         let before = allocated();
-        for number in 0..IDLE {
+        for number in 0..many {
             if with_adieu {
                 let actor = on_ractor::actor(Counts(0), ());
                 held.push(system.spawn(&format!("worker-{number}"), actor).await.expect("room"));
@@ -210,12 +217,12 @@ fn ractor_idle(with_adieu: bool) -> (f64, f64) {
                 alone.push(actor);
             }
         }
-        let bytes = (allocated() - before) / IDLE as f64;
+        let bytes = (allocated() - before) / many as f64;
         let began = Instant::now();
         if with_adieu {
             let report = system.shutdown(LONG).await.expect("from outside");
             let took = nanos(began);
-            assert!(report.is_clean() && report.nodes.len() == IDLE);
+            assert!(report.is_clean() && report.nodes.len() == many);
             (took, bytes)
         } else {
             for actor in &alone {
