@@ -29,7 +29,9 @@ pub(crate) fn gather(path: &NodePath, top: Option<Arc<dyn Node>>, beneath: Group
         machine.add(None)
     });
     let known = usize::from(top.is_some());
-    if are_level {
+    if are_level && top.is_none() {
+        machine.add_many(group.nodes.len());
+    } else if are_level {
         for _ in &group.nodes[known..] {
             machine.add(top);
         }

@@ -114,7 +114,19 @@ impl Machine {
         0..self.states.len() as Id
     }
 
+    /// So many more nodes at the top. Only before it begins.
+    pub(crate) fn add_many(&mut self, many: usize) {
+        self.states.resize(self.states.len() + many, State::Open);
+        self.left += many;
+    }
+
     pub(crate) fn begin(&mut self) {
+        if self.kin.is_empty() {
+            // Nobody is above another.
+            self.states.fill(State::Stopping);
+            self.effects.push(Effect::Stop(0..self.states.len() as Id));
+            return;
+        }
         for id in self.ids() {
             if self.above(id).is_none() {
                 self.tell(id);

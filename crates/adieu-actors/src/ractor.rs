@@ -449,7 +449,10 @@ impl<A> Watched<A> {
     }
 
     fn failed<T>(&self, result: Result<T, ActorProcessingErr>) -> Result<T, ActorProcessingErr> {
-        result.inspect_err(|error| self.ends(Ended::Failed { error: error.to_string().into() }))
+        if let Err(error) = &result {
+            self.ends(Ended::Failed { error: error.to_string().into() });
+        }
+        result
     }
 
     /// A panic goes on, and is known for what it was.

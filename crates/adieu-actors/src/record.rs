@@ -3,7 +3,6 @@
 mod ending;
 
 use std::cell::{Cell, RefCell};
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -17,6 +16,8 @@ thread_local! {
     /// The actor whose code runs on this thread, or did last: it stays until another one comes,
     /// because to let go of it after each message costs more than to handle many a message.
     static CURRENT: RefCell<Option<Arc<dyn Recorded>>> = const { RefCell::new(None) };
+    /// Where that one is in memory, to be compared with each message at no cost.
+    static ADDRESS: Cell<usize> = const { Cell::new(0) };
     /// Whether it runs now.
     static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
 }
@@ -130,6 +131,7 @@ impl Record {
 }
 
 /// Runs `work` as the code of this actor.
+#[inline]
 pub(crate) fn within<T>(node: &Arc<impl Recorded + 'static>, work: impl FnOnce() -> T) -> T {
     let _running = Running::begin(node);
     work()
@@ -141,22 +143,21 @@ impl Running {
     #[inline]
     fn begin(node: &Arc<impl Recorded + 'static>) -> Self {
         let within = IS_RUNNING.replace(true);
-        let is_known = CURRENT.try_with(|current| {
-            let current = current.borrow();
-            current.as_ref().is_some_and(|last| ptr::addr_eq(Arc::as_ptr(last), Arc::as_ptr(node)))
-        });
-        match is_known {
-            Ok(true) => Self { within, outer: None },
-            Ok(false) => Self::another(within, Arc::clone(node) as Arc<dyn Recorded>),
-            // The thread is at its end.
-            Err(_) => Self { within, outer: None },
+        if ADDRESS.get() == Arc::as_ptr(node).addr() {
+            return Self { within, outer: None };
         }
+        let last = Self::becomes(Arc::clone(node) as Arc<dyn Recorded>);
+        Self { within, outer: last.filter(|_| within) }
     }
 
+    /// From now on this one is remembered. Returns who was before.
     #[cold]
-    fn another(within: bool, node: Arc<dyn Recorded>) -> Self {
-        let last = CURRENT.try_with(|current| current.replace(Some(node))).ok().flatten();
-        Self { within, outer: last.filter(|_| within) }
+    fn becomes(node: Arc<dyn Recorded>) -> Option<Arc<dyn Recorded>> {
+        let address = Arc::as_ptr(&node).addr();
+        // It fails when the thread is at its end. Then nobody is remembered.
+        let last = CURRENT.try_with(|current| current.replace(Some(node)));
+        ADDRESS.set(if last.is_ok() { address } else { 0 });
+        last.ok().flatten()
     }
 }
 
@@ -165,8 +166,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         IS_RUNNING.set(self.within);
         if let Some(outer) = self.outer.take() {
-            let inner = CURRENT.try_with(|current| current.replace(Some(outer)));
-            drop(inner); // Not while it is borrowed.
+            drop(Self::becomes(outer));
         }
     }
 }

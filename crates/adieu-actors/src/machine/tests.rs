@@ -169,3 +169,18 @@ fn siblings_beside_each_other_are_told_together() {
     machine.settled(above);
     assert_eq!(machine.take_effects(), [Effect::Stop(1..1001)]);
 }
+
+#[test]
+fn many_at_the_top_are_told_at_once() {
+    let mut machine = Machine::with_capacity(0);
+    machine.add_many(1000);
+    machine.begin();
+    assert_eq!(machine.take_effects(), [Effect::Stop(0..1000)]);
+    for id in 0..1000 {
+        assert!(!machine.all_ended());
+        machine.ended(id);
+        machine.ended(id);
+    }
+    assert!(machine.all_ended());
+    assert_eq!(machine.take_effects(), []);
+}
