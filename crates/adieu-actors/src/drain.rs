@@ -257,7 +257,9 @@ impl Members {
 impl Drop for Members {
     fn drop(&mut self) {
         for (id, node) in (0..).zip(&*self.nodes) {
-            if self.machine.is_half_way(id) {
+            // Who has settled may have been about to be told.
+            let is_untold = self.before.contains_key(&id) && !self.machine.has_ended(id);
+            if is_untold || self.machine.is_half_way(id) {
                 caught(|| node.try_drain());
             }
         }
@@ -344,8 +346,8 @@ impl Work {
         // give back memory.
         let (mut left, mut gone) = (Vec::with_capacity(many), Gone::with_capacity(many));
         // Of this turn, and of the one before it.
-        let room = TURN.min(many);
-        let (mut told, mut earlier) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        let mut told = Vec::with_capacity(TURN.min(many));
+        let mut earlier = Vec::with_capacity(if many > TURN { TURN } else { 0 });
         let mut next = siblings.into_iter().flatten().zip(addresses);
         loop {
             let first = told.len();
@@ -463,4 +465,57 @@ fn caught<T>(ask: impl FnOnce() -> T) -> Option<T> {
 
 fn panicked() -> Ended {
     Ended::Failed { error: "its implementation of `Node` panicked".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::gather::gather;
+
+    /// Counts its pills.
+    struct Counts {
+        path: NodePath,
+        pills: AtomicUsize,
+    }
+
+    impl Node for Counts {
+        fn path(&self) -> &NodePath {
+            &self.path
+        }
+
+        fn drain(&self) -> BoxFuture<'_, ()> {
+            self.pills.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::ready(()))
+        }
+
+        fn kill(&self) {}
+
+        fn terminated(&self) -> BoxFuture<'_, Ended> {
+            Box::pin(std::future::pending())
+        }
+
+        fn queued(&self) -> Option<usize> {
+            None
+        }
+    }
+
+    #[test]
+    fn who_has_settled_is_not_left_waiting_when_the_drain_is_given_up() {
+        let path = NodePath::user().child("parent").unwrap();
+        let new = |path: NodePath| Arc::new(Counts { path, pills: AtomicUsize::new(0) });
+        let (parent, child) = (new(path.clone()), new(path.child("child").unwrap()));
+        let address = Address { path: child.path.clone(), depth: child.path.depth() };
+        let nodes: Vec<Arc<dyn Node>> = vec![child];
+        let beneath = Group { nodes, addresses: vec![address] };
+        let mut members = Members::from(gather(&path, Some(Arc::clone(&parent) as _), beneath));
+        members.machine.begin();
+        members.take_in(Event::Settled(0, Before::of(&*parent)));
+        members.take_in(Event::Ended(vec![1], Vec::new()));
+        // Now the parent would be told.
+        assert_eq!(members.machine.take_effects().len(), 3);
+        drop(members);
+        assert_eq!(parent.pills.load(Ordering::Relaxed), 1);
+    }
 }

@@ -53,7 +53,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -169,7 +169,7 @@ impl<A: Actor> Spawn for Unstarted<A> {
         };
         match started {
             Ok((actor, _)) => Ok(Ref { actor, node }),
-            Err(_) if node.was_killed.load(Ordering::SeqCst) => Err(SpawnError::Killed { path }),
+            Err(_) if node.was_killed.load(Ordering::Acquire) => Err(SpawnError::Killed { path }),
             Err(error) => Err(SpawnError::Start { path, error: error.to_string().into() }),
         }
     }
@@ -340,16 +340,28 @@ impl RactorNode {
         self.begun.load(Ordering::Acquire) != self.handled.load(Ordering::Acquire)
     }
 
+    /// What it was told when there was nobody to be told yet, it hears now.
     fn has_cell(&self, cell: ActorCell) {
         let cell = self.cell.get_or_init(|| cell);
-        if self.was_killed.load(Ordering::SeqCst) {
-            cell.kill(); // It came when there was nothing to be killed yet.
+        fence(Ordering::SeqCst); // See `cell`.
+        if self.was_killed.load(Ordering::Relaxed) {
+            cell.kill();
+        } else if self.is_alone.load(Ordering::Relaxed) || self.settling.get().is_some() {
+            self.pill();
         }
+    }
+
+    /// None if it is about to start. Then what was stored before this is seen when it has one.
+    fn cell(&self) -> Option<&ActorCell> {
+        self.cell.get().or_else(|| {
+            fence(Ordering::SeqCst);
+            self.cell.get()
+        })
     }
 
     /// The pill, behind all that has come.
     fn pill(&self) {
-        if let Some(cell) = self.cell.get() {
+        if let Some(cell) = self.cell() {
             let _ = cell.drain(); // Or it has stopped already.
         }
     }
@@ -381,8 +393,8 @@ impl Node for RactorNode {
     }
 
     fn kill(&self) {
-        self.was_killed.store(true, Ordering::SeqCst);
-        if let Some(cell) = self.cell.get() {
+        self.was_killed.store(true, Ordering::Release);
+        if let Some(cell) = self.cell() {
             cell.kill();
         }
     }
@@ -679,4 +691,40 @@ impl<A: Actor> Actor for Watched<A> {
 fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it panicked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::ActorSystem;
+
+    struct Quiet;
+
+    impl Actor for Quiet {
+        type Msg = ();
+        type State = ();
+        type Arguments = ();
+
+        async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_it_is_told_before_it_starts_is_not_lost() {
+        let system = ActorSystem::new("test");
+        let tells: [fn(&RactorNode); 3] = [
+            |node| assert!(node.try_drain()),
+            |node| assert!(node.settle().now_or_never().is_none()),
+            RactorNode::kill,
+        ];
+        for tell in tells {
+            let path = NodePath::user().child("quiet").unwrap();
+            let node = RactorNode::new(Record::new(path, &system.inner));
+            let (actor, _) = Actor::spawn(None, Quiet, ()).await.unwrap();
+            tell(&node);
+            node.has_cell(actor.get_cell());
+            actor.wait(Some(Duration::from_secs(60))).await.expect("it ends");
+        }
+    }
 }

@@ -30,7 +30,6 @@ pub(crate) struct Address {
 }
 
 /// Some nodes, in the order in which they joined, and their addresses.
-#[derive(Default)]
 pub(crate) struct Group {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) addresses: Vec<Address>,
@@ -70,6 +69,8 @@ impl Roster {
 
     /// Where many have left, the others move up.
     fn close_ranks(&mut self) {
+        // Not who has been taken out: another one will be where it was.
+        self.places.retain(|_, place| self.nodes.get(*place).is_some_and(Option::is_some));
         self.nodes.retain(Option::is_some);
         self.addresses.retain(Option::is_some);
         self.left = 0;
@@ -204,6 +205,13 @@ mod tests {
         assert_eq!(paths(roster.by_path()), ["/system/log"]);
         assert!(roster.get(&path("/user/a")).is_none());
         assert!(roster.leave(&path("/user/a")).is_none());
+        // Nor are they found when others have moved to where they were.
+        join(&mut roster, "/system/metrics");
+        assert!(roster.leave(&path("/system/log")).is_some());
+        assert_eq!(paths(roster.by_path()), ["/system/metrics"]);
+        assert!(roster.leave(&path("/user/b")).is_none());
+        join(&mut roster, "/system/log");
+        assert!(roster.leave(&path("/system/metrics")).is_some());
         let taken = roster.take_out(&NodePath::system());
         assert_eq!(all(&taken), ["/system/log"]);
         assert!(roster.get(&path("/system/log")).is_none());
