@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::gather::Gathered;
 use crate::machine::{Effect, Id, Machine, Pressure};
-use crate::node::{Ended, Node};
+use crate::node::{Ended, Node, caught};
 use crate::path::NodePath;
 use crate::report::{DrainReport, NodeEnding, NodeReport};
 use crate::roster::{Address, Group};
@@ -456,11 +456,6 @@ async fn find_room(node: &dyn Node) {
         }
     };
     let _ = AssertUnwindSafe(pill).catch_unwind().await;
-}
-
-/// None if it panics: what it asks may be a user's.
-fn caught<T>(ask: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(ask)).ok()
 }
 
 fn panicked() -> Ended {

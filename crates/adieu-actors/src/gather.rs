@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::iter::successors;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::machine::{Id, Machine};
-use crate::node::Node;
+use crate::node::{Node, caught};
 use crate::path::NodePath;
 use crate::roster::{Address, Group};
 
@@ -67,7 +66,7 @@ impl Gathered {
     fn add_hidden(&mut self, above: usize) {
         let node = &self.group.nodes[above];
         // One that panics has none that could be found.
-        let children = catch_unwind(AssertUnwindSafe(|| node.children())).unwrap_or_default();
+        let children = caught(|| node.children()).unwrap_or_default();
         for child in children {
             let path = child.path().clone();
             let depth = path.depth();

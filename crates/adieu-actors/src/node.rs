@@ -1,5 +1,6 @@
 //! Something that can be drained: an actor, a pool, a server.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,4 +120,9 @@ impl std::fmt::Display for Ended {
             Self::Killed => f.write_str("killed"),
         }
     }
+}
+
+/// Asks a node something. None if it panics: it may be a user's.
+pub(crate) fn caught<T>(ask: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(ask)).ok()
 }

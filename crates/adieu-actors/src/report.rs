@@ -186,7 +186,7 @@ impl Serialize for NodeReport {
         node.serialize_field("ending", self.ending())?;
         node.serialize_field("drained", &self.drained())?;
         node.serialize_field("dead_letters", &self.dead_letters())?;
-        node.serialize_field("after_ms", &(self.after().as_secs_f64() * 1e3))?;
+        node.serialize_field("after_ms", &in_millis(self.after()))?;
         node.end()
     }
 }
@@ -260,7 +260,11 @@ pub(crate) fn millis<S: serde::Serializer>(
     duration: &Duration,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(duration.as_secs_f64() * 1e3)
+    serializer.serialize_f64(in_millis(*duration))
+}
+
+fn in_millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]
