@@ -1,36 +1,36 @@
 //! Drains a tree: does what the machine decides, and joins all that it began.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::Deadline;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::countdown::Countdown;
 use crate::gather::Gathered;
+use crate::letters::Letters;
 use crate::machine::{Effect, Id, Machine, Pressure};
-use crate::node::{Ended, Node, caught};
+use crate::node::{Counts, Ended, Node, caught};
 use crate::path::NodePath;
+use crate::quiet::{Found, address};
 use crate::report::{DrainReport, NodeEnding, NodeReport};
 use crate::roster::{Address, Group};
 
-/// When a drain must be over. Like every deadline it only ever comes nearer.
-#[derive(Debug)]
-pub(crate) struct Countdown {
-    deadline: watch::Sender<Option<Deadline>>,
-}
-
-/// What a node had to do, and had done, when it was told.
+/// The frame in which members are drained.
 #[derive(Clone, Copy)]
-struct Before {
-    queued: Option<usize>,
-    handled: Option<u64>,
+pub(crate) struct Setting<'a> {
+    pub(crate) countdown: &'a Countdown,
+    pub(crate) grace: Duration,
+    pub(crate) began: Instant,
+    pub(crate) letters: &'a Letters,
+    /// How many there were when the drain began.
+    pub(crate) letters_before: u64,
 }
 
 /// How a node ended, and what it had done by then.
@@ -46,14 +46,15 @@ pub(crate) struct Members {
     /// For the reports, each taken once: to copy very many of them costs more than to stop them.
     addresses: Vec<Option<Address>>,
     machine: Machine,
-    /// Of those that have settled.
-    before: HashMap<Id, Before>,
+    /// What those had to do that were found at work.
+    before: HashMap<Id, Counts>,
+    settled: HashSet<Id>,
     /// In the order in which they were seen to end.
     reports: Vec<NodeReport>,
 }
 
 enum Event {
-    Settled(Id, Before),
+    Settled(Id, Counts),
     Ended(Vec<Id>, Vec<NodeReport>),
 }
 
@@ -69,7 +70,7 @@ struct Work {
 struct Told {
     id: Id,
     path: Option<NodePath>,
-    before: Before,
+    before: Counts,
 }
 
 /// Those that were seen to have ended, and are not said yet.
@@ -88,61 +89,13 @@ const TURN: usize = 256;
 /// How many are looked at together before they are told.
 const AHEAD: usize = 16;
 
-// === impl Countdown ===
-
-impl Countdown {
-    pub(crate) fn new() -> Self {
-        Self { deadline: watch::Sender::new(None) }
-    }
-
-    pub(crate) fn until(deadline: Deadline) -> Self {
-        Self { deadline: watch::Sender::new(Some(deadline)) }
-    }
-
-    pub(crate) fn shorten(&self, to: Deadline) {
-        self.deadline.send_if_modified(|deadline| {
-            let is_nearer = deadline.is_none_or(|now| to < now);
-            if is_nearer {
-                *deadline = Some(to);
-            }
-            is_nearer
-        });
-    }
-
-    /// How long is left. None if there is no deadline.
-    pub(crate) fn remaining(&self) -> Option<Duration> {
-        self.deadline.borrow().map(Deadline::remaining)
-    }
-
-    /// Resolves so long after the deadline. Never if there is none.
-    pub(crate) async fn passed(&self, after: Duration) {
-        let mut deadlines = self.deadline.subscribe();
-        loop {
-            let seen = *deadlines.borrow_and_update();
-            let passed = async {
-                match seen.and_then(|at| at.instant().checked_add(after)) {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            // Its sender is ours, so it does not go away.
-            let shortened = async { drop(deadlines.wait_for(|now| *now != seen).await) };
-            tokio::select! {
-                biased;
-                () = passed => return,
-                () = shortened => {}
-            }
-        }
-    }
-}
-
 // === impl Members ===
 
 impl From<Gathered> for Members {
     fn from(Gathered { group: Group { nodes, addresses }, machine }: Gathered) -> Self {
-        let (before, reports) = (HashMap::new(), Vec::new());
+        let (before, settled, reports) = (HashMap::new(), HashSet::new(), Vec::new());
         let addresses = addresses.into_iter().map(Some).collect();
-        Self { nodes: Arc::new(nodes), addresses, machine, before, reports }
+        Self { nodes: Arc::new(nodes), addresses, machine, before, settled, reports }
     }
 }
 
@@ -151,13 +104,22 @@ impl Members {
         Arc::clone(&self.nodes)
     }
 
-    /// Drains them all. What is not gone when the countdown is over is killed, and what is not
-    /// gone after the grace is given up.
-    pub(crate) async fn drain(mut self, countdown: &Countdown, grace: Duration) -> DrainReport {
-        if self.nodes.is_empty() {
-            return DrainReport::empty();
+    /// The same, knowing what they had to do when the drain began.
+    pub(crate) fn found(mut self, found: &Found) -> Self {
+        if !found.is_empty() {
+            let at = (0..).zip(&*self.nodes).map(|(id, node)| (id, address(node)));
+            self.before = at.filter_map(|(id, at)| Some((id, *found.get(&at)?))).collect();
         }
-        let began = Instant::now();
+        self
+    }
+
+    /// Stops them all. Nodes that have not ended when the countdown is over are killed, and those
+    /// that have not ended after the grace are given up.
+    pub(crate) async fn drain(mut self, setting: &Setting<'_>) -> DrainReport {
+        let Setting { countdown, grace, began, letters, letters_before } = *setting;
+        if self.nodes.is_empty() {
+            return DrainReport { took: began.elapsed(), ..DrainReport::empty() };
+        }
         #[expect(clippy::disallowed_methods, reason = "each node says at most two things")]
         let (says, mut said) = mpsc::unbounded_channel();
         let work = Work { nodes: Arc::clone(&self.nodes), began, says };
@@ -191,7 +153,7 @@ impl Members {
         for (id, node) in (0..).zip(&*self.nodes) {
             if !self.machine.has_ended(id) {
                 let after = began.elapsed();
-                let before = self.before.get(&id).copied().unwrap_or_else(|| Before::of(&**node));
+                let before = self.before.get(&id).copied().unwrap_or_else(|| Counts::of(&**node));
                 // It may just have ended, and not have been said yet.
                 let ended = caught(|| node.has_terminated()).flatten();
                 let ending = ended.map_or(NodeEnding::Abandoned, NodeEnding::from);
@@ -199,7 +161,24 @@ impl Members {
                 self.reports.push(before.report(node.path().clone(), seen, after));
             }
         }
+        if letters.count() != letters_before {
+            self.count_late_letters();
+        }
         DrainReport { took: began.elapsed(), nodes: std::mem::take(&mut self.reports) }
+    }
+
+    /// Messages may have been refused by a node after it had ended and was reported.
+    fn count_late_letters(&mut self) {
+        let count = |node: &Arc<dyn Node>| {
+            let letters = caught(|| node.dead_letters()).flatten().filter(|count| *count > 0)?;
+            Some((node.path().clone(), letters))
+        };
+        let letters: HashMap<NodePath, u64> = self.nodes.iter().filter_map(count).collect();
+        for report in &mut self.reports {
+            if let Some(letters) = letters.get(report.path()) {
+                report.set_dead_letters(*letters);
+            }
+        }
     }
 
     /// Does what the machine has decided.
@@ -207,7 +186,10 @@ impl Members {
         let (mut stops, mut kills) = (Vec::new(), Vec::new());
         for effect in self.machine.take_effects() {
             match effect {
-                Effect::Settle(id) => at_work.push(Box::pin(work.clone().settle(id))),
+                Effect::Settle(id) => {
+                    let before = self.before.get(&id).copied();
+                    at_work.push(Box::pin(work.clone().settle(id, before)));
+                }
                 Effect::Stop(ids) => stops.push(ids),
                 Effect::Kill(id) => kills.push(id),
             }
@@ -224,8 +206,8 @@ impl Members {
             } else {
                 ids().map(|id| self.addresses.get_mut(id as usize)?.take()).collect()
             };
-            let settled = ids().filter_map(|id| Some((id, *self.before.get(&id)?))).collect();
-            at_work.push(Box::pin(work.clone().stop(siblings, addresses, settled)));
+            let before = ids().filter_map(|id| Some((id, *self.before.get(&id)?))).collect();
+            at_work.push(Box::pin(work.clone().stop(siblings, addresses, before)));
         }
         for id in kills {
             // One that panics is given up like one that cannot be killed.
@@ -236,7 +218,8 @@ impl Members {
     fn take_in(&mut self, event: Event) {
         match event {
             Event::Settled(id, before) => {
-                self.before.insert(id, before);
+                self.before.entry(id).or_insert(before);
+                self.settled.insert(id);
                 self.machine.settled(id);
             }
             Event::Ended(ids, mut reports) => {
@@ -258,7 +241,7 @@ impl Drop for Members {
     fn drop(&mut self) {
         for (id, node) in (0..).zip(&*self.nodes) {
             // Who has settled may have been about to be told.
-            let is_untold = self.before.contains_key(&id) && !self.machine.has_ended(id);
+            let is_untold = self.settled.contains(&id) && !self.machine.has_ended(id);
             if is_untold || self.machine.is_half_way(id) {
                 caught(|| node.try_drain());
             }
@@ -275,22 +258,18 @@ impl Gone {
     }
 }
 
-// === impl Before ===
+// === impl Counts ===
 
-impl Before {
-    fn of(node: &dyn Node) -> Self {
-        let counts = caught(|| (node.queued(), node.handled()));
-        let (queued, handled) = counts.unwrap_or_default();
-        Self { queued, handled }
-    }
-
+impl Counts {
     fn report(self, path: NodePath, seen: After, after: Duration) -> NodeReport {
         let After { ending, handled, dead_letters } = seen;
         let counted = self.handled.zip(handled).map(|(before, after)| after.saturating_sub(before));
-        // Who does not count what it does had so many, and left so many behind.
+        // Nodes without a `handled` counter: infer it from the queue length minus dead letters. That
+        // says nothing of one that did not come to its end, or whose dead letters are unknown.
         let drained = counted.or_else(|| {
             let queued = self.queued? as u64;
-            Some(queued.saturating_sub(dead_letters.unwrap_or_default()))
+            let is_drained = ending == NodeEnding::Drained;
+            is_drained.then(|| Some(queued.saturating_sub(dead_letters?))).flatten()
         });
         NodeReport::new(path, ending, drained, dead_letters, after)
     }
@@ -310,9 +289,9 @@ impl After {
 
 impl Work {
     /// Asks a node to settle.
-    async fn settle(self, id: Id) {
+    async fn settle(self, id: Id, before: Option<Counts>) {
         let node = &*self.nodes[id as usize];
-        let before = Before::of(node);
+        let before = before.unwrap_or_else(|| Counts::of(node));
         let settling = async {
             tokio::select! {
                 biased;
@@ -338,7 +317,7 @@ impl Work {
         self,
         siblings: Vec<Range<Id>>,
         addresses: Vec<Option<Address>>,
-        settled: HashMap<Id, Before>,
+        found: HashMap<Id, Counts>,
     ) {
         let mut late = FuturesUnordered::new();
         let many = addresses.len();
@@ -353,8 +332,8 @@ impl Work {
             let first = told.len();
             // Looked at together before they are told: then their memory is fetched together.
             told.extend(next.by_ref().take(AHEAD).map(|(id, address)| {
-                let settled = settled.get(&id).copied();
-                let before = settled.unwrap_or_else(|| Before::of(&*self.nodes[id as usize]));
+                let found = found.get(&id).copied();
+                let before = found.unwrap_or_else(|| Counts::of(&*self.nodes[id as usize]));
                 Told { id, path: address.map(|address| address.path), before }
             }));
             for Told { id, .. } in &told[first..] {
@@ -470,12 +449,12 @@ mod tests {
     use crate::gather::gather;
 
     /// Counts its pills.
-    struct Counts {
+    struct Pills {
         path: NodePath,
         pills: AtomicUsize,
     }
 
-    impl Node for Counts {
+    impl Node for Pills {
         fn path(&self) -> &NodePath {
             &self.path
         }
@@ -499,14 +478,14 @@ mod tests {
     #[test]
     fn who_has_settled_is_not_left_waiting_when_the_drain_is_given_up() {
         let path = NodePath::user().child("parent").unwrap();
-        let new = |path: NodePath| Arc::new(Counts { path, pills: AtomicUsize::new(0) });
+        let new = |path: NodePath| Arc::new(Pills { path, pills: AtomicUsize::new(0) });
         let (parent, child) = (new(path.clone()), new(path.child("child").unwrap()));
         let address = Address { path: child.path.clone(), depth: child.path.depth() };
         let nodes: Vec<Arc<dyn Node>> = vec![child];
         let beneath = Group { nodes, addresses: vec![address] };
         let mut members = Members::from(gather(&path, Some(Arc::clone(&parent) as _), beneath));
         members.machine.begin();
-        members.take_in(Event::Settled(0, Before::of(&*parent)));
+        members.take_in(Event::Settled(0, Counts::of(&*parent)));
         members.take_in(Event::Ended(vec![1], Vec::new()));
         // Now the parent would be told.
         assert_eq!(members.machine.take_effects().len(), 3);

@@ -27,21 +27,28 @@
 //! assert_eq!(worker.path().as_str(), "/user/orders/worker-3");
 //!
 //! let report = system.terminate(Timeouts::DATABASE_WRITES).await?; // Runs the whole shutdown.
-//! println!("{report}"); // 2 of 2 actors drained in 1.2ms, 1 messages worked off, 0 dead letters
+//! println!("{report}"); // 2 of 2 actors drained in 1.2ms, 1 messages processed, 0 dead letters
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # How a tree is drained
 //!
-//! Every actor works off what has come to it; one with others beneath it does so first, because it
-//! may still want something of them. Then those are drained, side by side; and when they have fully
-//! ended, its own stop hook runs. At the deadline whoever is still at work is killed, wherever it
-//! is, and what it leaves behind goes to the dead letters; its stop hook still runs where the
-//! framework can do that. The [report](DrainReport) says of each actor how it ended.
+//! First, accepted work is finished. Actors that are being drained go on accepting messages from
+//! each other, because what they still have to do may need their siblings, parents and children, or
+//! a new child; everything else is refused. This ends when no actor has anything to do, or when
+//! three quarters of the time have passed.
 //!
-//! Whatever can be drained can be in the tree: implement [`Node`] for your pool or server, and
-//! [register](ActorSystem::register) it.
+//! Then the actors stop, children before their parents: when all children of an actor have fully
+//! ended, its own stop hook runs. Siblings stop side by side. At the deadline actors that still work
+//! are killed, and what they have accepted and not processed becomes dead letters; their stop hooks
+//! still run where the framework can do that. The [report](DrainReport) says of each actor how it
+//! ended, and is clean only if no message was refused or lost.
+//!
+//! # What can be drained
+//!
+//! Actors of [`kameo`] and [`ractor`], a plain [`task`] with a mailbox, and whatever implements
+//! [`Node`], such as your pool or server: [register](ActorSystem::register) it.
 //!
 //! # Features
 //!
@@ -50,6 +57,8 @@
 //! | `kameo` | the module [`kameo`]: its actors |
 //! | `ractor` | the module [`ractor`]: its actors |
 
+mod countdown;
+mod doors;
 mod drain;
 mod gather;
 #[cfg(feature = "kameo")]
@@ -58,28 +67,30 @@ mod letters;
 mod machine;
 mod node;
 mod path;
+mod quiet;
 #[cfg(feature = "ractor")]
 pub mod ractor;
-#[cfg_attr(
-    not(any(feature = "kameo", feature = "ractor")),
-    expect(dead_code, reason = "only what is spawned has one")
-)]
 mod record;
 mod report;
 mod roster;
+mod spawn;
 mod system;
+pub mod task;
 mod termination;
 mod threads;
+mod timeouts;
 mod tree;
 
 pub use letters::{DeadLetter, DeadLetterSubscription, Undelivered};
-pub use node::{Ended, Node};
+pub use node::{BoxFuture, Ended, Node};
 pub use path::{NameError, NodePath};
 pub use report::{DrainReport, NodeEnding, NodeReport};
-pub use system::{ActorSystem, Place, Spawn, SpawnError, SystemStage, TerminateError, Timeouts};
+pub use spawn::{Place, Spawn, SpawnError};
+pub use system::{ActorSystem, SystemStage, TerminateError};
 pub use termination::{ActorTasks, IntoTermination, Termination};
 pub use threads::{
     Peers, SendError, StartError, Worker, WorkerEnding, WorkerReport, WorkerThreads,
     WorkerThreadsBuilder, WorkersReport,
 };
+pub use timeouts::Timeouts;
 pub use tree::{NodeView, TreeView};

@@ -6,8 +6,10 @@
 //! 2. Those beneath are told nothing before the one above has settled or ended, so that what it
 //!    still wants of them finds them open.
 //! 3. Siblings do not wait for each other.
-//! 4. When time is up, whoever works is killed, wherever it is; whoever only waits for those
-//!    beneath it is not, because its stop hook may need nothing but them gone.
+//! 4. When time is up, a node that works is killed, wherever it is, but not before its children have
+//!    ended: they may have nothing to do, and then they stop as they should. A node that only waits
+//!    for its children is not killed, because its stop hook may need nothing but their end. When half
+//!    of the grace has passed as well, all nodes are killed.
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,8 @@ enum State {
     Settling,
     /// Has settled; those beneath it have not ended yet.
     Waiting,
+    /// Still works although time is up. It is killed when its children have ended.
+    Doomed,
     /// Has been given the pill.
     Stopping,
     Ended,
@@ -136,7 +140,7 @@ impl Machine {
 
     /// The node has worked off what had come.
     pub(crate) fn settled(&mut self, id: Id) {
-        if self.state(id) != State::Settling {
+        if !matches!(self.state(id), State::Settling | State::Doomed) {
             return;
         }
         self.becomes(id, State::Waiting);
@@ -164,18 +168,26 @@ impl Machine {
             return;
         }
         self.pressure = pressure;
-        for id in self.ids() {
-            match self.state(id) {
-                State::Ended => {}
-                State::Waiting if pressure < Pressure::KillAll => {}
-                State::Open | State::Settling | State::Waiting | State::Stopping => self.kill(id),
+        let all = pressure == Pressure::KillAll;
+        // As it stands now: children that are told below have their time until the next step.
+        let at_work = self.ids().filter(|id| match self.state(*id) {
+            State::Settling | State::Stopping => true,
+            State::Open | State::Waiting | State::Doomed => all,
+            State::Ended => false,
+        });
+        for id in at_work.collect::<Vec<_>>() {
+            if !all && self.state(id) == State::Settling && self.beneath(id) > 0 {
+                self.becomes(id, State::Doomed);
+                self.tell_beneath(id);
+            } else {
+                self.kill(id);
             }
         }
     }
 
     /// Whether it has been told something, and will be told more.
     pub(crate) fn is_half_way(&self, id: Id) -> bool {
-        matches!(self.state(id), State::Settling | State::Waiting)
+        matches!(self.state(id), State::Settling | State::Waiting | State::Doomed)
     }
 
     pub(crate) fn above(&self, id: Id) -> Option<Id> {
@@ -199,11 +211,15 @@ impl Machine {
         if self.state(id) != State::Open {
             return;
         }
-        if self.beneath(id) > 0 {
+        if self.beneath(id) == 0 {
+            self.stop(id);
+        } else if self.pressure == Pressure::None {
             self.becomes(id, State::Settling);
             self.effects.push(Effect::Settle(id));
         } else {
-            self.stop(id);
+            // There is no time to settle.
+            self.becomes(id, State::Waiting);
+            self.tell_beneath(id);
         }
     }
 
@@ -216,8 +232,14 @@ impl Machine {
     }
 
     fn stop_if_alone(&mut self, id: Id) {
-        if self.state(id) == State::Waiting && self.beneath(id) == 0 {
-            self.stop(id);
+        if self.beneath(id) > 0 {
+            return;
+        }
+        match self.state(id) {
+            State::Waiting => self.stop(id),
+            // Its end is awaited since it was asked to settle.
+            State::Doomed => self.effects.push(Effect::Kill(id)),
+            State::Open | State::Settling | State::Stopping | State::Ended => {}
         }
     }
 

@@ -1,16 +1,20 @@
 //! What is known of an actor besides what its framework knows; and which actor is at work here.
 
 mod ending;
+mod settling;
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use ending::Ending;
+use settling::Settling;
 
+use crate::doors::{Door, Doors};
 use crate::letters::{DeadLetter, Undelivered};
 use crate::path::NodePath;
-use crate::system::{ActorSystem, Inner, Place};
+use crate::spawn::{Place, SpawnError};
+use crate::system::{ActorSystem, Inner};
 
 thread_local! {
     /// The actor whose code runs on this thread, or did last: it stays until another one comes,
@@ -34,13 +38,17 @@ pub(crate) trait Recorded: Send + Sync {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Record {
-    /// The system is being drained. Apart from it, because to reach it costs all actors the same
-    /// counter.
-    is_closed: Arc<AtomicBool>,
+    /// Those of the system. An actor of a system that is being drained is being drained, too.
+    doors: Arc<Doors>,
+    pub(crate) door: Door,
     pub(crate) ending: Ending,
     path: NodePath,
     system: Weak<Inner>,
+    /// Messages that were refused, and messages that it ended without.
     pub(crate) dead: AtomicU64,
+    /// Its stop hook has counted what its framework left undelivered.
+    undelivered_is_counted: AtomicBool,
+    pub(crate) settling: Settling,
 }
 
 /// While this is alive the code of an actor runs here.
@@ -62,10 +70,45 @@ impl Record {
         Self {
             path,
             system: Arc::downgrade(system),
-            is_closed: Arc::clone(&system.is_closed),
+            doors: Arc::clone(&system.doors),
+            door: Door::default(),
             ending: Ending::new(),
             dead: AtomicU64::new(0),
+            undelivered_is_counted: AtomicBool::new(false),
+            settling: Settling::default(),
         }
+    }
+
+    /// Whether this actor, or its whole system, is being drained.
+    pub(crate) fn is_draining(&self) -> bool {
+        !self.door.is_open() || !self.doors.door.is_open()
+    }
+
+    /// Whether the code that runs here may send this actor a message: nobody may when its door is
+    /// closed, and only actors that are being drained may while it is being drained itself.
+    #[inline]
+    pub(crate) fn admits(&self) -> bool {
+        !self.is_draining() || (!self.door.is_closed() && is_inside())
+    }
+
+    /// Notes that the actor has been sent something.
+    #[inline]
+    pub(crate) fn note_work(&self) {
+        self.doors.note_work();
+    }
+
+    /// Waits until the children of an actor that is about to end have ended, if a drain takes care
+    /// of them.
+    pub(crate) async fn let_children_end_first(&self) {
+        if self.is_draining() {
+            self.settling.wait_for_release(&self.door).await;
+        }
+    }
+
+    /// Closes the door for good: the children have ended, and the actor may.
+    pub(crate) fn close_door(&self) {
+        self.door.close();
+        self.settling.release();
     }
 
     /// Looks at the actor whose code runs here, if it was spawned through a system.
@@ -87,19 +130,36 @@ impl Record {
     }
 
     pub(crate) fn system(&self) -> Option<ActorSystem> {
-        self.system.upgrade().map(|inner| ActorSystem { inner })
+        self.system.upgrade().map(ActorSystem::of)
     }
 
-    /// The place beneath it. None if its system is gone.
-    pub(crate) fn place(&self) -> Option<Place> {
-        self.system().map(|system| system.place(self.path.clone()))
+    /// Returns the place below this actor, for a child of this name.
+    ///
+    /// # Errors
+    ///
+    /// If its system is gone, or it has ended or been told to stop.
+    pub(crate) fn place(&self, name: &str) -> Result<Place, SpawnError> {
+        let path = self.path.child(name)?;
+        if self.door.is_closed() || self.ending.get().is_some() {
+            return Err(SpawnError::ParentStopped { path, above: self.path.clone() });
+        }
+        let system = self.system().ok_or_else(|| SpawnError::Gone { path: self.path.clone() })?;
+        Ok(system.place(self.path.clone()))
     }
 
     pub(crate) fn is_of(&self, system: &Arc<Inner>) -> bool {
         std::ptr::eq(self.system.as_ptr(), Arc::as_ptr(system))
     }
 
-    /// Messages that had come, and that it ended without.
+    pub(crate) fn has_counted_undelivered(&self) {
+        self.undelivered_is_counted.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_undelivered_counted(&self) -> bool {
+        self.undelivered_is_counted.load(Ordering::Relaxed)
+    }
+
+    /// Messages that had been accepted, and that it ended without.
     pub(crate) fn left_behind(
         &self,
         from: Option<NodePath>,
@@ -110,9 +170,10 @@ impl Record {
         self.dead_letter(from, message, Undelivered::LeftBehind, count);
     }
 
-    /// A message that came too late, sent by whoever runs here.
+    /// A message that was refused, sent by the code that runs here.
     pub(crate) fn came_too_late(&self, message: &'static str) {
         let from = Self::current_path();
+        self.dead.fetch_add(1, Ordering::Relaxed);
         self.dead_letter(from, Some(message), Undelivered::Stopped, 1);
     }
 
@@ -128,6 +189,18 @@ impl Record {
             system.letters.add(&letter, count);
         }
     }
+}
+
+/// Returns what a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it panicked")
+}
+
+/// Whether the code that runs here belongs to an actor that is being drained.
+#[cold]
+pub(crate) fn is_inside() -> bool {
+    Record::current(Record::is_draining).unwrap_or(false)
 }
 
 /// Runs `work` as the code of this actor.
@@ -186,9 +259,9 @@ impl<N: Recorded> Last<N> {
 impl<N: Recorded> Drop for Last<N> {
     fn drop(&mut self) {
         let record = self.node.record();
-        // Out of the tree first: who awaits its end may want to use its name again. A tree that is
-        // closed is taken apart as a whole.
-        if !record.is_closed.load(Ordering::Acquire)
+        // Out of the tree first: code that awaits its end may want to use its name again. Actors
+        // that end while the system is being drained stay, because the report names them.
+        if record.doors.door.is_open()
             && let Some(system) = record.system.upgrade()
         {
             system.left(record);

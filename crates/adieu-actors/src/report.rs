@@ -44,14 +44,14 @@ struct Count(Option<NonZero<u64>>);
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum NodeEnding {
-    /// It worked off what had come, and stopped.
+    /// It processed what it had accepted, and stopped.
     Drained,
     /// A handler failed or panicked before it came to its end.
     Failed {
         /// What it said.
         error: Arc<str>,
     },
-    /// It worked off what had come, but its stop hook failed or panicked.
+    /// It processed what it had accepted, but its stop hook failed or panicked.
     HookFailed {
         /// What it said.
         error: Arc<str>,
@@ -66,15 +66,16 @@ pub enum NodeEnding {
 // === impl DrainReport ===
 
 impl DrainReport {
-    /// Whether every actor worked off what had come and stopped.
+    /// Returns whether every actor processed what it had accepted and stopped, and no message was
+    /// refused or lost.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.unclean().next().is_none()
     }
 
-    /// Those that did not end as they should.
+    /// Returns the actors that did not end as they should, or that have dead letters.
     pub fn unclean(&self) -> impl Iterator<Item = &NodeReport> {
-        self.nodes.iter().filter(|node| node.ending.is_some())
+        self.nodes.iter().filter(|node| !node.is_clean())
     }
 
     /// How one actor ended. None if it was not there.
@@ -83,13 +84,14 @@ impl DrainReport {
         self.nodes.iter().find(|node| node.path.as_str() == path)
     }
 
-    /// How many messages were worked off, as far as that is known.
+    /// Returns how many messages were processed, as far as that is known.
     #[must_use]
     pub fn drained(&self) -> u64 {
         self.nodes.iter().filter_map(NodeReport::drained).sum()
     }
 
-    /// How many messages were left behind, as far as that is known.
+    /// Returns how many messages were refused during the drain, or accepted and never processed, as
+    /// far as that is known.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
         self.nodes.iter().filter_map(NodeReport::dead_letters).sum()
@@ -148,16 +150,27 @@ impl NodeReport {
         self.ending.as_deref().unwrap_or(&NodeEnding::Drained)
     }
 
-    /// How many messages it worked off while it was being drained, if that is known.
+    /// Returns how many messages it processed while it was being drained, if that is known.
     #[must_use]
     pub fn drained(&self) -> Option<u64> {
         self.drained.get()
     }
 
-    /// How many messages it left behind, if that is known.
+    /// Returns how many messages it refused during the drain, or accepted and never processed, if
+    /// that is known.
     #[must_use]
     pub fn dead_letters(&self) -> Option<u64> {
         self.dead_letters.get()
+    }
+
+    /// Returns whether it processed what it had accepted and stopped, and has no dead letters.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.ending.is_none() && self.dead_letters().unwrap_or_default() == 0
+    }
+
+    pub(crate) fn set_dead_letters(&mut self, count: u64) {
+        self.dead_letters = Count::new(Some(count));
     }
 
     /// How long after the beginning it ended.
@@ -211,8 +224,13 @@ impl fmt::Display for DrainReport {
         let (actors, took) = (self.nodes.len(), self.took);
         let unclean = self.unclean().count();
         write!(f, "{} of {actors} actors drained in {took:.1?}", actors - unclean)?;
-        write!(f, ", {} messages worked off", self.drained())?;
+        write!(f, ", {} messages processed", self.drained())?;
         write!(f, ", {} dead letters", self.dead_letters())?;
+        let is_unknown = |node: &&NodeReport| node.dead_letters().is_none();
+        match self.unclean().filter(is_unknown).count() {
+            0 => {}
+            unknown => write!(f, " (unknown for {unknown} actors)")?,
+        }
         for node in self.unclean().take(NAMED) {
             write!(f, "\n  {node}")?;
         }
@@ -228,6 +246,7 @@ impl fmt::Display for NodeReport {
         write!(f, "{} {}", self.path, self.ending())?;
         match self.dead_letters() {
             Some(letters) if letters > 0 => write!(f, ", {letters} dead letters"),
+            None if self.ending.is_some() => f.write_str(", dead letters unknown"),
             Some(_) | None => Ok(()),
         }
     }

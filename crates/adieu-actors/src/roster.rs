@@ -3,7 +3,7 @@
 //! In that order they lie in memory. With very many actors it is the looking up in memory that
 //! costs, so in that order they are told to stop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -86,6 +86,11 @@ impl Roster {
         self.places.values().filter_map(|place| self.nodes.get(*place)?.as_ref())
     }
 
+    /// All of them, in the order in which they joined.
+    pub(crate) fn all(&self) -> Vec<Arc<dyn Node>> {
+        self.nodes.iter().flatten().cloned().collect()
+    }
+
     /// All beneath a path.
     pub(crate) fn beneath(&self, path: &NodePath) -> Group {
         let places = self.places_beneath(path).into_iter();
@@ -124,6 +129,21 @@ impl Roster {
             self.places.range::<str, _>(bounds).map(|(_, place)| *place).collect();
         places.sort_unstable();
         places
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    /// Adds the nodes of another group that are not in this one.
+    pub(crate) fn add_missing(&mut self, others: Self) {
+        let known: HashSet<_> = self.nodes.iter().map(Arc::as_ptr).map(<*const _>::addr).collect();
+        for (node, address) in others.nodes.into_iter().zip(others.addresses) {
+            if !known.contains(&Arc::as_ptr(&node).addr()) {
+                self.nodes.push(node);
+                self.addresses.push(address);
+            }
+        }
     }
 }
 

@@ -1,44 +1,58 @@
-//! A named root above all actors: `/user` for the application's, `/system` for our own.
+//! A named root above all actors: `/user` for the application's, `/system` for internal ones.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use adieu_core::{AddTaskError, Deadline, Phase, Reason, Shutdown, TaskCx, TaskSpec};
+use adieu_core::{AddTaskError, Deadline, Phase, Reason, Shutdown, TaskCx, TaskSpec, WeakShutdown};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
-use crate::drain::{Countdown, Members};
+use crate::countdown::Countdown;
+use crate::doors::Doors;
+use crate::drain::{Members, Setting};
 use crate::gather::gather;
 use crate::letters::{DeadLetter, DeadLetterSubscription, Letters};
-use crate::node::Node;
-use crate::path::{NameError, NodePath};
-use crate::record::Record;
+use crate::node::{Node, caught};
+use crate::path::NodePath;
+use crate::quiet::{Found, until_quiet};
+use crate::record::{Record, is_inside};
 use crate::report::DrainReport;
 use crate::roster::Roster;
+use crate::spawn::{Place, Spawn, SpawnError};
+use crate::timeouts::Timeouts;
 use crate::tree::TreeView;
 
 /// A named root above all actors of an application.
 ///
 /// Cheap to clone; all clones are the same system. An actor that is spawned through it is drained
-/// with it, in its place in the tree: those beneath it first.
+/// with it, in its place in the tree: children first.
 #[derive(Clone)]
 pub struct ActorSystem {
     pub(crate) inner: Arc<Inner>,
+    /// The shutdown lives for as long as a handle of the system does. The system itself does not
+    /// keep it alive: the shutdown owns the system, through its task in the last phase.
+    _keeps: Option<Shutdown>,
 }
 
 pub(crate) struct Inner {
     name: Arc<str>,
     tree: Mutex<Tree>,
-    /// Nobody may join any more. Written under the lock of the tree.
-    pub(crate) is_closed: Arc<AtomicBool>,
+    /// Changed under the lock of the tree.
+    pub(crate) doors: Arc<Doors>,
     pub(crate) letters: Letters,
     countdown: Countdown,
+    /// The least time that a caller of `terminate` gave the actors, from when their turn comes.
+    allowed: Mutex<Option<Duration>>,
     grace: Duration,
     stage: watch::Sender<SystemStage>,
-    shutdown: Option<Shutdown>,
+    shutdown: Option<WeakShutdown>,
     ending: OnceLock<Shared<BoxFuture<'static, Arc<DrainReport>>>>,
+    /// Drains of single actors and their children, which go on when their caller goes away.
+    stops: TaskTracker,
 }
 
 #[derive(Default)]
@@ -46,6 +60,8 @@ struct Tree {
     nodes: Roster,
     /// Those that are being drained with the system.
     draining: Arc<Vec<Arc<dyn Node>>>,
+    /// Paths at and below which nothing may join, because they are being stopped.
+    sealed: Vec<NodePath>,
     guardian: Option<NodePath>,
 }
 
@@ -61,79 +77,12 @@ pub enum SystemStage {
     Terminated,
 }
 
-/// Where an actor can be spawned: in a system, beneath another actor.
-#[derive(Clone, Debug)]
-pub struct Place {
-    pub(crate) system: ActorSystem,
-    pub(crate) path: NodePath,
-    #[cfg(feature = "ractor")]
-    pub(crate) link: Option<ractor::ActorCell>,
-}
-
-/// Something that can be spawned: an actor that has not started yet.
-pub trait Spawn: Send {
-    /// What it is spoken to through.
-    type Ref;
-
-    /// Registers it at this path, starts it, and resolves when it has started.
-    fn spawn_at(
-        self,
-        place: Place,
-        path: NodePath,
-    ) -> impl Future<Output = Result<Self::Ref, SpawnError>> + Send;
-}
-
-/// Why an actor was not spawned.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpawnError {
-    /// The system is terminating.
-    #[error("{path} was not spawned: actor system {system} is terminating")]
-    Terminating {
-        /// Which actor.
-        path: NodePath,
-        /// Which system.
-        system: Arc<str>,
-    },
-    /// There is one of that name already.
-    #[error(
-        "{path} was not spawned: there is an actor of that name; choose another, or stop it first"
-    )]
-    NameTaken {
-        /// Which actor.
-        path: NodePath,
-    },
-    /// The name cannot be one.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// The system of the actor beneath which it was to be is gone.
-    #[error("nothing was spawned beneath {path}: its actor system is gone")]
-    Gone {
-        /// Beneath which actor.
-        path: NodePath,
-    },
-    /// Its start failed or panicked.
-    #[error("{path} did not start: {error}")]
-    Start {
-        /// Which actor.
-        path: NodePath,
-        /// What it said.
-        error: Arc<str>,
-    },
-    /// It was killed before it had started.
-    #[error("{path} was killed before it had started")]
-    Killed {
-        /// Which actor.
-        path: NodePath,
-    },
-}
-
 /// Why the end of a system cannot be awaited here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TerminateError {
     /// One of its own actors would wait for its own end. The system terminates all the same, when
-    /// somebody else awaits that.
+    /// other code awaits that.
     #[error("an actor cannot await the end of its own system: it would wait for itself")]
     InsideActor,
 }
@@ -141,93 +90,103 @@ pub enum TerminateError {
 // === impl ActorSystem ===
 
 impl ActorSystem {
-    /// A system of its own, that terminates when it is told to.
+    /// Creates a system that is not part of a shutdown. It terminates when it is told to.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self::build(name.into(), None)
+        Self { inner: Arc::new(Inner::new(name.into(), None)), _keeps: None }
     }
 
-    /// A system that is part of a coordinated shutdown: its last phase terminates the system
-    /// (unless `terminate-actor-system` is off for the reason), and if the system
-    /// [terminates](Self::terminate) first, that runs the shutdown (unless
+    /// Creates a system that is part of a coordinated shutdown: its phase `actor-system-terminate`
+    /// terminates the system (unless `terminate-actor-system` is off for the reason), and if the
+    /// system [terminates](Self::terminate) first, that runs the shutdown (unless
     /// `run-by-actor-system-terminate` is off).
+    ///
+    /// The shutdown owns the system: its actors are drained also if every handle has been dropped.
     ///
     /// # Errors
     ///
-    /// If the shutdown has come too far for another task in its last phase.
+    /// If the shutdown has come too far for another task in that phase.
     pub fn on(shutdown: &Shutdown, name: impl Into<Arc<str>>) -> Result<Self, AddTaskError> {
-        let system = Self::build(name.into(), Some(shutdown.clone()));
-        let (inside, described) = (system.weak(), system.weak());
-        let task = TaskSpec::new(format!("terminate actor system {}", system.name())).describe(
-            move || described.upgrade().map_or_else(String::new, |system| system.waits_for()),
-        );
+        let inner = Arc::new(Inner::new(name.into(), Some(shutdown.downgrade())));
+        let (inside, described) = (Arc::clone(&inner), Arc::clone(&inner));
+        let task = TaskSpec::new(format!("terminate actor system {}", inner.name))
+            .describe(move || described.waits_for());
         shutdown.add_task(Phase::ACTOR_SYSTEM_TERMINATE, task, async move |cx| {
-            match inside.upgrade() {
-                Some(inner) => Self { inner }.last_phase(&cx).await,
-                None => Ok(()),
-            }
+            inside.last_phase(&cx).await
         })?;
-        Ok(system)
+        Ok(Self { inner, _keeps: Some(shutdown.clone()) })
     }
 
-    fn build(name: Arc<str>, shutdown: Option<Shutdown>) -> Self {
-        let inner = Inner {
-            name,
-            tree: Mutex::default(),
-            is_closed: Arc::default(),
-            letters: Letters::default(),
-            countdown: Countdown::new(),
-            grace: Timeouts::GRACE,
-            stage: watch::Sender::new(SystemStage::Running),
-            shutdown,
-            ending: OnceLock::new(),
-        };
-        Self { inner: Arc::new(inner) }
+    pub(crate) fn of(inner: Arc<Inner>) -> Self {
+        let shutdown = inner.shutdown.as_ref().and_then(WeakShutdown::upgrade);
+        Self { inner, _keeps: shutdown }
     }
 
-    /// What it is called.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.inner.name
     }
 
-    /// How far it is.
+    /// Returns how far it is.
     #[must_use]
     pub fn stage(&self) -> SystemStage {
         *self.inner.stage.borrow()
     }
 
-    /// Spawns an actor beneath `/user`, and resolves when it has started.
+    /// Spawns an actor below `/user`, and resolves when it has started.
     ///
     /// # Errors
     ///
-    /// If the system is terminating, the name is taken or none, or the start fails.
+    /// If the system is terminating, the name is taken or not valid, or the start fails.
     ///
     /// # Cancel safety
     ///
-    /// An actor of kameo whose spawning is not awaited to the end goes on starting; one of ractor is
-    /// dropped.
+    /// If the future is dropped, an actor of kameo goes on starting; one of ractor is dropped.
     pub async fn spawn<S: Spawn>(&self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
         self.place(NodePath::user()).spawn(name, actor).await
     }
 
-    /// Takes a node of your own into the tree, at the path that it says.
+    /// Spawns an actor below `/system`, whose actors are stopped after those below `/user`.
+    ///
+    /// For what the application's actors depend on, such as a log or a store.
+    ///
+    /// # Errors
+    ///
+    /// As [`ActorSystem::spawn`].
+    pub async fn spawn_system_actor<S: Spawn>(
+        &self,
+        name: &str,
+        actor: S,
+    ) -> Result<S::Ref, SpawnError> {
+        self.place(NodePath::system()).spawn(name, actor).await
+    }
+
+    /// Adds a node of your own to the tree, at the path that it returns.
     ///
     /// # Errors
     ///
     /// If the system is terminating, or there is one at this path.
     pub fn register(&self, node: Arc<dyn Node>) -> Result<(), SpawnError> {
+        self.inner.doors.note_work(); // It may have work that nobody has told the system of.
         self.inner.join(node)
     }
 
-    /// Takes a node out of the tree, without stopping it. False if there is none.
+    /// Takes a node out of the tree, without stopping it. Returns false if there is none, or if the
+    /// system is being drained: then the report says how the node ended.
     #[expect(clippy::must_use_candidate, reason = "it is there to be taken out")]
     pub fn remove(&self, path: &NodePath) -> bool {
-        let removed = self.inner.tree().nodes.leave(path);
-        removed.is_some()
+        let removed = {
+            let mut tree = self.inner.tree();
+            if self.inner.doors.door.is_open() { tree.nodes.leave(path) } else { None }
+        };
+        removed.is_some() // It is dropped here, and not under the lock.
     }
 
-    /// When this actor ends, so does the system. At once, if it is not there any more.
+    /// Ends the system when this actor ends. At once, if it has ended already.
+    ///
+    /// A system that is not part of a shutdown is then drained with
+    /// [`Timeouts::EVENT_SOURCED`], unless a caller gives it less time.
     pub fn guardian(&self, path: &NodePath) {
         let has_ended = {
             let mut tree = self.inner.tree();
@@ -239,32 +198,44 @@ impl ActorSystem {
         }
     }
 
-    /// Who is there, and what they have to do.
+    /// Returns the actors that are there, and what they have to do.
     #[must_use]
     pub fn tree(&self) -> TreeView {
         TreeView::of(self.name(), self.inner.nodes().iter().map(|node| &**node))
     }
 
-    /// Drains one actor and all beneath it, those first. None if there is none at this path, or if
-    /// it is being drained with the whole system.
+    /// Drains one actor and its children, children first. Returns `None` if there is none at this
+    /// path, or if it is being drained with the whole system.
     ///
-    /// What is not gone when the time is up is killed.
+    /// What has not ended when the time is up is killed.
+    ///
+    /// # Cancel safety
+    ///
+    /// The drain goes on if the future is dropped, and the system waits for it before it
+    /// terminates.
     pub async fn stop(&self, path: &NodePath, timeout: Duration) -> Option<DrainReport> {
-        let members = self.inner.members(path)?;
-        Some(members.drain(&Countdown::until(Deadline::after(timeout)), self.inner.grace).await)
+        let top = Arc::clone(self.inner.tree().nodes.get(path)?);
+        self.inner.stop(path.clone(), Some(top), timeout).await
     }
 
-    /// Drains all that are beneath an actor, and not itself. An actor of kameo that stops by itself
-    /// can do so in its stop hook; for those of ractor it is done.
+    /// Drains the children of an actor, and not the actor itself. An actor of kameo that stops by
+    /// itself can call this in its stop hook; for actors of ractor it is done.
     ///
-    /// What is not gone when the time is up is killed.
+    /// What has not ended when the time is up is killed.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ActorSystem::stop`].
     pub async fn stop_beneath(&self, path: &NodePath, timeout: Duration) -> DrainReport {
-        let members = self.inner.members_beneath(path);
-        members.drain(&Countdown::until(Deadline::after(timeout)), self.inner.grace).await
+        let stopped = self.inner.stop(path.clone(), None, timeout).await;
+        stopped.unwrap_or_else(DrainReport::empty)
     }
 
     /// Terminates the system, by way of the coordinated shutdown if it is part of one and so
-    /// configured: then all its phases run, the last of which drains the actors.
+    /// configured: then all its phases run, one of which drains the actors.
+    ///
+    /// `timeout` is what the actors have to drain when their turn comes. It shortens no other
+    /// phase, and does not lengthen the actors' own.
     ///
     /// Called inside a task of that shutdown, which could not wait for itself, it drains the
     /// actors at once.
@@ -275,12 +246,12 @@ impl ActorSystem {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost; but without a coordinated shutdown the draining goes on only while
-    /// somebody awaits it.
+    /// Nothing is lost; but without a coordinated shutdown the drain goes on only while it is
+    /// awaited.
     pub async fn terminate(&self, timeout: Duration) -> Result<Arc<DrainReport>, TerminateError> {
         if let Some(shutdown) = self.inner.coordinated() {
+            self.inner.allow(timeout);
             let completion = shutdown.run(Reason::ActorSystemTerminate);
-            shutdown.shorten(timeout);
             self.not_inside()?;
             // If it cannot be awaited here, or has ended without us, there is nothing to wait for.
             let _ = completion.await;
@@ -288,11 +259,11 @@ impl ActorSystem {
         self.shutdown(timeout).await
     }
 
-    /// Drains all actors: those under `/user`, then our own. Every call, also while it is under
-    /// way, awaits the same result; one with less time leaves less for all.
+    /// Drains all actors: those below `/user`, then those below `/system`. Every call, also during
+    /// the drain, awaits the same result; a call with less time leaves less for all.
     ///
     /// This does not wait for a coordinated shutdown; but if the system is part of one, and so
-    /// configured, that runs when the actors are gone.
+    /// configured, that runs when the actors have ended.
     ///
     /// # Errors
     ///
@@ -300,7 +271,7 @@ impl ActorSystem {
     ///
     /// # Cancel safety
     ///
-    /// The draining goes on while somebody awaits it, and when somebody does so again.
+    /// The drain goes on while it is awaited, and when it is awaited again.
     pub async fn shutdown(&self, timeout: Duration) -> Result<Arc<DrainReport>, TerminateError> {
         let report = self.abort(timeout).await?;
         if let Some(shutdown) = self.inner.coordinated() {
@@ -316,13 +287,13 @@ impl ActorSystem {
     /// If one of the system's own actors calls it.
     pub async fn abort(&self, timeout: Duration) -> Result<Arc<DrainReport>, TerminateError> {
         self.inner.countdown.shorten(Deadline::after(timeout));
-        self.inner.close();
+        self.inner.begin_drain();
         self.not_inside()?;
         Ok(self.inner.ending().await)
     }
 
-    /// Resolves when the system has terminated, whoever told it to; until then it drives what has
-    /// been begun.
+    /// Resolves when the system has terminated, however that began; until then it drives a drain
+    /// that has begun.
     pub async fn terminated(&self) -> Arc<DrainReport> {
         let mut stages = self.inner.stage.subscribe();
         // Its sender is held by us.
@@ -330,51 +301,39 @@ impl ActorSystem {
         self.inner.ending().await
     }
 
-    /// Resolves when no actor under `/user` has anything to do, with true; or at the deadline, with
-    /// false.
+    /// Resolves with true when no actor below `/user` has anything to do, or with false at the
+    /// deadline.
     ///
-    /// Nobody from outside should be sending meanwhile: what is quiet now may be asked something
+    /// Nothing outside should be sending meanwhile: an actor that is quiet now may be sent a message
     /// in the next moment. An actor that awaits a timer in a handler is busy; one whose timer will
     /// send it a message is not.
     pub async fn await_quiescence(&self, deadline: Deadline) -> bool {
-        let quiet = async {
-            let mut before = None;
-            let mut pause = Duration::from_millis(1);
-            loop {
-                let nodes = self.inner.tree().nodes.beneath(&NodePath::user()).nodes;
-                let counts = nodes.iter().map(|node| node.idle());
-                let now = futures_util::future::join_all(counts).await;
-                // Twice the same: nobody has worked while the others were being asked.
-                if before.as_ref() == Some(&now) {
-                    return;
-                }
-                before = Some(now);
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_millis(25));
-            }
-        };
+        let mut found = Found::new();
+        let nodes = || self.inner.tree().nodes.beneath(&NodePath::user()).nodes;
+        let quiet = until_quiet(nodes, &mut found);
         tokio::time::timeout_at(deadline.instant(), quiet).await.is_ok()
     }
 
-    /// How many messages nobody worked off, as far as that can be seen.
+    /// Returns how many messages were refused, or accepted and never processed, as far as that can
+    /// be seen.
     #[must_use]
     pub fn dead_letter_count(&self) -> u64 {
         self.inner.letters.count()
     }
 
-    /// The latest of them, at most a thousand, the oldest first.
+    /// Returns the latest of them, at most a thousand, the oldest first.
     #[must_use]
     pub fn dead_letters(&self) -> Vec<DeadLetter> {
         self.inner.letters.latest()
     }
 
-    /// Counts a message that a node of your own did not work off. For those of kameo and ractor
+    /// Counts a message that a node of your own did not process. For those of kameo and ractor
     /// this is done.
     pub fn add_dead_letter(&self, letter: &DeadLetter) {
         self.inner.letters.add(letter, 1);
     }
 
-    /// Hears of each dead letter from now on.
+    /// Subscribes to each dead letter from now on.
     #[must_use]
     pub fn subscribe_to_dead_letters(&self) -> DeadLetterSubscription {
         self.inner.letters.subscribe()
@@ -389,38 +348,11 @@ impl ActorSystem {
         }
     }
 
-    fn weak(&self) -> Weak<Inner> {
-        Arc::downgrade(&self.inner)
-    }
-
     fn not_inside(&self) -> Result<(), TerminateError> {
         match Record::current(|record| record.is_of(&self.inner)) {
             Some(true) => Err(TerminateError::InsideActor),
             Some(false) | None => Ok(()),
         }
-    }
-
-    /// The task in the last phase of the shutdown.
-    async fn last_phase(&self, cx: &TaskCx) -> Result<(), String> {
-        let policy = self.inner.shutdown.as_ref().map(|shutdown| shutdown.policy(cx.reason()));
-        if policy.is_some_and(|policy| !policy.terminate_actor_system) {
-            return Ok(());
-        }
-        // Who is killed has its grace within our time.
-        let left = cx.remaining();
-        let timeout = left.saturating_sub(self.inner.grace + Timeouts::SPARE).max(left / 2);
-        self.inner.countdown.shorten(Deadline::after(timeout));
-        self.inner.close();
-        let draining = self.inner.ending();
-        let report = tokio::select! {
-            biased;
-            report = draining.clone() => report,
-            () = cx.cancelled() => {
-                self.inner.countdown.shorten(Deadline::after(Duration::ZERO));
-                draining.await
-            }
-        };
-        if report.is_clean() { Ok(()) } else { Err(report.to_string()) }
     }
 }
 
@@ -434,15 +366,38 @@ impl fmt::Debug for ActorSystem {
 // === impl Inner ===
 
 impl Inner {
+    fn new(name: Arc<str>, shutdown: Option<WeakShutdown>) -> Self {
+        Self {
+            name,
+            tree: Mutex::default(),
+            doors: Arc::default(),
+            letters: Letters::default(),
+            countdown: Countdown::new(),
+            allowed: Mutex::default(),
+            grace: Timeouts::GRACE,
+            stage: watch::Sender::new(SystemStage::Running),
+            shutdown,
+            ending: OnceLock::new(),
+            stops: TaskTracker::new(),
+        }
+    }
+
     fn tree(&self) -> MutexGuard<'_, Tree> {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn join(&self, node: Arc<dyn Node>) -> Result<(), SpawnError> {
         let path = node.path().clone();
+        // Work that was accepted may need another actor. It may have it below one that is there.
+        let may_join_a_drain = path.depth() > NodePath::user().depth() + 1 && is_inside();
         let mut tree = self.tree();
-        if self.is_closed.load(Ordering::Relaxed) {
+        let door = &self.doors.door;
+        if door.is_closed() || (!door.is_open() && !may_join_a_drain) {
             return Err(SpawnError::Terminating { path, system: Arc::clone(&self.name) });
+        }
+        let is_sealed = |above: &&NodePath| path == **above || path.is_beneath(above);
+        if let Some(above) = tree.sealed.iter().find(is_sealed).cloned() {
+            return Err(SpawnError::ParentStopped { path, above });
         }
         if tree.nodes.get(&path).is_some() {
             return Err(SpawnError::NameTaken { path });
@@ -452,7 +407,7 @@ impl Inner {
     }
 
     /// An actor has ended.
-    pub(crate) fn left(&self, record: &Record) {
+    pub(crate) fn left(self: &Arc<Self>, record: &Record) {
         let (removed, was_guardian) = {
             let mut tree = self.tree();
             let there = tree.nodes.get(record.path());
@@ -468,23 +423,38 @@ impl Inner {
         }
     }
 
-    /// The shutdown that our end is to run.
-    fn coordinated(&self) -> Option<&Shutdown> {
-        self.shutdown.as_ref().filter(|shutdown| shutdown.runs_by_actor_system_terminate())
+    /// Returns the shutdown that the end of this system is to run.
+    fn coordinated(&self) -> Option<Shutdown> {
+        let shutdown = self.shutdown.as_ref()?.upgrade()?;
+        shutdown.runs_by_actor_system_terminate().then_some(shutdown)
     }
 
-    fn guardian_ended(&self) {
-        self.close();
+    fn guardian_ended(self: &Arc<Self>) {
+        self.begin_drain();
         if let Some(shutdown) = self.coordinated() {
             drop(shutdown.run(Reason::ActorSystemTerminate));
+            return;
+        }
+        // Nobody else may be there to drive the drain.
+        self.countdown.shorten(Deadline::after(Timeouts::EVENT_SOURCED));
+        if let Ok(runtime) = Handle::try_current() {
+            let system = Arc::clone(self);
+            #[expect(clippy::let_underscore_future, reason = "it ends with the system's drain")]
+            let _ = runtime.spawn(async move { system.ending().await });
         }
     }
 
-    /// From now on nobody may join.
-    fn close(&self) {
+    /// Remembers the least time that the actors may have from when their turn comes.
+    fn allow(&self, timeout: Duration) {
+        let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        *allowed = Some(allowed.map_or(timeout, |before| before.min(timeout)));
+    }
+
+    /// From now on only actors that are being drained may send and spawn.
+    fn begin_drain(&self) {
         {
             let _tree = self.tree();
-            self.is_closed.store(true, Ordering::Release);
+            self.doors.door.begin_drain();
         }
         self.stage.send_if_modified(|stage| {
             let was_running = *stage == SystemStage::Running;
@@ -493,7 +463,33 @@ impl Inner {
         });
     }
 
-    /// The draining of the whole system, which all who want it share.
+    /// The task in the phase `actor-system-terminate` of the shutdown.
+    async fn last_phase(self: &Arc<Self>, cx: &TaskCx) -> Result<(), String> {
+        let shutdown = self.shutdown.as_ref().and_then(WeakShutdown::upgrade);
+        let policy = shutdown.map(|shutdown| shutdown.policy(cx.reason()));
+        if policy.is_some_and(|policy| !policy.terminate_actor_system) {
+            return Ok(());
+        }
+        // A killed actor has its grace within our time.
+        let left = cx.remaining();
+        let timeout = left.saturating_sub(self.grace + Timeouts::SPARE).max(left / 2);
+        let allowed = *self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let timeout = allowed.map_or(timeout, |allowed| allowed.min(timeout));
+        self.countdown.shorten(Deadline::after(timeout));
+        self.begin_drain();
+        let draining = self.ending();
+        let report = tokio::select! {
+            biased;
+            report = draining.clone() => report,
+            () = cx.cancelled() => {
+                self.countdown.shorten(Deadline::after(Duration::ZERO));
+                draining.await
+            }
+        };
+        if report.is_clean() { Ok(()) } else { Err(report.to_string()) }
+    }
+
+    /// Returns the drain of the whole system, which all callers share.
     fn ending(self: &Arc<Self>) -> Shared<BoxFuture<'static, Arc<DrainReport>>> {
         let ending = self.ending.get_or_init(|| {
             let system = Arc::downgrade(self);
@@ -510,17 +506,100 @@ impl Inner {
     }
 
     async fn terminate(&self) -> DrainReport {
-        self.close();
-        let user = self.take_out(&NodePath::user()).drain(&self.countdown, self.grace).await;
-        let own = self.take_out(&NodePath::system()).drain(&self.countdown, self.grace).await;
-        let took = user.took + own.took;
+        self.begin_drain();
+        let setting = self.setting(&self.countdown);
+        if !self.doors.has_worked() {
+            // Actors that were just sent something get to run, and are then known to have worked.
+            tokio::task::yield_now().await;
+        }
+        let mut found = Found::new();
+        self.settle(&setting, || self.all(), &mut found).await;
+        let user = self.take_out(&NodePath::user()).found(&found).drain(&setting).await;
+        let own = self.take_out(&NodePath::system()).found(&found).drain(&setting).await;
+        self.stops.close();
+        tokio::select! {
+            () = self.stops.wait() => {}
+            () = self.countdown.passed(self.grace) => {}
+        }
+        let took = setting.began.elapsed();
         let report = DrainReport { took, ..DrainReport::merged([user, own]) };
         tracing::debug!(system = &*self.name, %report, "actor system terminated");
         self.stage.send_replace(SystemStage::Terminated);
         report
     }
 
-    /// All that are there.
+    fn setting<'a>(&'a self, countdown: &'a Countdown) -> Setting<'a> {
+        let (letters, letters_before) = (&self.letters, self.letters.count());
+        Setting { countdown, grace: self.grace, began: Instant::now(), letters, letters_before }
+    }
+
+    /// Waits until none of these has anything to do, as long as there is time for that. If nothing
+    /// was ever sent in this system, there is nothing to wait for.
+    async fn settle(
+        &self,
+        setting: &Setting<'_>,
+        nodes: impl Fn() -> Vec<Arc<dyn Node>>,
+        found: &mut Found,
+    ) {
+        if self.doors.has_worked() {
+            tokio::select! {
+                biased;
+                () = until_quiet(nodes, found) => {}
+                () = setting.countdown.last_call(setting.began) => {}
+            }
+        }
+    }
+
+    /// Drains the node at this path, if it is given, and its children, in a task of its own: a drain
+    /// that is dropped half-way would leave parents without their children, or children without
+    /// their parent.
+    async fn stop(
+        self: &Arc<Self>,
+        path: NodePath,
+        top: Option<Arc<dyn Node>>,
+        timeout: Duration,
+    ) -> Option<DrainReport> {
+        let system = Arc::clone(self);
+        let deadline = Deadline::after(timeout);
+        let stopped = self.stops.spawn(async move {
+            system.drain_subtree(&path, top, &Countdown::until(deadline)).await
+        });
+        stopped.await.ok()
+    }
+
+    async fn drain_subtree(
+        &self,
+        path: &NodePath,
+        top: Option<Arc<dyn Node>>,
+        countdown: &Countdown,
+    ) -> DrainReport {
+        let setting = self.setting(countdown);
+        let mut group = self.tree().nodes.beneath(path);
+        let nodes = || {
+            let beneath = self.tree().nodes.beneath(path).nodes;
+            let nodes: Vec<_> = top.iter().cloned().chain(beneath).collect();
+            for node in &nodes {
+                caught(|| node.begin_drain());
+            }
+            nodes
+        };
+        drop(nodes());
+        let mut found = Found::new();
+        self.settle(&setting, nodes, &mut found).await;
+        let _seal = Seal::new(self, path);
+        // Those that have ended meanwhile are in the first list only, those that were spawned in
+        // the second.
+        group.add_missing(self.tree().nodes.beneath(path));
+        let members = Members::from(gather(path, top, group));
+        members.found(&found).drain(&setting).await
+    }
+
+    /// Returns all that are in the tree, in the order in which they joined.
+    pub(crate) fn all(&self) -> Vec<Arc<dyn Node>> {
+        self.tree().nodes.all()
+    }
+
+    /// Returns all that have not ended, by path.
     fn nodes(&self) -> Vec<Arc<dyn Node>> {
         let mut nodes: Vec<Arc<dyn Node>> = {
             let tree = self.tree();
@@ -530,31 +609,21 @@ impl Inner {
         nodes
     }
 
-    /// A node and all beneath it.
-    fn members(&self, path: &NodePath) -> Option<Members> {
-        let (top, beneath) = {
-            let tree = self.tree();
-            (Arc::clone(tree.nodes.get(path)?), tree.nodes.beneath(path))
-        };
-        Some(gather(path, Some(top), beneath).into())
-    }
-
-    fn members_beneath(&self, path: &NodePath) -> Members {
-        let beneath = self.tree().nodes.beneath(path);
-        gather(path, None, beneath).into()
-    }
-
-    /// All beneath this path, which are drained with the system and not found in the tree any
-    /// more. Nobody can join them.
+    /// Takes all below this path out of the tree: they are drained with the system. Nothing can join
+    /// them.
     fn take_out(&self, path: &NodePath) -> Members {
-        let taken = self.tree().nodes.take_out(path);
+        let taken = {
+            let mut tree = self.tree();
+            self.doors.door.close();
+            tree.nodes.take_out(path)
+        };
         let members = Members::from(gather(path, None, taken));
         let before = std::mem::replace(&mut self.tree().draining, members.nodes());
         drop(before); // Not under the lock.
         members
     }
 
-    /// What the one on call wants to know.
+    /// Returns what an on-call engineer wants to know.
     fn waits_for(&self) -> String {
         const NAMED: usize = 3;
         let nodes = self.nodes();
@@ -569,53 +638,24 @@ impl Inner {
     }
 }
 
-// === impl Place ===
+/// While this is alive nothing joins at or below a path.
+struct Seal<'a> {
+    system: &'a Inner,
+    path: &'a NodePath,
+}
 
-impl Place {
-    /// In which system.
-    #[must_use]
-    pub fn system(&self) -> &ActorSystem {
-        &self.system
-    }
-
-    /// Beneath which path.
-    #[must_use]
-    pub fn path(&self) -> &NodePath {
-        &self.path
-    }
-
-    /// Spawns an actor here, and resolves when it has started.
-    ///
-    /// # Errors
-    ///
-    /// As [`ActorSystem::spawn`].
-    pub async fn spawn<S: Spawn>(self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
-        let path = self.path.child(name)?;
-        actor.spawn_at(self, path).await
+impl<'a> Seal<'a> {
+    fn new(system: &'a Inner, path: &'a NodePath) -> Self {
+        system.tree().sealed.push(path.clone());
+        Self { system, path }
     }
 }
 
-/// How long actors should have to drain, by what they do.
-///
-/// An actor works off everything that has come before it takes the pill: think of the largest
-/// backlog. What a killed actor leaves behind goes to the dead letters.
-#[derive(Debug)]
-#[expect(clippy::exhaustive_enums, reason = "it has no values; it is a name for the constants")]
-pub enum Timeouts {}
-
-impl Timeouts {
-    /// Workers that hold no state, such as those of an HTTP server.
-    pub const STATELESS: Duration = Duration::from_secs(5);
-    /// Actors that write to a database.
-    pub const DATABASE_WRITES: Duration = Duration::from_secs(15);
-    /// Event-sourced actors, which may be in the middle of a snapshot.
-    pub const EVENT_SOURCED: Duration = Duration::from_secs(30);
-    /// A pool of worker threads that send each other messages.
-    pub const WORKER_THREADS: Duration = Duration::from_secs(30);
-
-    /// What a killed actor has for its stop hook.
-    pub const GRACE: Duration = Duration::from_secs(1);
-
-    /// What the last phase keeps, to say how it went.
-    const SPARE: Duration = Duration::from_millis(100);
+impl Drop for Seal<'_> {
+    fn drop(&mut self) {
+        let mut tree = self.system.tree();
+        if let Some(at) = tree.sealed.iter().position(|path| path == self.path) {
+            tree.sealed.swap_remove(at);
+        }
+    }
 }

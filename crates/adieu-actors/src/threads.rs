@@ -16,19 +16,19 @@ use tokio::sync::oneshot;
 pub use report::{WorkerEnding, WorkerReport, WorkersReport};
 pub use worker::{Peers, Worker};
 
-use crate::drain::Countdown;
-use crate::system::Timeouts;
+use crate::countdown::Countdown;
+use crate::timeouts::Timeouts;
 use inbox::Inboxes;
 use worker::run;
 
 /// Threads that each run actors on a runtime of their own, where nothing crosses cores unless it is
 /// sent. See [`WorkerThreads::builder`].
 ///
-/// One signal reaches them all. Each drains in its own runtime, side by side: it works off what the
+/// One signal reaches them all. Each drains in its own runtime, side by side: it processes what the
 /// others have sent it, then its body ends, then its actors are drained. A message that is sent to
-/// a worker is worked off, or comes back as an error and is a dead letter; none is lost silently.
-/// Messages that workers send each other while they drain are still worked off, until there are
-/// none left.
+/// a worker is processed, or comes back as an error and is a dead letter; none is lost silently.
+/// Messages that workers and their actors send each other while they drain are still processed,
+/// until no worker and no actor has anything to do.
 ///
 /// Dropping the last handle tells them to stop, but does not wait.
 pub struct WorkerThreads<M> {
@@ -193,7 +193,7 @@ impl<M> fmt::Debug for WorkerThreads<M> {
 impl<M> Pool<M> {
     fn drain(&self, timeout: Duration) {
         self.countdown.shorten(Deadline::after(timeout));
-        // Then who only waits for what others might still send it is let go.
+        // Workers that only wait for what others might still send them end then.
         self.inboxes.drain(Deadline::after(timeout * 3 / 4));
     }
 }
@@ -233,7 +233,11 @@ async fn join<M: Send + 'static>(
             }
         }
     });
-    let workers = join_all(joined).await;
+    let mut workers = join_all(joined).await;
+    // Others may have sent to a worker after it had reported.
+    for worker in &mut workers {
+        worker.dead_letters = inboxes.dead_letters(worker.index);
+    }
     WorkersReport { name: Arc::clone(inboxes.name()), took: began.elapsed(), workers }
 }
 

@@ -20,8 +20,8 @@ mod shared;
 mod supervised;
 
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use completion::{AwaitError, Completion};
@@ -89,6 +89,33 @@ pub struct Shutdown {
     shared: Arc<Shared>,
     /// Whom loops belong to that are added through this handle, besides the shutdown.
     owner: Option<Arc<OwnedLoops>>,
+}
+
+/// A handle that does not keep the shutdown alive. Returned by [`Shutdown::downgrade`].
+///
+/// For adapters whose tasks the shutdown owns: a task that held a [`Shutdown`] would keep its own
+/// owner alive.
+#[derive(Clone)]
+pub struct WeakShutdown {
+    shared: Weak<Shared>,
+    owner: Option<Arc<OwnedLoops>>,
+}
+
+// === impl WeakShutdown ===
+
+impl WeakShutdown {
+    /// Returns the shutdown, or `None` if its last handle has been dropped.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Shutdown> {
+        let shared = self.shared.upgrade()?;
+        Some(Shutdown { shared, owner: self.owner.clone() })
+    }
+}
+
+impl std::fmt::Debug for WeakShutdown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("WeakShutdown").field(&self.upgrade()).finish()
+    }
 }
 
 // === impl Shutdown ===
@@ -400,6 +427,12 @@ impl Shutdown {
     }
 
     // --- for adapters ---
+
+    /// Returns a handle that does not keep the shutdown alive.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakShutdown {
+        WeakShutdown { shared: Arc::downgrade(&self.shared), owner: self.owner.clone() }
+    }
 
     /// Says a line as the shutdown says its own: through `tracing`, and on stderr in a process that
     /// [`main`](crate::main) owns and that has no subscriber.

@@ -34,7 +34,7 @@ mod watchdog;
 
 pub use budget::BudgetCheck;
 pub use config::{Config, ConfigError, Format, KillAfter, Times};
-pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Rung, Shutdown};
+pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Rung, Shutdown, WeakShutdown};
 pub use deadline::Deadline;
 pub use gate::{DrainClass, Draining, Gate, Pass, Scope, Verdict, Waiting};
 pub use lifecycle::{

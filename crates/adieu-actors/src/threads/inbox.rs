@@ -9,15 +9,16 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::SendError;
-use crate::drain::Countdown;
+use crate::countdown::Countdown;
 
 /// The inboxes of all workers.
 #[derive(Debug)]
 pub(crate) struct Inboxes<M> {
     name: Arc<str>,
     inboxes: Vec<Inbox<M>>,
-    /// Messages that have been sent and are not worked off. When there are none while draining,
-    /// there will be none: who could send one is not working one off.
+    /// Messages that have been sent and are not processed, with all that their processing causes in
+    /// the actors of a worker; and one for each worker until its actors were quiet for the first
+    /// time while draining. When this is zero while draining, nothing is left that could send.
     pending: AtomicUsize,
     /// Told to drain: nothing is taken from outside any more.
     draining: CancellationToken,
@@ -46,7 +47,7 @@ impl<M> Inboxes<M> {
             })
             .unzip();
         let (draining, closed) = (CancellationToken::new(), CancellationToken::new());
-        let pending = AtomicUsize::new(0);
+        let pending = AtomicUsize::new(count);
         let last_call = Countdown::new();
         (Self { name, inboxes, pending, draining, closed, last_call }, receivers)
     }
@@ -125,7 +126,7 @@ impl<M> Inboxes<M> {
         self.inboxes.get(of).map_or(0, |inbox| inbox.dead.load(Ordering::Relaxed))
     }
 
-    /// So many messages have been worked off, or never will be.
+    /// That many messages have been processed, or never will be.
     pub(super) fn done(&self, count: usize) {
         let before = self.pending.fetch_sub(count, Ordering::SeqCst);
         if before == count && self.draining.is_cancelled() {

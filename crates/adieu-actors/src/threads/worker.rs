@@ -12,9 +12,11 @@ use tokio_util::sync::CancellationToken;
 use super::SendError;
 use super::inbox::Inboxes;
 use super::report::{WorkerEnding, WorkerReport};
-use crate::drain::Countdown;
+use crate::countdown::Countdown;
+use crate::quiet::{Found, until_quiet};
 use crate::report::DrainReport;
-use crate::system::{ActorSystem, Timeouts};
+use crate::system::ActorSystem;
+use crate::timeouts::Timeouts;
 
 /// What the body of a worker thread is given: its actor system, its inbox, and the way to the
 /// others.
@@ -25,11 +27,18 @@ pub struct Worker<M> {
     /// Gets the inbox back when the body ends, however it does.
     slot: Slot<M>,
     inbox: Option<mpsc::Receiver<M>>,
-    /// It has a message that it has not worked off.
-    has_one: bool,
+    /// How many of those that are [pending](Inboxes) it answers for: the message that it has, and
+    /// while draining all that it had since its actors were last quiet.
+    pending: usize,
 }
 
-type Slot<M> = Arc<Mutex<Option<mpsc::Receiver<M>>>>;
+type Slot<M> = Arc<Mutex<Kept<M>>>;
+
+/// What is left when the body has ended.
+struct Kept<M> {
+    inbox: Option<mpsc::Receiver<M>>,
+    pending: usize,
+}
 
 impl<M> Worker<M> {
     /// Which one it is, from zero.
@@ -50,26 +59,48 @@ impl<M> Worker<M> {
         &self.system
     }
 
-    /// The next message that it was sent. None when it is to end: when all have been told to drain,
-    /// and nobody has anything more to work off.
+    /// Returns the next message that it was sent, or `None` when it is to end: when all have been
+    /// told to drain, and no worker and no actor of a worker has anything more to do.
     ///
-    /// A message counts as worked off when the next one is asked for: until then others may still
-    /// be sent messages because of it.
+    /// A message counts as processed when the next one is asked for; while draining, when in
+    /// addition the actors of this worker have nothing to do. Until then others accept messages
+    /// that are sent because of it.
     ///
     /// Cancel safe.
     pub async fn recv(&mut self) -> Option<M> {
-        self.worked_off();
-        let inbox = self.inbox.as_mut()?;
-        let message = tokio::select! {
-            biased;
-            message = inbox.recv() => message,
-            () = self.inboxes.closed() => {
-                inbox.close();
-                inbox.recv().await
+        let draining = self.inboxes.draining().clone();
+        if !draining.is_cancelled() {
+            // One is kept until the actors were quiet while draining.
+            self.release(1);
+        }
+        loop {
+            let inbox = self.inbox.as_mut()?;
+            let is_draining = draining.is_cancelled();
+            let system = &self.system;
+            let has_more = self.pending > 0;
+            let quiet = async {
+                if is_draining && has_more {
+                    until_all_quiet(system).await;
+                } else {
+                    std::future::pending().await
+                }
+            };
+            tokio::select! {
+                biased;
+                message = inbox.recv() => {
+                    self.pending += usize::from(message.is_some());
+                    return message;
+                }
+                () = self.inboxes.closed() => {
+                    inbox.close();
+                    let message = inbox.recv().await;
+                    self.pending += usize::from(message.is_some());
+                    return message;
+                }
+                () = quiet => self.release(0),
+                () = draining.cancelled(), if !is_draining => {}
             }
-        };
-        self.has_one = message.is_some();
-        message
+        }
     }
 
     /// Sends a message to another worker, or to itself, waiting for room.
@@ -94,17 +125,23 @@ impl<M> Worker<M> {
         self.inboxes.draining().clone()
     }
 
-    fn worked_off(&mut self) {
-        if std::mem::take(&mut self.has_one) {
-            self.inboxes.done(1);
+    /// Answers for no more than this many.
+    fn release(&mut self, keep: usize) {
+        let done = self.pending.saturating_sub(keep);
+        if done > 0 {
+            self.pending -= done;
+            self.inboxes.done(done);
         }
     }
 }
 
 impl<M> Drop for Worker<M> {
     fn drop(&mut self) {
-        self.worked_off();
-        *lock(&self.slot) = self.inbox.take();
+        // Its actors may still be at work: whatever runs the worker answers for them.
+        self.release(1);
+        let mut slot = lock(&self.slot);
+        slot.inbox = self.inbox.take();
+        slot.pending += std::mem::take(&mut self.pending);
     }
 }
 
@@ -155,11 +192,12 @@ where
     F: AsyncFn(Worker<M>) -> R,
     R: TaskResult,
 {
-    let slot: Slot<M> = Arc::new(Mutex::new(Some(inbox)));
+    let slot: Slot<M> = Arc::new(Mutex::new(Kept { inbox: Some(inbox), pending: 0 }));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             left_behind(index, &slot, inboxes);
+            inboxes.done(1);
             let ending = WorkerEnding::Failed { error: format!("no runtime: {error}").into() };
             return WorkerReport::without_word(index, ending, inboxes.dead_letters(index));
         }
@@ -187,8 +225,8 @@ where
         system: system.clone(),
         inboxes: Arc::clone(inboxes),
         slot: Arc::clone(slot),
-        inbox: lock(slot).take(),
-        has_one: false,
+        inbox: lock(slot).inbox.take(),
+        pending: 1,
     };
     let ending = {
         let living = AssertUnwindSafe(async { body(worker).await.into_result() }).catch_unwind();
@@ -203,16 +241,30 @@ where
         }
     };
     left_behind(index, slot, inboxes);
-    // Its actors live until all are told.
+    // Its actors live until all are told, and until no worker has anything to do.
     inboxes.draining().cancelled().await;
+    tokio::select! {
+        () = until_all_quiet(&system) => {}
+        () = inboxes.closed() => {}
+    }
+    let pending = std::mem::take(&mut lock(slot).pending);
+    if pending > 0 {
+        inboxes.done(pending);
+    }
+    inboxes.closed().await;
     let left = countdown.remaining().unwrap_or(Timeouts::WORKER_THREADS);
     let actors = system.abort(left).await.map(|report| (*report).clone());
     (ending, actors.unwrap_or_else(|_| DrainReport::empty()))
 }
 
-/// What a body has not worked off is not lost without a word.
+/// Resolves when the actors of a worker have nothing to do.
+async fn until_all_quiet(system: &ActorSystem) {
+    until_quiet(|| system.inner.all(), &mut Found::new()).await;
+}
+
+/// What a body has not processed is counted.
 fn left_behind<M>(index: usize, slot: &Slot<M>, inboxes: &Inboxes<M>) {
-    let Some(mut inbox) = lock(slot).take() else { return };
+    let Some(mut inbox) = lock(slot).inbox.take() else { return };
     inbox.close();
     let mut left = 0;
     while inbox.try_recv().is_ok() {
@@ -224,6 +276,6 @@ fn left_behind<M>(index: usize, slot: &Slot<M>, inboxes: &Inboxes<M>) {
     }
 }
 
-fn lock<M>(slot: &Slot<M>) -> MutexGuard<'_, Option<mpsc::Receiver<M>>> {
+fn lock<M>(slot: &Slot<M>) -> MutexGuard<'_, Kept<M>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }

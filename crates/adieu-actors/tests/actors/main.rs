@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "most are in functions that tests share")]
 
 mod conformance;
+mod conservation;
 mod frameworks;
 mod letters;
 mod strange;

@@ -148,3 +148,76 @@ async fn s178_a_shutdown_stops_them() {
         "none: zero worker threads do nothing; ask for one or more"
     );
 }
+
+#[tokio::test]
+async fn s179_what_actors_send_to_other_workers_while_draining_is_processed() {
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let (go, counted) = (Arc::new(Semaphore::new(0)), Arc::clone(&arrived));
+    let gate = Arc::clone(&go);
+    let log = Log::default();
+    let threads = WorkerThreads::builder("forward").count(2).start(async move |mut worker| {
+        let script = Script { room: Some(100), ..Script::new(&log) };
+        let forwards = Kameo::spawn(worker.system(), None, "forwards", script).await?;
+        let peers = worker.peers();
+        while let Some(number) = worker.recv().await {
+            let _: usize = number;
+            if worker.index() == 1 {
+                counted.fetch_add(1, Ordering::SeqCst);
+                continue;
+            }
+            let (peers, gate) = (peers.clone(), Arc::clone(&gate));
+            let job = Job::new(move || async move {
+                drop(gate.acquire().await); // Nothing is forwarded before all drain.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                assert!(peers.send(1, number).await.is_ok(), "{number} was refused");
+            });
+            assert!(Kameo::send(&forwards, job).await);
+        }
+        Ok::<_, adieu_actors::SpawnError>(())
+    });
+    let threads = threads.unwrap();
+    for number in 0..50 {
+        threads.send(0, number).await.unwrap();
+    }
+    let draining = tokio::spawn({
+        let threads = threads.clone();
+        async move { threads.shutdown(LONG).await }
+    });
+    while threads.send(1, 0).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let from_outside = arrived.load(Ordering::SeqCst);
+    go.close();
+    let report = draining.await.unwrap();
+    assert!(arrived.load(Ordering::SeqCst) >= from_outside + 50, "{arrived:?}; {report}");
+    assert_eq!(report.dead_letters(), 1, "the one from outside: {report}");
+    let refused = report.workers.iter().map(|worker| worker.actors.dead_letters()).sum::<u64>();
+    assert_eq!(refused, 0, "{report}");
+}
+
+#[tokio::test]
+async fn s180_messages_to_a_worker_that_panicked_are_counted_until_the_end() {
+    let threads = WorkerThreads::builder("panics").count(2).start(async move |mut worker| {
+        while let Some(number) = worker.recv().await {
+            let _: usize = number;
+            if worker.index() == 1 {
+                panic!("on purpose");
+            }
+            // The other worker learns that it is gone, while all drain.
+            worker.draining().cancelled().await;
+            while worker.send(1, number).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..4 {
+                assert!(worker.send(1, number).await.is_err());
+            }
+        }
+    });
+    let threads = threads.unwrap();
+    threads.send(1, 0).await.unwrap();
+    threads.send(0, 0).await.unwrap();
+    let report = threads.shutdown(LONG).await;
+    assert_eq!(report.workers[1].ending, WorkerEnding::Panicked, "{report}");
+    assert!(report.workers[1].dead_letters >= 5, "{report}");
+    assert!(!report.is_clean(), "{report}");
+}

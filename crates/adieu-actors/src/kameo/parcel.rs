@@ -1,0 +1,200 @@
+//! A message on its way to an actor. It is handled, or it is a dead letter; none vanishes.
+//!
+//! kameo drops what is left in a mailbox, and a message that was accepted in the moment in which the
+//! mailbox closed stays in it for ever. So a message is sent as a callback that owns it: when the
+//! callback is dropped uncalled, the message was not handled.
+
+use std::any::type_name;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ::kameo::Actor;
+use ::kameo::actor::ActorRef;
+use ::kameo::mailbox::Signal;
+use ::kameo::message::{Context, Message};
+use ::kameo::reply::BoxReplySender;
+use futures_util::FutureExt;
+
+use super::Ref;
+use super::node::{Handling, KameoNode};
+use crate::path::NodePath;
+use crate::record::Record;
+
+/// The sender's side of a message.
+pub(super) struct Parcel<A: Actor, M> {
+    shared: Arc<Shared<A, M>>,
+}
+
+struct Shared<A: Actor, M> {
+    node: Arc<KameoNode<A>>,
+    from: Option<NodePath>,
+    state: Mutex<State<M>>,
+}
+
+enum State<M> {
+    /// The sender does not know yet whether it was accepted.
+    Sending(M),
+    Accepted(M),
+    /// A handler has it, or its sender has it back.
+    Taken,
+    /// It was dropped before the sender knew that it had been accepted.
+    Dropped,
+}
+
+/// The actor's side of a message.
+struct Delivery<A: Actor, M> {
+    shared: Arc<Shared<A, M>>,
+}
+
+// === impl Parcel ===
+
+impl<A, M> Parcel<A, M>
+where
+    A: Actor + Message<M>,
+    M: Send + 'static,
+{
+    /// Makes a signal of a message, and counts the message. If the actor takes no more, the message
+    /// comes back and is a dead letter.
+    pub(super) fn new(
+        to: &Ref<A>,
+        message: M,
+        reply: Option<BoxReplySender>,
+    ) -> Result<(Self, Signal<A>), M> {
+        let (node, actor) = (&to.node, &to.actor);
+        // Counted before the door is looked at; see `Door`.
+        node.sending();
+        if !node.admits(actor) {
+            node.sent();
+            node.came_too_late(type_name::<M>());
+            return Err(message);
+        }
+        let state = Mutex::new(State::Sending(message));
+        let shared = Shared { node: Arc::clone(node), from: Record::current_path(), state };
+        let shared = Arc::new(shared);
+        let delivery = Delivery { shared: Arc::clone(&shared) };
+        let signal = Signal::Callback {
+            actor_ref: actor.clone(),
+            callback: Box::new(move |actor, cx| Box::pin(handle(delivery, reply, actor, cx))),
+        };
+        Ok((Self { shared }, signal))
+    }
+
+    /// The mailbox has accepted it. If the mailbox has closed since, and the message was not
+    /// delivered, it comes back and is a dead letter.
+    pub(super) fn accepted(self, actor: &ActorRef<A>) -> Result<(), M> {
+        let is_closed = actor.mailbox_sender().is_closed();
+        let (lost, back) = {
+            let mut state = self.shared.state();
+            match std::mem::replace(&mut *state, State::Taken) {
+                State::Sending(message) if is_closed => (false, Some(message)),
+                State::Sending(message) => {
+                    *state = State::Accepted(message);
+                    (false, None)
+                }
+                State::Dropped => (true, None),
+                State::Accepted(_) | State::Taken => (false, None),
+            }
+        };
+        if lost {
+            self.shared.left_behind();
+        }
+        back.map_or(Ok(()), |message| {
+            self.shared.node.sent();
+            self.shared.node.came_too_late(type_name::<M>());
+            Err(message)
+        })
+    }
+
+    /// The mailbox has not accepted it. To be called before the signal is dropped. `None` never
+    /// happens then.
+    pub(super) fn take_back(self) -> Option<M> {
+        let message = self.shared.take()?;
+        self.shared.node.sent();
+        Some(message)
+    }
+
+    /// As [`Parcel::take_back`], for one that counts as a dead letter.
+    pub(super) fn refused(self) -> Option<M> {
+        let node = Arc::clone(&self.shared.node);
+        let message = self.take_back()?;
+        node.came_too_late(type_name::<M>());
+        Some(message)
+    }
+}
+
+// === impl Shared ===
+
+impl<A: Actor, M> Shared<A, M> {
+    fn state(&self) -> MutexGuard<'_, State<M>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<M> {
+        match std::mem::replace(&mut *self.state(), State::Taken) {
+            State::Sending(message) | State::Accepted(message) => Some(message),
+            State::Taken | State::Dropped => None,
+        }
+    }
+
+    fn left_behind(&self) {
+        self.node.left_behind(self.from.clone(), type_name::<M>());
+    }
+}
+
+// === impl Delivery ===
+
+impl<A: Actor, M> Drop for Delivery<A, M> {
+    fn drop(&mut self) {
+        let (message, was_accepted) = {
+            let mut state = self.shared.state();
+            match std::mem::replace(&mut *state, State::Taken) {
+                State::Sending(message) => {
+                    *state = State::Dropped;
+                    (message, false)
+                }
+                State::Accepted(message) => (message, true),
+                State::Taken | State::Dropped => return,
+            }
+        };
+        if was_accepted {
+            self.shared.left_behind();
+        }
+        self.shared.node.sent();
+        drop(message); // Not under the lock: it is the user's.
+    }
+}
+
+/// Handles a message as kameo does.
+async fn handle<A, M>(
+    delivery: Delivery<A, M>,
+    reply: Option<BoxReplySender>,
+    actor: &mut A,
+    cx: &mut Context<A, ()>,
+) where
+    A: Actor + Message<M>,
+    M: Send + 'static,
+{
+    let Some(message) = delivery.shared.take() else { return };
+    let node = Arc::clone(&delivery.shared.node);
+    drop(delivery);
+    let handling = Handling::begin(&node);
+    let mut stop = false;
+    let handled = actor.on_message(Box::new(message), cx.actor_ref().clone(), reply, &mut stop);
+    let handled = AssertUnwindSafe(handled).catch_unwind().await;
+    let panic = match handled {
+        Ok(result) => {
+            handling.done();
+            result.err().map(|error| Box::new(format!("{error:?}")) as Box<_>)
+        }
+        Err(panic) => Some(panic),
+    };
+    if stop || panic.is_some() {
+        node.record().let_children_end_first().await;
+    }
+    if stop {
+        cx.stop();
+    }
+    if let Some(panic) = panic {
+        resume_unwind(panic);
+    }
+}
