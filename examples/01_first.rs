@@ -15,7 +15,7 @@ fn main() -> std::process::ExitCode {
             tokio::time::sleep(Duration::from_millis(300)).await;
             println!("the last guest has left");
         })?;
-        shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "lights", async |_| {
+        shutdown.add_task(Phase::CLOSE_RESOURCES, "lights", async |_| {
             println!("lights out");
         })?;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use adieu::actors::{ActorSystem, kameo as on_kameo};
-use adieu::{Reason, Shutdown};
+use adieu::{Phase, Reason, Shutdown};
 use kameo::Actor;
 use kameo::actor::{ActorRef, WeakActorRef};
 use kameo::error::{ActorStopReason, Infallible};
@@ -57,6 +57,8 @@ impl Message<Order> for Desk {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = Shutdown::new();
     shutdown.set_phase_timeout("actor-system-terminate", Duration::from_secs(2))?;
+    // What actors use is closed after them: in a step, or here.
+    shutdown.add_task(Phase::CLOSE_RESOURCES, "till", async |_| println!("till locked"))?;
     let system = ActorSystem::on(&shutdown, "shop")?;
     let front = system.spawn("front", on_kameo::actor::<Desk>(Desk("front"))).await?;
     let back = front.spawn("back", on_kameo::actor::<Desk>(Desk("back"))).await?;

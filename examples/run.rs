@@ -186,6 +186,7 @@ fn actors_kameo() {
         back closes: actor stopped normally
         front closes: actor stopped normally
         stable closes: actor was killed
+        till locked
         1 dead letter, for /user/stable
     "#]],
     );

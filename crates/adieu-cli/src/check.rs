@@ -44,8 +44,9 @@ It fits if preStop + lame duck + critical path + exit + margin + sidecars <= gra
 and preStop + lame duck >= routing lag. Exit code 0 if all fit, 1 if one does not.
 
 Only the running process knows which phases have tasks. The usual service has them in
-before-service-unbind, service-unbind, service-requests-done, service-stop and
-before-actor-system-terminate; phases that the configuration adds or gives a timeout count, too.")]
+before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources;
+phases that the configuration adds or gives a timeout count, too. What actors use is closed after
+them: in a step, or in a task of close-resources.")]
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,

@@ -4,10 +4,12 @@
 //! signal                                                       SIGKILL
 //!   |-------------------------- kill_after ----------------------|
 //!   |------------------ budget -------------------|--- margin ---|   never planned with
-//!   |---------- early phases ----------|- reserve -|                 only the last may spend it
-//!                                      |~~~~|~~|~~~|
-//!                                  closing last exit
+//!   |---------- early phases ----------|- reserve -|                 early phases cannot spend it
+//!                                      |~~|~~|~~|~~|
+//!                               closing actors last exit
 //! ```
+//!
+//! Of the reserve, each of the four has a quarter, and what the ones before it have left unused.
 
 use std::fmt;
 use std::time::Duration;
@@ -69,7 +71,7 @@ impl Budget {
 
     /// Fixes the deadline of a shutdown that begins now.
     ///
-    /// The grace is a fifteenth of the reserve at most: the last phase's part of the reserve is a
+    /// The grace is a fifteenth of the reserve at most: each rank's part of the reserve is a
     /// quarter, and holds a moment to run and two graces.
     pub(crate) fn begin(self, now: Instant, plan: &Plan) -> Limits {
         match self.allowed() {
@@ -132,7 +134,8 @@ impl Limits {
     pub(crate) fn end_of(self, rank: Rank) -> Instant {
         let kept = match rank {
             Rank::Early => self.reserve,
-            Rank::Closing => self.reserve / 2,
+            Rank::Closing => self.reserve / 4 * 3,
+            Rank::Actors => self.reserve / 2,
             // The rest is for the process to exit in.
             Rank::Last => self.reserve / 4,
         };

@@ -15,7 +15,7 @@
 //! | `strict` | `off` | refuse, rather than warn, when the worst case does not fit |
 //! | `order` | `dag` | `sequential` runs one phase after another |
 //! | `default-phase-timeout` | `5s` | for phases that say nothing else |
-//! | `terminate-actor-system` | `on` | whether the last phase terminates the actor system |
+//! | `terminate-actor-system` | `on` | whether `actor-system-terminate` terminates the actor system |
 //! | `exit-process`, `exit-jvm`, `exit-clr` | `off` | whether the process ends with the last phase |
 //! | `exit-code` | `0` | the exit code of a clean shutdown |
 //! | `run-by-actor-system-terminate` | `on` | whether terminating the actor system runs the shutdown |
@@ -247,7 +247,7 @@ impl Config {
         self
     }
 
-    /// Whether the last phase terminates the actor system.
+    /// Whether [`Phase::ACTOR_SYSTEM_TERMINATE`] terminates the actor system.
     pub fn terminate_actor_system(mut self, terminate: bool) -> Self {
         self.policies.base.terminate_actor_system = terminate;
         self
@@ -277,7 +277,8 @@ impl Config {
         self
     }
 
-    /// Whether the last phase of a shutdown for this reason terminates the actor system.
+    /// Whether [`Phase::ACTOR_SYSTEM_TERMINATE`] of a shutdown for this reason terminates the actor
+    /// system.
     pub fn terminate_actor_system_for(mut self, reason: &Reason, terminate: bool) -> Self {
         self.override_for(reason).terminate_actor_system = Some(terminate);
         self

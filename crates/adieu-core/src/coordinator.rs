@@ -121,7 +121,7 @@ impl std::fmt::Debug for WeakShutdown {
 // === impl Shutdown ===
 
 impl Shutdown {
-    /// A shutdown with the twelve built-in phases and the default configuration.
+    /// A shutdown with the built-in phases and the default configuration.
     #[must_use]
     pub fn new() -> Self {
         Self::assemble(Config::new(), Plan::builder())

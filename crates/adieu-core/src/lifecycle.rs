@@ -65,9 +65,9 @@ use crate::phase::Phase;
 ///
 /// # When steps are stopped
 ///
-/// In a phase of its own, [`Lifecycle::PHASE`], after
-/// [`Phase::BEFORE_ACTOR_SYSTEM_TERMINATE`]: work has drained, loops have ended, and tasks that
-/// flush could still use what is now closed. Each step is a task there, `stop` and its id, so that
+/// In a phase of its own, [`Lifecycle::PHASE`], the last one unless you add another: work has
+/// drained, loops have ended, actors have stopped, and tasks of [`Phase::CLOSE_RESOURCES`] could
+/// still use what is now closed. Each step is a task there, `stop` and its id, so that
 /// the report and the line that says what is waited for name it. The phase may take as long as all
 /// waves may take, one after another, unless the configuration says otherwise.
 #[must_use = "a lifecycle does nothing until it is started"]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// The name of a phase.
 ///
-/// The twelve built-in phases are constants; any other phase is named by its string. Wherever a
-/// phase is asked for, a constant and a string do equally well.
+/// The built-in phases are constants; any other phase is named by its string. Wherever a phase is
+/// asked for, a constant and a string do equally well.
 ///
 /// ```
 /// use adieu_core::Phase;
@@ -62,13 +62,24 @@ impl Phase {
     pub const CLUSTER_EXITING_DONE: Phase = Phase::known("cluster-exiting-done");
     /// Cluster transports close.
     pub const CLUSTER_SHUTDOWN: Phase = Phase::known("cluster-shutdown");
-    /// Flush and close stores. Open to applications; may draw on the reserve.
+    /// Flush and say goodbye; actors still answer. Open to applications; may spend the reserve.
+    ///
+    /// Do not close here what actors use: they are drained after this phase. See
+    /// [`Phase::CLOSE_RESOURCES`].
     pub const BEFORE_ACTOR_SYSTEM_TERMINATE: Phase = Phase::known("before-actor-system-terminate");
-    /// The end. Waits for every other phase, also those it has never heard of.
+    /// Actors are drained. Waits for every phase that is not declared to come after it, also for
+    /// phases that it does not name.
     pub const ACTOR_SYSTEM_TERMINATE: Phase = Phase::known("actor-system-terminate");
+    /// Pools, stores, brokers and clients are closed. Open to applications; may spend the reserve.
+    ///
+    /// What actors use is closed after them: make it a [`Step`](crate::Step), or a task of this
+    /// phase. Requests, jobs and actors are done, and steps are stopped after this phase, so a task
+    /// here can still use what a step has opened.
+    pub const CLOSE_RESOURCES: Phase = Phase::known("close-resources");
 
-    /// The twelve built-in phases in the order in which they run.
-    pub const BUILT_IN: &'static [Phase; 12] = &[
+    /// The built-in phases in the order in which they run: the twelve of Akka, and
+    /// [`Phase::CLOSE_RESOURCES`].
+    pub const BUILT_IN: &'static [Phase; 13] = &[
         Phase::BEFORE_SERVICE_UNBIND,
         Phase::SERVICE_UNBIND,
         Phase::SERVICE_REQUESTS_DONE,
@@ -81,6 +92,7 @@ impl Phase {
         Phase::CLUSTER_SHUTDOWN,
         Phase::BEFORE_ACTOR_SYSTEM_TERMINATE,
         Phase::ACTOR_SYSTEM_TERMINATE,
+        Phase::CLOSE_RESOURCES,
     ];
 
     /// Names a phase. Whether a phase of this name exists is checked where it is used.

@@ -23,8 +23,8 @@ use crate::phase::Phase;
 
 /// Phases and their dependencies, proved acyclic.
 ///
-/// The twelve built-in phases are always there. `actor-system-terminate` waits for every other
-/// phase, whether or not anybody said so.
+/// The built-in phases are always there. `actor-system-terminate` waits for every phase that is not
+/// declared to come after it, whether or not a dependency was declared.
 ///
 /// ```
 /// use adieu_core::{Phase, PhaseSpec, Plan};
@@ -34,7 +34,7 @@ use crate::phase::Phase;
 /// let plan = plan.build();
 ///
 /// let order: Vec<_> = plan.order().map(|phase| phase.name().as_str()).collect();
-/// assert_eq!(order[11..], ["flush-metrics", "actor-system-terminate"]);
+/// assert_eq!(order[11..], ["flush-metrics", "actor-system-terminate", "close-resources"]);
 /// # Ok::<(), adieu_core::PlanError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -66,9 +66,12 @@ pub(crate) struct PhaseId(pub(crate) usize);
 pub(crate) enum Rank {
     /// Gives way when time runs short.
     Early,
-    /// `before-actor-system-terminate` and what comes after it: may spend the reserve.
+    /// `before-actor-system-terminate`, and what is between it and `actor-system-terminate`: may
+    /// spend the reserve.
     Closing,
-    /// `actor-system-terminate`.
+    /// `actor-system-terminate`, which is never skipped for lack of time.
+    Actors,
+    /// What is declared to come after `actor-system-terminate`.
     Last,
 }
 
@@ -85,7 +88,7 @@ pub enum Order {
 // === impl Plan ===
 
 impl Plan {
-    /// Starts from the twelve built-in phases.
+    /// Starts from the built-in phases.
     pub fn builder() -> PlanBuilder {
         PlanBuilder::new()
     }

@@ -16,7 +16,7 @@ pub enum ExitCode {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// Whether the last phase terminates the actor system.
+    /// Whether `actor-system-terminate` terminates the actor system.
     pub terminate_actor_system: bool,
     /// Whether the process ends, even if its main function goes on.
     pub exit_process: bool,

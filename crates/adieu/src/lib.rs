@@ -10,7 +10,7 @@
 //! fn main() -> std::process::ExitCode {
 //!     adieu::main(async |shutdown| {
 //!         let pool = Pool::connect().await?;
-//!         shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "close pool", {
+//!         shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", {
 //!             let pool = pool.clone();
 //!             async move |_| pool.close().await
 //!         })?;
@@ -53,10 +53,10 @@
 //!
 //! # The few nouns
 //!
-//! - A [`Phase`] is a named stage of the shutdown. Twelve are built in, and run in the order in
-//!   which they are listed in [`Phase::BUILT_IN`]; [`PhaseSpec`] describes one of your own. A phase
-//!   starts when all it depends on is over; phases that do not depend on each other run side by
-//!   side.
+//! - A [`Phase`] is a named stage of the shutdown. Akka's twelve are built in, and
+//!   [`Phase::CLOSE_RESOURCES`] after them; they run in the order in which they are listed in
+//!   [`Phase::BUILT_IN`]. [`PhaseSpec`] describes one of your own. A phase starts when all it
+//!   depends on is over; phases that do not depend on each other run side by side.
 //! - A task is a named function in a phase, async or blocking. It is given a [`TaskCx`]: the
 //!   reason, the deadline, a cancellation token. The tasks of a phase run side by side.
 //! - A [`Gate`] admits work until it is closed; a [`Pass`] is one unit of work inside. Make one with
@@ -104,8 +104,16 @@
 //! | [`SERVICE_STOP`](Phase::SERVICE_STOP) | cut what is left |
 //! | [`BEFORE_CLUSTER_SHUTDOWN`](Phase::BEFORE_CLUSTER_SHUTDOWN) | your own, when nothing new can arrive |
 //! | `CLUSTER_…` | leave a cluster |
-//! | [`BEFORE_ACTOR_SYSTEM_TERMINATE`](Phase::BEFORE_ACTOR_SYSTEM_TERMINATE) | flush, close stores |
-//! | [`ACTOR_SYSTEM_TERMINATE`](Phase::ACTOR_SYSTEM_TERMINATE) | the end |
+//! | [`BEFORE_ACTOR_SYSTEM_TERMINATE`](Phase::BEFORE_ACTOR_SYSTEM_TERMINATE) | your own, while actors still answer: flush |
+//! | [`ACTOR_SYSTEM_TERMINATE`](Phase::ACTOR_SYSTEM_TERMINATE) | actors are drained |
+//! | [`CLOSE_RESOURCES`](Phase::CLOSE_RESOURCES) | close pools, stores, brokers, clients |
+//! | [`stop-steps`](Lifecycle::PHASE) | steps are stopped, in reverse |
+//!
+//! One rule decides where a pool is closed: **what actors use is closed after them. Make it a
+//! [`Step`], or a task in [`Phase::CLOSE_RESOURCES`].** A pool that is closed earlier fails the
+//! messages that actors still have to process. Tasks in `close-resources` may use what steps have
+//! opened, because steps are stopped after it. A phase of your own comes before the actors unless it
+//! is declared to come after [`Phase::ACTOR_SYSTEM_TERMINATE`].
 //!
 //! # Signals
 //!

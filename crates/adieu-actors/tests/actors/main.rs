@@ -7,6 +7,7 @@ mod conformance;
 mod conservation;
 mod frameworks;
 mod letters;
+mod resources;
 mod strange;
 mod threads;
 mod together;

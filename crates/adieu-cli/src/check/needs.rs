@@ -23,7 +23,7 @@ pub(crate) struct Needs {
 /// The phases that are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// Those of a service that serves requests, flushes and closes, and those that the
+    /// Those of a service that serves requests and closes its stores, and those that the
     /// configuration names.
     Usual,
     All,
@@ -64,13 +64,11 @@ impl Needs {
             Counted::Usual if [Phase::SERVICE_UNBIND, Phase::SERVICE_STOP].contains(name) => {
                 Some(timeout.min(CLOSING))
             }
-            Counted::Usual => [
-                Phase::BEFORE_SERVICE_UNBIND,
-                Phase::SERVICE_REQUESTS_DONE,
-                Phase::BEFORE_ACTOR_SYSTEM_TERMINATE,
-            ]
-            .contains(name)
-            .then_some(timeout),
+            Counted::Usual => {
+                [Phase::BEFORE_SERVICE_UNBIND, Phase::SERVICE_REQUESTS_DONE, Phase::CLOSE_RESOURCES]
+                    .contains(name)
+                    .then_some(timeout)
+            }
         }
     }
 

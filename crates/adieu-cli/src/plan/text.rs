@@ -24,7 +24,10 @@ pub(super) fn draw(plan: &PlanView, sequential: bool) -> String {
     let how =
         if sequential { "one after another" } else { "side by side where nothing forbids it" };
     let worst_case = time(critical_path.worst_case_ms);
-    let _ = writeln!(out, "\nPhases run {how}; actor-system-terminate waits for all.");
+    let _ = writeln!(
+        out,
+        "\nPhases run {how}; actor-system-terminate waits for all but those after it."
+    );
     let _ = writeln!(
         out,
         "Worst case {worst_case}: the phases marked * one after another, if each has tasks."

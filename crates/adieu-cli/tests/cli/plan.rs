@@ -41,8 +41,9 @@ fn the_json_of_the_default_plan_has_the_documented_shape() {
         }),
     );
     assert_eq!(plan["order"][11], "actor-system-terminate");
-    assert_eq!(plan["critical_path"]["worst_case_ms"], 75_000);
-    assert_eq!(plan["critical_path"]["phases"].as_array().unwrap().len(), 12);
+    assert_eq!(plan["order"][12], "close-resources");
+    assert_eq!(plan["critical_path"]["worst_case_ms"], 80_000);
+    assert_eq!(plan["critical_path"]["phases"].as_array().unwrap().len(), 13);
 }
 
 #[test]

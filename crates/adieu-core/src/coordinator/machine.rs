@@ -9,8 +9,8 @@
 //! 1. A phase opens when all it waits for is over, never before, and opens at most once.
 //! 2. Cancelling and aborting are requests, not ends: a task is over when the driver has joined it
 //!    or when it has been given up, which happens at a set time.
-//! 3. Every phase but the last has let go by the end of its rank's share of the deadline, so the
-//!    reserve is there for those after it.
+//! 3. Every phase has let go by the end of its rank's share of the deadline, so the rest is there
+//!    for those after it. Only `actor-system-terminate`, which is never skipped, has a moment more.
 //! 4. The deadline never moves away. The rung only rises.
 
 mod pressure;
@@ -415,10 +415,10 @@ impl Machine {
         }
         match phase.rank {
             Rank::Early if self.rung >= Rung::HardStop => Some(SkipCause::HardStop),
-            Rank::Early | Rank::Closing if now >= self.limits.cut_of(phase.rank) => {
+            Rank::Early | Rank::Closing | Rank::Last if now >= self.limits.cut_of(phase.rank) => {
                 Some(SkipCause::OutOfTime)
             }
-            Rank::Early | Rank::Closing | Rank::Last => None,
+            Rank::Early | Rank::Closing | Rank::Actors | Rank::Last => None,
         }
     }
 
@@ -459,9 +459,9 @@ impl Machine {
         let own = since + phase.timeout;
         let shared = self.limits.cut_of(phase.rank).max(now);
         match phase.rank {
-            Rank::Early | Rank::Closing => own.min(shared),
-            // The last phase runs, whatever is left: it gets a moment at least.
-            Rank::Last => own.min(shared.max(now + self.limits.grace)),
+            Rank::Early | Rank::Closing | Rank::Last => own.min(shared),
+            // Actors are drained, whatever is left: they get a moment at least.
+            Rank::Actors => own.min(shared.max(now + self.limits.grace)),
         }
     }
 

@@ -69,8 +69,10 @@ pub(super) fn register(
 /// is configured holds.
 fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), PlanError> {
     let needed = needed.max(GRACE);
+    // After the actors by its own word: a configuration may have moved `close-resources`.
     let phase = PhaseSpec::new(Lifecycle::PHASE)
-        .after(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE)
+        .after(Phase::ACTOR_SYSTEM_TERMINATE)
+        .after(Phase::CLOSE_RESOURCES)
         .timeout(needed);
     match shutdown.add_phase(phase) {
         Err(PlanError::DuplicatePhase { .. }) => {

@@ -10,7 +10,12 @@ use crate::phase::{Phase, PhaseSpec};
 /// Longer than this is as good as for ever, and may not be added to an instant.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A plan that is still being declared. Starts with the twelve built-in phases.
+/// Where two of the built-in phases stand in every plan: `before-actor-system-terminate` and
+/// `actor-system-terminate`.
+const BEFORE_ACTORS: usize = 10;
+const ACTORS: usize = 11;
+
+/// A plan that is still being declared. Starts with the built-in phases.
 #[derive(Clone, Debug)]
 #[must_use = "a plan does nothing until it is built"]
 pub struct PlanBuilder {
@@ -48,12 +53,6 @@ pub enum PlanError {
     Cycle {
         /// Who waits for whom; the last is the first again.
         path: Vec<Phase>,
-    },
-    /// `actor-system-terminate` is the last phase, always.
-    #[error("phase {phase} cannot come after actor-system-terminate, which is always the last")]
-    AfterTheLast {
-        /// The phase that wanted to.
-        phase: Phase,
     },
     /// A timeout of zero would fail every task at once.
     #[error("phase {phase} has a timeout of zero: disable the phase instead")]
@@ -154,15 +153,12 @@ impl PlanBuilder {
     /// # Errors
     ///
     /// If the name is empty or taken, a dependency is unknown, the timeout is zero or endless, or
-    /// the phase would close a cycle or come after the last one. The plan is then as it was.
+    /// the phase would close a cycle. The plan is then as it was.
     pub fn add(&mut self, spec: PhaseSpec) -> Result<(), PlanError> {
         let PhaseSpec { name, after, before, timeout, recover, enabled } = spec;
         check_timeout(&name, timeout)?;
         if after.contains(&name) || before.contains(&name) {
             return Err(PlanError::Cycle { path: vec![name.clone(), name] });
-        }
-        if after.contains(&Phase::ACTOR_SYSTEM_TERMINATE) {
-            return Err(PlanError::AfterTheLast { phase: name });
         }
         if self.is_only_configured(&name) {
             return self.complete(&name, &after, &before, (timeout, recover, enabled));
@@ -248,7 +244,7 @@ impl PlanBuilder {
         // all the same, declaration order is better than a panic in a shutdown.
         let sorted = order::sort(&edges).unwrap_or_else(|_| (0..edges.len()).collect());
 
-        let closing = self.closing(&sorted);
+        let (closing, last) = (self.from(BEFORE_ACTORS), self.from(ACTORS));
         let mut before = None;
         let mut waits_for = vec![Vec::new(); edges.len()];
         for &at in &sorted {
@@ -267,7 +263,8 @@ impl PlanBuilder {
                     recover: phase.recover,
                     enabled: phase.enabled,
                     rank: match () {
-                        () if at == self.last() => Rank::Last,
+                        () if at == ACTORS => Rank::Actors,
+                        () if last[at] => Rank::Last,
                         () if closing[at] => Rank::Closing,
                         () => Rank::Early,
                     },
@@ -390,10 +387,6 @@ impl PlanBuilder {
         Known::new(self.phases.iter().map(|phase| phase.name.as_str()))
     }
 
-    fn last(&self) -> usize {
-        Phase::BUILT_IN.len() - 1
-    }
-
     fn push(&mut self, phase: Declared) -> usize {
         let at = self.phases.len();
         self.index.insert(phase.name.clone(), at);
@@ -425,15 +418,6 @@ impl PlanBuilder {
     }
 
     fn check_order(&self) -> Result<(), PlanError> {
-        let last = self.last();
-        if let Some(phase) = self.phases.iter().find(|phase| phase.depends_on.contains(&last)) {
-            let name = phase.name.clone();
-            return Err(if name == Phase::ACTOR_SYSTEM_TERMINATE {
-                PlanError::Cycle { path: vec![name.clone(), name] }
-            } else {
-                PlanError::AfterTheLast { phase: name }
-            });
-        }
         let name = |at: usize| self.phases[at].name.clone();
         match order::sort(&self.edges()) {
             Ok(_) => Ok(()),
@@ -441,28 +425,43 @@ impl PlanBuilder {
         }
     }
 
-    /// What each phase depends on; the last one on all that nothing else depends on.
+    /// What each phase depends on. `actor-system-terminate` also depends on every phase that is
+    /// neither declared to come after it nor waited for by another that is not.
+    ///
+    /// This closes no cycle: a phase that leads back to `actor-system-terminate` comes after it.
     fn edges(&self) -> Vec<Vec<usize>> {
         let mut edges: Vec<Vec<usize>> =
             self.phases.iter().map(|phase| phase.depends_on.clone()).collect();
+        let after = self.from(ACTORS);
         let mut needed = vec![false; edges.len()];
-        for &on in edges.iter().flatten() {
-            needed[on] = true;
+        for (at, depends_on) in edges.iter().enumerate() {
+            if at == ACTORS || !after[at] {
+                for &on in depends_on {
+                    needed[on] = true;
+                }
+            }
         }
-        let last = self.last();
-        let unneeded = (0..edges.len()).filter(|&at| at != last && !needed[at]);
-        edges[last].extend(unneeded);
+        let unneeded = (0..edges.len()).filter(|&at| !after[at] && !needed[at]);
+        edges[ACTORS].extend(unneeded);
         edges
     }
 
-    fn closing(&self, sorted: &[usize]) -> Vec<bool> {
-        let mut closing = vec![false; self.phases.len()];
-        for &at in sorted {
-            let phase = &self.phases[at];
-            closing[at] = phase.name == Phase::BEFORE_ACTOR_SYSTEM_TERMINATE
-                || phase.depends_on.iter().any(|&on| closing[on]);
+    /// The phase at this position, and all that are declared to come after it.
+    fn from(&self, start: usize) -> Vec<bool> {
+        let mut dependents = vec![Vec::new(); self.phases.len()];
+        for (at, phase) in self.phases.iter().enumerate() {
+            for &on in &phase.depends_on {
+                dependents[on].push(at);
+            }
         }
-        closing
+        let mut found = vec![false; self.phases.len()];
+        let mut open = vec![start];
+        while let Some(at) = open.pop() {
+            if !std::mem::replace(&mut found[at], true) {
+                open.extend(&dependents[at]);
+            }
+        }
+        found
     }
 }
 

@@ -542,8 +542,10 @@ async fn s108_steps_are_stopped_in_reverse_waves_when_all_else_is_done() {
         .unwrap();
     let said = notes.clone();
     shutdown
-        .add_task(Phase::ACTOR_SYSTEM_TERMINATE, "end", async move |_| said.note("the end"))
+        .add_task(Phase::ACTOR_SYSTEM_TERMINATE, "actors", async move |_| said.note("actors done"))
         .unwrap();
+    let said = notes.clone();
+    shutdown.add_task(Phase::CLOSE_RESOURCES, "close", async move |_| said.note("closed")).unwrap();
     let pass = gate.enter().unwrap();
     let work = async {
         sleep(1_000).await;
@@ -563,11 +565,12 @@ async fn s108_steps_are_stopped_in_reverse_waves_when_all_else_is_done() {
         200ms web: over
         1s 200ms work done
         1s 300ms flushed
+        1s 300ms actors done
+        1s 300ms closed
         1s 300ms stop web: started
         1s 310ms stop web: over
         1s 310ms stop pg: started
         1s 320ms stop pg: over
-        1s 320ms the end
     "#]]);
 }
 
@@ -655,7 +658,7 @@ async fn s110_a_stop_that_hangs_fails_or_panics_is_named_and_the_rest_go_on() {
     let waiting: String =
         heard.text().lines().filter(|line| line.contains("still waiting")).collect();
     expect![[
-        r#"INFO still waiting waiting_for=stop-steps/stop pg for 5s (hangs to stop), stop-steps/stop hangs for 5s (its stop) left=1m 38s"#
+        r#"INFO still waiting waiting_for=stop-steps/stop pg for 5s (hangs to stop), stop-steps/stop hangs for 5s (its stop) left=1m 43s"#
     ]]
     .assert_eq(&waiting);
 }

@@ -72,17 +72,19 @@ async fn s46_a_second_sigint_cancels_what_runs_and_still_closes_down() {
 async fn s46_after_a_hard_stop_the_closing_phases_have_the_reserve_and_no_more() {
     check(
         "reserve 2s; @0s SIGINT; @1s SIGINT; service-stop listens; \
-         before-actor-system-terminate hangs; actor-system-terminate hangs",
+         before-actor-system-terminate hangs; actor-system-terminate hangs; close-resources hangs",
         expect![[r#"
             0s SIGINT
             0s service-stop started
             1s SIGINT
             1s service-stop over
             1s before-actor-system-terminate started
-            2s 150ms before-actor-system-terminate dropped
-            2s 150ms actor-system-terminate started
-            2s 525ms actor-system-terminate dropped
-            2s 525ms shutdown over: unclean; service-stop cancelled; before-actor-system-terminate timed out after 1.1s; actor-system-terminate timed out after 275ms
+            1s 775ms before-actor-system-terminate dropped
+            1s 775ms actor-system-terminate started
+            2s 150ms actor-system-terminate dropped
+            2s 150ms close-resources started
+            2s 525ms close-resources dropped
+            2s 525ms shutdown over: unclean; service-stop cancelled; before-actor-system-terminate timed out after 675ms; actor-system-terminate timed out after 275ms; close-resources timed out after 275ms
         "#]],
     )
     .await;
