@@ -5,9 +5,7 @@ use adieu::{Config, Format, Phase, Shutdown};
 const CONFIG: &str = r#"
     [coordinated-shutdown]
     kill-after = "25s"
-
-    [coordinated-shutdown.phases.service-requests-done]
-    timeout = "12s"
+    drain-timeout = "12s"
 
     [coordinated-shutdown.phases.flush-metrics]
     after = ["before-actor-system-terminate"]

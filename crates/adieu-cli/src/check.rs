@@ -46,7 +46,10 @@ and preStop + lame duck >= routing lag. Exit code 0 if all fit, 1 if one does no
 Only the running process knows which phases have tasks. The usual service has them in
 before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources;
 phases that the configuration adds or gives a timeout count, too. What actors use is closed after
-them: in a step, or in a task of close-resources.")]
+them: in a step, or in a task of close-resources.
+
+Requests have 5s at least to finish. Without drain-timeout they have what the process's deadline
+leaves beyond the later phases and the reserve, so the process must know its grace period.")]
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,

@@ -7,7 +7,7 @@ mod text;
 
 use std::path::{Path, PathBuf};
 
-use adieu::{Config, Plan, PlanView};
+use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlanView, PlannedPhase};
 use clap::ValueEnum;
 
 use crate::{Failure, Said, with_causes};
@@ -47,10 +47,10 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
-    let plan = read(args.config.as_deref())?.1;
+    let (config, plan) = read(args.config.as_deref())?;
     let view = PlanView::from(&plan);
     Ok(Said::well(match args.format {
-        Format::Text => text::draw(&view, plan.is_sequential()),
+        Format::Text => text::draw(&view, plan.is_sequential(), drain(&config, &plan).as_deref()),
         Format::Json => {
             let json = serde_json::to_string_pretty(&view);
             json.map_err(|error| Failure::unable(error.to_string()))? + "\n"
@@ -59,6 +59,28 @@ pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
         Format::Mermaid => mermaid::draw(&view),
         Format::Svg => svg::draw(&view),
     }))
+}
+
+/// How long admitted work has to finish, if every phase has tasks. `None` if that is configured.
+fn drain(config: &Config, plan: &Plan) -> Option<String> {
+    let times = config.times();
+    let within = |kill_after| {
+        let takes = |phase: &PlannedPhase| Some(phase.timeout());
+        let check = BudgetCheck::of(plan, takes, times.reserve, kill_after);
+        check.drain.filter(|_| check.drain_is_open_ended).map(span)
+    };
+    let least = within(None)?;
+    let without = plan.phase(Phase::SERVICE_REQUESTS_DONE)?.timeout_without_deadline();
+    let without = span(without);
+    Some(match times.kill_after {
+        KillAfter::After(after) => {
+            format!("{} or more to finish, with kill-after {}", within(Some(after))?, span(after))
+        }
+        KillAfter::Never => format!("{without} to finish, because no deadline is known"),
+        KillAfter::Detect | _ => format!(
+            "{least} or more to finish, as the deadline leaves time, or {without} if there is none"
+        ),
+    })
 }
 
 /// Reads a configuration, or what the environment says, and proves its plan.
@@ -74,6 +96,12 @@ pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
 /// A duration as people write it, to the millisecond.
 pub(crate) fn span(span: std::time::Duration) -> String {
     time(u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
+/// How long a phase may take, as people write it.
+fn timeout(phase: &adieu::PhaseView) -> String {
+    let or_more = if phase.open_ended { " or more" } else { "" };
+    format!("{}{or_more}", time(phase.timeout_ms))
 }
 
 /// A duration in milliseconds as people write it.

@@ -9,12 +9,14 @@
 //!                               closing actors last exit
 //! ```
 //!
+//! The phase in which admitted work drains has what the others leave; see [`Limits::window`].
 //! Of the reserve, each of the four has a quarter, and what the ones before it have left unused.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::plan::{CriticalPath, PhaseId, Plan, Rank};
+use crate::phase::Phase;
+use crate::plan::{CriticalPath, PhaseId, Plan, PlannedPhase, Rank};
 use crate::time::{Instant, Short};
 
 /// How long a cancelled task has before it is aborted, and an aborted one before it is given up.
@@ -37,6 +39,8 @@ pub(crate) struct Limits {
     pub(crate) deadline: Instant,
     pub(crate) reserve: Duration,
     pub(crate) grace: Duration,
+    /// How long an open-ended phase may take where the deadline is only what the plan adds up to.
+    pub(crate) window: Option<Duration>,
 }
 
 /// The plan's worst case against what the platform allows.
@@ -53,6 +57,12 @@ pub struct BudgetCheck {
     pub allowed: Option<Duration>,
     /// When the platform kills us.
     pub kill_after: Option<Duration>,
+    /// How long admitted work has to finish if every phase before takes its worst case; more if
+    /// they take less and [`drain_is_open_ended`](Self::drain_is_open_ended). `None` if nothing
+    /// drains.
+    pub drain: Option<Duration>,
+    /// Whether nobody has set how long admitted work may take to finish.
+    pub drain_is_open_ended: bool,
     budget: Budget,
 }
 
@@ -78,16 +88,31 @@ impl Budget {
             Some(allowed) => Limits {
                 deadline: now + allowed,
                 reserve: self.reserve_of(allowed),
-                grace: GRACE.min(self.reserve_of(allowed) / 15),
+                grace: grace_of(self.reserve_of(allowed)),
+                window: None,
             },
             // Nobody kills us, so the deadline must only be later than any way the phases can
             // take: all of them in a row, each with the grace of its unruly tasks.
             None => {
-                let all: Duration = plan.order().map(|phase| phase.timeout() + 2 * GRACE).sum();
-                let deadline = now + all + 2 * self.reserve;
-                let grace = GRACE.min(self.reserve / 15);
-                Limits { deadline, reserve: self.reserve, grace }
+                let takes = |phase: &PlannedPhase| phase.timeout_without_deadline() + 2 * GRACE;
+                let deadline = now + plan.order().map(takes).sum::<Duration>() + 2 * self.reserve;
+                let drain = plan.order().find(|phase| phase.is_open_ended());
+                Limits {
+                    deadline,
+                    reserve: self.reserve,
+                    grace: grace_of(self.reserve),
+                    window: drain.map(PlannedPhase::timeout_without_deadline),
+                }
             }
+        }
+    }
+
+    /// How long a phase may take, as far as it is certain: an open-ended one may take longer if
+    /// there is a deadline that leaves time for it.
+    pub(crate) fn timeout_of(self, phase: &PlannedPhase) -> Duration {
+        match self.kill_after {
+            Some(_) => phase.timeout(),
+            None => phase.timeout_without_deadline(),
         }
     }
 
@@ -97,7 +122,26 @@ impl Budget {
         plan: &Plan,
         takes: impl Fn(PhaseId) -> Option<Duration>,
     ) -> BudgetCheck {
-        self.check_path(plan.critical_path_of(takes))
+        let mut check = self.check_path(plan.critical_path_of(&takes));
+        if let Some(id) = plan.id(Phase::SERVICE_REQUESTS_DONE.as_str())
+            && plan.get(id).is_enabled()
+            && let Some(least) = takes(id)
+        {
+            let open_ended = plan.get(id).is_open_ended();
+            check.drain_is_open_ended = open_ended;
+            check.drain = Some(match check.allowed {
+                Some(allowed) => {
+                    let graces = 2 * grace_of(check.reserve);
+                    let (before, after) = plan.around(id, |id| Some(takes(id)? + graces));
+                    // As the machine does it, if it gets there as late as it can.
+                    let most = allowed.saturating_sub(check.reserve + before + graces);
+                    let open = most.saturating_sub(after);
+                    if open_ended { least.max(open).min(most) } else { least.min(most) }
+                }
+                None => least,
+            });
+        }
+        check
     }
 
     fn check_path(self, critical_path: CriticalPath) -> BudgetCheck {
@@ -107,9 +151,15 @@ impl Budget {
             reserve: allowed.map_or(self.reserve, |allowed| self.reserve_of(allowed)),
             allowed,
             kill_after: self.kill_after,
+            drain: None,
+            drain_is_open_ended: false,
             budget: self,
         }
     }
+}
+
+fn grace_of(reserve: Duration) -> Duration {
+    GRACE.min(reserve / 15)
 }
 
 /// Two seconds or a tenth, since platforms count whole seconds and signals are late; but of a
@@ -146,6 +196,14 @@ impl Limits {
     pub(crate) fn cut_of(self, rank: Rank) -> Instant {
         before(self.end_of(rank), 2 * self.grace)
     }
+
+    /// When an open-ended phase is cancelled that runs since `since`: as late as the reserve and
+    /// `rest`, the worst case of all that comes after it, allow; but not before it has had `least`.
+    pub(crate) fn window(self, since: Instant, least: Duration, rest: Duration) -> Instant {
+        let open = before(self.deadline, self.reserve + rest + 2 * self.grace);
+        let open = self.window.map_or(open, |window| open.min(since + window));
+        open.max(since + least)
+    }
 }
 
 fn before(instant: Instant, span: Duration) -> Instant {
@@ -155,12 +213,17 @@ fn before(instant: Instant, span: Duration) -> Instant {
 // === impl BudgetCheck ===
 
 impl BudgetCheck {
-    /// This path against a platform that kills so long after its signal; `None` if nobody does.
-    /// For tools that know the numbers and run no shutdown: a process asks
-    /// [`Shutdown::check_budget`](crate::Shutdown::check_budget).
+    /// This plan, with phases that take as long as `takes` says or do not count, against a platform
+    /// that kills so long after its signal; `None` if nobody does. For tools that know the numbers
+    /// and run no shutdown: a process asks [`Shutdown::check_budget`](crate::Shutdown::check_budget).
     #[must_use]
-    pub fn of(path: CriticalPath, reserve: Duration, kill_after: Option<Duration>) -> Self {
-        Budget { kill_after, reserve }.check_path(path)
+    pub fn of(
+        plan: &Plan,
+        takes: impl Fn(&PlannedPhase) -> Option<Duration>,
+        reserve: Duration,
+        kill_after: Option<Duration>,
+    ) -> Self {
+        Budget { kill_after, reserve }.check(plan, |id| takes(plan.get(id)))
     }
 
     /// The worst case and the reserve.
@@ -207,7 +270,11 @@ impl fmt::Display for BudgetCheck {
         };
         let (allowed_s, kill_s) = (Short(allowed), Short(kill_after));
         if self.fits() {
-            return write!(f, " fits in {allowed_s} (kill-after {kill_s} less its margin)");
+            write!(f, " fits in {allowed_s} (kill-after {kill_s} less its margin)")?;
+            return match self.drain.filter(|_| self.drain_is_open_ended) {
+                Some(drain) => write!(f, "; admitted work has {} or more to finish", Short(drain)),
+                None => Ok(()),
+            };
         }
         write!(
             f,
@@ -221,11 +288,92 @@ impl fmt::Display for BudgetCheck {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::phase::Phase;
 
     fn budget(kill_after: u64) -> Budget {
         Budget { kill_after: Some(Duration::from_secs(kill_after)), reserve: RESERVE }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        #[test]
+        fn s202_the_window_leaves_the_rest_its_time(
+            allowed in 0..600_000u64,
+            later in 0..60_000u64,
+            reserve in 100..30_000u64,
+            since in 0..60_000u64,
+            least in 1..60_000u64,
+            (rest, more) in (0..60_000u64, 0..60_000u64),
+        ) {
+            let (now, millis) = (crate::time::real_now(), Duration::from_millis);
+            let (since, least) = (now + millis(since), millis(least));
+            let limits = |allowed: u64| {
+                let kill_after = Some(millis(allowed));
+                Budget { kill_after, reserve: millis(reserve) }.begin(now, &Plan::default())
+            };
+            let (soon, late) = (limits(allowed), limits(allowed + later));
+            let window = soon.window(since, least, millis(rest));
+            prop_assert!(window >= since + least, "it has its least");
+            if window > since + least {
+                let over = window + 2 * soon.grace + millis(rest) + soon.reserve;
+                prop_assert!(over <= soon.deadline, "the rest and the reserve are left");
+            }
+            let less = soon.window(since, least, millis(rest + more));
+            prop_assert!(less <= window, "the more comes after it, the less it has");
+            let shortened = {
+                let mut limits = late;
+                limits.shorten(now, soon.deadline);
+                limits.window(since, least, millis(rest))
+            };
+            prop_assert!(shortened <= late.window(since, least, millis(rest)));
+        }
+    }
+
+    /// With the same reserve, more time never makes the window shorter.
+    #[test]
+    fn s202_the_window_grows_with_the_deadline() {
+        let (now, second) = (crate::time::real_now(), Duration::from_secs(1));
+        let mut before = now;
+        for kill_after in 1..300 {
+            let limits = budget(kill_after).begin(now, &Plan::default());
+            let window = limits.window(now + 5 * second, 5 * second, 7 * second);
+            assert!(window >= before, "{kill_after}");
+            before = window;
+        }
+        assert_eq!(
+            before,
+            now + (299 - 30) * second + Duration::from_millis(100) - (3 + 7) * second - 2 * GRACE
+        );
+    }
+
+    #[test]
+    fn s202_the_check_knows_how_long_admitted_work_has_at_least() {
+        let plan = Plan::default();
+        let takes = |phase: &PlannedPhase| {
+            [Phase::SERVICE_UNBIND, Phase::SERVICE_REQUESTS_DONE, Phase::CLOSE_RESOURCES]
+                .contains(phase.name())
+                .then(|| phase.timeout())
+        };
+        let drain = |kill_after: Option<u64>| {
+            let kill_after = kill_after.map(Duration::from_secs);
+            let check = BudgetCheck::of(&plan, takes, RESERVE, kill_after);
+            assert!(check.drain_is_open_ended);
+            check.drain.map(|drain| drain.as_millis())
+        };
+        // 27 s, less 5 s before it and 5 s after it, the reserve, and three times two graces.
+        assert_eq!(drain(Some(30)), Some(12_800));
+        assert_eq!(drain(Some(19)), Some(5_000), "it has its least");
+        assert_eq!(drain(Some(10)), Some(466), "as far as there is time");
+        let none = BudgetCheck::of(&plan, |_| None, RESERVE, None);
+        assert_eq!(none.drain, None);
+        let check = BudgetCheck::of(&plan, takes, RESERVE, Some(Duration::from_secs(30)));
+        assert!(
+            check.to_string().ends_with("; admitted work has 12.8s or more to finish"),
+            "{check}"
+        );
     }
 
     #[test]
@@ -278,7 +426,9 @@ mod tests {
         for millis in [0, 1, 400, 1_000, 5_500, 19_000, 27_001, 600_000, 31_536_000_000] {
             let worst_case = Duration::from_millis(millis);
             let path = CriticalPath { phases: Vec::new(), worst_case };
-            let check = |kill_after| BudgetCheck::of(path.clone(), RESERVE, Some(kill_after));
+            let check = |kill_after| {
+                Budget { kill_after: Some(kill_after), reserve: RESERVE }.check_path(path.clone())
+            };
             let enough = check(Duration::from_secs(1)).enough();
             assert!(check(enough).fits(), "{millis}");
             let less = enough - Duration::from_secs(1);

@@ -11,6 +11,7 @@
 //! | `reserve` | `3s` | what only the closing phases and the exit may spend |
 //! | `lame-duck` | `auto` | how long, at most, to serve on when not ready any more: `auto` is 5 s after a signal, less if there is little time, and none at a terminal; never more than nine tenths of its phase, so 4.5 s unless `before-service-unbind` has more than its 5 s |
 //! | `lame-duck-min` | `4s` | how long at least, also when nobody comes, but no longer than `lame-duck`: what routers usually need to hear of it. After that it ends when nobody has come for a second |
+//! | `drain-timeout` | `auto` | how long admitted work may take to finish when the doors have closed: the timeout of `service-requests-done`. `auto` is what the deadline leaves beyond the reserve and the worst case of the later phases, and `default-phase-timeout` at least; where no deadline is known it is 10 s. With `0s`, work is cancelled at once |
 //! | `unready-after` | `0s` | how long the process stays ready after the shutdown has begun |
 //! | `strict` | `off` | refuse, rather than warn, when the worst case does not fit |
 //! | `order` | `dag` | `sequential` runs one phase after another |
@@ -53,6 +54,9 @@ use crate::policy::{Policies, PolicyChange};
 use crate::reason::Reason;
 
 const SHORTEST_RESERVE: Duration = Duration::from_millis(100);
+
+/// A window that is as good as none: a phase must have some time.
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// What routers usually need to hear that a process is not ready any more.
 const ROUTERS: Duration = Duration::from_secs(4);
@@ -343,6 +347,15 @@ impl Config {
     pub fn lame_duck_min(mut self, least: Duration) -> Self {
         self.lame_duck_min = least;
         self
+    }
+
+    /// How long admitted work may take to finish when the doors have closed: the timeout of
+    /// [`Phase::SERVICE_REQUESTS_DONE`]. Without it, as long as the deadline leaves beyond the
+    /// reserve and the worst case of the later phases; ten seconds where no deadline is known.
+    ///
+    /// With zero, work is cancelled at once.
+    pub fn drain_timeout(self, timeout: Duration) -> Self {
+        self.phase_timeout(Phase::SERVICE_REQUESTS_DONE, timeout.max(AT_ONCE))
     }
 
     /// How long after the shutdown has begun the process stops being ready; at the latest when its

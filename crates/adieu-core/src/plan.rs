@@ -21,6 +21,9 @@ pub use view::{CriticalPathView, PhaseView, PlanView};
 
 use crate::phase::Phase;
 
+/// How long draining may take where no deadline is known and no timeout is set.
+const DRAIN: Duration = Duration::from_secs(10);
+
 /// Phases and their dependencies, proved acyclic.
 ///
 /// The built-in phases are always there. `actor-system-terminate` waits for every phase that is not
@@ -50,6 +53,7 @@ pub struct Plan {
 pub struct PlannedPhase {
     name: Phase,
     timeout: Duration,
+    open_ended: bool,
     recover: bool,
     enabled: bool,
     rank: Rank,
@@ -140,6 +144,15 @@ impl Plan {
         critical_path::of(self, takes)
     }
 
+    /// How long all takes at most that comes before this phase, and that comes after it.
+    pub(crate) fn around(
+        &self,
+        id: PhaseId,
+        takes: impl Fn(PhaseId) -> Option<Duration>,
+    ) -> (Duration, Duration) {
+        critical_path::around(self, id, takes)
+    }
+
     pub(crate) fn id(&self, name: &str) -> Option<PhaseId> {
         self.index.get(name).copied()
     }
@@ -188,10 +201,24 @@ impl PlannedPhase {
         &self.name
     }
 
-    /// How long it may take.
+    /// How long it may take; at least so long if it is [open-ended](Self::is_open_ended).
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// Whether it may take longer than its timeout, namely what the deadline leaves beyond the
+    /// reserve and the worst case of the phases after it. So it is with
+    /// [`Phase::SERVICE_REQUESTS_DONE`], unless its timeout has been set.
+    #[must_use]
+    pub fn is_open_ended(&self) -> bool {
+        self.open_ended
+    }
+
+    /// How long it may take where no deadline is known: ten seconds if it is open-ended.
+    #[must_use]
+    pub fn timeout_without_deadline(&self) -> Duration {
+        if self.open_ended { self.timeout.max(DRAIN) } else { self.timeout }
     }
 
     /// Whether the shutdown goes on when a task of this phase fails.

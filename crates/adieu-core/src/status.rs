@@ -50,6 +50,9 @@ pub struct WaitingFor {
     /// How long it has been running.
     #[serde(with = "millis", rename = "age_ms")]
     pub age: Duration,
+    /// How long until it is cancelled.
+    #[serde(with = "millis", rename = "left_ms")]
+    pub left: Duration,
     /// What it is waiting for, if it says so.
     pub detail: Option<String>,
 }
@@ -68,6 +71,12 @@ impl Status {
         }
     }
 
+    /// How long until the first of these tasks is cancelled; `None` if it waits for none.
+    #[must_use]
+    pub fn until_cut(&self) -> Option<Duration> {
+        self.waiting_for.iter().map(|waiting| waiting.left).min()
+    }
+
     /// Names what is waited for in one line: the oldest few, and how many more.
     pub(crate) fn waiting_line(&self) -> String {
         const NAMED: usize = 5;
@@ -75,7 +84,7 @@ impl Status {
             return "no task".into();
         }
         let named = self.waiting_for.iter().take(NAMED).map(|waiting| {
-            let WaitingFor { phase, task, age, detail } = waiting;
+            let WaitingFor { phase, task, age, left: _, detail } = waiting;
             let detail = detail.as_ref().map_or_else(String::new, |detail| format!(" ({detail})"));
             format!("{phase}/{task} for {}{detail}", Short(*age))
         });

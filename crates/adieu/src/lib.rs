@@ -85,6 +85,7 @@
 //! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
 //! | serve axum or tonic without dropping a request | `http::serve`, with the feature `axum` or `tonic` |
 //! | take no work that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |
+//! | limit how long requests may take to finish | `drain-timeout` in the configuration |
 //! | consume a queue | [`Shutdown::add_consumer`], [`Source`] |
 //! | do something every minute | [`Shutdown::add_periodic`] |
 //! | run any other background loop | [`Shutdown::add_loop`] |
@@ -114,6 +115,16 @@
 //! messages that actors still have to process. Tasks in `close-resources` may use what steps have
 //! opened, because steps are stopped after it. A phase of your own comes before the actors unless it
 //! is declared to come after [`Phase::ACTOR_SYSTEM_TERMINATE`].
+//!
+//! # How long requests have
+//!
+//! When the doors have closed, admitted work has a window to finish: requests, jobs, streams and
+//! upgraded connections. It is as long as the deadline leaves time: what the platform allows, less
+//! the worst case of the later phases that have tasks, less the reserve, and never less than
+//! `default-phase-timeout`. Where no deadline is known, at a terminal for instance, the window is ten
+//! seconds. `drain-timeout` in the [configuration](config), or [`Config::drain_timeout`], sets another
+//! length, and then that holds. `adieu check` says how long the window is in a deployment; the line
+//! that says what is waited for every five seconds says how much of it is left.
 //!
 //! # Signals
 //!

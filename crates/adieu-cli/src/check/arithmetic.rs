@@ -6,11 +6,13 @@
 //! ```
 //!
 //! The lame duck is a task of `before-service-unbind`: what it takes is taken from that phase, not
-//! counted twice. Margin and exit are what the process itself keeps; see [`BudgetCheck`].
+//! counted twice. Margin and exit are what the process itself keeps; see
+//! [`BudgetCheck`](adieu::BudgetCheck). Draining counts with the least that it has: it may take
+//! longer, but only what the process takes itself to have left.
 
 use std::time::Duration;
 
-use adieu::{BudgetCheck, KillAfter, Phase};
+use adieu::{KillAfter, Phase};
 
 use super::judge::judge;
 use super::needs::Needs;
@@ -51,6 +53,11 @@ pub(crate) struct Sums {
     pub(crate) believed: Option<Duration>,
     /// Whether it would cut its phases for that, though the platform would let it finish.
     pub(crate) cuts_itself: bool,
+    /// How long admitted work has to finish, at least if `drain_is_open_ended`.
+    pub(crate) drain: Option<Duration>,
+    pub(crate) drain_is_open_ended: bool,
+    /// Whether draining may use time that the platform does not give.
+    pub(crate) overruns: bool,
     /// The least grace with which it fits, in whole seconds.
     pub(crate) enough: Duration,
 }
@@ -76,17 +83,17 @@ impl Facts {
 
 impl Sums {
     pub(crate) fn of(needs: &Needs, workload: &Workload, facts: Facts) -> Self {
-        let (times, path) = (needs.config.times(), needs.critical_path());
+        let times = needs.config.times();
         let pre_stop = workload.pre_stop;
         let sidecars = facts.sidecar.saturating_mul(workload.sidecars);
         let around = pre_stop.saturating_add(sidecars);
         let left = workload.grace.span.map(|grace| grace.saturating_sub(around));
-        let check = BudgetCheck::of(path.clone(), times.reserve, left);
+        let check = needs.check(left);
         // Of too short a time, exit and margin are cut to size: what does not fit is shown with what
         // they would be if it did.
         let enough = around.saturating_add(check.enough());
         let at = if check.fits() { left } else { Some(check.enough()) };
-        let shown = BudgetCheck::of(path.clone(), times.reserve, at);
+        let shown = needs.check(at);
 
         let believed = match times.kill_after {
             KillAfter::After(after) => Some(after),
@@ -95,11 +102,14 @@ impl Sums {
                 Some(workload.told.kill_after().unwrap_or_else(|| workload.supervisor.habit()))
             }
         };
-        let own = BudgetCheck::of(path.clone(), times.reserve, believed);
+        let own = needs.check(believed);
+        let longest = own.allowed.map_or(Duration::ZERO, |allowed| allowed.saturating_add(around));
         let lame_duck = needs.lame_duck(own.allowed);
-        let mut phases: Vec<_> = path
+        let mut phases: Vec<_> = check
+            .critical_path
             .phases
-            .into_iter()
+            .iter()
+            .cloned()
             .filter_map(|name| {
                 let takes = needs.takes(needs.plan.phase(&name)?)?;
                 Some((name, takes))
@@ -124,6 +134,10 @@ impl Sums {
             lag: facts.lag_of(workload),
             believed,
             cuts_itself: check.fits() && !own.fits(),
+            drain: own.drain.map(whole_millis),
+            drain_is_open_ended: own.drain_is_open_ended,
+            overruns: own.drain_is_open_ended
+                && workload.grace.span.is_some_and(|grace| longest > grace),
             enough: whole_seconds(enough),
         }
     }
@@ -149,7 +163,7 @@ impl Sums {
 
     /// Whether all that is counted is enough; what is wrong then is something else.
     pub(crate) fn is_enough(&self) -> bool {
-        self.has_time() && self.has_routed() && !self.cuts_itself
+        self.has_time() && self.has_routed() && !self.cuts_itself && !self.overruns
     }
 
     pub(crate) fn has_routed(&self) -> bool {
@@ -174,6 +188,11 @@ impl Verdict {
     pub(crate) fn fits(&self) -> bool {
         self.findings.iter().all(|finding| finding.level != Level::Error)
     }
+}
+
+/// Rounded down: it is what there is at least.
+fn whole_millis(span: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Rounded up.

@@ -45,6 +45,8 @@ fn workload(judged: &Judged, config: &str) -> Value {
         "pre_stop_ms": millis(sums.pre_stop),
         "lame_duck_ms": millis(sums.lame_duck),
         "critical_path_ms": millis(sums.critical_path()),
+        "drain_ms": sums.drain.map(millis),
+        "drain_is_open_ended": sums.drain_is_open_ended,
         "exit_ms": millis(sums.exit),
         "margin_ms": millis(sums.margin),
         "sidecars_ms": millis(sums.sidecars),

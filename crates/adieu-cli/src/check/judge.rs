@@ -77,6 +77,14 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums) -> Option<Finding> {
             );
             (Level::Error, problem, tell)
         }
+        (Some(believed), Some(given)) if sums.overruns => {
+            let (believed, given) = (span(believed), span(given.saturating_sub(sums.sidecars)));
+            let problem = format!(
+                "the process assumes a grace period of {believed}, but the manifest leaves it \
+                 {given}: it may be killed while requests drain"
+            );
+            (Level::Error, problem, format!("{tell}, or set drain-timeout"))
+        }
         // It may leave the sidecars their part.
         (Some(believed), Some(given))
             if believed != given && believed != given.saturating_sub(sums.sidecars) =>

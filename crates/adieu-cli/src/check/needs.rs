@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use adieu::{Config, CriticalPath, Phase, Plan, PlannedPhase};
+use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlannedPhase};
 
 /// What closing and cutting take in a phase that nobody has set: the library's tasks in it bound
 /// themselves to this.
@@ -54,7 +54,11 @@ impl Needs {
 
     /// How long a phase takes at most; `None` if it does not count.
     pub(crate) fn takes(&self, phase: &PlannedPhase) -> Option<Duration> {
-        let (name, timeout) = (phase.name(), phase.timeout());
+        let name = phase.name();
+        let timeout = match self.config.times().kill_after {
+            KillAfter::Never => phase.timeout_without_deadline(),
+            KillAfter::After(_) | KillAfter::Detect | _ => phase.timeout(),
+        };
         match &self.counted {
             _ if !phase.is_enabled() => None,
             Counted::All => Some(timeout),
@@ -72,8 +76,10 @@ impl Needs {
         }
     }
 
-    pub(crate) fn critical_path(&self) -> CriticalPath {
-        self.plan.critical_path_with(|phase| self.takes(phase))
+    /// What counts against a platform that kills after this time.
+    pub(crate) fn check(&self, kill_after: Option<Duration>) -> BudgetCheck {
+        let reserve = self.config.times().reserve;
+        BudgetCheck::of(&self.plan, |phase| self.takes(phase), reserve, kill_after)
     }
 
     /// How long the lame duck can be, if the process takes itself to have so long.

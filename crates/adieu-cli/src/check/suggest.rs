@@ -78,10 +78,15 @@ impl Suggestion {
         }
         let sums = self.sums(needs, workload, facts);
         let given = sums.grace.unwrap_or(sums.enough);
-        let left = given.saturating_sub(sums.pre_stop);
+        let whole = given.saturating_sub(sums.pre_stop);
+        // What drains as long as there is time must leave the sidecars their part.
+        let kept = if sums.drain_is_open_ended { sums.sidecars } else { Duration::ZERO };
+        let left = whole.saturating_sub(kept);
         // Whoever gives it another time had better say so.
-        let is_told_wrong = sums.believed.is_some_and(|believed| believed != left);
-        let is_to_be_told = sums.cuts_itself || self.grace.is_some() && is_told_wrong;
+        let is_told_wrong =
+            sums.believed.is_some_and(|believed| believed != left && believed != whole);
+        let is_to_be_told =
+            sums.cuts_itself || sums.overruns || self.grace.is_some() && is_told_wrong;
         if !is_to_be_told {
             return;
         }
@@ -90,7 +95,7 @@ impl Suggestion {
         } else {
             let pre_stop = sums.pre_stop.as_secs();
             let pre_stop = (pre_stop > 0).then_some(pre_stop);
-            self.told = Some(Told { grace: Some(given.as_secs()), pre_stop });
+            self.told = Some(Told { grace: Some(given.saturating_sub(kept).as_secs()), pre_stop });
         }
     }
 

@@ -61,6 +61,15 @@ fn draw_one(out: &mut String, judged: &Judged, outcome: &Outcome) {
             "\n  Routing: preStop {pre_stop} + lame duck {lame_duck} {sign} lag {lag}: {word}"
         );
     }
+    if let Some(drain) = sums.drain.map(span) {
+        let gap = if sums.lag.is_zero() { "\n" } else { "" };
+        let (more, why) = if sums.drain_is_open_ended {
+            (" or more", "what the other phases leave; drain-timeout sets it")
+        } else {
+            ("", "as configured")
+        };
+        let _ = writeln!(out, "{gap}  Draining: requests have {drain}{more} to finish: {why}");
+    }
     if !verdict.findings.is_empty() {
         out.push('\n');
     }
@@ -117,11 +126,15 @@ fn rows(workload: &Workload, sums: &Sums, needs: &Needs) -> Vec<Row> {
     for (phase, takes) in &sums.path {
         let is_rest = *phase == adieu::Phase::BEFORE_SERVICE_UNBIND;
         let is_rest = is_rest && !sums.lame_duck_on_path.is_zero();
-        let is_part = needs.plan.phase(phase).is_some_and(|phase| *takes < phase.timeout());
-        let remark = match (is_rest, is_part) {
-            (true, _) => "what the lame duck leaves of it",
-            (false, true) => "what serving takes of it; with tasks of your own: --phases",
-            (false, false) => "",
+        let planned = needs.plan.phase(phase);
+        let is_part = planned.is_some_and(|phase| *takes < phase.timeout());
+        let is_least = planned.is_some_and(adieu::PlannedPhase::is_open_ended);
+        let remark = match () {
+            () if is_rest => "what the lame duck leaves of it",
+            () if is_part => "what serving takes of it; with tasks of your own: --phases",
+            () if is_least && sums.believed.is_some() => "at least",
+            () if is_least => "no deadline is known",
+            () => "",
         };
         put(&format!("  {phase}"), span(*takes), remark);
     }

@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use adieu::{PhaseView, PlanView};
 
-use super::time;
+use super::timeout;
 
 pub(super) fn draw(plan: &PlanView) -> String {
     let PlanView { phases, order: _, critical_path } = plan;
     let critical = |name: &String| critical_path.phases.contains(name);
     let mut out = String::from("digraph plan {\n  node [shape=box, fontname=\"sans-serif\"];\n");
     for phase in phases {
-        let PhaseView { name, depends_on: _, timeout_ms, recover, enabled } = phase;
+        let PhaseView { name, recover, enabled, .. } = phase;
         let mut style = Vec::new();
         if !enabled {
             style.push("dashed");
@@ -21,7 +21,7 @@ pub(super) fn draw(plan: &PlanView) -> String {
         }
         let recover = if *recover { "" } else { ", no recover" };
         let (id, style) = (quote(name), style.join(","));
-        let label = quote(&format!("{name}\n{}{recover}", time(*timeout_ms)));
+        let label = quote(&format!("{name}\n{}{recover}", timeout(phase)));
         let _ = writeln!(out, "  {id} [label={label}, style=\"{style}\"];");
     }
     for phase in phases {

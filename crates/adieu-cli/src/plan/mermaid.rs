@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use adieu::{PhaseView, PlanView};
 
-use super::time;
+use super::timeout;
 
 pub(super) fn draw(plan: &PlanView) -> String {
     let PlanView { phases, order, critical_path } = plan;
@@ -12,11 +12,11 @@ pub(super) fn draw(plan: &PlanView) -> String {
     let id = |name: &String| order.iter().position(|other| other == name).unwrap_or(0);
     let mut out = String::from("flowchart TD\n");
     for phase in phases {
-        let PhaseView { name, depends_on: _, timeout_ms, recover, enabled } = phase;
+        let PhaseView { name, recover, enabled, .. } = phase;
         let recover = if *recover { "" } else { ", no recover" };
         let disabled = if *enabled { "" } else { ", disabled" };
         let label = name.replace('"', "#quot;");
-        let timeout = time(*timeout_ms);
+        let timeout = timeout(phase);
         let _ = writeln!(out, "  p{}[\"{label}<br/>{timeout}{recover}{disabled}\"]", id(name));
     }
     for phase in phases {

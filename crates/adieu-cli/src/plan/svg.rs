@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use adieu::{PhaseView, PlanView};
 
-use super::time;
+use super::{time, timeout};
 use crate::picture::{escape, framed, label, small_label};
 use routes::{Routes, Way};
 
@@ -71,7 +71,7 @@ pub(super) fn draw(plan: &PlanView) -> String {
 }
 
 fn phase(phase: &PhaseView, (x, y): (usize, usize), is_critical: bool, out: &mut String) {
-    let PhaseView { name, depends_on, timeout_ms, recover, enabled } = phase;
+    let PhaseView { name, depends_on, timeout_ms: _, open_ended: _, recover, enabled } = phase;
     let class = match (enabled, is_critical) {
         (false, _) => "box disabled",
         (true, true) => "box critical",
@@ -81,7 +81,7 @@ fn phase(phase: &PhaseView, (x, y): (usize, usize), is_critical: bool, out: &mut
     let star = if is_critical { "* " } else { "" };
     let recover = if *recover { "" } else { " · does not recover" };
     let disabled = if *enabled { "" } else { " · disabled" };
-    let about = format!("{}{recover}{disabled}", time(*timeout_ms));
+    let about = format!("{}{recover}{disabled}", timeout(phase));
     let after = if depends_on.is_empty() { "-".into() } else { depends_on.join(", ") };
     let (text_x, name_y, small_y, room) = (x + 12, y + 20, y + 36, (WIDTH - 24) as f64);
     let _ = writeln!(

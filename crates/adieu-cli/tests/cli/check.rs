@@ -1,8 +1,9 @@
 //! `adieu check`.
 
 use std::path::Path;
+use std::time::Duration;
 
-use adieu::{Config, Phase, Shutdown, TaskCx};
+use adieu::{Config, KillAfter, Phase, Shutdown, TaskCx};
 use expect_test::{expect, expect_file};
 use serde_json::{Value, json};
 
@@ -314,10 +315,19 @@ fn routers_that_take_longer_are_waited_for() {
 /// What a process says of itself at start-up, if it has the tasks of the usual service.
 #[test]
 fn s183_it_agrees_with_the_process() {
-    for text in ["", "lame-duck = '5s'", "phases.service-unbind.timeout = '1s'"] {
+    for text in [
+        "",
+        "lame-duck = '5s'",
+        "phases.service-unbind.timeout = '1s'",
+        "drain-timeout = '6s'",
+        "kill-after = '30s'",
+    ] {
         let config = config(text);
         let path = config.path();
-        let shutdown = Shutdown::configured(Config::read(path).unwrap()).unwrap();
+        // Without a manifest, 30 s are assumed, as a process on Kubernetes does.
+        let kill_after = KillAfter::After(Duration::from_secs(30));
+        let process = Config::read(path).unwrap().kill_after(kill_after);
+        let shutdown = Shutdown::configured(process).unwrap();
         shutdown.gate("http").unwrap();
         let close = async |_: TaskCx| {};
         shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", close).unwrap();
@@ -331,7 +341,34 @@ fn s183_it_agrees_with_the_process() {
         assert!(worst_case.abs_diff(of_process) <= 2, "{text}: {worst_case} {of_process}");
         let counted: Vec<_> = path_of_process.phases.iter().map(ToString::to_string).collect();
         assert_eq!(json_of(&ran)["counted"], json!(counted));
+        let drain = shutdown.check_budget().drain.unwrap().as_millis();
+        assert_eq!(u128::from(millis("drain_ms")), drain, "{text}");
     }
+}
+
+#[test]
+fn s206_a_drain_that_could_run_into_the_kill_does_not_fit() {
+    let unit = |lines: &str| format!("[Service]\nType=notify\nTimeoutStopSec=40s\n{lines}");
+    let open = adieu_reads(&["check", "--manifest", "-"], &unit(""));
+    assert_eq!(open.code, 1, "{}", open.stdout);
+    let problem = "the process assumes a grace period of 90s, but the manifest leaves it 40s: it may \
+                   be killed while requests drain";
+    assert!(open.stdout.contains(problem), "{}", open.stdout);
+    // Once it knows, or is held to less than it could have, it fits.
+    let told = unit("Environment=TERMINATION_GRACE_PERIOD_SECONDS=40\n");
+    let told = adieu_reads(&["check", "--manifest", "-"], &told);
+    assert_eq!(told.code, 0, "{}", told.stdout);
+    assert!(told.stdout.contains("requests have 17s or more to finish"), "{}", told.stdout);
+    let config = config("drain-timeout = '6s'");
+    let path = config.path().to_str().unwrap();
+    let held = adieu_reads(&["check", "--config", path, "--manifest", "-"], &unit(""));
+    assert_eq!(held.code, 0, "{}", held.stdout);
+    assert!(held.stdout.contains("requests have 6s to finish: as configured"), "{}", held.stdout);
+    // Without a deadline it counts with what it has then.
+    let config = self::config("kill-after = 'none'");
+    let path = config.path().to_str().unwrap();
+    let ran = adieu_reads(&["check", "--config", path, "--manifest", "-"], &unit(""));
+    assert!(ran.stdout.contains("service-requests-done       10s  no deadline"), "{}", ran.stdout);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use expect_test::{Expect, expect, expect_file};
 
-use super::{Ran, adieu, shows};
+use super::{Ran, adieu, config, shows};
 
 #[track_caller]
 fn refuses(config: &str, ending: &str, expected: Expect) {
@@ -19,6 +19,24 @@ fn refuses(config: &str, ending: &str, expected: Expect) {
 #[test]
 fn the_default_plan() {
     expect_file!["../golden/default.txt"].assert_eq(&shows(&["plan"]));
+}
+
+#[test]
+fn s206_it_says_how_long_requests_have() {
+    let says = |text: &str| {
+        let config = config(text);
+        let plan = shows(&["plan", "--config", config.path().to_str().unwrap()]);
+        plan.lines().last().unwrap().to_owned()
+    };
+    assert_eq!(
+        says("kill-after = '200s'"),
+        "+ Requests have 96.8s or more to finish, with kill-after 200s; drain-timeout sets it.",
+    );
+    assert_eq!(
+        says("kill-after = 'none'"),
+        "+ Requests have 10s to finish, because no deadline is known; drain-timeout sets it.",
+    );
+    assert!(says("drain-timeout = '20s'").starts_with("Worst case 95s"));
 }
 
 #[test]

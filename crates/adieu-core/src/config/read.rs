@@ -44,7 +44,8 @@ fn block(mut document: Value) -> Result<(String, Value), ConfigError> {
     }
 }
 
-fn take(document: &mut Value, path: &[&str]) -> Option<Value> {
+/// Takes what is at this path out of the document.
+pub(super) fn take(document: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, before) = path.split_last()?;
     let table = before.iter().try_fold(document, |table, key| table.get_mut(key))?;
     table.as_object_mut()?.remove(*last)
@@ -78,6 +79,11 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
     set(&mut config.strict, keys.switch(&["strict"])?);
     set(&mut config.order, order(&mut keys)?);
     set(&mut config.default_phase_timeout, keys.duration(&["default-phase-timeout"])?);
+    let drain_timeout = match keys.value(section::DRAIN_TIMEOUT)? {
+        Some((_, value)) if value.as_str() == Some("auto") => None,
+        Some((path, value)) => Some((keys.as_duration(&path, value)?, path)),
+        None => None,
+    };
     config.report_file = keys.text(&["report-file"])?.map(Into::into);
 
     let base = policy(&mut keys)?;
@@ -111,6 +117,14 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
         };
         keys.finish()?;
         config.phases.insert(Phase::new(phase), change);
+    }
+    if let Some((timeout, path)) = drain_timeout {
+        if config.sets_timeout_of(&Phase::SERVICE_REQUESTS_DONE) {
+            let other = keys.path_of(&section::DRAIN_PHASE.join("."));
+            let problem = format!("means the same as {other}: write one of them");
+            return Err(ConfigError::Invalid { path, problem });
+        }
+        config = config.drain_timeout(timeout);
     }
     keys.finish()?;
 

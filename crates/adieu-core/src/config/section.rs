@@ -13,6 +13,20 @@ pub(super) const EXIT_PROCESS: &[&str] = &["exit-process", "exit-jvm", "exit-clr
 pub(super) const PROCESS_HOOK: &[&str] =
     &["run-by-process-hook", "run-by-jvm-shutdown-hook", "run-by-clr-shutdown-hook"];
 
+/// A key, and the one in the table of a phase that means the same.
+pub(super) const DRAIN_TIMEOUT: &[&str] = &["drain-timeout"];
+pub(super) const DRAIN_PHASE: &[&str] = &["phases", "service-requests-done", "timeout"];
+
+/// The path of keys that means the same as this one.
+pub(super) fn same_path(path: &[String]) -> Option<&'static [&'static str]> {
+    let is = |other: &[&str]| path.iter().map(String::as_str).eq(other.iter().copied());
+    match () {
+        () if is(DRAIN_TIMEOUT) => Some(DRAIN_PHASE),
+        () if is(DRAIN_PHASE) => Some(DRAIN_TIMEOUT),
+        () => None,
+    }
+}
+
 /// The other names of a key.
 pub(super) fn same_as(key: &str) -> impl Iterator<Item = &'static &'static str> {
     let group = [EXIT_PROCESS, PROCESS_HOOK].into_iter().find(|group| group.contains(&key));

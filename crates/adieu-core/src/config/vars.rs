@@ -56,6 +56,9 @@ pub(super) fn overlay(
             table = entries.entry(key).or_insert_with(|| Value::Object(Map::new()));
         }
         *table = Value::String(value);
+        if let Some(same) = section::same_path(&path) {
+            super::read::take(block, same);
+        }
         origins.0.insert(path.join("."), name);
     }
     Ok(origins)

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use super::shared::{Core, Shared};
 use crate::budget::BudgetCheck;
+use crate::config::AT_ONCE;
 use crate::journal::Line;
 use crate::phase::{Phase, PhaseSpec};
 use crate::plan::{LONGEST, PhaseId, Plan, PlanError};
@@ -15,14 +16,13 @@ use crate::registry::Entry;
 use crate::sync::lock;
 use crate::task::{AddTaskError, TaskInfo};
 
-/// A window that is as good as none: a phase must have some time.
-const AT_ONCE: Duration = Duration::from_millis(1);
-
 /// A task that was added, and the figures if the worst case is now too long.
 struct Added {
     phase: PhaseId,
     seq: u64,
     over: Option<BudgetCheck>,
+    /// Whether the shutdown has begun, and may take longer because of it.
+    grows_running: bool,
 }
 
 /// A task that was not added, to be dropped outside the lock.
@@ -86,8 +86,12 @@ impl Shared {
             core.built = None;
             return Err(PlanError::OverBudget { phase, check: Box::new(check.clone()) });
         }
+        let is_running = core.run.is_some();
         drop(core);
         self.warn_of(over);
+        if is_running {
+            self.wish(|wishes| wishes.grown += 1);
+        }
         Ok(())
     }
 
@@ -98,8 +102,12 @@ impl Shared {
     ) -> Result<(PhaseId, u64), AddTaskError> {
         let task = Arc::clone(&entry.name);
         match self.try_add_task(phase, entry) {
-            Ok(Added { phase, seq, over }) => {
+            Ok(Added { phase, seq, over, grows_running }) => {
                 self.warn_of(over);
+                if grows_running {
+                    // What comes before has less time than it was given.
+                    self.wish(|wishes| wishes.grown += 1);
+                }
                 Ok((phase, seq))
             }
             Err(refused) => {
@@ -148,7 +156,7 @@ impl Shared {
                 let entry = core.registry.cancel(id, seq);
                 Refused::because(entry, Refusal::OverBudget(Box::new(check)))
             }
-            over => Ok(Added { phase: id, seq, over }),
+            over => Ok(Added { phase: id, seq, over, grows_running: grows && core.run.is_some() }),
         }
     }
 
@@ -200,7 +208,7 @@ impl Shared {
         self.drains_at_once.store(true, Ordering::Relaxed);
         let mut core = lock(&self.core);
         if let Ok(at) = core.plan.position(Phase::SERVICE_REQUESTS_DONE.as_str())
-            && !core.plan.has_own_timeout(at)
+            && core.plan.is_open_ended(at)
             && core.plan.timeout(Phase::SERVICE_REQUESTS_DONE, AT_ONCE).is_ok()
         {
             core.built = None;

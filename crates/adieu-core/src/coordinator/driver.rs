@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 
-use super::machine::{Effect, Effects, Event, NewTask, PhaseState, TaskId, TaskState};
+use super::machine::{Effect, Effects, Event, NewTask, PhaseState, PhaseTime, TaskId, TaskState};
 use super::moves::Moves;
 use super::shared::{Shared, Wishes};
 use crate::budget::Limits;
@@ -292,7 +292,13 @@ impl Driver {
         if wishes == self.granted {
             return;
         }
+        let has_grown = wishes.grown != self.granted.grown;
         self.granted = wishes;
+        if let Some(drain) = self.drained.filter(|_| has_grown) {
+            let rest =
+                self.shared.with_run(|run, registry, plan| run.rest_after(drain, registry, plan));
+            self.on(Event::Rest(drain, rest.unwrap_or_default()));
+        }
         if let Some(deadline) = wishes.deadline {
             self.on(Event::Shorten(deadline));
         }
@@ -349,8 +355,9 @@ impl Driver {
                 .iter()
                 .map(|entry| NewTask { name: Arc::clone(&entry.name), timeout: entry.timeout })
                 .collect();
-            let timeout = plan.timeout_of(phase.0);
-            let effects = run.machine.on(now(), Event::Opened { phase, timeout, tasks });
+            let rest = plan.is_open_ended(phase.0).then(|| run.rest_after(phase, registry, plan));
+            let time = PhaseTime { timeout: plan.timeout_of(phase.0), rest };
+            let effects = run.machine.on(now(), Event::Opened { phase, time, tasks });
             (entries, effects)
         });
         let Some((entries, effects)) = opened else {
@@ -411,7 +418,7 @@ impl Driver {
     fn say_what_is_waited_for(&self) {
         let status = self.shared.with_run(|run, _, _| run.status(Stage::ShuttingDown, now()));
         if let Some(status) = status {
-            let left = status.remaining();
+            let left = status.until_cut().unwrap_or_default();
             let ask = Arc::new(move || status.clone().describe().waiting_line());
             let waiting_for = Detail::new(ask);
             self.shared.journal().note(Line::StillWaiting { waiting_for, left });

@@ -94,8 +94,10 @@ impl Shutdown {
     /// A gate that is drained already is not drained twice; what is to be done before it is closed
     /// is added to what there is.
     ///
-    /// The window is the timeout of [`Phase::SERVICE_REQUESTS_DONE`]. With nobody inside it ends
-    /// at once; when it expires, the report says who was left.
+    /// The window is the time of [`Phase::SERVICE_REQUESTS_DONE`]: what the deadline leaves beyond
+    /// the reserve and the worst case of the later phases, unless `drain-timeout` is set; see
+    /// [`config`](crate::config). With nobody inside it ends at once; when it expires, the report
+    /// says who was left.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ use crate::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A phase was opened as asked; these are its tasks. From here on none can be added.
-    Opened { phase: PhaseId, timeout: Duration, tasks: Vec<NewTask> },
+    Opened { phase: PhaseId, time: PhaseTime, tasks: Vec<NewTask> },
     /// A task is over.
     Joined { task: TaskId, at: Instant, ended: Ended },
     /// Time has passed.
@@ -40,6 +40,8 @@ pub(crate) enum Event {
     Climb(Rung),
     /// There is less time than was thought.
     Shorten(Instant),
+    /// The phases after this one may take this long, which is more than was thought.
+    Rest(PhaseId, Duration),
 }
 
 /// What is to be done.
@@ -73,6 +75,15 @@ pub(crate) type Effects = Vec<Effect>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TaskId(pub(crate) usize);
+
+/// How long a phase may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PhaseTime {
+    pub(crate) timeout: Duration,
+    /// If it is open-ended, so that `timeout` is only the least: the worst case of all that comes
+    /// after it.
+    pub(crate) rest: Option<Duration>,
+}
 
 /// A task as the machine sees it.
 #[derive(Clone, Debug)]
@@ -115,7 +126,7 @@ pub(crate) struct PhaseRun {
     rank: Rank,
     waits_for: usize,
     dependents: Vec<PhaseId>,
-    timeout: Duration,
+    time: PhaseTime,
     pub(crate) state: PhaseState,
     pub(crate) tasks: Range<usize>,
     running: usize,
@@ -191,8 +202,17 @@ enum Timer {
 // === impl PhaseRun ===
 
 impl PhaseRun {
+    /// How long it may take; of an open-ended phase, how long it may take as things stand.
     pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
+        match self.state {
+            PhaseState::Running { since, cut } if self.time.rest.is_some() => {
+                cut.saturating_duration_since(since)
+            }
+            PhaseState::Waiting
+            | PhaseState::Opening
+            | PhaseState::Running { .. }
+            | PhaseState::Over { .. } => self.time.timeout,
+        }
     }
 }
 
@@ -224,7 +244,7 @@ impl Machine {
                     rank: planned.rank(),
                     waits_for: planned.waits_for().len(),
                     dependents: Vec::new(),
-                    timeout: planned.timeout(),
+                    time: PhaseTime { timeout: planned.timeout(), rest: None },
                     state: PhaseState::Waiting,
                     tasks: 0..0,
                     running: 0,
@@ -302,13 +322,14 @@ impl Machine {
     pub(crate) fn on(&mut self, now: Instant, event: Event) -> Effects {
         let mut effects = Effects::new();
         match event {
-            Event::Opened { phase, timeout, tasks } => {
-                self.open(now, phase, timeout, tasks, &mut effects);
+            Event::Opened { phase, time, tasks } => {
+                self.open(now, phase, time, tasks, &mut effects);
             }
             Event::Joined { task, at, ended } => self.join(now, task, at, ended, &mut effects),
             Event::Tick => self.tick(now, &mut effects),
             Event::Climb(rung) => self.climb(now, rung, &mut effects),
             Event::Shorten(deadline) => self.shorten(now, deadline, &mut effects),
+            Event::Rest(phase, rest) => self.leave_time(now, phase, rest, &mut effects),
         }
         effects
     }
@@ -364,6 +385,13 @@ impl Machine {
             PhaseState::Over { ran, .. } => ran.map(|(since, _)| since),
             PhaseState::Waiting | PhaseState::Opening => None,
         }
+    }
+
+    /// When the task is cancelled, if it runs and has not been.
+    pub(crate) fn cut_of(&self, task: &TaskRun) -> Option<Instant> {
+        let PhaseState::Running { cut, .. } = self.phases[task.phase.0].state else { return None };
+        let own = task.own.as_ref().map_or(cut, |own| own.cut.min(cut));
+        matches!(task.state, TaskState::Running).then_some(own)
     }
 
     /// How it all ended, once it has.
@@ -426,13 +454,13 @@ impl Machine {
         &mut self,
         now: Instant,
         id: PhaseId,
-        timeout: Duration,
+        time: PhaseTime,
         tasks: Vec<NewTask>,
         effects: &mut Effects,
     ) {
         let first = self.tasks.len();
         let phase = &mut self.phases[id.0];
-        phase.timeout = timeout;
+        phase.time = time;
         phase.tasks = first..first + tasks.len();
         phase.running = tasks.len();
         let cut = self.cut(now, id, now);
@@ -456,7 +484,11 @@ impl Machine {
     /// When a phase that runs since `since` is to be cancelled.
     fn cut(&self, now: Instant, id: PhaseId, since: Instant) -> Instant {
         let phase = &self.phases[id.0];
-        let own = since + phase.timeout;
+        let PhaseTime { timeout, rest } = phase.time;
+        let own = match rest {
+            Some(rest) => self.limits.window(since, timeout, rest),
+            None => since + timeout,
+        };
         let shared = self.limits.cut_of(phase.rank).max(now);
         match phase.rank {
             Rank::Early | Rank::Closing | Rank::Last => own.min(shared),
@@ -501,6 +533,7 @@ impl Machine {
         effects: &mut Effects,
     ) {
         let phase = &mut self.phases[id.0];
+        phase.time = PhaseTime { timeout: phase.timeout(), rest: None };
         phase.state = PhaseState::Over { outcome, ran };
         phase.due = None;
         self.left -= 1;

@@ -10,7 +10,7 @@ use super::machine::{Effects, Machine, PhaseRun, PhaseState, TaskId, TaskRun, Ta
 use crate::budget::{Budget, Limits};
 use crate::deadline::LiveDeadline;
 use crate::outcome::{Outcome, SkipCause};
-use crate::plan::{PhaseId, Plan};
+use crate::plan::{PhaseId, Plan, PlanBuilder};
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Registry;
@@ -94,6 +94,19 @@ impl Run {
         self.machine.resume(&self.plan, from, limits, now)
     }
 
+    /// How long all that comes after this phase takes at most, with the tasks that it has and the
+    /// graces of unruly ones.
+    pub(super) fn rest_after(
+        &self,
+        phase: PhaseId,
+        registry: &Registry,
+        plan: &PlanBuilder,
+    ) -> Duration {
+        let graces = 2 * self.machine.limits().grace;
+        let takes = |id: PhaseId| Some(registry.takes(id, plan.timeout_of(id.0))? + graces);
+        self.plan.around(phase, takes).1
+    }
+
     pub(super) fn describes(&mut self, task: TaskId, describe: Describe) {
         self.describes.insert(task, describe);
     }
@@ -118,6 +131,9 @@ impl Run {
                     phase: machine.phase(task.phase).name.to_string(),
                     task: Arc::clone(&task.name),
                     age: now.saturating_duration_since(machine.started(task).unwrap_or(now)),
+                    left: machine
+                        .cut_of(task)
+                        .map_or(Duration::ZERO, |cut| cut.saturating_duration_since(now)),
                     detail: None,
                 };
                 (waiting, self.describe_of(id))
@@ -218,8 +234,9 @@ fn is_running(phase: &PhaseRun) -> bool {
 // === impl Undescribed ===
 
 impl Undescribed {
-    pub(super) fn remaining(&self) -> Duration {
-        self.remaining
+    /// How long until the first of these tasks is cancelled.
+    pub(super) fn until_cut(&self) -> Option<Duration> {
+        self.waiting_for.iter().map(|(waiting, _)| waiting.left).min()
     }
 
     /// Asks the tasks what they wait for. Not under a lock: it is the user's code that answers.

@@ -104,6 +104,8 @@ pub(super) struct State {
 pub(super) struct Wishes {
     pub(super) rung: Rung,
     pub(super) deadline: Option<Instant>,
+    /// How often phases have been given more to do, or more time, since the shutdown began.
+    pub(super) grown: u64,
 }
 
 // === impl Shared ===
@@ -197,11 +199,15 @@ impl Shared {
         self.watchdog.arm(left);
         let phases = check.critical_path.phases.len();
         let worst_case = Short(check.critical_path.worst_case);
+        let drain = check
+            .drain
+            .filter(|_| check.drain_is_open_ended)
+            .map_or_else(String::new, |drain| format!(", drain window {} or more", Short(drain)));
         self.journal.listen_here();
         self.journal.note(Line::Initiated {
             reason: reason.to_string(),
             deadline: left,
-            plan: format!("{phases} phases, worst case {worst_case}"),
+            plan: format!("{phases} phases, worst case {worst_case}{drain}"),
         });
         if policy.exit_process
             && let Err(error) = self.start_watchdog()
@@ -392,7 +398,7 @@ impl Core {
 
     pub(super) fn check_budget(&mut self) -> BudgetCheck {
         let plan = self.built_plan();
-        let takes = |id: PhaseId| self.registry.takes(id, plan.get(id).timeout());
+        let takes = |id: PhaseId| self.registry.takes(id, self.budget.timeout_of(plan.get(id)));
         self.budget.check(&plan, takes)
     }
 
@@ -423,7 +429,7 @@ impl Core {
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { rung: Rung::Graceful, deadline: None }
+        Self { rung: Rung::Graceful, deadline: None, grown: 0 }
     }
 }
 

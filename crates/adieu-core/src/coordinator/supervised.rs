@@ -62,7 +62,10 @@ impl Shared {
         let (stage, readiness, moves) = (self.stage(), self.readiness(), *self.moves.borrow());
         let status = (stage == Stage::ShuttingDown).then(|| self.status());
         let left = status.as_ref().map_or(Duration::ZERO, |status| status.remaining);
-        let line = |status: &Status| format!("{}, {} left", status.waiting_line(), Short(left));
+        let line = |status: &Status| {
+            let until_cut = Short(status.until_cut().unwrap_or_default());
+            format!("{}, {until_cut} left", status.waiting_line())
+        };
         let waiting_for = status.as_ref().map_or_else(String::new, line);
         let waiting = status.into_iter().flat_map(|status| status.waiting_for);
         let phases = waiting.map(|waiting| waiting.phase).collect();

@@ -259,7 +259,8 @@ impl PlanBuilder {
             self.phases.iter().zip(waits_for).enumerate().map(|(at, (phase, waits_for))| {
                 PlannedPhase {
                     name: phase.name.clone(),
-                    timeout: phase.timeout.unwrap_or(self.default_timeout),
+                    timeout: self.timeout_of(at),
+                    open_ended: self.is_open_ended(at),
                     recover: phase.recover,
                     enabled: phase.enabled,
                     rank: match () {
@@ -375,8 +376,10 @@ impl PlanBuilder {
         self.phases.len()
     }
 
-    pub(crate) fn has_own_timeout(&self, at: usize) -> bool {
-        self.phases[at].timeout.is_some()
+    /// Whether the phase drains admitted work, and no timeout has been set for it.
+    pub(crate) fn is_open_ended(&self, at: usize) -> bool {
+        let phase = &self.phases[at];
+        phase.name == Phase::SERVICE_REQUESTS_DONE && phase.timeout.is_none()
     }
 
     pub(crate) fn timeout_of(&self, at: usize) -> Duration {

@@ -13,6 +13,36 @@ pub struct CriticalPath {
     pub worst_case: Duration,
 }
 
+/// The longest time that the phases before `id` take one after another, and the longest that those
+/// after it take. `takes` is as in [`of`].
+pub(super) fn around(
+    plan: &Plan,
+    id: PhaseId,
+    takes: impl Fn(PhaseId) -> Option<Duration>,
+) -> (Duration, Duration) {
+    let takes = |id: PhaseId| {
+        let takes = takes(id).filter(|_| plan.get(id).is_enabled());
+        takes.unwrap_or(Duration::ZERO)
+    };
+    let longest = |all: &mut Duration, other: Duration| *all = (*all).max(other);
+    // For each phase, the longest time until it can start, and from its end to the end of all.
+    let mut before = vec![Duration::ZERO; plan.len()];
+    for &id in plan.ordered_ids() {
+        for &on in plan.get(id).waits_for() {
+            let over = before[on.0].saturating_add(takes(on));
+            longest(&mut before[id.0], over);
+        }
+    }
+    let mut after = vec![Duration::ZERO; plan.len()];
+    for &id in plan.ordered_ids().iter().rev() {
+        for &on in plan.get(id).waits_for() {
+            let rest = after[id.0].saturating_add(takes(id));
+            longest(&mut after[on.0], rest);
+        }
+    }
+    (before[id.0], after[id.0])
+}
+
 /// `takes` says how long a phase takes at most; `None` if it does not count.
 pub(super) fn of(plan: &Plan, takes: impl Fn(PhaseId) -> Option<Duration>) -> CriticalPath {
     // For each phase, the longest time until it is over and the phase before it on that path.

@@ -24,6 +24,9 @@ pub struct PhaseView {
     pub depends_on: Vec<String>,
     /// How long it may take.
     pub timeout_ms: u64,
+    /// Whether it may take longer, as long as the deadline leaves time for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open_ended: bool,
     /// Whether the shutdown goes on when it fails.
     pub recover: bool,
     /// Whether it runs at all.
@@ -52,6 +55,7 @@ impl From<&Plan> for PlanView {
                     name: phase.name().to_string(),
                     depends_on: plan.depends_on(phase).map(ToString::to_string).collect(),
                     timeout_ms: millis(phase.timeout()),
+                    open_ended: phase.is_open_ended(),
                     recover: phase.recovers(),
                     enabled: phase.is_enabled(),
                 })

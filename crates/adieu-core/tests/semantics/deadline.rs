@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use adieu_core::{
-    AddTaskError, Config, KillAfter, Phase, Reason, Shutdown, SignalError, TaskCx, TaskSpec,
+    AddTaskError, Config, Format, KillAfter, Phase, Reason, Shutdown, SignalError, TaskCx, TaskSpec,
 };
 use expect_test::expect;
 
@@ -202,4 +202,161 @@ async fn s41_what_is_configured_binds_any_shutdown() {
     let completed = shutdown.run(Reason::Unknown);
     assert_eq!(shutdown.deadline().unwrap().remaining(), Duration::from_secs(27));
     assert!(completed.await.unwrap().took <= Duration::from_secs(27));
+}
+
+// === the drain window ===
+
+/// Runs a shutdown with a request that takes this long, and says how its drain ended and after what
+/// time the shutdown was over.
+async fn drains(shutdown: &Shutdown, takes: Duration) -> (String, Duration) {
+    let gate = shutdown.gate("http").unwrap();
+    let pass = gate.enter().unwrap();
+    let request = async {
+        tokio::select! {
+            () = tokio::time::sleep(takes) => {}
+            () = pass.cancelled() => {}
+        }
+        drop(pass);
+    };
+    let (report, ()) = tokio::join!(shutdown.run(Reason::Unknown), request);
+    let report = report.unwrap();
+    let phase = report.phase(Phase::SERVICE_REQUESTS_DONE).unwrap();
+    (phase.task("drain http").unwrap().outcome.to_string(), report.took)
+}
+
+#[tokio::test(start_paused = true)]
+async fn s202_the_drain_window_uses_what_the_deadline_leaves() {
+    // 30 s less its margin are 27 s. The reserve takes 3 s, service-stop 2 s, close-resources 5 s,
+    // and two graces of 200 ms each are kept for these two and for the drain itself.
+    let window = Duration::from_millis(27_000 - 3_000 - 2_000 - 5_000 - 3 * 400);
+    let with_pool = || {
+        let shutdown = limited(30, false);
+        let close = adieu_testkit::faults::hang;
+        shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", close).unwrap();
+        shutdown
+    };
+    let second = Duration::from_secs(1);
+    assert_eq!(drains(&with_pool(), window - second).await.0, "finished");
+    let (outcome, took) = drains(&with_pool(), window + second).await;
+    assert_eq!(outcome, "timed out after 15.8s");
+    assert!(took <= Duration::from_secs(24), "the reserve is left: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s202_the_drain_has_its_least_where_there_is_less_time() {
+    // 12 s less 2 s, of which 2.5 s are the reserve: close-resources would need all that is left.
+    let shutdown = limited(12, false);
+    shutdown.set_phase_timeout(Phase::CLOSE_RESOURCES, Duration::from_secs(8)).unwrap();
+    shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", async |_| ()).unwrap();
+    let hour = Duration::from_secs(3_600);
+    assert_eq!(drains(&shutdown, hour).await.0, "timed out after 5s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s203_a_drain_timeout_that_is_set_holds() {
+    let hour = Duration::from_secs(3_600);
+    let parse = |text: &str| Config::parse(text, Format::Toml).unwrap();
+    let texts = ["drain-timeout = '7s'", "phases.service-requests-done.timeout = '7s'"];
+    for config in texts.map(parse).into_iter().chain([
+        Config::new().drain_timeout(Duration::from_secs(7)),
+        Config::new().phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_secs(7)),
+    ]) {
+        let kill_after = KillAfter::After(Duration::from_secs(60));
+        let shutdown = Shutdown::configured(config.kill_after(kill_after)).unwrap();
+        assert_eq!(drains(&shutdown, hour).await.0, "timed out after 7s");
+    }
+    let shutdown = limited(60, false);
+    shutdown.set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_secs(7)).unwrap();
+    assert_eq!(drains(&shutdown, hour).await.0, "timed out after 7s");
+
+    let at_once = Shutdown::configured(parse("drain-timeout = '0s'")).unwrap();
+    assert_eq!(drains(&at_once, hour).await.0, "timed out after 1ms");
+    let auto = parse("drain-timeout = 'auto'").plan().unwrap();
+    assert!(auto.phase(Phase::SERVICE_REQUESTS_DONE).unwrap().is_open_ended());
+}
+
+#[test]
+fn s203_the_two_keys_of_the_drain_timeout_mean_the_same() {
+    let both = "drain-timeout = '7s'\nphases.service-requests-done.timeout = '8s'";
+    assert_eq!(
+        Config::parse(both, Format::Toml).unwrap_err().to_string(),
+        "drain-timeout: means the same as phases.service-requests-done.timeout: write one of them",
+    );
+    let error = Config::parse("drain-timout = '7s'", Format::Toml).unwrap_err();
+    assert_eq!(error.to_string(), "unknown key drain-timout; did you mean drain-timeout?");
+    // A variable holds against the file, whichever of the two names either uses.
+    let (short, long) = (
+        "drain-timeout = '7s'",
+        "phases.service-requests-done = { timeout = '7s', recover = true }",
+    );
+    for (text, var) in [
+        (long, "ADIEU__DRAIN_TIMEOUT"),
+        (short, "ADIEU__PHASES__SERVICE_REQUESTS_DONE__TIMEOUT"),
+        (short, "ADIEU__DRAIN_TIMEOUT"),
+    ] {
+        let vars = [(var.to_owned(), "9s".to_owned())];
+        let config = Config::parse_with_vars(text, Format::Toml, vars).unwrap();
+        let plan = config.plan().unwrap();
+        let drain = plan.phase(Phase::SERVICE_REQUESTS_DONE).unwrap();
+        assert_eq!(drain.timeout(), Duration::from_secs(9), "{text} {var}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s204_without_a_deadline_the_drain_has_ten_seconds() {
+    let hour = Duration::from_secs(3_600);
+    for config in [Config::new(), Config::new().kill_after(KillAfter::Never)] {
+        let shutdown = Shutdown::configured(config).unwrap();
+        assert_eq!(drains(&shutdown, hour).await.0, "timed out after 10s");
+        let check = shutdown.check_budget();
+        assert_eq!(check.drain, None, "nothing is left to drain");
+    }
+    let shutdown = Shutdown::new();
+    shutdown.gate("http").unwrap();
+    let check = shutdown.check_budget();
+    assert_eq!(check.drain, Some(Duration::from_secs(10)));
+    assert_eq!(check.critical_path.worst_case, Duration::from_secs(5 + 2 + 10 + 2));
+    // Longer phases are meant to be longer.
+    let config = Config::new().default_phase_timeout(Duration::from_secs(20));
+    let shutdown = Shutdown::configured(config).unwrap();
+    assert_eq!(drains(&shutdown, hour).await.0, "timed out after 20s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s205_the_window_shrinks_with_what_comes_to_need_time() {
+    let hour = Duration::from_secs(3_600);
+    // A task that is added to a later phase while work drains: 5 s, and two graces.
+    let shutdown = limited(30, false);
+    let later = {
+        let shutdown = shutdown.clone();
+        async move |_| {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", async |_| ()).unwrap();
+        }
+    };
+    shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, "later", later).unwrap();
+    assert_eq!(drains(&shutdown, hour).await.0, "timed out after 15.8s");
+    // A longer timeout of a later phase.
+    let shutdown = limited(30, false);
+    let later = {
+        let shutdown = shutdown.clone();
+        async move |_| {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            shutdown.set_phase_timeout(Phase::CLOSE_RESOURCES, Duration::from_secs(9)).unwrap();
+        }
+    };
+    shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, "later", later).unwrap();
+    shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", async |_| ()).unwrap();
+    assert_eq!(drains(&shutdown, hour).await.0, "timed out after 11.8s");
+    // A deadline that is shortened to 20 s.
+    let shutdown = limited(30, false);
+    let later = {
+        let shutdown = shutdown.clone();
+        async move |_| {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            shutdown.shorten(Duration::from_secs(17));
+        }
+    };
+    shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, "later", later).unwrap();
+    assert_eq!(drains(&shutdown, hour).await.0, "timed out after 14.2s");
 }

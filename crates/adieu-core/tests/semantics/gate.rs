@@ -185,7 +185,8 @@ async fn s62_labelled_work_is_listed_the_oldest_first() {
 
 #[tokio::test(start_paused = true)]
 async fn s62_the_report_says_who_was_left() {
-    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let config = Config::for_tests().drain_timeout(Duration::from_secs(5));
+    let shutdown = Shutdown::configured(config).unwrap();
     let gate = shutdown.gate("http").unwrap();
     let _stuck = gate.enter().unwrap().labelled("GET /export");
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -221,7 +222,8 @@ async fn s63_each_class_is_told_in_its_time() {
 async fn s64_an_empty_gate_drains_at_once_and_a_window_that_expires_is_over() {
     for (inside, took) in [(0, 0), (2, 5_000)] {
         let kill_after = KillAfter::After(Duration::from_secs(60));
-        let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
+        let config = Config::for_tests().drain_timeout(Duration::from_secs(5));
+        let shutdown = Shutdown::configured(config.kill_after(kill_after)).unwrap();
         let gate = shutdown.gate("http").unwrap();
         let work: Vec<_> = (0..inside).map(|_| gate.enter().unwrap()).collect();
         // Work that listens ends when its window is over.

@@ -215,7 +215,7 @@ async fn s70_it_is_told_at_two_levels() {
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     expect![[r#"
         3s takes no more
-        8s stops
+        13s stops
     "#]]
     .assert_eq(&timeline.to_string());
     assert_eq!(outcome(&report, Phase::BEFORE_CLUSTER_SHUTDOWN, "leave l"), "finished");
@@ -583,15 +583,15 @@ async fn s74_what_was_interrupted_is_handed_over_when_it_no_longer_runs() {
         0s 1 started
         0s 2 started
         0s 3 started
-        5s 1 over
-        5s 2 dropped
-        5s job 1 finished
-        5s job 2 interrupted
-        9s 3 dropped
-        9s job 3 interrupted
-        9s committed
-        9s left
-        9s over
+        10s 1 over
+        10s 2 dropped
+        10s job 1 finished
+        10s job 2 interrupted
+        14s 3 dropped
+        14s job 3 interrupted
+        14s committed
+        14s left
+        14s over
     "#]]
     .assert_eq(&timeline.to_string());
     assert_eq!(outcome(&report, Phase::BEFORE_CLUSTER_SHUTDOWN, "leave orders"), "finished");
@@ -608,7 +608,8 @@ async fn s74_after_a_hard_stop_the_reserve_is_enough_for_it() {
     );
     for (early, after) in [unbind, done, leave] {
         let timeline = Timeline::new();
-        let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
+        let config = Config::for_tests().kill_after(kill_after).drain_timeout(seconds(5));
+        let shutdown = Shutdown::configured(config).unwrap();
         let queue = Queue::new(&timeline, &[&[3, 4]]);
         shutdown
             .add_consumer(Consumer::new("orders"), queue.connect(), stubborn(&timeline))

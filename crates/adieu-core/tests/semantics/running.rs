@@ -228,7 +228,7 @@ async fn s55_the_report_is_a_value_that_can_be_stored_and_read() {
     );
     assert_eq!((&stuck["started_ms"], &stuck["took_ms"]), (&2_000.0.into(), &1_200.0.into()));
     expect![[r#"
-        shutdown unclean in 3.2s of 1m 48s: unknown, exit code 70
+        shutdown unclean in 3.2s of 1m 53s: unknown, exit code 70
               0s  + drain           2s  finished
               0s      + drain       2s  finished
               2s  ! flaky           0s  failed: it was made to fail

@@ -58,8 +58,8 @@ async fn s53_one_line_a_transition_and_one_every_five_seconds_of_waiting() {
         WARN SIGTERM: shut down gracefully; SIGTERM again will end waiting early signal=SIGTERM
         INFO shutdown initiated reason=SIGTERM deadline=27s plan="3 phases, worst case 22s"
         INFO phase over phase=service-unbind outcome=finished took=0s tasks=1
-        INFO still waiting waiting_for=service-requests-done/drain http for 5s left=22s
-        INFO still waiting waiting_for=service-requests-done/drain http for 10s left=17s
+        INFO still waiting waiting_for=service-requests-done/drain http for 5s left=7s
+        INFO still waiting waiting_for=service-requests-done/drain http for 10s left=2s
         WARN task timed out after 12s phase=service-requests-done task="drain http" took=12.2s
         INFO phase over phase=service-requests-done outcome=timed out after 12s took=12.2s tasks=1
         WARN task failed: it was made to fail phase=cluster-leave task="leave" took=0s
@@ -67,6 +67,29 @@ async fn s53_one_line_a_transition_and_one_every_five_seconds_of_waiting() {
         WARN shutdown complete outcome=unclean took=12.2s
     "#]]
     .assert_eq(&heard.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s53_the_time_left_is_that_until_the_cut() {
+    let (heard, _guard) = Heard::listen();
+    let kill_after = KillAfter::After(Duration::from_secs(30));
+    let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
+    let gate = shutdown.gate("http").unwrap();
+    let _inside = gate.enter().unwrap();
+    let completed = shutdown.run(Reason::Unknown);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    // Of 27 s, 3 s are the reserve, 2 s are kept for service-stop, and 800 ms for graces.
+    let status = shutdown.status();
+    assert_eq!(status.until_cut(), Some(Duration::from_millis(10_200)));
+    assert_eq!(status.remaining, Duration::from_secs(16));
+    shutdown.shorten(Duration::from_secs(1));
+    completed.await.unwrap();
+    let text = heard.text();
+    let waiting: Vec<_> = text.lines().filter(|line| line.contains("still waiting")).collect();
+    expect![[r#"
+        INFO still waiting waiting_for=service-requests-done/drain http for 5s (1 in flight) left=16.2s
+        INFO still waiting waiting_for=service-requests-done/drain http for 10s (1 in flight) left=11.2s"#]]
+    .assert_eq(&waiting.join("\n"));
 }
 
 /// What tasks and labels say of themselves is the user's code.

@@ -10,7 +10,7 @@ use super::{Cause, Effect, Effects, Machine, PhaseState, Pressure, TaskId, TaskS
 use crate::coordinator::ladder::Rung;
 use crate::outcome::Outcome;
 use crate::plan::{PhaseId, Rank};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 impl Machine {
     pub(super) fn tick(&mut self, now: Instant, effects: &mut Effects) {
@@ -138,18 +138,36 @@ impl Machine {
         }
         self.limits.shorten(now, deadline);
         for id in self.running() {
-            let PhaseState::Running { since, cut } = self.phases[id.0].state else {
-                continue;
-            };
             self.hasten(now, id);
-            let sooner = self.cut(now, id, since);
-            if sooner >= cut || self.phases[id.0].pressure != Pressure::None {
-                continue;
-            }
-            self.phases[id.0].state = PhaseState::Running { since, cut: sooner };
-            self.set_phase_due(id, sooner);
-            effects.push(Effect::Cut(id, sooner));
+            self.cut_sooner(now, id, effects);
         }
+    }
+
+    /// What comes after an open-ended phase may take this long, so the phase has less time.
+    pub(super) fn leave_time(
+        &mut self,
+        now: Instant,
+        id: PhaseId,
+        rest: Duration,
+        effects: &mut Effects,
+    ) {
+        let known = &mut self.phases[id.0].time.rest;
+        if known.is_some_and(|known| known < rest) {
+            *known = Some(rest);
+            self.cut_sooner(now, id, effects);
+        }
+    }
+
+    /// Cuts a running phase sooner, if its time is up sooner than was thought.
+    fn cut_sooner(&mut self, now: Instant, id: PhaseId, effects: &mut Effects) {
+        let PhaseState::Running { since, cut } = self.phases[id.0].state else { return };
+        let sooner = self.cut(now, id, since).max(now);
+        if sooner >= cut || self.phases[id.0].pressure != Pressure::None {
+            return;
+        }
+        self.phases[id.0].state = PhaseState::Running { since, cut: sooner };
+        self.set_phase_due(id, sooner);
+        effects.push(Effect::Cut(id, sooner));
     }
 
     /// What is already being made to end gets no more grace than there is now.

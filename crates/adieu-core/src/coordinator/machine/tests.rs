@@ -109,6 +109,8 @@ impl Scenario {
 /// How a simulated shutdown went.
 struct Played {
     machine: Machine,
+    /// The worst case of what comes after the drain.
+    rest: Duration,
     began: Instant,
     ended: Instant,
     limits: Limits,
@@ -187,10 +189,24 @@ impl Sim<'_> {
             name: "task".into(),
             timeout: timeout.map(Duration::from_millis),
         });
-        let timeout = self.plan.get(id).timeout();
-        let opened = Event::Opened { phase: id, timeout, tasks: tasks.collect() };
+        let time = self.time_of(id);
+        let opened = Event::Opened { phase: id, time, tasks: tasks.collect() };
         let effects = self.machine.on(self.now, opened);
         self.carry_out(effects);
+    }
+
+    /// How long a phase takes at most with its tasks, and the graces of unruly ones.
+    fn takes(&self, id: PhaseId) -> Option<Duration> {
+        let tasks = &self.scenario.tasks[id.0 % self.scenario.tasks.len()];
+        let timeout = self.plan.get(id).timeout();
+        let own = tasks.iter().map(|(_, own)| own.map_or(timeout, Duration::from_millis));
+        Some(own.max()?.min(timeout) + 2 * self.machine.limits().grace)
+    }
+
+    fn time_of(&self, id: PhaseId) -> PhaseTime {
+        let phase = self.plan.get(id);
+        let rest = phase.is_open_ended().then(|| self.plan.around(id, |id| self.takes(id)).1);
+        PhaseTime { timeout: phase.timeout(), rest }
     }
 
     fn join(&mut self, (at, task, aborted): (Instant, TaskId, bool)) {
@@ -252,9 +268,11 @@ fn play(scenario: &Scenario) -> Played {
             sim.carry_out(effects);
         }
     }
+    let drain = plan.id("service-requests-done").unwrap();
+    let rest = sim.time_of(drain).rest.unwrap();
     assert_eq!(sim.over, 1, "it always ends, once");
     assert!(plan.ids().all(|id| sim.machine.is_over(id)), "every phase is over");
-    Played { machine: sim.machine, began, ended: sim.now, limits }
+    Played { machine: sim.machine, rest, began, ended: sim.now, limits }
 }
 
 proptest! {
@@ -276,6 +294,40 @@ proptest! {
             }
         }
         prop_assert!(played.ended <= played.limits.deadline);
+    }
+
+    // What drains may take longer than its timeout, but not what later phases may need.
+    #[test]
+    fn s202_the_drain_leaves_the_later_phases_their_time(
+        scenario in scenario(Just(BTreeMap::new())),
+    ) {
+        let Played { machine, rest, limits, .. } = play(&scenario);
+        let drain = machine.phases().iter().find(|phase| phase.name == Phase::SERVICE_REQUESTS_DONE);
+        let drain = drain.unwrap();
+        let PhaseState::Over { ran: Some((since, over)), .. } = drain.state else { return Ok(()) };
+        let least = Duration::from_secs(5);
+        if over > since + least + 2 * limits.grace {
+            prop_assert!(over + rest + limits.reserve <= limits.deadline);
+        }
+        let allowed = since + drain.timeout();
+        prop_assert!(allowed >= (since + least).min(limits.cut_of(Rank::Early)), "it has its least");
+        if scenario.phases.is_empty() && drain.timeout() > least {
+            for phase in machine.phases().iter().skip(3) {
+                for task in machine.tasks_of(phase) {
+                    let TaskState::Over { outcome, took } = &task.state else { continue };
+                    let own = task.own.as_ref().map(|own| own.cut);
+                    let since = machine.since(task.phase).unwrap();
+                    let full = own.map_or(phase.timeout(), |own| own - since).min(phase.timeout());
+                    let in_full = !matches!(outcome, Outcome::TimedOut { .. }) || *took >= full;
+                    prop_assert!(in_full, "{} was cut too soon", phase.name);
+                }
+                let skipped = Outcome::Skipped { because: SkipCause::OutOfTime };
+                let is_over = |outcome: &Outcome| *outcome == skipped;
+                let is_skipped =
+                    matches!(&phase.state, PhaseState::Over { outcome, .. } if is_over(outcome));
+                prop_assert!(!is_skipped, "{} has no time left", phase.name);
+            }
+        }
     }
 
     // However often and late it is shortened: it is over by the deadline, or at once if that was
@@ -307,14 +359,14 @@ proptest! {
 fn actors_get_a_moment_even_when_the_deadline_has_passed() {
     let (plan, now) = (Plan::default(), crate::time::real_now());
     let grace = Duration::from_millis(200);
-    let limits = Limits { deadline: now, reserve: Duration::from_secs(3), grace };
+    let limits = Limits { deadline: now, reserve: Duration::from_secs(3), grace, window: None };
     let mut machine = Machine::new(&plan, None, limits, now);
     let last = plan.id("actor-system-terminate").unwrap();
     assert_eq!(machine.begin(now).last(), Some(&Effect::Open(last)), "all others are skipped");
 
-    let (timeout, tasks) =
-        (Duration::from_secs(10), vec![NewTask { name: "x".into(), timeout: None }]);
-    let effects = machine.on(now, Event::Opened { phase: last, timeout, tasks });
+    let time = PhaseTime { timeout: Duration::from_secs(10), rest: None };
+    let tasks = vec![NewTask { name: "x".into(), timeout: None }];
+    let effects = machine.on(now, Event::Opened { phase: last, time, tasks });
     let cut = now + grace;
     assert_eq!(effects, [Effect::Start { phase: last, first: TaskId(0), cut }]);
     assert_eq!(machine.next_due(), Some(cut));
@@ -329,7 +381,8 @@ fn a_task_that_ended_in_time_has_finished_however_slow_the_news() {
     assert_eq!(machine.begin(now), [Effect::Open(phase)]);
     let timeout = Duration::from_secs(5);
     let tasks = vec![NewTask { name: "x".into(), timeout: None }; 2];
-    let _ = machine.on(now, Event::Opened { phase, timeout, tasks });
+    let time = PhaseTime { timeout, rest: None };
+    let _ = machine.on(now, Event::Opened { phase, time, tasks });
     let (cut, late) = (now + timeout, now + 2 * timeout);
     assert_eq!(machine.on(late, Event::Tick), [Effect::CancelPhase(phase)]);
     for (task, at) in [(0, cut - Duration::from_millis(1)), (1, cut)] {

@@ -60,12 +60,12 @@ async fn s78_systemd_hears_of_each_change() {
         READY=1
         STATUS=ready
         STOPPING=1
-        STATUS=service-requests-done/drain http for 50ms (2 in flight), 1m 31s left
+        STATUS=service-requests-done/drain http for 50ms (2 in flight), 10s left
         EXTEND_TIMEOUT_USEC=30000000
         WATCHDOG=1
         WATCHDOG=1
         EXTEND_TIMEOUT_USEC=30000000
-        STATUS=service-stop/cut http for 0s, service-stop/flush for 0s, 1m 27s left
+        STATUS=service-stop/cut http for 0s, service-stop/flush for 0s, 2s left
         EXTEND_TIMEOUT_USEC=30000000
     "#]]
     .assert_eq(&hear(&heard));
