@@ -7,7 +7,7 @@ use std::time::Duration;
 use adieu::{ExitCode, Lifecycle, Outcome, Phase, Report, Signal};
 use adieu_testkit::process::{Ended, Process};
 
-fn start(scenario: &str, vars: &[(&str, &str)]) -> Process {
+pub(super) fn start(scenario: &str, vars: &[(&str, &str)]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_victim"));
     // Not what this machine happens to be.
     command.arg(scenario).env("ADIEU__KILL_AFTER", "none").env_remove("RUST_BACKTRACE");
@@ -22,7 +22,7 @@ pub(super) fn started(scenario: &str, vars: &[(&str, &str)]) -> Process {
 }
 
 #[track_caller]
-fn check_code(ended: &Ended, code: u8) {
+pub(super) fn check_code(ended: &Ended, code: u8) {
     assert_eq!(ended.status.code(), Some(i32::from(code)), "{ended:#?}");
 }
 

@@ -1,13 +1,15 @@
 //! The process under test: one small program for each way in which a process can die.
 
-#![expect(clippy::print_stdout, reason = "the test reads it")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the test reads it")]
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use adieu::{
-    Config, KillAfter, Lifecycle, Phase, PhaseSpec, Reason, Runner, Shutdown, Signal, Step, TaskCx,
+    Config, KillAfter, Lifecycle, LoopCx, Phase, PhaseSpec, Reason, Runner, Shutdown, Signal, Step,
+    TaskCx,
 };
+use tokio::signal::unix;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -196,6 +198,82 @@ fn main() -> ExitCode {
             std::thread::sleep(FOREVER);
             Ok(())
         }),
+        // Logs to stdout as most services do. With `STUFF`, until nothing more goes into the pipe.
+        "logging" => {
+            tracing_subscriber::fmt().init();
+            runner().run(async |shutdown: Shutdown| {
+                for phase in [
+                    Phase::BEFORE_SERVICE_UNBIND,
+                    Phase::SERVICE_STOP,
+                    Phase::BEFORE_ACTOR_SYSTEM_TERMINATE,
+                ] {
+                    let work = async |_| tokio::time::sleep(Duration::from_millis(5)).await;
+                    shutdown.add_task(phase, "work", work)?;
+                }
+                if std::env::var_os("STUFF").is_some() {
+                    stuff_stdout()?;
+                }
+                eprintln!("ready");
+                shutdown.begun().await;
+                Ok::<(), Error>(())
+            })
+        }
+        // Whatever it connects to answers when the shutdown is over: that is late in start-up.
+        "late start-up" => adieu::main(async |shutdown: Shutdown| {
+            println!("ready");
+            shutdown.completed().await?;
+            declare_late(&shutdown).await
+        }),
+        "own listener" => library(async |shutdown| {
+            let listen = || unix::signal(unix::SignalKind::terminate());
+            let mut mine = None;
+            let when = std::env::var("LISTENS")?;
+            if when == "before" {
+                mine = Some(listen()?);
+            }
+            shutdown.install_signals()?;
+            if when == "meanwhile" {
+                mine = Some(listen()?);
+            }
+            shutdown.remove_signals()?;
+            let mut mine = mine.map_or_else(listen, Ok)?;
+            for time in ["ready", "once", "twice"] {
+                println!("{time}");
+                mine.recv().await;
+            }
+            Ok(())
+        }),
+        "living on" => library(async |shutdown| {
+            shutdown.install_signals()?;
+            println!("ready");
+            shutdown.completed().await?;
+            println!("over");
+            std::future::pending().await
+        }),
+        "panicking destructor" => library(async |_| {
+            let text = "phases.service-stop.enabled = false\nexit-process = true\nexit-code = 5";
+            let shutdown = Shutdown::configured(Config::parse(text, adieu::Format::Toml)?)?;
+            for name in ["one", "two"] {
+                let bomb = Bomb(name);
+                shutdown.add_task(Phase::SERVICE_STOP, name, async move |_| drop(bomb))?;
+            }
+            shutdown.run(Reason::Unknown).await?;
+            println!("over");
+            std::future::pending().await
+        }),
+        "panicking guards" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.keep_until_exit(Farewell);
+            shutdown.keep_until_exit(Bomb("one"));
+            shutdown.keep_until_exit(Bomb("two"));
+            ready_until_begun(&shutdown).await
+        }),
+        "panicking body destructor" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.keep_until_exit(Farewell);
+            let _bomb = Bomb("body");
+            println!("ready");
+            std::future::pending::<()>().await;
+            Ok::<(), Error>(())
+        }),
         other => {
             println!("no such scenario: {other}");
             ExitCode::from(2)
@@ -236,4 +314,74 @@ impl Drop for HangingGuard {
     fn drop(&mut self) {
         std::thread::sleep(FOREVER);
     }
+}
+
+/// Panics when it is dropped.
+struct Bomb(&'static str);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a destructor that panics: {}", self.0);
+    }
+}
+
+/// Fills the pipe that stdout is, and goes on writing: whoever writes there from now on blocks.
+fn stuff_stdout() -> Result<(), Error> {
+    let (full, filled) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        use std::io::Write;
+        let mut stdout = std::io::stdout().lock();
+        // Of 64 KiB; the write that fills it blocks, and holds stdout.
+        let _ = stdout.write_all(&[b'x'; 60 * 1024]);
+        let _ = full.send(());
+        loop {
+            let _ = stdout.write_all(&[b'x'; 8 * 1024]);
+        }
+    });
+    Ok(filled.recv()?)
+}
+
+/// Declares something as if the shutdown had not begun.
+async fn declare_late(shutdown: &Shutdown) -> Result<(), Error> {
+    /// As `#[error(transparent)]` makes one: it does not name its cause.
+    #[derive(Debug)]
+    struct Transparent(Error);
+    impl std::fmt::Display for Transparent {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+    impl std::error::Error for Transparent {}
+    #[derive(Debug)]
+    struct WithCause(Error);
+    impl std::fmt::Display for WithCause {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("failed to open the pool")
+        }
+    }
+    impl std::error::Error for WithCause {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&*self.0)
+        }
+    }
+    let close_pool =
+        || shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "close pool", async |_| ());
+    match std::env::var("DECLARES")?.as_str() {
+        "task" => drop(close_pool()?),
+        "task, transparent" => drop(close_pool().map_err(|error| Transparent(error.into()))?),
+        "task, with cause" => drop(close_pool().map_err(|error| WithCause(error.into()))?),
+        "task, as text" => drop(close_pool().map_err(|error| error.to_string())?),
+        "loop" => drop(shutdown.add_loop("jobs", async |cx: LoopCx| cx.stops_now().await)?),
+        "gate" => drop(shutdown.gate("http")?),
+        "phase" => shutdown.add_phase(PhaseSpec::new("late"))?,
+        "timeout" => shutdown.set_phase_timeout(Phase::SERVICE_STOP, FOREVER)?,
+        "lifecycle" => Lifecycle::builder()
+            .step(Step::new("pool").start(async |_| ()))
+            .build()?
+            .start(shutdown)
+            .await
+            .map_err(|error| Transparent(error.into()))?,
+        other => return Err(other.into()),
+    }
+    Ok(())
 }

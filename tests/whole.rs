@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod documents;
+mod hostile;
 mod orders;
 mod process;
 mod rolling;

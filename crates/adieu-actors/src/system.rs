@@ -523,7 +523,10 @@ impl Inner {
         }
         let took = setting.began.elapsed();
         let report = DrainReport { took, ..DrainReport::merged([user, own]) };
-        tracing::debug!(system = &*self.name, %report, "actor system terminated");
+        adieu_core::log_aside(tracing::Level::DEBUG, || {
+            let (system, report) = (self.name.to_string(), report.to_string());
+            move || tracing::debug!(system, report, "actor system terminated")
+        });
         self.stage.send_replace(SystemStage::Terminated);
         report
     }

@@ -437,12 +437,12 @@ impl Shutdown {
     /// Says a line as the shutdown says its own: through `tracing`, and on stderr in a process that
     /// [`main`](crate::main) owns and that has no subscriber.
     pub fn say(&self, line: impl Into<String>) {
-        self.shared.journal().tell(Line::Said { what: line.into(), is_warning: false });
+        self.shared.journal().note(Line::Said { what: line.into(), is_warning: false });
     }
 
     /// Says a line, as a warning; see [`Shutdown::say`].
     pub fn warn(&self, line: impl Into<String>) {
-        self.shared.journal().tell(Line::Said { what: line.into(), is_warning: true });
+        self.shared.journal().note(Line::Said { what: line.into(), is_warning: true });
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

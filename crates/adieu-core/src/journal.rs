@@ -1,8 +1,7 @@
-//! What is said while a shutdown runs: one line a transition, in one place.
+//! What is logged and counted while a shutdown runs: one line for each transition, in one place.
 //!
-//! Whoever listens may block: a full pipe, a slow disk, a lock in a subscriber. So noting a line
-//! never speaks, and can be done anywhere; speaking is for those who can afford to be held up, and
-//! only one does it at a time, in order, while the others go on.
+//! Noting a line never blocks and calls nothing of the application, so it can be done anywhere;
+//! the [`LogThread`] calls subscriber and recorder, in order.
 
 #[cfg(not(feature = "metrics"))]
 #[path = "journal/metrics_off.rs"]
@@ -11,38 +10,39 @@ mod metrics;
 #[path = "journal/metrics_on.rs"]
 mod metrics;
 
-use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
-use tracing::subscriber::NoSubscriber;
-use tracing::{error, info, warn};
+use tracing::{Dispatch, error, info, warn};
 
 use crate::coordinator::ladder::Rung;
+use crate::log_thread::{LogThread, current_dispatch};
 use crate::outcome::{Ending, Outcome};
 use crate::phase::Phase;
 use crate::readiness::{Check, CheckState};
+use crate::shield::shielded;
 use crate::signals::Signal;
 use crate::sync::lock;
 use crate::task::Detail;
-use crate::time::{Short, real_now};
+use crate::time::Short;
 
-/// Lines beyond this many are lost while nobody can speak.
-const MOST_LINES: usize = 10_000;
+/// How long a driver on a current-thread runtime waits for its lines; see [`Journal::catch_up`].
+const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// Keeps lines until somebody says them: through `tracing`, and on stderr if it was asked to and
-/// nobody listens to `tracing`, so that a first program shows something without any set-up.
-#[derive(Default)]
+/// Logs lines through `tracing`, and on stderr if it was asked to and there is no subscriber, so
+/// that a first program shows something without any set-up.
 pub(crate) struct Journal {
     aloud: AtomicBool,
-    lines: Mutex<VecDeque<Line>>,
-    /// Held by the one who speaks.
-    turn: Mutex<()>,
-    /// A subscriber that was set for one thread alone shall hear of it, too.
-    dispatch: Mutex<Option<tracing::Dispatch>>,
+    thread: LogThread,
+    /// The subscriber of the thread on which the shutdown was made, and of the one on which it
+    /// began: a subscriber that was set for one thread alone gets the lines, too.
+    made_with: Option<Dispatch>,
+    begun_with: Mutex<Option<Dispatch>>,
+    /// The subscriber did not keep up when a driver last waited for it.
+    is_late: AtomicBool,
 }
 
 /// One thing that happened.
@@ -111,93 +111,83 @@ pub(crate) enum Line {
 // === impl Journal ===
 
 impl Journal {
-    /// From now on, what nobody else would hear is written to stderr.
+    /// Keeps the subscriber of the calling thread.
+    pub(crate) fn new() -> Self {
+        Self {
+            aloud: AtomicBool::new(false),
+            thread: LogThread::default(),
+            made_with: current_dispatch(),
+            begun_with: Mutex::default(),
+            is_late: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on, lines that no subscriber gets are written to stderr.
     pub(crate) fn speak_up(&self) {
         self.aloud.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, the subscriber of the calling thread hears it.
+    /// From now on, the subscriber of the calling thread gets the lines.
     pub(crate) fn listen_here(&self) {
-        *lock(&self.dispatch) = Some(tracing::dispatcher::get_default(Clone::clone));
+        *lock(&self.begun_with) = current_dispatch();
     }
 
-    /// Whether anybody would hear a line, or count it.
+    /// Whether a line would be logged or counted.
     pub(crate) fn is_heard(&self) -> bool {
         metrics::COUNTS
             || self.aloud.load(Ordering::Relaxed)
             || LevelFilter::current() != LevelFilter::OFF
     }
 
-    /// Keeps a line. Never blocks for long.
+    /// Queues a line. Never blocks.
     pub(crate) fn note(&self, line: Line) {
-        metrics::count(&line);
         if !self.is_heard() && !line.asks() {
             return;
         }
-        let mut lines = lock(&self.lines);
-        if lines.len() < MOST_LINES {
-            lines.push_back(line);
-        }
+        let dispatch = lock(&self.begun_with).clone();
+        let dispatch = dispatch.or_else(current_dispatch).or_else(|| self.made_with.clone());
+        let aloud = self.aloud.load(Ordering::Relaxed);
+        self.thread.submit(dispatch, move || line.emit(aloud));
     }
 
-    /// Says what has been noted, unless somebody else is at it. Not to be called under a lock.
-    pub(crate) fn speak(&self) {
-        // Looked at again after the turn is over: a line may have been noted just before.
-        while !lock(&self.lines).is_empty() {
-            let _turn = match self.turn.try_lock() {
-                Ok(turn) => turn,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return,
-            };
-            let dispatch = lock(&self.dispatch).clone();
-            while let Some(line) = self.next() {
-                match &dispatch {
-                    Some(dispatch) => {
-                        tracing::dispatcher::with_default(dispatch, || self.say(&line));
-                    }
-                    None => self.say(&line),
-                }
-            }
-        }
+    /// Waits until every line has been logged.
+    pub(crate) async fn idle(&self) {
+        self.thread.idle().await;
     }
 
-    /// Notes a line and says it.
-    pub(crate) fn tell(&self, line: Line) {
-        self.note(line);
-        self.speak();
-    }
-
-    /// Waits until all has been said, but only so long.
+    /// Blocks until every line has been logged, but no longer than `within`.
     pub(crate) fn flush(&self, within: Duration) {
-        let give_up = real_now() + within;
-        loop {
-            self.speak();
-            let said = lock(&self.lines).is_empty()
-                && !matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock));
-            if said || real_now() >= give_up {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let _ = self.thread.flush(within);
     }
 
-    fn next(&self) -> Option<Line> {
-        lock(&self.lines).pop_front()
-    }
-
-    fn say(&self, line: &Line) {
-        line.trace();
-        let unheard = || tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>());
-        if self.aloud.load(Ordering::Relaxed) && unheard() {
-            write_line(&line.plain());
+    /// Blocks for a moment until the subscriber has caught up; not if it was late the last time and
+    /// still is.
+    ///
+    /// For a driver that shares its thread, and so its clock, with what it describes: in tests with
+    /// a paused clock the lines then show the time at which they were noted.
+    pub(crate) fn catch_up(&self) {
+        if self.thread.is_idle() || self.is_late.load(Ordering::Relaxed) {
+            self.is_late.store(!self.thread.is_idle(), Ordering::Relaxed);
+            return;
         }
+        self.is_late.store(!self.thread.flush(CATCH_UP), Ordering::Relaxed);
     }
 }
 
 // === impl Line ===
 
 impl Line {
-    /// Whether saying it finds out something that is wanted elsewhere, too.
+    /// Counts it, logs it, and writes it to stderr if that is wanted and there is no subscriber.
+    fn emit(&self, aloud: bool) {
+        // Whatever becomes of one of them, the others are done.
+        let _ = shielded(|| metrics::count(self));
+        let _ = shielded(|| self.trace());
+        if aloud && current_dispatch().is_none() {
+            write_line(&self.plain());
+        }
+    }
+
+    /// Whether logging it finds out something that is wanted elsewhere, too.
     fn asks(&self) -> bool {
         matches!(self, Self::TaskWentWrong { detail: Some(_), .. })
     }

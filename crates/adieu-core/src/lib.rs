@@ -7,6 +7,7 @@ mod deadline;
 mod gate;
 mod journal;
 mod lifecycle;
+mod log_thread;
 mod loops;
 mod names;
 mod outcome;
@@ -20,6 +21,7 @@ mod reason;
 mod registry;
 mod report;
 mod runner;
+mod shield;
 mod signals;
 mod status;
 mod sync;
@@ -41,6 +43,8 @@ pub use lifecycle::{
     Act, AssembleError, DeploymentProfile, Lifecycle, LifecycleBuilder, Problem, StartCx,
     StartError, StartHook, StartResult, Started, Step, StepError, StopCx, StopHook,
 };
+#[doc(hidden)]
+pub use log_thread::{error_text, log_aside};
 pub use loops::{
     AddLoopError, Backoff, Consumer, Interrupted, JobCx, LoopCx, LoopSpec, Periodic, Source,
 };

@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::config::{Config, ConfigError};
 use crate::coordinator::Shutdown;
 use crate::coordinator::machine::Ended;
-use crate::journal::{Line, write_line};
+use crate::journal::Line;
 use crate::lifecycle::StartError;
+use crate::log_thread::flush_shared;
 use crate::park;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
@@ -20,6 +21,7 @@ use crate::status::Stage;
 use crate::systemd;
 use crate::task::{TaskResult, catch, chain, end_of};
 use crate::time::real_now;
+use crate::watchdog::last_words;
 
 /// How long the body may go on when the shutdown is over, to say a last word.
 const LAST_WORD: Duration = Duration::from_millis(100);
@@ -109,7 +111,9 @@ impl Runner {
         match self.try_run(body) {
             Ok(code) => code.into(),
             Err(error) => {
-                write_line(&format!("failed to start       {}", chain(&*error)));
+                // Bounded: a stderr that blocks must not keep the process from ending.
+                let text = format!("failed to start       {}", chain(&*error));
+                last_words(move || text);
                 ExitCode::FAILED.into()
             }
         }
@@ -141,7 +145,7 @@ impl Runner {
         };
         if let Some(error) = &failed {
             let what = format!("body: {error}");
-            shutdown.shared().journal().tell(Line::Failed { what });
+            shutdown.shared().journal().note(Line::Failed { what });
         }
         let code = match (&failed, &report) {
             (Some(_), _) => ExitCode::FAILED,
@@ -152,13 +156,14 @@ impl Runner {
             && let Err(error) = write_report(&path, report)
         {
             let what = format!("report not written: {error}");
-            shutdown.shared().journal().tell(Line::Failed { what });
+            shutdown.shared().journal().note(Line::Failed { what });
         }
 
         // What is left of the deadline is for leaving. The watchdog sees to it that we do.
         let left = shutdown.deadline().map_or(LAST_WORD, |deadline| deadline.remaining());
         let share = (left / 4).clamp(LAST_WORD, Duration::from_secs(1));
         shutdown.shared().journal().flush(share);
+        flush_shared(share);
         drop_guards(&shutdown, share);
         runtime.shutdown_timeout(share);
         Ok(code)

@@ -86,7 +86,7 @@ impl Shutdown {
 /// Does so for [`main`](crate::main), which goes on without systemd.
 pub(crate) fn attend(shutdown: &Shutdown) {
     if let Err(error) = shutdown.notify_systemd() {
-        shutdown.shared().journal().tell(Line::Failed { what: chain(&error) });
+        shutdown.shared().journal().note(Line::Failed { what: chain(&error) });
     }
 }
 

@@ -14,7 +14,7 @@ pub use context::TaskCx;
 pub(crate) use context::{PhaseCx, RunCx, inside, is_inside};
 pub(crate) use crew::{Crew, Done};
 pub(crate) use detail::{Describe, Detail, ask, text_of};
-pub(crate) use job::{Blocking, Job, catch, caught, message};
+pub(crate) use job::{Blocking, Job, catch, caught};
 
 use crate::coordinator::Shared;
 use crate::coordinator::machine::Ended;

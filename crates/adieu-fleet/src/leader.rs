@@ -325,7 +325,10 @@ impl End {
 
 impl<'a> Reign<'a> {
     fn begin(shared: &'a Shared, fence: Fence) -> Self {
-        tracing::info!(key = %shared.key, %fence, "leading");
+        adieu_core::log_aside(tracing::Level::INFO, || {
+            let key = shared.key.clone();
+            move || tracing::info!(%key, %fence, "leading")
+        });
         let stop = CancellationToken::new();
         *lock(&shared.term) = Some((fence, stop.clone()));
         shared.leading.send_replace(Some(fence));
@@ -335,7 +338,10 @@ impl<'a> Reign<'a> {
 
 impl Drop for Reign<'_> {
     fn drop(&mut self) {
-        tracing::info!(key = %self.shared.key, fence = %self.fence, "not leading any more");
+        adieu_core::log_aside(tracing::Level::INFO, || {
+            let (key, fence) = (self.shared.key.clone(), self.fence);
+            move || tracing::info!(%key, %fence, "no longer leading")
+        });
         *lock(&self.shared.term) = None;
         self.shared.leading.send_replace(None);
     }

@@ -324,7 +324,10 @@ impl Shared {
         if self.loss.set(loss).is_ok() {
             let Claim { key, fence, .. } = &self.claim;
             self.lost.cancel();
-            tracing::warn!(%key, %fence, ?loss, "lease lost");
+            adieu_core::log_aside(tracing::Level::WARN, || {
+                let (key, fence) = (key.clone(), *fence);
+                move || tracing::warn!(%key, %fence, ?loss, "lease lost")
+            });
         }
     }
 

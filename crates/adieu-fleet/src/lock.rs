@@ -161,7 +161,10 @@ impl Lock {
         match attempt {
             Ok(Attempt::Acquired(claim)) => {
                 let Claim { key, owner, fence, .. } = &claim;
-                tracing::debug!(%key, %owner, %fence, "lease acquired");
+                adieu_core::log_aside(tracing::Level::DEBUG, || {
+                    let (key, owner, fence) = (key.clone(), owner.clone(), *fence);
+                    move || tracing::debug!(%key, %owner, %fence, "lease acquired")
+                });
                 Ok(Lease::begin(Arc::clone(locks), claim, *terms, sent, keepers))
             }
             Ok(Attempt::Held(holder)) => Err(AcquireError::Held { key, holder }),
@@ -202,8 +205,10 @@ impl Lock {
             if let AcquireError::Backend { source, .. } = &error
                 && !matches!(last, Some(AcquireError::Backend { .. }))
             {
-                let error = source as &(dyn std::error::Error + 'static);
-                tracing::warn!(key = %self.key(), error, "lock not acquired, trying again");
+                adieu_core::log_aside(tracing::Level::WARN, || {
+                    let (key, error) = (self.key().clone(), adieu_core::error_text(source));
+                    move || tracing::warn!(%key, error, "lock not acquired; retrying")
+                });
             }
             last = Some(error);
             let pause = self.pause();

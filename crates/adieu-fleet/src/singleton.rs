@@ -101,8 +101,10 @@ impl Lock {
         if let End::Done(_) = &end
             && let Err(error) = self.mark(&lease, DONE, "done").await
         {
-            let error = &error as &(dyn std::error::Error + 'static);
-            tracing::warn!(key = %self.key(), error, "done, but others do not know: they do it again");
+            adieu_core::log_aside(tracing::Level::WARN, || {
+                let (key, error) = (self.key().clone(), adieu_core::error_text(&error));
+                move || tracing::warn!(%key, error, "done, but not marked: other replicas repeat it")
+            });
         }
         self.give_back(lease).await;
         let key = self.key().clone();

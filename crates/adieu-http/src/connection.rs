@@ -236,7 +236,10 @@ pub(crate) async fn drive<I, S>(
         let stage = std::future::poll_fn(|cx| {
             if let Poll::Ready(ended) = http.as_mut().poll(cx) {
                 if let Err(error) = ended {
-                    tracing::debug!(error = &*error, "connection ended");
+                    adieu_core::log_aside(tracing::Level::DEBUG, || {
+                        let error = adieu_core::error_text(&*error);
+                        move || tracing::debug!(error, "connection ended")
+                    });
                 }
                 return Poll::Ready(None);
             }

@@ -79,6 +79,12 @@ impl Process {
         Self { child, lines, seen: Vec::new(), report_file, signalled: None }
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until it has written a line that contains `text`, on either output, and returns it.
     ///
     /// Lines written before count, too: which of two threads writes first is not for a test to say.

@@ -230,7 +230,7 @@ impl Shared {
         if grown {
             core.warned_of = needed;
             drop(core);
-            self.journal.tell(Line::OverBudget { check: check.to_string() });
+            self.journal.note(Line::OverBudget { check: check.to_string() });
         }
     }
 

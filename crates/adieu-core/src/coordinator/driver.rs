@@ -75,7 +75,7 @@ struct Driver {
     unbinds: Option<PhaseId>,
     drained: Option<PhaseId>,
     over: bool,
-    /// To be published, when its line has been said.
+    /// To be published, when its line has been logged.
     report: Option<Report>,
 }
 
@@ -105,12 +105,20 @@ async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Los
             let mut driver = lock(&driver);
             (driver.step(), driver.due)
         };
-        // Not under the driver's lock: if whoever listens blocks, the stand-in goes on.
-        shared.journal().speak();
+        let is_alone = lost.is_some();
         if over {
+            if is_alone {
+                shared.journal().flush(LAST_WORDS);
+            } else {
+                // Other tasks may need this worker.
+                let _ = tokio::time::timeout(LAST_WORDS, shared.journal().idle()).await;
+            }
             publish(&shared, &driver);
             drop(lost);
             return;
+        }
+        if is_alone {
+            shared.journal().catch_up();
         }
         if timer.deadline().into_std() != due {
             timer.as_mut().reset(due.into());
@@ -124,10 +132,8 @@ async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Los
     }
 }
 
-/// Tells everybody how it went, once; and after the last line has been said, unless whoever listens
-/// blocks.
+/// Publishes the report, once. The caller has waited for the last line, if the log keeps up.
 fn publish(shared: &Shared, driver: &Mutex<Driver>) {
-    shared.journal().flush(LAST_WORDS);
     let report = lock(driver).report.take();
     if let Some(mut report) = report {
         shared.with_run(|run, _, _| run.fill_in(&mut report));
@@ -142,8 +148,8 @@ fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, generation: u64) {
         let mut lost = Lost::new(&standing_in, generation);
         loop {
             let over = lock(&driver).step();
-            lost.shared.journal().speak();
             if over {
+                lost.shared.journal().flush(LAST_WORDS);
                 publish(&lost.shared, &driver);
                 // Nothing is lost, even if the other one has only just taken the report.
                 let _ = lost.generation.take();
@@ -154,7 +160,7 @@ fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, generation: u64) {
     });
     if let Err(error) = spawned {
         let what = format!("no thread to stand in: {error}");
-        shared.journal().tell(Line::Failed { what });
+        shared.journal().note(Line::Failed { what });
     }
 }
 
@@ -167,7 +173,7 @@ fn on_own_thread(shared: &Arc<Shared>, generation: u64, beginning: Beginning) {
                 Ok(runtime) => runtime,
                 Err(error) => {
                     let what = format!("no runtime: {error}");
-                    return shared.journal().tell(Line::Failed { what });
+                    return shared.journal().note(Line::Failed { what });
                 }
             };
             if let Some(driver) = Driver::new(&shared, runtime.handle().clone(), beginning) {
@@ -176,7 +182,7 @@ fn on_own_thread(shared: &Arc<Shared>, generation: u64, beginning: Beginning) {
         }
     });
     if let Err(error) = spawned {
-        shared.journal().tell(Line::Failed { what: format!("no thread: {error}") });
+        shared.journal().note(Line::Failed { what: format!("no thread: {error}") });
     }
 }
 

@@ -66,7 +66,7 @@ impl Shared {
             return Err(SignalError::OverBudget { check: Box::new(check) });
         }
         drop(core);
-        self.journal.tell(Line::Deadline { kill_after, how });
+        self.journal.note(Line::Deadline { kill_after, how });
         self.warn_of(over);
         Ok(())
     }

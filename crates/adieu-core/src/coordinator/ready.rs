@@ -115,7 +115,7 @@ impl Shared {
         {
             let check = self.look_at_facts(|facts| facts.check(id).cloned());
             if let Some(check) = check {
-                self.journal().tell(Line::CheckChanged { check });
+                self.journal().note(Line::CheckChanged { check });
             }
         }
     }

@@ -149,7 +149,7 @@ impl Shared {
             guards: Mutex::default(),
             watchdog: Watchdog::new(),
             owns_process: AtomicBool::new(false),
-            journal: Journal::default(),
+            journal: Journal::new(),
             gates: Mutex::default(),
             drained: Mutex::default(),
             drains_at_once: AtomicBool::new(false),

@@ -4,7 +4,6 @@
 //! task of its own, under a pass, and is joined and settled whatever happens to the source.
 
 use std::collections::{HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,8 @@ use super::keeper::{Work, within};
 use super::source::{Interrupted, JobCx, Source};
 use crate::gate::State;
 use crate::outcome::Outcome;
-use crate::task::{BoxError, TaskResult, caught, chain, message};
+use crate::shield::{message_of, shielded};
+use crate::task::{BoxError, TaskResult, caught, chain};
 
 /// How long the taking rests when there was nothing to take.
 const EMPTY: Duration = Duration::from_millis(10);
@@ -169,7 +169,7 @@ where
 
     fn label(&self, job: &S::Job) -> Option<String> {
         // Jobs are running: they must not go down with one that cannot be named.
-        catch_unwind(AssertUnwindSafe(|| self.source.label(job))).ok().flatten()
+        shielded(|| self.source.label(job)).ok().flatten()
     }
 
     /// A job is not running any more: says so to the source.
@@ -184,7 +184,7 @@ where
             Ok((_, Err(error))) if Interrupted::is_cause_of(&error) => Outcome::Cancelled,
             Ok((_, Err(error))) => Outcome::Failed { error: chain(&*error).into() },
             Err(error) => match error.try_into_panic() {
-                Ok(panic) => Outcome::Panicked { message: message(&*panic) },
+                Ok(panic) => Outcome::Panicked { message: message_of(panic) },
                 Err(_) => Outcome::Aborted,
             },
         };

@@ -127,7 +127,7 @@ impl LoopCx {
         if let Some(shared) = self.shared.upgrade() {
             let line =
                 Line::LoopWentWrong { name: self.name(), part, error: error.into(), again_in };
-            shared.journal().tell(line);
+            shared.journal().note(line);
         }
     }
 }

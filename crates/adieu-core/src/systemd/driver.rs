@@ -60,7 +60,7 @@ impl Driver {
         if let Err(error) = self.say()
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            shared.journal().tell(Line::Failed { what: format!("systemd was not told: {error}") });
+            shared.journal().note(Line::Failed { what: format!("systemd was not told: {error}") });
         }
         let again = (!self.unsaid.is_empty()).then(|| now() + AGAIN);
         let due = [self.machine.due(), again].into_iter().flatten().min();

@@ -3,8 +3,6 @@
 //! Registered tasks are boxed once, when they are added. Starting one spawns its future as it is:
 //! a box around each future would double what a task costs.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,6 +13,7 @@ use super::context::inside;
 use super::crew::{Crew, Done};
 use super::{TaskCx, TaskResult, end_of};
 use crate::coordinator::machine::{Ended, TaskId};
+use crate::shield::shielded;
 use crate::time::now;
 
 /// A task that has been added and not started.
@@ -72,7 +71,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done> {
         let (key, task) = (self.key, self.task);
         let polled = inside(key, || {
-            catch_unwind(AssertUnwindSafe(|| {
+            shielded(|| {
                 if let StageProjection::Called { call } = self.as_mut().project().stage.project() {
                     let (f, given) = call.take().expect("a future is not polled after a panic");
                     let work = f(given);
@@ -82,12 +81,12 @@ where
                     StageProjection::Awaited { work } => work.poll(cx).map(end_of),
                     StageProjection::Called { .. } => Poll::Pending,
                 }
-            }))
+            })
         });
         let ended = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(ended)) => ended,
-            Err(panic) => Ended::Panicked(message(&*panic)),
+            Err(message) => Ended::Panicked(message),
         };
         Poll::Ready(Done { task, at: now(), ended })
     }
@@ -101,10 +100,8 @@ where
     fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
         let Blocking { name, f } = *self;
         let key = crew.key();
-        let work = move || {
-            inside(key, || catch_unwind(AssertUnwindSafe(|| end_of(f(cx)))))
-                .unwrap_or_else(|panic| Ended::Panicked(message(&*panic)))
-        };
+        let work =
+            move || inside(key, || shielded(|| end_of(f(cx)))).unwrap_or_else(Ended::Panicked);
         crew.spawn_blocking(task, &name, Box::new(work));
     }
 }
@@ -117,19 +114,9 @@ pub(crate) async fn catch(work: impl Future<Output = Ended>) -> Ended {
 /// Awaits `work`, and turns a panic in it into its message.
 pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Arc<str>> {
     let mut work = pin!(work);
-    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+    std::future::poll_fn(|cx| match shielded(|| work.as_mut().poll(cx)) {
         Ok(polled) => polled.map(Ok),
-        Err(panic) => Poll::Ready(Err(message(&*panic))),
+        Err(message) => Poll::Ready(Err(message)),
     })
     .await
-}
-
-pub(crate) fn message(panic: &(dyn Any + Send)) -> Arc<str> {
-    if let Some(text) = panic.downcast_ref::<&str>() {
-        (*text).into()
-    } else if let Some(text) = panic.downcast_ref::<String>() {
-        text.as_str().into()
-    } else {
-        "a panic without a message".into()
-    }
 }

@@ -22,15 +22,42 @@ impl Write for Heard {
 
 impl Heard {
     pub(super) fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
+        Self::listen_after(|| ())
+    }
+
+    /// Calls `wait` before each line.
+    fn listen_after(
+        wait: impl Fn() + Send + Sync + 'static,
+    ) -> (Self, tracing::subscriber::DefaultGuard) {
         let heard = Self::default();
         let writer = heard.clone();
         let subscriber = tracing_subscriber::fmt()
-            .with_writer(move || writer.clone())
+            .with_writer(move || {
+                wait();
+                writer.clone()
+            })
             .without_time()
             .with_target(false)
             .with_ansi(false)
             .finish();
         (heard, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// The text, when it has this many lines: another thread writes them.
+    pub(super) fn lines(&self, lines: usize) -> String {
+        self.wait_for(|text| text.lines().count() >= lines)
+    }
+
+    /// The text, when it is as wanted.
+    pub(super) fn wait_for(&self, wanted: impl Fn(&str) -> bool) -> String {
+        for _ in 0..10_000 {
+            let text = self.text();
+            if wanted(&text) {
+                return text;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("waited in vain; it logged:\n{}", self.text())
     }
 
     pub(super) fn text(&self) -> String {
@@ -174,7 +201,7 @@ async fn s69_each_crash_is_said_with_when_it_will_run_again() {
         WARN loop went wrong name="worker" error="no database" again_in="767ms"
         WARN tick went wrong name="refresh" error="panicked: no cache" again_in="1s"
     "#]]
-    .assert_eq(&heard.text());
+    .assert_eq(&heard.lines(3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +220,7 @@ async fn s77_a_check_that_changes_is_said_once() {
         INFO check well again check="database"
         WARN check failed check="disk" detail="nobody speaks for it any more"
     "#]]
-    .assert_eq(&heard.text());
+    .assert_eq(&heard.lines(3));
     shutdown.run(Reason::Unknown).await.unwrap();
     drop(database);
     assert_eq!(heard.text().matches("check failed").count(), 2, "what comes down has not failed");
@@ -208,79 +235,6 @@ async fn s53_a_subscriber_of_the_callers_thread_hears_it() {
     drop(guard);
     completed.await.unwrap();
     assert!(heard.text().contains("shutdown complete"), "{}", heard.text());
-}
-
-#[cfg(feature = "metrics")]
-mod counted {
-    use super::*;
-    use metrics::{Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata};
-    use metrics::{Recorder, SharedString, Unit};
-
-    #[derive(Clone, Default)]
-    struct Counted(Arc<Mutex<Vec<String>>>);
-
-    struct Metric(Counted, String);
-
-    impl CounterFn for Metric {
-        fn increment(&self, by: u64) {
-            self.0.0.lock().unwrap().push(format!("{} +{by}", self.1));
-        }
-        fn absolute(&self, _: u64) {}
-    }
-
-    impl HistogramFn for Metric {
-        fn record(&self, value: f64) {
-            self.0.0.lock().unwrap().push(format!("{} {value}", self.1));
-        }
-    }
-
-    impl Counted {
-        fn metric(&self, key: &Key) -> Arc<Metric> {
-            let labels: Vec<_> =
-                key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
-            Arc::new(Metric(self.clone(), format!("{} {}", key.name(), labels.join(" "))))
-        }
-    }
-
-    impl Recorder for Counted {
-        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-            Counter::from_arc(self.metric(key))
-        }
-        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-            Gauge::noop()
-        }
-        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-            Histogram::from_arc(self.metric(key))
-        }
-    }
-
-    #[test]
-    fn s54_what_happens_is_counted() {
-        let counted = Counted::default();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        metrics::with_local_recorder(&counted, || {
-            runtime.block_on(async {
-                let shutdown = Shutdown::new();
-                shutdown.add_task(Phase::SERVICE_STOP, "slow", faults::hang).unwrap();
-                shutdown.run(Reason::Unknown).await.unwrap();
-            });
-        });
-        expect![[r#"
-            adieu_shutdown_initiated_total reason=unknown +1
-            adieu_task_failures_total phase=service-stop task=slow outcome=timed-out +1
-            adieu_task_failure_seconds phase=service-stop task=slow outcome=timed-out 5.2
-            adieu_phase_seconds phase=service-stop outcome=timed-out 5.2
-            adieu_shutdown_completed_total outcome=unclean +1
-            adieu_shutdown_seconds outcome=unclean 5.2"#]]
-        .assert_eq(&counted.0.lock().unwrap().join("\n"));
-    }
 }
 
 // Whoever listens may ask the shutdown what it is doing.
@@ -326,4 +280,97 @@ async fn s53_the_first_line_is_the_first_and_the_last_the_last() {
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[0].contains("initiated") && lines[2].contains("complete"), "{text}");
     }
+}
+
+/// Does with every event what a test wants.
+struct Hostile(Box<dyn Fn() + Send + Sync>);
+
+impl tracing::Subscriber for Hostile {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        (self.0)();
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A shutdown with a task in each of three phases, one of which fails, and a check that fails
+/// before: everything that logs. All of it must happen within a second.
+async fn check_with(hostile: impl Fn() + Send + Sync + 'static) {
+    let _guard = tracing::subscriber::set_default(Hostile(Box::new(hostile)));
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    shutdown.check("database").failing("connection refused");
+    shutdown.warn("a line of an adapter");
+    for phase in [Phase::SERVICE_UNBIND, Phase::BEFORE_ACTOR_SYSTEM_TERMINATE] {
+        shutdown.add_task(phase, "work", async |_| tokio::task::yield_now().await).unwrap();
+    }
+    let fails = TaskSpec::new("fails").describe(|| "this".into());
+    shutdown.add_task(Phase::SERVICE_STOP, fails, faults::fail).unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert!(report.took < Duration::from_secs(1), "{report}");
+    for phase in [Phase::SERVICE_UNBIND, Phase::BEFORE_ACTOR_SYSTEM_TERMINATE] {
+        let outcome = &report.phase(&phase).unwrap().outcome;
+        assert_eq!(*outcome, adieu_core::Outcome::Finished, "{report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s190_a_subscriber_that_panics_costs_only_its_lines() {
+    for _ in 0..50 {
+        check_with(|| panic!("a subscriber that panics")).await;
+    }
+}
+
+#[tokio::test]
+async fn s190_a_subscriber_that_panics_costs_only_its_lines_on_one_thread() {
+    check_with(|| panic!("a subscriber that panics")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s191_a_subscriber_that_blocks_delays_only_its_lines() {
+    for _ in 0..5 {
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Mutex::new(held);
+        check_with(move || {
+            let _ = held.lock().unwrap().recv();
+        })
+        .await;
+        drop(release);
+    }
+}
+
+#[tokio::test]
+async fn s191_a_subscriber_that_blocks_delays_only_its_lines_on_one_thread() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    check_with(move || {
+        let _ = held.lock().unwrap().recv();
+    })
+    .await;
+    drop(release);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s191_lines_that_do_not_fit_are_counted() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let (heard, _guard) = Heard::listen_after(move || {
+        let _ = held.lock().unwrap().recv();
+    });
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    for line in 0..10_500 {
+        shutdown.say(format!("line {line}"));
+    }
+    drop(release);
+    let text = heard.wait_for(|text| text.contains("line 9999\n"));
+    let dropped = text.lines().find(|line| line.contains("dropped")).unwrap();
+    // One or none had been taken out of the queue when the rest came.
+    assert!(dropped.ends_with("dropped=500") || dropped.ends_with("dropped=499"), "{dropped}");
 }

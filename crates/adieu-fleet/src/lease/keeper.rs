@@ -31,11 +31,16 @@ pub(super) async fn keep(
     let end = release(&shared).await;
     let Claim { key, fence, .. } = &shared.claim;
     match &end {
-        End::Released => tracing::debug!(%key, %fence, "lease released"),
+        End::Released => adieu_core::log_aside(tracing::Level::DEBUG, || {
+            let (key, fence) = (key.clone(), *fence);
+            move || tracing::debug!(%key, %fence, "lease released")
+        }),
         End::Lost(_) => {}
         End::Unreleased(error) => {
-            let error = error as &(dyn std::error::Error + 'static);
-            tracing::warn!(%key, %fence, error, "lease not released; it ends by itself");
+            adieu_core::log_aside(tracing::Level::WARN, || {
+                let (key, fence, error) = (key.clone(), *fence, adieu_core::error_text(error));
+                move || tracing::warn!(%key, %fence, error, "lease not released; it expires")
+            });
         }
     }
     let _ = shared.end.set(end);
@@ -91,7 +96,10 @@ async fn renew(shared: &Shared, mut beat: Heartbeat) {
 
 fn say_not_renewed(shared: &Shared, error: &(dyn std::error::Error + 'static)) {
     let left = shared.valid_until().saturating_duration_since(now());
-    tracing::warn!(key = %shared.claim.key, ?left, error, "lease not renewed, trying again");
+    adieu_core::log_aside(tracing::Level::WARN, || {
+        let (key, error) = (shared.claim.key.clone(), adieu_core::error_text(error));
+        move || tracing::warn!(%key, ?left, error, "lease not renewed; retrying")
+    });
 }
 
 /// Gives the lock back, as long as there is something to give back.

@@ -45,7 +45,10 @@ pub(super) async fn serve(
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(%error, "failed to listen on the admin port");
+            adieu_core::log_aside(
+                tracing::Level::ERROR,
+                || move || tracing::error!(%error, "failed to listen on the admin port"),
+            );
             return;
         }
     };

@@ -21,7 +21,9 @@ pub(super) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
         done = tokio::time::timeout(MOST, tls.accept(io)) => match done {
             Ok(Ok(stream)) => Some(stream),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "TLS handshake failed");
+                adieu_core::log_aside(tracing::Level::DEBUG, || {
+                    move || tracing::debug!(%error, "TLS handshake failed")
+                });
                 None
             }
             Err(_) => None,
