@@ -14,6 +14,7 @@ pub(crate) mod machine;
 mod moves;
 mod process;
 mod ready;
+mod refusals;
 mod run;
 mod shared;
 #[cfg(all(feature = "systemd", unix))]
@@ -375,7 +376,8 @@ impl Shutdown {
     /// repeated; see [`Rung`].
     ///
     /// Signals are heard on a thread of their own, also when the runtime is wedged; the last rung
-    /// ends the process from there. From here on the deadline is what the platform allows.
+    /// ends the process from there. When the shutdown is over and the process lives on, one signal
+    /// ends it. From here on the deadline is what the platform allows.
     /// Installing the same signals again does nothing.
     ///
     /// # Errors
@@ -389,7 +391,9 @@ impl Shutdown {
         self.shared.install_signals(signals.into_iter().collect())
     }
 
-    /// Takes the signals back; their default action returns, which for most is to end the process.
+    /// Stops listening to the signals, and restores what there was before: listeners of the
+    /// application, which may also have come since, or else the default action, which for most
+    /// signals is to end the process. As process 1 it exits with 128 and the signal's number.
     ///
     /// # Errors
     ///

@@ -81,6 +81,10 @@ pub(crate) enum Line {
         outcome: Outcome,
         tasks: usize,
     },
+    TaskTooLate {
+        phase: Phase,
+        task: Arc<str>,
+    },
     StillWaiting {
         waiting_for: Arc<Detail>,
         left: Duration,
@@ -221,6 +225,9 @@ impl Line {
             Self::PhaseSkipped { phase, outcome, tasks } => {
                 info!(%phase, %outcome, tasks, "phase skipped");
             }
+            Self::TaskTooLate { phase, task } => {
+                warn!(%phase, task = &**task, "task refused: its phase has started");
+            }
             Self::StillWaiting { waiting_for, left } => {
                 info!(waiting_for = %waiting_for.tell(), left = %Short(*left), "still waiting");
             }
@@ -270,6 +277,9 @@ impl Line {
             }
             Self::PhaseSkipped { phase, outcome, tasks } => {
                 format!("phase skipped         phase={phase} {outcome} tasks={tasks}")
+            }
+            Self::TaskTooLate { phase, task } => {
+                format!("task refused          phase={phase} task={task} (its phase has started)")
             }
             Self::StillWaiting { waiting_for, left } => {
                 let waiting_for = waiting_for.tell();

@@ -131,7 +131,13 @@ impl Lifecycle {
     /// up by then is stopped when the shutdown runs.
     pub async fn start(self, shutdown: &Shutdown) -> Result<(), StartError> {
         // Boxed: it is large, and everybody's `main` holds it.
-        Box::pin(start::start(self, shutdown)).await
+        let started = Box::pin(start::start(self, shutdown)).await;
+        if let Err(error) = &started
+            && error.is_shutdown()
+        {
+            shutdown.note_refusal(error);
+        }
+        started
     }
 
     /// The ids of the steps, by wave; in a wave by priority.

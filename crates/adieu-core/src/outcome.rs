@@ -60,6 +60,8 @@ pub enum SkipCause {
     HardStop,
     /// What was left of the deadline belongs to the closing phases.
     OutOfTime,
+    /// It was added when its phase had started or was over.
+    TooLate,
 }
 
 /// How a shutdown ended as a whole.
@@ -146,7 +148,7 @@ impl fmt::Display for Outcome {
 impl SkipCause {
     fn is_clean(&self) -> bool {
         match self {
-            Self::Disabled | Self::BeforeFrom => true,
+            Self::Disabled | Self::BeforeFrom | Self::TooLate => true,
             Self::Broken { .. } | Self::HardStop | Self::OutOfTime => false,
         }
     }
@@ -160,6 +162,7 @@ impl fmt::Display for SkipCause {
             Self::Broken { phase } => write!(f, "{phase} went wrong and does not recover"),
             Self::HardStop => f.write_str("hard stop"),
             Self::OutOfTime => f.write_str("out of time"),
+            Self::TooLate => f.write_str("added after the phase had started"),
         }
     }
 }

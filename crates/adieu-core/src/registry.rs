@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::plan::PhaseId;
+use crate::shield::drop_each_shielded;
 use crate::task::{Describe, Job};
 use crate::time::Duration;
 
@@ -39,6 +40,12 @@ struct Shelf {
 struct Slot {
     seq: u64,
     entry: Option<Entry>,
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        drop_each_shielded(self.clear());
+    }
 }
 
 // === impl Registry ===

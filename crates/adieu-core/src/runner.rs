@@ -1,7 +1,7 @@
 //! Owns the process: runtime, signals, body, shutdown, exit code.
 
 use std::io::Write;
-use std::pin::pin;
+use std::pin::Pin;
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::config::{Config, ConfigError};
 use crate::coordinator::Shutdown;
 use crate::coordinator::machine::Ended;
 use crate::journal::Line;
-use crate::lifecycle::StartError;
 use crate::log_thread::flush_shared;
 use crate::park;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
 use crate::report::Report;
+use crate::shield::drop_shielded;
 use crate::signals::Signal;
 use crate::status::Stage;
 use crate::systemd;
@@ -25,6 +25,9 @@ use crate::watchdog::last_words;
 
 /// How long the body may go on when the shutdown is over, to say a last word.
 const LAST_WORD: Duration = Duration::from_millis(100);
+
+/// The longest that any single wait takes when the process leaves.
+const MOST_SHARE: Duration = Duration::from_secs(1);
 
 /// Runs `body` as the whole of a process, and returns its exit code.
 ///
@@ -54,8 +57,8 @@ where
 /// It builds a multi-threaded tokio runtime, installs signals before anything slow, and runs the
 /// body. When the body returns or fails, or a signal comes, also during start-up, the shutdown
 /// runs. Then guards are dropped, blocking threads get what is left of the reserve, and the exit
-/// code is returned. A body that fails with a [`StartError`] because the shutdown began has not
-/// failed. A watchdog ends the process at the deadline if all else fails.
+/// code is returned. A body that returns an error that only says that the shutdown has begun, also
+/// inside another error, has not failed. A watchdog ends the process at the deadline if all else fails.
 ///
 /// If nobody has set a `tracing` subscriber, what happens is said on stderr. With the feature
 /// `systemd` it is said to systemd, too; then call [`Shutdown::started`] when start-up has ended.
@@ -137,7 +140,7 @@ impl Runner {
         systemd::attend(&shutdown);
         drop(entered);
 
-        let (ended, report) = live_and_die(&runtime, &shutdown, body);
+        let (ended, report) = run_body(&runtime, &shutdown, body);
         let failed = match ended {
             Some(Ended::Failed(error)) => Some(error),
             Some(Ended::Panicked(message)) => Some(format!("panicked: {message}").into()),
@@ -159,13 +162,11 @@ impl Runner {
             shutdown.shared().journal().note(Line::Failed { what });
         }
 
-        // What is left of the deadline is for leaving. The watchdog sees to it that we do.
-        let left = shutdown.deadline().map_or(LAST_WORD, |deadline| deadline.remaining());
-        let share = (left / 4).clamp(LAST_WORD, Duration::from_secs(1));
-        shutdown.shared().journal().flush(share);
-        flush_shared(share);
-        drop_guards(&shutdown, share);
-        runtime.shutdown_timeout(share);
+        // The waits fit into what the watchdog allows, and leave a fifth of it unused.
+        shutdown.shared().journal().flush(share_of_exit(&shutdown, 4));
+        flush_shared(share_of_exit(&shutdown, 4));
+        drop_guards(&shutdown, share_of_exit(&shutdown, 3));
+        runtime.shutdown_timeout(share_of_exit(&shutdown, 2));
         Ok(code)
     }
 }
@@ -177,7 +178,7 @@ impl Default for Runner {
 }
 
 /// Runs the body until it ends or the shutdown is over, and the shutdown until it is over.
-fn live_and_die<F, R>(
+fn run_body<F, R>(
     runtime: &tokio::runtime::Runtime,
     shutdown: &Shutdown,
     body: F,
@@ -189,11 +190,30 @@ where
     let body = async {
         match body(shutdown.clone()).await.into_result() {
             // It was told to end before it had begun: that is an end like any other.
-            Err(error) if is_interrupted(&*error) => Ended::Finished,
+            Err(error) if shutdown.shared().is_refusal(&*error) => {
+                let what = format!("start-up interrupted  {}", chain(&*error));
+                shutdown.shared().journal().note(Line::Said { what, is_warning: false });
+                Ended::Finished
+            }
             ended => end_of(ended),
         }
     };
-    let mut body = pin!(catch(body));
+    let mut body = Box::pin(catch(body));
+    let (mut ended, report) = wait_for_both(runtime, shutdown, body.as_mut());
+    let entered = runtime.enter();
+    if let Some(message) = drop_shielded(body) {
+        ended = Some(Ended::Panicked(message));
+    }
+    drop(entered);
+    // It may have been amended since.
+    (ended, shutdown.report().or(report))
+}
+
+fn wait_for_both(
+    runtime: &tokio::runtime::Runtime,
+    shutdown: &Shutdown,
+    mut body: Pin<&mut impl Future<Output = Ended>>,
+) -> (Option<Ended>, Option<Arc<Report>>) {
     loop {
         let first = runtime.block_on(async {
             tokio::select! {
@@ -209,7 +229,8 @@ where
         };
         // Without the runtime's timers: its workers may all be blocked.
         let entered = runtime.enter();
-        let ended = park::block_on_until(body.as_mut(), real_now() + LAST_WORD);
+        let within = share_of_exit(shutdown, 4).min(LAST_WORD);
+        let ended = park::block_on_until(body.as_mut(), real_now() + within);
         drop(entered);
         // Unless the body's last word was to resume a shutdown that was aborted.
         if ended.is_some() || shutdown.stage() == Stage::Over {
@@ -219,23 +240,22 @@ where
     }
 }
 
-/// Whether it was the shutdown that kept the body from starting up.
-fn is_interrupted(error: &(dyn std::error::Error + 'static)) -> bool {
-    error.downcast_ref::<StartError>().is_some_and(StartError::is_shutdown)
+/// A part of the time that the watchdog allows, a second at most.
+fn share_of_exit(shutdown: &Shutdown, part: u32) -> Duration {
+    let left = shutdown.shared().time_to_exit().unwrap_or(MOST_SHARE);
+    (left / part).min(MOST_SHARE)
 }
 
 /// Drops what was to be kept until the exit, the latest first, and waits for that only so long:
 /// a log flusher that hangs must not keep the process alive.
 fn drop_guards(shutdown: &Shutdown, within: Duration) {
-    let mut guards = shutdown.shared().take_guards();
+    let guards = shutdown.shared().take_guards();
     if guards.is_empty() {
         return;
     }
     let (done, dropped) = std::sync::mpsc::channel();
     let dropping = std::thread::Builder::new().name("adieu guards".into()).spawn(move || {
-        while let Some(guard) = guards.pop() {
-            drop(guard);
-        }
+        drop(guards);
         let _ = done.send(());
     });
     if dropping.is_ok() {

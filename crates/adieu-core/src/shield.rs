@@ -15,6 +15,13 @@ pub(crate) fn drop_shielded<T>(value: T) -> Option<Arc<str>> {
     shielded(|| drop(value)).err()
 }
 
+/// Drops each of these, whether or not the destructors of others panic.
+pub(crate) fn drop_each_shielded<T>(values: impl IntoIterator<Item = T>) {
+    for value in values {
+        drop_shielded(value);
+    }
+}
+
 /// The message of a panic. The payload is dropped, and may panic itself.
 pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> Arc<str> {
     let message = if let Some(text) = panic.downcast_ref::<&str>() {

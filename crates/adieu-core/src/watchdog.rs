@@ -67,6 +67,12 @@ impl Watchdog {
         self.shared.changed.notify_all();
     }
 
+    /// How long it is until the deadline; `None` if there is none.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let deadline = lock(&self.shared.orders).deadline;
+        deadline.map(|deadline| deadline.saturating_duration_since(real_now()))
+    }
+
     pub(crate) fn disarm(&self) {
         lock(&self.shared.orders).deadline = None;
         self.shared.changed.notify_all();

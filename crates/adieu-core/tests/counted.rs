@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use adieu_core::{Phase, Reason, Shutdown};
 use adieu_testkit::faults;
@@ -58,10 +59,14 @@ impl Recorder for Counted {
 async fn s54_what_happens_is_counted_and_s190_a_recorder_that_panics_costs_only_its_figure() {
     let counted = Counted::default();
     metrics::set_global_recorder(counted.clone()).unwrap();
-    let count = async |reason: Reason| {
+    let count = async |reason: Reason, figures: usize| {
         let shutdown = Shutdown::new();
         shutdown.add_task(Phase::SERVICE_STOP, "slow", faults::hang).unwrap();
         shutdown.run(reason).await.unwrap();
+        // Quick, unless a panic prints its backtrace.
+        while counted.0.lock().unwrap().len() < figures {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::mem::take(&mut *counted.0.lock().unwrap()).join("\n")
     };
     let expected = expect![[r#"
@@ -70,8 +75,8 @@ async fn s54_what_happens_is_counted_and_s190_a_recorder_that_panics_costs_only_
         adieu_phase_seconds phase=service-stop outcome=timed-out 5.2
         adieu_shutdown_completed_total outcome=unclean +1
         adieu_shutdown_seconds outcome=unclean 5.2"#]];
-    let text = count(Reason::Unknown).await;
+    let text = count(Reason::Unknown, 6).await;
     let rest = text.strip_prefix("adieu_shutdown_initiated_total reason=unknown +1\n");
     expected.assert_eq(rest.unwrap_or(&text));
-    expected.assert_eq(&count(Reason::ClusterDowning).await);
+    expected.assert_eq(&count(Reason::ClusterDowning, 5).await);
 }

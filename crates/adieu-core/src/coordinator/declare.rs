@@ -78,7 +78,13 @@ impl Shared {
     ) -> Result<(), PlanError> {
         let mut core = lock(&self.core);
         let before = self.config.strict.then(|| core.plan.clone());
-        change(&mut core)?;
+        if let Err(error) = change(&mut core) {
+            drop(core);
+            if matches!(error, PlanError::TooLate { .. }) {
+                self.note_refusal(&error);
+            }
+            return Err(error);
+        }
         core.built = None;
         let over = core.over_budget();
         if let (Some(before), Some(check)) = (before, &over) {
@@ -114,14 +120,22 @@ impl Shared {
                 let Refused { entry, why } = *refused;
                 drop(entry); // The user's code may run in its drop: not under our lock.
                 let phase = Phase::new(phase);
-                Err(match why {
+                let is_late = matches!(why, Refusal::TooLate);
+                if is_late {
+                    self.refuse_task(&phase, &task);
+                }
+                let error = match why {
                     Refusal::EmptyName => AddTaskError::EmptyName { phase },
                     Refusal::UnknownPhase(problem) => AddTaskError::UnknownPhase { task, problem },
                     Refusal::ZeroTimeout => AddTaskError::ZeroTimeout { task, phase },
                     Refusal::EndlessTimeout => AddTaskError::EndlessTimeout { task, phase },
                     Refusal::TooLate => AddTaskError::TooLate { task, phase },
                     Refusal::OverBudget(check) => AddTaskError::OverBudget { task, phase, check },
-                })
+                };
+                if is_late {
+                    self.note_refusal(&error);
+                }
+                Err(error)
             }
         }
     }

@@ -196,7 +196,9 @@ impl Shared {
             Some(Some(before)) => before.extend(drain.first),
             Some(None) | None => {
                 let task = format!("close {}", drain.gate.name()).into();
-                return Err(AddTaskError::TooLate { task, phase: Phase::SERVICE_UNBIND });
+                let error = AddTaskError::TooLate { task, phase: Phase::SERVICE_UNBIND };
+                self.note_refusal(&error);
+                return Err(error);
             }
         }
         Ok(())

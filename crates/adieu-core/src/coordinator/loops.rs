@@ -116,7 +116,12 @@ impl Shutdown {
             for task in added {
                 task.cancel();
             }
-            return Err(AddLoopError::Task { name: Arc::clone(name), source });
+            let is_late = matches!(source, AddTaskError::TooLate { .. });
+            let error = AddLoopError::Task { name: Arc::clone(name), source };
+            if is_late {
+                self.note_refusal(&error);
+            }
+            return Err(error);
         }
         self.shared().take_on(&gate, &self.shared().loops);
         if let Some(owner) = &self.owner {

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -12,11 +13,29 @@ use super::shared::Shared;
 use crate::journal::Line;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
+use crate::shield::drop_each_shielded;
 use crate::signals::{Listener, Signal, SignalError, end_now};
 use crate::status::Stage;
 use crate::sync::lock;
 use crate::time::now;
 use crate::watchdog::last_words;
+
+/// What is kept until the process ends. Dropped the latest first, each whether or not the
+/// destructors of others panic.
+#[derive(Default)]
+pub(crate) struct Guards(Vec<Box<dyn Any + Send>>);
+
+impl Guards {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Drop for Guards {
+    fn drop(&mut self) {
+        drop_each_shielded(std::mem::take(&mut self.0).into_iter().rev());
+    }
+}
 
 impl Shared {
     pub(super) fn install_signals(
@@ -39,9 +58,11 @@ impl Shared {
         let weak = Arc::downgrade(self);
         let started = Listener::start(signals, move |signal| {
             let Some(shared) = weak.upgrade() else { return };
+            let is_over = shared.stage() == Stage::Over;
             if shared.receive(signal) == Some(Rung::Exit) {
                 let code = signal.exit_code();
-                last_words(move || format!("{signal:<21} exit at once, exit code {code}"));
+                let why = if is_over { "the shutdown is over" } else { "exit at once" };
+                last_words(move || format!("{signal:<21} {why}, exit code {code}"));
                 end_now(code);
             }
         })?;
@@ -78,6 +99,10 @@ impl Shared {
 
     pub(super) fn receive(self: &Arc<Self>, signal: Signal) -> Option<Rung> {
         let rung = lock(&self.ladder).climb(now(), signal)?;
+        if self.stage() == Stage::Over && !self.owns_process.load(Ordering::Relaxed) {
+            // There is nothing left to wait for, and no runner that leaves.
+            return Some(Rung::Exit);
+        }
         if rung == Rung::Exit {
             return Some(rung);
         }
@@ -111,6 +136,11 @@ impl Shared {
         })
     }
 
+    /// How long the watchdog lets the process live; `None` if that is not limited.
+    pub(crate) fn time_to_exit(&self) -> Option<Duration> {
+        self.watchdog.left()
+    }
+
     /// For the runner: the process itself must be over by the deadline, not only the phases; and
     /// what happens is said, if need be on stderr.
     pub(crate) fn own_process(&self) {
@@ -119,10 +149,10 @@ impl Shared {
     }
 
     pub(super) fn keep_until_exit(&self, guard: Box<dyn Any + Send>) {
-        lock(&self.guards).push(guard);
+        lock(&self.guards).0.push(guard);
     }
 
-    pub(crate) fn take_guards(&self) -> Vec<Box<dyn Any + Send>> {
+    pub(crate) fn take_guards(&self) -> Guards {
         std::mem::take(&mut *lock(&self.guards))
     }
 }

@@ -1,6 +1,5 @@
 //! The state behind every handle: what has been declared, what has been asked for, how far it is.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +12,8 @@ use super::driver;
 use super::gates::Drained;
 use super::ladder::{Ladder, Rung};
 use super::moves::Moves;
+use super::process::Guards;
+use super::refusals::Refusals;
 use super::run::{Beginning, Run, Undescribed};
 use crate::budget::{Budget, BudgetCheck};
 use crate::config::{Config, KillAfter};
@@ -25,11 +26,15 @@ use crate::readiness::{Facts, Readiness};
 use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::report::Report;
+use crate::shield::drop_each_shielded;
 use crate::signals::Listener;
 use crate::status::{Stage, Status};
 use crate::sync::lock;
 use crate::time::{Instant, Short, now};
 use crate::watchdog::{LAST_WORDS, Watchdog};
+
+/// How long the process may take to exit at least, however short the reserve is.
+const LEAST_EXIT: Duration = Duration::from_secs(1);
 
 /// Why an aborted shutdown could not be resumed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +57,7 @@ pub(crate) struct Shared {
     pub(super) nudge: Notify,
     pub(super) ladder: Mutex<Ladder>,
     pub(super) listener: Mutex<Option<Listener>>,
-    pub(super) guards: Mutex<Vec<Box<dyn Any + Send>>>,
+    pub(super) guards: Mutex<Guards>,
     pub(super) watchdog: Watchdog,
     pub(super) owns_process: AtomicBool,
     pub(super) journal: Journal,
@@ -65,6 +70,8 @@ pub(crate) struct Shared {
     pub(super) cordoning: Mutex<()>,
     /// Those of loops, which no router knows of.
     pub(super) loops: Mutex<Vec<Gate>>,
+    /// What was refused because the shutdown had begun.
+    pub(super) refusals: Refusals,
     /// Fires when the shutdown begins.
     pub(super) begun: CancellationToken,
     /// What has begun and ended, for those who watch.
@@ -155,6 +162,7 @@ impl Shared {
             drains_at_once: AtomicBool::new(false),
             cordoning: Mutex::default(),
             loops: Mutex::default(),
+            refusals: Refusals::default(),
             begun: CancellationToken::new(),
             moves: watch::Sender::new(Moves::default()),
         }
@@ -344,14 +352,25 @@ impl Shared {
         run.as_mut().map(|run| look(run, registry, plan))
     }
 
+    /// Changes a report that has been published. Futures that have returned it keep the old one.
+    pub(super) fn change_report(&self, change: impl FnOnce(&mut Report)) {
+        self.state.send_if_modified(|state| {
+            if let Some(report) = &mut state.report {
+                change(Arc::make_mut(report));
+            }
+            false
+        });
+    }
+
     /// All phases are over: everybody who waits is told.
     pub(super) fn finish(&self, report: Report) {
         let exit_code = report.exit_code;
         let aborted = matches!(report.outcome, Ending::Aborted { .. });
         let owns_process = self.owns_process.load(Ordering::Relaxed);
         if owns_process {
-            // The phases are over; the process must be, too, before long.
-            self.watchdog.arm(self.config.reserve);
+            // The phases are over; the process must be, too, before long. Not sooner than its own
+            // waits for guards and threads can take, unless the platform is.
+            self.watchdog.arm(self.config.reserve.max(LEAST_EXIT));
         } else {
             self.watchdog.disarm();
         }
@@ -359,6 +378,7 @@ impl Shared {
             state.stage = Stage::Over;
             state.report = Some(Arc::new(report));
         });
+        self.amend_report();
         self.nudge.notify_one();
         let mut core = lock(&self.core);
         let exits = core.run.as_ref().is_some_and(|run| run.policy.exit_process);
@@ -367,7 +387,9 @@ impl Shared {
         let leftover = if aborted { Vec::new() } else { core.registry.clear() };
         drop(core);
         let drained = if aborted { Vec::new() } else { std::mem::take(&mut *lock(&self.drained)) };
-        drop((leftover, drained));
+        // Each alone: a destructor that panics must cost neither the others nor what follows.
+        drop_each_shielded(leftover);
+        drop_each_shielded(drained);
         if exits && !owns_process {
             self.journal.flush(LAST_WORDS);
             self.watchdog.exit(exit_code);

@@ -53,6 +53,7 @@ pub(super) fn count(line: &Line) {
         | Line::Said { .. }
         | Line::Signal { .. }
         | Line::PhaseSkipped { .. }
+        | Line::TaskTooLate { .. }
         | Line::StillWaiting { .. }
         | Line::CheckChanged { .. }
         | Line::Failed { .. } => {}

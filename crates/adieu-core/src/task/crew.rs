@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::coordinator::machine::{Ended, TaskId};
+use crate::shield::{drop_shielded, shielded};
 use crate::time::{Instant, now};
 
 /// Blocking tasks beyond this many wait their turn, so that a phase cannot use up all threads.
@@ -98,7 +99,7 @@ impl Crew {
             self.done.push_back(Done { task, at: now(), ended: Ended::LeftBehind });
             self.start_threads(); // Those who wait for their turn do not wait for it.
         } else if let Some(at) = self.threads.waiting.iter().position(|(id, ..)| *id == task) {
-            self.threads.waiting.remove(at);
+            drop_shielded(self.threads.waiting.remove(at));
             self.done.push_back(Done { task, at: now(), ended: Ended::Aborted });
         }
     }
@@ -169,12 +170,15 @@ impl Crew {
             && let Some((task, name, work)) = self.threads.waiting.pop_front()
         {
             let (tell, runtime) = (self.threads.tell.clone(), self.runtime.clone());
-            let spawned = std::thread::Builder::new().name(name).spawn(move || {
+            let thread = std::thread::Builder::new().name(name);
+            let run = move || {
                 let _entered = runtime.enter();
                 let ended = work();
                 let _ = tell.send(Done { task, at: now(), ended });
-            });
-            match spawned {
+            };
+            // Shielded: without a thread, the task is dropped here.
+            let spawned = shielded(|| thread.spawn(run).map_err(|error| error.to_string()));
+            match spawned.unwrap_or_else(|message| Err(message.to_string())) {
                 Ok(_) => {
                     self.threads.running.insert(task);
                 }

@@ -58,6 +58,8 @@ pin_project! {
         /// `await` delays neither its siblings nor the timer.
         Called { call: Option<(Box<F>, TaskCx)> },
         Awaited { #[pin] work: Fut },
+        /// Dropped here, not by the runtime, which loses the output if the destructor panics.
+        Over,
     }
 }
 
@@ -77,16 +79,23 @@ where
                     let work = f(given);
                     self.as_mut().project().stage.set(Stage::Awaited { work });
                 }
-                match self.as_mut().project().stage.project() {
+                let polled = match self.as_mut().project().stage.project() {
                     StageProjection::Awaited { work } => work.poll(cx).map(end_of),
-                    StageProjection::Called { .. } => Poll::Pending,
+                    StageProjection::Called { .. } | StageProjection::Over => Poll::Pending,
+                };
+                if polled.is_ready() {
+                    self.as_mut().project().stage.set(Stage::Over);
                 }
+                polled
             })
         });
         let ended = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(ended)) => ended,
-            Err(message) => Ended::Panicked(message),
+            Err(message) => {
+                let _ = shielded(|| self.as_mut().project().stage.set(Stage::Over));
+                Ended::Panicked(message)
+            }
         };
         Poll::Ready(Done { task, at: now(), ended })
     }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use adieu_core::{AddTaskError, Outcome, Phase, Reason, Shutdown, Stage, TaskCx, TaskSpec};
+use adieu_core::{AddTaskError, Config, Outcome, Phase, Reason, Shutdown, Stage, TaskCx, TaskSpec};
 use adieu_testkit::{faults, timeline::Timeline};
 use expect_test::expect;
 
@@ -501,4 +501,102 @@ async fn s24_a_refused_task_is_dropped_outside_our_locks() {
     assert!(matches!(added, Err(AddTaskError::OverBudget { .. })));
     let calls_back = CallsBack(shutdown.clone());
     assert!(shutdown.add_task("nope", "x", async move |_| drop(calls_back)).is_err());
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a destructor that panics");
+    }
+}
+
+/// Ends at once, and panics when it is dropped after that.
+struct EndsBadly(Bomb);
+
+impl Future for EndsBadly {
+    type Output = ();
+    fn poll(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<()> {
+        let _ = &self.0;
+        std::task::Poll::Ready(())
+    }
+}
+
+#[derive(Debug)]
+struct BadError {
+    _bomb: BombInDebug,
+}
+
+#[derive(Debug)]
+struct BombInDebug;
+
+impl Drop for BombInDebug {
+    fn drop(&mut self) {
+        panic!("an error that panics when it is dropped");
+    }
+}
+
+impl std::fmt::Display for BadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a bad error")
+    }
+}
+
+impl std::error::Error for BadError {}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s196_destructors_that_panic_cost_only_their_own_task() {
+    let config = Config::for_tests()
+        .phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(200))
+        .phase_timeout(Phase::BEFORE_SERVICE_UNBIND, Duration::from_secs(20));
+    let shutdown = Shutdown::configured(config).unwrap();
+    let early = Phase::BEFORE_SERVICE_UNBIND;
+    shutdown.add_task(&early, "ends badly", |_| EndsBadly(Bomb)).unwrap();
+    let fails = async |_| Err::<(), _>(BadError { _bomb: BombInDebug });
+    shutdown.add_task(&early, "bad error", fails).unwrap();
+    let throws = async |_| -> () { std::panic::panic_any(Bomb) };
+    shutdown.add_task(&early, "bad payload", throws).unwrap();
+    shutdown
+        .add_blocking_task(&early, "thread", |_| -> () { std::panic::panic_any(Bomb) })
+        .unwrap();
+    let hangs = async |_| {
+        let _bomb = Bomb;
+        std::future::pending::<()>().await
+    };
+    shutdown.add_task(Phase::SERVICE_STOP, "aborted", hangs).unwrap();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+    // As many as have threads, so that those after them wait for their turn, and are dropped.
+    for _ in 0..256 {
+        let held = std::sync::Arc::clone(&held);
+        let block = move |_| {
+            let _ = held.lock().unwrap().recv();
+        };
+        shutdown.add_blocking_task(Phase::SERVICE_STOP, "blocks", block).unwrap();
+    }
+    for _ in 0..2 {
+        let bomb = Bomb;
+        let waits = TaskSpec::new("waits").timeout(Duration::from_millis(50));
+        shutdown.add_blocking_task(Phase::SERVICE_STOP, waits, move |_| drop(bomb)).unwrap();
+    }
+    let (closed, is_closed) = tokio::sync::oneshot::channel();
+    shutdown
+        .add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "close", async |_| {
+            let _ = closed.send(());
+        })
+        .unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    is_closed.await.expect("what comes after should have run");
+    assert!(report.took < Duration::from_secs(10), "{report}");
+    let outcome = |phase: &Phase, task: &str| {
+        report.phase(phase).unwrap().task(task).unwrap().outcome.to_string()
+    };
+    assert_eq!(outcome(&early, "ends badly"), "panicked: a destructor that panics");
+    assert_eq!(outcome(&early, "bad error"), "panicked: an error that panics when it is dropped");
+    assert_eq!(outcome(&early, "bad payload"), "panicked: a panic without a message");
+    assert_eq!(outcome(&early, "thread"), "panicked: a panic without a message");
+    assert!(outcome(&Phase::SERVICE_STOP, "aborted").starts_with("timed out"), "{report}");
+    assert!(outcome(&Phase::SERVICE_STOP, "waits").starts_with("timed out"), "{report}");
+    drop(release);
 }

@@ -1,0 +1,129 @@
+//! What a signal does when this library no longer listens to it.
+//!
+//! signal-hook's handler stays installed for the life of the process, and a handler without actions
+//! swallows the signal. So for signals that were removed a thread goes on listening, and acts out
+//! the default, unless something else in this process listens, too.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Mutex;
+
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+use signal_hook::iterator::{Handle, Signals};
+
+use super::others::{Additions, Registrations, is_caught};
+use super::{Signal, end_now};
+use crate::sync::lock;
+
+/// Signals whose default action does not end a process, or not the first one of a system.
+const HARMLESS: [i32; 7] = [SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH];
+
+#[derive(Default)]
+struct Aftermath {
+    registrations: Registrations,
+    signals: HashMap<i32, Use>,
+    thread: Option<Handle>,
+}
+
+struct Use {
+    before: Before,
+    /// How many listeners of this library have it installed.
+    installed: usize,
+    /// Whether the thread listens to it.
+    is_watched: bool,
+}
+
+/// What there was before this library first listened to a signal.
+#[derive(Clone, Copy)]
+enum Before {
+    /// A handler of the application, or the signal was ignored: that is what stays.
+    Something,
+    /// The default action; what others had added to the handlers that there were.
+    Default(Additions),
+}
+
+static AFTERMATH: Mutex<Option<Aftermath>> = Mutex::new(None);
+
+/// Registers a listener for these signals, and remembers what there was before.
+pub(super) fn install<T>(
+    signals: &[Signal],
+    register: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let numbers: Vec<i32> = signals.iter().map(|signal| signal.0).collect();
+    let mut guard = lock(&AFTERMATH);
+    let Aftermath { registrations, signals, .. } = guard.get_or_insert_default();
+    let new = numbers.iter().copied().filter(|signal| !signals.contains_key(signal));
+    let new: Vec<(i32, bool)> = new.map(|signal| (signal, is_caught(signal))).collect();
+    let registered = registrations.count(&numbers, register)?;
+    for (signal, was_caught) in new {
+        let before = match was_caught {
+            true => Before::Something,
+            false => Before::Default(registrations.additions(signal)?),
+        };
+        signals.insert(signal, Use { before, installed: 0, is_watched: false });
+    }
+    for signal in &numbers {
+        if let Some(known) = signals.get_mut(signal) {
+            known.installed += 1;
+        }
+    }
+    Ok(registered)
+}
+
+/// Gives the signals back to what there was before. To be called before the listener stops, so that
+/// no signal is lost in between.
+pub(super) fn restore(signals: &[Signal]) -> io::Result<()> {
+    let mut guard = lock(&AFTERMATH);
+    let Aftermath { registrations, signals: uses, thread } = guard.get_or_insert_default();
+    for signal in signals {
+        let Some(known) = uses.get_mut(&signal.0) else { continue };
+        known.installed = known.installed.saturating_sub(1);
+        if matches!(known.before, Before::Something) || known.is_watched {
+            continue;
+        }
+        let handle = match thread {
+            Some(handle) => handle,
+            None => thread.insert(start_thread()?),
+        };
+        registrations.count(&[signal.0], || handle.add_signal(signal.0))?;
+        known.is_watched = true;
+    }
+    Ok(())
+}
+
+/// Starts the thread, which lives as long as the process: its signals can come at any time.
+fn start_thread() -> io::Result<Handle> {
+    let mut signals = Signals::new([0_i32; 0])?;
+    let handle = signals.handle();
+    std::thread::Builder::new().name("adieu removed signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if has_default_action(signal) {
+                act_out_default(signal);
+            }
+        }
+    })?;
+    Ok(handle)
+}
+
+/// Whether nothing in this process listens to the signal.
+fn has_default_action(signal: i32) -> bool {
+    let mut guard = lock(&AFTERMATH);
+    let Aftermath { registrations, signals, .. } = guard.get_or_insert_default();
+    let Some(Use { before: Before::Default(before), installed: 0, .. }) = signals.get(&signal)
+    else {
+        return false;
+    };
+    registrations.additions(signal).is_ok_and(|now| now <= *before)
+}
+
+fn act_out_default(signal: i32) {
+    let is_first_process = std::process::id() == 1;
+    if is_first_process && HARMLESS.contains(&signal) {
+        return;
+    }
+    // The system protects the first process from default actions: there it must exit by itself. So
+    // must a process whose signal signal-hook does not know.
+    if is_first_process || signal_hook::low_level::emulate_default_handler(signal).is_err() {
+        end_now(Signal(signal).exit_code());
+    }
+}
