@@ -4,6 +4,7 @@
 //! in waves, once; [`machine`] decides which start and which may be stopped; [`start`] and [`stop`]
 //! do it, and see the same [`board`].
 
+mod apart;
 mod board;
 mod context;
 mod error;

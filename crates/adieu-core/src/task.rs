@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use context::TaskCx;
-pub(crate) use context::{PhaseCx, RunCx, inside, is_inside};
+pub(crate) use context::{PhaseCx, RunCx, inside, inside_key, is_inside};
 pub(crate) use crew::{Crew, Done};
 pub(crate) use detail::{Describe, Detail, ask, text_of};
 pub(crate) use job::{Blocking, Job, catch, caught};

@@ -12,7 +12,7 @@ use crate::budget::GRACE;
 use crate::names::joined;
 use crate::sync::lock;
 use crate::task::BoxError;
-use crate::time::Instant;
+use crate::time::{Instant, now};
 
 pub(super) struct Board {
     pub(super) graph: Graph,
@@ -102,11 +102,15 @@ impl Board {
         };
         // First what stops it, so that whoever sees it up finds that.
         lock(&self.stops)[step] = stop;
+        let now = now();
         self.machine.send_modify(|machine| {
             // Who ends after its time was up has timed out, whatever it says. What it says is then
             // dropped outside the lock.
             let said = match machine.pressed(step) {
                 Some(Because::Time) => Some(Problem::TimedOut(self.graph.start_timeouts[step])),
+                None if machine.is_late(step, now) => {
+                    Some(Problem::TimedOut(self.graph.start_timeouts[step]))
+                }
                 Some(Because::Halt) => problem.take(),
                 None if machine.is_starting(step) => problem.take(),
                 // It was given up, and has been spoken of.
@@ -115,7 +119,7 @@ impl Board {
             if let Some(said) = said {
                 self.went_wrong(step, Act::Start, said);
             }
-            machine.ended(step, end);
+            machine.ended(now, step, end);
         });
         skipped
     }
@@ -143,6 +147,7 @@ impl Board {
             let later: Vec<&Arc<str>> = later.map(|later| &self.graph.ids[later]).collect();
             match () {
                 () if !machine.is_settled() => "start-up to end".into(),
+                () if machine.is_up(step) && later.is_empty() => "its turn".into(),
                 () if machine.is_up(step) => format!("{} to stop", joined(&later, ", ")),
                 () => "its stop".into(),
             }

@@ -138,15 +138,24 @@ impl Machine {
         self.steps.iter().filter_map(due).min()
     }
 
+    /// Whether this start is over its time, and has not been pressed: its thread was blocked.
+    pub(crate) fn is_late(&self, step: usize, now: Instant) -> bool {
+        matches!(
+            self.steps[step],
+            State::Starting { due, pressure: Pressure::None } if now > due
+        )
+    }
+
     /// Notes that a start has ended.
-    pub(crate) fn ended(&mut self, step: usize, end: StartEnd) {
+    pub(crate) fn ended(&mut self, now: Instant, step: usize, end: StartEnd) {
+        let is_late = self.is_late(step, now);
         match (self.steps[step], end) {
             (State::Starting { .. } | State::Lost, StartEnd::Up) => self.steps[step] = State::Up,
             (State::Starting { .. }, StartEnd::Done) => self.steps[step] = State::Done,
             (State::Starting { .. }, StartEnd::Failed) => self.steps[step] = State::Failed,
             _ => return,
         }
-        if end == StartEnd::Failed {
+        if is_late || end == StartEnd::Failed {
             self.halt(Halt::Step(step));
         }
     }

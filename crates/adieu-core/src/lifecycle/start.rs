@@ -6,6 +6,7 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::apart::Apart;
 use super::board::Board;
 use super::context::StartCx;
 use super::error::{Act, Problem, StartError};
@@ -196,7 +197,14 @@ impl Starting {
                 shutdown.say(format!("step skipped          step={id} ({why})"));
             }
         };
-        self.handles[step] = Some(self.set.spawn_on(work, &self.runtime));
+        let name = format!("start {}", self.board.id(step));
+        let apart = Apart::new(&name, &self.runtime, work);
+        self.handles[step] = Some(self.set.spawn_on(
+            async {
+                let _ = apart.await;
+            },
+            &self.runtime,
+        ));
     }
 
     fn say_what_is_starting(&mut self) {

@@ -3,7 +3,6 @@
 //! Either way each step is stopped by a task of its own that waits for its turn, so the order is
 //! the same, and whoever claims a step first is the one who stops it.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -11,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Lifecycle;
+use super::apart::Apart;
 use super::board::Board;
 use super::context::StopCx;
 use super::error::{Act, Problem, StartError};
@@ -113,36 +113,52 @@ async fn stop(board: &Board, step: usize, task: Option<TaskCx>) -> Option<Proble
     let deadline = Deadline::after(timeout);
     let reason = task.as_ref().map(|task| task.reason().clone());
     let cx = StopCx { step: board.id(step), reason, deadline, token, task };
-    let problem = match run(hook, cx, &time_up).await {
-        Some(Ok(Ok(()))) => None,
-        Some(Ok(Err(error))) => Some(Problem::Failed(error.into())),
-        Some(Err(message)) => Some(Problem::Panicked(message)),
-        None => Some(Problem::TimedOut(timeout)),
+    let ended = run(hook, cx, &time_up).await;
+    let is_late = now() > deadline.instant().into_std();
+    let problem = match ended {
+        StopEnd::Ended(Ok(Ok(()))) if is_late => Some(Problem::TimedOut(timeout)),
+        StopEnd::Ended(Ok(Ok(()))) => None,
+        StopEnd::Ended(Ok(Err(error))) => Some(Problem::Failed(error.into())),
+        StopEnd::Ended(Err(message)) => Some(Problem::Panicked(message)),
+        StopEnd::TimedOut => Some(Problem::TimedOut(timeout)),
+        StopEnd::Abandoned => Some(Problem::Abandoned),
     };
     stopping.ended(problem.clone());
     problem
 }
 
-/// Runs a stop to its end, `Err` if that is a panic; `None` if its time is up. It is gone then.
-async fn run(
-    hook: StopHook,
-    cx: StopCx,
-    time_up: &CancellationToken,
-) -> Option<Result<Result<(), BoxError>, Arc<str>>> {
+/// How a stop ended.
+enum StopEnd {
+    /// It returned, or panicked with this message.
+    Ended(Result<Result<(), BoxError>, Arc<str>>),
+    /// Its time was up, and it is gone.
+    TimedOut,
+    /// Its time was up, and it is still running: it blocks its thread.
+    Abandoned,
+}
+
+/// Runs a stop to its end, within its time.
+async fn run(hook: StopHook, cx: StopCx, time_up: &CancellationToken) -> StopEnd {
     let (deadline, token) = (cx.deadline, cx.token.clone());
-    let mut work = pin!(caught(hook.stop(cx)));
-    tokio::select! {
+    let name = format!("stop {}", cx.step);
+    let mut work = Apart::new(&name, &Handle::current(), caught(hook.stop(cx)));
+    let ended = tokio::select! {
         biased;
-        ended = &mut work => Some(ended),
+        ended = &mut work => ended,
         () = deadline.passed() => {
             token.cancel();
             // It may clear up. What it says then comes too late.
             let _ = tokio::time::timeout(GRACE, &mut work).await;
-            None
+            return match work.abort(GRACE).await {
+                true => StopEnd::TimedOut,
+                false => StopEnd::Abandoned,
+            };
         }
         // From here on it is the shutdown that makes it end.
-        () = time_up.cancelled() => Some(work.await),
-    }
+        () = time_up.cancelled() => work.await,
+    };
+    // Without an output it was lost with its runtime.
+    ended.map_or(StopEnd::TimedOut, StopEnd::Ended)
 }
 
 /// Stops what has started, now: first the loops, then the steps, in reverse.

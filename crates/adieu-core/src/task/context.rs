@@ -127,6 +127,11 @@ pub(crate) fn inside<T>(key: usize, f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// The shutdown that this thread is inside a task of, for another thread that works for the task.
+pub(crate) fn inside_key() -> usize {
+    INSIDE.get()
+}
+
 /// Whether this thread is inside a task of the shutdown `key`.
 pub(crate) fn is_inside(key: usize) -> bool {
     INSIDE.get() == key

@@ -1170,3 +1170,103 @@ async fn s117_every_five_seconds_it_is_said_what_is_still_starting() {
     "#]]
     .assert_eq(&heard.lines(3));
 }
+
+// === blocking ===
+
+/// Blocks its thread until the test is over, or for a while.
+fn blocks(held: &Arc<Mutex<std::sync::mpsc::Receiver<()>>>) -> impl FnOnce() + Send + use<> {
+    let held = Arc::clone(held);
+    move || {
+        let _ = held.lock().unwrap().recv_timeout(seconds(3));
+    }
+}
+
+/// As many as there are workers, and the steps that they depend on.
+fn blocking_steps(notes: &Notes, held: &Arc<Mutex<std::sync::mpsc::Receiver<()>>>) -> Vec<Step> {
+    let brief = Duration::from_millis(100);
+    let blocking = ["one", "two"].map(|id| {
+        let blocks = blocks(held);
+        Step::new(id).depends_on("pg").stop_timeout(brief).stop(async move |_| blocks())
+    });
+    let others = [notes.step("pg"), notes.step("web").depends_on("pg")];
+    others.into_iter().chain(blocking).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s106_as_many_blocking_stops_as_workers_do_not_hold_up_the_shutdown() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let (notes, held) = (Notes::new(), Arc::new(Mutex::new(held)));
+    let shutdown = shutdown();
+    build(blocking_steps(&notes, &held)).start(&shutdown).await.unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert!(report.took < Duration::from_millis(1_500), "{report}");
+    assert_eq!(outcome(&report, "stop pg"), "finished");
+    assert_eq!(outcome(&report, "stop web"), "finished");
+    for id in ["stop one", "stop two"] {
+        assert_eq!(outcome(&report, id), "failed: abandoned: still running", "{report}");
+    }
+    assert!(!report.to_string().contains("( to stop)"), "{report}");
+    drop(release);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s106_as_many_blocking_stops_as_workers_do_not_hold_up_a_rollback() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let (notes, held) = (Notes::new(), Arc::new(Mutex::new(held)));
+    let bad = Step::new("bad").depends_on("one").start(async |_| Err::<(), _>("bad luck"));
+    let steps = blocking_steps(&notes, &held).into_iter().chain([bad]);
+    let began = tokio::time::Instant::now();
+    let error = build(steps).start(&shutdown()).await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_millis(1_500), "{:?}", began.elapsed());
+    assert_eq!(error.others().len(), 2, "{error}");
+    assert!(notes.0.to_string().contains("stop pg: over"), "{}", notes.0);
+    drop(release);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn s104_a_start_that_blocks_the_only_worker_is_given_up_in_time() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let blocks = blocks(&Arc::new(Mutex::new(held)));
+    let step = Step::new("blocks").start_timeout(Duration::from_millis(200));
+    let began = tokio::time::Instant::now();
+    let error = build([step.start(async move |_| blocks())]).start(&shutdown()).await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_millis(1_500), "{:?}", began.elapsed());
+    assert!(matches!(error.cause().unwrap().problem, Problem::Abandoned), "{error}");
+    drop(release);
+}
+
+// On one thread nothing can be done while it is blocked, but it is noticed afterwards.
+#[tokio::test]
+async fn s104_a_start_that_blocks_the_only_thread_has_failed_when_it_is_over() {
+    let notes = Notes::new();
+    let stops = notes.clone();
+    let late = Step::new("late")
+        .start_timeout(Duration::from_millis(20))
+        .start(async |_| std::thread::sleep(Duration::from_millis(60)))
+        .stop(async move |_| stops.note("stopped"));
+    let error = build([late]).start(&shutdown()).await.unwrap_err();
+    assert!(matches!(error.cause().unwrap().problem, Problem::TimedOut(_)), "{error}");
+    assert!(notes.0.to_string().contains("stopped"), "what is up is stopped");
+}
+
+#[tokio::test]
+async fn s106_a_stop_that_blocks_the_only_thread_beyond_its_time_has_timed_out() {
+    let late = Step::new("late")
+        .stop_timeout(Duration::from_millis(20))
+        .stop(async |_| std::thread::sleep(Duration::from_millis(60)));
+    let shutdown = shutdown();
+    build([late]).start(&shutdown).await.unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(outcome(&report, "stop late"), "failed: timed out after 20ms");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s38_a_stop_that_awaits_its_shutdown_gets_an_error() {
+    let shutdown = shutdown();
+    let awaits = shutdown.clone();
+    let step = Step::new("awaits").stop(async move |_| awaits.completed().await.map(drop));
+    build([step]).start(&shutdown).await.unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    let outcome = outcome(&report, "stop awaits");
+    assert!(outcome.contains("cannot wait for the end of the shutdown"), "{outcome}");
+}

@@ -111,7 +111,8 @@ impl World {
             self.seen[step].ended = true;
             self.seen[step].came_up = end == StartEnd::Up;
             self.coming.retain(|(_, of), _| *of != step);
-            self.machine.ended(step, end);
+            let at = self.origin + Duration::from_millis(self.now);
+            self.machine.ended(at, step, end);
         } else {
             assert!(matches!(kind, Kind::Stuck(_)), "ended twice");
         }
@@ -287,10 +288,24 @@ fn who_ends_after_its_time_has_failed_even_if_it_says_that_it_started() {
     let mut machine = Machine::new(vec![vec![0, 1], vec![2]], vec![second; 3], GRACE);
     let now = crate::time::real_now();
     let _ = machine.step(now);
-    machine.ended(1, StartEnd::Up);
+    machine.ended(now, 1, StartEnd::Up);
     assert_eq!(machine.step(now + second), [Effect::Cancel(0)]);
-    machine.ended(0, StartEnd::Up);
+    machine.ended(now + second, 0, StartEnd::Up);
     assert_eq!(machine.step(now + second), []);
     assert_eq!(machine.halted(), Some(Halt::Step(0)));
     assert!(machine.is_up(0) && machine.is_up(1) && machine.may_stop(0));
+}
+
+#[test]
+fn a_start_that_ends_after_its_time_has_failed_even_if_it_was_not_pressed() {
+    let second = Duration::from_secs(1);
+    let mut machine = Machine::new(vec![vec![0], vec![1]], vec![second; 2], GRACE);
+    let now = crate::time::real_now();
+    let _ = machine.step(now);
+    assert!(!machine.is_late(0, now + second), "in time");
+    assert!(machine.is_late(0, now + 2 * second));
+    machine.ended(now + 2 * second, 0, StartEnd::Up);
+    assert_eq!(machine.step(now + 2 * second), []);
+    assert_eq!(machine.halted(), Some(Halt::Step(0)));
+    assert!(machine.is_up(0) && machine.may_stop(0));
 }
