@@ -192,13 +192,18 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once called, dropping the wait changes nothing.
-    pub async fn resign(&self) {
+    /// Cancel safe: the term is told to end when this is called, and dropping the wait, polled or
+    /// not, changes nothing.
+    pub fn resign(&self) -> impl Future<Output = ()> + Send + use<> {
         let term = lock(&self.shared.term).clone();
-        let Some((fence, stop)) = term else { return };
-        stop.cancel();
+        if let Some((_, stop)) = &term {
+            stop.cancel();
+        }
         let mut leading = self.shared.leading.subscribe();
-        let _ = leading.wait_for(|leading| *leading != Some(fence)).await;
+        async move {
+            let Some((fence, _)) = term else { return };
+            let _ = leading.wait_for(|leading| *leading != Some(fence)).await;
+        }
     }
 }
 

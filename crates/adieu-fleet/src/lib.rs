@@ -19,6 +19,7 @@ mod spec;
 mod step;
 mod time;
 mod turn;
+mod work;
 
 #[cfg(feature = "etcd")]
 pub use etcd::Etcd;

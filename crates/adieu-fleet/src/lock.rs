@@ -148,28 +148,26 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what is granted after it was dropped is given back.
+    /// Cancel safe: a lock that is granted to a future which has been dropped is released, also if
+    /// the answer had arrived and the future was not polled again. [`Lock::settled`] waits for that.
+    ///
+    /// If the answer itself is lost, because the connection broke or the backend did not respond in
+    /// time, the lock may have been granted without our knowledge. It then ends with its time to
+    /// live.
     pub async fn try_acquire(&self) -> Result<Lease, AcquireError> {
-        let Inner { locks, terms, keepers, .. } = &*self.inner;
+        self.try_acquire_as(self.owner().clone()).await
+    }
+
+    /// As [`Lock::try_acquire`], in the name of this owner.
+    pub(crate) async fn try_acquire_as(&self, owner: Owner) -> Result<Lease, AcquireError> {
         let (tell, answer) = oneshot::channel();
-        let sent = now();
-        keepers.spawn(Arc::clone(&self.inner).ask(tell));
-        let attempt = answer.await.unwrap_or_else(|_| {
-            Err(BackendError::new(locks.name(), "acquire a lease", "the runtime is shutting down"))
-        });
-        let key = self.key().clone();
-        match attempt {
-            Ok(Attempt::Acquired(claim)) => {
-                let Claim { key, owner, fence, .. } = &claim;
-                adieu_core::log_aside(tracing::Level::DEBUG, || {
-                    let (key, owner, fence) = (key.clone(), owner.clone(), *fence);
-                    move || tracing::debug!(%key, %owner, %fence, "lease acquired")
-                });
-                Ok(Lease::begin(Arc::clone(locks), claim, *terms, sent, keepers))
-            }
-            Ok(Attempt::Held(holder)) => Err(AcquireError::Held { key, holder }),
-            Err(source) => Err(AcquireError::Backend { key, source }),
-        }
+        let Inner { locks, key, keepers, .. } = &*self.inner;
+        keepers.spawn(Arc::clone(&self.inner).ask(owner, tell));
+        answer.await.unwrap_or_else(|_| {
+            let problem = "the runtime is shutting down";
+            let source = BackendError::new(locks.name(), "acquire a lease", problem);
+            Err(AcquireError::Backend { key: key.clone(), source })
+        })
     }
 
     /// Takes the lock, and waits for it until the deadline. It looks again and again, at random
@@ -243,11 +241,11 @@ impl Lock {
         self.holder_within(self.ttl().min(until.remaining())).await
     }
 
-    /// Waits until nothing is left of what this lock has begun: every lease has been released or
-    /// has ended. False if that is not so in time.
+    /// Waits until every attempt that was made through this handle or its clones has been answered,
+    /// and every lease has been released or has ended. Returns false if the deadline passes first.
     ///
-    /// For the end of a process: a lease that was merely dropped, because what held it was aborted,
-    /// is released in the background.
+    /// For the end of a process: a lease that was dropped, because the task that held it was
+    /// aborted or the future that asked for it was cancelled, is released in the background.
     pub async fn settled(&self, until: Deadline) -> bool {
         tokio::select! {
             biased;
@@ -268,10 +266,23 @@ impl Lock {
 }
 
 impl Inner {
-    /// One attempt, in a task of its own: if nobody wants the lock any more when it has been
-    /// granted, it is given back.
-    async fn ask(self: Arc<Self>, tell: oneshot::Sender<Result<Attempt, BackendError>>) {
-        let Self { locks, key, owner, terms, .. } = &*self;
+    /// Makes one attempt in a task of its own, which a dropped waiter cannot cancel.
+    ///
+    /// The task sends a lease, not a claim: a claim in a channel whose receiver is dropped would be
+    /// held by nobody for its whole time to live. A lease is released by its keeper, which this task
+    /// has started, wherever the lease is dropped.
+    async fn ask(
+        self: Arc<Self>,
+        owner: Owner,
+        tell: oneshot::Sender<Result<Lease, AcquireError>>,
+    ) {
+        let attempt = self.attempt(&owner).await;
+        let _ = tell.send(attempt);
+    }
+
+    async fn attempt(&self, owner: &Owner) -> Result<Lease, AcquireError> {
+        let Self { locks, key, terms, keepers, .. } = self;
+        let sent = now();
         // What is granted later than this would be over before it began.
         let patience = terms.ttl - terms.margin;
         let attempt = tokio::time::timeout(patience, locks.try_acquire(key, owner, terms.ttl))
@@ -279,9 +290,18 @@ impl Inner {
             .unwrap_or_else(|_| {
                 Err(BackendError::no_answer(locks.name(), "acquire a lease", patience))
             });
-        if let Err(Ok(Attempt::Acquired(claim))) = tell.send(attempt) {
-            // If that fails it ends by itself.
-            let _ = tokio::time::timeout(terms.ttl, locks.release(&claim)).await;
+        let key = key.clone();
+        match attempt {
+            Ok(Attempt::Acquired(claim)) => {
+                let Claim { owner, fence, .. } = &claim;
+                adieu_core::log_aside(tracing::Level::DEBUG, || {
+                    let (key, owner, fence) = (key.clone(), owner.clone(), *fence);
+                    move || tracing::debug!(%key, %owner, %fence, "lease acquired")
+                });
+                Ok(Lease::begin(Arc::clone(locks), claim, *terms, sent, keepers))
+            }
+            Ok(Attempt::Held(holder)) => Err(AcquireError::Held { key, holder }),
+            Err(source) => Err(AcquireError::Backend { key, source }),
         }
     }
 }

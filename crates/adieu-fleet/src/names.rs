@@ -77,6 +77,25 @@ impl Owner {
         &self.0
     }
 
+    /// The same owner while it works on something: `one (indexes)`. No name has a space in it, so
+    /// the two parts can be told apart.
+    pub(crate) fn working_on(&self, work: &str) -> Self {
+        Self(format!("{self} ({work})").into())
+    }
+
+    /// What the owner works on, if that is known.
+    pub(crate) fn work(&self) -> Option<&str> {
+        self.0.split_once(" (")?.1.strip_suffix(')')
+    }
+
+    /// The owner alone.
+    pub(crate) fn without_work(&self) -> Self {
+        match self.0.split_once(" (") {
+            Some((name, _)) => Self(name.into()),
+            None => self.clone(),
+        }
+    }
+
     /// A name that a backend has stored; whatever it is, it is shown, not judged.
     pub(crate) fn stored(text: &str) -> Self {
         Self(text.into())

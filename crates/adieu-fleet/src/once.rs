@@ -5,10 +5,11 @@ use std::panic::resume_unwind;
 use adieu_core::Deadline;
 
 use crate::lease::Lease;
-use crate::lock::{AcquireError, Lock};
+use crate::lock::Lock;
 use crate::locks::{BoxError, Marker};
 use crate::names::checked;
 use crate::turn::{End, TurnError};
+use crate::work::Work;
 
 /// What became of work that is done once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,16 +109,32 @@ impl Lock {
         Fut: Future<Output = Result<T, E>>,
         E: Into<BoxError>,
     {
+        self.once_per_fleet_of(Work::OfKey, version.as_ref(), until, step).await
+    }
+
+    /// As [`Lock::once_per_fleet`], for one of several pieces of work that share this lock.
+    pub(crate) async fn once_per_fleet_of<F, Fut, T, E>(
+        &self,
+        which: Work,
+        version: &str,
+        until: Deadline,
+        step: F,
+    ) -> Result<Once<T>, TurnError>
+    where
+        F: FnOnce(OnceCx) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: Into<BoxError>,
+    {
         let key = self.key().clone();
-        let version = checked("a version", version.as_ref())
+        let version = checked("a version", version)
             .map_err(|source| TurnError::Version { key: key.clone(), source })?;
         self.must_have_fences()?;
-        let name = format!("once:{version}");
+        let name = which.once_marker(&version);
         let (lease, attempt) = loop {
             if self.progress(&name, until).await? == Some(Progress::Done) {
                 return Ok(Once::AlreadyDone);
             }
-            let met = match self.holder_or_turn(until).await? {
+            let met = match self.turn_if_free_by(self.owner(), until).await? {
                 Ok(lease) => {
                     // Asked again, under the lock: now nobody changes it but us.
                     let attempt = match self.progress(&name, until).await? {
@@ -162,18 +179,6 @@ impl Lock {
 
     async fn progress(&self, name: &str, until: Deadline) -> Result<Option<Progress>, TurnError> {
         Ok(Progress::of(self.marker_by(name, until).await?.as_ref()))
-    }
-
-    /// A lease if nobody holds the lock, or else who does. To look costs less than to try.
-    async fn holder_or_turn(
-        &self,
-        until: Deadline,
-    ) -> Result<Result<Lease, AcquireError>, TurnError> {
-        match self.holder_by(until).await {
-            Ok(Some(holder)) => Ok(Err(AcquireError::Held { key: self.key().clone(), holder })),
-            Ok(None) => self.turn_by(until).await,
-            Err(error) => Ok(Err(error)),
-        }
     }
 }
 

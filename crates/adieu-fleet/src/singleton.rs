@@ -8,6 +8,7 @@ use crate::lease::Lease;
 use crate::lock::{AcquireError, Lock};
 use crate::locks::{BoxError, Fence, Holder};
 use crate::turn::{End, TurnError};
+use crate::work::Work;
 
 /// What replicas do while another one is at it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,9 +32,6 @@ pub enum Turn<T> {
     Skipped(Holder),
 }
 
-/// Under which name it is written down that it was done.
-const DONE: &str = "singleton";
-
 // === impl Lock ===
 
 impl Lock {
@@ -44,6 +42,9 @@ impl Lock {
     /// that is done, or skip it. If who runs it fails or dies, one of those who wait takes over. A
     /// replica that comes when all is over runs it again, so it must be something that can be
     /// repeated; for what must not be, see [`Lock::once_per_fleet`].
+    ///
+    /// The key says what the work is. Two pieces of work that must not run at the same time can
+    /// share a lock as steps of start-up: see [`Lock::singleton_step`].
     ///
     /// `until` is when waiting ends. It does not limit `work`.
     ///
@@ -71,23 +72,46 @@ impl Lock {
         Fut: Future<Output = Result<T, E>>,
         E: Into<BoxError>,
     {
+        self.singleton_of(Work::OfKey, others, until, work).await
+    }
+
+    /// As [`Lock::singleton`], for one of several pieces of work that share this lock.
+    pub(crate) async fn singleton_of<F, Fut, T, E>(
+        &self,
+        which: Work,
+        others: Others,
+        until: Deadline,
+        work: F,
+    ) -> Result<Turn<T>, TurnError>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: Into<BoxError>,
+    {
         self.must_have_fences()?;
-        // What is written down from now on was done while we were there.
-        let before = self.marker_by(DONE, until).await?.map(|marker| marker.fence);
+        let (done, owner) = (which.done_marker(), which.owner(self.owner()));
+        // A marker with a higher fence than this was written after this replica had arrived.
+        let before = self.marker_by(&done, until).await?.map(|marker| marker.fence);
+        let mut attempt = self.turn_by(&owner, until).await?;
         let lease = loop {
-            let met = match self.turn_by(until).await? {
+            let met = match attempt {
                 Ok(lease) => break lease,
-                Err(AcquireError::Held { holder, .. }) if others == Others::Skip => {
-                    return Ok(Turn::Skipped(holder));
+                Err(AcquireError::Held { holder, .. })
+                    if others == Others::Skip && which.is_done_by(&holder) =>
+                {
+                    let owner = holder.owner.without_work();
+                    return Ok(Turn::Skipped(Holder { owner, ..holder }));
                 }
                 Err(error) => error,
             };
-            if self.until_free_or_done(before, until, met).await? {
+            self.wait(until, met).await?;
+            if self.is_done_since(&done, before, until).await? {
                 return Ok(Turn::Waited);
             }
+            attempt = self.turn_if_free_by(&owner, until).await?;
         };
         // Somebody may have been faster, and done, since we last looked.
-        if self.is_done_since(before, until).await? {
+        if self.is_done_since(&done, before, until).await? {
             self.give_back(lease).await;
             return Ok(Turn::Waited);
         }
@@ -99,7 +123,7 @@ impl Lock {
             }
         };
         if let End::Done(_) = &end
-            && let Err(error) = self.mark(&lease, DONE, "done").await
+            && let Err(error) = self.mark(&lease, &done, "done").await
         {
             adieu_core::log_aside(tracing::Level::WARN, || {
                 let (key, error) = (self.key().clone(), adieu_core::error_text(&error));
@@ -115,32 +139,14 @@ impl Lock {
         }
     }
 
-    /// Waits until nobody is at it, or it is done. True if it is done.
-    async fn until_free_or_done(
-        &self,
-        before: Option<Fence>,
-        until: Deadline,
-        mut met: AcquireError,
-    ) -> Result<bool, TurnError> {
-        loop {
-            self.wait(until, met).await?;
-            if self.is_done_since(before, until).await? {
-                return Ok(true);
-            }
-            met = match self.holder_by(until).await {
-                Ok(Some(holder)) => AcquireError::Held { key: self.key().clone(), holder },
-                Ok(None) => return Ok(false),
-                Err(error) => error,
-            };
-        }
-    }
-
+    /// Whether a turn has ended with a higher fence than this.
     async fn is_done_since(
         &self,
+        done: &str,
         before: Option<Fence>,
         until: Deadline,
     ) -> Result<bool, TurnError> {
-        let marker = self.marker_by(DONE, until).await?;
+        let marker = self.marker_by(done, until).await?;
         Ok(marker.map(|marker| marker.fence) > before)
     }
 }

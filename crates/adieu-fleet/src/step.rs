@@ -8,6 +8,7 @@ use crate::lock::Lock;
 use crate::locks::BoxError;
 use crate::once::{Once, OnceCx};
 use crate::singleton::{Others, Turn};
+use crate::work::Work;
 
 impl Lock {
     /// Makes a step of start-up one that a single replica does at a time, such as making sure that
@@ -19,6 +20,9 @@ impl Lock {
     /// that runs it fails or dies, another takes over.
     ///
     /// Its stop runs only on the replica whose start ran.
+    ///
+    /// Several steps can share one lock. Then no two of them run at the same time, and each is done:
+    /// a replica that waits for one of them, or skips it, is not misled by another.
     ///
     /// ```
     /// use std::{sync::Arc, time::Duration};
@@ -42,7 +46,8 @@ impl Lock {
         let lock = self.clone();
         self.guard(step, patience).wrap(async move |start: StartHook, cx: StartCx| {
             let until = Deadline::after(patience).min(cx.deadline());
-            match lock.singleton(others, until, |_| start.start(cx)).await? {
+            let which = Work::step(cx.step());
+            match lock.singleton_of(which, others, until, |_| start.start(cx)).await? {
                 Turn::Ran(started) => Ok(started),
                 Turn::Waited => Ok(Started::skipped("another replica has done it")),
                 Turn::Skipped(holder) => {
@@ -58,6 +63,8 @@ impl Lock {
     /// `start` is told which attempt it is, and its fence. It has nothing to stop. The wait for
     /// another replica that is at it, for up to `patience`, counts in the time that the step has to
     /// start.
+    ///
+    /// Several steps can share one lock, also with the same version: the id of the step counts, too.
     ///
     /// What the step itself was given to start is not run: it brings its id, what it requires and
     /// provides, and its timeouts.
@@ -76,7 +83,8 @@ impl Lock {
         let (lock, version) = (self.clone(), version.into());
         self.guard(step, patience).start(async move |cx: StartCx| {
             let until = Deadline::after(patience).min(cx.deadline());
-            match lock.once_per_fleet(version, until, start).await? {
+            let which = Work::step(cx.step());
+            match lock.once_per_fleet_of(which, &version, until, start).await? {
                 Once::Ran(()) => Ok(Started::from(())),
                 Once::AlreadyDone => Ok::<_, BoxError>(Started::skipped("it is done already")),
             }

@@ -10,7 +10,7 @@ use adieu_core::Deadline;
 use crate::lease::{Lease, Lost, MarkError};
 use crate::lock::{AcquireError, Lock};
 use crate::locks::{BackendError, BoxError, Marker};
-use crate::names::{Key, NameError};
+use crate::names::{Key, NameError, Owner};
 
 /// Why work that one replica does was not done, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -107,16 +107,28 @@ impl Lock {
         }
     }
 
-    /// One attempt to get the lock: a lease, or who is at it. A backend that is away is waited for.
+    /// Makes one attempt to get the lock, and returns the lease or why there is none.
     pub(crate) async fn turn_by(
         &self,
+        owner: &Owner,
         until: Deadline,
     ) -> Result<Result<Lease, AcquireError>, TurnError> {
-        let attempt = tokio::time::timeout_at(until.instant(), self.try_acquire()).await;
-        match attempt {
-            Ok(Ok(lease)) => Ok(Ok(lease)),
-            Ok(Err(error)) => Ok(Err(error)),
-            Err(_) => Err(self.no_turn(self.timed_out(None))),
+        let attempt = self.try_acquire_as(owner.clone());
+        tokio::time::timeout_at(until.instant(), attempt)
+            .await
+            .map_err(|_| self.no_turn(self.timed_out(None)))
+    }
+
+    /// As [`Lock::turn_by`], if no replica holds the lock. A query costs less than an attempt.
+    pub(crate) async fn turn_if_free_by(
+        &self,
+        owner: &Owner,
+        until: Deadline,
+    ) -> Result<Result<Lease, AcquireError>, TurnError> {
+        match self.holder_by(until).await {
+            Ok(Some(holder)) => Ok(Err(AcquireError::Held { key: self.key().clone(), holder })),
+            Ok(None) => self.turn_by(owner, until).await,
+            Err(error) => Ok(Err(error)),
         }
     }
 

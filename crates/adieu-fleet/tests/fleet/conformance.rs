@@ -1,10 +1,14 @@
 //! One suite for all backends. In memory on a paused clock, on real servers in real time.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_fleet::{Attempt, Claim, Fence, Holder, Key, Locks, Memory, Owner, Standing};
+use adieu_core::{Config, Deadline, DeploymentProfile, Lifecycle, Shutdown, Step};
+use adieu_fleet::{
+    Attempt, Claim, Fence, Holder, Key, Lock, LockSpec, Locks, Memory, Others, Owner, Standing,
+};
 use tokio::time::Instant;
 
 type Connecting<'a> = Pin<Box<dyn Future<Output = Arc<dyn Locks>> + 'a>>;
@@ -29,6 +33,7 @@ pub(crate) async fn conforms(backend: Backend<'_>) {
     markers_are_written_by_the_holder_alone(&backend, &*one, &*two).await;
     many_at_once(&backend).await;
     odd_names(&backend, &*one).await;
+    steps_that_share_a_lock_are_each_done(&backend, one, two).await;
 }
 
 fn key(name: &str) -> Key {
@@ -60,6 +65,7 @@ async fn acquire(locks: &dyn Locks, name: &str, who: &str, ttl: Duration) -> Att
 }
 
 const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(100);
 
 async fn one_holder_at_a_time(_: &Backend<'_>, one: &dyn Locks, two: &dyn Locks) {
     let claim = granted(acquire(one, "single", "a", LONG).await);
@@ -216,6 +222,35 @@ async fn odd_names(_: &Backend<'_>, one: &dyn Locks) {
         assert!(one.mark(&claim, name, "x").await.unwrap().is_held());
         assert_eq!(one.marker(&key(name), name).await.unwrap().unwrap().value, "x");
         assert!(one.release(&claim).await.unwrap().is_held(), "{name}");
+    }
+}
+
+/// Promise S230, on every backend.
+async fn steps_that_share_a_lock_are_each_done(
+    backend: &Backend<'_>,
+    one: Arc<dyn Locks>,
+    two: Arc<dyn Locks>,
+) {
+    for others in [Others::Wait, Others::Skip] {
+        let done: Arc<Mutex<BTreeSet<&str>>> = Arc::default();
+        let start = async |locks: &Arc<dyn Locks>, who: &str| {
+            let mut builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
+            let spec = LockSpec::new("shared-by-steps").ttl(backend.ttl.max(2 * SHORT));
+            let lock = Lock::new(Arc::clone(locks), spec, &owner(who)).unwrap();
+            for id in ["an index", "größe\n(2)"] {
+                let done = Arc::clone(&done);
+                let step = Step::new(id).start(async move |_| {
+                    tokio::time::sleep(SHORT).await;
+                    done.lock().unwrap().insert(id);
+                });
+                builder = builder.step(lock.singleton_step(step, others, LONG));
+            }
+            let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+            builder.build().unwrap().start(&shutdown).await.unwrap();
+            assert!(lock.settled(Deadline::after(LONG)).await);
+        };
+        tokio::join!(start(&one, "a"), start(&two, "b"));
+        assert_eq!(done.lock().unwrap().len(), 2, "{others:?}: {done:?}");
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) enum Mood {
     Good,
     /// It is done at once, and the answer takes two seconds.
     Slow,
+    /// It lets others run several times before and after it does what is asked.
+    Stepwise,
     /// Nothing comes back.
     Silent,
     /// It is done, but nothing comes back.
@@ -39,7 +41,10 @@ impl Flaky {
         *self.mood.lock().unwrap()
     }
 
-    fn answer<'a, T: Send + 'a>(&self, good: impl FnOnce() -> Reply<'a, T>) -> Reply<'a, T> {
+    fn answer<'a, T: Send + 'a>(
+        &self,
+        good: impl FnOnce() -> Reply<'a, T> + Send + 'a,
+    ) -> Reply<'a, T> {
         match self.mood() {
             Mood::Good | Mood::Unfenced => good(),
             Mood::Slow => {
@@ -49,6 +54,12 @@ impl Flaky {
                     done.await
                 })
             }
+            Mood::Stepwise => Box::pin(async move {
+                steps().await;
+                let done = good().await;
+                steps().await;
+                done
+            }),
             Mood::Silent => Box::pin(std::future::pending()),
             Mood::Mute => {
                 let done = good();
@@ -61,6 +72,12 @@ impl Flaky {
                 Box::pin(std::future::ready(Err(BackendError::new("flaky", "answer", "no"))))
             }
         }
+    }
+}
+
+async fn steps() {
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -80,7 +97,7 @@ impl Locks for Flaky {
         ttl: Duration,
     ) -> Reply<'a, Attempt> {
         let unfenced = !self.has_fences();
-        let asked = self.answer(|| self.memory.try_acquire(key, owner, ttl));
+        let asked = self.answer(move || self.memory.try_acquire(key, owner, ttl));
         Box::pin(async move {
             Ok(match asked.await? {
                 Attempt::Acquired(claim) if unfenced => {
@@ -92,22 +109,22 @@ impl Locks for Flaky {
     }
 
     fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
-        self.answer(|| self.memory.renew(claim, ttl))
+        self.answer(move || self.memory.renew(claim, ttl))
     }
 
     fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
-        self.answer(|| self.memory.release(claim))
+        self.answer(move || self.memory.release(claim))
     }
 
     fn query<'a>(&'a self, key: &'a Key) -> Reply<'a, Option<Holder>> {
-        self.answer(|| self.memory.query(key))
+        self.answer(move || self.memory.query(key))
     }
 
     fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
-        self.answer(|| self.memory.mark(claim, name, value))
+        self.answer(move || self.memory.mark(claim, name, value))
     }
 
     fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>> {
-        self.answer(|| self.memory.marker(key, name))
+        self.answer(move || self.memory.marker(key, name))
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "processes talk to each other, and figures are printed")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cancelled;
 mod chaos;
 mod conformance;
 mod etcd;

@@ -30,6 +30,24 @@ impl Fleet {
             .unwrap()
     }
 
+    /// A replica with several steps behind one lock, all in one wave.
+    async fn start_sharing(&self, replica: &'static str, others: Others) {
+        let mut builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
+        for index in ["orders", "users"] {
+            let noted = self.clone();
+            let step = Step::new(index).start(async move |_| {
+                noted.note(format!("{index} begun"));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                noted.note(format!("{index} done"));
+            });
+            builder = builder.step(self.lock(replica).singleton_step(step, others, PATIENCE));
+        }
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        builder.build().unwrap().start(&shutdown).await.unwrap();
+        assert!(shutdown.readiness().is_ready());
+        self.note("ready");
+    }
+
     /// Takes a second to make an index; fails if told to.
     fn index(&self, replica: &'static str, fails: bool) -> Step {
         let (started, stopped) = (self.clone(), self.clone());
@@ -116,4 +134,66 @@ async fn s154_a_step_is_done_once_for_the_fleet_and_its_version() {
     assert!(start("7", false).await);
     assert!(start("8", false).await);
     assert_eq!(fleet.take_notes(), ["attempt 1", "attempt 2", "attempt 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s230_steps_that_share_a_lock_are_each_done_and_never_at_the_same_time() {
+    for others in [Others::Wait, Others::Skip] {
+        for replicas in [1, 2, 3] {
+            let fleet = Fleet::default();
+            match replicas {
+                1 => fleet.start_sharing("one", others).await,
+                2 => {
+                    let (one, two) =
+                        (fleet.start_sharing("one", others), fleet.start_sharing("two", others));
+                    tokio::join!(one, two);
+                }
+                _ => {
+                    let replica = |name| fleet.start_sharing(name, others);
+                    tokio::join!(replica("one"), replica("two"), replica("three"));
+                }
+            }
+            let notes = fleet.take_notes();
+            let position = |note: &str| {
+                let found = notes.iter().position(|line| line == note);
+                found.unwrap_or_else(|| panic!("no {note:?} with {others:?}: {notes:?}"))
+            };
+            let of = |index: &str| {
+                (position(&format!("{index} begun")), position(&format!("{index} done")))
+            };
+            let (orders, users) = (of("orders"), of("users"));
+            assert!(orders.1 < users.0 || users.1 < orders.0, "at the same time: {notes:?}");
+            let is_ready = position("ready");
+            if others == Others::Wait {
+                assert!(is_ready > orders.1.max(users.1), "ready too early: {notes:?}");
+                assert_eq!(notes.len(), 4 + replicas, "done twice: {notes:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s230_steps_of_one_version_that_share_a_lock_are_each_done_once() {
+    let fleet = Fleet::default();
+    let start = async || {
+        let mut builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
+        for migration in ["orders", "users"] {
+            let noted = fleet.clone();
+            let done = async move |_: OnceCx| {
+                noted.note(migration);
+                Ok::<_, String>(())
+            };
+            let step = Step::new(migration);
+            builder =
+                builder.step(fleet.lock("one").once_per_fleet_step(step, "7", PATIENCE, done));
+        }
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        builder.build().unwrap().start(&shutdown).await.unwrap();
+    };
+    start().await;
+    let mut notes = fleet.take_notes();
+    notes.sort();
+    assert_eq!(notes, ["orders", "users"]);
+    start().await;
+    assert_eq!(fleet.take_notes(), [""; 0]);
 }

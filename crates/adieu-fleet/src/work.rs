@@ -1,0 +1,102 @@
+//! Identifies the work that a lock is held for, because several pieces of work can share one lock.
+
+use crate::locks::Holder;
+use crate::names::Owner;
+
+/// A piece of work that replicas take turns at.
+///
+/// A lock says who may work. What is done, and what others may skip, is recorded per piece of work:
+/// otherwise the end of one step would count as the end of every step that shares its lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// The only work of its lock: the key says what it is.
+    OfKey,
+    /// A step of start-up. Others may have the same lock.
+    Step(String),
+}
+
+// === impl Work ===
+
+impl Work {
+    /// The work of the step with this id.
+    pub(crate) fn step(id: &str) -> Self {
+        // Not every store accepts control characters in a name.
+        let escaped = |c: char| match c {
+            '\\' => r"\\".to_owned(),
+            c if c.is_control() => c.escape_unicode().to_string(),
+            c => c.to_string(),
+        };
+        Self::Step(id.chars().map(escaped).collect())
+    }
+
+    /// The marker under which the end of a turn is recorded.
+    pub(crate) fn done_marker(&self) -> String {
+        match self {
+            Self::OfKey => "singleton".to_owned(),
+            Self::Step(id) => format!("singleton:{id}"),
+        }
+    }
+
+    /// The marker under which the progress of a version is recorded. A version has no spaces.
+    pub(crate) fn once_marker(&self, version: &str) -> String {
+        match self {
+            Self::OfKey => format!("once:{version}"),
+            Self::Step(id) => format!("once:{version} {id}"),
+        }
+    }
+
+    /// The owner under which the lock is taken for this work. The backend stores it with the grant
+    /// in one step, so a replica that is refused knows at once what the holder is doing.
+    pub(crate) fn owner(&self, owner: &Owner) -> Owner {
+        match self {
+            Self::OfKey => owner.clone(),
+            Self::Step(id) => owner.working_on(id),
+        }
+    }
+
+    /// Whether the holder of the lock is doing this work.
+    pub(crate) fn is_done_by(&self, holder: &Holder) -> bool {
+        let of_holder = holder.owner.work();
+        match self {
+            Self::OfKey => of_holder.is_none(),
+            Self::Step(id) => of_holder == Some(id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::locks::Fence;
+
+    #[test]
+    fn a_holder_is_known_by_name_and_by_its_work() {
+        let one = Owner::new("one").unwrap();
+        let all = [Work::OfKey, Work::step("indexes"), Work::step("two words (odd)\n")];
+        for work in &all {
+            let owner = Owner::stored(work.owner(&one).as_str());
+            let holder = Holder { owner, fence: Fence::new(1), remaining: Duration::ZERO };
+            assert_eq!(holder.owner.without_work(), one);
+            for other in &all {
+                assert_eq!(other.is_done_by(&holder), other == work, "{other:?} by {holder:?}");
+            }
+        }
+        assert_eq!(Work::step("indexes").owner(&one).as_str(), "one (indexes)");
+    }
+
+    #[test]
+    fn markers_of_different_work_differ_and_have_no_control_characters() {
+        let all =
+            [Work::OfKey, Work::step("a"), Work::step("b"), Work::step("\0"), Work::step(r"\u{0}")];
+        for (at, work) in all.iter().enumerate() {
+            let names = [work.done_marker(), work.once_marker("v1"), work.once_marker("v2")];
+            assert!(names.iter().all(|name| !name.chars().any(char::is_control)), "{names:?}");
+            for other in &all[at + 1..] {
+                let others = [other.done_marker(), other.once_marker("v1")];
+                assert!(names.iter().all(|name| !others.contains(name)), "{names:?} {others:?}");
+            }
+        }
+    }
+}
