@@ -4,6 +4,7 @@
 //! - [`scenario`]: a small language in which a whole shutdown is one line, played as a timeline.
 //! - [`faults`]: tasks that hang, fail, panic, block and do not listen.
 //! - [`process`]: a real process, with real signals, its exit code, its output and its report.
+//! - [`ledger`]: what a service accepted and what became of it, seen from outside; and a judge.
 //! - [`servers`] and [`proxy`]: real Redis, Postgres and etcd, and a cable to them that can be pulled.
 //!
 //! Fake signals need no double: [`Shutdown::receive`](adieu_core::Shutdown::receive) does what a
@@ -24,6 +25,7 @@
 //! ```
 
 pub mod faults;
+pub mod ledger;
 pub mod process;
 pub mod proxy;
 pub mod scenario;

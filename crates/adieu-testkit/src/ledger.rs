@@ -1,0 +1,226 @@
+//! Judges from outside whether a service lost work that it had accepted, and whether it admits that.
+//!
+//! A [`Ledger`] collects facts about pieces of work: a request was accepted, a message was handled, a
+//! job went back to its queue. The facts come from outside the process: from the client's own view,
+//! and from a [`Journal`] that the service under test appends to and that survives it. When the
+//! process has ended, [`Ledger::judge`] compares the facts with its report and its exit code.
+//!
+//! A run is honest if
+//!
+//! 1. everything accepted was finished or returned, or the report accounts for it,
+//! 2. the outcome is unclean whenever accepted work was not finished,
+//! 3. the report does not contradict itself, and
+//! 4. the exit code is the one in the report.
+//!
+//! ```
+//! use adieu_testkit::ledger::{Ledger, Run};
+//!
+//! let ledger = Ledger::new().counted("message", "dead letters");
+//! ledger.accepted("message", 1);
+//! ledger.accepted("message", 2);
+//! ledger.finished("message", 1);
+//! # let report: adieu_core::Report = serde_json::from_value(serde_json::json!({
+//! #     "outcome": { "kind": "clean" }, "reason": "SIGTERM", "started_at": "", "took_ms": 1,
+//! #     "allowed_ms": 1, "exit_code": 0, "phases": []
+//! # })).unwrap();
+//! // The report says clean, with exit code 0; but message 2 was never handled.
+//! let verdict = ledger.judge(&Run { exit_code: Some(0), report: Some(&report) });
+//! assert!(!verdict.is_honest());
+//! assert_eq!(verdict.lost("message"), 1);
+//! ```
+//!
+//! With a real process, use [`Process`](crate::process::Process):
+//!
+//! ```no_run
+//! # use adieu_testkit::{ledger::Ledger, process::Process};
+//! # let (mut command, journal) = (std::process::Command::new("shop"), "journal");
+//! # let ledger = Ledger::new();
+//! let mut process = Process::start(&mut command); // It appends to the journal.
+//! // … clients record what they see in the ledger …
+//! process.signal(adieu_core::Signal::TERM);
+//! let ended = process.wait();
+//! ledger.read(journal)?;
+//! ledger.judge(&(&ended).into()).assert_honest();
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod journal;
+mod judge;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use adieu_core::Report;
+
+pub use journal::Journal;
+pub use judge::{Charge, Tally, Verdict};
+
+use crate::process::Ended;
+
+/// What is known of the work that a service was given.
+///
+/// Facts can be recorded by several threads at the same time, and in any order.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    accounts: BTreeMap<String, Account>,
+    entries: Mutex<BTreeMap<Entry, BTreeSet<Fact>>>,
+}
+
+/// Something that happened to a piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Fact {
+    /// The service took responsibility: it answered 202, `tell` returned `Ok`, a job was taken.
+    Accepted,
+    /// The work was completed: its effect is in the store, or its answer arrived whole.
+    Finished,
+    /// The service refused it, and the sender knows.
+    Refused,
+    /// The service handed it back to its source before it was begun, or after it was interrupted.
+    Returned,
+    /// The answer broke off, and the client could tell.
+    Cut,
+    /// The answer broke off, and looked complete to the client.
+    Disguised,
+}
+
+/// How a report accounts for unfinished work of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Account {
+    /// It contains the id of each piece.
+    #[default]
+    Named,
+    /// It contains the exact number, followed by these words.
+    Counted(String),
+    /// It contains a number that is not too low, followed by these words.
+    CountedAtLeast(String),
+}
+
+/// A piece of work: its kind and its id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    kind: String,
+    id: String,
+}
+
+/// How the process ended: what the facts are compared with.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// Its exit code. `None` if a signal killed it.
+    pub exit_code: Option<i32>,
+    /// Its report, if it wrote one.
+    pub report: Option<&'a Report>,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Creates a ledger without facts. By default, a report has to name unfinished work by its id.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Declares that the report accounts for unfinished work of this kind by its exact number,
+    /// followed by `words`, as in "3 dead letters". "unknown" in place of the number is honest, too.
+    #[must_use]
+    pub fn counted(mut self, kind: impl Into<String>, words: impl Into<String>) -> Self {
+        self.accounts.insert(kind.into(), Account::Counted(words.into()));
+        self
+    }
+
+    /// As [`Ledger::counted`], for a number that may be too high: work that is in flight when it is
+    /// counted can still end.
+    #[must_use]
+    pub fn counted_at_least(mut self, kind: impl Into<String>, words: impl Into<String>) -> Self {
+        self.accounts.insert(kind.into(), Account::CountedAtLeast(words.into()));
+        self
+    }
+
+    /// Records a fact. Recording it again changes nothing.
+    pub fn record(&self, fact: Fact, kind: &str, id: impl fmt::Display) {
+        let entry = Entry { kind: kind.to_owned(), id: id.to_string() };
+        self.entries().entry(entry).or_default().insert(fact);
+    }
+
+    /// Records that the service took responsibility.
+    pub fn accepted(&self, kind: &str, id: impl fmt::Display) {
+        self.record(Fact::Accepted, kind, id);
+    }
+
+    /// Records that the work was completed.
+    pub fn finished(&self, kind: &str, id: impl fmt::Display) {
+        self.record(Fact::Finished, kind, id);
+    }
+
+    /// Records that the service refused the work.
+    pub fn refused(&self, kind: &str, id: impl fmt::Display) {
+        self.record(Fact::Refused, kind, id);
+    }
+
+    /// Records what is in a [`Journal`], and returns the number of facts in it. A file that does not
+    /// exist has none: the service may have ended before it wrote one.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or has a line that is not a fact.
+    pub fn read(&self, journal: impl AsRef<Path>) -> io::Result<usize> {
+        let facts = journal::read(journal.as_ref())?;
+        for (fact, kind, id) in &facts {
+            self.record(*fact, kind, id);
+        }
+        Ok(facts.len())
+    }
+
+    /// Returns how many pieces of work of this kind have this fact.
+    #[must_use]
+    pub fn count(&self, fact: Fact, kind: &str) -> usize {
+        let entries = self.entries();
+        let of_kind = entries.iter().filter(|(entry, _)| entry.kind == kind);
+        of_kind.filter(|(_, facts)| facts.contains(&fact)).count()
+    }
+
+    /// Compares the facts with how the process ended.
+    pub fn judge(&self, run: &Run<'_>) -> Verdict {
+        judge::judge(&self.accounts, &self.entries(), run)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<Entry, BTreeSet<Fact>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Fact ===
+
+impl Fact {
+    const ALL: [Self; 6] =
+        [Self::Accepted, Self::Finished, Self::Refused, Self::Returned, Self::Cut, Self::Disguised];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Finished => "finished",
+            Self::Refused => "refused",
+            Self::Returned => "returned",
+            Self::Cut => "cut",
+            Self::Disguised => "disguised",
+        }
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+// === impl Run ===
+
+impl<'a> From<&'a Ended> for Run<'a> {
+    fn from(ended: &'a Ended) -> Self {
+        Self { exit_code: ended.status.code(), report: ended.report.as_ref() }
+    }
+}

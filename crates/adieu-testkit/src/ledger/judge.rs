@@ -1,0 +1,358 @@
+//! Compares facts with a report. Pure: no clock, no files, no process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use adieu_core::{Ending, ExitCode, Report};
+
+use super::{Account, Entry, Fact, Run};
+
+/// What the comparison came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a verdict that is not read convicts nobody"]
+pub struct Verdict {
+    tallies: BTreeMap<String, Tally>,
+    charges: Vec<Charge>,
+}
+
+/// How much work of one kind there was, and what became of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tally {
+    /// The service took responsibility for this much.
+    pub accepted: usize,
+    /// This much of it was completed.
+    pub finished: usize,
+    /// This much of it was handed back to its source.
+    pub returned: usize,
+    /// The rest of it.
+    pub lost: usize,
+    /// This much was never accepted: the sender was refused.
+    pub refused: usize,
+}
+
+/// A way in which the run was not honest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Charge {
+    /// Accepted work was not finished, and the outcome is clean.
+    LostBehindClean {
+        /// Which kind.
+        kind: String,
+        /// Which pieces.
+        ids: Vec<String>,
+    },
+    /// Accepted work was not finished, and the report does not account for all of it.
+    Understated {
+        /// Which kind.
+        kind: String,
+        /// How many pieces were lost.
+        lost: usize,
+        /// How many of them the report admits.
+        admitted: usize,
+        /// Which pieces.
+        ids: Vec<String>,
+    },
+    /// The report admits more losses than there were.
+    Overstated {
+        /// Which kind.
+        kind: String,
+        /// How many pieces were lost.
+        lost: usize,
+        /// How many the report admits.
+        admitted: usize,
+    },
+    /// Work was refused, and done all the same.
+    RefusedYetDone {
+        /// Which kind.
+        kind: String,
+        /// Which pieces.
+        ids: Vec<String>,
+    },
+    /// An answer broke off, and looked complete to its client.
+    Disguised {
+        /// Which kind.
+        kind: String,
+        /// Which pieces.
+        ids: Vec<String>,
+    },
+    /// The outcome is clean, and a task is reported that is not.
+    Contradiction {
+        /// Which task, and how it ended.
+        task: String,
+    },
+    /// The process exited with another code than its report says.
+    ExitCode {
+        /// What the report says.
+        reported: u8,
+        /// How it exited. `None` if a signal killed it.
+        actual: Option<i32>,
+    },
+    /// The code in the report does not fit the outcome in the report.
+    CodeOfOutcome {
+        /// The code.
+        code: u8,
+        /// The outcome.
+        outcome: String,
+    },
+    /// There is no report.
+    NoReport {
+        /// How the process exited. `None` if a signal killed it.
+        exit_code: Option<i32>,
+    },
+}
+
+/// How many ids a message lists.
+const LISTED: usize = 5;
+
+pub(super) fn judge(
+    accounts: &BTreeMap<String, Account>,
+    entries: &BTreeMap<Entry, BTreeSet<Fact>>,
+    run: &Run<'_>,
+) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (kind, of_kind) in by_kind(entries) {
+        let tally = verdict.tallies.entry(kind.to_owned()).or_default();
+        for facts in of_kind.values() {
+            tally.add(facts);
+        }
+        let with = |condition: fn(&BTreeSet<Fact>) -> bool| -> Vec<String> {
+            let ids = of_kind.iter().filter(|(_, facts)| condition(facts));
+            ids.map(|(id, _)| (*id).to_owned()).collect()
+        };
+        let lost = with(is_lost);
+        let account = accounts.get(kind).cloned().unwrap_or_default();
+        verdict.charges.extend(charge_losses(kind, lost, &account, run.report));
+        let kind = kind.to_owned();
+        let ids = with(|facts| facts.contains(&Fact::Refused) && facts.contains(&Fact::Finished));
+        if !ids.is_empty() {
+            verdict.charges.push(Charge::RefusedYetDone { kind: kind.clone(), ids });
+        }
+        let ids = with(|facts| facts.contains(&Fact::Disguised));
+        if !ids.is_empty() {
+            verdict.charges.push(Charge::Disguised { kind, ids });
+        }
+    }
+    verdict.charges.extend(charge_run(run));
+    verdict
+}
+
+fn by_kind(
+    entries: &BTreeMap<Entry, BTreeSet<Fact>>,
+) -> BTreeMap<&str, BTreeMap<&str, &BTreeSet<Fact>>> {
+    let mut kinds: BTreeMap<&str, BTreeMap<&str, &BTreeSet<Fact>>> = BTreeMap::new();
+    for (entry, facts) in entries {
+        kinds.entry(&entry.kind).or_default().insert(&entry.id, facts);
+    }
+    kinds
+}
+
+/// An answer that broke off was accepted: its first bytes had been sent.
+fn is_accepted(facts: &BTreeSet<Fact>) -> bool {
+    [Fact::Accepted, Fact::Cut, Fact::Disguised].iter().any(|fact| facts.contains(fact))
+}
+
+fn is_lost(facts: &BTreeSet<Fact>) -> bool {
+    is_accepted(facts) && !facts.contains(&Fact::Finished) && !facts.contains(&Fact::Returned)
+}
+
+fn charge_losses(
+    kind: &str,
+    ids: Vec<String>,
+    account: &Account,
+    report: Option<&Report>,
+) -> Option<Charge> {
+    // Without a report nothing is accounted for; that is a charge of its own.
+    let report = report?;
+    let (kind, lost) = (kind.to_owned(), ids.len());
+    if lost > 0 && report.is_clean() {
+        return Some(Charge::LostBehindClean { kind, ids });
+    }
+    let texts = unclean_texts(report);
+    let (admitted, may_be_more) = match account {
+        Account::Named => {
+            let is_named = |id: &&String| texts.iter().any(|text| text.contains(id.as_str()));
+            (Some(ids.iter().filter(is_named).count()), true)
+        }
+        Account::Counted(words) => (admitted(&texts, words), false),
+        Account::CountedAtLeast(words) => (admitted(&texts, words), true),
+    };
+    match admitted? {
+        admitted if admitted < lost => Some(Charge::Understated { kind, lost, admitted, ids }),
+        admitted if admitted > lost && !may_be_more => {
+            Some(Charge::Overstated { kind, lost, admitted })
+        }
+        _ => None,
+    }
+}
+
+/// What a report says of each task that did not end as it should.
+fn unclean_texts(report: &Report) -> Vec<String> {
+    let tasks = report.phases.iter().flat_map(|phase| &phase.tasks);
+    let unclean = tasks.filter(|task| !task.outcome.is_clean());
+    unclean
+        .map(|task| {
+            let detail = task.detail.as_deref().unwrap_or_default();
+            format!("{}: {} {detail}", task.name, task.outcome)
+        })
+        .collect()
+}
+
+/// The number that stands before `words`, in each text where it first does, as a sum. `None` if a
+/// text says that the number is unknown.
+fn admitted(texts: &[String], words: &str) -> Option<usize> {
+    let mut sum = 0;
+    for text in texts {
+        let Some(at) = text.find(words) else { continue };
+        let before = text[..at].trim_end();
+        let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        match word.parse::<usize>() {
+            Ok(number) => sum += number,
+            Err(_) if word == "unknown" => return None,
+            Err(_) => {}
+        }
+    }
+    Some(sum)
+}
+
+fn charge_run(run: &Run<'_>) -> Vec<Charge> {
+    let Some(report) = run.report else {
+        return vec![Charge::NoReport { exit_code: run.exit_code }];
+    };
+    let mut charges = Vec::new();
+    if report.is_clean()
+        && let [first, ..] = &unclean_texts(report)[..]
+    {
+        charges.push(Charge::Contradiction { task: first.clone() });
+    }
+    let code = report.exit_code;
+    if report.outcome != Ending::Clean && code == ExitCode::CLEAN {
+        charges.push(Charge::CodeOfOutcome { code, outcome: report.outcome.to_string() });
+    }
+    if run.exit_code != Some(i32::from(code)) {
+        charges.push(Charge::ExitCode { reported: code, actual: run.exit_code });
+    }
+    charges
+}
+
+// === impl Tally ===
+
+impl Tally {
+    fn add(&mut self, facts: &BTreeSet<Fact>) {
+        let is_finished = facts.contains(&Fact::Finished);
+        if is_accepted(facts) {
+            self.accepted += 1;
+            self.finished += usize::from(is_finished);
+            self.returned += usize::from(!is_finished && facts.contains(&Fact::Returned));
+            self.lost += usize::from(is_lost(facts));
+        } else if facts.contains(&Fact::Refused) {
+            self.refused += 1;
+        }
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// Whether the service lost nothing without saying so.
+    #[must_use]
+    pub fn is_honest(&self) -> bool {
+        self.charges.is_empty()
+    }
+
+    /// In which ways the run was not honest.
+    #[must_use]
+    pub fn charges(&self) -> &[Charge] {
+        &self.charges
+    }
+
+    /// What became of the work of this kind.
+    #[must_use]
+    pub fn tally(&self, kind: &str) -> Tally {
+        self.tallies.get(kind).copied().unwrap_or_default()
+    }
+
+    /// How much accepted work of this kind was neither finished nor returned, admitted or not.
+    #[must_use]
+    pub fn lost(&self, kind: &str) -> usize {
+        self.tally(kind).lost
+    }
+
+    /// Whether all accepted work, of every kind, was finished or returned.
+    #[must_use]
+    pub fn is_lossless(&self) -> bool {
+        self.tallies.values().all(|tally| tally.lost == 0)
+    }
+
+    /// Fails the test if the run was not honest.
+    ///
+    /// # Panics
+    ///
+    /// If there is a charge. The message lists all of them.
+    #[track_caller]
+    pub fn assert_honest(&self) {
+        assert!(self.is_honest(), "{self}");
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (kind, tally) in &self.tallies {
+            let Tally { accepted, finished, returned, lost, refused } = tally;
+            write!(f, "{kind}: {accepted} accepted, {finished} finished, {returned} returned, ")?;
+            writeln!(f, "{lost} lost; {refused} refused")?;
+        }
+        for charge in &self.charges {
+            writeln!(f, "dishonest: {charge}")?;
+        }
+        Ok(())
+    }
+}
+
+// === impl Charge ===
+
+impl fmt::Display for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LostBehindClean { kind, ids } => {
+                write!(f, "lost {}, and the outcome is clean", listed(kind, ids))
+            }
+            Self::Understated { kind, lost, admitted, ids } => {
+                let ids = listed(kind, ids);
+                write!(f, "lost {ids}; the report admits {admitted} of {lost}")
+            }
+            Self::Overstated { kind, lost, admitted } => {
+                write!(f, "lost {lost} of kind {kind}, and the report admits {admitted}")
+            }
+            Self::RefusedYetDone { kind, ids } => {
+                write!(f, "refused {}, and did it all the same", listed(kind, ids))
+            }
+            Self::Disguised { kind, ids } => {
+                write!(f, "cut {}, and it looked complete to the client", listed(kind, ids))
+            }
+            Self::Contradiction { task } => write!(f, "the outcome is clean, but: {task}"),
+            Self::ExitCode { reported, actual } => {
+                write!(f, "exit code {}, but the report says {reported}", code(*actual))
+            }
+            Self::CodeOfOutcome { code, outcome } => {
+                write!(f, "exit code {code} for the outcome {outcome}")
+            }
+            Self::NoReport { exit_code } => {
+                write!(f, "no report; exit code {}", code(*exit_code))
+            }
+        }
+    }
+}
+
+fn code(code: Option<i32>) -> String {
+    code.map_or_else(|| "none (killed by a signal)".to_owned(), |code| code.to_string())
+}
+
+fn listed(kind: &str, ids: &[String]) -> String {
+    let more = ids.len().saturating_sub(LISTED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{kind} {}{more}", ids[..ids.len().min(LISTED)].join(", "))
+}
+
+#[cfg(test)]
+mod tests;
