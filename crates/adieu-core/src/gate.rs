@@ -19,13 +19,13 @@ mod ride;
 mod threads;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 pub use class::DrainClass;
-pub use labels::Waiting;
+pub use labels::{Names, Waiting};
 pub use ride::Scope;
 
 pub(crate) use counters::State;
@@ -263,7 +263,15 @@ impl Gate {
         self.inner.set_retry_after(retry_after);
     }
 
-    /// The labelled work that has been inside longest, oldest first, at most `most` of it.
+    /// Lists work that has no label by what `names` returns, for as long as `names` lives.
+    ///
+    /// For servers, which know what each connection is doing: to label every request would cost
+    /// every request, to list the connections costs only the one who asks.
+    pub fn add_names(&self, names: Weak<dyn Names>) {
+        self.inner.add_names(names);
+    }
+
+    /// The named work that has been inside longest, oldest first, at most `most` of it.
     #[must_use]
     pub fn oldest(&self, most: usize) -> Vec<Waiting> {
         let oldest = self.inner.labels().oldest(most);
@@ -273,7 +281,15 @@ impl Gate {
             label: crate::task::text_of(|| label.to_string()),
             age: now.saturating_duration_since(since),
         };
-        oldest.into_iter().map(waiting).collect()
+        let mut oldest: Vec<_> = oldest.into_iter().map(waiting).collect();
+        // Not under a lock either.
+        let named_by = self.inner.named_by();
+        if !named_by.is_empty() {
+            oldest.extend(named_by.iter().flat_map(|names| names.inside()));
+            oldest.sort_by(|one, other| other.age.cmp(&one.age));
+            oldest.truncate(most);
+        }
+        oldest
     }
 
     /// The pass on which this code rides, if it runs inside a [`Pass::scope`] of this gate.
@@ -441,7 +457,7 @@ impl Drop for Pass {
         }
         let inner = self.inner;
         if inner.counters.leave(ThreadIndex::current()) {
-            inner.wake();
+            inner.passed();
         }
     }
 }

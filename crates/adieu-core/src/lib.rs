@@ -38,7 +38,7 @@ pub use budget::BudgetCheck;
 pub use config::{Config, ConfigError, Format, KillAfter, Times};
 pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Rung, Shutdown, WeakShutdown};
 pub use deadline::Deadline;
-pub use gate::{DrainClass, Draining, Gate, Pass, Scope, Verdict, Waiting};
+pub use gate::{DrainClass, Draining, Gate, Names, Pass, Scope, Verdict, Waiting};
 pub use lifecycle::{
     Act, AssembleError, DeploymentProfile, Lifecycle, LifecycleBuilder, Problem, StartCx,
     StartError, StartHook, StartResult, Started, Step, StepError, StopCx, StopHook,

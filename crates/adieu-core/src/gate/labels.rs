@@ -18,6 +18,13 @@ pub struct Waiting {
     pub age: Duration,
 }
 
+/// Names the work inside a gate that has no label of its own; see
+/// [`Gate::add_names`](super::Gate::add_names).
+pub trait Names: Send + Sync {
+    /// Lists the work that is inside now, in any order.
+    fn inside(&self) -> Vec<Waiting>;
+}
+
 pub(super) type Label = Arc<dyn fmt::Display + Send + Sync>;
 
 /// By number, which is by age: the first is the oldest.
@@ -29,6 +36,16 @@ pub(super) struct Labels {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LabelId(pub(super) NonZeroU64);
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// Names work that has been inside for this long.
+    #[must_use]
+    pub fn new(label: impl Into<String>, age: Duration) -> Self {
+        Self { label: label.into(), age }
+    }
+}
 
 // === impl Labels ===
 

@@ -1,18 +1,18 @@
 //! What a gate is made of, lent to it and given back.
 //!
 //! Passes point to it without counting references: that count would be the one place that all
-//! threads write to. So it lives for ever, and is lent again when its gate is gone and drained. A
-//! gate that is dropped with work inside keeps it.
+//! threads write to. So it lives for ever, and is lent again when its gate is gone and drained. If
+//! the last handle of a gate is dropped before its last pass, the last pass returns it.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::counters::Counters;
-use super::labels::Labels;
-use crate::sync::lock;
+use super::labels::{Labels, Names};
+use crate::sync::{AtomicBool, Ordering, lock};
 
 static FREE: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
 
@@ -20,6 +20,8 @@ pub(super) struct Inner {
     pub(super) counters: Counters,
     /// Woken when somebody leaves a gate that is not open, and when it opens or shuts.
     pub(super) left: Notify,
+    /// Every handle is gone, and the counters have not been returned yet.
+    is_orphan: AtomicBool,
     labels: Mutex<Labels>,
     about: Mutex<About>,
 }
@@ -29,6 +31,7 @@ struct About {
     retry_after: Duration,
     closed: CancellationToken,
     cut: CancellationToken,
+    named_by: Vec<Weak<dyn Names>>,
 }
 
 /// Held by every handle of one gate; gives the rest back when the last is gone.
@@ -40,6 +43,7 @@ pub(super) fn borrow(name: Arc<str>) -> &'static Inner {
         retry_after: Duration::from_secs(1),
         closed: CancellationToken::new(),
         cut: CancellationToken::new(),
+        named_by: Vec::new(),
     };
     let free = lock(&FREE).pop();
     if let Some(inner) = free {
@@ -50,6 +54,7 @@ pub(super) fn borrow(name: Arc<str>) -> &'static Inner {
     Box::leak(Box::new(Inner {
         counters: Counters::new(),
         left: Notify::new(),
+        is_orphan: AtomicBool::new(false),
         labels: Mutex::default(),
         about: Mutex::new(about),
     }))
@@ -57,11 +62,11 @@ pub(super) fn borrow(name: Arc<str>) -> &'static Inner {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Drained is final, so if it is, no pass and no handle points here any more.
+        // Before closing: a pass that leaves a closed gate reads this flag. Of the last handle and
+        // the last pass, at least one then sees the other, as in `Counters`.
+        self.0.is_orphan.store(true, Ordering::SeqCst);
         self.0.counters.close();
-        if self.0.counters.is_drained() {
-            lock(&FREE).push(self.0);
-        }
+        self.0.return_if_unused();
     }
 }
 
@@ -72,6 +77,26 @@ impl Inner {
     #[cold]
     pub(super) fn wake(&self) {
         self.left.notify_waiters();
+    }
+
+    /// Called after a pass has left a gate that is not open.
+    #[cold]
+    pub(super) fn passed(&'static self) {
+        self.wake();
+        if self.is_orphan.load(Ordering::SeqCst) {
+            self.return_if_unused();
+        }
+    }
+
+    /// Returns the counters to the pool if neither a handle nor a pass points to them.
+    fn return_if_unused(&'static self) {
+        // The flag is checked under the lock of the pool. Whoever finds it set knows that the
+        // counters have not been lent again, and may latch that they are drained.
+        let mut free = lock(&FREE);
+        if self.is_orphan.load(Ordering::SeqCst) && self.counters.is_drained() {
+            self.is_orphan.store(false, Ordering::SeqCst);
+            free.push(self);
+        }
     }
 
     pub(super) fn labels(&self) -> MutexGuard<'_, Labels> {
@@ -98,6 +123,14 @@ impl Inner {
         lock(&self.about).cut.clone()
     }
 
+    pub(super) fn named_by(&self) -> Vec<Arc<dyn Names>> {
+        lock(&self.about).named_by.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(super) fn add_names(&self, names: Weak<dyn Names>) {
+        lock(&self.about).named_by.push(names);
+    }
+
     pub(super) fn tell_closed(&self) {
         self.closed_token().cancel();
     }
@@ -105,5 +138,43 @@ impl Inner {
     pub(super) fn tell_cut(&self) {
         self.closed_token().cancel();
         self.cut_token().cancel();
+    }
+}
+
+#[cfg(all(test, not(adieu_loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::Gate;
+
+    #[test]
+    fn s214_a_gate_dropped_before_its_last_pass_is_reused() {
+        let mut used = BTreeSet::new();
+        for _ in 0..1_000 {
+            let gate = Gate::new("orders");
+            let (first, last) = (gate.enter().unwrap(), gate.enter().unwrap());
+            used.insert(std::ptr::from_ref(gate.inner).addr());
+            drop(first);
+            drop(gate);
+            drop(last);
+        }
+        // Tests that run beside this one take some from the pool, too.
+        assert!(used.len() < 50, "{} of 1,000 gates have been leaked", used.len());
+    }
+
+    #[test]
+    fn s214_also_if_handle_and_pass_are_dropped_by_different_threads() {
+        let mut used = BTreeSet::new();
+        for _ in 0..2_000 {
+            let gate = Gate::new("orders");
+            let pass = gate.enter().unwrap();
+            used.insert(std::ptr::from_ref(gate.inner).addr());
+            let other = std::thread::spawn(move || drop(pass));
+            drop(gate);
+            other.join().unwrap();
+            let next = Gate::new("next");
+            assert!(!next.is_drained() && next.enter().is_ok(), "a gate is lent as new");
+        }
+        assert!(used.len() < 50, "{} of 2,000 gates have been leaked", used.len());
     }
 }
