@@ -286,7 +286,7 @@ impl Gate {
         let named_by = self.inner.named_by();
         if !named_by.is_empty() {
             oldest.extend(named_by.iter().flat_map(|names| names.inside()));
-            oldest.sort_by(|one, other| other.age.cmp(&one.age));
+            oldest.sort_by_key(|waiting| std::cmp::Reverse(waiting.age));
             oldest.truncate(most);
         }
         oldest

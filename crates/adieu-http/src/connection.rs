@@ -2,34 +2,39 @@
 
 mod calling;
 mod frames;
+mod http2;
 mod io;
+mod requests;
 mod service;
 mod streams;
 mod upgraded;
 
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use adieu_core::Pass;
+use adieu_core::{Pass, Waiting};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use requests::Ticket;
 pub(crate) use service::Introduce;
 pub(crate) use streams::Streams;
 
 use io::Io;
+use requests::Requests;
 use service::ConnService;
 use upgraded::{Ushered, usher};
 
 use crate::layer::Door;
 use crate::probes::Probes;
-use crate::serve::{App, Configure, Now, Stage};
+use crate::serve::{App, Configure, Cuts, Now, Stage, Why};
+use crate::socket::{Endpoints, SendQueues};
 
 /// What all connections of a server share.
 #[derive(Debug)]
@@ -37,8 +42,13 @@ pub(crate) struct Common {
     pub(crate) door: Door,
     pub(crate) now: Now,
     pub(crate) probes: Option<Probes>,
-    /// How long a client may take to say goodbye, or to read a little more of its answer.
+    /// How long the closing handshake of a WebSocket may take.
     pub(crate) goodbye: Duration,
+    /// How long a client may acknowledge nothing of its answer when all else is done, in
+    /// milliseconds.
+    pub(crate) patience_ms: AtomicU64,
+    pub(crate) queues: SendQueues,
+    pub(crate) cuts: Arc<Cuts>,
 }
 
 /// What is known of a connection.
@@ -51,15 +61,39 @@ pub(crate) struct Conn {
     is_http2: AtomicBool,
     /// A [`Speaks`].
     speaks: AtomicU8,
-    /// How many bytes have been written, and whether some of them are still on their way to the
-    /// kernel. Only the connection itself writes these.
-    written: AtomicU64,
-    is_unflushed: AtomicBool,
+    /// How the kernel knows it, if it is a TCP connection.
+    endpoints: Option<Endpoints>,
+    requests: Requests,
+    sent: Sent,
+    /// How much the client had acknowledged when it was last seen to acknowledge something.
+    heard: Mutex<Option<Heard>>,
     /// A request was turned away: the client may still be sending its body.
     is_sending: AtomicBool,
+    /// The end of the connection is all that tells the client where the answer ends.
+    ends_by_close: AtomicBool,
     passes: Mutex<Passes>,
     /// What the connection was upgraded to, for its usher.
     upgraded: Mutex<Option<Arc<dyn Ushered>>>,
+}
+
+/// What has been sent. Only the connection itself writes these.
+#[derive(Debug, Default)]
+struct Sent {
+    /// How many bytes have been written, up to where they belong to answers, and whether some of
+    /// them are still on their way to the kernel.
+    written: AtomicU64,
+    answered: AtomicU64,
+    is_unflushed: AtomicBool,
+    /// With HTTP/2, how many answers have begun and not ended.
+    open_answers: AtomicUsize,
+    /// How many bytes that belong to no answer were written last: the end of the stream.
+    farewell: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    bytes: u64,
+    since: Instant,
 }
 
 /// What the bytes of a connection are.
@@ -81,8 +115,18 @@ struct Passes {
 /// What was accepted within this time before the doors closed may still ask its first question.
 pub(crate) const FRESH: Duration = Duration::from_millis(500);
 
-/// How long a connection that has nothing more to say may take to notice that.
+/// How long a connection that has nothing more to say may take to notice that, and how often one
+/// that has is looked at.
 const GLANCE: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(100);
+
+// === impl Common ===
+
+impl Common {
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_millis(self.patience_ms.load(Ordering::Relaxed))
+    }
+}
 
 // === impl Conn ===
 
@@ -93,16 +137,23 @@ impl std::fmt::Debug for Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(common: Arc<Common>, born: Instant) -> Arc<Self> {
+    pub(crate) fn new(
+        common: Arc<Common>,
+        endpoints: Option<Endpoints>,
+        born: Instant,
+    ) -> Arc<Self> {
         Arc::new(Self {
             common,
             born,
             used: AtomicBool::new(false),
             is_http2: AtomicBool::new(false),
             speaks: AtomicU8::new(Speaks::Http as u8),
-            written: AtomicU64::new(0),
-            is_unflushed: AtomicBool::new(false),
+            endpoints,
+            requests: Requests::default(),
+            sent: Sent::default(),
+            heard: Mutex::default(),
             is_sending: AtomicBool::new(false),
+            ends_by_close: AtomicBool::new(false),
             passes: Mutex::default(),
             upgraded: Mutex::default(),
         })
@@ -145,8 +196,12 @@ impl Conn {
         self.is_sending.store(true, Ordering::Relaxed);
     }
 
+    fn is_http2(&self) -> bool {
+        self.is_http2.load(Ordering::Relaxed)
+    }
+
     fn saw(&self, version: http::Version) {
-        if version == http::Version::HTTP_2 && !self.is_http2.load(Ordering::Relaxed) {
+        if version == http::Version::HTTP_2 && !self.is_http2() {
             self.is_http2.store(true, Ordering::Relaxed);
         }
     }
@@ -180,24 +235,100 @@ impl Conn {
         }
     }
 
-    fn wrote(&self, bytes: usize) {
-        let written = self.written.load(Ordering::Relaxed);
-        self.written.store(written.wrapping_add(bytes as u64), Ordering::Relaxed);
+    /// The end of the connection will be all that tells the client where its answer ends.
+    pub(crate) fn answer_ends_by_close(&self) {
+        self.ends_by_close.store(true, Ordering::Relaxed);
     }
 
-    /// Something is to be written.
-    fn writes(&self) {
-        self.is_unflushed.store(true, Ordering::Relaxed);
+    /// The requests that are inside the gate.
+    pub(crate) fn inside(&self, now: Instant) -> Vec<Waiting> {
+        self.requests.inside(now)
     }
 
-    fn flushed(&self) {
-        self.is_unflushed.store(false, Ordering::Relaxed);
+    pub(crate) fn open_requests(&self) -> usize {
+        self.requests.open()
     }
 
-    /// Whether the client may still be reading an answer. With HTTP/2 that cannot be known.
-    fn may_have_more_to_say(&self) -> bool {
-        let (is_http2, is_unflushed) = (&self.is_http2, &self.is_unflushed);
-        is_http2.load(Ordering::Relaxed) || is_unflushed.load(Ordering::Relaxed)
+    fn has_open_answers(&self) -> bool {
+        self.sent.open_answers.load(Ordering::Relaxed) > 0
+    }
+
+    /// How many bytes of answers have been written and not been acknowledged, as far as is known.
+    fn unacknowledged(&self) -> Option<u64> {
+        let queued = self.common.queues.unacknowledged(self.endpoints.as_ref()?)?;
+        Some(queued.saturating_sub(self.sent.farewell.load(Ordering::Relaxed)))
+    }
+
+    /// The end of the stream has been written, after so many bytes that had not been acknowledged.
+    /// A client that has gone without a word acknowledges neither, but got its answer.
+    fn said_farewell(&self, before: Option<u64>) {
+        if let (Some(before), Some(now)) = (before, self.unacknowledged()) {
+            self.sent.farewell.store(now.saturating_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Up to where the client has acknowledged what belongs to answers, and up to where it should.
+    /// On a platform that does not tell, what the kernel has taken counts.
+    fn heard(&self) -> (u64, u64) {
+        // What is queued is read first: what is written meanwhile must not look acknowledged.
+        let queued = self.unacknowledged().unwrap_or(0);
+        let answered = self.sent.answered.load(Ordering::Relaxed);
+        let written = self.sent.written.load(Ordering::Relaxed);
+        (answered.min(written.saturating_sub(queued)), answered)
+    }
+
+    /// Whether the client has not got all of an answer whose body has ended.
+    fn owes(&self) -> bool {
+        if self.speaks() != Speaks::Http {
+            return false;
+        }
+        let (heard, answered) = self.heard();
+        heard < answered
+            || self.has_open_answers()
+            || self.sent.is_unflushed.load(Ordering::Relaxed)
+    }
+
+    /// How long the client has acknowledged nothing more, as far as somebody looked.
+    fn unheard_for(&self, now: Instant) -> Duration {
+        let (bytes, _) = self.heard();
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = heard.get_or_insert(Heard { bytes, since: now });
+        if bytes > last.bytes {
+            *last = Heard { bytes, since: now };
+        }
+        now.saturating_duration_since(last.since)
+    }
+
+    /// Whether all requests here wait for a client that has stopped reading.
+    pub(crate) fn is_stalled(&self, now: Instant) -> bool {
+        // Looked at in any case, so that the time counts from the first look.
+        self.requests.are_the_clients_turn() && self.unheard_for(now) >= self.common.patience()
+    }
+
+    /// The names of answers that the client has not got all of.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        if self.owes() { self.unread_names() } else { Vec::new() }
+    }
+
+    fn unread_names(&self) -> Vec<String> {
+        let mut names = self.requests.names();
+        if names.is_empty() {
+            names.push("an answer".into());
+        }
+        names
+    }
+
+    /// The connection is ended, whether or not the client has got its answer.
+    pub(crate) fn give_up(&self, why: Why) {
+        if self.owes() {
+            self.common.cuts.add(self.unread_names(), why);
+        }
+    }
+
+    /// Whether this connection needs more time, be it for an answer, or because with HTTP/2 the
+    /// client has yet to agree to the end.
+    fn needs_time(&self) -> bool {
+        self.is_http2() || self.is_sending() || self.owes()
     }
 
     /// The connection is gone, and whatever it had become.
@@ -210,6 +341,7 @@ impl Conn {
 /// Serves a connection until it ends, following the stages of its server.
 pub(crate) async fn drive<I, S>(
     io: I,
+    reset: fn(&I),
     conn: Arc<Conn>,
     app: S,
     introduce: Option<Introduce>,
@@ -222,7 +354,7 @@ pub(crate) async fn drive<I, S>(
     let streams = Streams::default();
     let mut builder = Builder::new(streams.clone());
     configure(&mut builder);
-    let io = TokioIo::new(Io::new(io, Arc::clone(&conn)));
+    let io = TokioIo::new(Io::new(io, reset, Arc::clone(&conn)));
     let service = ConnService::new(app, Arc::clone(&conn), introduce);
     let mut http = pin!(builder.serve_connection_with_upgrades(io, service));
 
@@ -246,7 +378,7 @@ pub(crate) async fn drive<I, S>(
             // GOAWAY loses nothing, so it can be said as soon as it is known to be understood.
             // HTTP/1 has no such word: there, closing an idle connection may meet a request that
             // is on its way.
-            if !was_told && conn.is_http2.load(Ordering::Relaxed) && conn.winds_down() {
+            if !was_told && conn.is_http2() && conn.winds_down() {
                 was_told = true;
                 http.as_mut().graceful_shutdown();
                 cx.waker().wake_by_ref();
@@ -270,19 +402,23 @@ pub(crate) async fn drive<I, S>(
     }
 }
 
-/// Says what is left to say, for as long as it is being heard.
+/// Sends what is left to send, for as long as the client acknowledges some of it.
 async fn part(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::Receiver<Stage>) {
+    let mut pause = GLANCE;
     loop {
-        let written = conn.written.load(Ordering::Relaxed);
-        let patience = if conn.may_have_more_to_say() { conn.common.goodbye } else { GLANCE };
         tokio::select! {
             biased;
             _ = http.as_mut() => return,
+            // Who is dropped has been noted by the server.
             _ = stages.wait_for(|stage| *stage == Stage::Dropping) => return,
-            () = tokio::time::sleep(patience) => {}
+            () = tokio::time::sleep(pause) => {}
         }
-        if written == conn.written.load(Ordering::Relaxed) {
+        let unheard_for = conn.unheard_for(Instant::now());
+        let patience = if conn.needs_time() { conn.common.patience() } else { Duration::ZERO };
+        if unheard_for >= patience {
+            conn.give_up(Why::StoppedReading);
             return;
         }
+        pause = LOOK.min(pause * 2);
     }
 }

@@ -18,13 +18,13 @@ use http::{Request, Response, StatusCode};
 use http_body::Body;
 use tower::{Layer, Service};
 
-pub(crate) use about::About;
+pub(crate) use about::{Manner, Name};
 pub use body::{Cut, GateBody};
 pub use future::GateFuture;
 pub(crate) use future::within;
 pub use refusal::Refusal;
 
-use crate::connection::Conn;
+use crate::connection::{Conn, Ticket};
 
 /// A tower layer that admits requests through a [`Gate`].
 ///
@@ -130,12 +130,12 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let about = About::of(&request);
-        match self.door.admit(&about) {
+        let manner = Manner::of(&request);
+        match self.door.admit(manner) {
             Ok(pass) => {
+                let via = Via::Layer(Arc::clone(&self.door), Name::of(&request));
                 let inner = within(pass.as_ref(), || self.inner.call(request));
-                let via = Via::Layer(Arc::clone(&self.door));
-                GateFuture::admitted(inner, Admitted::new(pass, about, via))
+                GateFuture::admitted(inner, Admitted::new(pass, manner, via))
             }
             Err(refused) => GateFuture::given(refused),
         }
@@ -150,13 +150,13 @@ impl Door {
     }
 
     /// A pass, or none for what needs none, or the refusal.
-    pub(crate) fn admit(&self, about: &About) -> Result<Option<Pass>, Box<Response<Bytes>>> {
-        if about.asks_for_health() {
+    pub(crate) fn admit(&self, manner: Manner) -> Result<Option<Pass>, Box<Response<Bytes>>> {
+        if manner.asks_for_health() {
             return Ok(None);
         }
         self.gate.enter().map(Some).map_err(|draining| {
             let refusal = Refusal::from(draining).with_status(self.status);
-            Box::new(refusal.into_response(about))
+            Box::new(refusal.into_response(manner))
         })
     }
 }
@@ -166,37 +166,46 @@ impl Door {
 pub(crate) struct Admitted {
     /// None for what the gate is not asked about.
     pub(crate) pass: Option<Pass>,
-    pub(crate) about: About,
+    pub(crate) manner: Manner,
     pub(crate) via: Via,
     pub(crate) is_labelled: bool,
 }
 
 /// Through which door. One count of references for each request, and if the server is ours, one
 /// that belongs to the connection alone.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Via {
-    Layer(Arc<Door>),
-    Conn(Arc<Conn>),
+    Layer(Arc<Door>, Name),
+    /// The connection knows what its requests are called.
+    Conn(Ticket),
 }
 
 impl Admitted {
-    pub(crate) fn new(pass: Option<Pass>, about: About, via: Via) -> Self {
-        Self { pass, about, via, is_labelled: false }
+    pub(crate) fn new(pass: Option<Pass>, manner: Manner, via: Via) -> Self {
+        Self { pass, manner, via, is_labelled: false }
     }
 }
 
 impl Via {
     pub(crate) fn door(&self) -> &Door {
         match self {
-            Self::Layer(door) => door,
-            Self::Conn(conn) => &conn.common.door,
+            Self::Layer(door, _) => door,
+            Self::Conn(ticket) => &ticket.conn.common.door,
         }
     }
 
     pub(crate) fn conn(&self) -> Option<&Conn> {
         match self {
-            Self::Layer(_) => None,
-            Self::Conn(conn) => Some(conn),
+            Self::Layer(..) => None,
+            Self::Conn(ticket) => Some(&ticket.conn),
+        }
+    }
+
+    /// It takes its time: from now on it can be seen what is waited for.
+    pub(crate) fn label(&self, pass: Option<&mut Pass>) {
+        match self {
+            Self::Layer(_, name) => pass.into_iter().for_each(|pass| pass.set_label(name.clone())),
+            Self::Conn(ticket) => ticket.waits(),
         }
     }
 }

@@ -8,6 +8,7 @@ mod layer;
 mod listener;
 mod probes;
 mod serve;
+mod socket;
 
 pub use admin::{Admin, AdminError, AdminHandle};
 #[cfg(feature = "tonic")]

@@ -2,13 +2,14 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::net::SocketAddr;
 #[cfg(unix)]
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 #[cfg(unix)]
-use tokio::net::{UnixListener, UnixStream, unix::SocketAddr};
+use tokio::net::{UnixListener, UnixStream, unix};
 
 /// Where connections come from: a TCP or a Unix socket, or what you make of one.
 pub trait Listener: Send + Sized + 'static {
@@ -32,6 +33,19 @@ pub trait Listener: Send + Sized + 'static {
     /// clients believe that they are connected.
     fn close(self) -> Vec<(Self::Io, Self::Peer)>;
 
+    /// Returns the addresses of both ends of a TCP connection, ours first. By these the kernel can be
+    /// asked what the client has acknowledged.
+    ///
+    /// For other connections, what the kernel has taken counts as read by the client.
+    fn endpoints(_io: &Self::Io) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
+
+    /// Makes dropping `io` reset the connection instead of ending it.
+    ///
+    /// Called when an answer is cut whose end the client knows only by the end of the connection.
+    fn reset_on_drop(_io: &Self::Io) {}
+
     /// Where it listens, for the log.
     fn describe(&self) -> Option<String> {
         None
@@ -40,13 +54,22 @@ pub trait Listener: Send + Sized + 'static {
 
 impl Listener for TcpListener {
     type Io = TcpStream;
-    type Peer = std::net::SocketAddr;
+    type Peer = SocketAddr;
 
     async fn accept(&mut self) -> io::Result<(TcpStream, Self::Peer)> {
         let (stream, peer) = Self::accept(self).await?;
         // Answers are written when they are whole: there is nothing to wait for.
         let _ = stream.set_nodelay(true);
         Ok((stream, peer))
+    }
+
+    fn endpoints(io: &TcpStream) -> Option<(SocketAddr, SocketAddr)> {
+        Some((io.local_addr().ok()?, io.peer_addr().ok()?))
+    }
+
+    fn reset_on_drop(io: &TcpStream) {
+        // If the connection is gone already, there is nothing to reset.
+        let _ = io.set_zero_linger();
     }
 
     fn describe(&self) -> Option<String> {
@@ -85,7 +108,7 @@ pub(crate) fn is_of_one_connection(error: &io::Error) -> bool {
 #[cfg(unix)]
 impl Listener for UnixListener {
     type Io = UnixStream;
-    type Peer = Arc<SocketAddr>;
+    type Peer = Arc<unix::SocketAddr>;
 
     async fn accept(&mut self) -> io::Result<(UnixStream, Self::Peer)> {
         let (stream, peer) = Self::accept(self).await?;
@@ -102,7 +125,7 @@ impl Listener for UnixListener {
         let queued = std::iter::from_fn(|| next(|| listener.accept()));
         let taken_in = |(stream, peer): (std::os::unix::net::UnixStream, _)| {
             stream.set_nonblocking(true).ok()?;
-            Some((UnixStream::from_std(stream).ok()?, Arc::new(SocketAddr::from(peer))))
+            Some((UnixStream::from_std(stream).ok()?, Arc::new(unix::SocketAddr::from(peer))))
         };
         queued.filter_map(taken_in).collect()
     }

@@ -4,8 +4,10 @@
 //! every connection follows the [`Stage`].
 
 mod app;
+mod cuts;
 mod driver;
 mod machine;
+mod roster;
 mod stage;
 #[cfg(feature = "tls")]
 mod tls;
@@ -20,6 +22,7 @@ use http::StatusCode;
 use hyper_util::server::conn::auto::Builder;
 
 pub use app::{App, BoxError};
+pub(crate) use cuts::{Cuts, Why};
 pub(crate) use stage::{Now, Stage};
 
 use crate::connection::Streams;
@@ -71,6 +74,7 @@ struct Options {
     class: Option<DrainClass>,
     probes: Option<Probes>,
     goodbye: Duration,
+    stall_timeout: Duration,
     hard_stop: Duration,
     configure: Configure,
     #[cfg(feature = "axum")]
@@ -134,10 +138,20 @@ impl<L, S> Serve<L, S> {
         self
     }
 
-    /// How long the closing handshake of a WebSocket may take, and how long a client may pause in
-    /// reading its answer when all other work is done. Two seconds if nothing else is said.
+    /// Sets how long the closing handshake of a WebSocket may take. Two seconds by default.
     pub fn goodbye(mut self, most: Duration) -> Self {
         self.options.goodbye = most;
+        self
+    }
+
+    /// Sets how long a client may acknowledge nothing of its answer when all other work is done.
+    /// Five seconds by default, and half of the time that is left at most.
+    ///
+    /// A client that acknowledges more keeps its answer until the window is over. Linux tells what
+    /// has been acknowledged on TCP connections; elsewhere, and where netlink sockets are forbidden,
+    /// what the kernel has taken counts.
+    pub fn stall_timeout(mut self, most: Duration) -> Self {
+        self.options.stall_timeout = most;
         self
     }
 
@@ -242,6 +256,7 @@ impl Options {
             class: None,
             probes: None,
             goodbye: Duration::from_secs(2),
+            stall_timeout: Duration::from_secs(5),
             hard_stop: Duration::from_secs(1),
             configure: Arc::new(|_| {}),
             #[cfg(feature = "axum")]

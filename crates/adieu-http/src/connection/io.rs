@@ -7,19 +7,33 @@ use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
+use super::http2::Protocol;
 use super::upgraded::Upgraded;
-use super::{Conn, Speaks};
+use super::{Conn, Speaks, Why};
 
 /// How long, and how much, is read and thrown away of what a client goes on sending when it has
 /// been answered.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 16 << 20;
+
+/// How often it is checked whether the client has acknowledged the last byte, at first and later.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a client that acknowledges nothing keeps a connection that is closed otherwise. In a
+/// shutdown the server decides sooner.
+const STALLED: Duration = Duration::from_secs(30);
+
+/// A connection that has sent no more than this is left to the kernel when it is closed before the
+/// shutdown: all of it is on its way.
+const LITTLE: u64 = 64 * 1024;
 
 /// What is no longer than this is copied together rather than gathered by the kernel.
 const SHORT: usize = 2 * 1024;
@@ -28,8 +42,12 @@ const SHORT: usize = 2 * 1024;
 #[derive(Debug)]
 pub(crate) struct Io<I: Send + 'static> {
     bytes: Bytes<I>,
+    /// Makes the kernel end the connection with a reset.
+    reset: fn(&I),
     conn: Arc<Conn>,
+    protocol: Protocol,
     linger: Option<Linger>,
+    acknowledged: Option<Acknowledged>,
 }
 
 #[derive(Debug)]
@@ -47,11 +65,20 @@ struct Linger {
     bytes: usize,
 }
 
+/// Waits until the client has acknowledged the last byte.
+#[derive(Debug)]
+struct Acknowledged {
+    look: Pin<Box<Sleep>>,
+    pause: Duration,
+}
+
 // === impl Io ===
 
 impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
-    pub(super) fn new(inner: I, conn: Arc<Conn>) -> Self {
-        Self { bytes: Bytes::Own(inner), conn, linger: None }
+    pub(super) fn new(inner: I, reset: fn(&I), conn: Arc<Conn>) -> Self {
+        let protocol = Protocol::new();
+        let bytes = Bytes::Own(inner);
+        Self { bytes, reset, conn, protocol, linger: None, acknowledged: None }
     }
 
     /// Notices that the connection has been upgraded: hyper hands it on, but does not tell it.
@@ -77,10 +104,6 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
     /// which can destroy our answer on its way.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Bytes::Own(inner) = &mut self.bytes else { return Poll::Ready(()) };
-        if self.conn.is_sending() {
-            // It is not done before that.
-            self.conn.writes();
-        }
         let linger = self
             .linger
             .get_or_insert_with(|| Linger { until: Box::pin(sleep(LINGER)), bytes: LINGER_BYTES });
@@ -97,6 +120,60 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
             }
         }
         Poll::Ready(())
+    }
+
+    /// Waits until the client has acknowledged the last byte. The kernel goes on sending when the
+    /// connection is closed, but not when the machine or its network is gone, as they often are
+    /// soon after the process.
+    fn poll_acknowledged(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let conn = &self.conn;
+        let is_little = conn.sent.written.load(Ordering::Relaxed) < LITTLE;
+        if is_little && !conn.winds_down() {
+            return Poll::Ready(());
+        }
+        loop {
+            if conn.unacknowledged().unwrap_or(0) == 0 {
+                return Poll::Ready(());
+            }
+            if conn.unheard_for(Instant::now()) >= STALLED {
+                if conn.winds_down() {
+                    conn.give_up(Why::StoppedReading);
+                }
+                return Poll::Ready(());
+            }
+            let waits = self.acknowledged.get_or_insert_with(|| Acknowledged {
+                look: Box::pin(sleep(FIRST_LOOK)),
+                pause: FIRST_LOOK,
+            });
+            ready!(waits.look.as_mut().poll(cx));
+            waits.pause = LOOK.min(waits.pause * 2);
+            waits.look.as_mut().reset(Instant::now() + waits.pause);
+        }
+    }
+
+    /// Takes note of the first `count` bytes of `slices`, which have been written.
+    #[inline]
+    fn wrote(&mut self, slices: &[IoSlice<'_>], count: usize) {
+        let sent = &self.conn.sent;
+        let before = sent.written.load(Ordering::Relaxed);
+        let written = before.wrapping_add(count as u64);
+        match &mut self.protocol {
+            Protocol::Http2(http2) => {
+                let (mut at, mut rest) = (before, count);
+                for slice in slices {
+                    let here = &slice[..rest.min(slice.len())];
+                    if let Some(until) = http2.wrote(here) {
+                        sent.answered.store(at + until as u64, Ordering::Relaxed);
+                    }
+                    (at, rest) = (at + here.len() as u64, rest - here.len());
+                }
+                sent.open_answers.store(http2.open_answers(), Ordering::Relaxed);
+            }
+            Protocol::Http1 | Protocol::Unknown(_) => {
+                sent.answered.store(written, Ordering::Relaxed);
+            }
+        }
+        sent.written.store(written, Ordering::Relaxed);
     }
 }
 
@@ -130,9 +207,15 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncRead for Io<I> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
-        self.look();
-        match &mut self.bytes {
-            Bytes::Own(inner) => Pin::new(inner).poll_read(cx, buf),
+        let this = &mut *self;
+        this.look();
+        match &mut this.bytes {
+            Bytes::Own(inner) => {
+                let before = buf.filled().len();
+                ready!(Pin::new(inner).poll_read(cx, buf))?;
+                this.protocol.read(&buf.filled()[before..]);
+                Poll::Ready(Ok(()))
+            }
             Bytes::Shared(upgraded) => upgraded.poll_read(cx, buf),
             Bytes::Gone => gone(),
         }
@@ -154,9 +237,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for Io<I> {
         match &mut this.bytes {
             Bytes::Own(inner) => {
                 // Before it is tried: what cannot be written at once is not flushed either.
-                this.conn.writes();
+                this.conn.sent.is_unflushed.store(true, Ordering::Relaxed);
                 let written = ready!(poll_write_all_of(Pin::new(inner), cx, slices))?;
-                this.conn.wrote(written);
+                this.wrote(slices, written);
                 Poll::Ready(Ok(written))
             }
             Bytes::Shared(upgraded) => upgraded.poll_write(cx, slices),
@@ -179,7 +262,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for Io<I> {
             Bytes::Shared(upgraded) => ready!(upgraded.poll_flush(cx))?,
             Bytes::Gone => return gone(),
         }
-        self.conn.flushed();
+        self.conn.sent.is_unflushed.store(false, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 
@@ -189,18 +272,32 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for Io<I> {
         match &mut this.bytes {
             // Not a second time while it lingers.
             Bytes::Own(_) if this.linger.is_some() => {}
-            Bytes::Own(inner) => ready!(Pin::new(inner).poll_shutdown(cx))?,
+            Bytes::Own(inner) => {
+                let before = this.conn.unacknowledged();
+                ready!(Pin::new(inner).poll_shutdown(cx))?;
+                this.conn.ends_by_close.store(false, Ordering::Relaxed);
+                this.conn.said_farewell(before);
+            }
             Bytes::Shared(upgraded) => return upgraded.poll_shutdown(cx),
             Bytes::Gone => return gone(),
         }
-        this.poll_linger(cx).map(Ok)
+        // While the one waits, the other is not asked: it would read on for a second time.
+        if this.acknowledged.is_none() {
+            ready!(this.poll_linger(cx));
+        }
+        this.poll_acknowledged(cx).map(Ok)
     }
 }
 
 impl<I: Send + 'static> Drop for Io<I> {
     fn drop(&mut self) {
-        if let Bytes::Shared(upgraded) = &self.bytes {
-            upgraded.hang_up();
+        match &self.bytes {
+            Bytes::Shared(upgraded) => upgraded.hang_up(),
+            // Or else the client would take what it has got for the whole answer.
+            Bytes::Own(inner) if self.conn.ends_by_close.load(Ordering::Relaxed) => {
+                (self.reset)(inner);
+            }
+            Bytes::Own(_) | Bytes::Gone => {}
         }
         self.conn.gone();
     }
@@ -208,38 +305,43 @@ impl<I: Send + 'static> Drop for Io<I> {
 
 #[cfg(test)]
 mod tests {
-    use adieu_core::Gate;
+    use std::sync::atomic::AtomicU64;
+
+    use adieu_core::{Gate, Shutdown};
     use tokio::io::AsyncWriteExt;
-    use tokio::time::Instant;
 
     use super::super::Common;
     use super::*;
     use crate::layer::Door;
-    use crate::serve::Now;
+    use crate::serve::{Cuts, Now};
+    use crate::socket::SendQueues;
 
     #[tokio::test]
-    async fn what_waits_to_be_written_is_more_to_say() {
+    async fn what_waits_to_be_written_is_owed() {
         let common = Common {
             door: Door::new(Gate::new("http")),
             now: Now::new(),
             probes: None,
             goodbye: Duration::from_secs(2),
+            patience_ms: AtomicU64::new(2_000),
+            queues: SendQueues::open(),
+            cuts: Arc::new(Cuts::new("http".into(), Shutdown::new())),
         };
-        let conn = Conn::new(Arc::new(common), Instant::now());
+        let conn = Conn::new(Arc::new(common), None, Instant::now());
         let (server, _client) = tokio::io::duplex(4);
-        let mut io = Io::new(server, Arc::clone(&conn));
-        assert!(!conn.may_have_more_to_say());
+        let mut io = Io::new(server, |_| {}, Arc::clone(&conn));
+        assert!(!conn.owes());
         io.write_all(b"four").await.unwrap();
-        assert!(conn.may_have_more_to_say(), "written, and not flushed");
+        assert!(conn.owes(), "written, and not flushed");
         io.flush().await.unwrap();
-        assert!(!conn.may_have_more_to_say(), "all has been said");
+        assert!(!conn.owes(), "all has been said");
         // The client does not read: not one byte more can be written.
         tokio::select! {
             biased;
             _ = io.write_all(b"more") => panic!("there is no room for it"),
             () = std::future::ready(()) => {}
         }
-        assert!(conn.may_have_more_to_say());
+        assert!(conn.owes());
     }
 
     /// Takes what it is given, and remembers in how many slices each write came.

@@ -10,7 +10,9 @@ use tower::Service;
 
 use super::Conn;
 use super::calling::Calling;
-use crate::layer::{About, Admitted, GateBody, GateFuture, Via};
+use super::requests::Ticket;
+use crate::layer::{Admitted, GateBody, GateFuture, Manner, Name, Via};
+use crate::serve::Stage;
 
 /// An application as one connection sees it.
 pub(crate) struct ConnService<S> {
@@ -45,19 +47,26 @@ where
         }
         conn.saw(request.version());
         let probed = common.probes.as_ref().and_then(|probes| probes.answer(&request));
-        if let Some(response) = probed {
+        if let Some(mut response) = probed {
+            // Only while the client can connect anew: later, an open connection is all it has.
+            if common.now.get() == Stage::WindingDown {
+                Manner::of(&request).close_connection(&mut response);
+            }
             return GateFuture::given(Box::new(response));
         }
-        let about = About::of(&request);
+        let manner = Manner::of(&request);
         let pass = match conn.first_pass() {
             Some(pass) => Ok(Some(pass)),
-            None => common.door.admit(&about),
+            None => common.door.admit(manner),
         };
         match pass {
             Ok(pass) => {
+                let ticket = match &pass {
+                    Some(_) => Ticket::new(conn, Name::of(&request)),
+                    None => Ticket::uncounted(conn),
+                };
                 let inner = Calling::new(&self.app, request, pass.as_ref());
-                let via = Via::Conn(Arc::clone(conn));
-                GateFuture::admitted(inner, Admitted::new(pass, about, via))
+                GateFuture::admitted(inner, Admitted::new(pass, manner, Via::Conn(ticket)))
             }
             Err(refused) => {
                 if !request.body().is_end_stream() {

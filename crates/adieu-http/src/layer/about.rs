@@ -3,19 +3,36 @@
 use std::fmt;
 
 use adieu_core::DrainClass;
-use http::header::{CONTENT_TYPE, HeaderMap, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 
-/// What is remembered of a request: what to call it, and in which tongue to answer.
+/// What a request is called in logs and reports.
 #[derive(Clone, Debug)]
-pub(crate) struct About {
+pub(crate) struct Name {
     method: Method,
     // Not the whole address: this is copied about with every request.
     path: Option<PathAndQuery>,
-    is_http2: bool,
+}
+
+/// What has to be known of a request to answer it in its own way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    version: Version,
+    body: ExpectedBody,
     is_grpc: bool,
+    asks_for_health: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExpectedBody {
+    /// As the response says.
+    Usual,
+    /// `HEAD`: none, whatever the response says.
+    None,
+    /// `CONNECT`: if it succeeds, the connection is handed over.
+    Tunnel,
 }
 
 /// What a response turned out to be.
@@ -30,44 +47,81 @@ pub(crate) enum Kind {
 /// Questions about our health are answered for as long as we can.
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
-// === impl About ===
+// === impl Name ===
 
-impl About {
+impl Name {
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
-        let method = request.method().clone();
+        let path = request.uri().path_and_query().cloned();
+        Self { method: request.method().clone(), path }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The path alone: a query may hold what does not belong into a log.
+        let path = self.path.as_ref().map_or("*", PathAndQuery::path);
+        write!(f, "{} {path}", self.method)
+    }
+}
+
+// === impl Manner ===
+
+impl Manner {
+    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+        let method = request.method();
         // Looking for a header costs more than all else here, and gRPC is always a POST.
         let is_grpc = method == Method::POST && is_grpc(request.headers());
-        let is_http2 = request.version() >= Version::HTTP_2;
-        Self { method, path: request.uri().path_and_query().cloned(), is_http2, is_grpc }
+        let asks_for_health = is_grpc && request.uri().path().starts_with(HEALTH);
+        let body = match *method {
+            Method::HEAD => ExpectedBody::None,
+            Method::CONNECT => ExpectedBody::Tunnel,
+            _ => ExpectedBody::Usual,
+        };
+        Self { version: request.version(), body, is_grpc, asks_for_health }
     }
 
-    fn path(&self) -> &str {
-        self.path.as_ref().map_or("*", PathAndQuery::path)
-    }
-
-    pub(crate) fn is_grpc(&self) -> bool {
+    pub(crate) fn is_grpc(self) -> bool {
         self.is_grpc
     }
 
     /// Whether the gate need not be asked.
-    pub(crate) fn asks_for_health(&self) -> bool {
-        self.is_grpc && self.path().starts_with(HEALTH)
+    pub(crate) fn asks_for_health(self) -> bool {
+        self.asks_for_health
     }
 
-    /// Whether `Connection: close` means anything in this version of HTTP.
-    pub(crate) fn has_connection_header(&self) -> bool {
-        !self.is_http2
+    fn is_http2(self) -> bool {
+        self.version >= Version::HTTP_2
+    }
+
+    /// Makes the connection close after this response.
+    pub(crate) fn close_connection<B>(self, response: &mut Response<B>) {
+        if self.is_http2() {
+            return; // Its connections have no such header.
+        }
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        if self.version == Version::HTTP_10 {
+            // Or else hyper would add `keep-alive` for a client that asked for it.
+            *response.version_mut() = Version::HTTP_10;
+        }
+    }
+
+    /// Whether only the end of the connection will tell the client where this body ends.
+    pub(crate) fn ends_by_close<B: Body>(self, response: &Response<B>) -> bool {
+        self.version < Version::HTTP_11
+            && self.body == ExpectedBody::Usual
+            && response.body().size_hint().exact().is_none()
+            && !response.headers().contains_key(CONTENT_LENGTH)
     }
 
     /// How this response will end. `class` is what the route says.
     pub(crate) fn kind_of<B: Body>(
-        &self,
+        self,
         response: &Response<B>,
         class: Option<DrainClass>,
     ) -> Kind {
-        let connects = self.method == Method::CONNECT && response.status().is_success();
+        let connects = self.body == ExpectedBody::Tunnel && response.status().is_success();
         // With HTTP/2 it is a stream that is upgraded, and its body lives as long.
-        if !self.is_http2 && connects || response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        if !self.is_http2() && connects || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let is_websocket = response
                 .headers()
                 .get(UPGRADE)
@@ -80,21 +134,13 @@ impl About {
         Kind::Body { class, is_stream }
     }
 
-    fn usual_class<B>(&self, response: &Response<B>, is_stream: bool) -> DrainClass {
+    fn usual_class<B>(self, response: &Response<B>, is_stream: bool) -> DrainClass {
         let streams_events = is_stream && has_type(response.headers(), b"text/event-stream");
-        if streams_events || self.asks_for_health() {
+        if streams_events || self.asks_for_health {
             DrainClass::CloseNow
         } else {
             DrainClass::Finish
         }
-    }
-}
-
-/// How it is called where it is waited for.
-impl fmt::Display for About {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The path alone: a query may hold what does not belong into a log.
-        write!(f, "{} {}", self.method, self.path())
     }
 }
 

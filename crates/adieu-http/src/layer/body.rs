@@ -9,9 +9,10 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::About;
+use super::Name;
 use super::future::within;
 use super::refusal::grpc_trailers;
+use crate::connection::Ticket;
 use crate::serve::BoxError;
 
 pin_project! {
@@ -44,11 +45,20 @@ pub(super) type Told = Pin<Box<WaitForCancellationFutureOwned>>;
 /// What is held while the body lasts.
 #[derive(Debug)]
 pub(super) struct Hold {
+    pub(super) of: Of,
     pub(super) held: Held,
-    /// What to call it, if it has no label yet. Boxed: this is copied about with every response.
-    pub(super) about: Option<Box<About>>,
     pub(super) class: DrainClass,
     pub(super) is_grpc: bool,
+}
+
+/// What a body belongs to.
+#[derive(Debug)]
+pub(super) enum Of {
+    /// A request of a connection, which knows what it is called.
+    Conn(Ticket),
+    /// A request behind a layer: what to call it, if it has no label yet. Boxed: this is copied
+    /// about with every response.
+    Layer(Option<Box<Name>>),
 }
 
 /// What tells a body to end.
@@ -103,6 +113,8 @@ where
             return body.poll_frame(cx).map_err(Into::into);
         };
         let polled = within(held.pass(), || body.poll_frame(cx));
+        // Once it has something to send, it is the client who has to make room for more.
+        held.set_ours(polled.is_pending());
         match polled {
             Poll::Ready(None) => {
                 *hold = None;
@@ -169,10 +181,22 @@ impl Hold {
         }
     }
 
-    /// It takes its time: from now on it can be seen who is waited for.
+    /// It takes its time: from now on it can be seen what is waited for.
     fn label(&mut self) {
-        if let (Some(about), Held::Pass(pass)) = (self.about.take(), &mut self.held) {
-            pass.set_label(about);
+        match (&mut self.of, &mut self.held) {
+            (Of::Conn(ticket), _) => ticket.waits(),
+            (Of::Layer(name), Held::Pass(pass)) => {
+                name.take().into_iter().for_each(|name| pass.set_label(name));
+            }
+            (Of::Layer(_), Held::Watch(_)) => {}
+        }
+    }
+
+    /// Says whether the application or the client has to continue.
+    #[inline]
+    fn set_ours(&mut self, is_ours: bool) {
+        if let Of::Conn(ticket) = &mut self.of {
+            ticket.set_ours(is_ours);
         }
     }
 

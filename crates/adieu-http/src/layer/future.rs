@@ -6,14 +6,13 @@ use std::task::{Context, Poll};
 use adieu_core::{DrainClass, Pass};
 use bytes::Bytes;
 use http::Response;
-use http::header::{CONNECTION, HeaderValue};
 use http_body::Body;
 use pin_project_lite::pin_project;
 
-use super::Admitted;
 use super::about::Kind;
-use super::body::{GateBody, Held, Hold, Told};
+use super::body::{GateBody, Held, Hold, Of, Told};
 use super::refusal::Refusal;
+use super::{Admitted, Via};
 use crate::connection::Conn;
 
 pin_project! {
@@ -35,8 +34,8 @@ pin_project! {
             inner: F,
             // Asked for only when the handler has to wait: many never do.
             cut: Option<Told>,
-            // Last: the pass must outlive the work.
-            admitted: Admitted,
+            // Last: the pass must outlive the work. None when it has gone on with the response.
+            admitted: Option<Admitted>,
         },
     }
 }
@@ -49,7 +48,7 @@ impl<F> GateFuture<F> {
     }
 
     pub(crate) fn admitted(inner: F, admitted: Admitted) -> Self {
-        Self { state: State::Admitted { inner, cut: None, admitted } }
+        Self { state: State::Admitted { inner, cut: None, admitted: Some(admitted) } }
     }
 }
 
@@ -61,7 +60,7 @@ where
     type Output = Result<Response<GateBody<B>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (inner, cut, admitted) = match self.project().state.project() {
+        let (inner, cut, slot) = match self.project().state.project() {
             StateProj::Given { response } => {
                 // A future that is polled after its end gets an empty answer rather than a panic.
                 let response = response.take().unwrap_or_default();
@@ -69,11 +68,19 @@ where
             }
             StateProj::Admitted { inner, cut, admitted } => (inner, cut, admitted),
         };
-        match within(admitted.pass.as_ref(), || inner.poll(cx)) {
-            Poll::Ready(Ok(response)) => return Poll::Ready(Ok(admitted.answer(response))),
+        let pass = slot.as_ref().and_then(|admitted| admitted.pass.as_ref());
+        match within(pass, || inner.poll(cx)) {
+            Poll::Ready(Ok(response)) => {
+                let response = match slot.take() {
+                    Some(admitted) => admitted.answer(response),
+                    None => response.map(GateBody::free),
+                };
+                return Poll::Ready(Ok(response));
+            }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {}
         }
+        let Some(admitted) = slot else { return Poll::Pending };
         let cut = cut.get_or_insert_with(|| {
             admitted.label();
             Box::pin(admitted.via.door().gate.cut_token().cancelled_owned())
@@ -91,44 +98,62 @@ impl<F> std::fmt::Debug for GateFuture<F> {
 // === impl Admitted ===
 
 impl Admitted {
-    /// It takes its time: from now on it can be seen who is waited for.
+    /// It takes its time: from now on it can be seen what is waited for.
     fn label(&mut self) {
         if !std::mem::replace(&mut self.is_labelled, true) {
-            let about = &self.about;
-            self.pass.iter_mut().for_each(|pass| pass.set_label(about.clone()));
+            self.via.label(self.pass.as_mut());
         }
     }
 
-    /// The response has begun; the pass goes on with it. The rest stays: moving it costs.
-    fn answer<B: Body<Data = Bytes>>(
-        &mut self,
-        mut response: Response<B>,
-    ) -> Response<GateBody<B>> {
-        let (class, is_stream) = match self.about.kind_of(&response, self.via.door().class) {
+    /// The response has begun; the pass goes on with its body.
+    fn answer<B: Body<Data = Bytes>>(mut self, mut response: Response<B>) -> Response<GateBody<B>> {
+        let (class, is_stream) = match self.manner.kind_of(&response, self.via.door().class) {
             Kind::Upgrade { is_websocket } => {
-                self.label();
-                if let (Some(conn), Some(pass)) = (self.via.conn(), self.pass.take()) {
-                    conn.upgrade(pass, is_websocket);
-                }
+                self.upgrade(is_websocket);
                 return response.map(GateBody::free);
             }
             Kind::Body { class, is_stream } => (class, is_stream),
         };
-        self.close_connection(&mut response);
+        // A connection that winds down is closed by being used.
+        if self.via.conn().is_some_and(Conn::winds_down) {
+            self.manner.close_connection(&mut response);
+        }
         if response.body().is_end_stream() {
-            // All that is left is to say so.
-            self.pass = None;
             return response.map(GateBody::free);
+        }
+        if is_stream
+            && let Some(conn) = self.via.conn()
+            && self.manner.ends_by_close(&response)
+        {
+            conn.answer_ends_by_close();
         }
         let held = match self.pass.take() {
             Some(pass) if class == DrainClass::CloseNow => Held::Pass(pass.reclassified(class)),
             Some(pass) => Held::Pass(pass),
             None => Held::Watch(self.via.door().gate.clone()),
         };
-        // What is whole is soon gone; only a stream need be called by its name.
-        let about = (is_stream && !self.is_labelled).then(|| Box::new(self.about.clone()));
-        let is_grpc = self.about.is_grpc();
-        response.map(|body| GateBody::held(body, Hold { held, about, class, is_grpc }))
+        let of = match self.via {
+            Via::Conn(mut ticket) => {
+                ticket.set_ours(false);
+                Of::Conn(ticket)
+            }
+            // A whole body is soon gone; only a stream need be labelled.
+            Via::Layer(_, name) => {
+                Of::Layer((is_stream && !self.is_labelled).then(|| Box::new(name)))
+            }
+        };
+        let hold = Hold { of, held, class, is_grpc: self.manner.is_grpc() };
+        response.map(|body| GateBody::held(body, hold))
+    }
+
+    /// The connection keeps the pass for as long as it lives.
+    fn upgrade(mut self, is_websocket: bool) {
+        if let (Via::Conn(ticket), Some(mut pass)) = (&self.via, self.pass.take()) {
+            if let Some(name) = ticket.name() {
+                pass.set_label(name);
+            }
+            ticket.conn.upgrade(pass, is_websocket);
+        }
     }
 
     /// The window is over, and there is no response yet.
@@ -138,15 +163,7 @@ impl Admitted {
         }
         let door = self.via.door();
         let refusal = Refusal::from(door.gate.draining()).with_status(door.status);
-        refusal.into_response(&self.about).map(GateBody::given)
-    }
-
-    /// A connection that winds down is closed by being used.
-    fn close_connection<B>(&self, response: &mut Response<B>) {
-        let winds_down = self.via.conn().is_some_and(Conn::winds_down);
-        if winds_down && self.about.has_connection_header() {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
+        refusal.into_response(self.manner).map(GateBody::given)
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-use super::about::About;
+use super::about::Manner;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -85,15 +85,14 @@ impl Refusal {
         response
     }
 
-    /// The refusal in the tongue of the request.
-    pub(crate) fn into_response(self, about: &About) -> Response<Bytes> {
-        if about.is_grpc() {
+    /// The refusal as the request expects it.
+    pub(crate) fn into_response(self, manner: Manner) -> Response<Bytes> {
+        if manner.is_grpc() {
             return self.grpc();
         }
-        if about.has_connection_header() {
-            return self.to_response::<String>().map(Bytes::from);
-        }
-        self.plain().map(Bytes::from)
+        let mut response = self.plain().map(Bytes::from);
+        manner.close_connection(&mut response);
+        response
     }
 }
 

@@ -1,43 +1,52 @@
 //! Accepts, serves and ends connections, and owns them all.
 
-use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use adieu_core::{
-    AddTaskError, CheckHandle, Drain, Gate, Phase, Readiness, Shutdown, TaskCx, TaskSpec,
+    AddTaskError, CheckHandle, Drain, Gate, Names, Phase, Readiness, Shutdown, TaskCx, TaskSpec,
 };
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
+use super::cuts::{Cuts, Why};
 use super::machine::{Effect, Event, Machine};
+use super::roster::Roster;
 #[cfg(feature = "tls")]
 use super::tls;
 use super::{App, Now, Options, Serve, ServeError, Stage};
 use crate::connection::{Common, Conn, Introduce, drive};
 use crate::listener::{Listener, is_of_one_connection};
+use crate::socket::{Endpoints, SendQueues};
 
 /// How long accepting rests after an error, so that a full table of files is not asked a million
 /// times.
 const REST: Duration = Duration::from_millis(100);
 
+/// How often it is checked, while requests are waited for, whether all of them wait for clients that
+/// have stopped reading.
+const LOOK: Duration = Duration::from_millis(250);
+
 /// What the shutdown wants. It only ever wants more.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Wanted {
     unbind: bool,
+    /// The window has begun, and is this long.
+    finish_within: Option<Duration>,
     stop_within: Option<Duration>,
 }
 
-const AT_ONCE: Wanted = Wanted { unbind: true, stop_within: Some(Duration::ZERO) };
+const AT_ONCE: Wanted =
+    Wanted { unbind: true, finish_within: None, stop_within: Some(Duration::ZERO) };
 
 /// How far we are, for the shutdown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reached {
     unbound: bool,
     gone: bool,
-    connections: usize,
 }
 
 struct Server<L: Listener, S> {
@@ -50,7 +59,8 @@ struct Server<L: Listener, S> {
     stages: watch::Sender<Stage>,
     reached: watch::Sender<Reached>,
     connections: JoinSet<()>,
-    known: HashMap<tokio::task::Id, Arc<Conn>>,
+    roster: Arc<Roster>,
+    looks_at: Instant,
     rests_until: Option<Instant>,
     /// Said once, not for each connection that could not be accepted.
     has_complained: bool,
@@ -66,7 +76,9 @@ pub(super) async fn run<L: Listener, S: App>(
     let gate = door.gate.clone();
     let (wants, wanted) = watch::channel(Wanted::default());
     let (reached, reaches) = watch::channel(Reached::default());
-    match register(&shutdown, &options, &gate, wants, reaches) {
+    let roster = Arc::new(Roster::default());
+    let cuts = Arc::new(Cuts::new(Arc::clone(&options.name), shutdown.clone()));
+    match register(&shutdown, &options, &gate, wants, reaches, &roster, &cuts) {
         Ok(()) => {}
         // Told to stop while it was starting up: there is nothing to serve, and nothing wrong.
         Err(AddTaskError::TooLate { .. }) => return Ok(()),
@@ -76,11 +88,16 @@ pub(super) async fn run<L: Listener, S: App>(
         shutdown.say(format!("listening             name={} at={at}", options.name));
     }
 
+    let names: Weak<dyn Names> = Arc::downgrade(&roster) as _;
+    gate.add_names(names);
     let common = Arc::new(Common {
         door,
         now: Now::new(),
         probes: options.probes.clone(),
         goodbye: options.goodbye,
+        patience_ms: AtomicU64::new(millis(options.stall_timeout)),
+        queues: SendQueues::open(),
+        cuts,
     });
     let server = Server {
         listener: Some(listener),
@@ -92,7 +109,8 @@ pub(super) async fn run<L: Listener, S: App>(
         stages: watch::Sender::new(Stage::Serving),
         reached,
         connections: JoinSet::new(),
-        known: HashMap::new(),
+        roster,
+        looks_at: Instant::now(),
         rests_until: None,
         has_complained: false,
     };
@@ -120,6 +138,8 @@ fn register(
     gate: &Gate,
     wants: watch::Sender<Wanted>,
     reaches: watch::Receiver<Reached>,
+    roster: &Arc<Roster>,
+    cuts: &Arc<Cuts>,
 ) -> Result<(), AddTaskError> {
     let wants = Arc::new(wants);
     let unbind = {
@@ -132,25 +152,28 @@ fn register(
     };
     let stop = {
         let (mut reaches, hard_stop) = (reaches.clone(), options.hard_stop);
+        let (wants, cuts) = (Arc::clone(&wants), Arc::clone(cuts));
         async move |cx: TaskCx| {
             let within = hard_stop.min(cx.remaining() / 2);
             wants.send_modify(|wanted| wanted.stop_within = Some(within));
             let _ = reaches.wait_for(|reached| reached.gone).await;
+            cuts.report()
         }
     };
     let finish = {
-        let mut reaches = reaches.clone();
+        let (mut reaches, cuts) = (reaches.clone(), Arc::clone(cuts));
         async move |cx: TaskCx| {
+            wants.send_modify(|wanted| wanted.finish_within = Some(cx.remaining()));
             tokio::select! {
-                _ = reaches.wait_for(|reached| reached.gone) => {}
-                () = cx.cancelled() => {}
+                _ = reaches.wait_for(|reached| reached.gone) => cuts.report(),
+                () = cx.cancelled() => Ok(()),
             }
         }
     };
     let task = |what| {
-        let reaches = reaches.clone();
+        let roster = Arc::clone(roster);
         TaskSpec::new(format!("{what} {} connections", options.name))
-            .describe(move || format!("{} connections", reaches.borrow().connections))
+            .describe(move || roster.summary())
     };
     shutdown.drain(Drain::of(gate).first(unbind))?;
     // The last request is done before the last byte of its answer has been sent.
@@ -179,9 +202,17 @@ impl<L: Listener, S: App> Server<L, S> {
                     // time left to want anything.
                     let (now, over) = now.map_or((AT_ONCE, true), |now| (*now, false));
                     (seen, is_over) = (now, over);
+                    self.set_patience(now.finish_within);
                     now.stop_within.map_or(Event::Unbind, |within| Event::Stop { within })
                 }
                 () = drained(gate, shutdown), if self.machine.awaits_drain() => Event::Drained,
+                () = sleep_until(self.looks_at), if self.machine.awaits_drain() => {
+                    self.looks_at = Instant::now() + LOOK;
+                    if !self.waits_only_for_clients(gate) {
+                        continue;
+                    }
+                    Event::Stalled
+                }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Event::Tick,
                 Some(ended) = self.connections.join_next_with_id() => {
                     self.ended(ended);
@@ -219,7 +250,8 @@ impl<L: Listener, S: App> Server<L, S> {
     }
 
     fn spawn(&mut self, io: L::Io, peer: L::Peer) {
-        let conn = Conn::new(Arc::clone(&self.common), Instant::now());
+        let endpoints = L::endpoints(&io).map(|(local, peer)| Endpoints { local, peer });
+        let conn = Conn::new(Arc::clone(&self.common), endpoints, Instant::now());
         let stages = self.stages.subscribe();
         let configure = Arc::clone(&self.options.configure);
         let app = self.app.clone();
@@ -232,16 +264,17 @@ impl<L: Listener, S: App> Server<L, S> {
                 #[cfg(feature = "tls")]
                 if let Some(acceptor) = acceptor {
                     if let Some(io) = tls::handshake(acceptor, io, stages.clone()).await {
-                        drive(io, conn, app, introduce, configure, stages).await;
+                        // Without the goodbye of TLS, the client knows that the answer was cut.
+                        let reset = |_: &_| {};
+                        drive(io, reset, conn, app, introduce, configure, stages).await;
                     }
                     return;
                 }
-                drive(io, conn, app, introduce, configure, stages).await;
+                drive(io, L::reset_on_drop, conn, app, introduce, configure, stages).await;
             }
         };
         let id = self.connections.spawn(task).id();
-        self.known.insert(id, conn);
-        self.count();
+        self.roster.add(id, conn);
     }
 
     fn ended(&mut self, ended: Result<(tokio::task::Id, ()), JoinError>) {
@@ -250,26 +283,36 @@ impl<L: Listener, S: App> Server<L, S> {
             // A handler that panicked took its connection with it, as it would without us.
             Err(error) => error.id(),
         };
-        self.known.remove(&id);
-        self.count();
+        self.roster.remove(id);
     }
 
-    fn count(&self) {
-        let connections = self.connections.len();
-        self.reached.send_modify(|reached| reached.connections = connections);
+    /// In a short window, a client that stops reading is given up sooner.
+    fn set_patience(&self, window: Option<Duration>) {
+        let most = self.options.stall_timeout;
+        let patience = window.map_or(most, |window| most.min(window / 2));
+        self.common.patience_ms.store(millis(patience), Ordering::Relaxed);
+    }
+
+    /// Whether all that is inside the gate waits for clients of ours that have stopped reading.
+    fn waits_only_for_clients(&self, gate: &Gate) -> bool {
+        let stalled = self.roster.stalled_requests(Instant::now());
+        stalled > 0 && gate.in_flight() <= stalled
     }
 
     fn apply(&mut self, effect: Effect) {
         match effect {
             Effect::CloseListener => self.close_listener(),
             Effect::Enter(stage) => {
+                if stage == Stage::Dropping {
+                    self.roster.all().iter().for_each(|conn| conn.give_up(Why::OutOfTime));
+                }
                 self.common.now.set(stage);
                 self.stages.send_replace(stage);
                 if stage == Stage::Dropping {
                     self.connections.abort_all();
                 }
             }
-            Effect::ForgetFresh => self.known.values().for_each(|conn| conn.forget()),
+            Effect::ForgetFresh => self.roster.all().iter().for_each(|conn| conn.forget()),
         }
     }
 
@@ -279,9 +322,13 @@ impl<L: Listener, S: App> Server<L, S> {
             self.spawn(io, peer);
         }
         let now = Instant::now();
-        self.known.values().for_each(|conn| conn.let_in(now));
+        self.roster.all().iter().for_each(|conn| conn.let_in(now));
         self.reached.send_modify(|reached| reached.unbound = true);
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Tells handlers who is at the other end, if they want to know.

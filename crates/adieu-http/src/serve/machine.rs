@@ -27,6 +27,8 @@ pub(super) enum Event {
     Unbind,
     /// The gate is closed, and nobody is inside.
     Drained,
+    /// All work that is left waits for clients that have stopped reading.
+    Stalled,
     /// The shutdown wants an end, in this time.
     Stop { within: Duration },
     /// Time has passed.
@@ -73,6 +75,11 @@ impl Machine {
                 self.unbind(now, &mut effects);
                 if self.stage < Stage::Parting {
                     self.part_at.get_or_insert(now + SETTLE);
+                }
+            }
+            Event::Stalled => {
+                if self.awaits_drain() {
+                    self.part(&mut effects);
                 }
             }
             Event::Stop { within } => {

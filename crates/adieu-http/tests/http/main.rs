@@ -3,9 +3,11 @@
 #![expect(clippy::disallowed_methods, reason = "sockets live in real time, clients in tasks")]
 
 mod admin;
+mod answers;
 mod client;
 mod grpc;
 mod layer;
+mod nginx;
 mod probes;
 mod serving;
 mod streams;

@@ -1,0 +1,62 @@
+//! The connections of a server, for whoever asks what they are doing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use adieu_core::{Names, Waiting};
+use tokio::task::Id;
+use tokio::time::Instant;
+
+use crate::connection::Conn;
+
+/// How many unread answers are named where they are waited for.
+const MOST: usize = 3;
+
+/// The connections of a server.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    connections: Mutex<HashMap<Id, Arc<Conn>>>,
+}
+
+impl Roster {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Arc<Conn>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, id: Id, conn: Arc<Conn>) {
+        self.lock().insert(id, conn);
+    }
+
+    pub(super) fn remove(&self, id: Id) {
+        let conn = self.lock().remove(&id);
+        drop(conn); // Not under the lock.
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Conn>> {
+        self.lock().values().map(Arc::clone).collect()
+    }
+
+    /// How many requests wait for clients that have stopped reading.
+    pub(super) fn stalled_requests(&self, now: Instant) -> usize {
+        let stalled = |conn: &Arc<Conn>| conn.is_stalled(now).then(|| conn.open_requests());
+        self.all().iter().filter_map(stalled).sum()
+    }
+
+    /// What is waited for, in one line: `3 connections, unread: GET /export`.
+    pub(super) fn summary(&self) -> String {
+        let all = self.all();
+        let noun = if all.len() == 1 { "connection" } else { "connections" };
+        let unread: Vec<_> = all.iter().flat_map(|conn| conn.unread()).take(MOST).collect();
+        match unread.is_empty() {
+            true => format!("{} {noun}", all.len()),
+            false => format!("{} {noun}, unread: {}", all.len(), unread.join(", ")),
+        }
+    }
+}
+
+impl Names for Roster {
+    fn inside(&self) -> Vec<Waiting> {
+        let now = Instant::now();
+        self.all().iter().flat_map(|conn| conn.inside(now)).collect()
+    }
+}

@@ -1,0 +1,191 @@
+//! Asks Linux through `sock_diag(7)`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+use super::Endpoints;
+
+/// A door to the kernel's table of sockets.
+#[derive(Debug)]
+pub(crate) struct SendQueues {
+    /// None if netlink sockets are forbidden here.
+    netlink: Option<Mutex<Netlink>>,
+    /// The kernel has found a socket before, so a socket that it does not find is gone. A kernel
+    /// without `inet_diag` finds none.
+    has_found: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+enum Answer {
+    Queued(u64),
+    NotFound,
+    Unknown,
+}
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+const IPPROTO_TCP: u8 = 6;
+const TCP_TIME_WAIT: u8 = 6;
+const TCP_CLOSE: u8 = 7;
+/// For a connection that is gone, the kernel finds the listener that it came from.
+const TCP_LISTEN: u8 = 10;
+const ENOENT: i32 = 2;
+
+const HEAD: usize = 16;
+const REQUEST: usize = HEAD + 56;
+/// Where in the kernel's message the fields are, after its head.
+const STATE: usize = HEAD + 1;
+const WRITE_QUEUE: usize = HEAD + 60;
+
+// === impl SendQueues ===
+
+impl SendQueues {
+    /// Opened once for a server, so that it is there also when descriptors have run out.
+    pub(crate) fn open() -> Self {
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            Some(netlink::SOCK_DIAG),
+        );
+        let netlink = socket.ok().map(|socket| Mutex::new(Netlink { socket, sequence: 0 }));
+        Self { netlink, has_found: AtomicBool::new(false) }
+    }
+
+    /// Returns how many bytes have been written and not been acknowledged, the end of the stream
+    /// included; none if the connection is gone. `None` if the kernel does not tell.
+    pub(crate) fn unacknowledged(&self, of: &Endpoints) -> Option<u64> {
+        let mut netlink = self.netlink.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        match netlink.ask(of) {
+            Answer::Queued(bytes) => {
+                self.has_found.store(true, Ordering::Relaxed);
+                Some(bytes)
+            }
+            Answer::NotFound if self.has_found.load(Ordering::Relaxed) => Some(0),
+            Answer::NotFound | Answer::Unknown => None,
+        }
+    }
+}
+
+// === impl Netlink ===
+
+impl Netlink {
+    fn ask(&mut self, of: &Endpoints) -> Answer {
+        self.sequence = self.sequence.wrapping_add(1);
+        if send(&self.socket, &request(of, self.sequence), SendFlags::DONTWAIT).is_err() {
+            return Answer::Unknown;
+        }
+        // The kernel has answered by then. An answer to a question before this one is skipped.
+        let mut answer = [0; 1024];
+        while let Ok((len, _)) = recv(&self.socket, &mut answer[..], RecvFlags::DONTWAIT) {
+            let answer = &answer[..len];
+            if u32_at(answer, 8) == Some(self.sequence) {
+                return understand(answer).unwrap_or(Answer::Unknown);
+            }
+        }
+        Answer::Unknown
+    }
+}
+
+fn request(of: &Endpoints, sequence: u32) -> [u8; REQUEST] {
+    let (family, scope) = match of.peer {
+        SocketAddr::V4(_) => (AddressFamily::INET, 0),
+        SocketAddr::V6(peer) => (AddressFamily::INET6, peer.scope_id()),
+    };
+    let mut request = Vec::with_capacity(REQUEST);
+    request.extend((REQUEST as u32).to_ne_bytes());
+    request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request.extend(NLM_F_REQUEST.to_ne_bytes());
+    request.extend(sequence.to_ne_bytes());
+    request.extend(0u32.to_ne_bytes());
+    // `struct inet_diag_req_v2`: family, protocol, no extensions, all states.
+    request.extend([family.as_raw() as u8, IPPROTO_TCP, 0, 0]);
+    request.extend(u32::MAX.to_ne_bytes());
+    // `struct inet_diag_sockid`: ports, addresses, interface, no cookie.
+    request.extend(of.local.port().to_be_bytes());
+    request.extend(of.peer.port().to_be_bytes());
+    request.extend(address(of.local.ip()));
+    request.extend(address(of.peer.ip()));
+    request.extend(scope.to_ne_bytes());
+    request.extend([0xff; 8]);
+    let mut whole = [0; REQUEST];
+    whole.copy_from_slice(&request);
+    whole
+}
+
+fn address(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => {
+            let mut address = [0; 16];
+            address[..4].copy_from_slice(&ip.octets());
+            address
+        }
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn understand(answer: &[u8]) -> Option<Answer> {
+    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
+    match kind {
+        SOCK_DIAG_BY_FAMILY
+            if matches!(*answer.get(STATE)?, TCP_TIME_WAIT | TCP_CLOSE | TCP_LISTEN) =>
+        {
+            Some(Answer::Queued(0))
+        }
+        SOCK_DIAG_BY_FAMILY => Some(Answer::Queued(u32_at(answer, WRITE_QUEUE)?.into())),
+        NLMSG_ERROR if u32_at(answer, HEAD)?.cast_signed() == -ENOENT => Some(Answer::NotFound),
+        _ => None,
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn what_a_client_has_not_acknowledged_is_known() {
+        for at in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(at) else { continue };
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut server, peer) = listener.accept().unwrap();
+            let ends = Endpoints { local: server.local_addr().unwrap(), peer };
+            let queues = SendQueues::open();
+            assert_eq!(queues.unacknowledged(&ends), Some(0), "{at}");
+            server.set_nonblocking(true).unwrap();
+            let mut written = 0;
+            while let Ok(more) = server.write(&[7; 100_000]) {
+                written += more as u64;
+            }
+            let queued = queues.unacknowledged(&ends).unwrap();
+            assert!(queued > 0 && queued < written, "{queued} of {written}");
+            let mut read = vec![0; written as usize];
+            client.read_exact(&mut read).unwrap();
+            while queues.unacknowledged(&ends) != Some(0) {
+                std::thread::yield_now();
+            }
+            drop((client, server));
+            assert_eq!(queues.unacknowledged(&ends), Some(0), "its listener is there");
+            drop(listener);
+            assert_eq!(queues.unacknowledged(&ends), Some(0), "nothing is there");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Answers that clients take their time to read, and what becomes of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use adieu_core::{Config, Phase, Reason, Report};
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::client::{PATIENCE, Server};
+
+const MB: usize = 1_000_000;
+
+fn big(size: usize) -> Router {
+    Router::new().route("/big", get(async move || vec![b'x'; size]))
+}
+
+/// A body of unknown length that never ends.
+fn endless() -> Router {
+    let chunk = || Ok::<_, std::io::Error>(bytes::Bytes::from_static(&[b'x'; 16 * 1024]));
+    let body = move || Body::from_stream(tokio_stream::iter(std::iter::repeat_with(chunk)));
+    Router::new().route("/endless", get(async move || body()))
+}
+
+fn window(seconds: u64) -> Config {
+    Config::for_tests().phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_secs(seconds))
+}
+
+/// A client whose kernel takes little more than the client has read.
+async fn connect(server: &Server) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 * 1024).unwrap();
+    socket.connect(server.addr).await.unwrap()
+}
+
+/// Reads to the end, this many bytes each second, and counts them.
+async fn read_at(mut stream: TcpStream, rate: usize, count: Arc<AtomicUsize>) {
+    let mut buf = vec![0; rate / 20];
+    loop {
+        let read = stream.read(&mut buf).await.unwrap();
+        if read == 0 {
+            return;
+        }
+        count.fetch_add(read, Ordering::SeqCst);
+        let pause = Duration::from_secs_f64(read as f64 / rate as f64);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Runs the shutdown to its end, for as long as that takes.
+async fn end(server: &Server) -> Arc<Report> {
+    server.shutdown.run(Reason::Unknown).await.unwrap()
+}
+
+/// The names of what was cut short, as the report has them.
+fn problems(report: &Report) -> String {
+    let tasks = report.phases.iter().flat_map(|phase| &phase.tasks);
+    tasks.map(|task| format!("{} {:?} {:?}\n", task.name, task.outcome, task.detail)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s210_a_client_that_reads_slowly_gets_its_whole_answer() {
+    const SIZE: usize = 12 * MB;
+    let server = Server::start_with(big(SIZE), window(75), |serve| serve).await;
+    let mut stream = connect(&server).await;
+    stream.write_all(b"GET /big HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let reading = tokio::spawn(read_at(stream, MB / 2, Arc::clone(&count)));
+    while count.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let report = end(&server).await;
+    // The kernel of the client holds what it has acknowledged and the client has not read.
+    let read_by_then = count.load(Ordering::SeqCst);
+    assert!(read_by_then > SIZE - MB, "over when {read_by_then} bytes had been read");
+    reading.await.unwrap();
+    assert!(count.load(Ordering::SeqCst) > SIZE, "{} bytes", count.load(Ordering::SeqCst));
+    assert!(report.is_clean(), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s211_the_shutdown_ends_after_the_last_answer_is_acknowledged() {
+    // Fits into the buffers of the server's kernel, so the server has soon written all of it.
+    const SIZE: usize = 2 * MB;
+    let server = Server::start_with(big(SIZE), window(30), |serve| serve).await;
+    let mut stream = connect(&server).await;
+    let request = b"GET /big HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let reading = tokio::spawn(read_at(stream, MB / 2, Arc::clone(&count)));
+    while count.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let report = end(&server).await;
+    let read_by_then = count.load(Ordering::SeqCst);
+    assert!(read_by_then > SIZE - MB / 2, "over when {read_by_then} bytes had been read");
+    reading.await.unwrap();
+    assert!(count.load(Ordering::SeqCst) > SIZE);
+    assert!(report.is_clean(), "{report}");
+}
+
+/// A client of HTTP/2, and its connection.
+async fn http2(
+    stream: TcpStream,
+) -> (hyper::client::conn::http2::SendRequest<String>, tokio::task::JoinHandle<()>) {
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let mut builder = hyper::client::conn::http2::Builder::new(executor);
+    builder.initial_stream_window_size(256 * 1024).initial_connection_window_size(256 * 1024);
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (requests, connection) = builder.handshake(io).await.unwrap();
+    (requests, tokio::spawn(async { drop(connection.await) }))
+}
+
+fn get_request(path: &str) -> http::Request<String> {
+    http::Request::get(format!("http://test{path}")).body(String::new()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s210_an_http2_client_that_pauses_gets_its_whole_answer() {
+    const SIZE: usize = 3 * MB;
+    let server = Server::start_with(big(SIZE), window(75), |serve| serve).await;
+    let (mut requests, connection) = http2(connect(&server).await).await;
+    let mut body = requests.send_request(get_request("/big")).await.unwrap().into_body();
+    let ending = tokio::spawn({
+        let run = server.shutdown.run(Reason::Unknown);
+        async move { run.await.unwrap() }
+    });
+    let (mut read, mut unread) = (0, 0);
+    while let Some(frame) = body.frame().await {
+        let data = frame.unwrap().into_data().unwrap();
+        (read, unread) = (read + data.len(), unread + data.len());
+        if unread > MB / 2 {
+            unread = 0;
+            tokio::time::sleep(Duration::from_millis(3_000)).await;
+        }
+    }
+    assert_eq!(read, SIZE);
+    let report = ending.await.unwrap();
+    assert!(report.is_clean(), "{report}");
+    drop(requests);
+    connection.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s212_a_cut_answer_is_named_and_the_outcome_is_not_clean() {
+    let server = Server::start_with(big(30 * MB), window(60), |serve| serve).await;
+    let mut deaf = connect(&server).await;
+    deaf.write_all(b"GET /big?secret HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    deaf.readable().await.unwrap();
+    let began = Instant::now();
+    let report = end(&server).await;
+    assert!(began.elapsed() < Duration::from_secs(8), "took {:?}", began.elapsed());
+    assert!(!report.is_clean(), "{report}");
+    let problems = problems(&report);
+    assert!(problems.contains("GET /big") && !problems.contains("secret"), "{problems}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s212_an_answer_that_outlasts_its_window_is_named() {
+    let server = Server::start_with(big(30 * MB), window(2), |serve| serve).await;
+    let mut stream = connect(&server).await;
+    stream.write_all(b"GET /big HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let reading = tokio::spawn(async move {
+        let mut buf = vec![0; 64 * 1024];
+        while let Ok(1..) = stream.read(&mut buf).await {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let report = end(&server).await;
+    assert!(!report.is_clean(), "{report}");
+    let problems = problems(&report);
+    assert!(problems.contains("GET /big"), "{problems}");
+    reading.await.unwrap();
+    drop(count);
+}
+
+/// What a client of HTTP/1.0 sees of a body that the server has to cut.
+async fn cut(request: &str) -> std::io::Result<usize> {
+    let server = Server::start_with(endless(), window(1), |serve| serve).await;
+    let mut stream = TcpStream::connect(server.addr).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut buf = vec![0; 64 * 1024];
+    assert!(stream.read(&mut buf).await.unwrap() > 0);
+    let run = server.shutdown.run(Reason::Unknown);
+    let read_all = async {
+        let mut count = 0;
+        loop {
+            match stream.read(&mut buf).await? {
+                0 => return Ok(count),
+                read => count += read,
+            }
+        }
+    };
+    let seen = tokio::time::timeout(PATIENCE, read_all).await.expect("the server ends it");
+    assert!(!run.await.unwrap().is_clean());
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s213_a_cut_body_that_ends_with_the_connection_is_reset() {
+    let seen = cut("GET /endless HTTP/1.0\r\n\r\n").await;
+    let kind = seen.expect_err("the end of the connection would look like the end of the body");
+    assert_eq!(kind.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s213_also_if_a_large_answer_is_cut_for_lack_of_time() {
+    let stream = |size: usize| {
+        let chunks = (0..size / 65_536).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 65_536]));
+        Body::from_stream(tokio_stream::iter(chunks))
+    };
+    let app = Router::new().route("/big", get(async move || stream(30 * MB)));
+    let server = Server::start_with(app, window(1), |serve| serve).await;
+    let mut slow = connect(&server).await;
+    slow.write_all(b"GET /big HTTP/1.0\r\n\r\n").await.unwrap();
+    slow.readable().await.unwrap();
+    let reading = tokio::spawn(async move {
+        let mut buf = vec![0; 64 * 1024];
+        loop {
+            match slow.read(&mut buf).await {
+                Ok(0) => return None,
+                Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(error) => return Some(error.kind()),
+            }
+        }
+    });
+    assert!(!end(&server).await.is_clean());
+    assert_eq!(reading.await.unwrap(), Some(std::io::ErrorKind::ConnectionReset));
+}
+
+/// A client that sends pings, acknowledges ours, and gives no room for its answer.
+async fn pings_and_does_not_read(stream: TcpStream, requests: usize) {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let (mut reader, mut writer) = stream.into_split();
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let mut frame = vec![0, 0, payload.len() as u8, kind, flags];
+        frame.extend(stream.to_be_bytes());
+        frame.extend(payload);
+        frame
+    };
+    let mut first = PREFACE.to_vec();
+    first.extend(frame(4, 0, 0, &[0, 4, 0, 0, 0x10, 0])); // SETTINGS: a window of 4,096 bytes.
+    for request in 0..requests as u32 {
+        // GET, http, /big, test: by number, or as literals without an index.
+        let head = [&[0x82, 0x86, 0x04, 4][..], b"/big", &[0x01, 4], b"test"].concat();
+        first.extend(frame(1, 0x5, 2 * request + 1, &head));
+    }
+    writer.write_all(&first).await.unwrap();
+    let mut read = Vec::new();
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                if writer.write_all(&frame(6, 0, 0, &[7; 8])).await.is_err() { return }
+            }
+            more = reader.read_buf(&mut read) => if !matches!(more, Ok(1..)) { return },
+        }
+        while read.len() >= 9 {
+            let length = u32::from_be_bytes([0, read[0], read[1], read[2]]) as usize;
+            if read.len() < 9 + length {
+                break;
+            }
+            let frame_read: Vec<_> = read.drain(..9 + length).collect();
+            let is_answered = match (frame_read[3], frame_read[4]) {
+                (4, 0) => writer.write_all(&frame(4, 1, 0, &[])).await.is_ok(),
+                (6, 0) => writer.write_all(&frame(6, 1, 0, &frame_read[9..])).await.is_ok(),
+                _ => true,
+            };
+            if !is_answered {
+                return;
+            }
+        }
+    }
+}
+
+async fn deaf_on_http2(app: Router) {
+    let server = Server::start_with(app, window(60), |serve| {
+        serve.http2_keep_alive(Duration::from_millis(100), Duration::from_secs(10))
+    })
+    .await;
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let client = tokio::spawn(pings_and_does_not_read(stream, 2));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let began = Instant::now();
+    let report = end(&server).await;
+    assert!(began.elapsed() < Duration::from_secs(12), "took {:?}", began.elapsed());
+    assert!(!report.is_clean(), "{report}");
+    let problems = problems(&report);
+    assert!(problems.contains("GET /big"), "{problems}");
+    client.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s215_an_http2_client_that_only_pings_does_not_hold_the_window() {
+    deaf_on_http2(big(MB)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s215_nor_if_the_application_still_has_chunks_to_send() {
+    let chunks = || (0..100).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 65_536]));
+    let body = move || Body::from_stream(tokio_stream::iter(chunks()));
+    deaf_on_http2(Router::new().route("/big", get(async move || body()))).await;
+}

@@ -1,0 +1,87 @@
+//! Behind a real nginx, which speaks HTTP/1.0 to us unless it is told otherwise.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use adieu_core::{Config, Phase, Reason};
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::client::{PATIENCE, Server};
+
+struct Nginx {
+    child: Child,
+    addr: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Nginx {
+    async fn start(upstream: SocketAddr) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().display();
+        let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let config = folder.path().join("nginx.conf");
+        let text = format!(
+            "daemon off; master_process off; user root; pid {at}/pid; error_log {at}/error.log;
+events {{ worker_connections 64; }}
+http {{
+  access_log off;
+  client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;
+  uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;
+  server {{ listen {addr}; location / {{ proxy_pass http://{upstream}; }} }}
+}}"
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-c").arg(&config).arg("-p").arg(folder.path()).stderr(Stdio::null());
+        let child = command.spawn();
+        let child = child.expect("nginx, from the package of that name");
+        let nginx = Self { child, addr, _folder: folder };
+        let listening = async {
+            while TcpStream::connect(addr).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, listening).await.expect("nginx should listen");
+        nginx
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s213_a_cut_body_does_not_look_complete_behind_nginx() {
+    let chunk = || Ok::<_, std::io::Error>(bytes::Bytes::from_static(&[b'x'; 16 * 1024]));
+    let body = move || Body::from_stream(tokio_stream::iter(std::iter::repeat_with(chunk)));
+    let app = Router::new().route("/endless", get(async move || body()));
+    let window = Duration::from_millis(500);
+    let config = Config::for_tests().phase_timeout(Phase::SERVICE_REQUESTS_DONE, window);
+    let server = Server::start_with(app, config, |serve| serve).await;
+    let nginx = Nginx::start(server.addr).await;
+
+    let mut client = TcpStream::connect(nginx.addr).await.unwrap();
+    client.write_all(b"GET /endless HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    let (mut buf, mut read) = (vec![0; 1 << 16], Vec::<u8>::new());
+    let count = client.read(&mut buf).await.unwrap();
+    assert!(count > 0);
+    let run = server.shutdown.run(Reason::Unknown);
+    let reading = async {
+        while let Ok(count @ 1..) = client.read(&mut buf).await {
+            read.extend(&buf[..count]);
+            let kept = read.len().saturating_sub(16);
+            read.drain(..kept);
+        }
+    };
+    tokio::time::timeout(PATIENCE, reading).await.expect("nginx should end it");
+    assert!(!read.ends_with(b"\r\n0\r\n\r\n"), "nginx took the cut body for a whole one");
+    assert!(!run.await.unwrap().is_clean());
+}
