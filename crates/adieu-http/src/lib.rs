@@ -9,6 +9,7 @@ mod listener;
 mod probes;
 mod serve;
 mod socket;
+mod spare;
 
 pub use admin::{Admin, AdminError, AdminHandle};
 #[cfg(feature = "tonic")]

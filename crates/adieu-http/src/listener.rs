@@ -29,9 +29,12 @@ pub trait Listener: Send + Sized + 'static {
     /// Must be cancel safe: a dropped wait loses no connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, Self::Peer)>> + Send;
 
-    /// Closes, after taking in the connections that have been queued and not accepted: their
-    /// clients believe that they are connected.
-    fn close(self) -> Vec<(Self::Io, Self::Peer)>;
+    /// Takes in, one by one, the connections that have been queued and not accepted: their clients
+    /// believe that they are connected. Dropping the iterator closes the listener.
+    ///
+    /// It ends when the queue is empty. After an error, such as a lack of descriptors, the next call
+    /// tries again.
+    fn close(self) -> impl Iterator<Item = io::Result<(Self::Io, Self::Peer)>> + Send;
 
     /// Returns the addresses of both ends of a TCP connection, ours first. By these the kernel can be
     /// asked what the client has acknowledged.
@@ -76,25 +79,28 @@ impl Listener for TcpListener {
         self.local_addr().ok().map(|addr| addr.to_string())
     }
 
-    fn close(self) -> Vec<(TcpStream, Self::Peer)> {
+    fn close(self) -> impl Iterator<Item = io::Result<(TcpStream, Self::Peer)>> + Send {
         // Asks the kernel itself: tokio would answer from what it has heard so far.
-        let Ok(listener) = self.into_std() else { return Vec::new() };
-        let queued = std::iter::from_fn(|| next(|| listener.accept()));
-        let taken_in = |(stream, peer): (std::net::TcpStream, _)| {
-            stream.set_nonblocking(true).ok()?;
-            Some((TcpStream::from_std(stream).ok()?, peer))
-        };
-        queued.filter_map(taken_in).collect()
+        let listener = self.into_std().ok();
+        std::iter::from_fn(move || {
+            let listener = listener.as_ref()?;
+            next(|| {
+                let (stream, peer) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((TcpStream::from_std(stream)?, peer))
+            })
+        })
     }
 }
 
 /// The next one that is queued. One that has gone again is no reason to leave the others there.
-fn next<T>(accept: impl Fn() -> io::Result<T>) -> Option<T> {
+fn next<T>(accept: impl Fn() -> io::Result<T>) -> Option<io::Result<T>> {
     loop {
         match accept() {
-            Ok(accepted) => return Some(accepted),
+            Ok(accepted) => return Some(Ok(accepted)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
             Err(error) if is_of_one_connection(&error) => {}
-            Err(_) => return None,
+            Err(error) => return Some(Err(error)),
         }
     }
 }
@@ -120,13 +126,15 @@ impl Listener for UnixListener {
         addr.as_pathname().map(|path| path.display().to_string())
     }
 
-    fn close(self) -> Vec<(UnixStream, Self::Peer)> {
-        let Ok(listener) = self.into_std() else { return Vec::new() };
-        let queued = std::iter::from_fn(|| next(|| listener.accept()));
-        let taken_in = |(stream, peer): (std::os::unix::net::UnixStream, _)| {
-            stream.set_nonblocking(true).ok()?;
-            Some((UnixStream::from_std(stream).ok()?, Arc::new(unix::SocketAddr::from(peer))))
-        };
-        queued.filter_map(taken_in).collect()
+    fn close(self) -> impl Iterator<Item = io::Result<(UnixStream, Self::Peer)>> + Send {
+        let listener = self.into_std().ok();
+        std::iter::from_fn(move || {
+            let listener = listener.as_ref()?;
+            next(|| {
+                let (stream, peer) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((UnixStream::from_std(stream)?, Arc::new(unix::SocketAddr::from(peer))))
+            })
+        })
     }
 }

@@ -4,6 +4,7 @@
 //! every connection follows the [`Stage`].
 
 mod app;
+mod closing;
 mod cuts;
 mod driver;
 mod machine;

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::Response;
@@ -13,10 +14,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::Answers;
 use crate::layer::GateBody;
+use crate::spare::{Spare, is_exhausted};
 
 /// When there are more, the oldest has to go: somebody who only holds connections open must not
 /// keep a probe out.
@@ -54,18 +57,26 @@ pub(super) async fn serve(
     };
     let mut connections = JoinSet::new();
     let mut oldest = VecDeque::new();
+    let mut spare = Spare::new();
+    let mut rests_until = Instant::now();
     loop {
         tokio::select! {
             () = close.cancelled() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
+            // At once, or somebody else would take the descriptor that has become free.
+            Some(_) = connections.join_next() => {
+                spare.refill();
+            }
+            accepted = accept(&listener, &mut spare, rests_until) => match accepted {
                 Ok((stream, from)) => {
                     make_room(&connections, &mut oldest);
                     let (answers, close) = (Arc::clone(&answers), close.clone());
                     let connection = connection(stream, from, answers, close);
                     oldest.push_back(connections.spawn(connection));
                 }
-                Err(_) => tokio::time::sleep(REST).await,
+                Err(_) => {
+                    spare.refill();
+                    rests_until = Instant::now() + REST;
+                }
             },
         }
     }
@@ -73,6 +84,31 @@ pub(super) async fn serve(
     let answered = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
     connections.shutdown().await;
+}
+
+/// Accepts a connection, on the descriptor in reserve if there is no other: a process that has used
+/// up its descriptors is one that an operator asks about.
+async fn accept(
+    listener: &TcpListener,
+    spare: &mut Spare,
+    rests_until: Instant,
+) -> std::io::Result<(TcpStream, SocketAddr)> {
+    tokio::time::sleep_until(rests_until).await;
+    loop {
+        match listener.accept().await {
+            Err(error) if is_exhausted(&error) && spare.release() => {}
+            accepted => return accepted,
+        }
+        // The kernel takes a descriptor before it looks into the queue, which may be empty. Then the
+        // descriptor goes back into the reserve at once, or somebody else would take it.
+        let again = std::future::poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await;
+        match again {
+            Poll::Ready(accepted) => return accepted,
+            Poll::Pending => {
+                spare.refill();
+            }
+        }
+    }
 }
 
 fn make_room(connections: &JoinSet<()>, oldest: &mut VecDeque<AbortHandle>) {

@@ -62,6 +62,17 @@ impl Refusal {
         response
     }
 
+    /// The refusal as HTTP/1.1 has it on the wire.
+    pub(crate) fn to_text(self) -> String {
+        let response = self.to_response::<String>();
+        let (status, body) = (response.status(), response.body());
+        let mut text = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n", body.len());
+        for (name, value) in response.headers() {
+            text += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
+        }
+        text + "\r\n" + body
+    }
+
     fn plain(self) -> Response<String> {
         let after = self.draining.retry_after();
         let body =

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
+use super::closing::{self, Turned};
 use super::cuts::{Cuts, Why};
 use super::machine::{Effect, Event, Machine};
 use super::roster::Roster;
@@ -19,8 +20,10 @@ use super::roster::Roster;
 use super::tls;
 use super::{App, Now, Options, Serve, ServeError, Stage};
 use crate::connection::{Common, Conn, Introduce, drive};
+use crate::layer::Refusal;
 use crate::listener::{Listener, is_of_one_connection};
 use crate::socket::{Endpoints, SendQueues};
+use crate::spare::Spare;
 
 /// How long accepting rests after an error, so that a full table of files is not asked a million
 /// times.
@@ -60,6 +63,7 @@ struct Server<L: Listener, S> {
     reached: watch::Sender<Reached>,
     connections: JoinSet<()>,
     roster: Arc<Roster>,
+    spare: Spare,
     looks_at: Instant,
     rests_until: Option<Instant>,
     /// Said once, not for each connection that could not be accepted.
@@ -110,6 +114,7 @@ pub(super) async fn run<L: Listener, S: App>(
         reached,
         connections: JoinSet::new(),
         roster,
+        spare: Spare::new(),
         looks_at: Instant::now(),
         rests_until: None,
         has_complained: false,
@@ -224,7 +229,7 @@ impl<L: Listener, S: App> Server<L, S> {
                 }
             };
             for effect in self.machine.on(Instant::now().into_std(), event) {
-                self.apply(effect);
+                self.apply(effect).await;
             }
         }
         self.reached.send_modify(|reached| reached.gone = true);
@@ -286,6 +291,21 @@ impl<L: Listener, S: App> Server<L, S> {
         self.roster.remove(id);
     }
 
+    fn say_who_was_turned(&self, Turned { refused, reset }: Turned) {
+        let name = &self.options.name;
+        if refused > 0 {
+            let why = "out of file descriptors";
+            self.shutdown.warn(format!(
+                "queue refused         name={name} connections={refused} reason={why:?}"
+            ));
+        }
+        if reset {
+            self.shutdown.warn(format!(
+                "queue reset           name={name}: connections that could not be accepted are lost"
+            ));
+        }
+    }
+
     /// In a short window, a client that stops reading is given up sooner.
     fn set_patience(&self, window: Option<Duration>) {
         let most = self.options.stall_timeout;
@@ -299,9 +319,9 @@ impl<L: Listener, S: App> Server<L, S> {
         stalled > 0 && gate.in_flight() <= stalled
     }
 
-    fn apply(&mut self, effect: Effect) {
+    async fn apply(&mut self, effect: Effect) {
         match effect {
-            Effect::CloseListener => self.close_listener(),
+            Effect::CloseListener => self.close_listener().await,
             Effect::Enter(stage) => {
                 if stage == Stage::Dropping {
                     self.roster.all().iter().for_each(|conn| conn.give_up(Why::OutOfTime));
@@ -316,10 +336,16 @@ impl<L: Listener, S: App> Server<L, S> {
         }
     }
 
-    fn close_listener(&mut self) {
-        let queued = self.listener.take().map_or_else(Vec::new, L::close);
-        for (io, peer) in queued {
-            self.spawn(io, peer);
+    async fn close_listener(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            let door = &self.common.door;
+            let refusal = Refusal::from(door.gate.draining()).with_status(door.status);
+            let mut spare = std::mem::replace(&mut self.spare, Spare::none());
+            let turned = closing::empty(listener.close(), &mut spare, refusal, |io, peer| {
+                self.spawn(io, peer);
+            });
+            let turned = turned.await;
+            self.say_who_was_turned(turned);
         }
         let now = Instant::now();
         self.roster.all().iter().for_each(|conn| conn.let_in(now));

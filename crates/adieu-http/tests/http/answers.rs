@@ -308,3 +308,22 @@ async fn s215_nor_if_the_application_still_has_chunks_to_send() {
     let body = move || Body::from_stream(tokio_stream::iter(chunks()));
     deaf_on_http2(Router::new().route("/big", get(async move || body()))).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s218_streams_that_flow_control_has_stalled_are_named() {
+    let server = Server::start_with(big(MB), window(60), |serve| serve).await;
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let mut builder = hyper::client::conn::http2::Builder::new(executor);
+    builder.initial_stream_window_size(0);
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut requests, connection) = builder.handshake(io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    // The head comes; for the body there is no room.
+    let response = requests.send_request(get_request("/big")).await.unwrap();
+    let waiting = server.shutdown.gates()[0].summary();
+    assert!(waiting.starts_with("1 in flight") && waiting.ends_with("GET /big"), "{waiting}");
+    drop((response, requests));
+    let _ = connection.await;
+    assert!(end(&server).await.is_clean(), "the client has broken it off itself");
+}

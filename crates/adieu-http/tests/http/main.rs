@@ -5,6 +5,7 @@
 mod admin;
 mod answers;
 mod client;
+mod descriptors;
 mod grpc;
 mod layer;
 mod nginx;

@@ -283,3 +283,56 @@ async fn s91_a_unix_socket_serves_as_well() {
     assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
     serving.await.unwrap().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s217_in_the_lame_duck_probes_and_http10_clients_are_sent_away() {
+    let config = lame_duck();
+    let shutdown = adieu_core::Shutdown::configured(config).unwrap();
+    let probes = adieu_http::Probes::new(&shutdown);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = Server::adopt(shutdown.clone(), listener, |listener| {
+        adieu_http::serve(listener, hello(), &shutdown).probes(probes).into_future()
+    });
+    shutdown.until_readiness(|readiness| readiness.is_ready()).await;
+    let mut prober = server.connect().await;
+    assert!(!prober.get("/readyz").await.contains("connection: close"));
+    let old = "GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n";
+    let mut before = server.connect().await;
+    before.send(old).await;
+    assert!(before.response().await.contains("connection: keep-alive"));
+    drop(server.shutdown.run(Reason::Unknown));
+    winding_down(&server).await;
+
+    let probed = prober.get("/readyz").await;
+    assert!(probed.starts_with("http/1.1 503") && probed.contains("connection: close"), "{probed}");
+    assert_eq!(prober.rest().await.unwrap(), "");
+    let mut client = server.connect().await;
+    client.send(old).await;
+    let head = client.response().await;
+    assert!(head.contains("connection: close") && !head.contains("keep-alive"), "{head}");
+    assert_eq!(client.rest().await.unwrap(), "", "it is closed");
+    server.shutdown.shorten(Duration::from_secs(2));
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn s218_a_request_that_blocks_its_thread_is_named() {
+    let (asked, asks) = std::sync::mpsc::sync_channel(1);
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+    let block = async move || {
+        asked.send(()).unwrap();
+        held.lock().unwrap().recv().unwrap();
+        "done"
+    };
+    let server = Server::start(Router::new().route("/block", get(block))).await;
+    let mut client = server.connect().await;
+    client.ask("/block?token=1").await;
+    tokio::task::block_in_place(|| asks.recv()).unwrap();
+    server.close().await;
+    let waiting = server.shutdown.gates()[0].summary();
+    assert!(waiting.starts_with("1 in flight") && waiting.ends_with("GET /block"), "{waiting}");
+    let_go.send(()).unwrap();
+    assert!(client.response().await.ends_with("done"));
+    assert!(server.end().await.is_clean());
+}
