@@ -8,3 +8,4 @@ mod orders;
 mod process;
 mod rolling;
 mod supervised;
+mod units;

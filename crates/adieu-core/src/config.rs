@@ -49,7 +49,7 @@ pub use format::Format;
 use crate::budget::RESERVE;
 use crate::phase::Phase;
 use crate::plan::{LONGEST, Order, PhaseChange, Plan, PlanBuilder};
-use crate::platform::Platform;
+use crate::platform::{Platform, Unit};
 use crate::policy::{Policies, PolicyChange};
 use crate::reason::Reason;
 
@@ -108,6 +108,15 @@ pub enum KillAfter {
     Never,
     /// This long after its signal.
     After(Duration),
+}
+
+/// When the platform kills, and how that is known.
+pub(crate) struct Resolved {
+    /// `None` if it does not.
+    pub(crate) kill_after: Option<Duration>,
+    pub(crate) how: String,
+    /// What to do if it is only assumed.
+    pub(crate) advice: Option<String>,
 }
 
 /// The times of a [`Config`] that are compared with what the platform allows; see
@@ -481,14 +490,12 @@ impl Default for Config {
 // === impl KillAfter ===
 
 impl KillAfter {
-    /// How long that is, and how we know.
-    pub(crate) fn resolve(
-        self,
-        env: impl Fn(&str) -> Option<String>,
-    ) -> (Option<Duration>, String) {
+    /// How long that is, and how we know. May ask systemd, which takes a second at most.
+    pub(crate) fn resolve(self, env: impl Fn(&str) -> Option<String>) -> Resolved {
+        let known = |kill_after, how: &str| Resolved { kill_after, how: how.into(), advice: None };
         match self {
-            Self::Never => (None, "configured".into()),
-            Self::After(after) => (Some(after), "configured".into()),
+            Self::Never => known(None, "configured"),
+            Self::After(after) => known(Some(after), "configured"),
             Self::Detect => {
                 // Not ours, so a value that makes no sense is passed over; the line that says how
                 // the deadline was found then names another source.
@@ -499,15 +506,39 @@ impl KillAfter {
                 if let Some(grace) = seconds("TERMINATION_GRACE_PERIOD_SECONDS") {
                     let spent = seconds("PRESTOP_SECONDS").unwrap_or_default();
                     let left = grace.saturating_sub(spent).max(Duration::from_secs(1));
-                    return (Some(left), "from TERMINATION_GRACE_PERIOD_SECONDS".into());
+                    return known(Some(left), "from TERMINATION_GRACE_PERIOD_SECONDS");
                 }
                 let platform = Platform::detect();
-                let assumed =
-                    if platform.kill_after().is_some() { "assumed for" } else { "none on" };
-                (platform.kill_after(), format!("{assumed} platform {platform}"))
+                let mut advice = None;
+                if platform == Platform::Systemd {
+                    match ask_systemd() {
+                        Ok(resolved) => return resolved,
+                        Err(how_to_tell) => advice = Some(how_to_tell),
+                    }
+                }
+                let kill_after = platform.kill_after();
+                let assumed = if kill_after.is_some() { "assumed for" } else { "none on" };
+                Resolved { kill_after, how: format!("{assumed} platform {platform}"), advice }
             }
         }
     }
+}
+
+/// What the unit of this process says, or else how to tell this process.
+fn ask_systemd() -> Result<Resolved, String> {
+    let unit = Unit::current().ok_or_else(|| "the unit of this process is not known".to_owned());
+    let known = unit.and_then(|unit| Ok((unit.stop_timeout()?, unit)));
+    known
+        .map(|(kill_after, unit)| {
+            let how = format!("TimeoutStopSec of {}", unit.name);
+            Resolved { kill_after, how, advice: None }
+        })
+        .map_err(|problem: String| {
+            format!(
+                "TimeoutStopSec is not known: {problem}; put its value into the unit as well, as \
+                 Environment=ADIEU__KILL_AFTER=90s, or set kill-after"
+            )
+        })
 }
 
 #[cfg(test)]
@@ -522,7 +553,7 @@ mod tests {
                 "PRESTOP_SECONDS" => prestop.map(str::to_owned),
                 _ => None,
             };
-            let (kill_after, how) = KillAfter::Detect.resolve(env);
+            let Resolved { kill_after, how, .. } = KillAfter::Detect.resolve(env);
             how.starts_with("from TERMINATION").then_some(kill_after).flatten()
         };
         let seconds = |seconds| Some(Duration::from_secs(seconds));
@@ -533,6 +564,6 @@ mod tests {
             assert_eq!(resolve(nonsense, None), None, "{nonsense}");
         }
         let after = KillAfter::After(Duration::from_secs(7));
-        assert_eq!(after.resolve(|_| None).0, seconds(7));
+        assert_eq!(after.resolve(|_| None).kill_after, seconds(7));
     }
 }

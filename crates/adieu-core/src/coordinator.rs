@@ -377,7 +377,8 @@ impl Shutdown {
     ///
     /// Signals are heard on a thread of their own, also when the runtime is wedged; the last rung
     /// ends the process from there. When the shutdown is over and the process lives on, one signal
-    /// ends it. From here on the deadline is what the platform allows.
+    /// ends it. From here on the deadline is what the platform allows; under systemd this asks it
+    /// how long that is, and blocks for a second at most.
     /// Installing the same signals again does nothing.
     ///
     /// # Errors

@@ -1,7 +1,11 @@
 //! Who ends this process, and how long it waits before it kills.
 
+mod unit;
+
 use std::fmt;
 use std::time::Duration;
+
+pub(crate) use unit::Unit;
 
 /// Where the process runs, as far as its environment tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +13,7 @@ use std::time::Duration;
 pub enum Platform {
     /// A pod: 30 s from SIGTERM to SIGKILL unless the manifest says otherwise.
     Kubernetes,
-    /// A systemd service: 90 s unless the unit says otherwise.
+    /// A systemd service: what its unit says, which is asked for; 90 s if that is not known.
     Systemd,
     /// A container: 10 s unless `stop_grace_period` or `--time` say otherwise.
     Docker,

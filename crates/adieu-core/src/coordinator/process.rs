@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 
 use super::ladder::Rung;
 use super::shared::Shared;
+use crate::config::Resolved;
 use crate::journal::Line;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
@@ -76,7 +77,8 @@ impl Shared {
 
     /// From here on the deadline is what the platform allows.
     fn adopt_platform(&self) -> Result<(), SignalError> {
-        let (kill_after, how) = self.config.kill_after.resolve(|name| std::env::var(name).ok());
+        let Resolved { kill_after, how, advice } =
+            self.config.kill_after.resolve(|name| std::env::var(name).ok());
         let mut core = lock(&self.core);
         let before = std::mem::replace(&mut core.budget.kill_after, kill_after);
         // Signals are installed inside the runtime that the tasks are to run on.
@@ -88,6 +90,9 @@ impl Shared {
         }
         drop(core);
         self.journal.note(Line::Deadline { kill_after, how });
+        if let Some(what) = advice {
+            self.journal.note(Line::Said { what, is_warning: true });
+        }
         self.warn_of(over);
         Ok(())
     }
