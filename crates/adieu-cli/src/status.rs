@@ -57,6 +57,7 @@ pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
         in_flight: _,
         gates: _,
         report: _,
+        admitting: _,
         raw: _,
     } = seen;
     let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));

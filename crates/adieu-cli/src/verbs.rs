@@ -13,17 +13,21 @@ use crate::{Failure, Said, exit_code, watch};
 /// How long until the next look.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Send no more work to a service: it is not ready, and refuses. Can be taken back.
+/// Send no more work to a service: it is not ready, and then refuses. Can be taken back.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   adieu cordon
-  adieu cordon pod-7:8558
+  adieu cordon pod-7:8558 --now
 
-What is under way goes on. `adieu uncordon` takes it back, so nobody is asked for consent.")]
+The service goes on admitting work until routers have had time to move away (its lame duck). What
+is under way goes on. `adieu uncordon` takes it back, so nobody is asked for consent.")]
 pub(crate) struct Cordon {
     #[command(flatten)]
     connect: Connect,
+    /// Refuse work at once, before routers know.
+    #[arg(long)]
+    now: bool,
 }
 
 /// Take a cordon back: the service takes work again.
@@ -54,6 +58,9 @@ pub(crate) struct Drain {
     /// How long to wait.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     wait: Duration,
+    /// Refuse work at once, before routers know.
+    #[arg(long)]
+    now: bool,
     /// Do not ask.
     #[arg(long, short)]
     yes: bool,
@@ -80,10 +87,14 @@ pub(crate) struct Stop {
 }
 
 pub(crate) async fn cordon(args: &Cordon) -> Result<Said, Failure> {
-    let seen = change(&args.connect, "/cordon").await?;
+    let seen = change(&args.connect, cordon_path(args.now)).await?;
     let target = args.connect.target();
     // A shutdown that has begun takes no work either way.
-    Ok(Said::well(format!("{target} is {}\n", seen.readiness)))
+    let still = match seen.admitting {
+        Some(true) => ", and admits work until routers have moved away",
+        Some(false) | None => "",
+    };
+    Ok(Said::well(format!("{target} is {}{still}\n", seen.readiness)))
 }
 
 pub(crate) async fn uncordon(args: &Uncordon) -> Result<Said, Failure> {
@@ -92,19 +103,28 @@ pub(crate) async fn uncordon(args: &Uncordon) -> Result<Said, Failure> {
 }
 
 pub(crate) async fn drain(args: &Drain) -> Result<Said, Failure> {
-    let Drain { connect, wait, yes } = args;
+    let Drain { connect, wait, now, yes } = args;
     let seen = connect.status().await?;
     if seen.stage != Stage::Up {
         let how = "it is shutting down, and drains by itself: adieu watch follows it";
         return Err(Failure::no(format!("{}: {how}", connect.target())));
     }
     let consent = consent::ask(&question("drain", connect, &seen), *yes)?;
-    drain_with(consent, connect, *wait).await
+    drain_with(consent, connect, *wait, *now).await
 }
 
-async fn drain_with(_: Consent, connect: &Connect, wait: Duration) -> Result<Said, Failure> {
+fn cordon_path(now: bool) -> &'static str {
+    if now { "/cordon?now=true" } else { "/cordon" }
+}
+
+async fn drain_with(
+    _: Consent,
+    connect: &Connect,
+    wait: Duration,
+    now: bool,
+) -> Result<Said, Failure> {
     let target = connect.target();
-    change(connect, "/cordon").await?;
+    change(connect, cordon_path(now)).await?;
     let mut screen = Screen::new();
     let (mut told, mut is_read) = (None, true);
     let draining = async {
@@ -124,7 +144,8 @@ async fn drain_with(_: Consent, connect: &Connect, wait: Duration) -> Result<Sai
                 is_read = screen.show(&format!("{line}\n"))?;
             }
             told = Some(line);
-            if seen.in_flight == Some(0) {
+            // While it admits, nothing in flight is but a pause.
+            if seen.in_flight == Some(0) && seen.admitting != Some(true) {
                 return Ok(());
             }
             tokio::time::sleep(PAUSE).await;

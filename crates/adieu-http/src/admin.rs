@@ -33,10 +33,13 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// | `GET /shutdown?until=over` | the same, when it is over, or after half a minute |
 /// | `GET /metrics` | what [`Admin::metrics`] gives |
 /// | `POST /shutdown` | does what SIGTERM does; asked again, it is in more of a hurry |
-/// | `POST /cordon`, `POST /uncordon` | no work here for now, and back |
+/// | `POST /cordon` | not ready from now on, and after a [lame duck](Shutdown::cordon_gradually) no work is admitted |
+/// | `POST /cordon?now=true` | the same without a lame duck |
+/// | `POST /uncordon` | takes a cordon back |
 ///
 /// It listens on `127.0.0.1:8558` if nothing else is said. What changes something is refused unless
-/// it comes from this machine, and not from a web page, or has the [token](Admin::token).
+/// it comes from this machine, and neither from a web page nor through a proxy, or has the
+/// [token](Admin::token).
 ///
 /// ```
 /// use adieu_http::Admin;
@@ -134,10 +137,11 @@ impl Admin {
         Ok(self)
     }
 
-    /// Lets in nobody without the token, not even from this machine: where a proxy on this machine
-    /// speaks for others, everybody seems to come from here.
+    /// Requires the token of every caller, also of those on this machine, and also to read
+    /// `/shutdown` and `/metrics`: where a proxy on this machine speaks for others, everybody seems
+    /// to come from here. Probes are answered without it.
     ///
-    /// Without a token, nobody at all.
+    /// If no token is set, nobody is let in.
     pub fn require_token(mut self) -> Self {
         self.answers.only_token = true;
         self

@@ -20,6 +20,8 @@ pub(crate) struct Seen {
     pub(crate) checks: Vec<Check>,
     /// `None` if it does not say.
     pub(crate) in_flight: Option<u64>,
+    /// Whether work is admitted; `None` if it does not say.
+    pub(crate) admitting: Option<bool>,
     pub(crate) gates: Vec<Gate>,
     pub(crate) report: Option<Box<Report>>,
     /// All of it, for programs.
@@ -68,6 +70,8 @@ struct Sent {
     #[serde(default)]
     in_flight: Option<u64>,
     #[serde(default)]
+    admitting: Option<bool>,
+    #[serde(default)]
     gates: Vec<Gate>,
 }
 
@@ -91,6 +95,7 @@ impl Seen {
             waiting_for,
             checks,
             in_flight,
+            admitting,
             gates,
         } = Sent::deserialize(&raw).ok()?;
         let report = raw.get("report").filter(|report| !report.is_null());
@@ -117,6 +122,7 @@ impl Seen {
             waiting_for,
             checks: checks.into_iter().filter_map(Check::new).collect(),
             in_flight,
+            admitting,
             gates,
             report: report.map(Box::new),
             raw,

@@ -106,6 +106,9 @@ fn s187_a_cordon_is_put_up_and_taken_back_until_the_shutdown_begins() {
     says(&service, &["cordon", "URL"], 0, expect!["http://HOST:PORT is cordoned\n"]);
     assert_eq!(service.shutdown.readiness(), Readiness::Cordoned);
     says(&service, &["uncordon", "URL"], 0, expect!["http://HOST:PORT is ready\n"]);
+    says(&service, &["cordon", "URL", "--now"], 0, expect!["http://HOST:PORT is cordoned\n"]);
+    assert!(service.orders.enter().is_err(), "it refuses at once");
+    says(&service, &["uncordon", "URL"], 0, expect!["http://HOST:PORT is ready\n"]);
     drop(service.shutdown.run(Reason::Unknown));
     says(
         &service,

@@ -59,6 +59,29 @@ impl Shutdown {
     }
 }
 
+impl Shared {
+    /// Waits for as long as routers may take to notice that the process is cordoned, or until the
+    /// shutdown begins.
+    pub(super) async fn routers_move_away(&self) {
+        let config = self.config();
+        let at_once = self.drains_at_once.load(Ordering::Relaxed);
+        let most = match config.lame_duck {
+            LameDuck::For(most) => most,
+            LameDuck::Auto if at_once || Platform::detect() == Platform::Terminal => Duration::ZERO,
+            LameDuck::Auto => USUAL,
+        };
+        if most.is_zero() {
+            return;
+        }
+        let gates = lock(&self.gates).clone();
+        tokio::select! {
+            () = nobody_comes(&gates, config.lame_duck_min) => {}
+            () = tokio::time::sleep(most) => {}
+            () = self.begun.cancelled() => {}
+        }
+    }
+}
+
 /// Serves on until the time is up, somebody is in a hurry, or nobody comes any more.
 async fn waddle(shared: &Shared, cx: &TaskCx) {
     let config = shared.config();

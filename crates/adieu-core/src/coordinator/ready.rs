@@ -4,11 +4,19 @@ use std::sync::{Arc, Mutex};
 
 use super::Shutdown;
 use super::shared::Shared;
-use crate::gate::Gate;
+use crate::gate::{Gate, State};
 use crate::journal::Line;
 use crate::readiness::{Check, CheckHandle, CheckState, Promise, Readiness};
 use crate::status::Stage;
 use crate::sync::lock;
+
+/// Whether gates refuse because of a cordon. Readiness knows by itself.
+#[derive(Debug, Default)]
+pub(super) struct Cordon {
+    refuses: bool,
+    /// How often it has been changed: a gradual cordon that has been overtaken does nothing more.
+    changes: u64,
+}
 
 // === impl Shutdown ===
 
@@ -72,10 +80,39 @@ impl Shutdown {
         self.shared.until_readiness(wanted).await
     }
 
-    /// Wants no work here for now: not ready, and the gates that this shutdown drains refuse.
-    /// Does nothing once the shutdown has begun.
+    /// Refuses work from now on: the process is not ready, and the gates that this shutdown drains
+    /// refuse. Does nothing once the shutdown has begun.
+    ///
+    /// Routers that have not asked for readiness since will see refusals; see
+    /// [`Shutdown::cordon_gradually`].
     pub fn cordon(&self) {
         self.shared.set_cordon(true);
+    }
+
+    /// Refuses work after a lame duck: the process is not ready from this call on, and the gates
+    /// refuse when routers have had time to move away. See `lame-duck` in
+    /// [`config`](crate::config).
+    ///
+    /// The future returns true when the gates refuse, and false if the cordon was taken back or the
+    /// shutdown began before that. Nothing drives it but its caller: if it is dropped, the process
+    /// stays not ready and goes on admitting.
+    #[must_use = "gates go on admitting unless this is awaited"]
+    pub fn cordon_gradually(&self) -> impl Future<Output = bool> + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        let change = shared.announce_cordon();
+        async move {
+            if let Some(change) = change {
+                shared.routers_move_away().await;
+                shared.complete_cordon(change);
+            }
+            shared.refuses()
+        }
+    }
+
+    /// Whether a gate that this shutdown drains admits work.
+    #[must_use]
+    pub fn is_admitting(&self) -> bool {
+        lock(&self.shared.gates).iter().any(|gate| gate.state() == State::Open)
     }
 
     /// The gates that this shutdown closes and a cordon bars, first those of
@@ -126,35 +163,63 @@ impl Shared {
         self.change_facts(|facts| facts.abandon(id));
     }
 
+    /// Makes the process not ready; returns which change of the cordon that was, or nothing if
+    /// gates refuse already.
+    fn announce_cordon(&self) -> Option<u64> {
+        let mut cordon = lock(&self.cordon);
+        cordon.changes += 1;
+        self.change_facts(|facts| facts.cordoned = true);
+        (!cordon.refuses).then_some(cordon.changes)
+    }
+
+    /// Makes gates refuse, unless the cordon has been changed since.
+    fn complete_cordon(&self, change: u64) {
+        let mut cordon = lock(&self.cordon);
+        if cordon.changes == change {
+            self.bar(&mut cordon, true);
+        }
+    }
+
+    fn refuses(&self) -> bool {
+        lock(&self.cordon).refuses
+    }
+
     fn set_cordon(&self, cordoned: bool) {
         // One at a time, so that readiness and the gates agree in the end.
-        let _turn = lock(&self.cordoning);
+        let mut cordon = lock(&self.cordon);
+        cordon.changes += 1;
         // Who asks must not be told to come and then be refused: so not ready before gates refuse,
         // and ready only when they admit.
         if cordoned {
             self.change_facts(|facts| facts.cordoned = true);
         }
-        if self.stage() == Stage::Up {
-            for gates in [&self.gates, &self.loops] {
-                for gate in &*lock(gates) {
-                    if cordoned {
-                        gate.cordon();
-                    } else {
-                        let _ = gate.uncordon();
-                    }
-                }
-            }
-        }
+        self.bar(&mut cordon, cordoned);
         if !cordoned {
             self.change_facts(|facts| facts.cordoned = false);
         }
     }
 
+    fn bar(&self, cordon: &mut Cordon, refuses: bool) {
+        if self.stage() != Stage::Up {
+            return;
+        }
+        cordon.refuses = refuses;
+        for gates in [&self.gates, &self.loops] {
+            for gate in &*lock(gates) {
+                if refuses {
+                    gate.cordon();
+                } else {
+                    let _ = gate.uncordon();
+                }
+            }
+        }
+    }
+
     /// Takes a gate on, cordoned if the process is.
     pub(super) fn take_on(&self, gate: &Gate, among: &Mutex<Vec<Gate>>) {
-        let _turn = lock(&self.cordoning);
+        let cordon = lock(&self.cordon);
         let mut gates = lock(among);
-        if self.look_at_facts(|facts| facts.cordoned) {
+        if cordon.refuses {
             gate.cordon();
         }
         gates.push(gate.clone());

@@ -13,6 +13,7 @@ use super::gates::Drained;
 use super::ladder::{Ladder, Rung};
 use super::moves::Moves;
 use super::process::Guards;
+use super::ready::Cordon;
 use super::refusals::Refusals;
 use super::run::{Beginning, Run, Undescribed};
 use crate::budget::{Budget, BudgetCheck};
@@ -67,7 +68,7 @@ pub(crate) struct Shared {
     /// Whether no lame duck is waited for, unless one is configured.
     pub(super) drains_at_once: AtomicBool,
     /// Held while a cordon is put up or taken down.
-    pub(super) cordoning: Mutex<()>,
+    pub(super) cordon: Mutex<Cordon>,
     /// Those of loops, which no router knows of.
     pub(super) loops: Mutex<Vec<Gate>>,
     /// What was refused because the shutdown had begun.
@@ -160,7 +161,7 @@ impl Shared {
             gates: Mutex::default(),
             drained: Mutex::default(),
             drains_at_once: AtomicBool::new(false),
-            cordoning: Mutex::default(),
+            cordon: Mutex::default(),
             loops: Mutex::default(),
             refusals: Refusals::default(),
             begun: CancellationToken::new(),

@@ -1,8 +1,9 @@
 //! What the admin port answers.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use adieu_core::{Shutdown, Signal};
@@ -10,8 +11,9 @@ use bytes::Bytes;
 use http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
-use super::caller::{Token, Verdict, is_rebound, judge};
+use super::caller::{Token, Verdict, is_rebound, judge, knows_token};
 use crate::probes::{Probes, text, with_type};
 
 /// What the admin port answers.
@@ -22,6 +24,8 @@ pub(super) struct Answers {
     /// Not even this machine is let in without it.
     pub(super) only_token: bool,
     pub(super) metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+    /// Cordons in their lame duck. They end with the port.
+    cordoning: Mutex<JoinSet<()>>,
     /// Said once: whoever tries must not fill the log.
     has_complained: AtomicBool,
 }
@@ -37,7 +41,8 @@ GET  /readyz /livez /startupz /healthz   probes; ?verbose lists the checks
 GET  /shutdown                           what the shutdown is doing, as JSON; ?until=over waits for its end
 GET  /metrics                            if it has been given any
 POST /shutdown                           does what SIGTERM does
-POST /cordon /uncordon                   no work here for now, and back
+POST /cordon                             not ready, and after a lame duck no work here; ?now=true refuses at once
+POST /uncordon                           takes a cordon back
 ";
 
 impl Answers {
@@ -48,6 +53,7 @@ impl Answers {
             token: None,
             only_token: false,
             metrics: None,
+            cordoning: Mutex::default(),
             has_complained: AtomicBool::new(false),
         }
     }
@@ -68,8 +74,11 @@ impl Answers {
             ("/shutdown" | "/metrics", _) if is_get && is_rebound(from.ip(), request.headers()) => {
                 as_json(StatusCode::FORBIDDEN, &json!({ "error": "not under this name" }))
             }
+            ("/shutdown" | "/metrics", _) if is_get && !self.may_read(&request) => {
+                unauthorized("only with Authorization: Bearer")
+            }
             ("/shutdown", _) if is_get => {
-                if asks_to_wait(request.uri().query()) {
+                if asks_for(&request, "until=over") {
                     // When it is over the process may be gone before anybody asks again.
                     let _ = tokio::time::timeout(LONGEST_WAIT, self.shutdown.completed()).await;
                 }
@@ -77,6 +86,9 @@ impl Answers {
             }
             ("/metrics", _) if is_get => aside(move || self.metrics()).await,
             ("/shutdown", &Method::POST) => self.change(&request, from, Self::stop),
+            ("/cordon", &Method::POST) if asks_for(&request, "now=true") => {
+                self.change(&request, from, Self::cordon_now)
+            }
             ("/cordon", &Method::POST) => self.change(&request, from, Self::cordon),
             ("/uncordon", &Method::POST) => self.change(&request, from, Self::uncordon),
             ("/shutdown", _) => not_allowed("GET, HEAD, POST"),
@@ -104,6 +116,7 @@ impl Answers {
             let inside: Vec<_> = gates.iter().map(|gate| (gate.name(), gate.in_flight())).collect();
             let sum: usize = inside.iter().map(|(_, in_flight)| in_flight).sum();
             let gate = |(name, in_flight)| json!({ "name": name, "in_flight": in_flight });
+            fields.insert("admitting".into(), json!(self.shutdown.is_admitting()));
             fields.insert("in_flight".into(), json!(sum));
             fields.insert("gates".into(), inside.into_iter().map(gate).collect());
             fields.insert("report".into(), json!(self.shutdown.report()));
@@ -116,7 +129,16 @@ impl Answers {
         let (stage, reason) = (self.shutdown.stage(), self.shutdown.reason());
         let reason = reason.map(|reason| reason.to_string());
         let readiness = self.shutdown.readiness();
-        as_json(status, &json!({ "stage": stage, "reason": reason, "readiness": readiness }))
+        let admitting = self.shutdown.is_admitting();
+        let stands = json!({
+            "stage": stage, "reason": reason, "readiness": readiness, "admitting": admitting,
+        });
+        as_json(status, &stands)
+    }
+
+    /// Whether a caller may read what is not for everybody.
+    fn may_read<B>(&self, request: &Request<B>) -> bool {
+        !self.only_token || knows_token(self.token.as_ref(), request.headers()) == Some(true)
     }
 
     /// Lets `change` happen, if the caller may.
@@ -139,16 +161,18 @@ impl Answers {
             }
             Verdict::NoToken => (StatusCode::UNAUTHORIZED, "only with Authorization: Bearer"),
             Verdict::FromWebPage => (StatusCode::FORBIDDEN, "not from a web page"),
+            Verdict::FromProxy => {
+                (StatusCode::FORBIDDEN, "not through a proxy without Authorization: Bearer")
+            }
         };
         if !self.has_complained.swap(true, Ordering::Relaxed) {
             let line = format!("admin port            refused POST {path} from {from}: {why}");
             self.shutdown.warn(line + "; said once");
         }
-        let mut response = as_json(status, &json!({ "error": why }));
-        if status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        match status {
+            StatusCode::UNAUTHORIZED => unauthorized(why),
+            _ => as_json(status, &json!({ "error": why })),
         }
-        response
     }
 
     fn stop(&self) -> Response<Bytes> {
@@ -157,7 +181,22 @@ impl Answers {
         self.stands(StatusCode::ACCEPTED)
     }
 
+    /// Not ready at once; refuses when routers have moved away.
     fn cordon(&self) -> Response<Bytes> {
+        let mut cordoning = Box::pin(self.shutdown.cordon_gradually());
+        let mut context = Context::from_waker(Waker::noop());
+        if cordoning.as_mut().poll(&mut context).is_pending() {
+            let mut tasks = self.cordoning.lock().unwrap_or_else(PoisonError::into_inner);
+            while tasks.try_join_next().is_some() {}
+            // Only a task of the port's own runtime gets here.
+            tasks.spawn(async move {
+                cordoning.await;
+            });
+        }
+        self.stands(StatusCode::OK)
+    }
+
+    fn cordon_now(&self) -> Response<Bytes> {
         self.shutdown.cordon();
         self.stands(StatusCode::OK)
     }
@@ -170,9 +209,16 @@ impl Answers {
     }
 }
 
-/// Whether the answer is to come when the shutdown is over.
-fn asks_to_wait(query: Option<&str>) -> bool {
-    query.is_some_and(|query| query.split('&').any(|part| part == "until=over"))
+/// Whether this is in the query.
+fn asks_for<B>(request: &Request<B>, wanted: &str) -> bool {
+    let query = request.uri().query();
+    query.is_some_and(|query| query.split('&').any(|part| part == wanted))
+}
+
+fn unauthorized(why: &str) -> Response<Bytes> {
+    let mut response = as_json(StatusCode::UNAUTHORIZED, &json!({ "error": why }));
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
 }
 
 /// Makes an answer on another thread.

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::{HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq;
 
 use super::AdminError;
@@ -23,7 +23,13 @@ pub(super) enum Verdict {
     NoToken,
     /// A web page sent it, perhaps without its reader's knowing.
     FromWebPage,
+    /// A proxy on this machine sent it for somebody else.
+    FromProxy,
 }
+
+/// What proxies add to what they pass on.
+const OF_PROXIES: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "via"];
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 const SHORTEST: usize = 16;
 
@@ -47,20 +53,26 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Judges a caller.
+/// Whether a caller has the token; nothing if it has none at all.
+pub(super) fn knows_token(token: Option<&Token>, headers: &HeaderMap) -> Option<bool> {
+    let given = headers.get(AUTHORIZATION)?.as_bytes();
+    let bearer = given.split_at_checked(b"Bearer ".len());
+    Some(bearer.is_some_and(|(scheme, given)| {
+        scheme.eq_ignore_ascii_case(b"Bearer ") && token.is_some_and(|token| token.is(given))
+    }))
+}
+
+/// Judges a caller who wants to change something.
 pub(super) fn judge(
     token: Option<&Token>,
     only_token: bool,
     from: IpAddr,
     headers: &HeaderMap,
 ) -> Verdict {
-    if let Some(given) = headers.get(AUTHORIZATION) {
-        let given = given.as_bytes();
-        let bearer = given.split_at_checked(b"Bearer ".len());
-        let right = bearer.is_some_and(|(scheme, given)| {
-            scheme.eq_ignore_ascii_case(b"Bearer ") && token.is_some_and(|token| token.is(given))
-        });
-        return if right { Verdict::Allowed } else { Verdict::WrongToken };
+    match knows_token(token, headers) {
+        Some(true) => return Verdict::Allowed,
+        Some(false) => return Verdict::WrongToken,
+        None => {}
     }
     if only_token {
         return Verdict::NoToken;
@@ -71,7 +83,14 @@ pub(super) fn judge(
     if is_rebound(from, headers) {
         return Verdict::FromWebPage;
     }
-    if headers.contains_key(ORIGIN) { Verdict::FromWebPage } else { Verdict::Allowed }
+    if OF_PROXIES.iter().any(|name| headers.contains_key(*name)) {
+        return Verdict::FromProxy;
+    }
+    // Browsers say where a page came from that makes them ask. Not all send an origin.
+    let is_from_site = |site: &HeaderValue| !matches!(site.as_bytes(), b"none" | b"same-origin");
+    let is_page =
+        headers.contains_key(ORIGIN) || headers.get_all(SEC_FETCH_SITE).iter().any(is_from_site);
+    if is_page { Verdict::FromWebPage } else { Verdict::Allowed }
 }
 
 /// Whether a browser on this machine may have been made to believe that we are a site of its own:
@@ -88,8 +107,6 @@ pub(super) fn is_rebound(from: IpAddr, headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     #[test]

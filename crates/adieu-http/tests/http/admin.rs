@@ -211,3 +211,93 @@ async fn s99_bad_input_holds_up_nothing() {
         drop((deaf, idle));
     });
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s219_where_a_token_is_required_nothing_but_probes_is_told_without_it() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap();
+    let admin = admin.token("correct horse battery").unwrap().require_token();
+    let admin = admin.metrics(|| "up 1\n".into()).start().unwrap();
+    let addr = admin.local_addr();
+    tokio::task::block_in_place(|| {
+        let right = "authorization: Bearer correct horse battery\r\n";
+        let wrong = "authorization: Bearer correct horse batterx\r\n";
+        for path in ["/shutdown", "/shutdown?until=over", "/metrics"] {
+            for headers in ["", wrong] {
+                let (code, body) = ask(addr, "GET", path, headers);
+                assert_eq!(code, 401, "{path}: {body}");
+                assert!(!body.contains("stage") && !body.contains("up 1"), "{body}");
+            }
+        }
+        assert_eq!(ask(addr, "GET", "/shutdown", right).0, 200);
+        assert_eq!(ask(addr, "GET", "/metrics", right), (200, "up 1\n".into()));
+        assert_eq!(ask(addr, "GET", "/livez", "").0, 200, "platforms have no token");
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s220_what_a_browser_or_a_proxy_sends_changes_nothing_without_a_token() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap();
+    let admin = admin.token("correct horse battery").unwrap().start().unwrap();
+    let addr = admin.local_addr();
+    shutdown.started();
+    tokio::task::block_in_place(|| {
+        for header in [
+            "sec-fetch-site: cross-site",
+            "sec-fetch-site: same-site",
+            "x-forwarded-for: 203.0.113.7",
+            "x-real-ip: 203.0.113.7",
+            "forwarded: for=203.0.113.7",
+            "via: 1.1 proxy",
+        ] {
+            for path in ["/cordon", "/shutdown"] {
+                let (code, body) = ask(addr, "POST", path, &format!("{header}\r\n"));
+                assert_eq!(code, 403, "{header}: {body}");
+            }
+            assert_eq!(shutdown.readiness(), Readiness::Ready, "{header}");
+            let with_token = format!("authorization: Bearer correct horse battery\r\n{header}\r\n");
+            assert_eq!(ask(addr, "POST", "/cordon", &with_token).0, 200);
+            assert!(shutdown.uncordon());
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s221_a_cordon_begins_with_a_lame_duck_unless_it_is_to_be_now() {
+    let duck = Duration::from_millis(600);
+    let config = Config::for_tests().lame_duck(duck).lame_duck_min(duck);
+    let shutdown = Shutdown::configured(config).unwrap();
+    let admin = start(&shutdown);
+    let addr = admin.local_addr();
+    let orders = shutdown.gate("orders").unwrap();
+    shutdown.started();
+    tokio::task::block_in_place(|| {
+        let began = Instant::now();
+        let stands = json(&ask(addr, "POST", "/cordon", "").1);
+        assert_eq!(
+            (&stands["readiness"], &stands["admitting"]),
+            (&"cordoned".into(), &true.into())
+        );
+        assert!(orders.enter().is_ok(), "routers do not know yet");
+        while orders.enter().is_ok() {
+            assert!(began.elapsed() < PATIENCE, "it should refuse in the end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(began.elapsed() >= duck, "{:?}", began.elapsed());
+        assert_eq!(json(&ask(addr, "GET", "/shutdown", "").1)["admitting"], false);
+
+        assert_eq!(json(&ask(addr, "POST", "/uncordon", "").1)["admitting"], true);
+        let stands = json(&ask(addr, "POST", "/cordon?now=true", "").1);
+        assert_eq!(stands["admitting"], false, "{stands}");
+        assert!(orders.enter().is_err());
+        // One that is taken back in its lame duck stays taken back.
+        assert!(shutdown.uncordon());
+        ask(addr, "POST", "/cordon", "");
+        assert_eq!(json(&ask(addr, "POST", "/uncordon", "").1)["readiness"], "ready");
+        std::thread::sleep(duck + Duration::from_millis(200));
+        assert!(orders.enter().is_ok());
+    });
+    let report = tokio::time::timeout(PATIENCE, shutdown.run(Reason::Unknown)).await.unwrap();
+    assert!(report.unwrap().is_clean());
+}
