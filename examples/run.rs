@@ -227,3 +227,18 @@ fn worker_threads() {
         messages to workers that were not worked off: 0"#]]
     .assert_eq(&lines.join("\n"));
 }
+
+#[test]
+fn two_servers() {
+    check(
+        env!("CARGO_BIN_EXE_15_two_servers"),
+        expect![[r#"
+        gRPC health: Serving
+        /readyz: draining
+        slow page: worth waiting for
+        refused now: true
+        refused now: true
+        outcome: clean
+    "#]],
+    );
+}

@@ -34,6 +34,7 @@ use pool::{Inner, Lent};
 use threads::ThreadIndex;
 
 use crate::deadline::Deadline;
+use crate::sync::Ordering;
 
 /// Admits work until it is closed, then says when the last of it has left.
 ///
@@ -133,6 +134,7 @@ impl Gate {
         // A late-comer may have been counted for an instant.
         self.inner.wake();
         if !ride::is_inside(self.inner) {
+            self.inner.refused.fetch_add(1, Ordering::Relaxed);
             return Err(self.draining());
         }
         Ok(Pass::counted(self.inner, class))
@@ -223,6 +225,43 @@ impl Gate {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.inner.counters.in_flight()
+    }
+
+    /// How much work has been refused so far.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.inner.refused.load(Ordering::Relaxed)
+    }
+
+    /// How much admitted work has been cut off before its end so far, as far as whoever cut it off
+    /// has said so.
+    #[must_use]
+    pub fn cut_off(&self) -> u64 {
+        self.inner.cuts()
+    }
+
+    /// Counts work that was cut off and is reported elsewhere.
+    pub fn count_cut_off(&self, count: u64) {
+        self.inner.count_cuts(count);
+    }
+
+    /// Notes that work was cut off before the window was over. The task that drains the gate then
+    /// fails, and names it.
+    pub fn note_cut_off(&self, what: impl Into<String>) {
+        self.inner.note_cut(what.into());
+    }
+
+    /// Fails with what has been cut off since this was last called.
+    pub(crate) fn report_cut_off(&self) -> Result<(), String> {
+        const MOST: usize = 5;
+        let cut = self.inner.take_unreported_cuts();
+        if cut.is_empty() {
+            return Ok(());
+        }
+        let named = cut.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = cut.len().saturating_sub(MOST);
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Err(format!("{} cut off: {named}{rest}", cut.len()))
     }
 
     /// How many have entered so far, clones and those who came too late included.
@@ -377,6 +416,16 @@ impl Pass {
             DrainClass::Finish => self.inner.cut_token(),
             DrainClass::CloseNow | DrainClass::Resumable => self.inner.closed_token(),
         }
+    }
+
+    /// Counts this work as cut off; see [`Gate::count_cut_off`].
+    pub fn count_cut_off(&self) {
+        self.inner.count_cuts(1);
+    }
+
+    /// Notes that this work was cut off; see [`Gate::note_cut_off`].
+    pub fn note_cut_off(&self, what: impl Into<String>) {
+        self.inner.note_cut(what.into());
     }
 
     /// Waits until this work should end. See [`Pass::token`].

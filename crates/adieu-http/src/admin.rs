@@ -6,6 +6,7 @@
 mod answer;
 mod caller;
 mod connections;
+mod metrics;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -31,7 +32,8 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// | `GET /readyz`, `/livez`, `/startupz`, `/healthz` | the [`Probes`] |
 /// | `GET /shutdown` | as JSON: stage, readiness, checks, how many are in flight, what is waited for, and the report when it is over |
 /// | `GET /shutdown?until=over` | the same, when it is over, or after half a minute |
-/// | `GET /metrics` | what [`Admin::metrics`] gives |
+/// | `GET /metrics` | the metrics below, and what [`Admin::metrics`] gives |
+/// | `GET /metrics?until=over` | the same, when the shutdown is over, or after half a minute |
 /// | `POST /shutdown` | does what SIGTERM does; asked again, it is in more of a hurry |
 /// | `POST /cordon` | not ready from now on, and after a [lame duck](Shutdown::cordon_gradually) no work is admitted |
 /// | `POST /cordon?now=true` | the same without a lame duck |
@@ -40,6 +42,16 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// It listens on `127.0.0.1:8558` if nothing else is said. What changes something is refused unless
 /// it comes from this machine, and neither from a web page nor through a proxy, or has the
 /// [token](Admin::token).
+///
+/// These metrics are there from the start until the port is closed, without any set-up:
+///
+/// | metric | type | labels | meaning |
+/// |---|---|---|---|
+/// | `adieu_ready` | gauge | | 1 while work should be sent here |
+/// | `adieu_readiness` | gauge | `state` | 1 for the current readiness, 0 for the others |
+/// | `adieu_in_flight` | gauge | `gate` | work inside a gate |
+/// | `adieu_refused_total` | counter | `gate` | work that a gate has refused |
+/// | `adieu_cut_off_total` | counter | `gate` | admitted work, such as answers, cut off before its end |
 ///
 /// ```
 /// use adieu_http::Admin;
@@ -153,14 +165,14 @@ impl Admin {
         self
     }
 
-    /// Shows this under `/metrics`, in the text format of Prometheus.
+    /// Adds this to `/metrics`, in the text format of Prometheus.
     pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.answers.metrics = Some(Arc::new(render));
         self
     }
 
-    /// Installs a recorder of the `metrics` facade for the whole process, and shows what it has
-    /// recorded under `/metrics`.
+    /// Installs a recorder of the `metrics` facade for the whole process, and adds what it has
+    /// recorded to `/metrics`.
     ///
     /// # Errors
     ///

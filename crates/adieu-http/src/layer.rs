@@ -11,9 +11,11 @@ mod refusal;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use adieu_core::{DrainClass, Gate, Pass};
+use adieu_core::{DrainClass, Draining, Gate, Pass};
 use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use tower::{Layer, Service};
@@ -23,6 +25,8 @@ pub use body::{Cut, GateBody};
 pub use future::GateFuture;
 pub(crate) use future::within;
 pub use refusal::Refusal;
+
+use body::{Told, Window};
 
 use crate::connection::{Conn, Ticket};
 
@@ -80,6 +84,16 @@ pub(crate) struct Door {
     /// The status of a refusal.
     pub(crate) status: StatusCode,
     pub(crate) class: Option<DrainClass>,
+    /// How long after the gate has closed, if that is less than the gate's window.
+    pub(crate) window: Option<Duration>,
+    pub(crate) refusal_body: Option<RefusalBody>,
+}
+
+/// What a refusal says instead of its usual body, and of which type that is.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusalBody {
+    pub(crate) content_type: HeaderValue,
+    pub(crate) body: Bytes,
 }
 
 // === impl GateLayer ===
@@ -102,6 +116,24 @@ impl GateLayer {
     #[must_use]
     pub fn class(mut self, class: DrainClass) -> Self {
         self.door.class = Some(class);
+        self
+    }
+
+    /// Cuts requests of this route off when the gate has been closed for this long, if the gate's
+    /// window is not over before.
+    ///
+    /// For a route that is not worth the whole window. A request that is cut off is named in the
+    /// report, and the outcome is not clean.
+    #[must_use]
+    pub fn window(mut self, most: Duration) -> Self {
+        self.door.window = Some(most);
+        self
+    }
+
+    /// Refuses with this body instead of the usual JSON. gRPC calls get their status as ever.
+    #[must_use]
+    pub fn refusal_body(mut self, content_type: HeaderValue, body: impl Into<Bytes>) -> Self {
+        self.door.refusal_body = Some(RefusalBody { content_type, body: body.into() });
         self
     }
 }
@@ -146,7 +178,8 @@ where
 
 impl Door {
     pub(crate) fn new(gate: Gate) -> Self {
-        Self { gate, status: StatusCode::SERVICE_UNAVAILABLE, class: None }
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self { gate, status, class: None, window: None, refusal_body: None }
     }
 
     /// A pass, or none for what needs none, or the refusal.
@@ -154,9 +187,40 @@ impl Door {
         if manner.asks_for_health() {
             return Ok(None);
         }
-        self.gate.enter().map(Some).map_err(|draining| {
-            let refusal = Refusal::from(draining).with_status(self.status);
-            Box::new(refusal.into_response(manner))
+        self.gate.enter().map(Some).map_err(|draining| Box::new(self.refuse(draining, manner)))
+    }
+
+    pub(crate) fn refuse(&self, draining: Draining, manner: Manner) -> Response<Bytes> {
+        let refusal = Refusal::from(draining).with_status(self.status);
+        let mut response = refusal.into_response(manner);
+        if let Some(RefusalBody { content_type, body }) = &self.refusal_body
+            && !manner.is_grpc()
+        {
+            response.headers_mut().insert(CONTENT_TYPE, content_type.clone());
+            *response.body_mut() = body.clone();
+        }
+        response
+    }
+
+    /// Waits until requests that are inside are to be cut off.
+    fn until_cut(&self) -> Told {
+        let cut = self.gate.cut_token();
+        let Some(window) = self.window else {
+            return Box::pin(async move {
+                cut.cancelled_owned().await;
+                Window::Gate
+            });
+        };
+        let closed = self.gate.closed_token();
+        let route = async move {
+            closed.cancelled_owned().await;
+            tokio::time::sleep(window).await;
+        };
+        Box::pin(async move {
+            tokio::select! {
+                () = cut.cancelled_owned() => Window::Gate,
+                () = route => Window::Route,
+            }
         })
     }
 }

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adieu_core::{AddTaskError, DrainClass, Gate, Shutdown};
+use bytes::Bytes;
 use http::StatusCode;
+use http::header::HeaderValue;
 use hyper_util::server::conn::auto::Builder;
 
 pub use app::{App, BoxError};
@@ -27,7 +29,7 @@ pub(crate) use cuts::{Cuts, Why};
 pub(crate) use stage::{Now, Stage};
 
 use crate::connection::Streams;
-use crate::layer::Door;
+use crate::layer::{Door, RefusalBody};
 use crate::listener::Listener;
 use crate::probes::Probes;
 
@@ -77,6 +79,8 @@ struct Options {
     goodbye: Duration,
     stall_timeout: Duration,
     hard_stop: Duration,
+    max_connections: usize,
+    refusal_body: Option<RefusalBody>,
     configure: Configure,
     #[cfg(feature = "axum")]
     connect_info: bool,
@@ -132,6 +136,21 @@ impl<L, S> Serve<L, S> {
         self
     }
 
+    /// Refuses with this body instead of the usual JSON. gRPC calls get their status as ever.
+    pub fn refusal_body(mut self, content_type: HeaderValue, body: impl Into<Bytes>) -> Self {
+        self.options.refusal_body = Some(RefusalBody { content_type, body: body.into() });
+        self
+    }
+
+    /// Accepts no more than this many connections at a time; others wait in the kernel's queue.
+    /// Without limit by default.
+    ///
+    /// When the listener closes, what is queued is accepted beyond this limit.
+    pub fn max_connections(mut self, most: usize) -> Self {
+        self.options.max_connections = most;
+        self
+    }
+
     /// How responses end when the gate is drained, unless they say so themselves; see
     /// [`GateLayer`](crate::GateLayer).
     pub fn class(mut self, class: DrainClass) -> Self {
@@ -165,24 +184,59 @@ impl<L, S> Serve<L, S> {
 
     /// How long a client may take to send the head of a request of HTTP/1. Without limit if
     /// nothing else is said, as such a client does not hold up the drain.
-    pub fn header_read_timeout(mut self, most: Duration) -> Self {
-        let before = self.options.configure;
-        self.options.configure = Arc::new(move |builder| {
-            before(builder);
+    pub fn header_read_timeout(self, most: Duration) -> Self {
+        self.configure(move |builder| {
             builder.http1().timer(hyper_util::rt::TokioTimer::new()).header_read_timeout(most);
-        });
-        self
+        })
+    }
+
+    /// Limits the heads of requests of HTTP/1: how many headers, and how many bytes, which are at
+    /// least 8,192. A longer one gets 431. hyper's defaults are 100 headers and about 400 kB.
+    pub fn http1_max_head(self, headers: usize, bytes: usize) -> Self {
+        self.configure(move |builder| {
+            builder.http1().max_headers(headers).max_buf_size(bytes.max(8_192));
+        })
+    }
+
+    /// Answers also clients of HTTP/1 that close their side of the connection after the request.
+    /// Off by default: then such a client counts as gone, and its request is dropped.
+    pub fn http1_half_close(self, answers: bool) -> Self {
+        self.configure(move |builder| {
+            builder.http1().half_close(answers);
+        })
+    }
+
+    /// Limits how many requests a client of HTTP/2 may have open on one connection. hyper's default
+    /// is 200.
+    pub fn http2_max_concurrent_streams(self, most: u32) -> Self {
+        self.configure(move |builder| {
+            builder.http2().max_concurrent_streams(most);
+        })
+    }
+
+    /// Limits the headers of a request of HTTP/2, in bytes. hyper's default is 16 kB.
+    pub fn http2_max_header_list_size(self, most: u32) -> Self {
+        self.configure(move |builder| {
+            builder.http2().max_header_list_size(most);
+        })
     }
 
     /// Pings clients of HTTP/2 at this interval, and closes the connection of one that does not
     /// answer within `timeout`.
-    pub fn http2_keep_alive(mut self, interval: Duration, timeout: Duration) -> Self {
-        let before = self.options.configure;
-        self.options.configure = Arc::new(move |builder| {
-            before(builder);
+    pub fn http2_keep_alive(self, interval: Duration, timeout: Duration) -> Self {
+        self.configure(move |builder| {
             let mut http2 = builder.http2();
             http2.timer(hyper_util::rt::TokioTimer::new());
             http2.keep_alive_interval(interval).keep_alive_timeout(timeout);
+        })
+    }
+
+    /// Adds to what is set for each connection.
+    fn configure(mut self, more: impl Fn(&mut Builder<Streams>) + Send + Sync + 'static) -> Self {
+        let before = self.options.configure;
+        self.options.configure = Arc::new(move |builder| {
+            before(builder);
+            more(builder);
         });
         self
     }
@@ -259,6 +313,8 @@ impl Options {
             goodbye: Duration::from_secs(2),
             stall_timeout: Duration::from_secs(5),
             hard_stop: Duration::from_secs(1),
+            max_connections: usize::MAX,
+            refusal_body: None,
             configure: Arc::new(|_| {}),
             #[cfg(feature = "axum")]
             connect_info: false,
@@ -269,6 +325,7 @@ impl Options {
 
     fn door(&self) -> Door {
         let gate = self.gate.clone().unwrap_or_else(|| Gate::new(Arc::clone(&self.name)));
-        Door { status: self.status, class: self.class, ..Door::new(gate) }
+        let refusal_body = self.refusal_body.clone();
+        Door { status: self.status, class: self.class, refusal_body, ..Door::new(gate) }
     }
 }

@@ -157,10 +157,11 @@ impl Shutdown {
                 // Closed already, unless the shutdown began at a later phase.
                 gate.close();
                 tokio::select! {
-                    _ = gate.drained(cx.shutdown_deadline()) => {}
+                    _ = gate.drained(cx.shutdown_deadline()) => gate.report_cut_off(),
                     () = cx.cancelled() => {
                         left.get_or_init(|| gate.summary());
                         gate.cut();
+                        Ok(())
                     }
                 }
             }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::counters::Counters;
 use super::labels::{Labels, Names};
-use crate::sync::{AtomicBool, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, lock};
 
 static FREE: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
 
@@ -20,6 +20,8 @@ pub(super) struct Inner {
     pub(super) counters: Counters,
     /// Woken when somebody leaves a gate that is not open, and when it opens or shuts.
     pub(super) left: Notify,
+    /// How often somebody was refused. Written to on the way out only.
+    pub(super) refused: AtomicU64,
     /// Every handle is gone, and the counters have not been returned yet.
     is_orphan: AtomicBool,
     labels: Mutex<Labels>,
@@ -32,6 +34,15 @@ struct About {
     closed: CancellationToken,
     cut: CancellationToken,
     named_by: Vec<Weak<dyn Names>>,
+    cuts: Cuts,
+}
+
+/// The work that was cut off before its end.
+#[derive(Default)]
+struct Cuts {
+    count: u64,
+    /// What no report has named yet.
+    unreported: Vec<String>,
 }
 
 /// Held by every handle of one gate; gives the rest back when the last is gone.
@@ -44,16 +55,19 @@ pub(super) fn borrow(name: Arc<str>) -> &'static Inner {
         closed: CancellationToken::new(),
         cut: CancellationToken::new(),
         named_by: Vec::new(),
+        cuts: Cuts::default(),
     };
     let free = lock(&FREE).pop();
     if let Some(inner) = free {
         *lock(&inner.about) = about;
+        inner.refused.store(0, Ordering::Relaxed);
         inner.counters.reopen();
         return inner;
     }
     Box::leak(Box::new(Inner {
         counters: Counters::new(),
         left: Notify::new(),
+        refused: AtomicU64::new(0),
         is_orphan: AtomicBool::new(false),
         labels: Mutex::default(),
         about: Mutex::new(about),
@@ -129,6 +143,24 @@ impl Inner {
 
     pub(super) fn add_names(&self, names: Weak<dyn Names>) {
         lock(&self.about).named_by.push(names);
+    }
+
+    pub(super) fn count_cuts(&self, count: u64) {
+        lock(&self.about).cuts.count += count;
+    }
+
+    pub(super) fn note_cut(&self, what: String) {
+        let mut about = lock(&self.about);
+        about.cuts.count += 1;
+        about.cuts.unreported.push(what);
+    }
+
+    pub(super) fn cuts(&self) -> u64 {
+        lock(&self.about).cuts.count
+    }
+
+    pub(super) fn take_unreported_cuts(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.about).cuts.unreported)
     }
 
     pub(super) fn tell_closed(&self) {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::caller::{Token, Verdict, is_rebound, judge, knows_token};
+use super::metrics;
 use crate::probes::{Probes, text, with_type};
 
 /// What the admin port answers.
@@ -39,7 +40,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const INDEX: &str = "\
 GET  /readyz /livez /startupz /healthz   probes; ?verbose lists the checks
 GET  /shutdown                           what the shutdown is doing, as JSON; ?until=over waits for its end
-GET  /metrics                            if it has been given any
+GET  /metrics                            in the text format of Prometheus; ?until=over waits for the end
 POST /shutdown                           does what SIGTERM does
 POST /cordon                             not ready, and after a lame duck no work here; ?now=true refuses at once
 POST /uncordon                           takes a cordon back
@@ -84,7 +85,12 @@ impl Answers {
                 }
                 aside(move || self.status()).await
             }
-            ("/metrics", _) if is_get => aside(move || self.metrics()).await,
+            ("/metrics", _) if is_get => {
+                if asks_for(&request, "until=over") {
+                    let _ = tokio::time::timeout(LONGEST_WAIT, self.shutdown.completed()).await;
+                }
+                aside(move || self.metrics()).await
+            }
             ("/shutdown", &Method::POST) => self.change(&request, from, Self::stop),
             ("/cordon", &Method::POST) if asks_for(&request, "now=true") => {
                 self.change(&request, from, Self::cordon_now)
@@ -100,10 +106,11 @@ impl Answers {
 
     fn metrics(&self) -> Response<Bytes> {
         const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-        match &self.metrics {
-            Some(render) => with_type(StatusCode::OK, TYPE, render()),
-            None => text(StatusCode::NOT_FOUND, "no metrics: see Admin::metrics\n".into()),
+        let mut text = metrics::render(&self.shutdown);
+        if let Some(render) = &self.metrics {
+            text += &render();
         }
+        with_type(StatusCode::OK, TYPE, text)
     }
 
     fn status(&self) -> Response<Bytes> {

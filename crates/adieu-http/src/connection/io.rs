@@ -325,7 +325,7 @@ mod tests {
             goodbye: Duration::from_secs(2),
             patience_ms: AtomicU64::new(2_000),
             queues: SendQueues::open(),
-            cuts: Arc::new(Cuts::new("http".into(), Shutdown::new())),
+            cuts: Arc::new(Cuts::new("http".into(), Shutdown::new(), Gate::new("http"))),
         };
         let conn = Conn::new(Arc::new(common), None, Instant::now());
         let (server, _client) = tokio::io::duplex(4);

@@ -7,7 +7,6 @@ use adieu_core::{DrainClass, Draining, Gate, Pass};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Name;
 use super::future::within;
@@ -40,7 +39,17 @@ pin_project! {
     }
 }
 
-pub(super) type Told = Pin<Box<WaitForCancellationFutureOwned>>;
+/// Waits until a response is to end without its doing.
+pub(super) type Told = Pin<Box<dyn Future<Output = Window> + Send>>;
+
+/// Whose window was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Window {
+    /// That of the gate: whoever drains it reports what was left.
+    Gate,
+    /// That of the route.
+    Route,
+}
 
 /// What is held while the body lasts.
 #[derive(Debug)]
@@ -83,8 +92,12 @@ impl<B> GateBody<B> {
         Self { kind: Kind::Given { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()) } }
     }
 
-    pub(super) fn held(body: B, hold: Hold) -> Self {
-        Self { kind: Kind::Passed { body, told: None, hold: Some(hold) } }
+    /// `told` is for a route with a window of its own.
+    pub(super) fn held(body: B, mut hold: Hold, told: Option<Told>) -> Self {
+        if told.is_some() {
+            hold.label();
+        }
+        Self { kind: Kind::Passed { body, told, hold: Some(hold) } }
     }
 
     pub(super) fn free(body: B) -> Self {
@@ -131,9 +144,10 @@ where
             held.label();
             held.until_told()
         });
-        if told.as_mut().poll(cx).is_pending() {
+        let Poll::Ready(window) = told.as_mut().poll(cx) else {
             return polled.map_err(Into::into);
-        }
+        };
+        held.note_end(window);
         let last = held.last_frame();
         // Drops the body first, then the pass.
         self.set(Self::given(Bytes::new()));
@@ -186,9 +200,19 @@ impl Hold {
         match (&mut self.of, &mut self.held) {
             (Of::Conn(ticket), _) => ticket.waits(),
             (Of::Layer(name), Held::Pass(pass)) => {
-                name.take().into_iter().for_each(|name| pass.set_label(name));
+                name.iter().for_each(|name| pass.set_label(Name::clone(name)));
             }
             (Of::Layer(_), Held::Watch(_)) => {}
+        }
+    }
+
+    /// The body ends without its doing. Unless that is how it should end, it is cut off.
+    fn note_end(&self, window: Window) {
+        let Held::Pass(pass) = &self.held else { return };
+        match (self.class, window, &self.of) {
+            (DrainClass::CloseNow, ..) => {}
+            (_, Window::Route, Of::Layer(Some(name))) => pass.note_cut_off(name.to_string()),
+            (_, Window::Gate | Window::Route, _) => pass.count_cut_off(),
         }
     }
 
@@ -208,7 +232,10 @@ impl Hold {
             Held::Watch(gate) if self.class == DrainClass::CloseNow => gate.closed_token(),
             Held::Watch(gate) => gate.cut_token(),
         };
-        Box::pin(token.cancelled_owned())
+        Box::pin(async move {
+            token.cancelled_owned().await;
+            Window::Gate
+        })
     }
 
     /// What the client sees of it: an end where that is one, or else that it was broken off.

@@ -10,8 +10,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 
 use super::about::Kind;
-use super::body::{GateBody, Held, Hold, Of, Told};
-use super::refusal::Refusal;
+use super::body::{GateBody, Held, Hold, Of, Told, Window};
 use super::{Admitted, Via};
 use crate::connection::Conn;
 
@@ -83,9 +82,9 @@ where
         let Some(admitted) = slot else { return Poll::Pending };
         let cut = cut.get_or_insert_with(|| {
             admitted.label();
-            Box::pin(admitted.via.door().gate.cut_token().cancelled_owned())
+            admitted.via.door().until_cut()
         });
-        cut.as_mut().poll(cx).map(|()| Ok(admitted.cut()))
+        cut.as_mut().poll(cx).map(|window| Ok(admitted.cut(window)))
     }
 }
 
@@ -132,6 +131,8 @@ impl Admitted {
             Some(pass) => Held::Pass(pass),
             None => Held::Watch(self.via.door().gate.clone()),
         };
+        let has_window = self.via.door().window.is_some() && class != DrainClass::CloseNow;
+        let told = has_window.then(|| self.via.door().until_cut());
         let of = match self.via {
             Via::Conn(mut ticket) => {
                 ticket.set_ours(false);
@@ -139,11 +140,12 @@ impl Admitted {
             }
             // A whole body is soon gone; only a stream need be labelled.
             Via::Layer(_, name) => {
-                Of::Layer((is_stream && !self.is_labelled).then(|| Box::new(name)))
+                let is_named = has_window || is_stream && !self.is_labelled;
+                Of::Layer(is_named.then(|| Box::new(name)))
             }
         };
         let hold = Hold { of, held, class, is_grpc: self.manner.is_grpc() };
-        response.map(|body| GateBody::held(body, hold))
+        response.map(|body| GateBody::held(body, hold, told))
     }
 
     /// The connection keeps the pass for as long as it lives.
@@ -157,13 +159,19 @@ impl Admitted {
     }
 
     /// The window is over, and there is no response yet.
-    fn cut<B: Body<Data = Bytes>>(&self) -> Response<GateBody<B>> {
+    fn cut<B: Body<Data = Bytes>>(&self, window: Window) -> Response<GateBody<B>> {
         if let Some(conn) = self.via.conn() {
             conn.turns_away();
         }
         let door = self.via.door();
-        let refusal = Refusal::from(door.gate.draining()).with_status(door.status);
-        refusal.into_response(self.manner).map(GateBody::given)
+        match (&self.pass, &self.via) {
+            (Some(pass), Via::Layer(_, name)) if window == Window::Route => {
+                pass.note_cut_off(name.to_string());
+            }
+            (Some(pass), _) => pass.count_cut_off(),
+            (None, _) => {}
+        }
+        door.refuse(door.gate.draining(), self.manner).map(GateBody::given)
     }
 }
 

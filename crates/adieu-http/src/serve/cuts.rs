@@ -1,9 +1,8 @@
 //! The answers that were cut before their clients had got all of them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use adieu_core::Shutdown;
+use adieu_core::{Gate, Shutdown};
 
 /// How many are named in a report; the log names all.
 const MOST: usize = 5;
@@ -13,7 +12,7 @@ const MOST: usize = 5;
 pub(crate) struct Cuts {
     server: Arc<str>,
     shutdown: Shutdown,
-    total: AtomicUsize,
+    gate: Gate,
     /// Those that no report names yet.
     unreported: Mutex<Vec<String>>,
 }
@@ -28,13 +27,13 @@ pub(crate) enum Why {
 // === impl Cuts ===
 
 impl Cuts {
-    pub(crate) fn new(server: Arc<str>, shutdown: Shutdown) -> Self {
-        Self { server, shutdown, total: AtomicUsize::new(0), unreported: Mutex::default() }
+    pub(crate) fn new(server: Arc<str>, shutdown: Shutdown, gate: Gate) -> Self {
+        Self { server, shutdown, gate, unreported: Mutex::default() }
     }
 
     /// Notes and logs answers that are cut.
     pub(crate) fn add(&self, names: Vec<String>, why: Why) {
-        self.total.fetch_add(names.len(), Ordering::Relaxed);
+        self.gate.count_cut_off(names.len() as u64);
         for name in &names {
             let server = &self.server;
             self.shutdown.warn(format!(

@@ -81,7 +81,7 @@ pub(super) async fn run<L: Listener, S: App>(
     let (wants, wanted) = watch::channel(Wanted::default());
     let (reached, reaches) = watch::channel(Reached::default());
     let roster = Arc::new(Roster::default());
-    let cuts = Arc::new(Cuts::new(Arc::clone(&options.name), shutdown.clone()));
+    let cuts = Arc::new(Cuts::new(Arc::clone(&options.name), shutdown.clone(), gate.clone()));
     match register(&shutdown, &options, &gate, wants, reaches, &roster, &cuts) {
         Ok(()) => {}
         // Told to stop while it was starting up: there is nothing to serve, and nothing wrong.
@@ -223,7 +223,7 @@ impl<L: Listener, S: App> Server<L, S> {
                     self.ended(ended);
                     continue;
                 }
-                accepted = accept(&mut self.listener, self.rests_until) => {
+                accepted = accept(&mut self.listener, self.rests_until), if self.has_room() => {
                     self.accepted(accepted);
                     continue;
                 }
@@ -252,6 +252,11 @@ impl<L: Listener, S: App> Server<L, S> {
                 }
             }
         }
+    }
+
+    /// Whether one more connection may be accepted. Others wait in the kernel's queue.
+    fn has_room(&self) -> bool {
+        self.connections.len() < self.options.max_connections
     }
 
     fn spawn(&mut self, io: L::Io, peer: L::Peer) {

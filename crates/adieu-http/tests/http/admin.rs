@@ -114,7 +114,7 @@ async fn s98_who_may_can_cordon_and_stop() {
     let addr = admin.local_addr();
     shutdown.started();
     tokio::task::block_in_place(|| {
-        assert_eq!(ask(addr, "GET", "/metrics", ""), (200, "up 1\n".into()));
+        assert!(ask(addr, "GET", "/metrics", "").1.ends_with("\nup 1\n"));
         assert_eq!(ask(addr, "GET", "/nothing", "").0, 404);
         assert_eq!(ask(addr, "DELETE", "/shutdown", "").0, 405);
         assert_eq!(ask(addr, "GET", "/cordon", "").0, 405);
@@ -230,7 +230,7 @@ async fn s219_where_a_token_is_required_nothing_but_probes_is_told_without_it() 
             }
         }
         assert_eq!(ask(addr, "GET", "/shutdown", right).0, 200);
-        assert_eq!(ask(addr, "GET", "/metrics", right), (200, "up 1\n".into()));
+        assert!(ask(addr, "GET", "/metrics", right).1.ends_with("\nup 1\n"));
         assert_eq!(ask(addr, "GET", "/livez", "").0, 200, "platforms have no token");
     });
 }

@@ -11,6 +11,7 @@ mod layer;
 mod nginx;
 mod probes;
 mod serving;
+mod settings;
 mod streams;
 mod tls;
 mod upgrades;

@@ -1,0 +1,75 @@
+//! Two servers in one process, HTTP and gRPC on ports of their own, drained together.
+//!
+//! The process is ready when both listen, and clients of both are sent away from the first moment
+//! of the shutdown. Here the program is its own client.
+
+use std::time::Duration;
+
+use adieu::http::{Probes, health, serve};
+use adieu::{Config, Readiness, Reason, Shutdown};
+use axum::Router;
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let config = Config::new().lame_duck(Duration::from_millis(500));
+    let shutdown = Shutdown::configured(config)?;
+
+    let slow = async || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        "worth waiting for"
+    };
+    let pages = Router::new().route("/slow", get(slow));
+    let for_pages = TcpListener::bind("127.0.0.1:0").await?;
+    let pages_at = for_pages.local_addr()?;
+    let pages = serve(for_pages, pages, &shutdown).name("pages").probes(Probes::new(&shutdown));
+
+    // Your own services are added here; health knows the shutdown.
+    let calls = tonic::service::Routes::new(health(&shutdown, ["shop.Orders"]));
+    let for_calls = TcpListener::bind("127.0.0.1:0").await?;
+    let calls_at = for_calls.local_addr()?;
+    let calls = serve(for_calls, calls, &shutdown).name("calls");
+
+    // Each is registered with the shutdown when it is made into a future, so neither makes the
+    // process ready alone.
+    let (pages, calls) = (pages.into_future(), calls.into_future());
+    let mut servers = JoinSet::new();
+    servers.spawn(pages);
+    servers.spawn(calls);
+    shutdown.until_readiness(Readiness::is_ready).await;
+
+    let mut client = HealthClient::connect(format!("http://{calls_at}")).await?;
+    let request = || HealthCheckRequest { service: "shop.Orders".into() };
+    println!("gRPC health: {:?}", client.check(request()).await?.into_inner().status());
+    let page = tokio::spawn(get_page(pages_at, "/slow"));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    let report = shutdown.run(Reason::Unknown);
+    shutdown.until_readiness(|readiness| readiness == Readiness::Draining).await;
+    println!("/readyz: {}", get_page(pages_at, "/readyz").await?);
+    println!("slow page: {}", page.await??);
+    let report = report.await?;
+    while let Some(served) = servers.join_next().await {
+        served??;
+    }
+    for at in [pages_at, calls_at] {
+        println!("refused now: {}", TcpStream::connect(at).await.is_err());
+    }
+    println!("outcome: {}", report.outcome);
+    Ok(())
+}
+
+/// The body of a page.
+async fn get_page(at: std::net::SocketAddr, path: &'static str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(at).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned())
+}
