@@ -93,10 +93,8 @@ enum Account {
     /// It contains the id of each piece.
     #[default]
     Named,
-    /// It contains the exact number, followed by these words.
-    Counted(String),
-    /// It contains a number that is not too low, followed by these words.
-    CountedAtLeast(String),
+    /// It contains the number, followed by these words. It may be too high by `slack`.
+    Counted { words: String, slack: usize },
 }
 
 /// A piece of work: its kind and its id.
@@ -127,16 +125,27 @@ impl Ledger {
     /// Declares that the report accounts for unfinished work of this kind by its exact number,
     /// followed by `words`, as in "3 dead letters". "unknown" in place of the number is honest, too.
     #[must_use]
-    pub fn counted(mut self, kind: impl Into<String>, words: impl Into<String>) -> Self {
-        self.accounts.insert(kind.into(), Account::Counted(words.into()));
-        self
+    pub fn counted(self, kind: impl Into<String>, words: impl Into<String>) -> Self {
+        self.counted_up_to(kind, words, 0)
     }
 
     /// As [`Ledger::counted`], for a number that may be too high: work that is in flight when it is
     /// counted can still end.
     #[must_use]
-    pub fn counted_at_least(mut self, kind: impl Into<String>, words: impl Into<String>) -> Self {
-        self.accounts.insert(kind.into(), Account::CountedAtLeast(words.into()));
+    pub fn counted_at_least(self, kind: impl Into<String>, words: impl Into<String>) -> Self {
+        self.counted_up_to(kind, words, usize::MAX)
+    }
+
+    /// As [`Ledger::counted`], for a number that may be too high by `slack`: a report may also count
+    /// work that was refused.
+    #[must_use]
+    pub fn counted_up_to(
+        mut self,
+        kind: impl Into<String>,
+        words: impl Into<String>,
+        slack: usize,
+    ) -> Self {
+        self.accounts.insert(kind.into(), Account::Counted { words: words.into(), slack });
         self
     }
 

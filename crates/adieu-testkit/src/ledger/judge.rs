@@ -169,19 +169,16 @@ fn charge_losses(
         return Some(Charge::LostBehindClean { kind, ids });
     }
     let texts = unclean_texts(report);
-    let (admitted, may_be_more) = match account {
+    let (admitted, slack) = match account {
         Account::Named => {
             let is_named = |id: &&String| texts.iter().any(|text| text.contains(id.as_str()));
-            (Some(ids.iter().filter(is_named).count()), true)
+            (Some(ids.iter().filter(is_named).count()), 0)
         }
-        Account::Counted(words) => (admitted(&texts, words), false),
-        Account::CountedAtLeast(words) => (admitted(&texts, words), true),
+        Account::Counted { words, slack } => (admitted(&texts, words), *slack),
     };
     match admitted? {
         admitted if admitted < lost => Some(Charge::Understated { kind, lost, admitted, ids }),
-        admitted if admitted > lost && !may_be_more => {
-            Some(Charge::Overstated { kind, lost, admitted })
-        }
+        admitted if admitted - lost > slack => Some(Charge::Overstated { kind, lost, admitted }),
         _ => None,
     }
 }

@@ -108,6 +108,9 @@ fn s232_a_count_that_is_too_low_or_too_high_is_convicted() {
     assert!(matches!(charge(&verdict), Charge::Understated { lost: 5, admitted: 0, .. }));
     let verdict = judge(&messages(5), &unclean("6 dead letters"));
     assert!(matches!(charge(&verdict), Charge::Overstated { lost: 5, admitted: 6, .. }));
+    let with_slack = messages(5).counted_up_to("message", "dead letters", 1);
+    judge(&with_slack, &unclean("6 dead letters")).assert_honest();
+    assert!(!judge(&with_slack, &unclean("7 dead letters")).is_honest());
     // Also if nothing was lost.
     let verdict = judge(&messages(10), &unclean("1 dead letters"));
     assert!(matches!(charge(&verdict), Charge::Overstated { lost: 0, admitted: 1, .. }));

@@ -1,0 +1,262 @@
+//! Clients that record what they were promised.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use adieu_testkit::ledger::{Fact, Ledger};
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::plan::{Client, Plan};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// How large a large answer is.
+pub const LARGE: usize = 12 << 20;
+
+/// How much of it a slow client reads in a second.
+const SLOW: usize = 500_000;
+
+/// Clients at work.
+#[derive(Debug)]
+pub struct Load {
+    thread: JoinHandle<()>,
+    is_over: Arc<AtomicBool>,
+}
+
+/// A connection that orders and pages go over.
+enum Connection {
+    Http1(hyper::client::conn::http1::SendRequest<Empty<Bytes>>),
+    Http2(hyper::client::conn::http2::SendRequest<Empty<Bytes>>),
+}
+
+/// One client.
+struct Asking {
+    number: u64,
+    kind: Client,
+    at: SocketAddr,
+    rng: fastrand::Rng,
+    ledger: Arc<Ledger>,
+    is_over: Arc<AtomicBool>,
+}
+
+// === impl Load ===
+
+impl Load {
+    /// Starts all clients of a plan, on a thread of their own.
+    ///
+    /// # Panics
+    ///
+    /// If there can be no thread.
+    #[must_use]
+    pub fn start(plan: &Plan, at: SocketAddr, ledger: &Arc<Ledger>) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let clients: Vec<Asking> = (0u64..)
+            .zip(&plan.clients)
+            .map(|(number, kind)| Asking {
+                number,
+                kind: *kind,
+                at,
+                rng: fastrand::Rng::with_seed(plan.seed ^ (number << 32)),
+                ledger: Arc::clone(ledger),
+                is_over: Arc::clone(&is_over),
+            })
+            .collect();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let mut tasks = tokio::task::JoinSet::new();
+                for client in clients {
+                    tasks.spawn(client.run());
+                }
+                while tasks.join_next().await.is_some() {}
+            });
+        });
+        Self { thread, is_over }
+    }
+
+    /// Ends the load, after the process has ended.
+    ///
+    /// # Panics
+    ///
+    /// If a client panicked.
+    pub fn stop(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("clients do not panic");
+    }
+}
+
+// === impl Asking ===
+
+impl Asking {
+    async fn run(mut self) {
+        match self.kind {
+            Client::Http1 | Client::Http2 => self.orders().await,
+            Client::Slow => self.large(false).await,
+            Client::CutHttp10 => self.large(true).await,
+        }
+    }
+
+    /// Orders and asks for pages, one after another, until the process has ended.
+    async fn orders(&mut self) {
+        let mut connection = None;
+        let mut asked = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            asked += 1;
+            let id = self.number * 1_000_000 + asked;
+            let is_order = self.rng.u8(0..4) != 0;
+            let answered = async {
+                if connection.is_none() {
+                    connection = Some(Connection::open(self.kind, self.at).await?);
+                }
+                let Some(open) = &mut connection else { return Ok(()) };
+                if is_order { self.order(open, id).await } else { self.page(open, id).await }
+            };
+            // Who does not answer within this time has lost the request.
+            let answered = tokio::time::timeout(Duration::from_secs(30), answered).await;
+            let is_alive = matches!(answered, Ok(Ok(())));
+            if !is_alive || (self.kind == Client::Http1 && self.rng.u8(0..8) == 0) {
+                connection = None;
+            }
+            let pause = if is_alive { self.rng.u64(2..6) } else { 10 };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+    }
+
+    /// Places an order. An error before the answer leaves it open what became of it.
+    async fn order(&self, connection: &mut Connection, id: u64) -> Result<(), Error> {
+        let (status, body) = connection.send("POST", &format!("/order/{id}")).await?;
+        match status {
+            StatusCode::ACCEPTED => self.ledger.accepted("order", id),
+            _ => self.ledger.refused("order", id),
+        }
+        body.collect().await?;
+        Ok(())
+    }
+
+    async fn page(&self, connection: &mut Connection, id: u64) -> Result<(), Error> {
+        let path = format!("/page/{id}");
+        let (status, body) = connection.send("GET", &path).await?;
+        if status != StatusCode::OK {
+            self.ledger.refused("page", &path);
+            return Ok(());
+        }
+        self.ledger.accepted("page", &path);
+        match body.collect().await.map(http_body_util::Collected::to_bytes) {
+            Ok(body) if body == format!("page {id}") => self.ledger.finished("page", &path),
+            Ok(_) => self.ledger.record(Fact::Disguised, "page", &path),
+            Err(_) => self.ledger.record(Fact::Cut, "page", &path),
+        }
+        Ok(())
+    }
+
+    /// Asks for a large answer, by hand: how it ends is what matters.
+    async fn large(&self, is_http10: bool) {
+        let path = format!("/large/{}", self.number);
+        let Ok((read, ended)) = self.read_large(&path, is_http10).await else { return };
+        let fact = match ended {
+            Ended::Whole => Fact::Finished,
+            // Without a length, the end of the connection is the end of the answer.
+            Ended::Closed if is_http10 && read < LARGE => Fact::Disguised,
+            Ended::Closed if is_http10 => Fact::Finished,
+            Ended::Closed | Ended::Broken => Fact::Cut,
+        };
+        self.ledger.record(Fact::Accepted, "large", &path);
+        self.ledger.record(fact, "large", &path);
+    }
+
+    /// Returns how much was read of an answer, and how it ended.
+    async fn read_large(&self, path: &str, is_http10: bool) -> Result<(usize, Ended), Error> {
+        let mut stream = TcpStream::connect(self.at).await?;
+        let request = match is_http10 {
+            true => format!("GET {path} HTTP/1.0\r\n\r\n"),
+            false => format!("GET {path} HTTP/1.1\r\nhost: compose\r\nconnection: close\r\n\r\n"),
+        };
+        stream.write_all(request.as_bytes()).await?;
+        let (mut read, mut buffer, mut tail) = (0, vec![0; SLOW / 20], Vec::new());
+        loop {
+            match stream.read(&mut buffer).await {
+                Ok(0) if tail.ends_with(b"0\r\n\r\n") => return Ok((read, Ended::Whole)),
+                Ok(0) if read == 0 => return Err("no answer".into()),
+                Ok(0) => return Ok((read, Ended::Closed)),
+                Ok(more) => {
+                    read += more;
+                    tail.extend_from_slice(&buffer[..more]);
+                    tail.drain(..tail.len().saturating_sub(8));
+                }
+                Err(error) if read == 0 => return Err(error.into()),
+                Err(_) => return Ok((read, Ended::Broken)),
+            }
+            // One that is to be cut stops for longer than its window, and then reads the rest.
+            let pause = if is_http10 && read > LARGE / 8 && !self.is_over.load(Ordering::Relaxed) {
+                20
+            } else {
+                1
+            };
+            for _ in 0..pause {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// How a large answer ended.
+enum Ended {
+    /// With its last chunk.
+    Whole,
+    /// The connection was closed.
+    Closed,
+    /// The connection was reset.
+    Broken,
+}
+
+// === impl Connection ===
+
+impl Connection {
+    async fn open(kind: Client, at: SocketAddr) -> Result<Self, Error> {
+        let io = TokioIo::new(TcpStream::connect(at).await?);
+        if kind == Client::Http2 {
+            let (sender, driving) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
+            #[expect(clippy::disallowed_methods, reason = "it ends with its connection")]
+            tokio::spawn(driving);
+            return Ok(Self::Http2(sender));
+        }
+        let (sender, driving) = hyper::client::conn::http1::handshake(io).await?;
+        #[expect(clippy::disallowed_methods, reason = "it ends with its connection")]
+        tokio::spawn(driving);
+        Ok(Self::Http1(sender))
+    }
+
+    async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+    ) -> Result<(StatusCode, hyper::body::Incoming), Error> {
+        let uri = format!("http://compose{path}");
+        let request = match self {
+            Self::Http1(_) => Request::builder().uri(path).header("host", "compose"),
+            Self::Http2(_) => Request::builder().uri(uri),
+        };
+        let request = request.method(method).body(Empty::new())?;
+        let answer = match self {
+            Self::Http1(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await?
+            }
+            Self::Http2(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await?
+            }
+        };
+        let (head, body) = answer.into_parts();
+        Ok((head.status, body))
+    }
+}

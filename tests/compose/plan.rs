@@ -1,0 +1,481 @@
+//! Decides what a random service looks like, and what is done to it. Pure: a seed in, a plan out.
+
+use std::fmt;
+
+/// Parts that can be left out of random plans, or forced into one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Issue 14, item 1: the handle of the actor system is dropped while its actors have work.
+    DroppedHandle,
+    /// Item 2: the pool that actors use is a lifecycle step.
+    PoolStep,
+    /// Item 2: the pool that actors use is closed by a task in a phase after the last one.
+    PoolTask,
+    /// Item 3: an actor sends to its sibling.
+    Siblings,
+    /// Items 3 and 17: an actor sends to its parent.
+    ChildToParent,
+    /// Item 5: an actor hangs, and is killed with messages in its mailbox.
+    Stuck,
+    /// Item 6: tasks send to actors that are being drained, until they are refused.
+    Racer,
+    /// Item 7: a client reads a large answer slowly and steadily.
+    SlowReader,
+    /// Item 8: the answer to an HTTP/1.0 request is cut because its client stops reading.
+    CutHttp10,
+    /// Item 9: two singleton steps share one lock, and a loop asks for a lock without waiting.
+    SharedLock,
+    /// Item 10: the log's subscriber panics.
+    PanickingSubscriber,
+    /// Item 10: the log's subscriber blocks.
+    BlockingSubscriber,
+    /// Item 11: the signal arrives while the service starts up.
+    StartupSignal,
+}
+
+/// Shapes that the code does not withstand yet. Random plans do not have them; `--shape` and `--all`
+/// do. Empty this list when the fixes have landed.
+pub const PENDING: &[Shape] = &[
+    Shape::DroppedHandle,
+    Shape::PoolStep,
+    Shape::PoolTask,
+    Shape::Siblings,
+    Shape::ChildToParent,
+    Shape::Stuck,
+    Shape::Racer,
+    Shape::SlowReader,
+    Shape::CutHttp10,
+    Shape::PanickingSubscriber,
+    Shape::BlockingSubscriber,
+    Shape::StartupSignal,
+];
+
+/// A random service, and what is done to it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What everything follows from.
+    pub seed: u64,
+    /// Groups of actors that share the orders. Without any, orders go to the store directly.
+    pub departments: Vec<Department>,
+    /// Whether the handle of the actor system lives as long as the process.
+    pub handle: Handle,
+    /// How the pool is closed.
+    pub pool: Pool,
+    /// Takes jobs: how many at a time, and whether it hands them to actors.
+    pub consumer: Option<Consumer>,
+    /// Whether a periodic loop makes orders, too.
+    pub is_periodic: bool,
+    /// Whether tasks send to actors that are being drained.
+    pub has_racer: bool,
+    /// Start-up steps of one replica, and the lock that they take.
+    pub locks: Locks,
+    /// How many guards there are.
+    pub guards: usize,
+    /// When the body of `main` ends.
+    pub body: Body,
+    /// Who listens to the log.
+    pub subscriber: Subscriber,
+    /// Worker threads of the runtime.
+    pub workers: usize,
+    /// How long each stage of start-up takes.
+    pub startup_ms: [u64; 4],
+    /// Who asks.
+    pub clients: Vec<Client>,
+    /// When the shutdown begins.
+    pub trigger: Trigger,
+}
+
+/// Actors of one framework.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Department {
+    /// Whose actors.
+    pub framework: Framework,
+    /// How an order goes through them.
+    pub topology: Topology,
+    /// How long each takes for an order.
+    pub think_us: u64,
+    /// Whether the last of them hangs after a while.
+    pub is_stuck: bool,
+}
+
+/// Whose actors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framework {
+    /// kameo's, derived.
+    Kameo,
+    /// ractor's.
+    Ractor,
+    /// ractor's, with letters.
+    Letters,
+    /// A task and a channel.
+    Plain,
+}
+
+/// How an order goes through a department.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// One actor.
+    Single,
+    /// From one actor to its sibling.
+    Siblings,
+    /// From an actor to its child.
+    ParentToChild,
+    /// From an actor to its parent.
+    ChildToParent,
+}
+
+/// What happens to the handle of the actor system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handle {
+    /// It is kept until the process exits.
+    Kept,
+    /// It is dropped when the body returns.
+    InBody,
+    /// It is dropped when the actors have been spawned.
+    Dropped,
+}
+
+/// How the pool is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pool {
+    /// As a guard, when the process exits.
+    Guard,
+    /// As a lifecycle step.
+    Step,
+    /// By a task in a phase of its own, after the actors.
+    Task,
+}
+
+/// A consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Consumer {
+    /// Jobs at a time.
+    pub concurrency: usize,
+    /// Whether a job is done when an actor has accepted it.
+    pub via_actor: bool,
+}
+
+/// Start-up steps that one replica does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locks {
+    /// None.
+    None,
+    /// One step.
+    One,
+    /// Two steps behind one lock.
+    Shared,
+}
+
+/// When the body of `main` ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// When the server has ended, as in the README.
+    Serves,
+    /// When the shutdown is over.
+    Waits,
+    /// By itself, after a while: that begins the shutdown.
+    Returns,
+}
+
+/// Who listens to the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subscriber {
+    /// The standard error output.
+    Standard,
+    /// A subscriber that panics at each event, once the service has started.
+    Panics,
+    /// A subscriber that blocks at each event, once the service has started.
+    Blocks,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// Orders and pages over one HTTP/1 connection after another.
+    Http1,
+    /// Orders and pages over HTTP/2.
+    Http2,
+    /// One large answer, read slowly and steadily.
+    Slow,
+    /// One large answer to an HTTP/1.0 request, of which the client stops reading.
+    CutHttp10,
+}
+
+/// When and how the shutdown begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// Whether the clock runs from when the process listens, and not from when it is ready.
+    pub during_startup: bool,
+    /// How long after that.
+    pub after_ms: u64,
+    /// SIGINT instead of SIGTERM.
+    pub is_interrupt: bool,
+    /// A second SIGTERM, this long after the first.
+    pub again_after_ms: Option<u64>,
+}
+
+// === impl Shape ===
+
+impl Shape {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::DroppedHandle,
+        Self::PoolStep,
+        Self::PoolTask,
+        Self::Siblings,
+        Self::ChildToParent,
+        Self::Stuck,
+        Self::Racer,
+        Self::SlowReader,
+        Self::CutHttp10,
+        Self::SharedLock,
+        Self::PanickingSubscriber,
+        Self::BlockingSubscriber,
+        Self::StartupSignal,
+    ];
+
+    /// What it is called on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DroppedHandle => "dropped-handle",
+            Self::PoolStep => "pool-step",
+            Self::PoolTask => "pool-task",
+            Self::Siblings => "siblings",
+            Self::ChildToParent => "child-to-parent",
+            Self::Stuck => "stuck",
+            Self::Racer => "racer",
+            Self::SlowReader => "slow-reader",
+            Self::CutHttp10 => "cut-http10",
+            Self::SharedLock => "shared-lock",
+            Self::PanickingSubscriber => "panicking-subscriber",
+            Self::BlockingSubscriber => "blocking-subscriber",
+            Self::StartupSignal => "startup-signal",
+        }
+    }
+
+    /// The shape of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|shape| shape.name() == name)
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// The plan of a seed, with no shape that is not `allowed`.
+    ///
+    /// Every choice is drawn, and what is not allowed is replaced afterwards: so a shape that becomes
+    /// allowed changes only the plans that it belongs to.
+    #[must_use]
+    pub fn random(seed: u64, allowed: impl Fn(Shape) -> bool) -> Self {
+        Self::draw(seed).limited_to(allowed)
+    }
+
+    /// The plan of a seed with this shape forced into it, and no other that is pending.
+    #[must_use]
+    pub fn with(seed: u64, shape: Shape) -> Self {
+        let mut plan = Self::draw(seed);
+        plan.force(shape);
+        plan.limited_to(|other| other == shape || !PENDING.contains(&other))
+    }
+
+    fn limited_to(mut self, allowed: impl Fn(Shape) -> bool) -> Self {
+        for shape in Shape::ALL {
+            if !allowed(shape) {
+                self.remove(shape);
+            }
+        }
+        self.settle();
+        self
+    }
+
+    fn draw(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let departments = (0..rng.usize(0..=2)).map(|_| Department::draw(&mut rng)).collect();
+        let handle = pick(&mut rng, &[Handle::Kept, Handle::InBody, Handle::Dropped]);
+        let pool = pick(&mut rng, &[Pool::Guard, Pool::Step, Pool::Task]);
+        let consumer =
+            rng.bool().then(|| Consumer { concurrency: rng.usize(1..=4), via_actor: rng.bool() });
+        let is_periodic = rng.bool();
+        let has_racer = rng.u8(0..8) == 0;
+        let locks = pick(&mut rng, &[Locks::None, Locks::None, Locks::One, Locks::Shared]);
+        let guards = rng.usize(0..=2);
+        let body = pick(&mut rng, &[Body::Serves, Body::Serves, Body::Waits, Body::Returns]);
+        let subscriber = match rng.u8(0..10) {
+            0 => Subscriber::Panics,
+            1 => Subscriber::Blocks,
+            _ => Subscriber::Standard,
+        };
+        let workers = rng.usize(1..=3);
+        let startup_ms = std::array::from_fn(|_| rng.u64(0..40));
+        let mut clients: Vec<Client> = (0..rng.usize(1..=4))
+            .map(|_| pick(&mut rng, &[Client::Http1, Client::Http2]))
+            .collect();
+        match rng.u8(0..24) {
+            0 => clients.push(Client::Slow),
+            1 => clients.push(Client::CutHttp10),
+            _ => {}
+        }
+        let trigger = Trigger {
+            during_startup: rng.u8(0..5) == 0,
+            after_ms: rng.u64(0..400),
+            is_interrupt: rng.u8(0..4) == 0,
+            again_after_ms: (rng.u8(0..4) == 0).then(|| rng.u64(50..400)),
+        };
+        Self {
+            seed,
+            departments,
+            handle,
+            pool,
+            consumer,
+            is_periodic,
+            has_racer,
+            locks,
+            guards,
+            body,
+            subscriber,
+            workers,
+            startup_ms,
+            clients,
+            trigger,
+        }
+    }
+
+    fn remove(&mut self, shape: Shape) {
+        let has_actors = !self.departments.is_empty();
+        match shape {
+            // Without actors these are plain and old.
+            Shape::PoolStep if has_actors && self.pool == Pool::Step => self.pool = Pool::Guard,
+            Shape::PoolTask if self.pool == Pool::Task => self.pool = Pool::Guard,
+            Shape::PoolStep | Shape::PoolTask => {}
+            Shape::DroppedHandle => self.handle = Handle::Kept,
+            Shape::Siblings => self.each(|it| it.without(Topology::Siblings)),
+            Shape::ChildToParent => self.each(|it| it.without(Topology::ChildToParent)),
+            Shape::Stuck => self.each(|it| it.is_stuck = false),
+            Shape::Racer => self.has_racer = false,
+            Shape::SlowReader => self.clients.retain(|client| *client != Client::Slow),
+            Shape::CutHttp10 => self.clients.retain(|client| *client != Client::CutHttp10),
+            Shape::SharedLock if self.locks == Locks::Shared => self.locks = Locks::One,
+            Shape::SharedLock => {}
+            Shape::PanickingSubscriber if self.subscriber == Subscriber::Panics => {
+                self.subscriber = Subscriber::Standard;
+            }
+            Shape::BlockingSubscriber if self.subscriber == Subscriber::Blocks => {
+                self.subscriber = Subscriber::Standard;
+            }
+            Shape::PanickingSubscriber | Shape::BlockingSubscriber => {}
+            Shape::StartupSignal => self.trigger.during_startup = false,
+        }
+    }
+
+    fn force(&mut self, shape: Shape) {
+        let needs_actors = matches!(
+            shape,
+            Shape::DroppedHandle
+                | Shape::PoolStep
+                | Shape::PoolTask
+                | Shape::Siblings
+                | Shape::ChildToParent
+                | Shape::Stuck
+                | Shape::Racer
+        );
+        if needs_actors && self.departments.is_empty() {
+            let mut rng = fastrand::Rng::with_seed(self.seed);
+            self.departments.push(Department::draw(&mut rng));
+        }
+        match shape {
+            Shape::DroppedHandle => {
+                self.handle =
+                    if self.seed.is_multiple_of(2) { Handle::Dropped } else { Handle::InBody };
+            }
+            Shape::PoolStep => self.pool = Pool::Step,
+            Shape::PoolTask => self.pool = Pool::Task,
+            Shape::Siblings => self.each(|it| it.topology = Topology::Siblings),
+            Shape::ChildToParent => self.each(|it| it.topology = Topology::ChildToParent),
+            Shape::Stuck => self.each(|it| it.is_stuck = true),
+            Shape::Racer => self.has_racer = true,
+            Shape::SlowReader => self.clients.push(Client::Slow),
+            Shape::CutHttp10 => self.clients.push(Client::CutHttp10),
+            Shape::SharedLock => self.locks = Locks::Shared,
+            Shape::PanickingSubscriber => self.subscriber = Subscriber::Panics,
+            Shape::BlockingSubscriber => self.subscriber = Subscriber::Blocks,
+            Shape::StartupSignal => {
+                self.trigger.during_startup = true;
+                // What takes longest to start is what the signal finds.
+                self.trigger.after_ms %= self.startup_ms.iter().sum::<u64>().max(1);
+            }
+        }
+    }
+
+    /// Takes out what makes no sense together.
+    fn settle(&mut self) {
+        if self.departments.is_empty() {
+            self.has_racer = false;
+        }
+        // A race needs several threads.
+        if self.has_racer {
+            self.workers = 3;
+        }
+        // A body that returns has dropped what it held.
+        if self.body == Body::Waits && self.handle == Handle::InBody {
+            self.handle = Handle::Kept;
+        }
+        // A slow client needs a service that is there for its first bytes.
+        if self.clients.iter().any(|it| matches!(it, Client::Slow | Client::CutHttp10)) {
+            self.trigger.during_startup = false;
+            self.trigger.after_ms = self.trigger.after_ms.max(300);
+            self.trigger.again_after_ms = None;
+            self.subscriber = Subscriber::Standard;
+        }
+    }
+
+    fn each(&mut self, change: impl Fn(&mut Department)) {
+        self.departments.iter_mut().for_each(change);
+    }
+
+    /// Whether there is time and room to finish everything: then anything less is a mistake.
+    #[must_use]
+    pub fn must_be_lossless(&self) -> bool {
+        let is_stuck = self.departments.iter().any(|department| department.is_stuck);
+        !is_stuck && !self.clients.contains(&Client::CutHttp10) && !self.has_racer
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+// === impl Department ===
+
+impl Department {
+    fn draw(rng: &mut fastrand::Rng) -> Self {
+        let frameworks =
+            [Framework::Kameo, Framework::Ractor, Framework::Letters, Framework::Plain];
+        let topologies = [
+            Topology::Single,
+            Topology::Siblings,
+            Topology::ParentToChild,
+            Topology::ChildToParent,
+        ];
+        Self {
+            framework: pick(rng, &frameworks),
+            topology: pick(rng, &topologies),
+            think_us: rng.u64(0..2_000),
+            is_stuck: rng.u8(0..16) == 0,
+        }
+    }
+
+    fn without(&mut self, topology: Topology) {
+        if self.topology == topology {
+            self.topology = Topology::ParentToChild;
+        }
+    }
+}
+
+fn pick<T: Copy>(rng: &mut fastrand::Rng, from: &[T]) -> T {
+    from[rng.usize(0..from.len())]
+}

@@ -1,0 +1,171 @@
+//! One run: starts a service, loads it, stops it, and judges.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu::Signal;
+use adieu_testkit::ledger::{Fact, Ledger, Verdict};
+use adieu_testkit::process::{Ended, Process};
+
+use crate::load::Load;
+use crate::plan::{Body, Client, Plan, Shape};
+use crate::service::JOURNAL;
+
+/// What is run: a seed, or a seed with one shape forced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// What everything random follows from.
+    pub seed: u64,
+    /// A shape that the plan must have.
+    pub shape: Option<Shape>,
+    /// Whether shapes that are pending may occur.
+    pub all: bool,
+}
+
+/// How a run went that should not have gone like this.
+#[derive(Debug)]
+pub struct Failure {
+    case: Case,
+    plan: Plan,
+    problem: String,
+    stderr: String,
+}
+
+// === impl Case ===
+
+impl Case {
+    /// What is run.
+    #[must_use]
+    pub fn plan(self) -> Plan {
+        match self.shape {
+            Some(shape) => Plan::with(self.seed, shape),
+            None => {
+                let pending = crate::plan::PENDING;
+                Plan::random(self.seed, |shape| self.all || !pending.contains(&shape))
+            }
+        }
+    }
+
+    /// The arguments that repeat it.
+    #[must_use]
+    pub fn args(self) -> Vec<String> {
+        let mut args = vec!["--seeds".to_owned(), self.seed.to_string()];
+        if let Some(shape) = self.shape {
+            args.extend(["--shape".to_owned(), shape.name().to_owned()]);
+        }
+        if self.all {
+            args.push("--all".to_owned());
+        }
+        args
+    }
+
+    /// Runs it. `program` is `compose-fuzz`, which is also the service.
+    ///
+    /// # Errors
+    ///
+    /// If the run was not honest, or lost something that it had time to finish.
+    pub fn run(self, program: &Path) -> Result<Verdict, Box<Failure>> {
+        let plan = self.plan();
+        let ran = catch_unwind(AssertUnwindSafe(|| run(self, &plan, program)));
+        let (problem, stderr) = match ran {
+            Ok((verdict, ended)) => match problem(&plan, &verdict, &ended) {
+                None => return Ok(verdict),
+                Some(problem) => (format!("{problem}\n{verdict}"), ended.stderr),
+            },
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                (text.unwrap_or_else(|| "the driver panicked".to_owned()), String::new())
+            }
+        };
+        Err(Box::new(Failure { case: self, plan, problem, stderr }))
+    }
+}
+
+fn problem(plan: &Plan, verdict: &Verdict, ended: &Ended) -> Option<&'static str> {
+    if !verdict.is_honest() {
+        return Some("the run was not honest");
+    }
+    if plan.must_be_lossless() {
+        if !verdict.is_lossless() {
+            return Some("accepted work was lost, though there was time for it");
+        }
+        if !ended.report.as_ref().is_some_and(adieu::Report::is_clean) {
+            return Some("everything was finished, and the outcome is not clean");
+        }
+    }
+    None
+}
+
+fn run(case: Case, plan: &Plan, program: &Path) -> (Verdict, Ended) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = Command::new(program);
+    command.arg("serve").arg(folder.path()).args(case.args());
+    command.envs(settings(plan)).env_remove("RUST_BACKTRACE");
+    let mut process = Process::start(&mut command);
+    let line = process.wait_for("listening on ");
+    let at: SocketAddr = line.trim_start_matches("listening on ").parse().expect("an address");
+    let ledger = Arc::new(Ledger::new());
+    let load = Load::start(plan, at, &ledger);
+    if !plan.trigger.during_startup {
+        process.wait_for("ready");
+    }
+    if plan.body != Body::Returns || plan.trigger.during_startup {
+        std::thread::sleep(Duration::from_millis(plan.trigger.after_ms));
+        let interrupt = plan.trigger.is_interrupt && plan.trigger.again_after_ms.is_none();
+        process.signal(if interrupt { Signal::INT } else { Signal::TERM });
+        if let Some(millis) = plan.trigger.again_after_ms {
+            std::thread::sleep(Duration::from_millis(millis));
+            // It may be over by now.
+            let _ = catch_unwind(AssertUnwindSafe(|| process.signal(Signal::TERM)));
+        }
+    }
+    let ended = process.wait();
+    load.stop();
+    let ledger = Arc::into_inner(ledger).expect("clients have ended");
+    ledger.read(folder.path().join(JOURNAL)).expect("a journal");
+    let verdict = with_accounts(ledger).judge(&(&ended).into());
+    (verdict, ended)
+}
+
+/// How the report accounts for work that was not finished.
+fn with_accounts(ledger: Ledger) -> Ledger {
+    // Accepted messages were handled or are dead letters, exactly. A message that was refused, and
+    // whose sender knows, may be counted with them.
+    let slack = ledger.count(Fact::Refused, "message");
+    ledger
+        .counted_up_to("message", "dead letters", slack)
+        .counted_at_least("order", "dead letters")
+        .counted_at_least("tick", "dead letters")
+        .counted_at_least("job", "dead letters")
+}
+
+/// Not what this machine happens to be, nor how fast it is.
+fn settings(plan: &Plan) -> Vec<(&'static str, &'static str)> {
+    let is_cut = plan.clients.contains(&Client::CutHttp10);
+    let is_stuck = plan.departments.iter().any(|department| department.is_stuck);
+    let mut settings = vec![
+        ("ADIEU__KILL_AFTER", "90s"),
+        ("ADIEU__LAME_DUCK", "200ms"),
+        ("ADIEU__PHASES__SERVICE_REQUESTS_DONE__TIMEOUT", if is_cut { "2s" } else { "40s" }),
+    ];
+    if is_stuck {
+        settings.push(("ADIEU__PHASES__ACTOR_SYSTEM_TERMINATE__TIMEOUT", "2s"));
+    }
+    settings
+}
+
+// === impl Failure ===
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { case, plan, problem, stderr } = self;
+        let args = case.args().join(" ");
+        writeln!(f, "{problem}\n{plan}\nthe service wrote:\n{stderr}")?;
+        write!(f, "repeat: cargo run --release -p adieu-tests --bin compose-fuzz -- {args}")
+    }
+}

@@ -1,0 +1,55 @@
+//! A desk of kameo.
+
+use std::sync::Arc;
+
+use adieu::actors::ActorSystem;
+use adieu::actors::kameo::{Ref, actor};
+use futures_util::future::BoxFuture;
+use kameo::Actor;
+use kameo::message::{Context, Message};
+
+use super::{Clerk, Desk, Order};
+use crate::service::Error;
+
+#[derive(Actor)]
+struct Kameo(Arc<Clerk>);
+
+impl Message<Order> for Kameo {
+    type Reply = ();
+
+    async fn handle(&mut self, order: Order, _: &mut Context<Self, ()>) {
+        self.0.work(order).await;
+    }
+}
+
+struct KameoDesk {
+    clerk: Arc<Clerk>,
+    actor: Ref<Kameo>,
+}
+
+pub(super) async fn spawn(system: &ActorSystem, clerk: Arc<Clerk>) -> Result<Arc<dyn Desk>, Error> {
+    let actor = system.spawn(&clerk.name, actor::<Kameo>(Kameo(Arc::clone(&clerk)))).await?;
+    Ok(Arc::new(KameoDesk { clerk, actor }))
+}
+
+impl Desk for KameoDesk {
+    fn clerk(&self) -> &Arc<Clerk> {
+        &self.clerk
+    }
+
+    fn send(&self, order: Order) -> BoxFuture<'_, bool> {
+        Box::pin(async move { self.actor.tell(order).await.is_ok() })
+    }
+
+    fn spawn_below<'a>(
+        &'a self,
+        _: &'a ActorSystem,
+        clerk: Arc<Clerk>,
+    ) -> BoxFuture<'a, Result<Arc<dyn Desk>, Error>> {
+        Box::pin(async move {
+            let below = actor::<Kameo>(Kameo(Arc::clone(&clerk)));
+            let actor = self.actor.spawn(&clerk.name, below).await?;
+            Ok(Arc::new(KameoDesk { clerk, actor }) as Arc<dyn Desk>)
+        })
+    }
+}

@@ -1,0 +1,43 @@
+//! What the service answers over HTTP.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+
+use super::Counter;
+use super::actors::Order;
+use crate::load::LARGE;
+
+pub(super) fn router(counter: Counter) -> Router {
+    Router::new()
+        .route("/order/{id}", post(order))
+        .route("/page/{id}", get(page))
+        .route("/large/{id}", get(large))
+        .with_state(counter)
+}
+
+/// Accepts an order: what is answered with 202 will be in the store.
+async fn order(State(counter): State<Counter>, Path(id): Path<u64>) -> StatusCode {
+    match counter.place(Order { kind: "order", id }).await {
+        Ok(()) => StatusCode::ACCEPTED,
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// Takes its time, more or less.
+async fn page(Path(id): Path<u64>) -> String {
+    tokio::time::sleep(Duration::from_millis(id % 40)).await;
+    format!("page {id}")
+}
+
+/// Many chunks, without a length that is known beforehand.
+async fn large() -> Body {
+    let chunk = Bytes::from(vec![b'x'; 64 * 1024]);
+    let chunks = tokio_stream::iter(std::iter::repeat_n(chunk, LARGE / (64 * 1024)));
+    Body::from_stream(tokio_stream::StreamExt::map(chunks, Ok::<_, Infallible>))
+}

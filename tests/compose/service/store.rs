@@ -1,0 +1,51 @@
+//! Where orders end up, behind a pool that can be closed.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use adieu_testkit::ledger::{Fact, Journal};
+
+use super::Error;
+use super::actors::Order;
+
+/// A store behind a pool. The journal is both: an order that is in it as finished is stored.
+pub(super) struct Store {
+    journal: Journal,
+    is_closed: AtomicBool,
+}
+
+/// Closes the pool when it is dropped.
+pub(super) struct CloseOnDrop(pub(super) Arc<Store>);
+
+impl Store {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        Ok(Self { journal: Journal::open(path)?, is_closed: AtomicBool::new(false) })
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Stores an order, if the pool is still open.
+    pub(super) async fn write(&self, order: Order) -> Result<(), Error> {
+        // A round trip.
+        tokio::task::yield_now().await;
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err("the pool is closed".into());
+        }
+        self.record(Fact::Finished, order.kind, order.id);
+        Ok(())
+    }
+
+    pub(super) fn record(&self, fact: Fact, kind: &str, id: impl fmt::Display) {
+        self.journal.record(fact, kind, id).expect("the journal can be written");
+    }
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,51 @@
+//! Random services, from a fixed set of seeds. `compose-fuzz` runs thousands of others.
+
+use std::path::Path;
+
+use adieu_tests::plan::{PENDING, Shape};
+use adieu_tests::run::Case;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_compose-fuzz");
+
+/// Runs these, several at a time: most of a run is waiting.
+fn run(cases: &[Case]) {
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let failures = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let take = || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                while let Some(case) = cases.get(take()) {
+                    if let Err(failure) = case.run(Path::new(PROGRAM)) {
+                        failures.lock().unwrap().push(failure.to_string());
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n\n"));
+}
+
+fn cases(seeds: std::ops::Range<u64>) -> Vec<Case> {
+    seeds.map(|seed| Case { seed, shape: None, all: false }).collect()
+}
+
+#[test]
+fn s233_random_services_lose_nothing_that_they_accepted() {
+    run(&cases(1..25));
+}
+
+#[test]
+fn s233_other_random_services_lose_nothing_that_they_accepted() {
+    run(&cases(1_001..1_025));
+}
+
+/// Each shape that is no longer pending, once.
+#[test]
+fn s233_each_shape_is_withstood() {
+    let shapes = Shape::ALL.into_iter().filter(|shape| !PENDING.contains(shape));
+    let cases: Vec<Case> =
+        shapes.map(|shape| Case { seed: 7, shape: Some(shape), all: false }).collect();
+    run(&cases);
+}
