@@ -200,9 +200,10 @@ impl Limits {
     /// When an open-ended phase is cancelled that runs since `since`: as late as the reserve and
     /// `rest`, the worst case of all that comes after it, allow; but not before it has had `least`.
     pub(crate) fn window(self, since: Instant, least: Duration, rest: Duration) -> Instant {
-        let open = before(self.deadline, self.reserve + rest + 2 * self.grace);
-        let open = self.window.map_or(open, |window| open.min(since + window));
-        open.max(since + least)
+        let least = since + least;
+        let kept = rest.saturating_add(self.reserve + 2 * self.grace);
+        let open = self.deadline.checked_sub(kept).unwrap_or(least);
+        self.window.map_or(open, |window| open.min(since + window)).max(least)
     }
 }
 

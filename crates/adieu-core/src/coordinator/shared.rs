@@ -191,10 +191,11 @@ impl Shared {
         if core.run.is_some() {
             return;
         }
-        let check = core.check_budget();
         let plan = core.built_plan();
         let budget = core.budget_for(&reason, &self.config);
+        let check = core.check_within(budget);
         let mut limits = budget.begin(now, &plan);
+        let has_full_time = budget.kill_after.is_some() && core.limit.is_none();
         if let Some(deadline) = core.limit.and_then(|limit| now.checked_add(limit)) {
             limits.shorten(now, deadline);
         }
@@ -208,10 +209,12 @@ impl Shared {
         self.watchdog.arm(left);
         let phases = check.critical_path.phases.len();
         let worst_case = Short(check.critical_path.worst_case);
-        let drain = check
-            .drain
-            .filter(|_| check.drain_is_open_ended)
-            .map_or_else(String::new, |drain| format!(", drain window {} or more", Short(drain)));
+        let drain = match check.drain {
+            Some(drain) if check.drain_is_open_ended && has_full_time => {
+                format!(", drain window {} or more", Short(drain))
+            }
+            Some(_) | None => String::new(),
+        };
         self.journal.listen_here();
         self.journal.note(Line::Initiated {
             reason: reason.to_string(),
@@ -420,9 +423,12 @@ impl Core {
     }
 
     pub(super) fn check_budget(&mut self) -> BudgetCheck {
+        self.check_within(self.budget)
+    }
+
+    fn check_within(&mut self, budget: Budget) -> BudgetCheck {
         let plan = self.built_plan();
-        let takes = |id: PhaseId| self.registry.takes(id, self.budget.timeout_of(plan.get(id)));
-        self.budget.check(&plan, takes)
+        budget.check(&plan, |id| self.registry.takes(id, budget.timeout_of(plan.get(id))))
     }
 
     /// The figures, if the worst case is too long.

@@ -15,3 +15,4 @@ mod settings;
 mod streams;
 mod tls;
 mod upgrades;
+mod window;
