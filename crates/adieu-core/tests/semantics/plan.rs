@@ -339,3 +339,42 @@ fn s02_phases_can_be_changed_in_code_before_there_is_a_shutdown() {
     assert!(!plan.phase(Phase::CLUSTER_LEAVE).unwrap().is_enabled());
     assert_eq!(plan.phase(Phase::SERVICE_UNBIND).unwrap().timeout().as_secs(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn s200_a_shutdown_can_begin_and_be_resumed_after_the_actors() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let phases = [Phase::SERVICE_STOP, Phase::ACTOR_SYSTEM_TERMINATE, Phase::CLOSE_RESOURCES];
+    for phase in &phases {
+        shutdown.add_task(phase, "task", async |_| ()).unwrap();
+    }
+    let outcomes = |report: &adieu_core::Report| {
+        phases.each_ref().map(|phase| report.phase(phase).unwrap().outcome.to_string())
+    };
+    let report = shutdown.run_from(Phase::CLOSE_RESOURCES, Reason::Unknown).unwrap().await.unwrap();
+    let [stop, actors, close] = outcomes(&report);
+    assert!(stop.starts_with("skipped") && actors.starts_with("skipped"), "{report}");
+    assert_eq!(close, "finished");
+
+    // Actors that fail where that is fatal keep what they use open; then it can be resumed.
+    let config = Config::for_tests().phase_recovers(Phase::ACTOR_SYSTEM_TERMINATE, false);
+    let shutdown = Shutdown::configured(config).unwrap();
+    let fail = adieu_testkit::faults::fail;
+    shutdown.add_task(Phase::ACTOR_SYSTEM_TERMINATE, "task", fail).unwrap();
+    shutdown.add_task(Phase::CLOSE_RESOURCES, "task", async |_| ()).unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert!(outcomes(&report)[2].starts_with("skipped"), "{report}");
+    let report = shutdown.resume_from(Phase::CLOSE_RESOURCES).unwrap().await.unwrap();
+    assert_eq!(outcomes(&report)[2], "finished");
+}
+
+#[cfg(feature = "hocon")]
+#[test]
+fn s11_a_phase_of_akka_without_dependencies_comes_before_the_actors() {
+    let text = "akka.coordinated-shutdown.phases { zzz { timeout = 1 s }, aaa {} }";
+    let plan = Config::parse(text, Format::Hocon).unwrap().plan().unwrap();
+    let place = |name: &str| order(&plan).iter().position(|phase| *phase == name).unwrap();
+    for name in ["aaa", "zzz"] {
+        assert!(place(name) < place("actor-system-terminate"), "{:?}", order(&plan));
+    }
+    assert_eq!(order(&plan).last(), Some(&"close-resources"));
+}
