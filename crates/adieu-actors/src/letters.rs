@@ -35,8 +35,10 @@ pub struct DeadLetter {
 pub enum Undelivered {
     /// It came when the actor had stopped, or was about to.
     Stopped,
-    /// It had come, and the actor ended without it.
+    /// It had been accepted, and the actor ended without it.
     LeftBehind,
+    /// It was being handled when the actor was killed, or when its handler panicked.
+    Interrupted,
 }
 
 /// Hears of each dead letter, from when it subscribed. See
@@ -133,6 +135,7 @@ impl fmt::Display for DeadLetter {
         f.write_str(match self.because {
             Undelivered::Stopped => ", which had stopped",
             Undelivered::LeftBehind => ", which ended without it",
+            Undelivered::Interrupted => ", which ended while it handled it",
         })
     }
 }

@@ -58,6 +58,7 @@
 //! ractor's features `async-trait` and `cluster` change its traits; this works without them.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -110,6 +111,11 @@ struct Seal {
     from: Option<NodePath>,
     message: &'static str,
     is_open: bool,
+}
+
+thread_local! {
+    /// Whether a letter was dropped unopened on this thread. See [`Handling`].
+    static LOST: Cell<bool> = const { Cell::new(false) };
 }
 
 /// An actor as a node. Its letters hold it, too.
@@ -326,6 +332,7 @@ impl Drop for Seal {
     fn drop(&mut self) {
         self.node.sealed.fetch_sub(1, Ordering::Relaxed);
         if !self.is_open {
+            LOST.set(true);
             self.node.record.left_behind(self.from.take(), Some(self.message), 1);
         }
     }
@@ -577,10 +584,26 @@ impl<F: Future> Future for Scoped<'_, F> {
 pin_project! {
     /// A handler at work.
     struct Handling<'a, A, F> {
+        // Dropped before the rest, to see whether a letter is lost with it.
         #[pin]
-        work: F,
+        work: Option<F>,
         watched: &'a Watched<A>,
         failing: Option<Box<Failing<'a>>>,
+        message: &'static str,
+        is_done: bool,
+    }
+
+    impl<A, F> PinnedDrop for Handling<'_, A, F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if !*this.is_done {
+                LOST.set(false);
+                this.work.set(None);
+                if !LOST.get() {
+                    this.watched.node().record.interrupted(None, this.message);
+                }
+            }
+        }
     }
 }
 
@@ -605,10 +628,12 @@ where
         let this = self.project();
         let watched: &'a Watched<A> = this.watched;
         if this.failing.is_none() {
-            let work = || within(watched.node(), || this.work.poll(cx));
+            let Some(work) = this.work.as_pin_mut() else { return Poll::Pending };
+            let work = || within(watched.node(), || work.poll(cx));
             let failure = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(Poll::Pending) => return Poll::Pending,
                 Ok(Poll::Ready(handled)) => {
+                    *this.is_done = true;
                     watched.handled();
                     match watched.failed(handled) {
                         Ok(()) => return Poll::Ready(Ok(())),
@@ -734,7 +759,9 @@ impl<A: Actor> Actor for Watched<A> {
         if count == 1 {
             self.node().record.note_work(); // It may have been sent through ractor's own reference.
         }
-        Handling { work: self.actor.handle(myself, message, state), watched: self, failing: None }
+        let work = Some(self.actor.handle(myself, message, state));
+        let message = std::any::type_name::<A::Msg>();
+        Handling { work, watched: self, failing: None, message, is_done: false }
     }
 
     async fn handle_supervisor_evt(

@@ -170,6 +170,12 @@ impl Record {
         self.dead_letter(from, message, Undelivered::LeftBehind, count);
     }
 
+    /// A message whose handler did not come to its end.
+    pub(crate) fn interrupted(&self, from: Option<NodePath>, message: &'static str) {
+        self.dead.fetch_add(1, Ordering::Relaxed);
+        self.dead_letter(from, Some(message), Undelivered::Interrupted, 1);
+    }
+
     /// A message that was refused, sent by the code that runs here.
     pub(crate) fn came_too_late(&self, message: &'static str) {
         let from = Self::current_path();

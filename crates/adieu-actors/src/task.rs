@@ -297,7 +297,10 @@ async fn live<M, R: TaskResult>(node: Arc<TaskNode>, slot: Slot<M>, body: impl F
                         node.done();
                         Ended::Stopped
                     }
-                    Ok(Err(error)) => Ended::Failed { error: error.to_string().into() },
+                    Ok(Err(error)) => {
+                        node.done();
+                        Ended::Failed { error: error.to_string().into() }
+                    }
                     Err(panic) => Ended::Failed { error: panic_text(&*panic).into() },
                 };
                 node.record.let_children_end_first().await;
@@ -305,7 +308,7 @@ async fn live<M, R: TaskResult>(node: Arc<TaskNode>, slot: Slot<M>, body: impl F
             }
         }
     };
-    node.interrupted();
+    node.interrupted(std::any::type_name::<M>());
     let receiver = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(mut receiver) = receiver {
         // Senders that have found room are about to send; others are refused.
@@ -333,8 +336,9 @@ impl TaskNode {
     }
 
     /// The message that was being processed will not be done.
-    fn interrupted(&self) {
+    fn interrupted(&self, message: &'static str) {
         if self.is_handling.swap(false, Ordering::SeqCst) {
+            self.record.interrupted(None, message);
             self.pending.fetch_sub(1, Ordering::SeqCst);
         }
     }

@@ -47,6 +47,9 @@ pub(super) struct KameoNode<A: Actor> {
 /// While this is alive a message of ours is being handled.
 pub(super) struct Handling<'a, A: Actor> {
     node: &'a KameoNode<A>,
+    from: Option<NodePath>,
+    message: &'static str,
+    is_done: bool,
 }
 
 /// Runs an actor as a task, until its node says that it has terminated.
@@ -309,15 +312,20 @@ impl Drop for InMailbox<'_> {
 // === impl Handling ===
 
 impl<'a, A: Actor> Handling<'a, A> {
-    pub(super) fn begin(node: &'a KameoNode<A>) -> Self {
+    pub(super) fn begin(
+        node: &'a KameoNode<A>,
+        from: Option<NodePath>,
+        message: &'static str,
+    ) -> Self {
         // The actor alone writes to these.
         node.is_handling.store(true, Ordering::Relaxed);
         node.begun.store(node.begun.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Self { node }
+        Self { node, from, message, is_done: false }
     }
 
     /// The handler has come to its end.
-    pub(super) fn done(&self) {
+    pub(super) fn done(&mut self) {
+        self.is_done = true;
         let handled = &self.node.handled;
         handled.store(handled.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
     }
@@ -325,6 +333,9 @@ impl<'a, A: Actor> Handling<'a, A> {
 
 impl<A: Actor> Drop for Handling<'_, A> {
     fn drop(&mut self) {
+        if !self.is_done {
+            self.node.record.interrupted(self.from.take(), self.message);
+        }
         self.node.is_handling.store(false, Ordering::Relaxed);
         self.node.sent();
     }

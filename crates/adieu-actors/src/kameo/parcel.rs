@@ -175,9 +175,9 @@ async fn handle<A, M>(
     M: Send + 'static,
 {
     let Some(message) = delivery.shared.take() else { return };
-    let node = Arc::clone(&delivery.shared.node);
+    let (node, from) = (Arc::clone(&delivery.shared.node), delivery.shared.from.clone());
     drop(delivery);
-    let handling = Handling::begin(&node);
+    let mut handling = Handling::begin(&node, from, type_name::<M>());
     let mut stop = false;
     let handled = actor.on_message(Box::new(message), cx.actor_ref().clone(), reply, &mut stop);
     let handled = AssertUnwindSafe(handled).catch_unwind().await;

@@ -33,8 +33,10 @@ struct Inbox<M> {
     sender: mpsc::Sender<M>,
     /// Its worker is not there any more.
     is_abandoned: AtomicBool,
-    /// Messages that came too late, or that it left behind.
+    /// Messages that it refused, left behind, or was interrupted at.
     dead: AtomicU64,
+    /// Whether its worker has a message in hand.
+    is_handling: AtomicBool,
 }
 
 impl<M> Inboxes<M> {
@@ -42,8 +44,8 @@ impl<M> Inboxes<M> {
         let (inboxes, receivers) = (0..count)
             .map(|_| {
                 let (sender, receiver) = mpsc::channel(room);
-                let (is_abandoned, dead) = (AtomicBool::new(false), AtomicU64::new(0));
-                (Inbox { sender, is_abandoned, dead }, receiver)
+                let (is_abandoned, is_handling) = (AtomicBool::new(false), AtomicBool::new(false));
+                (Inbox { sender, is_abandoned, dead: AtomicU64::new(0), is_handling }, receiver)
             })
             .unzip();
         let (draining, closed) = (CancellationToken::new(), CancellationToken::new());
@@ -144,13 +146,28 @@ impl<M> Inboxes<M> {
         }
     }
 
-    /// Its worker hangs, or is gone without a word: whatever it has been sent is a dead letter.
+    /// Notes whether a worker has a message in hand.
+    pub(super) fn handles(&self, of: usize, is_handling: bool) {
+        if let Some(inbox) = self.inboxes.get(of) {
+            inbox.is_handling.store(is_handling, Ordering::SeqCst);
+        }
+    }
+
+    /// The worker has ended without finishing the message that it had in hand, if it had one.
+    pub(super) fn interrupted(&self, of: usize) {
+        if let Some(inbox) = self.inboxes.get(of) {
+            self.dead(of, u64::from(inbox.is_handling.swap(false, Ordering::SeqCst)));
+        }
+    }
+
+    /// Its worker hangs, or has gone without a report: whatever it was sent is a dead letter.
     pub(super) fn abandon(&self, of: usize) -> u64 {
         if let Some(inbox) = self.inboxes.get(of)
             && !inbox.is_abandoned.swap(true, Ordering::SeqCst)
         {
             let queued = inbox.sender.max_capacity() - inbox.sender.capacity();
             self.dead(of, queued as u64);
+            self.interrupted(of);
         }
         self.dead_letters(of)
     }

@@ -68,6 +68,7 @@ impl<M> Worker<M> {
     ///
     /// Cancel safe.
     pub async fn recv(&mut self) -> Option<M> {
+        self.inboxes.handles(self.index, false);
         let draining = self.inboxes.draining().clone();
         if !draining.is_cancelled() {
             // One is kept until the actors were quiet while draining.
@@ -87,15 +88,11 @@ impl<M> Worker<M> {
             };
             tokio::select! {
                 biased;
-                message = inbox.recv() => {
-                    self.pending += usize::from(message.is_some());
-                    return message;
-                }
+                message = inbox.recv() => return self.has(message),
                 () = self.inboxes.closed() => {
                     inbox.close();
                     let message = inbox.recv().await;
-                    self.pending += usize::from(message.is_some());
-                    return message;
+                    return self.has(message);
                 }
                 () = quiet => self.release(0),
                 () = draining.cancelled(), if !is_draining => {}
@@ -123,6 +120,13 @@ impl<M> Worker<M> {
     #[must_use]
     pub fn draining(&self) -> CancellationToken {
         self.inboxes.draining().clone()
+    }
+
+    /// Answers for the message that it is about to process.
+    fn has(&mut self, message: Option<M>) -> Option<M> {
+        self.pending += usize::from(message.is_some());
+        self.inboxes.handles(self.index, message.is_some());
+        message
     }
 
     /// Answers for no more than this many.
@@ -240,6 +244,12 @@ where
             () = countdown.passed(std::time::Duration::ZERO) => WorkerEnding::Cut,
         }
     };
+    match ending {
+        WorkerEnding::Panicked | WorkerEnding::Cut | WorkerEnding::Hung => {
+            inboxes.interrupted(index);
+        }
+        WorkerEnding::Drained | WorkerEnding::Failed { .. } => {}
+    }
     left_behind(index, slot, inboxes);
     // Its actors live until all are told, and until no worker has anything to do.
     inboxes.draining().cancelled().await;

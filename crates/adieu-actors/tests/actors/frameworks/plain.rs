@@ -39,7 +39,9 @@ impl Actor {
             loop {
                 match jobs.recv().await {
                     Some(Order::Do(Job(work))) => {
+                        self.dead.fetch_add(1, Ordering::Relaxed); // Unless it comes to its end.
                         work().await;
+                        self.dead.fetch_sub(1, Ordering::Relaxed);
                         self.handled.fetch_add(1, Ordering::Relaxed);
                     }
                     Some(Order::Reached(reached)) => drop(reached),
