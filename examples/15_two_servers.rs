@@ -43,16 +43,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     servers.spawn(calls);
     shutdown.until_readiness(Readiness::is_ready).await;
 
-    let mut client = HealthClient::connect(format!("http://{calls_at}")).await?;
+    let channel = tonic::transport::Endpoint::try_from(format!("http://{calls_at}"))?;
+    let mut client = HealthClient::new(channel.connect().await?);
     let request = || HealthCheckRequest { service: "shop.Orders".into() };
     println!("gRPC health: {:?}", client.check(request()).await?.into_inner().status());
-    let page = tokio::spawn(get_page(pages_at, "/slow"));
+    let mut clients = JoinSet::new();
+    clients.spawn(get_page(pages_at, "/slow"));
     tokio::time::sleep(Duration::from_millis(100)).await;
 
     let report = shutdown.run(Reason::Unknown);
     shutdown.until_readiness(|readiness| readiness == Readiness::Draining).await;
     println!("/readyz: {}", get_page(pages_at, "/readyz").await?);
-    println!("slow page: {}", page.await??);
+    while let Some(page) = clients.join_next().await {
+        println!("slow page: {}", page??);
+    }
     let report = report.await?;
     while let Some(served) = servers.join_next().await {
         served??;
