@@ -200,6 +200,11 @@ impl Conn {
         self.is_http2.load(Ordering::Relaxed)
     }
 
+    /// The stream of the request that is called now; 0 with HTTP/1.
+    fn next_stream(&self) -> u32 {
+        if self.is_http2() { self.requests.next_stream() } else { 0 }
+    }
+
     fn saw(&self, version: http::Version) {
         if version == http::Version::HTTP_2 && !self.is_http2() {
             self.is_http2.store(true, Ordering::Relaxed);
@@ -311,7 +316,8 @@ impl Conn {
     }
 
     fn unread_names(&self) -> Vec<String> {
-        let mut names = self.requests.names();
+        let (heard, _) = self.heard();
+        let mut names = self.requests.unread(heard);
         if names.is_empty() {
             names.push("an answer".into());
         }

@@ -3,6 +3,8 @@
 //!
 //! A client that acknowledges pings is not a client that reads its answer.
 
+use super::requests::Requests;
+
 /// What every client of HTTP/2 sends first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -28,6 +30,8 @@ pub(super) struct Http2 {
     written: Frames,
     /// Answers whose head has been written and whose end has not.
     open: Vec<u32>,
+    /// The last stream that the client has opened.
+    last: u32,
 }
 
 /// Where in the frames of one direction we are.
@@ -58,10 +62,10 @@ impl Protocol {
 
     /// Takes note of what has been read.
     #[inline]
-    pub(super) fn read(&mut self, bytes: &[u8]) {
+    pub(super) fn read(&mut self, bytes: &[u8], requests: &Requests) {
         match self {
             Self::Http1 => {}
-            Self::Http2(http2) => http2.read(bytes),
+            Self::Http2(http2) => http2.read(bytes, requests),
             Self::Unknown(seen) => {
                 let rest = &PREFACE[*seen..];
                 let here = rest.len().min(bytes.len());
@@ -69,7 +73,7 @@ impl Protocol {
                     *self = Self::Http1;
                 } else if here == rest.len() {
                     let mut http2 = Box::<Http2>::default();
-                    http2.read(&bytes[here..]);
+                    http2.read(&bytes[here..], requests);
                     *self = Self::Http2(http2);
                 } else {
                     *seen += here;
@@ -82,29 +86,36 @@ impl Protocol {
 // === impl Http2 ===
 
 impl Http2 {
-    fn read(&mut self, bytes: &[u8]) {
-        let open = &mut self.open;
+    fn read(&mut self, bytes: &[u8], requests: &Requests) {
+        let (open, last) = (&mut self.open, &mut self.last);
         self.read.follow(bytes, |seen| {
             if seen.kind == RST_STREAM && seen.is_whole {
                 open.retain(|stream| *stream != seen.stream);
+                requests.ended(seen.stream, 0);
+            } else if seen.kind == HEADERS && seen.stream > *last {
+                // Later headers on the same stream are trailers.
+                *last = seen.stream;
+                requests.arrived(seen.stream);
             }
         });
     }
 
-    /// Takes note of what has been written; returns how many of the bytes lie before the end of the
-    /// last that belongs to an answer.
-    pub(super) fn wrote(&mut self, bytes: &[u8]) -> Option<usize> {
+    /// Takes note of what has been written, from byte `at` of the connection; returns up to where
+    /// it belongs to answers.
+    pub(super) fn wrote(&mut self, bytes: &[u8], at: u64, requests: &Requests) -> Option<u64> {
         let (open, mut until) = (&mut self.open, None);
         self.written.follow(bytes, |seen| {
             if !matches!(seen.kind, DATA | HEADERS | CONTINUATION | RST_STREAM) {
                 return;
             }
-            until = Some(seen.until);
+            let end = at + seen.until as u64;
+            until = Some(end);
             let is_last = seen.is_whole
                 && (seen.kind == RST_STREAM
                     || seen.kind != CONTINUATION && seen.flags & END_STREAM != 0);
             if is_last {
                 open.retain(|stream| *stream != seen.stream);
+                requests.ended(seen.stream, end);
             } else if seen.kind == HEADERS && !open.contains(&seen.stream) {
                 open.push(seen.stream);
             }
@@ -171,30 +182,35 @@ mod tests {
                 frame(HEADERS, 4, 3, 20), frame(HEADERS, 4 | END_STREAM, 5, 20),
                 frame(DATA, END_STREAM, 3, 0), ping,
             ].concat();
+            let requests = Requests::default();
             let Protocol::Http2(mut http2) = ({
                 let mut protocol = Protocol::new();
                 let mut rest = PREFACE;
                 for cut in &cuts {
                     let (piece, more) = rest.split_at((*cut).min(rest.len()));
-                    protocol.read(piece);
+                    protocol.read(piece, &requests);
                     rest = more;
                 }
-                protocol.read(rest);
+                protocol.read(rest, &requests);
                 protocol
             }) else { panic!("the preface has been read") };
             let (mut rest, mut at, mut last) = (&out[..], 0, 0);
             for cut in cuts.into_iter().chain([out.len()]) {
                 let (piece, more) = rest.split_at(cut.min(rest.len()));
-                if let Some(until) = http2.wrote(piece) {
-                    last = at + until;
+                if let Some(until) = http2.wrote(piece, at as u64, &requests) {
+                    last = until as usize;
                 }
                 at += piece.len();
                 rest = more;
             }
             prop_assert_eq!(last, out.len() - 17, "the ping belongs to no answer");
             prop_assert_eq!(&http2.open, &[1]);
-            http2.read(&frame(RST_STREAM, 0, 1, 4));
+            http2.read(&frame(RST_STREAM, 0, 1, 4), &requests);
             prop_assert_eq!(http2.open_answers(), 0);
+            let asked = [frame(HEADERS, 4, 7, 9), frame(DATA, 0, 7, 5), frame(HEADERS, 5, 7, 9)];
+            http2.read(&[asked.concat(), frame(HEADERS, 5, 9, 9)].concat(), &requests);
+            prop_assert_eq!((requests.next_stream(), requests.next_stream()), (7, 9));
+            prop_assert_eq!(requests.next_stream(), 0);
         }
     }
 
@@ -202,7 +218,7 @@ mod tests {
     fn http1_is_told_from_http2_by_its_first_bytes() {
         for first in ["GET / HTTP/1.1", "PRI * HTTP/1.1", "POST"] {
             let mut protocol = Protocol::new();
-            protocol.read(first.as_bytes());
+            protocol.read(first.as_bytes(), &Requests::default());
             assert!(matches!(protocol, Protocol::Http1), "{first}");
         }
     }

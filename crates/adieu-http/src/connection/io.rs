@@ -162,8 +162,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
                 let (mut at, mut rest) = (before, count);
                 for slice in slices {
                     let here = &slice[..rest.min(slice.len())];
-                    if let Some(until) = http2.wrote(here) {
-                        sent.answered.store(at + until as u64, Ordering::Relaxed);
+                    if let Some(until) = http2.wrote(here, at, &self.conn.requests) {
+                        sent.answered.store(until, Ordering::Relaxed);
                     }
                     (at, rest) = (at + here.len() as u64, rest - here.len());
                 }
@@ -213,7 +213,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncRead for Io<I> {
             Bytes::Own(inner) => {
                 let before = buf.filled().len();
                 ready!(Pin::new(inner).poll_read(cx, buf))?;
-                this.protocol.read(&buf.filled()[before..]);
+                this.protocol.read(&buf.filled()[before..], &this.conn.requests);
                 Poll::Ready(Ok(()))
             }
             Bytes::Shared(upgraded) => upgraded.poll_read(cx, buf),

@@ -5,6 +5,7 @@
 //! reading. A connection on which it is always the client's turn, and which acknowledges nothing, is
 //! stalled.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +30,9 @@ struct Known {
     /// In the order in which they came. With HTTP/1 this is the latest request alone.
     list: Vec<Request>,
     last_id: u32,
+    /// Streams of HTTP/2 whose requests have been read and not been called yet: hyper calls them in
+    /// the order in which they come.
+    arrived: VecDeque<u32>,
 }
 
 #[derive(Debug)]
@@ -40,6 +44,10 @@ struct Request {
     since: Option<Instant>,
     /// The body has been handed over; the client may still be reading it.
     is_sent: bool,
+    /// With HTTP/2, its stream, and up to where the bytes of the connection belong to it, once all
+    /// of them have been written.
+    stream: u32,
+    ended_at: Option<u64>,
 }
 
 /// One open request of a connection. It ends with the last byte that its body has to send.
@@ -54,9 +62,9 @@ pub(crate) struct Ticket {
 const OPEN: u64 = 1 << 32;
 const OURS: u64 = 1;
 
-/// How many answers of a connection are remembered by name after their bodies have been handed
-/// over.
-const MOST_SENT: usize = 32;
+/// How many answers of an HTTP/2 connection are remembered by name after their last byte has been
+/// written.
+const MOST_ENDED: usize = 32;
 
 // === impl Requests ===
 
@@ -100,9 +108,37 @@ impl Requests {
         unsent.take(open).map(|request| request.waiting(now)).collect()
     }
 
-    /// What answers that have not been read may belong to.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.known().list.iter().map(|request| request.name.to_string()).collect()
+    /// The requests whose answers the client has not got all of, if it has got so many bytes.
+    pub(super) fn unread(&self, heard: u64) -> Vec<String> {
+        let known = self.known();
+        let is_unread = |request: &&Request| request.ended_at.is_none_or(|at| at > heard);
+        known.list.iter().filter(is_unread).map(|request| request.name.to_string()).collect()
+    }
+
+    /// A request has been read from a stream of HTTP/2.
+    pub(super) fn arrived(&self, stream: u32) {
+        self.known().arrived.push_back(stream);
+    }
+
+    /// The stream of the request that hyper calls now.
+    pub(super) fn next_stream(&self) -> u32 {
+        self.known().arrived.pop_front().unwrap_or_default()
+    }
+
+    /// The last byte for a stream of HTTP/2 has been written, and was byte `at`; or the client wants
+    /// no more of it, and it was byte 0.
+    pub(super) fn ended(&self, stream: u32, at: u64) {
+        let mut known = self.known();
+        known.arrived.retain(|arrived| *arrived != stream);
+        if let Some(request) = known.list.iter_mut().find(|request| request.stream == stream) {
+            request.ended_at = Some(at);
+        }
+        let ended = known.list.iter().filter(|request| request.ended_at.is_some()).count();
+        if ended > MOST_ENDED
+            && let Some(at) = known.list.iter().position(|request| request.ended_at.is_some())
+        {
+            known.list.remove(at);
+        }
     }
 }
 
@@ -117,18 +153,17 @@ impl Request {
 // === impl Ticket ===
 
 impl Ticket {
-    /// A request is called; what was sent before is forgotten as far as it has been read.
-    pub(super) fn new(conn: &Arc<Conn>, name: Name) -> Self {
+    /// A request is called. With HTTP/1 the one before it has been answered.
+    pub(super) fn new(conn: &Arc<Conn>, name: Name, stream: u32) -> Self {
         let is_http2 = conn.is_http2();
         let mut known = conn.requests.known();
         if !is_http2 {
             known.list.clear();
-        } else if !conn.has_open_answers() {
-            known.list.retain(|request| !request.is_sent);
         }
         known.last_id = known.last_id.checked_add(1).unwrap_or(1);
         let id = known.last_id;
-        known.list.push(Request { id, name, since: None, is_sent: false });
+        let request = Request { id, name, since: None, is_sent: false, stream, ended_at: None };
+        known.list.push(request);
         drop(known);
         conn.requests.add(OPEN + OURS, is_http2);
         Self { conn: Arc::clone(conn), id, is_ours: true }
@@ -166,14 +201,8 @@ impl Ticket {
     #[cold]
     fn mark_sent(&self) {
         let mut known = self.conn.requests.known();
-        let sent = known.list.iter().filter(|request| request.is_sent).count();
         if let Some(request) = known.list.iter_mut().find(|request| request.id == self.id) {
             request.is_sent = true;
-        }
-        if sent >= MOST_SENT
-            && let Some(at) = known.list.iter().position(|request| request.is_sent)
-        {
-            known.list.remove(at);
         }
     }
 }

@@ -46,6 +46,7 @@ where
             introduce(request.extensions_mut());
         }
         conn.saw(request.version());
+        let stream = conn.next_stream();
         let probed = common.probes.as_ref().and_then(|probes| probes.answer(&request));
         if let Some(mut response) = probed {
             // Only while the client can connect anew: later, an open connection is all it has.
@@ -62,7 +63,7 @@ where
         match pass {
             Ok(pass) => {
                 let ticket = match &pass {
-                    Some(_) => Ticket::new(conn, Name::of(&request)),
+                    Some(_) => Ticket::new(conn, Name::of(&request), stream),
                     None => Ticket::uncounted(conn),
                 };
                 let inner = Calling::new(&self.app, request, pass.as_ref());

@@ -327,3 +327,21 @@ async fn s218_streams_that_flow_control_has_stalled_are_named() {
     let _ = connection.await;
     assert!(end(&server).await.is_clean(), "the client has broken it off itself");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s212_only_what_was_cut_is_named() {
+    let app = big(MB).route("/small", get(async || "small"));
+    let server = Server::start_with(app, window(60), |serve| serve).await;
+    let (mut requests, connection) = http2(connect(&server).await).await;
+    for _ in 0..3 {
+        let response = requests.send_request(get_request("/small")).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "small");
+    }
+    // The head is read, and nothing more.
+    let response = requests.send_request(get_request("/big")).await.unwrap();
+    let report = end(&server).await;
+    let problems = problems(&report);
+    assert!(problems.contains("1 answer cut: GET /big"), "{problems}");
+    drop((response, requests));
+    let _ = connection.await;
+}

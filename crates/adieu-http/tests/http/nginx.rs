@@ -69,7 +69,10 @@ async fn s213_a_cut_body_does_not_look_complete_behind_nginx() {
     let nginx = Nginx::start(server.addr).await;
 
     let mut client = TcpStream::connect(nginx.addr).await.unwrap();
-    client.write_all(b"GET /endless HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    client
+        .write_all(b"GET /endless HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
     let (mut buf, mut read) = (vec![0; 1 << 16], Vec::<u8>::new());
     let count = client.read(&mut buf).await.unwrap();
     assert!(count > 0);
