@@ -5,6 +5,7 @@
 mod composed;
 mod documents;
 mod hostile;
+mod kept;
 mod orders;
 mod process;
 mod rolling;

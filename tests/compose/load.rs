@@ -31,9 +31,12 @@ pub struct Load {
     is_over: Arc<AtomicBool>,
 }
 
-/// A connection that orders and pages go over.
-enum Connection {
+/// A connection that requests without a body go over.
+#[derive(Debug)]
+pub enum Connection {
+    /// One at a time.
     Http1(hyper::client::conn::http1::SendRequest<Empty<Bytes>>),
+    /// Several at a time.
     Http2(hyper::client::conn::http2::SendRequest<Empty<Bytes>>),
 }
 
@@ -220,7 +223,12 @@ enum Ended {
 // === impl Connection ===
 
 impl Connection {
-    async fn open(kind: Client, at: SocketAddr) -> Result<Self, Error> {
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// If nobody is there.
+    pub async fn open(kind: Client, at: SocketAddr) -> Result<Self, Error> {
         let io = TokioIo::new(TcpStream::connect(at).await?);
         if kind == Client::Http2 {
             let (sender, driving) =
@@ -235,7 +243,12 @@ impl Connection {
         Ok(Self::Http1(sender))
     }
 
-    async fn send(
+    /// Sends a request, and returns the head of the answer and its body.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer. What became of the request is then unknown.
+    pub async fn send(
         &mut self,
         method: &str,
         path: &str,
