@@ -24,6 +24,10 @@ pub const LARGE: usize = 12 << 20;
 /// How much of it a slow client reads in a second.
 const SLOW: usize = 500_000;
 
+/// How much a client that pauses reads, and for how long it then does not.
+const PAUSE_AFTER: usize = LARGE / 8;
+const PAUSE: Duration = Duration::from_millis(1_700);
+
 /// Clients at work.
 #[derive(Debug)]
 pub struct Load {
@@ -103,6 +107,7 @@ impl Asking {
         match self.kind {
             Client::Http1 | Client::Http2 => self.orders().await,
             Client::Slow => self.large(false).await,
+            Client::Paused => self.paused().await,
             Client::CutHttp10 => self.large(true).await,
         }
     }
@@ -172,6 +177,28 @@ impl Asking {
             Ended::Closed | Ended::Broken => Fact::Cut,
         };
         self.ledger.record(Fact::Accepted, "large", &path);
+        self.ledger.record(fact, "large", &path);
+    }
+
+    /// Asks for a large answer over HTTP/2, and reads it with pauses.
+    async fn paused(&self) {
+        let path = format!("/large/{}", self.number);
+        let Ok(mut connection) = Connection::open(Client::Http2, self.at).await else { return };
+        let Ok((StatusCode::OK, mut body)) = connection.send("GET", &path).await else { return };
+        self.ledger.accepted("large", &path);
+        let (mut read, mut until_pause) = (0, PAUSE_AFTER);
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else {
+                return self.ledger.record(Fact::Cut, "large", &path);
+            };
+            let more = frame.data_ref().map_or(0, Bytes::len);
+            read += more;
+            if read >= until_pause {
+                until_pause += PAUSE_AFTER;
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        let fact = if read == LARGE { Fact::Finished } else { Fact::Disguised };
         self.ledger.record(fact, "large", &path);
     }
 

@@ -15,6 +15,8 @@ pub enum Shape {
     Siblings,
     /// Items 3 and 17: an actor sends to its parent.
     ChildToParent,
+    /// Item 4: an actor on a worker thread sends to another thread.
+    Threads,
     /// Item 5: an actor hangs, and is killed with messages in its mailbox.
     Stuck,
     /// Item 6: tasks send to actors that are being drained, until they are refused.
@@ -41,6 +43,7 @@ pub const PENDING: &[Shape] = &[
     Shape::PoolTask,
     Shape::Siblings,
     Shape::ChildToParent,
+    Shape::Threads,
     Shape::Stuck,
     Shape::Racer,
     Shape::SlowReader,
@@ -109,6 +112,8 @@ pub enum Framework {
     Letters,
     /// A task and a channel.
     Plain,
+    /// kameo's, on worker threads of their own.
+    Threads,
 }
 
 /// How an order goes through a department.
@@ -197,6 +202,8 @@ pub enum Client {
     Http2,
     /// One large answer, read slowly and steadily.
     Slow,
+    /// One large answer over HTTP/2, read with pauses.
+    Paused,
     /// One large answer to an HTTP/1.0 request, of which the client stops reading.
     CutHttp10,
 }
@@ -214,16 +221,28 @@ pub struct Trigger {
     pub again_after_ms: Option<u64>,
 }
 
+// === impl Client ===
+
+impl Client {
+    fn is_slow(self) -> bool {
+        match self {
+            Self::Http1 | Self::Http2 => false,
+            Self::Slow | Self::Paused | Self::CutHttp10 => true,
+        }
+    }
+}
+
 // === impl Shape ===
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::DroppedHandle,
         Self::PoolStep,
         Self::PoolTask,
         Self::Siblings,
         Self::ChildToParent,
+        Self::Threads,
         Self::Stuck,
         Self::Racer,
         Self::SlowReader,
@@ -243,6 +262,7 @@ impl Shape {
             Self::PoolTask => "pool-task",
             Self::Siblings => "siblings",
             Self::ChildToParent => "child-to-parent",
+            Self::Threads => "threads",
             Self::Stuck => "stuck",
             Self::Racer => "racer",
             Self::SlowReader => "slow-reader",
@@ -276,9 +296,13 @@ impl Plan {
     /// The plan of a seed with this shape forced into it, and no other that is pending.
     #[must_use]
     pub fn with(seed: u64, shape: Shape) -> Self {
+        Self::with_pending(seed, shape, PENDING)
+    }
+
+    fn with_pending(seed: u64, shape: Shape, pending: &[Shape]) -> Self {
         let mut plan = Self::draw(seed);
         plan.force(shape);
-        plan.limited_to(|other| other == shape || !PENDING.contains(&other))
+        plan.limited_to(|other| other == shape || !pending.contains(&other))
     }
 
     fn limited_to(mut self, allowed: impl Fn(Shape) -> bool) -> Self {
@@ -316,6 +340,7 @@ impl Plan {
         match rng.u8(0..24) {
             0 => clients.push(Client::Slow),
             1 => clients.push(Client::CutHttp10),
+            2 => clients.push(Client::Paused),
             _ => {}
         }
         let trigger = Trigger {
@@ -353,9 +378,16 @@ impl Plan {
             Shape::DroppedHandle => self.handle = Handle::Kept,
             Shape::Siblings => self.each(|it| it.without(Topology::Siblings)),
             Shape::ChildToParent => self.each(|it| it.without(Topology::ChildToParent)),
+            Shape::Threads => self.each(|it| {
+                if it.framework == Framework::Threads {
+                    it.framework = Framework::Kameo;
+                }
+            }),
             Shape::Stuck => self.each(|it| it.is_stuck = false),
             Shape::Racer => self.has_racer = false,
-            Shape::SlowReader => self.clients.retain(|client| *client != Client::Slow),
+            Shape::SlowReader => {
+                self.clients.retain(|it| !matches!(it, Client::Slow | Client::Paused));
+            }
             Shape::CutHttp10 => self.clients.retain(|client| *client != Client::CutHttp10),
             Shape::SharedLock if self.locks == Locks::Shared => self.locks = Locks::One,
             Shape::SharedLock => {}
@@ -378,6 +410,7 @@ impl Plan {
                 | Shape::PoolTask
                 | Shape::Siblings
                 | Shape::ChildToParent
+                | Shape::Threads
                 | Shape::Stuck
                 | Shape::Racer
         );
@@ -385,17 +418,27 @@ impl Plan {
             let mut rng = fastrand::Rng::with_seed(self.seed);
             self.departments.push(Department::draw(&mut rng));
         }
+        // A slow client needs a service that starts and logs as usual.
+        let excludes_slow_clients = matches!(
+            shape,
+            Shape::PanickingSubscriber | Shape::BlockingSubscriber | Shape::StartupSignal
+        );
+        if excludes_slow_clients {
+            self.clients.retain(|client| !client.is_slow());
+        }
         match shape {
-            Shape::DroppedHandle => {
-                self.handle =
-                    if self.seed.is_multiple_of(2) { Handle::Dropped } else { Handle::InBody };
-            }
+            // A body that waits for the end keeps what it holds.
+            Shape::DroppedHandle if self.body == Body::Waits => self.handle = Handle::Dropped,
+            Shape::DroppedHandle if self.handle == Handle::Kept => self.handle = Handle::InBody,
+            Shape::DroppedHandle => {}
             Shape::PoolStep => self.pool = Pool::Step,
             Shape::PoolTask => self.pool = Pool::Task,
-            Shape::Siblings => self.each(|it| it.topology = Topology::Siblings),
-            Shape::ChildToParent => self.each(|it| it.topology = Topology::ChildToParent),
+            Shape::Siblings => self.each(|it| it.force(Topology::Siblings)),
+            Shape::ChildToParent => self.each(|it| it.force(Topology::ChildToParent)),
+            Shape::Threads => self.each(|it| it.framework = Framework::Threads),
             Shape::Stuck => self.each(|it| it.is_stuck = true),
             Shape::Racer => self.has_racer = true,
+            Shape::SlowReader if self.seed.is_multiple_of(2) => self.clients.push(Client::Paused),
             Shape::SlowReader => self.clients.push(Client::Slow),
             Shape::CutHttp10 => self.clients.push(Client::CutHttp10),
             Shape::SharedLock => self.locks = Locks::Shared,
@@ -418,12 +461,8 @@ impl Plan {
         if self.has_racer {
             self.workers = 3;
         }
-        // A body that returns has dropped what it held.
-        if self.body == Body::Waits && self.handle == Handle::InBody {
-            self.handle = Handle::Kept;
-        }
         // A slow client needs a service that is there for its first bytes.
-        if self.clients.iter().any(|it| matches!(it, Client::Slow | Client::CutHttp10)) {
+        if self.clients.iter().any(|client| client.is_slow()) {
             self.trigger.during_startup = false;
             self.trigger.after_ms = self.trigger.after_ms.max(300);
             self.trigger.again_after_ms = None;
@@ -453,8 +492,13 @@ impl fmt::Display for Plan {
 
 impl Department {
     fn draw(rng: &mut fastrand::Rng) -> Self {
-        let frameworks =
-            [Framework::Kameo, Framework::Ractor, Framework::Letters, Framework::Plain];
+        let frameworks = [
+            Framework::Kameo,
+            Framework::Ractor,
+            Framework::Letters,
+            Framework::Plain,
+            Framework::Threads,
+        ];
         let topologies = [
             Topology::Single,
             Topology::Siblings,
@@ -469,6 +513,14 @@ impl Department {
         }
     }
 
+    fn force(&mut self, topology: Topology) {
+        self.topology = topology;
+        // Worker threads have a topology of their own.
+        if self.framework == Framework::Threads {
+            self.framework = Framework::Kameo;
+        }
+    }
+
     fn without(&mut self, topology: Topology) {
         if self.topology == topology {
             self.topology = Topology::ParentToChild;
@@ -478,4 +530,42 @@ impl Department {
 
 fn pick<T: Copy>(rng: &mut fastrand::Rng, from: &[T]) -> T {
     from[rng.usize(0..from.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_has_one_plan_and_a_forced_shape_is_in_it() {
+        for seed in 0..500 {
+            let text = |plan: &Plan| format!("{plan}");
+            let of = |seed| Plan::random(seed, |_| true);
+            assert_eq!(text(&of(seed)), text(&of(seed)));
+            for (shape, pending) in Shape::ALL.into_iter().flat_map(|it| [(it, PENDING), (it, &[])])
+            {
+                let without = text(&Plan::random(seed, |other| other != shape));
+                let mut with = Plan::with_pending(seed, shape, pending);
+                let forced = text(&with);
+                with.remove(shape);
+                // Without it, it would be another plan.
+                assert_ne!(text(&with), forced, "{shape:?} is not in {forced}");
+                let mut again = Plan::random(seed, |other| other != shape);
+                again.remove(shape);
+                assert_eq!(text(&again), without, "{shape:?} is still in {without}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_shape_occurs_and_has_a_name() {
+        for shape in Shape::ALL {
+            assert_eq!(Shape::named(shape.name()), Some(shape));
+            let is_drawn = |seed| {
+                let plan = Plan::random(seed, |_| true);
+                format!("{plan}") != format!("{}", Plan::random(seed, |other| other != shape))
+            };
+            assert!((0..500).any(is_drawn), "{shape:?} is never drawn");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod kameo;
 mod plain;
 mod ractor;
+mod threads;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -65,7 +66,7 @@ pub(super) async fn spawn(
     let system = ActorSystem::on(shutdown, "compose")?;
     let mut desks = Vec::new();
     for (number, department) in plan.departments.iter().enumerate() {
-        desks.push(spawn_department(&system, number, *department, store).await?);
+        desks.push(spawn_department(shutdown, &system, number, *department, store).await?);
     }
     Ok((Some(system), desks))
 }
@@ -88,6 +89,7 @@ pub(super) async fn spawn_lane(
 }
 
 async fn spawn_department(
+    shutdown: &Shutdown,
     system: &ActorSystem,
     number: usize,
     department: Department,
@@ -102,6 +104,10 @@ async fn spawn_department(
             next: OnceLock::new(),
         })
     };
+    if department.framework == Framework::Threads {
+        let name = format!("threads-{number}");
+        return threads::spawn(shutdown, name, |role| clerk(role, role == "second-actor"));
+    }
     let top = async |clerk| spawn_top(system, department.framework, clerk).await;
     let (entry, last) = match department.topology {
         Topology::Single => return top(clerk("only", true)).await,
@@ -129,7 +135,8 @@ async fn spawn_top(
     clerk: Arc<Clerk>,
 ) -> Result<Arc<dyn Desk>, Error> {
     Ok(match framework {
-        Framework::Kameo => kameo::spawn(system, clerk).await?,
+        // Worker threads have actors of kameo.
+        Framework::Kameo | Framework::Threads => kameo::spawn(system, clerk).await?,
         Framework::Ractor => ractor::spawn::<Order>(system, clerk).await?,
         Framework::Letters => ractor::spawn::<ractor::Sealed>(system, clerk).await?,
         Framework::Plain => plain::spawn(system, clerk)?,
