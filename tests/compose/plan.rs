@@ -37,21 +37,7 @@ pub enum Shape {
 
 /// Shapes that the code does not withstand yet. Random plans do not have them; `--shape` and `--all`
 /// do. Empty this list when the fixes have landed.
-pub const PENDING: &[Shape] = &[
-    Shape::DroppedHandle,
-    Shape::PoolStep,
-    Shape::PoolTask,
-    Shape::Siblings,
-    Shape::ChildToParent,
-    Shape::Threads,
-    Shape::Stuck,
-    Shape::Racer,
-    Shape::SlowReader,
-    Shape::CutHttp10,
-    Shape::PanickingSubscriber,
-    Shape::BlockingSubscriber,
-    Shape::StartupSignal,
-];
+pub const PENDING: &[Shape] = &[];
 
 /// A random service, and what is done to it.
 #[derive(Clone, Debug)]
@@ -110,8 +96,10 @@ pub enum Framework {
     Ractor,
     /// ractor's, with letters.
     Letters,
-    /// A task and a channel.
+    /// A task and a channel, as a node of the service's own.
     Plain,
+    /// A task with a mailbox, ready-made.
+    Task,
     /// kameo's, on worker threads of their own.
     Threads,
 }
@@ -497,6 +485,7 @@ impl Department {
             Framework::Ractor,
             Framework::Letters,
             Framework::Plain,
+            Framework::Task,
             Framework::Threads,
         ];
         let topologies = [

@@ -225,11 +225,12 @@ impl fmt::Display for DrainReport {
         let unclean = self.unclean().count();
         write!(f, "{} of {actors} actors drained in {took:.1?}", actors - unclean)?;
         write!(f, ", {} messages processed", self.drained())?;
-        write!(f, ", {} dead letters", self.dead_letters())?;
-        let is_unknown = |node: &&NodeReport| node.dead_letters().is_none();
-        match self.unclean().filter(is_unknown).count() {
-            0 => {}
-            unknown => write!(f, " (unknown for {unknown} actors)")?,
+        let known = self.dead_letters();
+        let is_unknown = |node: &NodeReport| node.dead_letters().is_none();
+        if self.unclean().any(is_unknown) {
+            write!(f, ", dead letters unknown (at least {known})")?;
+        } else {
+            write!(f, ", {known} dead letters")?;
         }
         for node in self.unclean().take(NAMED) {
             write!(f, "\n  {node}")?;

@@ -3,6 +3,7 @@
 mod kameo;
 mod plain;
 mod ractor;
+mod task;
 mod threads;
 
 use std::fmt;
@@ -140,6 +141,7 @@ async fn spawn_top(
         Framework::Ractor => ractor::spawn::<Order>(system, clerk).await?,
         Framework::Letters => ractor::spawn::<ractor::Sealed>(system, clerk).await?,
         Framework::Plain => plain::spawn(system, clerk)?,
+        Framework::Task => task::spawn(system, clerk).await?,
     })
 }
 

@@ -31,7 +31,7 @@ pub struct WorkerReport {
     pub ending: WorkerEnding,
     /// How its actors ended.
     pub actors: DrainReport,
-    /// How many messages to this worker were not worked off.
+    /// How many messages to this worker were refused, or accepted and not processed.
     pub dead_letters: u64,
 }
 
@@ -74,7 +74,8 @@ impl WorkersReport {
         DrainReport { took: self.took, ..merged }
     }
 
-    /// How many messages to workers were not worked off.
+    /// Returns how many messages to workers were refused, or accepted and not processed. Those to
+    /// actors of workers are not among them.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
         self.workers.iter().map(|worker| worker.dead_letters).sum()
@@ -85,12 +86,14 @@ impl fmt::Display for WorkersReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clean = self.workers.iter().filter(|worker| worker.is_clean()).count();
         let (all, took) = (self.workers.len(), self.took);
+        let actors = self.merged();
+        let dead = self.dead_letters() + actors.dead_letters();
         write!(f, "{clean} of {all} worker threads {} drained in {took:.1?}", self.name)?;
-        write!(f, "; {}", self.merged())?;
+        write!(f, ", {dead} dead letters; {actors}")?;
         for worker in self.workers.iter().filter(|worker| !worker.is_clean()) {
             write!(f, "\n  worker {} {}", worker.index, worker.ending)?;
             if worker.dead_letters > 0 {
-                write!(f, ", {} messages to it were not worked off", worker.dead_letters)?;
+                write!(f, ", {} dead letters", worker.dead_letters)?;
             }
         }
         Ok(())

@@ -201,6 +201,9 @@ fn admitted(texts: &[String], words: &str) -> Option<usize> {
     let mut sum = 0;
     for text in texts {
         let Some(at) = text.find(words) else { continue };
+        if text[at + words.len()..].trim_start().starts_with("unknown") {
+            return None;
+        }
         let before = text[..at].trim_end();
         let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
         match word.parse::<usize>() {

@@ -63,7 +63,9 @@ impl PlainNode {
             while let Some(mail) = mailbox.recv().await {
                 match mail {
                     Mail::Order(order) => {
+                        self.dead.fetch_add(1, Ordering::Relaxed); // Unless it comes to its end.
                         clerk.work(order).await;
+                        self.dead.fetch_sub(1, Ordering::Relaxed);
                         self.handled.fetch_add(1, Ordering::Relaxed);
                     }
                     Mail::Settle(settled) => drop(settled.send(())),
