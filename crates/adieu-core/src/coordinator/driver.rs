@@ -32,7 +32,7 @@ use crate::registry::Entry;
 use crate::report::Report;
 use crate::status::Stage;
 use crate::sync::lock;
-use crate::task::{Crew, Detail, Done, PhaseCx, RunCx, TaskCx};
+use crate::task::{Crew, Describe, Detail, Done, Job, PhaseCx, RunCx, TaskCx};
 use crate::time::{Instant, now};
 use crate::watchdog::LAST_WORDS;
 
@@ -68,7 +68,7 @@ struct Driver {
     /// By phase, while it runs.
     phases: Vec<Option<Arc<PhaseCx>>>,
     /// Taken from the registry, about to be started.
-    taken: Vec<(PhaseId, Vec<Entry>)>,
+    taken: Vec<(PhaseId, Vec<Taken>)>,
     /// Tasks with a timeout of their own, which have a token of their own.
     own_tokens: HashMap<TaskId, CancellationToken>,
     /// The phase after which doors close, and the one after which what was admitted is finished.
@@ -77,6 +77,13 @@ struct Driver {
     over: bool,
     /// To be published, when its line has been logged.
     report: Option<Report>,
+}
+
+/// A task that was taken from the registry. Its name is the machine's now.
+struct Taken {
+    timeout: Option<Duration>,
+    describe: Option<Describe>,
+    job: Box<dyn Job>,
 }
 
 /// Starts driving, on the runtime `home` if there is one.
@@ -90,6 +97,11 @@ pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Begin
     let stands_in = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
     // The runtime owns it, and all who await the report join it: it ends with the report.
     if stands_in {
+        // Here, unless this is a task: to wake a worker for it costs more, and most allocators
+        // give the memory of many tasks to the main thread more cheaply than to a worker.
+        if tokio::task::try_id().is_none() {
+            lock(&driver).step();
+        }
         home.spawn(drive(Arc::clone(shared), Arc::clone(&driver), None));
         stand_in(shared, driver, generation);
     } else {
@@ -107,6 +119,9 @@ async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Los
         };
         let is_alone = lost.is_some();
         if over {
+            if lock(&driver).report.is_none() {
+                return; // The stand-in has published it; the runtime may be gone any moment.
+            }
             if is_alone {
                 shared.journal().flush(LAST_WORDS);
             } else {
@@ -125,7 +140,6 @@ async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Los
         }
         tokio::select! {
             biased;
-            () = std::future::poll_fn(|cx| lock(&driver).crew.poll_ready(cx)) => {}
             () = shared.nudge.notified() => {}
             () = timer.as_mut() => {}
         }
@@ -218,7 +232,7 @@ impl Driver {
     fn new(shared: &Arc<Shared>, tasks_on: Handle, beginning: Beginning) -> Option<Self> {
         let (run, phases) = shared.with_run(|run, _, plan| (Arc::clone(&run.cx), plan.len()))?;
         Some(Self {
-            crew: Crew::new(Shared::key(shared), tasks_on),
+            crew: Crew::new(Shared::key(shared), tasks_on, Arc::clone(&shared.nudge)),
             shared: Arc::clone(shared),
             run,
             beginning: Some(beginning),
@@ -275,8 +289,7 @@ impl Driver {
 
     fn take_in(&mut self) {
         loop {
-            let crew = &mut self.crew;
-            let batch: Vec<Done> = std::iter::from_fn(|| crew.try_next()).take(BATCH).collect();
+            let batch = self.crew.take(BATCH);
             if batch.is_empty() {
                 return;
             }
@@ -357,9 +370,13 @@ impl Driver {
     fn open(&mut self, phase: PhaseId) -> Effects {
         let opened = self.shared.with_run(|run, registry, plan| {
             let entries = registry.start(phase);
-            let tasks = entries
-                .iter()
-                .map(|entry| NewTask { name: Arc::clone(&entry.name), timeout: entry.timeout })
+            let mut tasks = Vec::with_capacity(entries.len());
+            let entries: Vec<Taken> = entries
+                .into_iter()
+                .map(|Entry { name, timeout, describe, job, .. }| {
+                    tasks.push(NewTask { name, timeout });
+                    Taken { timeout, describe, job }
+                })
                 .collect();
             let rest = plan.is_open_ended(phase.0).then(|| run.rest_after(phase, registry, plan));
             let time = PhaseTime { timeout: plan.timeout_of(phase.0), rest };

@@ -471,6 +471,7 @@ impl Machine {
         }
         effects.push(Effect::Start { phase: id, first: TaskId(first), cut });
         self.set_phase_due(id, cut);
+        self.tasks.reserve(tasks.len());
         for (task, new) in (first..).map(TaskId).zip(tasks) {
             let own_cut = new.timeout.map(|timeout| now + timeout).filter(|own| *own < cut);
             let own = own_cut.map(|cut| Box::new(OwnTime { cut, due: None }));
@@ -576,6 +577,8 @@ impl Machine {
         let cause = match task.state {
             // It was given up before it ended after all.
             TaskState::Over { .. } => return,
+            // It ended too late, and blocked whoever should have pressed it.
+            TaskState::Running if at > cut => Some(Cause::Time),
             TaskState::Running => None,
             TaskState::Cancelling(Cause::Time) | TaskState::Aborting(Cause::Time) if at < cut => {
                 None // It ended in time; the news was slow.

@@ -54,8 +54,8 @@ pub(crate) struct Shared {
     pub(super) core: Mutex<Core>,
     state: watch::Sender<State>,
     wishes: Mutex<Wishes>,
-    /// Tells the driver that there is something new: a wish, or the end.
-    pub(super) nudge: Notify,
+    /// Tells the driver that there is something new: a wish, ended tasks, or the end.
+    pub(super) nudge: Arc<Notify>,
     pub(super) ladder: Mutex<Ladder>,
     pub(super) listener: Mutex<Option<Listener>>,
     pub(super) guards: Mutex<Guards>,
@@ -151,7 +151,7 @@ impl Shared {
             core: Mutex::new(core),
             state: watch::Sender::new(state),
             wishes: Mutex::new(Wishes::default()),
-            nudge: Notify::new(),
+            nudge: Arc::default(),
             ladder: Mutex::default(),
             listener: Mutex::default(),
             guards: Mutex::default(),
@@ -378,12 +378,14 @@ impl Shared {
         } else {
             self.watchdog.disarm();
         }
+        // First: whoever waits for the state may drop the runtime at once, and the driver on it
+        // should not go back to its timer then.
+        self.nudge.notify_one();
         self.state.send_modify(|state| {
             state.stage = Stage::Over;
             state.report = Some(Arc::new(report));
         });
         self.amend_report();
-        self.nudge.notify_one();
         let mut core = lock(&self.core);
         let exits = core.run.as_ref().is_some_and(|run| run.policy.exit_process);
         // What never ran will not run any more, unless the shutdown is resumed. It may hold a

@@ -4,30 +4,31 @@
 //! Async tasks run on the user's runtime. Blocking ones run on threads of their own that need no
 //! runtime, so they start and end also when all of the runtime's workers are blocked.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::task::{Context, Poll};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::coordinator::machine::{Ended, TaskId};
 use crate::shield::{drop_shielded, shielded};
-use crate::time::{Instant, now};
+use crate::sync::lock;
+use crate::time::{Duration, Instant, now};
 
 /// Blocking tasks beyond this many wait their turn, so that a phase cannot use up all threads.
 const MOST_THREADS: usize = 256;
 
 pub(crate) struct Crew {
-    key: usize,
     runtime: Handle,
-    set: JoinSet<Done>,
-    /// By task id: ids are handed out in the order in which tasks start.
-    handles: Vec<Option<AbortHandle>>,
-    aborted: HashMap<tokio::task::Id, TaskId>,
+    ended: Arc<EndedTasks>,
+    /// By task id: ids are handed out in the order in which tasks start. Kept until all is over:
+    /// to drop the handle of a task that has ended is to free it, and that can wait.
+    handles: Vec<Option<JoinHandle<()>>>,
     threads: Threads,
-    /// Over, and not yet taken in.
+    /// Over, and not yet handed out: threads, and what tasks have reported.
     done: VecDeque<Done>,
+    reported: std::vec::IntoIter<Reported>,
 }
 
 /// A task's end.
@@ -37,47 +38,80 @@ pub(crate) struct Done {
     pub(crate) ended: Ended,
 }
 
+/// Where tasks report their ends. Each reports itself, when all that it held has been dropped: a
+/// `JoinSet` does the same for twice the price.
+pub(super) struct EndedTasks {
+    /// Names the shutdown.
+    pub(super) key: usize,
+    list: Mutex<Vec<Reported>>,
+    /// What times are counted from.
+    origin: Instant,
+    /// Tells the driver that there is something in the list.
+    nudge: Arc<Notify>,
+}
+
+/// A task's end, in half the space: there may be very many, and most of them have finished.
+struct Reported {
+    task: TaskId,
+    nanos: u64,
+    /// `None` if it finished.
+    ended: Option<Box<Ended>>,
+}
+
 struct Threads {
-    tell: mpsc::UnboundedSender<Done>,
-    told: mpsc::UnboundedReceiver<Done>,
     running: HashSet<TaskId>,
     waiting: VecDeque<(TaskId, String, Work)>,
 }
 
 type Work = Box<dyn FnOnce() -> Ended + Send>;
 
+// === impl EndedTasks ===
+
+impl EndedTasks {
+    pub(super) fn report(&self, task: TaskId, ended: Ended) {
+        let ended = (!matches!(ended, Ended::Finished)).then(|| Box::new(ended));
+        let nanos = now().saturating_duration_since(self.origin).as_nanos();
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        let mut list = lock(&self.list);
+        let was_empty = list.is_empty();
+        list.push(Reported { task, nanos, ended });
+        drop(list);
+        // Otherwise it has been told, and has not looked yet.
+        if was_empty {
+            self.nudge.notify_one();
+        }
+    }
+}
+
 // === impl Crew ===
 
 impl Crew {
-    /// `key` names the shutdown; its async tasks run on `runtime`.
-    pub(crate) fn new(key: usize, runtime: Handle) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "each task sends once: bounded by the tasks")]
-        let (tell, told) = mpsc::unbounded_channel();
+    /// `key` names the shutdown; its async tasks run on `runtime`. `nudge` is notified when tasks
+    /// have ended.
+    pub(crate) fn new(key: usize, runtime: Handle, nudge: Arc<Notify>) -> Self {
         Self {
-            key,
             runtime,
-            set: JoinSet::new(),
+            ended: Arc::new(EndedTasks { key, list: Mutex::default(), origin: now(), nudge }),
             handles: Vec::new(),
-            aborted: HashMap::new(),
-            threads: Threads { tell, told, running: HashSet::new(), waiting: VecDeque::new() },
+            threads: Threads { running: HashSet::new(), waiting: VecDeque::new() },
             done: VecDeque::new(),
+            reported: Vec::new().into_iter(),
         }
     }
 
-    pub(crate) fn key(&self) -> usize {
-        self.key
+    /// For a task that is about to be started.
+    pub(super) fn ended(&self) -> &Arc<EndedTasks> {
+        &self.ended
     }
 
     pub(crate) fn reserve(&mut self, tasks: usize) {
         self.handles.reserve(tasks);
+        lock(&self.ended.list).reserve(tasks);
     }
 
-    pub(super) fn spawn(
-        &mut self,
-        task: TaskId,
-        work: impl Future<Output = Done> + Send + 'static,
-    ) {
-        let handle = self.set.spawn_on(work, &self.runtime);
+    /// Spawns a task, which reports its end.
+    pub(super) fn spawn(&mut self, task: TaskId, work: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.runtime.spawn(work);
         if self.handles.len() <= task.0 {
             self.handles.resize_with(task.0 + 1, || None);
         }
@@ -89,11 +123,9 @@ impl Crew {
         self.start_threads();
     }
 
-    /// Aborts a task. It is over when it has been joined; a thread is left behind at once.
+    /// Aborts a task. It is over when it has reported so; a thread is left behind at once.
     pub(crate) fn abort(&mut self, task: TaskId) {
         if let Some(Some(handle)) = self.handles.get(task.0) {
-            // Only an aborted task ends without saying which it was.
-            self.aborted.insert(handle.id(), task);
             handle.abort();
         } else if self.threads.running.remove(&task) {
             self.done.push_back(Done { task, at: now(), ended: Ended::LeftBehind });
@@ -104,63 +136,38 @@ impl Crew {
         }
     }
 
-    /// A task that has ended, if there is one.
-    pub(crate) fn try_next(&mut self) -> Option<Done> {
-        if let Some(done) = self.done.pop_front() {
-            return Some(done);
-        }
-        while let Some(joined) = self.set.try_join_next() {
-            if let Some(done) = self.identify(joined) {
-                return Some(done);
+    /// Tasks that have ended, so many at most.
+    pub(crate) fn take(&mut self, most: usize) -> Vec<Done> {
+        let mut batch = Vec::new();
+        while batch.len() < most
+            && let Some(done) = self.try_next()
+        {
+            if batch.is_empty() {
+                batch.reserve_exact(most.min(self.done.len() + self.reported.len() + 1));
             }
+            batch.push(done);
         }
-        let done = self.threads.told.try_recv().ok()?;
-        self.thread_ended(done.task);
-        Some(done)
+        batch
     }
 
-    /// Ready when `try_next` has something.
-    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.done.is_empty() {
-            return Poll::Ready(());
-        }
-        while let Poll::Ready(Some(joined)) = self.set.poll_join_next(cx) {
-            if let Some(done) = self.identify(joined) {
-                self.done.push_back(done);
-                return Poll::Ready(());
-            }
-        }
-        if let Poll::Ready(Some(done)) = self.threads.told.poll_recv(cx) {
-            self.thread_ended(done.task);
-            self.done.push_back(done);
-            return Poll::Ready(());
-        }
-        Poll::Pending
-    }
-
-    fn identify(&mut self, joined: Result<Done, JoinError>) -> Option<Done> {
-        let done = match joined {
-            Ok(done) => done,
-            Err(error) => {
-                let task = self.aborted.remove(&error.id()).or_else(|| {
-                    // Nobody here aborted it: its runtime is going away.
-                    let gone = |handle: &Option<AbortHandle>| {
-                        handle.as_ref().is_some_and(|handle| handle.id() == error.id())
-                    };
-                    self.handles.iter().position(gone).map(TaskId)
-                })?;
-                Done { task, at: now(), ended: Ended::Aborted }
-            }
+    fn try_next(&mut self) -> Option<Done> {
+        let done = match self.done.pop_front() {
+            Some(done) => done,
+            None => self.next_reported()?,
         };
-        if let Some(handle) = self.handles.get_mut(done.task.0) {
-            *handle = None;
+        if self.threads.running.remove(&done.task) {
+            self.start_threads();
         }
         Some(done)
     }
 
-    fn thread_ended(&mut self, task: TaskId) {
-        self.threads.running.remove(&task);
-        self.start_threads();
+    fn next_reported(&mut self) -> Option<Done> {
+        if self.reported.len() == 0 {
+            self.reported = std::mem::take(&mut *lock(&self.ended.list)).into_iter();
+        }
+        let Reported { task, nanos, ended } = self.reported.next()?;
+        let at = self.ended.origin + Duration::from_nanos(nanos);
+        Some(Done { task, at, ended: ended.map_or(Ended::Finished, |ended| *ended) })
     }
 
     /// Starts threads that nobody joins: one that will not end must not keep the process alive, as
@@ -169,12 +176,12 @@ impl Crew {
         while self.threads.running.len() < MOST_THREADS
             && let Some((task, name, work)) = self.threads.waiting.pop_front()
         {
-            let (tell, runtime) = (self.threads.tell.clone(), self.runtime.clone());
+            let (reports, runtime) = (Arc::clone(&self.ended), self.runtime.clone());
             let thread = std::thread::Builder::new().name(name);
             let run = move || {
                 let _entered = runtime.enter();
                 let ended = work();
-                let _ = tell.send(Done { task, at: now(), ended });
+                reports.report(task, ended);
             };
             // Shielded: without a thread, the task is dropped here.
             let spawned = shielded(|| thread.spawn(run).map_err(|error| error.to_string()));

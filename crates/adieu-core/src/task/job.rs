@@ -10,11 +10,10 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use super::context::inside;
-use super::crew::{Crew, Done};
+use super::crew::{Crew, EndedTasks};
 use super::{TaskCx, TaskResult, end_of};
 use crate::coordinator::machine::{Ended, TaskId};
 use crate::shield::shielded;
-use crate::time::now;
 
 /// A task that has been added and not started.
 pub(crate) trait Job: Send {
@@ -35,8 +34,9 @@ where
     Fut: Future<Output: TaskResult> + Send + 'static,
 {
     fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
-        let key = crew.key();
-        crew.spawn(task, Running { key, task, stage: Stage::Called { call: Some((self, cx)) } });
+        let reports = Arc::clone(crew.ended());
+        let stage = Stage::Called { call: Some((self, cx)) };
+        crew.spawn(task, Running { task, reports, stage });
     }
 }
 
@@ -44,10 +44,21 @@ pin_project! {
     /// A task on its way. By hand, because nested async blocks would hold what the function
     /// captures three times over, and each spawned task is copied whole.
     struct Running<F, Fut> {
-        key: usize,
         task: TaskId,
+        reports: Arc<EndedTasks>,
         #[pin]
         stage: Stage<F, Fut>,
+    }
+
+    impl<F, Fut> PinnedDrop for Running<F, Fut> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if !matches!(this.stage.as_mut().project(), StageProjection::Over) {
+                // It was aborted. Its end is reported when nothing of it is left.
+                let _ = shielded(|| this.stage.set(Stage::Over));
+                this.reports.report(*this.task, Ended::Aborted);
+            }
+        }
     }
 }
 
@@ -58,7 +69,6 @@ pin_project! {
         /// `await` delays neither its siblings nor the timer.
         Called { call: Option<(Box<F>, TaskCx)> },
         Awaited { #[pin] work: Fut },
-        /// Dropped here, not by the runtime, which loses the output if the destructor panics.
         Over,
     }
 }
@@ -68,23 +78,23 @@ where
     F: FnOnce(TaskCx) -> Fut,
     Fut: Future<Output: TaskResult>,
 {
-    type Output = Done;
+    type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done> {
-        let (key, task) = (self.key, self.task);
-        let polled = inside(key, || {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let polled = inside(this.reports.key, || {
             shielded(|| {
-                if let StageProjection::Called { call } = self.as_mut().project().stage.project() {
+                if let StageProjection::Called { call } = this.stage.as_mut().project() {
                     let (f, given) = call.take().expect("a future is not polled after a panic");
                     let work = f(given);
-                    self.as_mut().project().stage.set(Stage::Awaited { work });
+                    this.stage.set(Stage::Awaited { work });
                 }
-                let polled = match self.as_mut().project().stage.project() {
+                let polled = match this.stage.as_mut().project() {
                     StageProjection::Awaited { work } => work.poll(cx).map(end_of),
                     StageProjection::Called { .. } | StageProjection::Over => Poll::Pending,
                 };
                 if polled.is_ready() {
-                    self.as_mut().project().stage.set(Stage::Over);
+                    this.stage.set(Stage::Over);
                 }
                 polled
             })
@@ -93,11 +103,13 @@ where
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(ended)) => ended,
             Err(message) => {
-                let _ = shielded(|| self.as_mut().project().stage.set(Stage::Over));
+                let _ = shielded(|| this.stage.set(Stage::Over));
                 Ended::Panicked(message)
             }
         };
-        Poll::Ready(Done { task, at: now(), ended })
+        // Nothing of it is left: what comes after it may start.
+        this.reports.report(*this.task, ended);
+        Poll::Ready(())
     }
 }
 
@@ -108,7 +120,7 @@ where
 {
     fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
         let Blocking { name, f } = *self;
-        let key = crew.key();
+        let key = crew.ended().key;
         let work =
             move || inside(key, || shielded(|| end_of(f(cx)))).unwrap_or_else(Ended::Panicked);
         crew.spawn_blocking(task, &name, Box::new(work));

@@ -600,3 +600,15 @@ async fn s196_destructors_that_panic_cost_only_their_own_task() {
     assert!(outcome(&Phase::SERVICE_STOP, "waits").starts_with("timed out"), "{report}");
     drop(release);
 }
+
+// On one thread nothing can be cancelled while it is blocked, but it is noticed afterwards.
+#[tokio::test]
+async fn s30_a_task_that_blocks_the_only_thread_beyond_its_time_has_timed_out() {
+    let config = Config::for_tests().phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(20));
+    let shutdown = Shutdown::configured(config).unwrap();
+    let blocks = async |_| std::thread::sleep(Duration::from_millis(60));
+    shutdown.add_task(Phase::SERVICE_STOP, "blocks", blocks).unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    let outcome = &report.phase(Phase::SERVICE_STOP).unwrap().outcome;
+    assert_eq!(*outcome, Outcome::TimedOut { after: Duration::from_millis(20) }, "{report}");
+}
