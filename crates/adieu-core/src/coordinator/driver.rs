@@ -161,6 +161,8 @@ fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, generation: u64) {
     let spawned = std::thread::Builder::new().name("adieu".into()).spawn(move || {
         let mut lost = Lost::new(&standing_in, generation);
         loop {
+            // First: whoever began has made the first step, and the task makes the next ones.
+            std::thread::sleep(LOOK_IN);
             let over = lock(&driver).step();
             if over {
                 lost.shared.journal().flush(LAST_WORDS);
@@ -169,7 +171,6 @@ fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, generation: u64) {
                 let _ = lost.generation.take();
                 return;
             }
-            std::thread::sleep(LOOK_IN);
         }
     });
     if let Err(error) = spawned {
