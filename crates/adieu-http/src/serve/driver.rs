@@ -210,8 +210,8 @@ impl<L: Listener, S: App> Server<L, S> {
                     self.set_patience(now.finish_within);
                     now.stop_within.map_or(Event::Unbind, |within| Event::Stop { within })
                 }
-                () = drained(gate, shutdown), if self.machine.is_waiting_for_drain() => Event::Drained,
-                () = sleep_until(self.looks_at), if self.machine.is_waiting_for_drain() => {
+                () = drained(gate, shutdown), if self.machine.waits_for_drain() => Event::Drained,
+                () = sleep_until(self.looks_at), if self.machine.waits_for_drain() => {
                     self.looks_at = Instant::now() + LOOK;
                     if !self.waits_only_for_clients(gate) {
                         continue;

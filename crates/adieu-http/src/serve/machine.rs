@@ -57,7 +57,7 @@ impl Machine {
     }
 
     /// Whether it matters that the gate is drained.
-    pub(super) fn is_waiting_for_drain(&self) -> bool {
+    pub(super) fn waits_for_drain(&self) -> bool {
         self.stage == Stage::Closing && self.part_at.is_none()
     }
 
@@ -78,7 +78,7 @@ impl Machine {
                 }
             }
             Event::Stalled => {
-                if self.is_waiting_for_drain() {
+                if self.waits_for_drain() {
                     self.part(&mut effects);
                 }
             }

@@ -54,6 +54,20 @@ fn who_came_last_and_says_nothing_is_not_waited_for() {
 }
 
 #[test]
+fn clients_that_have_stopped_reading_are_parted_with_once_the_doors_are_closed() {
+    let script = [(5, Event::Stalled), (50, Event::Unbind), (700, Event::Stalled)];
+    assert_eq!(
+        play(&script),
+        [
+            (50, Effect::CloseListener),
+            (50, Effect::Enter(Stage::Closing)),
+            (550, Effect::ForgetFresh),
+            (700, Effect::Enter(Stage::Parting)),
+        ]
+    );
+}
+
+#[test]
 fn a_stop_out_of_the_blue_does_all_that_was_left_out() {
     assert_eq!(
         play(&[(5, Event::Stop { within: SECOND })]),
@@ -72,6 +86,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Event::Unready),
         Just(Event::Unbind),
         Just(Event::Drained),
+        Just(Event::Stalled),
         (0u64..3_000).prop_map(|ms| Event::Stop { within: Duration::from_millis(ms) }),
     ]
 }
