@@ -84,6 +84,36 @@ async fn s210_a_client_that_reads_slowly_gets_its_whole_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s210_slow_clients_with_usual_buffers_get_their_whole_answers() {
+    let app = big(6 * MB).route("/small", get(async || vec![b'x'; MB]));
+    let server = Server::start_with(app, window(75), |serve| serve).await;
+    let mut readers = tokio::task::JoinSet::new();
+    // The kernel of a client may take megabytes at once, and open its window in large steps.
+    for (path, size, rate, buffer) in [
+        ("/big", 6 * MB, MB / 2, None),
+        ("/big", 6 * MB, MB / 2, Some(4 << 20)),
+        ("/small", MB, MB / 10, None),
+    ] {
+        let socket = TcpSocket::new_v4().unwrap();
+        buffer.into_iter().for_each(|size| socket.set_recv_buffer_size(size).unwrap());
+        let mut stream = socket.connect(server.addr).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.readable().await.unwrap();
+        readers.spawn(async move {
+            let count = Arc::new(AtomicUsize::new(0));
+            read_at(stream, rate, Arc::clone(&count)).await;
+            assert!(count.load(Ordering::SeqCst) > size, "{path} at {rate} bytes a second");
+        });
+    }
+    let report = end(&server).await;
+    assert!(report.is_clean(), "{report}");
+    while let Some(read) = readers.join_next().await {
+        read.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s211_the_shutdown_ends_after_the_last_answer_is_acknowledged() {
     // Fits into the buffers of the server's kernel, so the server has soon written all of it.
     const SIZE: usize = 2 * MB;
