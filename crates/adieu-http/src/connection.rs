@@ -115,6 +115,10 @@ struct Passes {
 /// What was accepted within this time before the doors closed may still ask its first question.
 pub(crate) const FRESH: Duration = Duration::from_millis(500);
 
+/// A connection that has sent no more than this is left to the kernel when it is closed before the
+/// shutdown: all of it is on its way.
+const LITTLE: u64 = 64 * 1024;
+
 /// How long a connection that has nothing more to say may take to notice that, and how often one
 /// that has is looked at.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -264,12 +268,21 @@ impl Conn {
         Some(queued.saturating_sub(self.sent.farewell.load(Ordering::Relaxed)))
     }
 
-    /// The end of the stream has been written, after so many bytes that had not been acknowledged.
-    /// A client that has gone without a word acknowledges neither, but got its answer.
-    fn said_farewell(&self, before: Option<u64>) {
-        if let (Some(before), Some(now)) = (before, self.unacknowledged()) {
-            self.sent.farewell.store(now.saturating_sub(before), Ordering::Relaxed);
+    /// How much the client has yet to acknowledge when its last answer has been written, as far as
+    /// that is to be waited for.
+    fn unread_at_the_end(&self) -> u64 {
+        let is_little = self.sent.written.load(Ordering::Relaxed) < LITTLE;
+        if is_little && !self.winds_down() {
+            return 0;
         }
+        self.unacknowledged().unwrap_or(0)
+    }
+
+    /// The end of the stream has been written, after so many bytes that had not been acknowledged.
+    /// It belongs to no answer.
+    fn said_farewell(&self, before: u64) {
+        let now = self.unacknowledged().unwrap_or(before);
+        self.sent.farewell.store(now.saturating_sub(before), Ordering::Relaxed);
     }
 
     /// Up to where the client has acknowledged what belongs to answers, and up to where it should.

@@ -18,6 +18,7 @@ pub(crate) use queues::SendQueues;
 
 /// The addresses of both ends of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux can be asked"))]
 pub(crate) struct Endpoints {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,

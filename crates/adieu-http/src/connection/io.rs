@@ -31,10 +31,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// shutdown the server decides sooner.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// A connection that has sent no more than this is left to the kernel when it is closed before the
-/// shutdown: all of it is on its way.
-const LITTLE: u64 = 64 * 1024;
-
 /// What is no longer than this is copied together rather than gathered by the kernel.
 const SHORT: usize = 2 * 1024;
 
@@ -47,6 +43,8 @@ pub(crate) struct Io<I: Send + 'static> {
     conn: Arc<Conn>,
     protocol: Protocol,
     linger: Option<Linger>,
+    /// The client had not acknowledged all of its answer when the end was written.
+    awaits_acknowledgement: bool,
     acknowledged: Option<Acknowledged>,
 }
 
@@ -78,7 +76,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
     pub(super) fn new(inner: I, reset: fn(&I), conn: Arc<Conn>) -> Self {
         let protocol = Protocol::new();
         let bytes = Bytes::Own(inner);
-        Self { bytes, reset, conn, protocol, linger: None, acknowledged: None }
+        let (linger, acknowledged) = (None, None);
+        Self { bytes, reset, conn, protocol, linger, awaits_acknowledgement: false, acknowledged }
     }
 
     /// Notices that the connection has been upgraded: hyper hands it on, but does not tell it.
@@ -127,8 +126,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
     /// soon after the process.
     fn poll_acknowledged(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let conn = &self.conn;
-        let is_little = conn.sent.written.load(Ordering::Relaxed) < LITTLE;
-        if is_little && !conn.winds_down() {
+        if !self.awaits_acknowledgement {
             return Poll::Ready(());
         }
         loop {
@@ -273,10 +271,13 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for Io<I> {
             // Not a second time while it lingers.
             Bytes::Own(_) if this.linger.is_some() => {}
             Bytes::Own(inner) => {
-                let before = this.conn.unacknowledged();
+                let unread = this.conn.unread_at_the_end();
                 ready!(Pin::new(inner).poll_shutdown(cx))?;
                 this.conn.ends_by_close.store(false, Ordering::Relaxed);
-                this.conn.said_farewell(before);
+                if unread > 0 {
+                    this.conn.said_farewell(unread);
+                    this.awaits_acknowledgement = true;
+                }
             }
             Bytes::Shared(upgraded) => return upgraded.poll_shutdown(cx),
             Bytes::Gone => return gone(),

@@ -99,8 +99,16 @@ impl Manner {
             return; // Its connections have no such header.
         }
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        if self.version == Version::HTTP_10 {
-            // Or else hyper would add `keep-alive` for a client that asked for it.
+        self.keep_close(response);
+    }
+
+    /// Keeps hyper from adding `keep-alive` to a response that says `close`, for a client of
+    /// HTTP/1.0 that asked for it.
+    pub(crate) fn keep_close<B>(self, response: &mut Response<B>) {
+        let says_close = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+        if self.version == Version::HTTP_10
+            && response.headers().get(CONNECTION).is_some_and(says_close)
+        {
             *response.version_mut() = Version::HTTP_10;
         }
     }

@@ -116,6 +116,8 @@ impl Admitted {
         // A connection that winds down is closed by being used.
         if self.via.conn().is_some_and(Conn::winds_down) {
             self.manner.close_connection(&mut response);
+        } else {
+            self.manner.keep_close(&mut response);
         }
         if response.body().is_end_stream() {
             return response.map(GateBody::free);

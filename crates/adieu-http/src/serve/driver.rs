@@ -92,6 +92,13 @@ pub(super) async fn run<L: Listener, S: App>(
         shutdown.say(format!("listening             name={} at={at}", options.name));
     }
 
+    let queues = SendQueues::open();
+    if queues.is_forbidden() {
+        shutdown.warn(format!(
+            "acknowledgements      name={} unknown: no netlink socket; answers count as read when the kernel has taken them",
+            options.name
+        ));
+    }
     let names: Weak<dyn Names> = Arc::downgrade(&roster) as _;
     gate.add_names(names);
     let common = Arc::new(Common {
@@ -100,7 +107,7 @@ pub(super) async fn run<L: Listener, S: App>(
         probes: options.probes.clone(),
         goodbye: options.goodbye,
         patience_ms: AtomicU64::new(millis(options.stall_timeout)),
-        queues: SendQueues::open(),
+        queues,
         cuts,
     });
     let server = Server {

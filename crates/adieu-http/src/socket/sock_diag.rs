@@ -64,6 +64,11 @@ impl SendQueues {
         Self { netlink, has_found: AtomicBool::new(false) }
     }
 
+    /// Whether the kernel could be asked, but may not be.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.netlink.is_none()
+    }
+
     /// Returns how many bytes have been written and not been acknowledged, the end of the stream
     /// included; none if the connection is gone. `None` if the kernel does not tell.
     pub(crate) fn unacknowledged(&self, of: &Endpoints) -> Option<u64> {
