@@ -224,11 +224,12 @@ impl Asking {
                 Err(error) if read == 0 => return Err(error.into()),
                 Err(_) => return Ok((read, Ended::Broken)),
             }
-            // One that is to be cut stops for longer than its window, and then reads the rest.
-            let pause = if is_http10 && read > LARGE / 8 && !self.is_over.load(Ordering::Relaxed) {
-                20
-            } else {
-                1
+            // A client that is to be cut hardly reads for longer than its window. When the process has
+            // ended, everything that will arrive has been sent.
+            let pause = match self.is_over.load(Ordering::Relaxed) {
+                true => 0,
+                false if is_http10 && read > LARGE / 8 => 20,
+                false => 1,
             };
             for _ in 0..pause {
                 tokio::time::sleep(Duration::from_millis(50)).await;

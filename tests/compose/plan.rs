@@ -205,7 +205,7 @@ pub struct Trigger {
     pub after_ms: u64,
     /// SIGINT instead of SIGTERM.
     pub is_interrupt: bool,
-    /// A second SIGTERM, this long after the first.
+    /// A second SIGTERM, this long after the first: while the shutdown still runs.
     pub again_after_ms: Option<u64>,
 }
 
@@ -335,7 +335,7 @@ impl Plan {
             during_startup: rng.u8(0..5) == 0,
             after_ms: rng.u64(0..400),
             is_interrupt: rng.u8(0..4) == 0,
-            again_after_ms: (rng.u8(0..4) == 0).then(|| rng.u64(50..400)),
+            again_after_ms: (rng.u8(0..4) == 0).then(|| rng.u64(30..130)),
         };
         Self {
             seed,

@@ -123,7 +123,7 @@ impl Ledger {
     }
 
     /// Declares that the report accounts for unfinished work of this kind by its exact number,
-    /// followed by `words`, as in "3 dead letters". "unknown" in place of the number is honest, too.
+    /// followed by `words`, as in "3 dead letters". "unknown" in place of the number, and a lower bound ("at least 3 dead letters"), are honest, too.
     #[must_use]
     pub fn counted(self, kind: impl Into<String>, words: impl Into<String>) -> Self {
         self.counted_up_to(kind, words, 0)

@@ -196,20 +196,25 @@ fn unclean_texts(report: &Report) -> Vec<String> {
 }
 
 /// The number that stands before `words`, in each text where it first does, as a sum. `None` if a
-/// text says that the number is unknown.
+/// text says that the number is unknown, or only a lower bound: whoever says so does not lie.
 fn admitted(texts: &[String], words: &str) -> Option<usize> {
     let mut sum = 0;
     for text in texts {
         let Some(at) = text.find(words) else { continue };
-        if text[at + words.len()..].trim_start().starts_with("unknown") {
+        let word_list = |text: &str| -> Vec<String> {
+            let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+            words.map(str::to_owned).collect()
+        };
+        let (before, after) = (word_list(&text[..at]), word_list(&text[at + words.len()..]));
+        let near = &before[before.len().saturating_sub(3)..];
+        let is_unknown = |words: &[String]| words.iter().any(|word| word == "unknown");
+        if is_unknown(near) || is_unknown(&after[..after.len().min(2)]) {
             return None;
         }
-        let before = text[..at].trim_end();
-        let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        match word.parse::<usize>() {
-            Ok(number) => sum += number,
-            Err(_) if word == "unknown" => return None,
-            Err(_) => {}
+        match near {
+            [.., at, least, _] if at == "at" && least == "least" => return None,
+            [.., number] => sum += number.parse().unwrap_or(0),
+            [] => {}
         }
     }
     Some(sum)
