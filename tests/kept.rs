@@ -13,7 +13,7 @@ use adieu_testkit::ledger::{Fact, Ledger};
 use adieu_testkit::process::{Ended, Process};
 use adieu_testkit::servers::Server;
 use adieu_tests::load::Connection;
-use adieu_tests::plan::{Client, PENDING, Shape};
+use adieu_tests::plan::Client;
 use http::StatusCode;
 
 /// How often the service is stopped, and how many orders it accepts at least in between.
@@ -26,13 +26,6 @@ type Target = Arc<Mutex<Option<(SocketAddr, Arc<Ledger>)>>>;
 
 #[test]
 fn s234_ten_thousand_orders_over_twenty_sigterms_are_all_in_the_store() {
-    // Pools that are steps, and handles that the body drops: as the documents say.
-    let needed = [Shape::DroppedHandle, Shape::PoolStep, Shape::Siblings];
-    if std::env::var_os("ADIEU_TEST_PENDING").is_none()
-        && needed.iter().any(|shape| PENDING.contains(shape))
-    {
-        return;
-    }
     let server = Server::postgres();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let database = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", server.port());

@@ -5,8 +5,8 @@
 //! cargo run --release -p adieu-tests --bin compose-fuzz -- --seeds 17 --shape dropped-handle
 //! ```
 //!
-//! `--shape NAME` forces a shape into every plan, `--all` allows shapes that are pending, `--jobs N`
-//! runs N at a time, `--verbose` also prints what passed. Ends with 1 if a run failed, and prints the command that repeats it.
+//! `--shape NAME` forces a shape into every plan, `--jobs N` runs N at a time, `--verbose` also
+//! prints what passed. Ends with 1 if a run failed, and prints the command that repeats it.
 
 #![expect(clippy::print_stdout, reason = "a command prints")]
 
@@ -74,7 +74,7 @@ fn fuzz(options: &Options) -> ExitCode {
 impl Options {
     fn parse(args: &[String]) -> Result<Self, String> {
         let mut args = args.iter();
-        let (mut seeds, mut shape, mut all, mut jobs) = (1..2, None, false, 4);
+        let (mut seeds, mut shape, mut jobs) = (1..2, None, 4);
         let mut is_verbose = false;
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -84,7 +84,6 @@ impl Options {
                     let text = value()?;
                     jobs = text.parse().map_err(|_| format!("not a number of jobs: {text:?}"))?;
                 }
-                "--all" => all = true,
                 "--verbose" => is_verbose = true,
                 "--shape" => {
                     let name = value()?;
@@ -95,7 +94,7 @@ impl Options {
                 other => return Err(format!("unknown argument {other:?}")),
             }
         }
-        let cases: Vec<Case> = seeds.map(|seed| Case { seed, shape, all }).collect();
+        let cases: Vec<Case> = seeds.map(|seed| Case { seed, shape }).collect();
         if cases.is_empty() || jobs == 0 {
             return Err("nothing to run".to_owned());
         }

@@ -23,8 +23,6 @@ pub struct Case {
     pub seed: u64,
     /// A shape that the plan must have.
     pub shape: Option<Shape>,
-    /// Whether shapes that are pending may occur.
-    pub all: bool,
 }
 
 /// How a run went that should not have gone like this.
@@ -44,10 +42,7 @@ impl Case {
     pub fn plan(self) -> Plan {
         match self.shape {
             Some(shape) => Plan::with(self.seed, shape),
-            None => {
-                let pending = crate::plan::PENDING;
-                Plan::random(self.seed, |shape| self.all || !pending.contains(&shape))
-            }
+            None => Plan::random(self.seed),
         }
     }
 
@@ -57,9 +52,6 @@ impl Case {
         let mut args = vec!["--seeds".to_owned(), self.seed.to_string()];
         if let Some(shape) = self.shape {
             args.extend(["--shape".to_owned(), shape.name().to_owned()]);
-        }
-        if self.all {
-            args.push("--all".to_owned());
         }
         args
     }
