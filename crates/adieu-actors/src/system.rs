@@ -393,7 +393,13 @@ impl Inner {
         let mut tree = self.tree();
         let door = &self.doors.door;
         if door.is_closed() || (!door.is_open() && !may_join_a_drain) {
-            return Err(SpawnError::Terminating { path, system: Arc::clone(&self.name) });
+            drop(tree);
+            let error = SpawnError::Terminating { path, system: Arc::clone(&self.name) };
+            // A body that gets this error late in start-up has not failed.
+            if let Some(shutdown) = self.shutdown.as_ref().and_then(WeakShutdown::upgrade) {
+                shutdown.note_refusal(&error);
+            }
+            return Err(error);
         }
         let is_sealed = |above: &&NodePath| path == **above || path.is_beneath(above);
         if let Some(above) = tree.sealed.iter().find(is_sealed).cloned() {
