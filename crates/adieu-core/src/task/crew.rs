@@ -155,7 +155,8 @@ impl Crew {
             Some(done) => done,
             None => self.next_reported()?,
         };
-        if self.threads.running.remove(&done.task) {
+        // Looked at first: most phases have none, and hashing costs as much as all the rest.
+        if !self.threads.running.is_empty() && self.threads.running.remove(&done.task) {
             self.start_threads();
         }
         Some(done)
