@@ -19,7 +19,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let shutdown = adieu_core::Shutdown::new();
-//! let system = ActorSystem::on(&shutdown, "shop")?; // Its last phase terminates the system.
+//! let system = ActorSystem::on(&shutdown, "shop")?; // The shutdown owns and terminates it.
 //!
 //! let orders = system.spawn("orders", actor::<Orders>(Orders::default())).await?;
 //! let worker = orders.spawn("worker-3", actor::<Orders>(Orders::default())).await?;

@@ -34,7 +34,7 @@ use crate::tree::TreeView;
 pub struct ActorSystem {
     pub(crate) inner: Arc<Inner>,
     /// The shutdown lives for as long as a handle of the system does. The system itself does not
-    /// keep it alive: the shutdown owns the system, through its task in the last phase.
+    /// keep it alive: the shutdown owns the system, through its task in `actor-system-terminate`.
     _keeps: Option<Shutdown>,
 }
 

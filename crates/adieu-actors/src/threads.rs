@@ -130,11 +130,11 @@ impl<M: Send + 'static> WorkerThreads<M> {
         self.pool.inboxes.send_from_outside(to, message).await
     }
 
-    /// Makes them part of a coordinated shutdown: its last phase shuts them down.
+    /// Makes them part of a coordinated shutdown: its phase `actor-system-terminate` shuts them down.
     ///
     /// # Errors
     ///
-    /// If the shutdown has come too far for another task in its last phase.
+    /// If the shutdown has come too far for another task in that phase.
     pub fn on(&self, shutdown: &Shutdown) -> Result<(), AddTaskError> {
         let (inside, described) = (Arc::clone(&self.pool), Arc::clone(&self.pool));
         let task = TaskSpec::new(format!("stop worker threads {}", self.name()))

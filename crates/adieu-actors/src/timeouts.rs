@@ -23,6 +23,6 @@ impl Timeouts {
     /// What a killed actor has for its stop hook.
     pub const GRACE: Duration = Duration::from_secs(1);
 
-    /// What the last phase keeps to report how the drain went.
+    /// What the phase that terminates a system keeps to report how the drain went.
     pub(crate) const SPARE: Duration = Duration::from_millis(100);
 }

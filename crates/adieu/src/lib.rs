@@ -93,7 +93,7 @@
 //! | let one replica do it, or do it once per fleet | `fleet::Lock`, with the feature `fleet` |
 //! | have a leader among replicas | `fleet::Lock::lead` |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
-//! | test my own shutdown | [`Config::for_tests`], and the crate `adieu-testkit` |
+//! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` judges from outside whether a service lost work that it had accepted |
 //!
 //! # What to put where
 //!
