@@ -7,7 +7,7 @@ use adieu::{Phase, Reason, Shutdown};
 use kameo::Actor;
 use kameo::actor::{ActorRef, WeakActorRef};
 use kameo::error::{ActorStopReason, Infallible};
-use kameo::message::{BoxMessage, Context, Message};
+use kameo::message::{Context, Message};
 
 /// Where orders are done.
 struct Desk(&'static str);
@@ -28,16 +28,6 @@ impl Actor for Desk {
         why: ActorStopReason,
     ) -> Result<(), Infallible> {
         println!("{} closes: {why}", self.0);
-        Ok(())
-    }
-
-    /// Without this, what a killed actor leaves behind would not be counted.
-    async fn on_undelivered(
-        &mut self,
-        _: ActorStopReason,
-        orders: Vec<BoxMessage<Self>>,
-    ) -> Result<(), Infallible> {
-        on_kameo::undelivered(&orders);
         Ok(())
     }
 }
@@ -71,6 +61,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     shutdown.run(Reason::Unknown).await?;
     let report = system.terminated().await;
-    println!("{} dead letter, for {}", report.dead_letters(), system.dead_letters()[0].to);
+    println!("{} dead letters, for {}", report.dead_letters(), system.dead_letters()[0].to);
     Ok(())
 }

@@ -187,7 +187,7 @@ fn actors_kameo() {
         front closes: actor stopped normally
         stable closes: actor was killed
         till locked
-        1 dead letter, for /user/stable
+        2 dead letters, for /user/stable
     "#]],
     );
 }
