@@ -6,6 +6,7 @@ mod composed;
 mod documents;
 mod hostile;
 mod kept;
+mod modules;
 mod orders;
 mod process;
 mod rolling;

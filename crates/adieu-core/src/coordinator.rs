@@ -27,7 +27,6 @@ use std::time::Duration;
 
 pub use completion::{AwaitError, Completion};
 pub use gates::Drain;
-pub use ladder::Rung;
 #[cfg(all(test, feature = "systemd", unix))]
 pub(crate) use moves::Moves;
 pub use shared::ResumeError;
@@ -38,7 +37,6 @@ pub(crate) use supervised::{Lookout, Seen};
 use crate::budget::BudgetCheck;
 use crate::config::{Config, ConfigError};
 use crate::deadline::Deadline;
-use crate::journal::Line;
 use crate::loops::OwnedLoops;
 use crate::phase::PhaseSpec;
 use crate::plan::{Plan, PlanError};
@@ -46,6 +44,7 @@ use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Entry;
 use crate::report::Report;
+use crate::rung::Rung;
 use crate::signals::{Signal, SignalError};
 use crate::status::{Stage, Status};
 use crate::task::{
@@ -437,17 +436,6 @@ impl Shutdown {
     #[must_use]
     pub fn downgrade(&self) -> WeakShutdown {
         WeakShutdown { shared: Arc::downgrade(&self.shared), owner: self.owner.clone() }
-    }
-
-    /// Says a line as the shutdown says its own: through `tracing`, and on stderr in a process that
-    /// [`main`](crate::main) owns and that has no subscriber.
-    pub fn say(&self, line: impl Into<String>) {
-        self.shared.journal().note(Line::Said { what: line.into(), is_warning: false });
-    }
-
-    /// Says a line, as a warning; see [`Shutdown::say`].
-    pub fn warn(&self, line: impl Into<String>) {
-        self.shared.journal().note(Line::Said { what: line.into(), is_warning: true });
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -1,7 +1,10 @@
-//! What is logged and counted while a shutdown runs: one line for each transition, in one place.
+//! Logs and counts what a shutdown does: one line for each transition.
 //!
-//! Noting a line never blocks and calls nothing of the application, so it can be done anywhere;
-//! the [`LogThread`] calls subscriber and recorder, in order.
+//! Each line is a `tracing` event: a short name, and fields. Subscribers get it as it is; the layout
+//! on stderr is derived from the same event.
+//!
+//! Queueing a line never blocks and calls no code of the application, so it can be done anywhere.
+//! The [`LogThread`] calls subscriber and recorder, in the order of the lines.
 
 #[cfg(not(feature = "metrics"))]
 #[path = "journal/metrics_off.rs"]
@@ -9,8 +12,8 @@ mod metrics;
 #[cfg(feature = "metrics")]
 #[path = "journal/metrics_on.rs"]
 mod metrics;
+mod stderr;
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,24 +21,26 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, error, info, warn};
 
-use crate::coordinator::ladder::Rung;
 use crate::log_thread::{LogThread, current_dispatch};
 use crate::outcome::{Ending, Outcome};
 use crate::phase::Phase;
 use crate::readiness::{Check, CheckState};
+use crate::rung::Rung;
 use crate::shield::shielded;
 use crate::signals::Signal;
 use crate::sync::lock;
 use crate::task::Detail;
 use crate::time::Short;
 
+pub(crate) use stderr::write_line;
+
 /// How long a driver on a current-thread runtime waits for its lines; see [`Journal::catch_up`].
 const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// Logs lines through `tracing`, and on stderr if it was asked to and there is no subscriber, so
+/// Logs lines through `tracing`, or on stderr if that was requested and there is no subscriber, so
 /// that a first program shows something without any set-up.
 pub(crate) struct Journal {
-    aloud: AtomicBool,
+    on_stderr: AtomicBool,
     thread: LogThread,
     /// The subscriber of the thread on which the shutdown was made, and of the one on which it
     /// began: a subscriber that was set for one thread alone gets the lines, too.
@@ -57,13 +62,16 @@ pub(crate) enum Line {
     Initiated {
         reason: String,
         deadline: Duration,
-        plan: String,
+        phases: usize,
+        worst_case: Duration,
+        /// How long admitted work has to drain at least, where only the deadline limits it.
+        drain_window: Option<Duration>,
     },
     Signal {
         signal: Signal,
         rung: Rung,
     },
-    TaskWentWrong {
+    TaskFailed {
         phase: Phase,
         task: Arc<str>,
         outcome: Outcome,
@@ -96,19 +104,11 @@ pub(crate) enum Line {
     CheckChanged {
         check: Check,
     },
-    LoopWentWrong {
+    LoopFailed {
         name: Arc<str>,
         part: &'static str,
         error: Arc<str>,
         again_in: Option<Duration>,
-    },
-    /// What an adapter has to say.
-    Said {
-        what: String,
-        is_warning: bool,
-    },
-    Failed {
-        what: String,
     },
 }
 
@@ -118,7 +118,7 @@ impl Journal {
     /// Keeps the subscriber of the calling thread.
     pub(crate) fn new() -> Self {
         Self {
-            aloud: AtomicBool::new(false),
+            on_stderr: AtomicBool::new(false),
             thread: LogThread::default(),
             made_with: current_dispatch(),
             begun_with: Mutex::default(),
@@ -126,9 +126,9 @@ impl Journal {
         }
     }
 
-    /// From now on, lines that no subscriber gets are written to stderr.
-    pub(crate) fn speak_up(&self) {
-        self.aloud.store(true, Ordering::Relaxed);
+    /// Writes lines to stderr from now on, if there is no subscriber for them.
+    pub(crate) fn use_stderr(&self) {
+        self.on_stderr.store(true, Ordering::Relaxed);
     }
 
     /// From now on, the subscriber of the calling thread gets the lines.
@@ -139,19 +139,35 @@ impl Journal {
     /// Whether a line would be logged or counted.
     pub(crate) fn is_heard(&self) -> bool {
         metrics::COUNTS
-            || self.aloud.load(Ordering::Relaxed)
+            || self.on_stderr.load(Ordering::Relaxed)
             || LevelFilter::current() != LevelFilter::OFF
     }
 
     /// Queues a line. Never blocks.
     pub(crate) fn note(&self, line: Line) {
-        if !self.is_heard() && !line.asks() {
-            return;
+        if self.is_heard() || line.asks() {
+            self.submit(move || line.emit());
         }
+    }
+
+    /// Queues a `tracing` event, which `emit` logs on another thread. Never blocks.
+    pub(crate) fn log(&self, emit: impl FnOnce() + Send + 'static) {
+        if self.is_heard() {
+            self.submit(emit);
+        }
+    }
+
+    fn submit(&self, emit: impl FnOnce() + Send + 'static) {
         let dispatch = lock(&self.begun_with).clone();
         let dispatch = dispatch.or_else(current_dispatch).or_else(|| self.made_with.clone());
-        let aloud = self.aloud.load(Ordering::Relaxed);
-        self.thread.submit(dispatch, move || line.emit(aloud));
+        let on_stderr = self.on_stderr.load(Ordering::Relaxed);
+        self.thread.submit(dispatch, move || {
+            if on_stderr && current_dispatch().is_none() {
+                stderr::with_layout(emit);
+            } else {
+                emit();
+            }
+        });
     }
 
     /// Waits until every line has been logged.
@@ -181,42 +197,42 @@ impl Journal {
 // === impl Line ===
 
 impl Line {
-    /// Counts it, logs it, and writes it to stderr if that is wanted and there is no subscriber.
-    fn emit(&self, aloud: bool) {
-        // Whatever becomes of one of them, the others are done.
+    /// Counts it and logs it. A recorder that panics does not keep it from being logged.
+    fn emit(&self) {
         let _ = shielded(|| metrics::count(self));
-        let _ = shielded(|| self.trace());
-        if aloud && current_dispatch().is_none() {
-            write_line(&self.plain());
-        }
+        self.trace();
     }
 
     /// Whether logging it finds out something that is wanted elsewhere, too.
     fn asks(&self) -> bool {
-        matches!(self, Self::TaskWentWrong { detail: Some(_), .. })
+        matches!(self, Self::TaskFailed { detail: Some(_), .. })
     }
 
+    /// Logs it as a `tracing` event: a short name, and fields.
     fn trace(&self) {
         match self {
             Self::Deadline { kill_after, how } => {
-                info!(kill_after = %or_never(*kill_after), how, "deadline");
+                info!(kill_after = %or_never(*kill_after), source = how, "deadline");
             }
-            Self::OverBudget { check } => {
-                warn!("the shutdown may be killed before it is over: {check}");
-            }
-            Self::Initiated { reason, deadline, plan } => {
-                info!(%reason, deadline = %Short(*deadline), plan, "shutdown initiated");
+            Self::OverBudget { check } => warn!(problem = check, "over budget"),
+            Self::Initiated { reason, deadline, phases, worst_case, drain_window } => {
+                let drain_window = drain_window.map(|window| Short(window).to_string());
+                let (deadline, worst_case) = (Short(*deadline), Short(*worst_case));
+                info!(
+                    %reason, %deadline, phases, %worst_case, at_least_to_drain = drain_window,
+                    "shutdown initiated"
+                );
             }
             Self::Signal { signal, rung } => {
                 let next = rung.next(*signal);
-                warn!(%signal, "{signal}: {rung}; {signal} again will {next}");
+                warn!(%signal, effect = %rung, if_repeated = %next, "signal received");
             }
-            Self::TaskWentWrong { phase, task, outcome, detail, took } => {
+            Self::TaskFailed { phase, task, outcome, detail, took } => {
                 let (took, detail) = (Short(*took), detail.as_ref().map(|detail| detail.tell()));
                 if *outcome == Outcome::Abandoned {
-                    error!(%phase, task = &**task, detail, %took, "task {outcome}");
+                    error!(%phase, task = &**task, %outcome, detail, %took, "task failed");
                 } else {
-                    warn!(%phase, task = &**task, detail, %took, "task {outcome}");
+                    warn!(%phase, task = &**task, %outcome, detail, %took, "task failed");
                 }
             }
             Self::PhaseOver { phase, outcome, took, tasks } => {
@@ -226,7 +242,7 @@ impl Line {
                 info!(%phase, %outcome, tasks, "phase skipped");
             }
             Self::TaskTooLate { phase, task } => {
-                warn!(%phase, task = &**task, "task refused: its phase has started");
+                warn!(%phase, task = &**task, why = "its phase has started", "task rejected");
             }
             Self::StillWaiting { waiting_for, left } => {
                 info!(waiting_for = %waiting_for.tell(), left = %Short(*left), "still waiting");
@@ -241,79 +257,16 @@ impl Line {
                 warn!(check = &**name, detail = detail.as_deref(), "check failed");
             }
             Self::CheckChanged { check: Check { name, .. } } => {
-                info!(check = &**name, "check well again");
+                info!(check = &**name, "check recovered");
             }
-            Self::LoopWentWrong { name, part, error, again_in } => {
+            Self::LoopFailed { name, part, error, again_in } => {
                 let again_in = again_in.map(|span| Short(span).to_string());
-                warn!(name = &**name, error = &**error, again_in, "{part} went wrong");
+                warn!(name = &**name, error = &**error, again_in, "{part} failed");
             }
-            Self::Said { what, is_warning: false } => info!("{what}"),
-            Self::Said { what, is_warning: true } => warn!("{what}"),
-            Self::Failed { what } => error!("{what}"),
-        }
-    }
-
-    fn plain(&self) -> String {
-        match self {
-            Self::Deadline { kill_after, how } => {
-                format!("deadline              kill-after={} ({how})", or_never(*kill_after))
-            }
-            Self::OverBudget { check } => format!("over budget           {check}"),
-            Self::Initiated { reason, deadline, plan } => {
-                let deadline = Short(*deadline);
-                format!("shutdown initiated    reason={reason} deadline={deadline} plan={plan}")
-            }
-            Self::Signal { signal, rung } => {
-                format!("{signal:<21} {rung}; {signal} again will {}", rung.next(*signal))
-            }
-            Self::TaskWentWrong { phase, task, outcome, detail, took: _ } => {
-                let text = |detail: &Arc<Detail>| format!(" ({})", detail.tell());
-                let detail = detail.as_ref().map_or_else(String::new, text);
-                format!("task went wrong       phase={phase} task={task} {outcome}{detail}")
-            }
-            Self::PhaseOver { phase, outcome, took, tasks } => {
-                let took = Short(*took);
-                format!("phase over            phase={phase} {outcome} took={took} tasks={tasks}")
-            }
-            Self::PhaseSkipped { phase, outcome, tasks } => {
-                format!("phase skipped         phase={phase} {outcome} tasks={tasks}")
-            }
-            Self::TaskTooLate { phase, task } => {
-                format!("task refused          phase={phase} task={task} (its phase has started)")
-            }
-            Self::StillWaiting { waiting_for, left } => {
-                let waiting_for = waiting_for.tell();
-                format!("still waiting         {waiting_for} left={}", Short(*left))
-            }
-            Self::Complete { outcome, took } => {
-                format!("shutdown complete     outcome={outcome} took={}", Short(*took))
-            }
-            Self::CheckChanged { check: Check { name, state: CheckState::Failed, detail } } => {
-                let detail = detail.as_ref().map_or_else(String::new, |text| format!(" ({text})"));
-                format!("check failed          check={name}{detail}")
-            }
-            Self::CheckChanged { check: Check { name, .. } } => {
-                format!("check well again      check={name}")
-            }
-            Self::LoopWentWrong { name, part, error, again_in } => {
-                let part = format!("{part} went wrong");
-                let again =
-                    again_in.map_or_else(String::new, |span| format!(" again in {}", Short(span)));
-                format!("{part:<21} name={name} {error}{again}")
-            }
-            Self::Said { what, is_warning: _ } => what.clone(),
-            Self::Failed { what } => format!("failed                {what}"),
         }
     }
 }
 
 fn or_never(span: Option<Duration>) -> String {
     span.map_or_else(|| "never".into(), |span| Short(span).to_string())
-}
-
-/// A line on stderr, with the time of day. What cannot be written is lost: there is nobody to tell.
-pub(crate) fn write_line(line: &str) {
-    let now = humantime::format_rfc3339_seconds(crate::time::wall_clock()).to_string();
-    let clock = now.get(11..19).unwrap_or_default();
-    let _ = writeln!(std::io::stderr(), "{clock} {line}");
 }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod adapter;
 mod budget;
 pub mod config;
 mod coordinator;
@@ -20,6 +21,7 @@ mod readiness;
 mod reason;
 mod registry;
 mod report;
+mod rung;
 mod runner;
 mod shield;
 mod signals;
@@ -36,15 +38,13 @@ mod watchdog;
 
 pub use budget::BudgetCheck;
 pub use config::{Config, ConfigError, Format, KillAfter, Times};
-pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Rung, Shutdown, WeakShutdown};
+pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Shutdown, WeakShutdown};
 pub use deadline::Deadline;
 pub use gate::{DrainClass, Draining, Gate, Names, Pass, Scope, Verdict, Waiting};
 pub use lifecycle::{
     Act, AssembleError, DeploymentProfile, Lifecycle, LifecycleBuilder, Problem, StartCx,
     StartError, StartHook, StartResult, Started, Step, StepError, StopCx, StopHook,
 };
-#[doc(hidden)]
-pub use log_thread::{error_text, log_aside};
 pub use loops::{
     AddLoopError, Backoff, Consumer, Interrupted, JobCx, LoopCx, LoopSpec, Periodic, Source,
 };
@@ -60,6 +60,7 @@ pub use policy::{ExitCode, Policy};
 pub use readiness::{Check, CheckHandle, CheckState, Promise, Readiness};
 pub use reason::{CustomReason, Reason};
 pub use report::{PhaseReport, Report, TaskReport};
+pub use rung::Rung;
 pub use runner::{Runner, main};
 pub use signals::{Signal, SignalError};
 pub use status::{Stage, Status, WaitingFor};

@@ -57,9 +57,9 @@ static SHARED: LazyLock<LogThread> = LazyLock::new(LogThread::default);
 /// Logs on another thread, with the subscriber of this one. Returns at once, and does nothing if no
 /// subscriber wants lines of this level.
 ///
-/// `prepare` is called here, and returns what is called there. For the other crates of this
-/// workspace, in tasks that must survive a subscriber that panics or blocks.
-#[doc(hidden)]
+/// `prepare` is called here, and returns the function that logs there. For tasks that belong to no
+/// shutdown and must survive a subscriber that panics or blocks; see [`log`](crate::adapter::log)
+/// for the others.
 pub fn log_aside<Emit: FnOnce() + Send + 'static>(
     level: tracing::Level,
     prepare: impl FnOnce() -> Emit,
@@ -67,12 +67,6 @@ pub fn log_aside<Emit: FnOnce() + Send + 'static>(
     if level <= LevelFilter::current() {
         SHARED.submit(current_dispatch(), prepare());
     }
-}
-
-/// An error with its causes, to be logged on another thread.
-#[doc(hidden)]
-pub fn error_text(error: &(dyn std::error::Error + 'static)) -> String {
-    crate::task::chain(error)
 }
 
 /// Waits for lines of [`log_aside`] at the end of the process.

@@ -6,10 +6,11 @@ use std::process::ExitCode as ProcessExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::{error, info};
+
 use crate::config::{Config, ConfigError};
 use crate::coordinator::Shutdown;
 use crate::coordinator::machine::Ended;
-use crate::journal::Line;
 use crate::log_thread::flush_shared;
 use crate::park;
 use crate::policy::ExitCode;
@@ -147,8 +148,8 @@ impl Runner {
             Some(Ended::Finished | Ended::Aborted | Ended::LeftBehind) | None => None,
         };
         if let Some(error) = &failed {
-            let what = format!("body: {error}");
-            shutdown.shared().journal().note(Line::Failed { what });
+            let error = Arc::clone(error);
+            shutdown.shared().journal().log(move || error!(error = &*error, "body failed"));
         }
         let code = match (&failed, &report) {
             (Some(_), _) => ExitCode::FAILED,
@@ -158,8 +159,7 @@ impl Runner {
         if let (Some(path), Some(report)) = (report_file, &report)
             && let Err(error) = write_report(&path, report)
         {
-            let what = format!("report not written: {error}");
-            shutdown.shared().journal().note(Line::Failed { what });
+            shutdown.shared().journal().log(move || error!(%error, "failed to write the report"));
         }
 
         // The waits fit into what the watchdog allows, and leave a fifth of it unused.
@@ -191,8 +191,8 @@ where
         match body(shutdown.clone()).await.into_result() {
             // It was told to end before it had begun: that is an end like any other.
             Err(error) if shutdown.shared().is_refusal(&*error) => {
-                let what = format!("start-up interrupted  {}", chain(&*error));
-                shutdown.shared().journal().note(Line::Said { what, is_warning: false });
+                let error = chain(&*error);
+                shutdown.shared().journal().log(move || info!(error, "start-up interrupted"));
                 Ended::Finished
             }
             ended => end_of(ended),

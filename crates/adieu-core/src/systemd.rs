@@ -10,8 +10,9 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::error;
+
 use crate::coordinator::Shutdown;
-use crate::journal::Line;
 use crate::task::chain;
 use socket::Socket;
 
@@ -86,7 +87,8 @@ impl Shutdown {
 /// Does so for [`main`](crate::main), which goes on without systemd.
 pub(crate) fn attend(shutdown: &Shutdown) {
     if let Err(error) = shutdown.notify_systemd() {
-        shutdown.shared().journal().note(Line::Failed { what: chain(&error) });
+        let error = chain(&error);
+        shutdown.shared().journal().log(move || error!(error, "failed to notify systemd"));
     }
 }
 

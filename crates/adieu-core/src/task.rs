@@ -4,6 +4,7 @@ mod context;
 mod crew;
 mod detail;
 mod job;
+mod span;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ pub(crate) use context::{PhaseCx, RunCx, inside, inside_key, is_inside};
 pub(crate) use crew::{Crew, Done};
 pub(crate) use detail::{Describe, Detail, ask, text_of};
 pub(crate) use job::{Blocking, Job, catch, caught};
+pub(crate) use span::{LazySpan, are_wanted as spans_are_wanted};
 
 use crate::coordinator::Shared;
 use crate::coordinator::machine::Ended;

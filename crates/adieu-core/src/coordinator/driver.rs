@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use super::machine::{Effect, Effects, Event, NewTask, PhaseState, PhaseTime, TaskId, TaskState};
 use super::moves::Moves;
@@ -32,7 +33,9 @@ use crate::registry::Entry;
 use crate::report::Report;
 use crate::status::Stage;
 use crate::sync::lock;
-use crate::task::{Crew, Describe, Detail, Done, Job, PhaseCx, RunCx, TaskCx};
+use crate::task::{
+    Crew, Describe, Detail, Done, Job, LazySpan, PhaseCx, RunCx, TaskCx, spans_are_wanted,
+};
 use crate::time::{Instant, now};
 use crate::watchdog::LAST_WORDS;
 
@@ -174,8 +177,7 @@ fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, generation: u64) {
         }
     });
     if let Err(error) = spawned {
-        let what = format!("no thread to stand in: {error}");
-        shared.journal().note(Line::Failed { what });
+        shared.journal().log(move || error!(%error, "failed to start the stand-in thread"));
     }
 }
 
@@ -187,8 +189,9 @@ fn on_own_thread(shared: &Arc<Shared>, generation: u64, beginning: Beginning) {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => {
-                    let what = format!("no runtime: {error}");
-                    return shared.journal().note(Line::Failed { what });
+                    return shared
+                        .journal()
+                        .log(move || error!(%error, "failed to build a runtime"));
                 }
             };
             if let Some(driver) = Driver::new(&shared, runtime.handle().clone(), beginning) {
@@ -197,7 +200,7 @@ fn on_own_thread(shared: &Arc<Shared>, generation: u64, beginning: Beginning) {
         }
     });
     if let Err(error) = spawned {
-        shared.journal().note(Line::Failed { what: format!("no thread: {error}") });
+        shared.journal().log(move || error!(%error, "failed to start a thread for the shutdown"));
     }
 }
 
@@ -276,8 +279,16 @@ impl Driver {
                 self.shared.journal().note(line);
             }
             self.report = report;
+            self.close(&self.run.span);
         }
         self.over
+    }
+
+    /// Closes a span on the thread of the log: that calls the subscriber.
+    fn close(&self, span: &LazySpan) {
+        if let Some(span) = span.close() {
+            self.shared.journal().log(move || drop(span));
+        }
     }
 
     fn begin(&mut self, beginning: Beginning) {
@@ -361,7 +372,7 @@ impl Driver {
                 }
                 Effect::Abort(task) => self.crew.abort(task),
                 Effect::EndWaiting => self.run.hurry.cancel(),
-                Effect::TaskWentWrong(task) => self.say_what_went_wrong(task),
+                Effect::TaskFailed(task) => self.log_failure(task),
                 Effect::PhaseOver(phase) => self.say_phase_over(phase),
                 Effect::Over => self.over = true,
             }
@@ -397,8 +408,12 @@ impl Driver {
         let taken = self.taken.iter().position(|(of, _)| *of == phase);
         let (_, entries) =
             taken.map(|at| self.taken.swap_remove(at)).unwrap_or((phase, Vec::new()));
-        let Some((name, began, started)) = self.shared.with_run(|run, _, _| {
-            (run.machine.phase(phase).name.clone(), run.machine.began(), run.machine.since(phase))
+        let Some((name, names, began, started)) = self.shared.with_run(|run, _, _| {
+            let machine = &run.machine;
+            let starting = machine.phase(phase);
+            let tasks = if spans_are_wanted() { starting.tasks.clone() } else { 0..0 };
+            let names = tasks.map(|task| Arc::clone(&machine.task(TaskId(task)).name)).collect();
+            (starting.name.clone(), names, machine.began(), machine.since(phase))
         }) else {
             return;
         };
@@ -407,6 +422,9 @@ impl Driver {
             name,
             cut: LiveDeadline::new(began, cut),
             token: CancellationToken::new(),
+            span: LazySpan::default(),
+            first,
+            names,
         });
         self.crew.reserve(entries.len());
         let many = entries.len() >= MANY;
@@ -449,7 +467,7 @@ impl Driver {
         }
     }
 
-    fn say_what_went_wrong(&self, id: TaskId) {
+    fn log_failure(&self, id: TaskId) {
         let found = self.shared.with_run(|run, _, _| {
             let task = run.machine.task(id);
             let TaskState::Over { outcome, took } = &task.state else { return None };
@@ -462,11 +480,13 @@ impl Driver {
         if let Some(detail) = &detail {
             self.shared.with_run(|run, _, _| run.detailed(id, Arc::clone(detail)));
         }
-        self.shared.journal().note(Line::TaskWentWrong { phase, task, outcome, detail, took });
+        self.shared.journal().note(Line::TaskFailed { phase, task, outcome, detail, took });
     }
 
     fn say_phase_over(&mut self, phase: PhaseId) {
-        self.phases[phase.0] = None;
+        if let Some(over) = self.phases[phase.0].take() {
+            self.close(&over.span);
+        }
         if self.unbinds == Some(phase) {
             self.shared.change_facts(|facts| facts.keeps_ready = false);
         } else if self.drained == Some(phase) {

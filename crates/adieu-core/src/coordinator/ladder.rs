@@ -8,24 +8,9 @@
 //! A second SIGINT is a person who has lost patience. A second SIGTERM may be a kubelet that was
 //! restarted and sends it again, so it ends only the waits that are mere waits.
 
-use std::fmt;
-
+use crate::rung::Rung;
 use crate::signals::Signal;
 use crate::time::Instant;
-
-/// How urgent it is. The order is the urgency: it may rise, never fall.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Rung {
-    /// Everything in its order and its time.
-    Graceful,
-    /// Waits that are mere waits end now; work goes on.
-    EndWaiting,
-    /// What runs is cancelled; only the closing phases still run, within the reserve.
-    HardStop,
-    /// The process ends now.
-    Exit,
-}
 
 /// Where we stand on the ladder.
 #[derive(Clone, Debug, Default)]
@@ -52,32 +37,6 @@ impl Ladder {
         };
         self.rung = Some(next);
         Some(next)
-    }
-}
-
-// === impl Rung ===
-
-impl Rung {
-    /// Where one more of this signal leads.
-    #[must_use]
-    pub fn next(self, signal: Signal) -> Rung {
-        match self {
-            Rung::Graceful if signal == Signal::INT => Rung::HardStop,
-            Rung::Graceful => Rung::EndWaiting,
-            Rung::EndWaiting => Rung::HardStop,
-            Rung::HardStop | Rung::Exit => Rung::Exit,
-        }
-    }
-}
-
-impl fmt::Display for Rung {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Rung::Graceful => "shut down gracefully",
-            Rung::EndWaiting => "end waiting early",
-            Rung::HardStop => "cancel what runs and only close down",
-            Rung::Exit => "exit at once",
-        })
     }
 }
 

@@ -20,11 +20,11 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ladder::Rung;
 use crate::budget::Limits;
 use crate::outcome::{Ending, Outcome, SkipCause};
 use crate::phase::Phase;
 use crate::plan::{PhaseId, Plan, Rank};
+use crate::rung::Rung;
 use crate::time::{Duration, Instant};
 
 /// What has happened.
@@ -64,7 +64,7 @@ pub(crate) enum Effect {
     /// End the waits that are mere waits.
     EndWaiting,
     /// A task ended otherwise than it should: say so.
-    TaskWentWrong(TaskId),
+    TaskFailed(TaskId),
     /// A phase is over: say so.
     PhaseOver(PhaseId),
     /// All phases are over.
@@ -609,7 +609,7 @@ impl Machine {
         effects: &mut Effects,
     ) {
         if !outcome.is_clean() {
-            effects.push(Effect::TaskWentWrong(id));
+            effects.push(Effect::TaskFailed(id));
         }
         let task = &mut self.tasks[id.0];
         task.state = TaskState::Over { outcome, took };

@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tracing::warn;
 
-use super::ladder::Rung;
 use super::shared::Shared;
 use crate::config::Resolved;
 use crate::journal::Line;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
+use crate::rung::Rung;
 use crate::shield::drop_each_shielded;
 use crate::signals::{Listener, Signal, SignalError, end_now};
 use crate::status::Stage;
@@ -90,8 +91,8 @@ impl Shared {
         }
         drop(core);
         self.journal.note(Line::Deadline { kill_after, how });
-        if let Some(what) = advice {
-            self.journal.note(Line::Said { what, is_warning: true });
+        if let Some(advice) = advice {
+            self.journal.log(move || warn!(advice, "time until the kill is not known"));
         }
         self.warn_of(over);
         Ok(())
@@ -150,7 +151,7 @@ impl Shared {
     /// what happens is said, if need be on stderr.
     pub(crate) fn own_process(&self) {
         self.owns_process.store(true, Ordering::Relaxed);
-        self.journal.speak_up();
+        self.journal.use_stderr();
     }
 
     pub(super) fn keep_until_exit(&self, guard: Box<dyn Any + Send>) {

@@ -16,7 +16,7 @@ use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::report::{PhaseReport, Report, TaskReport};
 use crate::status::{Stage, Status, WaitingFor};
-use crate::task::{Describe, Detail, RunCx, ask};
+use crate::task::{Describe, Detail, LazySpan, RunCx, ask};
 use crate::time::{Instant, wall_clock};
 
 pub(super) struct Run {
@@ -63,6 +63,7 @@ impl Run {
                 reason,
                 deadline: LiveDeadline::new(now, limits.deadline),
                 hurry: CancellationToken::new(),
+                span: LazySpan::default(),
             }),
             policy,
             plan,
@@ -86,6 +87,7 @@ impl Run {
             reason: self.cx.reason.clone(),
             deadline: LiveDeadline::new(now, limits.deadline),
             hurry: self.cx.hurry.clone(),
+            span: LazySpan::default(),
         });
         limits
     }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use super::driver;
 use super::gates::Drained;
-use super::ladder::{Ladder, Rung};
+use super::ladder::Ladder;
 use super::moves::Moves;
 use super::process::Guards;
 use super::ready::Cordon;
@@ -27,11 +28,12 @@ use crate::readiness::{Facts, Readiness};
 use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::report::Report;
+use crate::rung::Rung;
 use crate::shield::drop_each_shielded;
 use crate::signals::Listener;
 use crate::status::{Stage, Status};
 use crate::sync::lock;
-use crate::time::{Instant, Short, now};
+use crate::time::{Instant, now};
 use crate::watchdog::{LAST_WORDS, Watchdog};
 
 /// How long the process may take to exit at least, however short the reserve is.
@@ -207,25 +209,18 @@ impl Shared {
         drop(core);
 
         self.watchdog.arm(left);
-        let phases = check.critical_path.phases.len();
-        let worst_case = Short(check.critical_path.worst_case);
-        let drain = match check.drain {
-            Some(drain) if check.drain_is_open_ended && has_full_time => {
-                format!(", drain window {} or more", Short(drain))
-            }
-            Some(_) | None => String::new(),
-        };
         self.journal.listen_here();
         self.journal.note(Line::Initiated {
             reason: reason.to_string(),
             deadline: left,
-            plan: format!("{phases} phases, worst case {worst_case}{drain}"),
+            phases: check.critical_path.phases.len(),
+            worst_case: check.critical_path.worst_case,
+            drain_window: check.drain.filter(|_| check.drain_is_open_ended && has_full_time),
         });
         if policy.exit_process
             && let Err(error) = self.start_watchdog()
         {
-            let what = format!("the process will not be ended: {error}");
-            self.journal.note(Line::Failed { what });
+            self.journal.log(move || error!(%error, "failed to start the watchdog"));
         }
         let keeps_ready = !self.config.unready_after.is_zero() && !lock(&self.gates).is_empty();
         self.state.send_modify(|state| {

@@ -22,7 +22,7 @@ pub(super) fn count(line: &Line) {
         Line::Initiated { reason, .. } => {
             counter!("adieu_shutdown_initiated_total", "reason" => reason.clone()).increment(1);
         }
-        Line::TaskWentWrong { phase, task, outcome, took, .. } => {
+        Line::TaskFailed { phase, task, outcome, took, .. } => {
             let labels = [
                 ("phase", phase.to_string()),
                 ("task", task.to_string()),
@@ -44,19 +44,17 @@ pub(super) fn count(line: &Line) {
             counter!("adieu_shutdown_completed_total", "outcome" => outcome).increment(1);
             histogram!("adieu_shutdown_seconds", "outcome" => outcome).record(*took);
         }
-        Line::LoopWentWrong { name, part, .. } => {
+        Line::LoopFailed { name, part, .. } => {
             counter!("adieu_loop_failures_total", "name" => name.to_string(), "part" => *part)
                 .increment(1);
         }
         Line::Deadline { .. }
         | Line::OverBudget { .. }
-        | Line::Said { .. }
         | Line::Signal { .. }
         | Line::PhaseSkipped { .. }
         | Line::TaskTooLate { .. }
         | Line::StillWaiting { .. }
-        | Line::CheckChanged { .. }
-        | Line::Failed { .. } => {}
+        | Line::CheckChanged { .. } => {}
     }
 }
 

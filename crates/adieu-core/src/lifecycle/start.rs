@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 
 use super::apart::Apart;
 use super::board::Board;
@@ -57,7 +58,7 @@ pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(
         return Err(StartError::ShuttingDown);
     }
     for warning in warnings {
-        shutdown.warn(warning);
+        shutdown.shared().journal().log(move || warn!(warning, "lifecycle warning"));
     }
     if profile == DeploymentProfile::Serverless {
         shutdown.shared().drain_at_once();
@@ -98,14 +99,15 @@ pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(
     if profile == DeploymentProfile::Serverless {
         for running in loops.all() {
             let name = running.name();
-            shutdown.warn(format!(
-                "loop {name} needs a process that lives on, and this one is serverless: mark its \
-                 step as long-running"
-            ));
+            let advice = "mark its step as long-running";
+            shutdown
+                .shared()
+                .journal()
+                .log(move || warn!(name = &*name, advice, "loop in a serverless process"));
         }
     }
     let (steps, took) = (board.steps().len(), Short(now().saturating_duration_since(began)));
-    shutdown.say(format!("started up            steps={steps} took={took}"));
+    shutdown.shared().journal().log(move || info!(steps, %took, "started up"));
     promise.keep();
     shutdown.started();
     Ok(())
@@ -194,7 +196,8 @@ impl Starting {
             let ended = caught(hook.start(cx)).await;
             // Noted here, not by who joins it: if nobody does, it is up all the same.
             if let Some(why) = unended.ended(ended) {
-                shutdown.say(format!("step skipped          step={id} ({why})"));
+                let skipped = move || info!(step = &*id, why = &*why, "step skipped");
+                shutdown.shared().journal().log(skipped);
             }
         };
         let name = format!("start {}", self.board.id(step));
@@ -216,7 +219,8 @@ impl Starting {
             let starting = self.board.steps().filter(|&step| machine.is_starting(step));
             starting.map(|step| self.board.id(step)).collect()
         });
-        self.shutdown.say(format!("still starting        {}", joined(&starting, ", ")));
+        let steps = joined(&starting, ", ");
+        self.shutdown.shared().journal().log(move || info!(steps, "still starting"));
     }
 }
 

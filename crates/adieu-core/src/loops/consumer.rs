@@ -196,7 +196,7 @@ where
                 Some(label) => format!("{label} {outcome}"),
                 None => outcome.to_string(),
             };
-            self.cx.went_wrong("job", &what, None);
+            self.cx.log_failure("job", &what, None);
         }
         call(async { self.source.done(&job, &outcome).await }).await
     }

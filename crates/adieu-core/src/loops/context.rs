@@ -122,11 +122,10 @@ impl LoopCx {
         self.gate.cut_token()
     }
 
-    /// Says that something of this loop went wrong.
-    pub(super) fn went_wrong(&self, part: &'static str, error: &str, again_in: Option<Duration>) {
+    /// Logs that the loop, or a part of it, has failed.
+    pub(super) fn log_failure(&self, part: &'static str, error: &str, again_in: Option<Duration>) {
         if let Some(shared) = self.shared.upgrade() {
-            let line =
-                Line::LoopWentWrong { name: self.name(), part, error: error.into(), again_in };
+            let line = Line::LoopFailed { name: self.name(), part, error: error.into(), again_in };
             shared.journal().note(line);
         }
     }

@@ -97,7 +97,7 @@ impl<W: Work> Keeper<W> {
             }
             crashes = backoff.count(crashes, now().saturating_duration_since(began));
             let pause = backoff.pause(crashes, random.f64());
-            cx.went_wrong("loop", &error, Some(pause));
+            cx.log_failure("loop", &error, Some(pause));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = cx.takes_no_more() => {}

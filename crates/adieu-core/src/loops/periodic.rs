@@ -110,7 +110,7 @@ where
                 Ended::Panicked(message) => format!("panicked: {message}").into(),
                 Ended::Finished | Ended::Aborted | Ended::LeftBehind => continue,
             };
-            cx.went_wrong("tick", &error, Some(due.saturating_duration_since(now())));
+            cx.log_failure("tick", &error, Some(due.saturating_duration_since(now())));
         }
     }
 }

@@ -4,11 +4,12 @@ use std::io;
 use std::sync::Weak;
 use std::time::Duration;
 
+use tracing::error;
+
 use super::Asked;
 use super::machine::Machine;
 use super::socket::Socket;
 use crate::coordinator::{Lookout, Seen, Shared};
-use crate::journal::Line;
 use crate::time::{Instant, now};
 
 /// How long tasks may end without being looked at. A phase may have thousands.
@@ -60,7 +61,7 @@ impl Driver {
         if let Err(error) = self.say()
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            shared.journal().note(Line::Failed { what: format!("systemd was not told: {error}") });
+            shared.journal().log(move || error!(%error, "failed to notify systemd; retrying"));
         }
         let again = (!self.unsaid.is_empty()).then(|| now() + AGAIN);
         let due = [self.machine.due(), again].into_iter().flatten().min();

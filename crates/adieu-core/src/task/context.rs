@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::span::LazySpan;
+use crate::coordinator::machine::TaskId;
 use crate::deadline::{Deadline, LiveDeadline};
 use crate::phase::Phase;
 use crate::reason::Reason;
@@ -34,6 +36,7 @@ pub(crate) struct RunCx {
     pub(crate) deadline: LiveDeadline,
     /// Fires when mere waits are to end.
     pub(crate) hurry: CancellationToken,
+    pub(crate) span: LazySpan,
 }
 
 /// What all tasks of a phase share.
@@ -43,6 +46,18 @@ pub(crate) struct PhaseCx {
     pub(crate) name: Phase,
     pub(crate) cut: LiveDeadline,
     pub(crate) token: CancellationToken,
+    pub(crate) span: LazySpan,
+    /// The first of its tasks, and the names of all; empty where no spans are wanted.
+    pub(crate) first: TaskId,
+    pub(crate) names: Box<[Arc<str>]>,
+}
+
+// === impl PhaseCx ===
+
+impl PhaseCx {
+    pub(super) fn name_of(&self, task: TaskId) -> Option<&Arc<str>> {
+        self.names.get(task.0.checked_sub(self.first.0)?)
+    }
 }
 
 // === impl TaskCx ===
@@ -51,6 +66,10 @@ impl TaskCx {
     pub(crate) fn new(phase: Arc<PhaseCx>, own_cut: Option<Instant>) -> Self {
         let own = own_cut.map(|cut| Box::new(Own { cut, token: phase.token.child_token() }));
         Self { phase, own }
+    }
+
+    pub(super) fn phase_cx(&self) -> &PhaseCx {
+        &self.phase
     }
 
     /// Why we stop.

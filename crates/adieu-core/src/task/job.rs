@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 
 use super::context::inside;
 use super::crew::{Crew, EndedTasks};
+use super::span::TaskSpan;
 use super::{TaskCx, TaskResult, end_of};
 use crate::coordinator::machine::{Ended, TaskId};
 use crate::shield::shielded;
@@ -36,7 +37,7 @@ where
     fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
         let reports = Arc::clone(crew.ended());
         let stage = Stage::Called { call: Some((self, cx)) };
-        crew.spawn(task, Running { task, reports, stage });
+        crew.spawn(task, Running { task, reports, span: TaskSpan::default(), stage });
     }
 }
 
@@ -46,6 +47,7 @@ pin_project! {
     struct Running<F, Fut> {
         task: TaskId,
         reports: Arc<EndedTasks>,
+        span: TaskSpan,
         #[pin]
         stage: Stage<F, Fut>,
     }
@@ -82,8 +84,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
+        if let StageProjection::Called { call: Some((_, given)) } = this.stage.as_mut().project() {
+            *this.span = TaskSpan::open(given.phase_cx(), *this.task);
+        }
         let polled = inside(this.reports.key, || {
-            shielded(|| {
+            this.span.enter(|| {
                 if let StageProjection::Called { call } = this.stage.as_mut().project() {
                     let (f, given) = call.take().expect("a future is not polled after a panic");
                     let work = f(given);
@@ -121,8 +126,10 @@ where
     fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
         let Blocking { name, f } = *self;
         let key = crew.ended().key;
-        let work =
-            move || inside(key, || shielded(|| end_of(f(cx)))).unwrap_or_else(Ended::Panicked);
+        let work = move || {
+            let mut span = TaskSpan::open(cx.phase_cx(), task);
+            inside(key, || span.enter(|| end_of(f(cx)))).unwrap_or_else(Ended::Panicked)
+        };
         crew.spawn_blocking(task, &name, Box::new(work));
     }
 }

@@ -619,8 +619,8 @@ async fn s109_each_is_stopped_once_and_what_never_started_never() {
     lifecycle.start(&shutdown).await.unwrap();
     assert_eq!(
         heard.lines(2),
-        "INFO step skipped          step=skipped (somebody else does it)\n\
-         INFO started up            steps=4 took=0s\n"
+        "INFO step skipped step=\"skipped\" why=\"somebody else does it\"\n\
+         INFO started up steps=4 took=0s\n"
     );
     let names: Vec<_> = shutdown.tasks().into_iter().map(|task| task.name.to_string()).collect();
     assert_eq!(names, ["stop up", "stop both"]);
@@ -1109,7 +1109,7 @@ async fn s115_in_a_fleet_what_changes_shared_state_must_be_guarded() {
     assert_eq!(lifecycle.warnings().collect::<Vec<_>>(), [warning]);
     let (heard, _guard) = Heard::listen();
     lifecycle.start(&shutdown()).await.unwrap();
-    heard.wait_for(|text| text.contains(&format!("WARN {warning}")));
+    heard.wait_for(|text| text.contains(&format!("WARN lifecycle warning warning=\"{warning}\"")));
 }
 
 fn serverless() -> LifecycleBuilder {
@@ -1153,7 +1153,7 @@ async fn s116_a_loop_that_nobody_declared_is_warned_of() {
     });
     let shutdown = shutdown();
     serverless().step(adds).build().unwrap().start(&shutdown).await.unwrap();
-    let warning = "WARN loop orders needs a process that lives on, and this one is serverless";
+    let warning = "WARN loop in a serverless process name=\"orders\"";
     heard.wait_for(|text| text.contains(warning));
 }
 
@@ -1164,9 +1164,9 @@ async fn s117_every_five_seconds_it_is_said_what_is_still_starting() {
     let lifecycle = build([slow("pg", 7_000), slow("cache", 11_000)]);
     lifecycle.start(&shutdown()).await.unwrap();
     expect![[r#"
-        INFO still starting        pg, cache
-        INFO still starting        cache
-        INFO started up            steps=2 took=11s
+        INFO still starting steps="pg, cache"
+        INFO still starting steps="cache"
+        INFO started up steps=2 took=11s
     "#]]
     .assert_eq(&heard.lines(3));
 }

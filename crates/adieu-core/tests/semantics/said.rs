@@ -82,14 +82,14 @@ async fn s53_one_line_a_transition_and_one_every_five_seconds_of_waiting() {
     let _ = shutdown.receive(Signal::TERM);
     shutdown.completed().await.unwrap();
     expect![[r#"
-        WARN SIGTERM: shut down gracefully; SIGTERM again will end waiting early signal=SIGTERM
-        INFO shutdown initiated reason=SIGTERM deadline=27s plan="3 phases, worst case 22s"
+        WARN signal received signal=SIGTERM effect=shut down gracefully if_repeated=end waiting early
+        INFO shutdown initiated reason=SIGTERM deadline=27s phases=3 worst_case=22s
         INFO phase over phase=service-unbind outcome=finished took=0s tasks=1
         INFO still waiting waiting_for=service-requests-done/drain http for 5s left=7s
         INFO still waiting waiting_for=service-requests-done/drain http for 10s left=2s
-        WARN task timed out after 12s phase=service-requests-done task="drain http" took=12.2s
+        WARN task failed phase=service-requests-done task="drain http" outcome=timed out after 12s took=12.2s
         INFO phase over phase=service-requests-done outcome=timed out after 12s took=12.2s tasks=1
-        WARN task failed: it was made to fail phase=cluster-leave task="leave" took=0s
+        WARN task failed phase=cluster-leave task="leave" outcome=failed: it was made to fail took=0s
         INFO phase over phase=cluster-leave outcome=failed: it was made to fail took=0s tasks=1
         WARN shutdown complete outcome=unclean took=12.2s
     "#]]
@@ -197,9 +197,9 @@ async fn s69_each_crash_is_said_with_when_it_will_run_again() {
     shutdown.add_periodic(periodic, tick).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     expect![[r#"
-        WARN loop went wrong name="worker" error="no database" again_in="414ms"
-        WARN loop went wrong name="worker" error="no database" again_in="767ms"
-        WARN tick went wrong name="refresh" error="panicked: no cache" again_in="1s"
+        WARN loop failed name="worker" error="no database" again_in="414ms"
+        WARN loop failed name="worker" error="no database" again_in="767ms"
+        WARN tick failed name="refresh" error="panicked: no cache" again_in="1s"
     "#]]
     .assert_eq(&heard.lines(3));
 }
@@ -217,7 +217,7 @@ async fn s77_a_check_that_changes_is_said_once() {
     drop(disk);
     expect![[r#"
         WARN check failed check="database" detail="connection refused"
-        INFO check well again check="database"
+        INFO check recovered check="database"
         WARN check failed check="disk" detail="nobody speaks for it any more"
     "#]]
     .assert_eq(&heard.lines(3));
@@ -235,6 +235,110 @@ async fn s53_a_subscriber_of_the_callers_thread_hears_it() {
     drop(guard);
     completed.await.unwrap();
     assert!(heard.text().contains("shutdown complete"), "{}", heard.text());
+}
+
+/// Notes the spans that each event is in, and each span that closes.
+#[derive(Clone, Default)]
+struct SpanNotes(Arc<Mutex<Vec<String>>>);
+
+impl<S> tracing_subscriber::Layer<S> for SpanNotes
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+{
+    fn on_event(&self, event: &tracing::Event<'_>, cx: tracing_subscriber::layer::Context<'_, S>) {
+        if event.metadata().target() == "app" {
+            let spans = cx.event_scope(event).into_iter().flatten();
+            let names: Vec<&str> = spans.map(|span| span.name()).collect();
+            self.0.lock().unwrap().push(format!("event in {}", names.join(", ")));
+        }
+    }
+
+    fn on_close(&self, id: tracing::Id, cx: tracing_subscriber::layer::Context<'_, S>) {
+        let name = cx.span(&id).map_or("?", |span| span.name());
+        self.0.lock().unwrap().push(format!("{name} closed"));
+    }
+}
+
+#[tokio::test]
+async fn s400_a_task_logs_inside_spans_of_its_shutdown_phase_and_itself() {
+    use tracing_subscriber::layer::SubscriberExt;
+    let notes = SpanNotes::default();
+    let subscriber = tracing_subscriber::registry().with(notes.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let log = async |_| {
+        tokio::task::yield_now().await;
+        tracing::info!(target: "app", "working");
+    };
+    shutdown.add_task(Phase::SERVICE_UNBIND, "one", log).unwrap();
+    shutdown.add_task(Phase::SERVICE_STOP, "two", log).unwrap();
+    shutdown.run(Reason::Unknown).await.unwrap();
+    let expected = [
+        "event in task, phase, shutdown",
+        "task closed",
+        "phase closed",
+        "event in task, phase, shutdown",
+        "task closed",
+        "phase closed",
+        "shutdown closed",
+    ];
+    for _ in 0..5_000 {
+        // The log's thread closes the last ones.
+        if notes.0.lock().unwrap().len() >= expected.len() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(*notes.0.lock().unwrap(), expected);
+}
+
+/// Panics when a span is opened, entered, left or closed, as wanted.
+struct HostileSpans {
+    at: usize,
+}
+
+impl HostileSpans {
+    fn act(&self, at: usize) {
+        assert_ne!(self.at, at, "a subscriber that panics");
+    }
+}
+
+impl tracing::Subscriber for HostileSpans {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        self.act(0);
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &tracing::span::Id) {
+        self.act(1);
+    }
+    fn exit(&self, _: &tracing::span::Id) {
+        self.act(2);
+    }
+    fn try_close(&self, _: tracing::span::Id) -> bool {
+        self.act(3);
+        true
+    }
+}
+
+#[tokio::test]
+async fn s190_a_subscriber_that_panics_in_a_span_costs_only_the_span() {
+    for at in 0..4 {
+        let _guard = tracing::subscriber::set_default(HostileSpans { at });
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        shutdown
+            .add_task(Phase::SERVICE_STOP, "work", async |_| tokio::task::yield_now().await)
+            .unwrap();
+        shutdown.add_blocking_task(Phase::SERVICE_STOP, "thread", |_| ()).unwrap();
+        shutdown.add_task(Phase::CLOSE_RESOURCES, "later", async |_| ()).unwrap();
+        let report = shutdown.run(Reason::Unknown).await.unwrap();
+        assert!(report.is_clean(), "at {at}: {report}");
+    }
 }
 
 // Whoever listens may ask the shutdown what it is doing.
@@ -307,7 +411,7 @@ async fn check_with(hostile: impl Fn() + Send + Sync + 'static) {
     let _guard = tracing::subscriber::set_default(Hostile(Box::new(hostile)));
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     shutdown.check("database").failing("connection refused");
-    shutdown.warn("a line of an adapter");
+    adieu_core::adapter::log(&shutdown, || tracing::warn!("a line of an adapter"));
     for phase in [Phase::SERVICE_UNBIND, Phase::BEFORE_ACTOR_SYSTEM_TERMINATE] {
         shutdown.add_task(phase, "work", async |_| tokio::task::yield_now().await).unwrap();
     }
@@ -366,7 +470,7 @@ async fn s191_lines_that_do_not_fit_are_counted() {
     });
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     for line in 0..10_500 {
-        shutdown.say(format!("line {line}"));
+        adieu_core::adapter::log(&shutdown, move || tracing::info!("line {line}"));
     }
     drop(release);
     let text = heard.wait_for(|text| text.contains("line 9999\n"));

@@ -7,9 +7,9 @@
 use std::cmp::Reverse;
 
 use super::{Cause, Effect, Effects, Machine, PhaseState, Pressure, TaskId, TaskState, Timer};
-use crate::coordinator::ladder::Rung;
 use crate::outcome::Outcome;
 use crate::plan::{PhaseId, Rank};
+use crate::rung::Rung;
 use crate::time::{Duration, Instant};
 
 impl Machine {

@@ -159,7 +159,7 @@ impl Sim<'_> {
                 Effect::Over => self.over += 1,
                 Effect::Cut(..)
                 | Effect::EndWaiting
-                | Effect::TaskWentWrong(_)
+                | Effect::TaskFailed(_)
                 | Effect::PhaseOver(_) => {}
             }
         }

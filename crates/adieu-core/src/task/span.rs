@@ -1,0 +1,85 @@
+//! `tracing` spans of the shutdown, its phases and its tasks: what a task logs carries all three,
+//! and a layer for OpenTelemetry shows the shutdown as a trace.
+//!
+//! A subscriber is code of the application: it may panic, and it may block. So spans are opened
+//! inside tasks, never by the driver, and closed by the log's thread. A subscriber that panics then
+//! costs the span; one that blocks in a span delays the tasks of that phase.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Span, info_span};
+
+use super::context::{PhaseCx, RunCx};
+use crate::coordinator::machine::TaskId;
+use crate::shield::{drop_shielded, shielded};
+use crate::sync::lock;
+
+/// A span that is opened when a task first needs it.
+#[derive(Debug, Default)]
+pub(crate) struct LazySpan(OnceLock<Mutex<Option<Arc<Span>>>>);
+
+/// The span of one task. Boxed, because most tasks have none and each spawned task is copied.
+#[derive(Default)]
+pub(super) struct TaskSpan(Option<Box<Span>>);
+
+/// Whether a subscriber may want spans. Calls no code of the application.
+pub(crate) fn are_wanted() -> bool {
+    LevelFilter::current() >= Level::INFO
+}
+
+// === impl LazySpan ===
+
+impl LazySpan {
+    fn get(&self, open: impl FnOnce() -> Span) -> Option<Arc<Span>> {
+        let cell = self.0.get_or_init(|| Mutex::new(shielded(open).ok().map(Arc::new)));
+        lock(cell).clone()
+    }
+
+    /// Takes the span out, if there is one. The caller drops it where a subscriber may block.
+    pub(crate) fn close(&self) -> Option<Arc<Span>> {
+        lock(self.0.get()?).take()
+    }
+}
+
+// === impl TaskSpan ===
+
+impl TaskSpan {
+    pub(super) fn open(phase: &PhaseCx, task: TaskId) -> Self {
+        let Some(name) = phase.name_of(task) else { return Self(None) };
+        let parent = phase.span.get(|| {
+            let shutdown = phase.run.span.get(|| shutdown_span(&phase.run));
+            info_span!(target: "adieu", parent: id_of(shutdown), "phase", phase = %phase.name)
+        });
+        let open = || info_span!(target: "adieu", parent: id_of(parent), "task", task = &**name);
+        Self(shielded(open).ok().filter(|span| !span.is_disabled()).map(Box::new))
+    }
+
+    /// Calls `f` inside the span, and turns a panic in `f` into its message.
+    pub(super) fn enter<T>(&mut self, f: impl FnOnce() -> T) -> Result<T, Arc<str>> {
+        let Some(span) = &self.0 else { return shielded(f) };
+        let Ok(entered) = shielded(|| span.enter()) else {
+            drop_shielded(self.0.take());
+            return shielded(f);
+        };
+        let result = shielded(f);
+        drop_shielded(entered);
+        result
+    }
+}
+
+impl Drop for TaskSpan {
+    fn drop(&mut self) {
+        if let Some(span) = self.0.take() {
+            drop_shielded(span);
+        }
+    }
+}
+
+fn shutdown_span(run: &RunCx) -> Span {
+    info_span!(target: "adieu", parent: None, "shutdown", reason = %run.reason)
+}
+
+fn id_of(span: Option<Arc<Span>>) -> Option<tracing::Id> {
+    span.and_then(|span| span.id())
+}
