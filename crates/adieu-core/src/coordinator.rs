@@ -3,13 +3,13 @@
 //! [`Shutdown`] is that handle. [`machine`] decides, [`driver`] does; [`Shared`] is the state that
 //! both and every handle look at.
 
+mod checks;
 mod completion;
 mod declare;
 mod driver;
 mod gates;
 pub(crate) mod ladder;
 mod lame_duck;
-mod loops;
 pub(crate) mod machine;
 mod moves;
 mod process;
@@ -25,6 +25,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use checks::{CheckHandle, Promise};
 pub use completion::{AwaitError, Completion};
 pub use gates::Drain;
 #[cfg(all(test, feature = "systemd", unix))]
@@ -34,10 +35,10 @@ pub(crate) use shared::Shared;
 #[cfg(all(feature = "systemd", unix))]
 pub(crate) use supervised::{Lookout, Seen};
 
+use crate::background::OwnedLoops;
 use crate::budget::BudgetCheck;
 use crate::config::{Config, ConfigError};
 use crate::deadline::Deadline;
-use crate::loops::OwnedLoops;
 use crate::phase::PhaseSpec;
 use crate::plan::{Plan, PlanError};
 use crate::policy::Policy;
@@ -442,7 +443,11 @@ impl Shutdown {
         &self.shared
     }
 
-    /// A handle through which loops are added for somebody who may have to end them earlier.
+    pub(crate) fn owner(&self) -> Option<&Arc<OwnedLoops>> {
+        self.owner.as_ref()
+    }
+
+    /// Returns a handle that also adds its loops to `owner`, which may have to end them earlier.
     pub(crate) fn owned_by(&self, owner: &Arc<OwnedLoops>) -> Self {
         Self { shared: Arc::clone(&self.shared), owner: Some(Arc::clone(owner)) }
     }

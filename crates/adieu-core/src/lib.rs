@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod adapter;
+mod background;
 mod budget;
 pub mod config;
 mod coordinator;
@@ -38,7 +39,9 @@ mod watchdog;
 
 pub use budget::BudgetCheck;
 pub use config::{Config, ConfigError, Format, KillAfter, Times};
-pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Shutdown, WeakShutdown};
+pub use coordinator::{
+    AwaitError, CheckHandle, Completion, Drain, Promise, ResumeError, Shutdown, WeakShutdown,
+};
 pub use deadline::Deadline;
 pub use gate::{DrainClass, Draining, Gate, Names, Pass, Scope, Verdict, Waiting};
 pub use lifecycle::{
@@ -57,7 +60,7 @@ pub use plan::{
 };
 pub use platform::Platform;
 pub use policy::{ExitCode, Policy};
-pub use readiness::{Check, CheckHandle, CheckState, Promise, Readiness};
+pub use readiness::{Check, CheckState, Readiness};
 pub use reason::{CustomReason, Reason};
 pub use report::{PhaseReport, Report, TaskReport};
 pub use rung::Rung;

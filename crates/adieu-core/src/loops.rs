@@ -9,20 +9,17 @@ mod backoff;
 mod consumer;
 mod context;
 mod keeper;
-mod owned;
 mod periodic;
 mod source;
+mod wiring;
 
 use std::sync::Arc;
 
 pub use backoff::Backoff;
 pub use consumer::Consumer;
-pub(crate) use consumer::Consuming;
 pub use context::LoopCx;
-pub(crate) use keeper::{Ending, Keeper, Work};
-pub(crate) use owned::OwnedLoops;
+pub(crate) use keeper::Work;
 pub use periodic::Periodic;
-pub(crate) use periodic::Ticking;
 pub use source::{Interrupted, JobCx, Source};
 
 use crate::task::{AddTaskError, BoxError, TaskResult};

@@ -35,7 +35,7 @@ pub enum Outcome {
     /// Its time was up: it was cancelled and, if need be, aborted.
     TimedOut {
         /// How long it had had.
-        #[serde(with = "crate::report::millis", rename = "after_ms")]
+        #[serde(with = "crate::time::millis", rename = "after_ms")]
         after: Duration,
     },
     /// Its time was up and it could not be ended: blocking code, which is still running.

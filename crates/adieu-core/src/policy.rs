@@ -55,7 +55,7 @@ impl ExitCode {
 
     /// A signal forced the process to end: 128 and its number.
     #[must_use]
-    pub fn forced(signal: crate::Signal) -> u8 {
+    pub fn forced(signal: crate::signals::Signal) -> u8 {
         signal.exit_code()
     }
 }

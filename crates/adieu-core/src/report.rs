@@ -1,6 +1,5 @@
 //! The outcome of everything, with times.
 
-pub(crate) mod millis;
 mod timeline;
 
 use std::sync::Arc;
@@ -31,11 +30,11 @@ pub struct Report {
     /// When it began, in wall time, as RFC 3339.
     pub started_at: String,
     /// How long it took.
-    #[serde(with = "millis", rename = "took_ms")]
+    #[serde(with = "crate::time::millis", rename = "took_ms")]
     pub took: Duration,
     /// How long it could have taken: the deadline that was fixed when it began, as far as it was
     /// not shortened.
-    #[serde(with = "millis", rename = "allowed_ms")]
+    #[serde(with = "crate::time::millis", rename = "allowed_ms")]
     pub allowed: Duration,
     /// What the process should say to its supervisor.
     pub exit_code: u8,
@@ -54,13 +53,13 @@ pub struct PhaseReport {
     /// What it waited for.
     pub depends_on: Vec<String>,
     /// How long it was allowed to take.
-    #[serde(with = "millis", rename = "timeout_ms")]
+    #[serde(with = "crate::time::millis", rename = "timeout_ms")]
     pub timeout: Duration,
     /// When it started, from the beginning of the shutdown; `None` if it never did.
-    #[serde(with = "millis::option", rename = "started_ms")]
+    #[serde(with = "crate::time::millis::option", rename = "started_ms")]
     pub started: Option<Duration>,
     /// How long it took; `None` if it never started.
-    #[serde(with = "millis::option", rename = "took_ms")]
+    #[serde(with = "crate::time::millis::option", rename = "took_ms")]
     pub took: Option<Duration>,
     /// Its tasks, in the order in which they were added.
     pub tasks: Vec<TaskReport>,
@@ -78,10 +77,10 @@ pub struct TaskReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// When it started, from the beginning of the shutdown; `None` if it never did.
-    #[serde(with = "millis::option", rename = "started_ms")]
+    #[serde(with = "crate::time::millis::option", rename = "started_ms")]
     pub started: Option<Duration>,
     /// How long it took; `None` if it never started.
-    #[serde(with = "millis::option", rename = "took_ms")]
+    #[serde(with = "crate::time::millis::option", rename = "took_ms")]
     pub took: Option<Duration>,
 }
 

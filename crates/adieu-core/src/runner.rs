@@ -10,7 +10,6 @@ use tracing::{error, info};
 
 use crate::config::{Config, ConfigError};
 use crate::coordinator::Shutdown;
-use crate::coordinator::machine::Ended;
 use crate::log_thread::flush_shared;
 use crate::park;
 use crate::policy::ExitCode;
@@ -20,7 +19,7 @@ use crate::shield::drop_shielded;
 use crate::signals::Signal;
 use crate::status::Stage;
 use crate::systemd;
-use crate::task::{TaskResult, catch, chain, end_of};
+use crate::task::{Ended, TaskResult, catch, chain, end_of};
 use crate::time::real_now;
 use crate::watchdog::last_words;
 

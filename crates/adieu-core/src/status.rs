@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::report::millis;
 use crate::time::Short;
+use crate::time::millis;
 
 /// How far the shutdown is. The order is the order in which they come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

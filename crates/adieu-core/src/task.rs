@@ -3,6 +3,7 @@
 mod context;
 mod crew;
 mod detail;
+mod end;
 mod job;
 mod span;
 
@@ -15,11 +16,11 @@ pub use context::TaskCx;
 pub(crate) use context::{PhaseCx, RunCx, inside, inside_key, is_inside};
 pub(crate) use crew::{Crew, Done};
 pub(crate) use detail::{Describe, Detail, ask, text_of};
+pub(crate) use end::{Ended, TaskId, end_of};
 pub(crate) use job::{Blocking, Job, catch, caught};
 pub(crate) use span::{LazySpan, are_wanted as spans_are_wanted};
 
 use crate::coordinator::Shared;
-use crate::coordinator::machine::Ended;
 use crate::phase::Phase;
 use crate::plan::{PhaseId, PlanError};
 
@@ -200,14 +201,6 @@ impl<E: Into<BoxError>> sealed::Sealed for Result<(), E> {}
 impl<E: Into<BoxError> + Send + 'static> TaskResult for Result<(), E> {
     fn into_result(self) -> Result<(), BoxError> {
         self.map_err(Into::into)
-    }
-}
-
-/// How a task that returned this has ended.
-pub(crate) fn end_of(returned: impl TaskResult) -> Ended {
-    match returned.into_result() {
-        Ok(()) => Ended::Finished,
-        Err(error) => Ended::Failed(chain(&*error).into()),
     }
 }
 

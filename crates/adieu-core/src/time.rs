@@ -4,6 +4,8 @@
 //! test which pauses tokio's clock pauses the whole engine. The watchdog is the exception: it
 //! exists for the case in which the runtime, and so tokio's clock, has stopped.
 
+pub(crate) mod millis;
+
 pub(crate) use std::time::{Duration, Instant};
 
 /// The time on tokio's clock, which tests can pause.

@@ -181,7 +181,7 @@ fn reason_name(key: &str) -> String {
     let plain = |name: &str| name.to_lowercase().replace('-', "");
     let class = plain(class.strip_suffix("Reason").unwrap_or(class));
     let known = [
-        (Reason::ProcessTerminate(crate::Signal::TERM), "processterminate"),
+        (Reason::ProcessTerminate(crate::signals::Signal::TERM), "processterminate"),
         (Reason::ProcessExit, "processexit"),
         (Reason::ProcessExit, "jvmexit"),
         (Reason::ProcessExit, "clrexit"),

@@ -20,7 +20,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::machine::{Effect, Effects, Event, NewTask, PhaseState, PhaseTime, TaskId, TaskState};
+use super::machine::{Effect, Effects, Event, NewTask, PhaseState, PhaseTime, TaskState};
 use super::moves::Moves;
 use super::shared::{Shared, Wishes};
 use crate::budget::Limits;
@@ -34,7 +34,7 @@ use crate::report::Report;
 use crate::status::Stage;
 use crate::sync::lock;
 use crate::task::{
-    Crew, Describe, Detail, Done, Job, LazySpan, PhaseCx, RunCx, TaskCx, spans_are_wanted,
+    Crew, Describe, Detail, Done, Job, LazySpan, PhaseCx, RunCx, TaskCx, TaskId, spans_are_wanted,
 };
 use crate::time::{Instant, now};
 use crate::watchdog::LAST_WORDS;

@@ -123,7 +123,7 @@ impl Shutdown {
 
     /// Adds the tasks that drain a gate, up to the first that cannot be added.
     #[track_caller]
-    pub(super) fn add_drain(
+    pub(crate) fn add_drain(
         &self,
         drain: impl Into<Drain>,
         added: &mut Vec<TaskHandle>,

@@ -25,6 +25,7 @@ use crate::outcome::{Ending, Outcome, SkipCause};
 use crate::phase::Phase;
 use crate::plan::{PhaseId, Plan, Rank};
 use crate::rung::Rung;
+use crate::task::{Ended, TaskId};
 use crate::time::{Duration, Instant};
 
 /// What has happened.
@@ -73,9 +74,6 @@ pub(crate) enum Effect {
 
 pub(crate) type Effects = Vec<Effect>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct TaskId(pub(crate) usize);
-
 /// How long a phase may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PhaseTime {
@@ -90,18 +88,6 @@ pub(crate) struct PhaseTime {
 pub(crate) struct NewTask {
     pub(crate) name: Arc<str>,
     pub(crate) timeout: Option<Duration>,
-}
-
-/// How a task came to its end, as far as the driver can tell.
-#[derive(Clone, Debug)]
-pub(crate) enum Ended {
-    Finished,
-    Failed(Arc<str>),
-    Panicked(Arc<str>),
-    /// It was aborted, and is gone.
-    Aborted,
-    /// It was aborted, but its thread runs on.
-    LeftBehind,
 }
 
 #[derive(Clone, Debug)]

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use super::Shutdown;
+use super::checks::{CheckHandle, Promise};
 use super::shared::Shared;
 use crate::gate::{Gate, State};
 use crate::journal::Line;
-use crate::readiness::{Check, CheckHandle, CheckState, Promise, Readiness};
+use crate::readiness::{Check, CheckState, Readiness};
 use crate::status::Stage;
 use crate::sync::lock;
 
@@ -215,7 +216,12 @@ impl Shared {
         }
     }
 
-    /// Takes a gate on, cordoned if the process is.
+    /// Adds the gate of a loop, cordoned if the process is.
+    pub(crate) fn take_on_loop(&self, gate: &Gate) {
+        self.take_on(gate, &self.loops);
+    }
+
+    /// Adds a gate, cordoned if the process is.
     pub(super) fn take_on(&self, gate: &Gate, among: &Mutex<Vec<Gate>>) {
         let cordon = lock(&self.cordon);
         let mut gates = lock(among);

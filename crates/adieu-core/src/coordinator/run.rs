@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::machine::{Effects, Machine, PhaseRun, PhaseState, TaskId, TaskRun, TaskState};
+use super::machine::{Effects, Machine, PhaseRun, PhaseState, TaskRun, TaskState};
 use crate::budget::{Budget, Limits};
 use crate::deadline::LiveDeadline;
 use crate::outcome::{Outcome, SkipCause};
@@ -16,7 +16,7 @@ use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::report::{PhaseReport, Report, TaskReport};
 use crate::status::{Stage, Status, WaitingFor};
-use crate::task::{Describe, Detail, LazySpan, RunCx, ask};
+use crate::task::{Describe, Detail, LazySpan, RunCx, TaskId, ask};
 use crate::time::{Instant, wall_clock};
 
 pub(super) struct Run {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use super::LoopSpec;
 use super::context::LoopCx;
 use super::keeper::Work;
-use crate::coordinator::machine::Ended;
 use crate::plan::LONGEST;
-use crate::task::{BoxError, TaskResult, catch, end_of};
+use crate::task::{BoxError, Ended, TaskResult, catch, end_of};
 use crate::time::{Duration, Instant, now};
 
 /// Names something that is done periodically, and says how often.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::end::TaskId;
 use super::span::LazySpan;
-use crate::coordinator::machine::TaskId;
 use crate::deadline::{Deadline, LiveDeadline};
 use crate::phase::Phase;
 use crate::reason::Reason;

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::coordinator::machine::{Ended, TaskId};
+use super::end::{Ended, TaskId};
 use crate::shield::{drop_shielded, shielded};
 use crate::sync::lock;
 use crate::time::{Duration, Instant, now};

@@ -11,9 +11,9 @@ use pin_project_lite::pin_project;
 
 use super::context::inside;
 use super::crew::{Crew, EndedTasks};
+use super::end::{Ended, TaskId, end_of};
 use super::span::TaskSpan;
-use super::{TaskCx, TaskResult, end_of};
-use crate::coordinator::machine::{Ended, TaskId};
+use super::{TaskCx, TaskResult};
 use crate::shield::shielded;
 
 /// A task that has been added and not started.

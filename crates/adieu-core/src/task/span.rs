@@ -11,7 +11,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, info_span};
 
 use super::context::{PhaseCx, RunCx};
-use crate::coordinator::machine::TaskId;
+use super::end::TaskId;
 use crate::shield::{drop_shielded, shielded};
 use crate::sync::lock;
 

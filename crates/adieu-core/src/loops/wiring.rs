@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::Shutdown;
+use super::consumer::Consuming;
+use super::keeper::Keeper;
+use super::periodic::Ticking;
+use super::{AddLoopError, Consumer, Function, JobCx, LoopCx, LoopSpec, Periodic, Source, Work};
+use crate::background::LoopHandle;
+use crate::coordinator::Shutdown;
 use crate::gate::Gate;
-use crate::loops::{
-    AddLoopError, Consumer, Consuming, Ending, Function, JobCx, Keeper, LoopCx, LoopSpec, Periodic,
-    Source, Ticking, Work,
-};
 use crate::phase::Phase;
 use crate::plan::LONGEST;
 use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskResult, TaskSpec};
@@ -123,8 +124,8 @@ impl Shutdown {
             }
             return Err(error);
         }
-        self.shared().take_on(&gate, &self.shared().loops);
-        if let Some(owner) = &self.owner {
+        self.shared().take_on_loop(&gate);
+        if let Some(owner) = self.owner() {
             owner.add(&ending);
         }
         // If it is gone already, so is the runtime.
@@ -136,7 +137,7 @@ impl Shutdown {
     fn add_ending(
         &self,
         gate: &Gate,
-        ending: &Arc<Ending>,
+        ending: &Arc<LoopHandle>,
         added: &mut Vec<TaskHandle>,
     ) -> Result<(), AddTaskError> {
         let (name, ending) = (gate.name(), Arc::clone(ending));
