@@ -56,6 +56,7 @@
 //! |---|---|
 //! | `kameo` | the module [`kameo`]: its actors |
 //! | `ractor` | the module [`ractor`]: its actors |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod countdown;
 mod doors;

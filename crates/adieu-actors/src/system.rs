@@ -529,7 +529,7 @@ impl Inner {
         }
         let took = setting.began.elapsed();
         let report = DrainReport { took, ..DrainReport::merged([user, own]) };
-        adieu_core::log_aside(tracing::Level::DEBUG, || {
+        adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
             let (system, report) = (self.name.to_string(), report.to_string());
             move || tracing::debug!(system, report, "actor system terminated")
         });

@@ -330,7 +330,7 @@ impl End {
 
 impl<'a> Reign<'a> {
     fn begin(shared: &'a Shared, fence: Fence) -> Self {
-        adieu_core::log_aside(tracing::Level::INFO, || {
+        adieu_core::adapter::log_aside(tracing::Level::INFO, || {
             let key = shared.key.clone();
             move || tracing::info!(%key, %fence, "leading")
         });
@@ -343,7 +343,7 @@ impl<'a> Reign<'a> {
 
 impl Drop for Reign<'_> {
     fn drop(&mut self) {
-        adieu_core::log_aside(tracing::Level::INFO, || {
+        adieu_core::adapter::log_aside(tracing::Level::INFO, || {
             let (key, fence) = (self.shared.key.clone(), self.fence);
             move || tracing::info!(%key, %fence, "no longer leading")
         });

@@ -324,7 +324,7 @@ impl Shared {
         if self.loss.set(loss).is_ok() {
             let Claim { key, fence, .. } = &self.claim;
             self.lost.cancel();
-            adieu_core::log_aside(tracing::Level::WARN, || {
+            adieu_core::adapter::log_aside(tracing::Level::WARN, || {
                 let (key, fence) = (key.clone(), *fence);
                 move || tracing::warn!(%key, %fence, ?loss, "lease lost")
             });

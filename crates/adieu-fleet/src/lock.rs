@@ -203,8 +203,8 @@ impl Lock {
             if let AcquireError::Backend { source, .. } = &error
                 && !matches!(last, Some(AcquireError::Backend { .. }))
             {
-                adieu_core::log_aside(tracing::Level::WARN, || {
-                    let (key, error) = (self.key().clone(), adieu_core::error_text(source));
+                adieu_core::adapter::log_aside(tracing::Level::WARN, || {
+                    let (key, error) = (self.key().clone(), adieu_core::adapter::error_text(source));
                     move || tracing::warn!(%key, error, "lock not acquired; retrying")
                 });
             }
@@ -294,7 +294,7 @@ impl Inner {
         match attempt {
             Ok(Attempt::Acquired(claim)) => {
                 let Claim { owner, fence, .. } = &claim;
-                adieu_core::log_aside(tracing::Level::DEBUG, || {
+                adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
                     let (key, owner, fence) = (key.clone(), owner.clone(), *fence);
                     move || tracing::debug!(%key, %owner, %fence, "lease acquired")
                 });

@@ -125,8 +125,8 @@ impl Lock {
         if let End::Done(_) = &end
             && let Err(error) = self.mark(&lease, &done, "done").await
         {
-            adieu_core::log_aside(tracing::Level::WARN, || {
-                let (key, error) = (self.key().clone(), adieu_core::error_text(&error));
+            adieu_core::adapter::log_aside(tracing::Level::WARN, || {
+                let (key, error) = (self.key().clone(), adieu_core::adapter::error_text(&error));
                 move || tracing::warn!(%key, error, "done, but not marked: other replicas repeat it")
             });
         }

@@ -387,8 +387,8 @@ pub(crate) async fn drive<I, S>(
         let stage = std::future::poll_fn(|cx| {
             if let Poll::Ready(ended) = http.as_mut().poll(cx) {
                 if let Err(error) = ended {
-                    adieu_core::log_aside(tracing::Level::DEBUG, || {
-                        let error = adieu_core::error_text(&*error);
+                    adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
+                        let error = adieu_core::adapter::error_text(&*error);
                         move || tracing::debug!(error, "connection ended")
                     });
                 }

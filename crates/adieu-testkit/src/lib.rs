@@ -23,6 +23,7 @@
 //! ");
 //! # }
 //! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod faults;
 pub mod ledger;

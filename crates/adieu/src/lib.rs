@@ -204,6 +204,7 @@
 //!
 //! The minimum supported Rust version is the `rust-version` of the manifest; raising it is a minor
 //! release.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub use adieu_core::*;
 

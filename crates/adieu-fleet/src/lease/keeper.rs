@@ -31,14 +31,14 @@ pub(super) async fn keep(
     let end = release(&shared).await;
     let Claim { key, fence, .. } = &shared.claim;
     match &end {
-        End::Released => adieu_core::log_aside(tracing::Level::DEBUG, || {
+        End::Released => adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
             let (key, fence) = (key.clone(), *fence);
             move || tracing::debug!(%key, %fence, "lease released")
         }),
         End::Lost(_) => {}
         End::Unreleased(error) => {
-            adieu_core::log_aside(tracing::Level::WARN, || {
-                let (key, fence, error) = (key.clone(), *fence, adieu_core::error_text(error));
+            adieu_core::adapter::log_aside(tracing::Level::WARN, || {
+                let (key, fence, error) = (key.clone(), *fence, adieu_core::adapter::error_text(error));
                 move || tracing::warn!(%key, %fence, error, "lease not released; it expires")
             });
         }
@@ -96,8 +96,8 @@ async fn renew(shared: &Shared, mut beat: Heartbeat) {
 
 fn say_not_renewed(shared: &Shared, error: &(dyn std::error::Error + 'static)) {
     let left = shared.valid_until().saturating_duration_since(now());
-    adieu_core::log_aside(tracing::Level::WARN, || {
-        let (key, error) = (shared.claim.key.clone(), adieu_core::error_text(error));
+    adieu_core::adapter::log_aside(tracing::Level::WARN, || {
+        let (key, error) = (shared.claim.key.clone(), adieu_core::adapter::error_text(error));
         move || tracing::warn!(%key, ?left, error, "lease not renewed; retrying")
     });
 }

@@ -48,7 +48,7 @@ pub(super) async fn serve(
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            adieu_core::log_aside(
+            adieu_core::adapter::log_aside(
                 tracing::Level::ERROR,
                 || move || tracing::error!(%error, "failed to listen on the admin port"),
             );

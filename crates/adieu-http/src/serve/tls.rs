@@ -21,7 +21,7 @@ pub(super) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
         done = tokio::time::timeout(MOST, tls.accept(io)) => match done {
             Ok(Ok(stream)) => Some(stream),
             Ok(Err(error)) => {
-                adieu_core::log_aside(tracing::Level::DEBUG, || {
+                adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
                     move || tracing::debug!(%error, "TLS handshake failed")
                 });
                 None
