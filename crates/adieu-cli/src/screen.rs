@@ -3,8 +3,8 @@
 
 use std::io::{IsTerminal, Write};
 
-use crate::Failure;
 use crate::fit::width;
+use crate::{Failure, output};
 
 /// What is shown while something goes on. Dropping it gives the cursor back.
 pub(crate) struct Screen {
@@ -95,14 +95,10 @@ impl Screen {
         let written = match (self.stream, self.is_terminal) {
             (Stream::Output, true) => write(&mut std::io::stdout().lock(), text),
             (Stream::Errors, true) => write(&mut std::io::stderr().lock(), text),
-            (Stream::Output, false) => flushed(&mut anstream::stdout().lock(), text),
+            (Stream::Output, false) => output::write(text),
             (Stream::Errors, false) => flushed(&mut anstream::stderr().lock(), text),
         };
-        match written {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(Failure::unable(format!("failed to write: {error}"))),
-        }
+        output::delivered(written)
     }
 }
 

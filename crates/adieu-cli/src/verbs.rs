@@ -8,7 +8,7 @@ use crate::admin::{Changed, Connect, Look, Seen, duration};
 use crate::consent::{self, Consent};
 use crate::fit::harmless;
 use crate::screen::{Screen, interrupted};
-use crate::{Failure, Said, exit_code, watch};
+use crate::{Failure, Said, watch};
 
 /// How long until the next look.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -140,8 +140,9 @@ async fn drain_with(
                 Failure::unable(format!("{target} is cordoned, but does not say what is in flight"))
             })?;
             if is_read && told.as_ref() != Some(&line) {
-                // Whether or not anybody reads that, it is waited for.
-                is_read = screen.show(&format!("{line}\n"))?;
+                // A drain goes on whether or not its progress can be shown. The last line, which
+                // says that it has succeeded, is written by the caller and must be.
+                is_read = screen.show(&format!("{line}\n")).unwrap_or(false);
             }
             told = Some(line);
             // While it admits, nothing in flight is but a pause.
@@ -159,7 +160,7 @@ async fn drain_with(
     drop(screen);
     let back = "it stays cordoned: adieu uncordon takes that back";
     match drained {
-        None => Err(Failure { message: format!("{target}: {back}"), code: exit_code::INTERRUPTED }),
+        None => Err(Failure::interrupted(format!("{target}: {back}"))),
         Some(Err(_)) => {
             let left = told.unwrap_or_else(|| "it has not answered".into());
             let wait = crate::duration::short(wait);

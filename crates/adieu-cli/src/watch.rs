@@ -62,15 +62,17 @@ pub(crate) async fn follow(
     json: bool,
     stop: Option<Consent>,
 ) -> Result<Said, Failure> {
+    let begins = stop.is_some();
     let mut view = View { connect, screen: Screen::new(), json, last: None };
-    let end = Box::pin(view.until_end(stop)).await;
-    let at_terminal = view.draws();
-    if at_terminal {
+    let end = Box::pin(view.until_end(stop)).await?;
+    // The last frame stays, unless something better takes its place.
+    if view.draws() && matches!(end, End::Over(_) | End::Vanished(_)) {
         view.screen.clear()?;
     }
-    let View { last, .. } = view;
+    let View { last, screen, .. } = view;
+    drop(screen);
     let target = connect.target();
-    match end? {
+    match end {
         End::Over(seen) => {
             let is_clean = seen.report.as_ref().is_some_and(|report| report.is_clean());
             let code = if is_clean { exit_code::WELL } else { exit_code::NO };
@@ -90,6 +92,10 @@ pub(crate) async fn follow(
             };
             let shown = seen.map_or_else(String::new, |seen| status::draw(&seen, target));
             Err(Failure::no(format!("{lead} {how}\n{}", shown.trim_end())))
+        }
+        End::Interrupted if begins => {
+            let message = format!("{target} goes on shutting down: adieu watch follows it");
+            Err(Failure::interrupted(message))
         }
         End::Interrupted => Ok(Said { text: String::new(), code: exit_code::INTERRUPTED }),
         End::Unread => Ok(Said::well(String::new())),
@@ -113,9 +119,8 @@ impl View<'_> {
     async fn until_end(&mut self, stop: Option<Consent>) -> Result<End, Failure> {
         let connect = self.connect;
         let first = Box::new(connect.status().await?);
-        if !self.take(first)? {
-            return Ok(End::Unread);
-        }
+        // A shutdown that was asked for begins whether or not its progress can be shown.
+        let shown = self.take(first);
         // Asked at once and answered at the end: who only looks now and then would miss it.
         let mut over = pin!(connect.over());
         let mut interrupted = pin!(interrupted());
@@ -125,11 +130,14 @@ impl View<'_> {
             let asked = tokio::time::sleep(BUSY);
             tokio::select! {
                 biased;
-                () = &mut interrupted => return Ok(End::Interrupted),
+                () = &mut interrupted => return Err(Failure::interrupted("nothing was changed")),
                 seen = &mut over => return self.end(Box::new(seen)),
                 () = asked => {}
             }
             verbs::begin(consent, connect).await?;
+        }
+        if !shown? {
+            return Ok(End::Unread);
         }
         let mut silences = 0;
         loop {
