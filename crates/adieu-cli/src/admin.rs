@@ -10,7 +10,7 @@ use adieu::Stage;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-pub(crate) use seen::{Seen, WaitingFor};
+pub(crate) use seen::{Process, Seen, WaitingFor};
 pub(crate) use target::Target;
 
 use crate::Failure;
@@ -37,7 +37,7 @@ pub(crate) struct Connect {
 
 /// What came of a request that should change something.
 pub(crate) enum Changed {
-    Done(Seen),
+    Done(Box<Seen>),
     /// It is too late for that.
     TooLate(String),
 }
@@ -108,7 +108,7 @@ impl Connect {
         if answer.status == StatusCode::CONFLICT {
             return Ok(Changed::TooLate(answer.error()));
         }
-        self.seen(answer).map(Changed::Done)
+        self.seen(answer).map(|seen| Changed::Done(Box::new(seen)))
     }
 
     async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, AskError> {

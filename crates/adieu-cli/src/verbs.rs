@@ -198,12 +198,12 @@ pub(crate) async fn begin(_: Consent, connect: &Connect) -> Result<Seen, Failure
 
 async fn change(connect: &Connect, path: &str) -> Result<Seen, Failure> {
     match connect.change(path).await? {
-        Changed::Done(seen) => Ok(seen),
+        Changed::Done(seen) => Ok(*seen),
         Changed::TooLate(why) => Err(Failure::no(format!("{}: {why}", connect.target()))),
     }
 }
 
-/// `stop http://127.0.0.1:8558? It is ready, 3 in flight.`
+/// `stop orders (process 7 on pod-7) at http://127.0.0.1:8558? It is ready, 3 in flight.`
 fn question(verb: &str, connect: &Connect, seen: &Seen) -> String {
     let in_flight = seen.in_flight_line().map_or_else(String::new, |line| format!(", {line}"));
     let hurry = match seen.stage {
@@ -213,5 +213,7 @@ fn question(verb: &str, connect: &Connect, seen: &Seen) -> String {
         }
     };
     let hurry = if verb == "stop" { hurry } else { "" };
-    format!("{verb} {}? It is {}{in_flight}.{hurry}", connect.target(), seen.readiness)
+    let process = seen.process.as_ref();
+    let process = process.map_or_else(String::new, |process| format!("{process} at "));
+    format!("{verb} {process}{}? It is {}{in_flight}.{hurry}", connect.target(), seen.readiness)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use adieu::Stage;
 
-use crate::admin::{Connect, Look, Seen};
+use crate::admin::{Connect, Look, Process, Seen, Target};
 use crate::consent::Consent;
 use crate::screen::{Screen, interrupted};
 use crate::{Failure, Said, exit_code, report, status, verbs};
@@ -44,8 +44,10 @@ pub(crate) struct Args {
 /// How it ended.
 enum End {
     Over(Box<Seen>),
-    /// Gone, or another process.
-    Vanished(Option<Box<Seen>>),
+    /// The process is gone.
+    Vanished,
+    /// Another process answers in its place, if that says who it is.
+    Replaced(Option<Process>),
     /// You pressed Ctrl-C.
     Interrupted,
     /// Nobody reads what we say.
@@ -66,7 +68,7 @@ pub(crate) async fn follow(
     let mut view = View { connect, screen: Screen::new(), json, last: None };
     let end = Box::pin(view.until_end(stop)).await?;
     // The last frame stays, unless something better takes its place.
-    if view.draws() && matches!(end, End::Over(_) | End::Vanished(_)) {
+    if view.draws() && matches!(end, End::Over(_) | End::Vanished | End::Replaced(_)) {
         view.screen.clear()?;
     }
     let View { last, screen, .. } = view;
@@ -83,15 +85,11 @@ pub(crate) async fn follow(
             };
             Ok(Said { text, code })
         }
-        End::Vanished(seen) => {
-            let lead = format!("{target} vanished");
-            let seen = seen.or(last);
-            let how = match seen.as_ref().map(|seen| seen.stage) {
-                Some(Stage::ShuttingDown) => "in the middle of its shutdown; what was seen last:",
-                _ => "without a shutdown that could be seen; what was seen last:",
-            };
-            let shown = seen.map_or_else(String::new, |seen| status::draw(&seen, target));
-            Err(Failure::no(format!("{lead} {how}\n{}", shown.trim_end())))
+        End::Vanished => Err(Failure::no(vanished(target, last, ""))),
+        End::Replaced(by) => {
+            let by = by.map_or_else(|| "another process".into(), |by| by.to_string());
+            let by = format!("; {by} answers in its place");
+            Err(Failure::no(vanished(target, last, &by)))
         }
         End::Interrupted if begins => {
             let message = format!("{target} goes on shutting down: adieu watch follows it");
@@ -100,6 +98,16 @@ pub(crate) async fn follow(
         End::Interrupted => Ok(Said { text: String::new(), code: exit_code::INTERRUPTED }),
         End::Unread => Ok(Said::well(String::new())),
     }
+}
+
+/// Says that the process is gone, and what was seen last.
+fn vanished(target: &Target, last: Option<Box<Seen>>, by: &str) -> String {
+    let how = match last.as_ref().map(|seen| seen.stage) {
+        Some(Stage::ShuttingDown) => "in the middle of its shutdown",
+        _ => "without a shutdown that could be seen",
+    };
+    let shown = last.map_or_else(String::new, |seen| status::draw(&seen, target));
+    format!("{target} vanished {how}{by}. What was seen last:\n{}", shown.trim_end())
 }
 
 /// What is followed, and what was seen of it.
@@ -153,11 +161,10 @@ impl View<'_> {
                 look = look => look,
             };
             match look {
-                Look::Seen(seen) if seen.stage == Stage::Over => return self.end(seen),
-                // One that is up again is another one.
-                Look::Seen(seen) if busy && seen.stage == Stage::Up => {
-                    return Ok(End::Vanished(self.last.take()));
+                Look::Seen(seen) if self.is_another(&seen) => {
+                    return Ok(End::Replaced(seen.process));
                 }
+                Look::Seen(seen) if seen.stage == Stage::Over => return self.end(seen),
                 Look::Seen(seen) => {
                     silences = 0;
                     if !self.take(seen)? {
@@ -167,7 +174,7 @@ impl View<'_> {
                 Look::Gone => {
                     return match tokio::time::timeout(LAST_WORDS, &mut over).await {
                         Ok(seen) => self.end(Box::new(seen)),
-                        Err(_) => Ok(End::Vanished(self.last.take())),
+                        Err(_) => Ok(End::Vanished),
                     };
                 }
                 Look::Silent(failure) => {
@@ -180,7 +187,20 @@ impl View<'_> {
         }
     }
 
+    /// Whether another process has answered. One that is up again is another one.
+    fn is_another(&self, seen: &Seen) -> bool {
+        let Some(last) = &self.last else { return false };
+        let differs = match (&seen.process, &last.process) {
+            (Some(now), Some(before)) => now.is_another_than(before),
+            _ => false,
+        };
+        differs || (last.stage != Stage::Up && seen.stage == Stage::Up)
+    }
+
     fn end(&mut self, seen: Box<Seen>) -> Result<End, Failure> {
+        if self.is_another(&seen) {
+            return Ok(End::Replaced(seen.process));
+        }
         Ok(if self.take(seen.clone())? { End::Over(seen) } else { End::Unread })
     }
 
