@@ -22,6 +22,7 @@ mod watch;
 use std::io::Write;
 use std::process::ExitCode;
 
+use adieu::error_text as with_causes;
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// See how a service shuts down.
@@ -151,19 +152,6 @@ fn wait(work: impl Future<Output = Result<Said, Failure>>) -> Result<Said, Failu
     // A name that is still being looked up is not waited for.
     runtime.shutdown_background();
     done
-}
-
-/// An error in one line, with what caused it.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if !text.contains(&cause.to_string()) {
-            text = format!("{text}: {cause}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 // === impl Said ===
