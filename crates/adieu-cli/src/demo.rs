@@ -18,6 +18,7 @@ use adieu::{Config, KillAfter, Phase, Reason, Shutdown, TaskCx};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::fit::output_width;
 use crate::screen::Screen;
 use crate::{Failure, Said, exit_code, with_causes};
 use fleet::Fleet;
@@ -141,7 +142,10 @@ async fn perform(args: &Args) -> Result<Said, Failure> {
     let outcomes: Vec<Outcome> = acts.iter().map(Outcome::of).collect();
     let text = match args.json {
         true => result::json(&outcomes),
-        false => result::table(&outcomes, is_interrupted, args.report_dir.as_deref()),
+        false => {
+            let reports = args.report_dir.as_deref();
+            result::table(&outcomes, is_interrupted, reports, output_width())
+        }
     };
     let code = match (is_interrupted, outcomes.first().is_some_and(Outcome::is_well)) {
         (true, _) => exit_code::INTERRUPTED,
@@ -236,7 +240,7 @@ impl Show {
             let view = View::of(acts, began);
             match self {
                 // Nothing depends on it.
-                Self::Bars(screen) => drop(screen.show(&view.frame())),
+                Self::Bars(screen) => drop(screen.show(&view.frame(screen.columns()))),
                 Self::Lines(changes) => changes.say(&view),
                 Self::Nothing => {}
             }
