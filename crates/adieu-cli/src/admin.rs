@@ -134,7 +134,7 @@ impl Connect {
                 Err(Failure::unable(format!("{url} refuses: {why}; {hint}")))
             }
             StatusCode::GATEWAY_TIMEOUT => Err(Failure::unable(format!(
-                "{url} is there, but a task does not say what it waits for; try again"
+                "{url} answers, but a task did not say in time what it waits for; try again"
             ))),
             _ => Err(self.no_admin_port(&answer)),
         }
@@ -144,7 +144,7 @@ impl Connect {
         let Answer { status, kind, .. } = answer;
         let (url, status) = (&self.url, status.as_u16());
         Failure::unable(format!(
-            "what listens at {url} is no admin port: it answered {status}, {kind}; see which port \
+            "what listens at {url} is not an admin port: it answered {status}, {kind}; see which port \
              Admin::bind was given"
         ))
     }
@@ -159,17 +159,19 @@ impl Connect {
             ),
             AskError::Connect(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                 format!(
-                    "nobody listens at {url}; is the service up, and does it have an admin port \
+                    "nothing listens at {url}; is the service up, and does it have an admin port \
                      there?"
                 )
             }
             AskError::Connect(error) => format!("failed to reach {url}: {error}"),
-            AskError::TooLong => format!("what listens at {url} is no admin port: it does not end"),
+            AskError::TooLong => {
+                format!("what listens at {url} is not an admin port: its answer does not end")
+            }
             AskError::Token => {
                 "failed to send the token: it has a character that cannot be sent".into()
             }
             AskError::Http(error) => format!(
-                "what listens at {url} is no admin port, or went away: {}",
+                "what listens at {url} is not an admin port, or closed the connection: {}",
                 crate::with_causes(error)
             ),
         })

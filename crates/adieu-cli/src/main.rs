@@ -64,7 +64,7 @@ mod exit_code {
     pub(crate) const NO: u8 = 1;
     /// The input or the command line is wrong.
     pub(crate) const INPUT: u8 = 2;
-    /// It could not be done here: the output not be written, nobody be reached.
+    /// It could not be done: the output could not be written, no service could be reached.
     pub(crate) const UNABLE: u8 = 3;
     /// Somebody pressed Ctrl-C.
     pub(crate) const INTERRUPTED: u8 = 130;
@@ -82,7 +82,7 @@ Exit codes:
   0    all is well: it fits, no request failed, the shutdown was clean
   1    the answer is no: it does not fit, a request failed, the shutdown was not clean
   2    the input or the command line is wrong
-  3    it could not be done: the output could not be written, nobody answers
+  3    it could not be done: the output could not be written, no service answers
   130  you pressed Ctrl-C";
 
 /// What there is to say, and the exit code that says it to programs.

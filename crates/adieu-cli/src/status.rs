@@ -21,12 +21,12 @@ Examples:
   adieu status pod-7:8558 --json
   ADIEU_ADMIN_TOKEN=... adieu status http://10.0.0.7:8558
 
-The exit code is 0 whenever it answered, 3 when nobody did. For readiness as an exit code, ask
+The exit code is 0 if the service answered, 3 if it did not. For readiness as an exit code, ask
 /readyz.")]
 pub(crate) struct Args {
     #[command(flatten)]
     connect: Connect,
-    /// As the admin port says it, for programs.
+    /// Print what the admin port answers, for programs.
     #[arg(long)]
     json: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
         in_flight: _,
         gates: _,
         report: _,
-        admitting: _,
+        admitting,
         raw: _,
     } = seen;
     let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
@@ -85,7 +85,12 @@ pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
         | Readiness::Stopping
         | _ => ('-', AnsiColor::Yellow.on_default()),
     };
-    let _ = writeln!(out, "  {style}{sign}{style:#} {readiness}");
+    let admits = match (readiness, admitting) {
+        (Readiness::Cordoned, Some(true)) => ", admits work until routers have moved away",
+        (Readiness::Cordoned, Some(false)) => ", refuses work",
+        _ => "",
+    };
+    let _ = writeln!(out, "  {style}{sign}{style:#} {readiness}{admits}");
     if let Some(line) = seen.in_flight_line() {
         let _ = writeln!(out, "    {}", harmless(&line));
     }

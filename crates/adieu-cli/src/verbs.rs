@@ -20,8 +20,8 @@ Examples:
   adieu cordon
   adieu cordon pod-7:8558 --now
 
-The service goes on admitting work until routers have had time to move away (its lame duck). What
-is under way goes on. `adieu uncordon` takes it back, so nobody is asked for consent.")]
+The service admits work until routers have had time to move away (its lame duck). Work in flight
+goes on. `adieu uncordon` takes it back, so there is no question.")]
 pub(crate) struct Cordon {
     #[command(flatten)]
     connect: Connect,
@@ -106,8 +106,8 @@ pub(crate) async fn drain(args: &Drain) -> Result<Said, Failure> {
     let Drain { connect, wait, now, yes } = args;
     let seen = connect.status().await?;
     if seen.stage != Stage::Up {
-        let how = "it is shutting down, and drains by itself: adieu watch follows it";
-        return Err(Failure::no(format!("{}: {how}", connect.target())));
+        let how = "is shutting down, and drains anyway: adieu watch follows it";
+        return Err(Failure::no(format!("{} {how}", connect.target())));
     }
     let consent = consent::ask(&question("drain", connect, &seen), *yes)?;
     drain_with(consent, connect, *wait, *now).await
@@ -132,12 +132,14 @@ async fn drain_with(
             let seen = match connect.look().await {
                 Look::Seen(seen) => seen,
                 Look::Gone => {
-                    return Err(Failure::no(format!("{target} went away while it drained")));
+                    return Err(Failure::no(format!("{target} disappeared during the drain")));
                 }
                 Look::Silent(failure) => return Err(failure),
             };
             let line = seen.in_flight_line().ok_or_else(|| {
-                Failure::unable(format!("{target} is cordoned, but does not say what is in flight"))
+                Failure::unable(format!(
+                    "{target} is cordoned, but does not report what is in flight"
+                ))
             })?;
             if is_read && told.as_ref() != Some(&line) {
                 // A drain goes on whether or not its progress can be shown. The last line, which
@@ -162,7 +164,7 @@ async fn drain_with(
     match drained {
         None => Err(Failure::interrupted(format!("{target}: {back}"))),
         Some(Err(_)) => {
-            let left = told.unwrap_or_else(|| "it has not answered".into());
+            let left = told.unwrap_or_else(|| "no answer".into());
             let wait = crate::duration::short(wait);
             Err(Failure::no(format!("{target} is not drained after {wait}: {left}; {back}")))
         }

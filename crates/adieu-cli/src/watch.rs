@@ -31,8 +31,8 @@ Examples:
   adieu watch pod-7:8558 --json | jq .
 
 At a terminal it is redrawn in place; in a pipe there is a line for each change. The exit code is 0
-if the shutdown was clean, 1 if it was not or the process vanished before it was over, 3 if nobody
-was there.")]
+if the shutdown was clean, 1 if it was not or the process vanished before it was over, 3 if no
+service answered.")]
 pub(crate) struct Args {
     #[command(flatten)]
     connect: Connect,

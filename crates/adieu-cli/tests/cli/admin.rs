@@ -134,6 +134,8 @@ fn s187_a_cordon_is_put_up_and_taken_back_until_the_shutdown_begins() {
     let service = Service::start();
     says(&service, &["cordon", "URL"], 0, expect!["http://HOST:PORT is cordoned\n"]);
     assert_eq!(service.shutdown.readiness(), Readiness::Cordoned);
+    let shown = adieu(&["status", &service.url()]).stdout;
+    assert!(shown.contains("- cordoned, refuses work\n"), "{shown}");
     says(&service, &["uncordon", "URL"], 0, expect!["http://HOST:PORT is ready\n"]);
     says(&service, &["cordon", "URL", "--now"], 0, expect!["http://HOST:PORT is cordoned\n"]);
     assert!(service.orders.enter().is_err(), "it refuses at once");
@@ -194,7 +196,7 @@ fn what_is_shutting_down_is_not_drained_and_hurries_when_stopped() {
         &["drain", "URL", "--yes"],
         1,
         expect![[r#"
-            adieu: http://HOST:PORT: it is shutting down, and drains by itself: adieu watch follows it
+            adieu: http://HOST:PORT is shutting down, and drains anyway: adieu watch follows it
         "#]],
     );
     says(
@@ -394,14 +396,14 @@ fn who_is_no_admin_port_is_named_so() {
     let refusing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let cases = [
-        (nobody, "nobody listens at http://ADDR"),
+        (nobody, "nothing listens at http://ADDR"),
         (
             answering(page),
-            "what listens at http://ADDR is no admin port: it answered 200, text/html",
+            "what listens at http://ADDR is not an admin port: it answered 200, text/html",
         ),
-        (answering(refusing), "is no admin port: it answered 404"),
-        (answering(b"SSH-2.0-OpenSSH_9.2\r\n"), "what listens at http://ADDR is no admin port"),
-        (answering(b""), "what listens at http://ADDR is no admin port"),
+        (answering(refusing), "is not an admin port: it answered 404"),
+        (answering(b"SSH-2.0-OpenSSH_9.2\r\n"), "what listens at http://ADDR is not an admin port"),
+        (answering(b""), "what listens at http://ADDR is not an admin port"),
         (silent.local_addr().unwrap(), "http://ADDR has not answered within 200ms"),
     ];
     for (addr, message) in cases {
