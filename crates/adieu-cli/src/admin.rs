@@ -26,11 +26,11 @@ pub(crate) struct Connect {
     /// Where the admin port is: http://HOST:PORT, HOST:PORT or :PORT.
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8558")]
     url: Target,
-    /// The token that the admin port asks for, if it does. Everybody can read a command line: the
-    /// variable is the better place for it.
+    /// The token of the admin port, if it requires one. Other users of this machine can read a
+    /// command line, so prefer the variable.
     #[arg(long, env = "ADIEU_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// How long an answer may take.
+    /// How long to wait for an answer.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     timeout: Duration,
 }

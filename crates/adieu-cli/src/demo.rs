@@ -36,11 +36,11 @@ const LAST_ORDERS: Duration = Duration::from_secs(5);
 /// How often the screen is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// Restart a fleet under load, here, and count what fails: nothing.
+/// Restart a fleet under load on this machine, and count failed requests and lost orders.
 ///
 /// Starts replicas of a small order service as processes, sends them requests over kept-alive
 /// connections, and replaces every replica: the new one is ready, then the old one gets SIGTERM.
-/// Nothing is asked twice, so whatever is dropped counts as failed.
+/// No request is retried, so each one that is dropped counts as failed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

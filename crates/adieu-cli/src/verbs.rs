@@ -13,7 +13,7 @@ use crate::{Failure, Said, watch};
 /// How long until the next look.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Send no more work to a service: it is not ready, and then refuses. Can be taken back.
+/// Make a service not ready, and then let it refuse work. `uncordon` undoes it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,12 +25,12 @@ goes on. `adieu uncordon` takes it back, so there is no question.")]
 pub(crate) struct Cordon {
     #[command(flatten)]
     connect: Connect,
-    /// Refuse work at once, before routers know.
+    /// Refuse work at once, before routers have moved away.
     #[arg(long)]
     now: bool,
 }
 
-/// Take a cordon back: the service takes work again.
+/// Undo a cordon: the service accepts work again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +43,7 @@ pub(crate) struct Uncordon {
     connect: Connect,
 }
 
-/// Send no more work to a service, and wait until nothing is in flight.
+/// Cordon a service, and wait until nothing is in flight.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -58,7 +58,7 @@ pub(crate) struct Drain {
     /// How long to wait.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     wait: Duration,
-    /// Refuse work at once, before routers know.
+    /// Refuse work at once, before routers have moved away.
     #[arg(long)]
     now: bool,
     /// Do not ask.
@@ -66,7 +66,7 @@ pub(crate) struct Drain {
     yes: bool,
 }
 
-/// Shut a service down, as SIGTERM does. Asked again, it is in more of a hurry.
+/// Shut a service down, as SIGTERM does. Each repetition is more urgent.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
