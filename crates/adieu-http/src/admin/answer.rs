@@ -189,7 +189,8 @@ impl Answers {
     fn stop(&self) -> Response<Bytes> {
         // The first reason wins, so this changes nothing in a shutdown that has begun.
         drop(self.shutdown.run(AdminStop));
-        // From here on the ladder is that of SIGTERM. On its last rung a signal ends the process; a request only hurries it.
+        // From here on the ladder is that of SIGTERM. On its last rung a signal ends the process; a
+        // request only makes the shutdown more urgent.
         let _ = self.shutdown.receive(Signal::TERM);
         self.stands(StatusCode::ACCEPTED)
     }
