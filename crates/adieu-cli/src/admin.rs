@@ -10,7 +10,7 @@ use adieu::Stage;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-pub(crate) use seen::{Seen, WaitingFor};
+pub(crate) use seen::{Process, Seen, WaitingFor};
 pub(crate) use target::Target;
 
 use crate::Failure;
@@ -26,18 +26,18 @@ pub(crate) struct Connect {
     /// Where the admin port is: http://HOST:PORT, HOST:PORT or :PORT.
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8558")]
     url: Target,
-    /// The token that the admin port asks for, if it does. Everybody can read a command line: the
-    /// variable is the better place for it.
+    /// The token of the admin port, if it requires one. Other users of this machine can read a
+    /// command line, so prefer the variable.
     #[arg(long, env = "ADIEU_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// How long an answer may take.
+    /// How long to wait for an answer.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     timeout: Duration,
 }
 
 /// What came of a request that should change something.
 pub(crate) enum Changed {
-    Done(Seen),
+    Done(Box<Seen>),
     /// It is too late for that.
     TooLate(String),
 }
@@ -108,7 +108,7 @@ impl Connect {
         if answer.status == StatusCode::CONFLICT {
             return Ok(Changed::TooLate(answer.error()));
         }
-        self.seen(answer).map(Changed::Done)
+        self.seen(answer).map(|seen| Changed::Done(Box::new(seen)))
     }
 
     async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, AskError> {
@@ -134,7 +134,7 @@ impl Connect {
                 Err(Failure::unable(format!("{url} refuses: {why}; {hint}")))
             }
             StatusCode::GATEWAY_TIMEOUT => Err(Failure::unable(format!(
-                "{url} is there, but a task does not say what it waits for; try again"
+                "{url} answers, but a task did not say in time what it waits for; try again"
             ))),
             _ => Err(self.no_admin_port(&answer)),
         }
@@ -144,7 +144,7 @@ impl Connect {
         let Answer { status, kind, .. } = answer;
         let (url, status) = (&self.url, status.as_u16());
         Failure::unable(format!(
-            "what listens at {url} is no admin port: it answered {status}, {kind}; see which port \
+            "what listens at {url} is not an admin port: it answered {status}, {kind}; see which port \
              Admin::bind was given"
         ))
     }
@@ -159,17 +159,19 @@ impl Connect {
             ),
             AskError::Connect(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                 format!(
-                    "nobody listens at {url}; is the service up, and does it have an admin port \
+                    "nothing listens at {url}; is the service up, and does it have an admin port \
                      there?"
                 )
             }
             AskError::Connect(error) => format!("failed to reach {url}: {error}"),
-            AskError::TooLong => format!("what listens at {url} is no admin port: it does not end"),
+            AskError::TooLong => {
+                format!("what listens at {url} is not an admin port: its answer does not end")
+            }
             AskError::Token => {
                 "failed to send the token: it has a character that cannot be sent".into()
             }
             AskError::Http(error) => format!(
-                "what listens at {url} is no admin port, or went away: {}",
+                "what listens at {url} is not an admin port, or closed the connection: {}",
                 crate::with_causes(error)
             ),
         })

@@ -18,6 +18,7 @@ use adieu::{Config, KillAfter, Phase, Reason, Shutdown, TaskCx};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::fit::output_width;
 use crate::screen::Screen;
 use crate::{Failure, Said, exit_code, with_causes};
 use fleet::Fleet;
@@ -35,11 +36,11 @@ const LAST_ORDERS: Duration = Duration::from_secs(5);
 /// How often the screen is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// Restart a fleet under load, here, and count what fails: nothing.
+/// Restart a fleet under load on this machine, and count failed requests and lost orders.
 ///
 /// Starts replicas of a small order service as processes, sends them requests over kept-alive
 /// connections, and replaces every replica: the new one is ready, then the old one gets SIGTERM.
-/// Nothing is asked twice, so whatever is dropped counts as failed.
+/// No request is retried, so each one that is dropped counts as failed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -141,7 +142,10 @@ async fn perform(args: &Args) -> Result<Said, Failure> {
     let outcomes: Vec<Outcome> = acts.iter().map(Outcome::of).collect();
     let text = match args.json {
         true => result::json(&outcomes),
-        false => result::table(&outcomes, is_interrupted, args.report_dir.as_deref()),
+        false => {
+            let reports = args.report_dir.as_deref();
+            result::table(&outcomes, is_interrupted, reports, output_width())
+        }
     };
     let code = match (is_interrupted, outcomes.first().is_some_and(Outcome::is_well)) {
         (true, _) => exit_code::INTERRUPTED,
@@ -236,7 +240,7 @@ impl Show {
             let view = View::of(acts, began);
             match self {
                 // Nothing depends on it.
-                Self::Bars(screen) => drop(screen.show(&view.frame())),
+                Self::Bars(screen) => drop(screen.show(&view.frame(screen.columns()))),
                 Self::Lines(changes) => changes.say(&view),
                 Self::Nothing => {}
             }

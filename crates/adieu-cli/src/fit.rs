@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// Charts and tables need so many columns.
+const NARROWEST: usize = 40;
+
 /// How many columns a text takes at a terminal.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
@@ -53,9 +56,48 @@ pub(crate) fn fitted(text: &str, columns: usize) -> String {
     text
 }
 
+/// Lines of parts, as many on each as fit into so many columns. Colours take no room.
+pub(crate) fn flowed(parts: &[String], columns: usize) -> Vec<String> {
+    let width = |text: &str| width(&anstream::adapter::strip_str(text).to_string());
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if width(line) + 3 + width(part) <= columns => {
+                line.push_str("   ");
+                line.push_str(part);
+            }
+            _ => lines.push(part.clone()),
+        }
+    }
+    lines
+}
+
+/// Lines of words, none wider than so many columns unless a single word is.
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// How wide the output may be: as the terminal, or 100 columns where there is none.
 pub(crate) fn terminal_width() -> usize {
-    terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0)).clamp(60, 200)
+    terminal_size::terminal_size()
+        .map_or(100, |(width, _)| usize::from(width.0))
+        .clamp(NARROWEST, 200)
+}
+
+/// How wide text may be that need not be cut: as the terminal, or of any width in a pipe.
+pub(crate) fn output_width() -> usize {
+    use std::io::IsTerminal;
+    if std::io::stdout().is_terminal() { terminal_width() } else { usize::MAX }
 }
 
 #[cfg(test)]
@@ -69,5 +111,8 @@ mod tests {
         assert_eq!(fitted("日本語の名前", 7), "日本語…");
         assert_eq!(fitted("日本語の名前", 6), "日本… ");
         assert_eq!(shortened("a\u{1b}[2Jb\nc", 20), "a\u{fffd}[2Jb c");
+        assert_eq!(wrapped("a body that was cut off", 9), ["a body", "that was", "cut off"]);
+        let parts = ["one".to_owned(), "\u{1b}[32mtwo\u{1b}[0m".into(), "three".into()];
+        assert_eq!(flowed(&parts, 10), ["one   \u{1b}[32mtwo\u{1b}[0m", "three"]);
     }
 }

@@ -10,6 +10,7 @@ mod duration;
 mod fit;
 mod man;
 mod manifest;
+mod output;
 mod picture;
 mod plan;
 mod report;
@@ -21,11 +22,14 @@ mod watch;
 use std::io::Write;
 use std::process::ExitCode;
 
+use adieu::error_text as with_causes;
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// See how a service shuts down.
 #[derive(Parser)]
-#[command(name = "adieu", version, max_term_width = 100, after_long_help = EXIT_CODES)]
+#[command(name = "adieu", version, max_term_width = 100)]
+#[command(long_about = format!("See how a service shuts down.\n\n{WITHOUT_COMMAND}"))]
+#[command(after_help = WITHOUT_COMMAND, after_long_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -60,18 +64,25 @@ mod exit_code {
     pub(crate) const NO: u8 = 1;
     /// The input or the command line is wrong.
     pub(crate) const INPUT: u8 = 2;
-    /// It could not be done here: the output not be written, nobody be reached.
+    /// It could not be done: the output could not be written, no service could be reached.
     pub(crate) const UNABLE: u8 = 3;
     /// Somebody pressed Ctrl-C.
     pub(crate) const INTERRUPTED: u8 = 130;
 }
+
+#[cfg(unix)]
+const WITHOUT_COMMAND: &str = "\
+Without a command, `adieu` runs the demo: for about 15 seconds it starts processes on this machine, \
+sends them 500 requests a second, and restarts one after another.";
+#[cfg(not(unix))]
+const WITHOUT_COMMAND: &str = "Without a command, `adieu` shows the default plan.";
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    all is well: it fits, no request failed, the shutdown was clean
   1    the answer is no: it does not fit, a request failed, the shutdown was not clean
   2    the input or the command line is wrong
-  3    it could not be done: the output could not be written, nobody answers
+  3    it could not be done: the output could not be written, no service answers
   130  you pressed Ctrl-C";
 
 /// What there is to say, and the exit code that says it to programs.
@@ -88,7 +99,10 @@ struct Failure {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => return explain(&answer).into(),
+    };
     let done = match cli.command {
         #[cfg(unix)]
         Some(Command::Demo(args)) => demo::run(&args),
@@ -108,13 +122,18 @@ fn main() -> ExitCode {
         Some(Command::Replica(args)) => return demo::replica::run(args),
         None => without_a_command(),
     };
-    match done.and_then(|said| print(&said.text).map(|()| said.code)) {
-        Ok(code) => code.into(),
-        Err(Failure { message, code }) => {
-            let _ = writeln!(anstream::stderr(), "adieu: {message}");
-            code.into()
-        }
+    let printed = done.and_then(|said| output::print(&said.text).map(|()| said.code));
+    printed.unwrap_or_else(|failure| failure.report()).into()
+}
+
+/// Prints the help, the version, or what is wrong with the command line; returns the exit code.
+fn explain(answer: &clap::Error) -> u8 {
+    if answer.use_stderr() {
+        let _ = answer.print();
+        return u8::try_from(answer.exit_code()).unwrap_or(exit_code::INPUT);
     }
+    let printed = output::print(&answer.render().ansi().to_string());
+    printed.map_or_else(|failure| failure.report(), |()| exit_code::WELL)
 }
 
 /// The demo; where there are no signals, the default plan.
@@ -135,30 +154,6 @@ fn wait(work: impl Future<Output = Result<Said, Failure>>) -> Result<Said, Failu
     done
 }
 
-/// Prints, with colours only at a terminal, and if `NO_COLOR` is not set.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = anstream::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever read the output has seen enough of it.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::unable(format!("failed to write: {error}"))),
-        Ok(()) => Ok(()),
-    }
-}
-
-/// An error in one line, with what caused it.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if !text.contains(&cause.to_string()) {
-            text = format!("{text}: {cause}");
-        }
-        source = cause.source();
-    }
-    text
-}
-
 // === impl Said ===
 
 impl Said {
@@ -176,6 +171,14 @@ impl Said {
 // === impl Failure ===
 
 impl Failure {
+    /// Writes the message to stderr, and returns the exit code.
+    fn report(self) -> u8 {
+        let Self { message, code } = self;
+        // Without a place for the message, the exit code alone must do.
+        let _ = writeln!(anstream::stderr(), "adieu: {message}");
+        code
+    }
+
     /// The answer is no.
     fn no(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::NO }
@@ -184,6 +187,11 @@ impl Failure {
     /// The input or the command line is wrong.
     fn input(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::INPUT }
+    }
+
+    /// Somebody pressed Ctrl-C, and has to know how things stand.
+    fn interrupted(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::INTERRUPTED }
     }
 
     /// It could not be done here.

@@ -3,8 +3,8 @@
 
 use std::io::{IsTerminal, Write};
 
-use crate::Failure;
 use crate::fit::width;
+use crate::{Failure, output};
 
 /// What is shown while something goes on. Dropping it gives the cursor back.
 pub(crate) struct Screen {
@@ -54,14 +54,10 @@ impl Screen {
         if !self.is_terminal {
             return self.write(text);
         }
-        let size = match self.stream {
-            Stream::Output => terminal_size::terminal_size_of(std::io::stdout()),
-            Stream::Errors => terminal_size::terminal_size_of(std::io::stderr()),
-        };
-        let (columns, rows) = size.map_or((80, 24), |(columns, rows)| (columns.0, rows.0));
+        let (columns, rows) = self.size();
         // A line that is broken by the terminal would be two to draw over.
-        let lines: Vec<_> = text.lines().map(|line| cut(line, usize::from(columns))).collect();
-        let shown = lines.len().min(usize::from(rows).saturating_sub(1).max(1));
+        let lines: Vec<_> = text.lines().map(|line| cut(line, columns)).collect();
+        let shown = lines.len().min(rows.saturating_sub(1).max(1));
         let mut frame = self.rewound();
         if !self.hidden {
             frame.push_str("\x1b[?25l");
@@ -73,6 +69,20 @@ impl Screen {
         }
         self.lines = shown;
         self.write(&frame)
+    }
+
+    /// How many columns a frame can have.
+    pub(crate) fn columns(&self) -> usize {
+        self.size().0
+    }
+
+    /// Columns and rows.
+    fn size(&self) -> (usize, usize) {
+        let size = match self.stream {
+            Stream::Output => terminal_size::terminal_size_of(std::io::stdout()),
+            Stream::Errors => terminal_size::terminal_size_of(std::io::stderr()),
+        };
+        size.map_or((80, 24), |(columns, rows)| (columns.0.into(), rows.0.into()))
     }
 
     /// To where the last frame began, with nothing below.
@@ -95,14 +105,10 @@ impl Screen {
         let written = match (self.stream, self.is_terminal) {
             (Stream::Output, true) => write(&mut std::io::stdout().lock(), text),
             (Stream::Errors, true) => write(&mut std::io::stderr().lock(), text),
-            (Stream::Output, false) => flushed(&mut anstream::stdout().lock(), text),
+            (Stream::Output, false) => output::write(text),
             (Stream::Errors, false) => flushed(&mut anstream::stderr().lock(), text),
         };
-        match written {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(Failure::unable(format!("failed to write: {error}"))),
-        }
+        output::delivered(written)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use adieu::{CheckState, Readiness, Stage};
 use anstyle::{AnsiColor, Style};
 
-use crate::admin::{Connect, Seen, Target};
+use crate::admin::{Connect, Seen, Target, WaitingFor};
 use crate::duration::short;
 use crate::fit::{fitted, harmless, width};
 use crate::{Failure, Said};
@@ -21,12 +21,12 @@ Examples:
   adieu status pod-7:8558 --json
   ADIEU_ADMIN_TOKEN=... adieu status http://10.0.0.7:8558
 
-The exit code is 0 whenever it answered, 3 when nobody did. For readiness as an exit code, ask
+The exit code is 0 if the service answered, 3 if it did not. For readiness as an exit code, ask
 /readyz.")]
 pub(crate) struct Args {
     #[command(flatten)]
     connect: Connect,
-    /// As the admin port says it, for programs.
+    /// Print what the admin port answers, for programs.
     #[arg(long)]
     json: bool,
 }
@@ -47,6 +47,7 @@ pub(crate) async fn run(args: &Args) -> Result<Said, Failure> {
 
 pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
     let Seen {
+        process,
         stage,
         readiness,
         reason,
@@ -57,19 +58,24 @@ pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
         in_flight: _,
         gates: _,
         report: _,
-        admitting: _,
+        admitting,
         raw: _,
     } = seen;
     let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-    let stage = match stage {
-        Stage::ShuttingDown => {
+    let stage = match (stage, process) {
+        (Stage::ShuttingDown, _) => {
             let (elapsed, remaining) = (short(*elapsed), short(*remaining));
             format!("shutting down for {elapsed}, {remaining} left{reason}")
         }
-        Stage::Over => format!("its shutdown is over{reason}"),
-        Stage::Up | _ => "up".into(),
+        (Stage::Over, _) => format!("its shutdown is over{reason}"),
+        (Stage::Up | _, Some(process)) => format!("up for {}", short(process.uptime())),
+        (Stage::Up | _, None) => "up".into(),
     };
-    let mut out = format!("{BOLD}{target}{BOLD:#}  {}\n", harmless(&stage));
+    let stage = harmless(&stage);
+    let mut out = match process {
+        Some(process) => format!("{BOLD}{process}{BOLD:#} at {target}\n  {stage}\n"),
+        None => format!("{BOLD}{target}{BOLD:#}  {stage}\n"),
+    };
     let (sign, style) = match readiness {
         Readiness::Ready => ('+', AnsiColor::Green.on_default()),
         Readiness::Unavailable => ('!', AnsiColor::Red.on_default()),
@@ -79,7 +85,12 @@ pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
         | Readiness::Stopping
         | _ => ('-', AnsiColor::Yellow.on_default()),
     };
-    let _ = writeln!(out, "  {style}{sign}{style:#} {readiness}");
+    let admits = match (readiness, admitting) {
+        (Readiness::Cordoned, Some(true)) => ", admits work until routers have moved away",
+        (Readiness::Cordoned, Some(false)) => ", refuses work",
+        _ => "",
+    };
+    let _ = writeln!(out, "  {style}{sign}{style:#} {readiness}{admits}");
     if let Some(line) = seen.in_flight_line() {
         let _ = writeln!(out, "    {}", harmless(&line));
     }
@@ -101,19 +112,21 @@ pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
     }
     if !waiting_for.is_empty() {
         let _ = writeln!(out, "\n{BOLD}Waiting for{BOLD:#}");
+        let _ = writeln!(out, "  {DIM}{:>7}  {:>9}{DIM:#}", "running", "left");
     }
-    let name = |phase: &str, task: &str| format!("{phase} / {task}");
-    let names =
-        waiting_for.iter().map(|waiting| width(&harmless(&name(&waiting.phase, &waiting.task))));
+    let name = |waiting: &WaitingFor| format!("{} / {}", waiting.phase, waiting.task);
+    let names = waiting_for.iter().map(|waiting| width(&harmless(&name(waiting))));
     let names = names.max().unwrap_or(0).min(60);
     for waiting in waiting_for {
-        let (age, name) =
-            (short(waiting.age()), fitted(&name(&waiting.phase, &waiting.task), names));
-        let detail = waiting.detail.as_deref().unwrap_or_default();
-        let line = format!("  {age:>7}  {name}  {DIM}{}{DIM:#}", harmless(detail));
-        let line =
-            if detail.is_empty() { format!("  {age:>7}  {}", name.trim_end()) } else { line };
-        let _ = writeln!(out, "{line}");
+        let left = match waiting.left() {
+            None => "-".into(),
+            Some(left) if left.is_zero() => "cancelled".into(),
+            Some(left) => short(left),
+        };
+        let (age, name) = (short(waiting.age()), fitted(&name(waiting), names));
+        let detail = harmless(waiting.detail.as_deref().unwrap_or_default());
+        let line = format!("  {age:>7}  {left:>9}  {name}  {detail}");
+        let _ = writeln!(out, "{}", line.trim_end());
     }
     out
 }

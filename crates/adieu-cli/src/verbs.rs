@@ -8,29 +8,29 @@ use crate::admin::{Changed, Connect, Look, Seen, duration};
 use crate::consent::{self, Consent};
 use crate::fit::harmless;
 use crate::screen::{Screen, interrupted};
-use crate::{Failure, Said, exit_code, watch};
+use crate::{Failure, Said, watch};
 
 /// How long until the next look.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Send no more work to a service: it is not ready, and then refuses. Can be taken back.
+/// Make a service not ready, and then let it refuse work. `uncordon` undoes it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   adieu cordon
   adieu cordon pod-7:8558 --now
 
-The service goes on admitting work until routers have had time to move away (its lame duck). What
-is under way goes on. `adieu uncordon` takes it back, so nobody is asked for consent.")]
+The service admits work until routers have had time to move away (its lame duck). Work in flight
+goes on. `adieu uncordon` takes it back, so there is no question.")]
 pub(crate) struct Cordon {
     #[command(flatten)]
     connect: Connect,
-    /// Refuse work at once, before routers know.
+    /// Refuse work at once, before routers have moved away.
     #[arg(long)]
     now: bool,
 }
 
-/// Take a cordon back: the service takes work again.
+/// Undo a cordon: the service accepts work again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +43,7 @@ pub(crate) struct Uncordon {
     connect: Connect,
 }
 
-/// Send no more work to a service, and wait until nothing is in flight.
+/// Cordon a service, and wait until nothing is in flight.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -58,7 +58,7 @@ pub(crate) struct Drain {
     /// How long to wait.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     wait: Duration,
-    /// Refuse work at once, before routers know.
+    /// Refuse work at once, before routers have moved away.
     #[arg(long)]
     now: bool,
     /// Do not ask.
@@ -66,7 +66,7 @@ pub(crate) struct Drain {
     yes: bool,
 }
 
-/// Shut a service down, as SIGTERM does. Asked again, it is in more of a hurry.
+/// Shut a service down, as SIGTERM does. Each repetition is more urgent.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -106,8 +106,8 @@ pub(crate) async fn drain(args: &Drain) -> Result<Said, Failure> {
     let Drain { connect, wait, now, yes } = args;
     let seen = connect.status().await?;
     if seen.stage != Stage::Up {
-        let how = "it is shutting down, and drains by itself: adieu watch follows it";
-        return Err(Failure::no(format!("{}: {how}", connect.target())));
+        let how = "is shutting down, and drains anyway: adieu watch follows it";
+        return Err(Failure::no(format!("{} {how}", connect.target())));
     }
     let consent = consent::ask(&question("drain", connect, &seen), *yes)?;
     drain_with(consent, connect, *wait, *now).await
@@ -132,16 +132,19 @@ async fn drain_with(
             let seen = match connect.look().await {
                 Look::Seen(seen) => seen,
                 Look::Gone => {
-                    return Err(Failure::no(format!("{target} went away while it drained")));
+                    return Err(Failure::no(format!("{target} disappeared during the drain")));
                 }
                 Look::Silent(failure) => return Err(failure),
             };
             let line = seen.in_flight_line().ok_or_else(|| {
-                Failure::unable(format!("{target} is cordoned, but does not say what is in flight"))
+                Failure::unable(format!(
+                    "{target} is cordoned, but does not report what is in flight"
+                ))
             })?;
             if is_read && told.as_ref() != Some(&line) {
-                // Whether or not anybody reads that, it is waited for.
-                is_read = screen.show(&format!("{line}\n"))?;
+                // A drain goes on whether or not its progress can be shown. The last line, which
+                // says that it has succeeded, is written by the caller and must be.
+                is_read = screen.show(&format!("{line}\n")).unwrap_or(false);
             }
             told = Some(line);
             // While it admits, nothing in flight is but a pause.
@@ -159,9 +162,9 @@ async fn drain_with(
     drop(screen);
     let back = "it stays cordoned: adieu uncordon takes that back";
     match drained {
-        None => Err(Failure { message: format!("{target}: {back}"), code: exit_code::INTERRUPTED }),
+        None => Err(Failure::interrupted(format!("{target}: {back}"))),
         Some(Err(_)) => {
-            let left = told.unwrap_or_else(|| "it has not answered".into());
+            let left = told.unwrap_or_else(|| "no answer".into());
             let wait = crate::duration::short(wait);
             Err(Failure::no(format!("{target} is not drained after {wait}: {left}; {back}")))
         }
@@ -197,12 +200,12 @@ pub(crate) async fn begin(_: Consent, connect: &Connect) -> Result<Seen, Failure
 
 async fn change(connect: &Connect, path: &str) -> Result<Seen, Failure> {
     match connect.change(path).await? {
-        Changed::Done(seen) => Ok(seen),
+        Changed::Done(seen) => Ok(*seen),
         Changed::TooLate(why) => Err(Failure::no(format!("{}: {why}", connect.target()))),
     }
 }
 
-/// `stop http://127.0.0.1:8558? It is ready, 3 in flight.`
+/// `stop orders (process 7 on pod-7) at http://127.0.0.1:8558? It is ready, 3 in flight.`
 fn question(verb: &str, connect: &Connect, seen: &Seen) -> String {
     let in_flight = seen.in_flight_line().map_or_else(String::new, |line| format!(", {line}"));
     let hurry = match seen.stage {
@@ -212,5 +215,7 @@ fn question(verb: &str, connect: &Connect, seen: &Seen) -> String {
         }
     };
     let hurry = if verb == "stop" { hurry } else { "" };
-    format!("{verb} {}? It is {}{in_flight}.{hurry}", connect.target(), seen.readiness)
+    let process = seen.process.as_ref();
+    let process = process.map_or_else(String::new, |process| format!("{process} at "));
+    format!("{verb} {process}{}? It is {}{in_flight}.{hurry}", connect.target(), seen.readiness)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use adieu::Stage;
 
-use crate::admin::{Connect, Look, Seen};
+use crate::admin::{Connect, Look, Process, Seen, Target};
 use crate::consent::Consent;
 use crate::screen::{Screen, interrupted};
 use crate::{Failure, Said, exit_code, report, status, verbs};
@@ -31,8 +31,8 @@ Examples:
   adieu watch pod-7:8558 --json | jq .
 
 At a terminal it is redrawn in place; in a pipe there is a line for each change. The exit code is 0
-if the shutdown was clean, 1 if it was not or the process vanished before it was over, 3 if nobody
-was there.")]
+if the shutdown was clean, 1 if it was not or the process vanished before it was over, 3 if no
+service answered.")]
 pub(crate) struct Args {
     #[command(flatten)]
     connect: Connect,
@@ -44,8 +44,10 @@ pub(crate) struct Args {
 /// How it ended.
 enum End {
     Over(Box<Seen>),
-    /// Gone, or another process.
-    Vanished(Option<Box<Seen>>),
+    /// The process is gone.
+    Vanished,
+    /// Another process answers in its place, if that says who it is.
+    Replaced(Option<Process>),
     /// You pressed Ctrl-C.
     Interrupted,
     /// Nobody reads what we say.
@@ -62,15 +64,17 @@ pub(crate) async fn follow(
     json: bool,
     stop: Option<Consent>,
 ) -> Result<Said, Failure> {
+    let begins = stop.is_some();
     let mut view = View { connect, screen: Screen::new(), json, last: None };
-    let end = Box::pin(view.until_end(stop)).await;
-    let at_terminal = view.draws();
-    if at_terminal {
+    let end = Box::pin(view.until_end(stop)).await?;
+    // The last frame stays, unless something better takes its place.
+    if view.draws() && matches!(end, End::Over(_) | End::Vanished | End::Replaced(_)) {
         view.screen.clear()?;
     }
-    let View { last, .. } = view;
+    let View { last, screen, .. } = view;
+    drop(screen);
     let target = connect.target();
-    match end? {
+    match end {
         End::Over(seen) => {
             let is_clean = seen.report.as_ref().is_some_and(|report| report.is_clean());
             let code = if is_clean { exit_code::WELL } else { exit_code::NO };
@@ -81,19 +85,29 @@ pub(crate) async fn follow(
             };
             Ok(Said { text, code })
         }
-        End::Vanished(seen) => {
-            let lead = format!("{target} vanished");
-            let seen = seen.or(last);
-            let how = match seen.as_ref().map(|seen| seen.stage) {
-                Some(Stage::ShuttingDown) => "in the middle of its shutdown; what was seen last:",
-                _ => "without a shutdown that could be seen; what was seen last:",
-            };
-            let shown = seen.map_or_else(String::new, |seen| status::draw(&seen, target));
-            Err(Failure::no(format!("{lead} {how}\n{}", shown.trim_end())))
+        End::Vanished => Err(Failure::no(vanished(target, last, ""))),
+        End::Replaced(by) => {
+            let by = by.map_or_else(|| "another process".into(), |by| by.to_string());
+            let by = format!("; {by} answers in its place");
+            Err(Failure::no(vanished(target, last, &by)))
+        }
+        End::Interrupted if begins => {
+            let message = format!("{target} goes on shutting down: adieu watch follows it");
+            Err(Failure::interrupted(message))
         }
         End::Interrupted => Ok(Said { text: String::new(), code: exit_code::INTERRUPTED }),
         End::Unread => Ok(Said::well(String::new())),
     }
+}
+
+/// Says that the process is gone, and what was seen last.
+fn vanished(target: &Target, last: Option<Box<Seen>>, by: &str) -> String {
+    let how = match last.as_ref().map(|seen| seen.stage) {
+        Some(Stage::ShuttingDown) => "in the middle of its shutdown",
+        _ => "without a shutdown that could be seen",
+    };
+    let shown = last.map_or_else(String::new, |seen| status::draw(&seen, target));
+    format!("{target} vanished {how}{by}. What was seen last:\n{}", shown.trim_end())
 }
 
 /// What is followed, and what was seen of it.
@@ -113,9 +127,8 @@ impl View<'_> {
     async fn until_end(&mut self, stop: Option<Consent>) -> Result<End, Failure> {
         let connect = self.connect;
         let first = Box::new(connect.status().await?);
-        if !self.take(first)? {
-            return Ok(End::Unread);
-        }
+        // A shutdown that was asked for begins whether or not its progress can be shown.
+        let shown = self.take(first);
         // Asked at once and answered at the end: who only looks now and then would miss it.
         let mut over = pin!(connect.over());
         let mut interrupted = pin!(interrupted());
@@ -125,11 +138,14 @@ impl View<'_> {
             let asked = tokio::time::sleep(BUSY);
             tokio::select! {
                 biased;
-                () = &mut interrupted => return Ok(End::Interrupted),
+                () = &mut interrupted => return Err(Failure::interrupted("nothing was changed")),
                 seen = &mut over => return self.end(Box::new(seen)),
                 () = asked => {}
             }
             verbs::begin(consent, connect).await?;
+        }
+        if !shown? {
+            return Ok(End::Unread);
         }
         let mut silences = 0;
         loop {
@@ -145,11 +161,10 @@ impl View<'_> {
                 look = look => look,
             };
             match look {
-                Look::Seen(seen) if seen.stage == Stage::Over => return self.end(seen),
-                // One that is up again is another one.
-                Look::Seen(seen) if busy && seen.stage == Stage::Up => {
-                    return Ok(End::Vanished(self.last.take()));
+                Look::Seen(seen) if self.is_another(&seen) => {
+                    return Ok(End::Replaced(seen.process));
                 }
+                Look::Seen(seen) if seen.stage == Stage::Over => return self.end(seen),
                 Look::Seen(seen) => {
                     silences = 0;
                     if !self.take(seen)? {
@@ -159,7 +174,7 @@ impl View<'_> {
                 Look::Gone => {
                     return match tokio::time::timeout(LAST_WORDS, &mut over).await {
                         Ok(seen) => self.end(Box::new(seen)),
-                        Err(_) => Ok(End::Vanished(self.last.take())),
+                        Err(_) => Ok(End::Vanished),
                     };
                 }
                 Look::Silent(failure) => {
@@ -172,7 +187,20 @@ impl View<'_> {
         }
     }
 
+    /// Whether another process has answered. One that is up again is another one.
+    fn is_another(&self, seen: &Seen) -> bool {
+        let Some(last) = &self.last else { return false };
+        let differs = match (&seen.process, &last.process) {
+            (Some(now), Some(before)) => now.is_another_than(before),
+            _ => false,
+        };
+        differs || (last.stage != Stage::Up && seen.stage == Stage::Up)
+    }
+
     fn end(&mut self, seen: Box<Seen>) -> Result<End, Failure> {
+        if self.is_another(&seen) {
+            return Ok(End::Replaced(seen.process));
+        }
         Ok(if self.take(seen.clone())? { End::Over(seen) } else { End::Unread })
     }
 

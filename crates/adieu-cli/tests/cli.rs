@@ -13,6 +13,9 @@ mod demo;
 mod generated;
 #[path = "cli/manifest.rs"]
 mod manifest;
+#[cfg(unix)]
+#[path = "cli/output.rs"]
+mod output;
 #[path = "cli/plan.rs"]
 mod plan;
 #[path = "cli/report.rs"]

@@ -71,3 +71,5 @@ pub use status::{Stage, Status, WaitingFor};
 #[cfg(all(feature = "systemd", unix))]
 pub use systemd::NotifyError;
 pub use task::{AddTaskError, TaskCx, TaskHandle, TaskInfo, TaskResult, TaskSpec};
+#[doc(hidden)]
+pub use time::Short;

@@ -52,6 +52,12 @@ pub enum Reason {
 pub trait CustomReason: Any + fmt::Debug + Send + Sync {
     /// The name under which the reason is logged, reported, and overridden in configuration.
     fn name(&self) -> &str;
+
+    /// Returns the signal that the reason stands for, if it does. The shutdown then has the lame
+    /// duck and the deadline that it has after this signal.
+    fn signal(&self) -> Option<Signal> {
+        None
+    }
 }
 
 // === impl Reason ===
@@ -89,19 +95,30 @@ impl Reason {
         }
     }
 
-    /// The signal that told the process to end, if one did.
+    /// Returns the signal that told the process to end, or that a reason of the application's own
+    /// stands for.
     #[must_use]
     pub fn signal(&self) -> Option<Signal> {
-        if let Self::ProcessTerminate(signal) = self { Some(*signal) } else { None }
+        match self {
+            Self::ProcessTerminate(signal) => Some(*signal),
+            Self::Custom(reason) => reason.signal(),
+            Self::ProcessExit
+            | Self::ActorSystemTerminate
+            | Self::ClusterLeaving
+            | Self::ClusterDowning
+            | Self::ClusterJoinUnsuccessful
+            | Self::IncompatibleConfiguration
+            | Self::Unknown => None,
+        }
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.signal() {
-            Some(signal) => fmt::Display::fmt(&signal, f),
-            None => f.pad(self.name()),
+        if let Self::ProcessTerminate(signal) = self {
+            return fmt::Display::fmt(signal, f);
         }
+        f.pad(self.name())
     }
 }
 

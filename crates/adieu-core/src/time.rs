@@ -25,9 +25,11 @@ pub(crate) fn wall_clock() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }
 
-/// A duration as an operator reads it: `850ms`, `6.9s`, `2m 5s`.
-#[derive(Clone, Copy)]
-pub(crate) struct Short(pub(crate) Duration);
+/// A duration as an operator reads it: `850ms`, `6.9s`, `2m 5s`. For the other crates of this
+/// workspace, too.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Short(pub Duration);
 
 impl std::fmt::Display for Short {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -38,14 +40,16 @@ impl std::fmt::Display for Short {
             format!("{}us", duration.as_micros())
         } else if duration < Duration::from_secs(1) {
             format!("{}ms", duration.as_millis())
-        } else if duration < Duration::from_secs(60) {
+        } else if duration < Duration::from_millis(59_950) {
             let tenths = (duration.as_millis() + 50) / 100;
             match tenths % 10 {
                 0 => format!("{}s", tenths / 10),
                 rest => format!("{}.{rest}s", tenths / 10),
             }
         } else {
-            humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
+            // Whole seconds, rounded down: what is left is never more than it says. What tenths round
+            // up to is a minute.
+            humantime::format_duration(Duration::from_secs(duration.as_secs().max(60))).to_string()
         };
         f.pad(&text)
     }
@@ -64,6 +68,9 @@ mod tests {
             (Duration::from_millis(999), "999ms"),
             (Duration::from_millis(6_900), "6.9s"),
             (Duration::from_secs(27), "27s"),
+            (Duration::from_millis(59_949), "59.9s"),
+            (Duration::from_millis(59_960), "1m"),
+            (Duration::from_millis(60_700), "1m"),
             (Duration::from_secs(125), "2m 5s"),
         ];
         for (duration, text) in cases {

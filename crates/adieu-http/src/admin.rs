@@ -7,6 +7,7 @@ mod answer;
 mod caller;
 mod connections;
 mod metrics;
+mod process;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use adieu_core::Shutdown;
+use adieu_core::{CustomReason, Shutdown, Signal};
 use tokio_util::sync::CancellationToken;
 
 use answer::Answers;
@@ -30,11 +31,11 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// | request | what |
 /// |---|---|
 /// | `GET /readyz`, `/livez`, `/startupz`, `/healthz` | the [`Probes`] |
-/// | `GET /shutdown` | as JSON: stage, readiness, checks, how many are in flight, what is waited for, and the report when it is over |
+/// | `GET /shutdown` | as JSON: which [process](Admin::name) it is, stage, readiness, checks, how many are in flight, what is waited for, and the report when it is over |
 /// | `GET /shutdown?until=over` | the same, when it is over, or after half a minute |
 /// | `GET /metrics` | the metrics below, and what [`Admin::metrics`] gives |
 /// | `GET /metrics?until=over` | the same, when the shutdown is over, or after half a minute |
-/// | `POST /shutdown` | does what SIGTERM does; asked again, it is in more of a hurry |
+/// | `POST /shutdown` | does what SIGTERM does, with the reason [`AdminStop`]; asked again, it is in more of a hurry |
 /// | `POST /cordon` | not ready from now on, and after a [lame duck](Shutdown::cordon_gradually) no work is admitted |
 /// | `POST /cordon?now=true` | the same without a lame duck |
 /// | `POST /uncordon` | takes a cordon back |
@@ -81,6 +82,14 @@ pub struct AdminHandle {
     closed: Receiver<()>,
 }
 
+/// The reason of a shutdown that a `POST /shutdown` to the admin port began.
+///
+/// Its name, in the log, the report and `reason-overrides`, is `admin-port`. It has the lame duck
+/// and the deadline of SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AdminStop;
+
 /// Why there is no admin port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -118,6 +127,16 @@ pub enum AdminError {
     Metrics(#[source] metrics_exporter_prometheus::BuildError),
 }
 
+impl CustomReason for AdminStop {
+    fn name(&self) -> &str {
+        "admin-port"
+    }
+
+    fn signal(&self) -> Option<Signal> {
+        Some(Signal::TERM)
+    }
+}
+
 // === impl Admin ===
 
 impl Admin {
@@ -125,6 +144,13 @@ impl Admin {
     pub fn new(shutdown: &Shutdown) -> Self {
         let answers = Answers::new(shutdown);
         Self { addr: SocketAddr::from(([127, 0, 0, 1], 8558)), answers }
+    }
+
+    /// Names the service in what `GET /shutdown` answers, and so in `adieu status`. Without it, the
+    /// service has the name of its executable.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.answers.process.name = name.into();
+        self
     }
 
     /// Listens here instead of on `127.0.0.1:8558`.

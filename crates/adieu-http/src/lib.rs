@@ -12,7 +12,7 @@ mod serve;
 mod socket;
 mod spare;
 
-pub use admin::{Admin, AdminError, AdminHandle};
+pub use admin::{Admin, AdminError, AdminHandle, AdminStop};
 #[cfg(feature = "tonic")]
 pub use health::health;
 pub use layer::{Cut, GateBody, GateFuture, GateLayer, GateService, Refusal};

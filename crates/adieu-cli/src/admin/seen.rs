@@ -11,6 +11,8 @@ use crate::fit::harmless;
 /// What the admin port says of a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
+    /// `None` if the service is too old to send it.
+    pub(crate) process: Option<Process>,
     pub(crate) stage: Stage,
     pub(crate) readiness: Readiness,
     pub(crate) reason: Option<String>,
@@ -28,12 +30,25 @@ pub(crate) struct Seen {
     pub(crate) raw: Value,
 }
 
+/// Which process answers.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Process {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) host: Option<String>,
+    pub(crate) pid: u64,
+    #[serde(default)]
+    uptime_ms: f64,
+}
+
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct WaitingFor {
     pub(crate) phase: String,
     pub(crate) task: String,
     #[serde(default)]
     pub(crate) age_ms: f64,
+    #[serde(default)]
+    pub(crate) left_ms: Option<f64>,
     #[serde(default)]
     pub(crate) detail: Option<String>,
 }
@@ -55,6 +70,8 @@ pub(crate) struct Gate {
 /// change, is missing.
 #[derive(Deserialize)]
 struct Sent {
+    #[serde(default)]
+    process: Option<Process>,
     stage: String,
     readiness: String,
     #[serde(default)]
@@ -87,6 +104,7 @@ impl Seen {
     /// `None` if this is not what an admin port says.
     pub(crate) fn new(raw: Value) -> Option<Self> {
         let Sent {
+            process,
             stage,
             readiness,
             reason,
@@ -101,6 +119,7 @@ impl Seen {
         let report = raw.get("report").filter(|report| !report.is_null());
         let report = report.and_then(|report| crate::report::from_value(report.clone()).ok());
         Some(Self {
+            process,
             stage: match stage.as_str() {
                 "up" => Stage::Up,
                 "shutting-down" => Stage::ShuttingDown,
@@ -156,9 +175,35 @@ impl Check {
     }
 }
 
+impl Process {
+    pub(crate) fn uptime(&self) -> Duration {
+        millis(self.uptime_ms)
+    }
+
+    /// Whether this is another process than the one that was seen before. Several replicas behind
+    /// one address differ by host or number, a successor by its uptime.
+    pub(crate) fn is_another_than(&self, before: &Self) -> bool {
+        self.host != before.host || self.pid != before.pid || self.uptime_ms < before.uptime_ms
+    }
+}
+
+/// `orders (process 4711 on pod-7)`.
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, host, pid, uptime_ms: _ } = self;
+        let host = host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+        write!(f, "{} (process {pid}{})", harmless(name), harmless(&host))
+    }
+}
+
 impl WaitingFor {
     pub(crate) fn age(&self) -> Duration {
         millis(self.age_ms)
+    }
+
+    /// How long until it is cancelled: zero if it is being cancelled.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.left_ms.map(millis)
     }
 }
 

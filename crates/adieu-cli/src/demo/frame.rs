@@ -12,9 +12,14 @@ use super::KILL_AFTER;
 use super::load::Counts;
 use super::member::{Seen, State};
 use super::replica::Kind;
+use crate::fit::flowed;
 
-/// How wide a bar is.
+/// How wide a bar is at most and at least. With less room there is none.
 const BAR: usize = 20;
+const SHORTEST_BAR: usize = 5;
+
+/// How many columns the rest of a line takes, without the phase at its end.
+const AROUND_BAR: usize = 52;
 
 /// Everything there is to see at one moment.
 #[derive(Clone, Debug)]
@@ -70,8 +75,10 @@ impl View {
         Self { elapsed: began.elapsed(), fleets: fleets.collect() }
     }
 
-    /// What is to be drawn.
-    pub(super) fn frame(&self) -> String {
+    /// What is to be drawn, in so many columns.
+    pub(super) fn frame(&self, columns: usize) -> String {
+        let bar = columns.saturating_sub(AROUND_BAR).min(BAR);
+        let bar = if bar < SHORTEST_BAR { 0 } else { bar };
         let mut lines = Vec::new();
         for fleet in &self.fleets {
             let (bold, title) = (Style::new().bold(), title(fleet.kind));
@@ -79,25 +86,24 @@ impl View {
             lines.push(format!(
                 "{bold}{title}{bold:#}  {elapsed:.1}s: {size} replicas of an order service, restarted under load"
             ));
-            lines.push(format!("  {}", summary(fleet)));
-            for row in &fleet.rows {
-                lines.push(row.bar());
-            }
+            let summary = flowed(&summary(fleet), columns.saturating_sub(2));
+            lines.extend(summary.into_iter().map(|line| format!("  {line}")));
+            lines.extend(fleet.rows.iter().map(|row| row.line(bar)));
             lines.push(String::new());
         }
         lines.join("\n")
     }
 }
 
-fn summary(fleet: &FleetView) -> String {
+fn summary(fleet: &FleetView) -> [String; 4] {
     let Counts { requests, failed, slowest, .. } = &fleet.counts;
     let style = if *failed == 0 { AnsiColor::Green } else { AnsiColor::Red }.on_default();
-    format!(
-        "requests {requests}   {style}failed {failed}{style:#}   slowest {} ms   restarted {} of {}",
-        slowest.as_millis(),
-        fleet.restarts,
-        fleet.size,
-    )
+    [
+        format!("requests {requests}"),
+        format!("{style}failed {failed}{style:#}"),
+        format!("slowest {} ms", slowest.as_millis()),
+        format!("restarted {} of {}", fleet.restarts, fleet.size),
+    ]
 }
 
 pub(super) fn title(kind: Kind) -> &'static str {
@@ -110,7 +116,8 @@ pub(super) fn title(kind: Kind) -> &'static str {
 // === impl Row ===
 
 impl Row {
-    fn bar(&self) -> String {
+    /// Its name, its state, a bar of so many columns, and figures.
+    fn line(&self, bar: usize) -> String {
         let Self { name, in_flight, seen } = self;
         let (style, cells, what) = match (seen.state, seen.left) {
             (State::Gone, _) => {
@@ -118,26 +125,34 @@ impl Row {
                     let took = end.at.saturating_sub(seen.told.unwrap_or(end.at));
                     format!("exit code {} after {:.1}s", end.exit_code, seconds(took))
                 });
-                return format!("  {name:<10}  {:<8}  {:BAR$}  {what}", word(seen.state), "");
+                (Style::new(), None, what)
             }
-            (State::Starting, _) => (Style::new(), 0, String::new()),
+            (State::Starting, _) => (Style::new(), Some(0), String::new()),
             // Told to stop: what is left of its time.
             (_, Some(left)) => {
-                let cells = BAR * usize::try_from(left.as_millis()).unwrap_or(0)
+                let cells = bar * usize::try_from(left.as_millis()).unwrap_or(0)
                     / usize::try_from(KILL_AFTER.as_millis()).unwrap_or(1);
                 let phase = seen.phase.as_deref().unwrap_or("");
-                let what = format!("{in_flight:>3} in flight  {:.1}s left  {phase}", seconds(left));
-                (AnsiColor::Yellow.on_default(), cells, what)
+                let left = format!("{:.1}s left", seconds(left));
+                let what = match bar {
+                    // What does not fit is cut: the time left is what matters most.
+                    0 => format!("{left}  {in_flight} in flight"),
+                    _ => format!("{in_flight:>3} in flight  {left}  {phase}"),
+                };
+                (AnsiColor::Yellow.on_default(), Some(cells), what)
             }
             // At work: how much.
             (_, None) => {
-                (AnsiColor::Green.on_default(), *in_flight, format!("{in_flight:>3} in flight"))
+                let what = format!("{in_flight:>3} in flight");
+                (AnsiColor::Green.on_default(), Some(*in_flight), what)
             }
         };
-        let full = "█".repeat(cells.min(BAR));
-        let rest = "·".repeat(BAR - cells.min(BAR));
-        let state = word(seen.state);
-        format!("  {name:<10}  {style}{state:<8}{style:#}  {style}{full}{style:#}{rest}  {what}")
+        let (full, rest) = match cells {
+            Some(cells) => ("█".repeat(cells.min(bar)), "·".repeat(bar - cells.min(bar))),
+            None => (String::new(), " ".repeat(bar)),
+        };
+        let (state, gap) = (word(seen.state), if bar == 0 { "" } else { "  " });
+        format!("  {name:<10}  {style}{state:<8}{style:#}{gap}{style}{full}{style:#}{rest}  {what}")
     }
 }
 

@@ -110,6 +110,7 @@ async fn with_adieu(shutdown: &Shutdown, args: Args) -> Result<(), BoxError> {
         .build()?;
 
     let system = ActorSystem::on(shutdown, "shop")?;
+    let admin = Admin::new(shutdown).name(&name).bind("127.0.0.1:0")?.start()?;
     let desk = Desk { replica: name, spool: Arc::clone(&spool), taken: 0 };
     let desk = system.spawn("desk", on_kameo::actor::<Desk>(desk)).await?;
     let parcels = move || {
@@ -118,7 +119,6 @@ async fn with_adieu(shutdown: &Shutdown, args: Args) -> Result<(), BoxError> {
     };
     shutdown.add_consumer(Consumer::new("shipping").concurrency(4), parcels, ship)?;
 
-    let admin = Admin::new(shutdown).bind("127.0.0.1:0")?.start()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let listens = Listens { http: listener.local_addr()?, admin: Some(admin.local_addr()) };
     shutdown.keep_until_exit(admin);

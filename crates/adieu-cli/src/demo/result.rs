@@ -13,9 +13,15 @@ use super::load::Counts;
 use super::member::{End, Seen};
 use super::replica::Kind;
 use super::spool::Orders;
+use crate::fit::wrapped;
 
-/// How many columns a timeline has.
-const COLUMNS: usize = 48;
+/// How many columns a timeline has at most, and at least beside what became of the replica.
+const CELLS: usize = 48;
+const FEWEST_CELLS: usize = 16;
+
+/// How many columns the table takes that has a row for each fleet. In fewer, it has a row for each
+/// figure.
+const TABLE: usize = 78;
 
 /// What came of one fleet.
 #[derive(Clone, Debug)]
@@ -108,12 +114,12 @@ impl Lived {
     }
 
     /// A cell for each moment: `-` starting, `=` ready, `#` told to stop.
-    fn cells(&self, of: Duration) -> String {
+    fn cells(&self, of: Duration, cells: usize) -> String {
         let Seen { born, ready, told, .. } = &self.seen;
         let end = self.end().map_or(of, |end| end.at);
-        (0..COLUMNS)
-            .map(|column| {
-                let at = of.mul_f64((column as f64 + 0.5) / COLUMNS as f64);
+        (0..cells)
+            .map(|cell| {
+                let at = of.mul_f64((cell as f64 + 0.5) / cells as f64);
                 match () {
                     () if at < *born || at >= end => ' ',
                     () if told.is_some_and(|told| at >= told) => '▒',
@@ -137,48 +143,20 @@ pub(super) fn json(outcomes: &[Outcome]) -> String {
     format!("{json:#}\n")
 }
 
-/// The result for people.
-pub(super) fn table(outcomes: &[Outcome], is_interrupted: bool, reports: Option<&Path>) -> String {
-    let bold = Style::new().bold();
+/// The result for people, in so many columns.
+pub(super) fn table(
+    outcomes: &[Outcome],
+    is_interrupted: bool,
+    reports: Option<&Path>,
+    columns: usize,
+) -> String {
     let mut out = String::new();
     if is_interrupted {
         out.push_str("interrupted; until then:\n\n");
     }
-    let heads = ["requests", "failed", "slowest", "restarts", "orders", "lost"];
-    let _ = write!(out, "{:<18}", "");
-    heads.iter().for_each(|head| out.push_str(&format!("{bold}{head:>10}{bold:#}")));
-    out.push('\n');
-    for outcome in outcomes {
-        let Counts { requests, failed, slowest, orders, .. } = &outcome.counts;
-        let slowest = format!("{} ms", slowest.as_millis());
-        let _ = writeln!(
-            out,
-            "{:<18}{requests:>10}{}{slowest:>10}{:>10}{orders:>10}{}",
-            title(outcome.kind),
-            none_is_well(*failed),
-            outcome.restarts,
-            none_is_well(outcome.lost()),
-        );
-    }
-    for outcome in outcomes {
-        for (why, count) in &outcome.counts.why {
-            let _ = writeln!(out, "{:<18}{count:>10} x {why}", "");
-        }
-    }
-    let all = outcomes.iter().flat_map(|outcome| &outcome.replicas);
-    let end = all.filter_map(|lived| lived.end().map(|end| end.at)).max().unwrap_or_default();
-    for outcome in outcomes {
-        let last = format!("{:.1}s", end.as_secs_f64());
-        let _ = writeln!(
-            out,
-            "\n{bold}{:<18}{bold:#}0s{last:>width$}",
-            title(outcome.kind),
-            width = COLUMNS - 2
-        );
-        for lived in &outcome.replicas {
-            let _ = writeln!(out, "  {:<16}{}  {}", lived.name, lived.cells(end), how(lived));
-        }
-    }
+    figures(outcomes, columns, &mut out);
+    failures(outcomes, columns, &mut out);
+    timelines(outcomes, columns, &mut out);
     out.push_str("\n· starting   █ ready   ▒ told to stop\n");
     if let Some(folder) = reports {
         let name = outcomes.first().and_then(|outcome| outcome.replicas.first());
@@ -189,9 +167,102 @@ pub(super) fn table(outcomes: &[Outcome], is_interrupted: bool, reports: Option<
     out
 }
 
-fn none_is_well(count: u64) -> String {
-    let style = if count == 0 { AnsiColor::Green } else { AnsiColor::Red }.on_default();
-    format!("{style}{count:>10}{style:#}")
+/// A figure: its name, its value, and whether it should be zero.
+type Figure = (&'static str, String, bool);
+
+impl Outcome {
+    fn figures(&self) -> [Figure; 6] {
+        let Counts { requests, failed, slowest, orders, .. } = &self.counts;
+        [
+            ("requests", requests.to_string(), false),
+            ("failed", failed.to_string(), true),
+            ("slowest", format!("{} ms", slowest.as_millis()), false),
+            ("restarts", self.restarts.to_string(), false),
+            ("orders", orders.to_string(), false),
+            ("lost", self.lost().to_string(), true),
+        ]
+    }
+}
+
+/// The figures of each fleet, beside each other.
+fn figures(outcomes: &[Outcome], columns: usize, out: &mut String) {
+    let names: Vec<_> = outcomes.iter().map(|outcome| title(outcome.kind).to_owned()).collect();
+    let figures: Vec<_> = outcomes.iter().map(Outcome::figures).collect();
+    if columns >= TABLE {
+        let heads = figures.iter().take(1).flatten().map(|(head, ..)| column(head, 10, BOLD));
+        let _ = writeln!(out, "{:<18}{}", "", heads.collect::<String>());
+        for (name, figures) in names.iter().zip(&figures) {
+            let row =
+                figures.iter().map(|(_, figure, zero)| column(figure, 10, style(figure, *zero)));
+            let _ = writeln!(out, "{name:<18}{}", row.collect::<String>());
+        }
+        return;
+    }
+    let widths: Vec<_> = names.iter().map(|name| (name.len() + 2).max(10)).collect();
+    let heads = names.iter().zip(&widths).map(|(name, width)| column(name, *width, BOLD));
+    let _ = writeln!(out, "{:<8}{}", "", heads.collect::<String>());
+    for number in 0..figures.first().map_or(0, |figures| figures.len()) {
+        let row = figures.iter().map(|figures| &figures[number]);
+        let head = row.clone().next().map_or("", |(head, ..)| head);
+        let cells = row
+            .zip(&widths)
+            .map(|((_, figure, zero), width)| column(figure, *width, style(figure, *zero)));
+        let _ = writeln!(out, "{head:<8}{}", cells.collect::<String>());
+    }
+}
+
+/// Why requests failed, and how often.
+fn failures(outcomes: &[Outcome], columns: usize, out: &mut String) {
+    let indent = if columns >= TABLE { 18 } else { 0 };
+    for (why, count) in outcomes.iter().flat_map(|outcome| &outcome.counts.why) {
+        let lead = format!("{:indent$}{count:>10} x ", "");
+        let lines = wrapped(why, columns.saturating_sub(lead.len()));
+        let rest = format!("\n{:width$}", "", width = lead.len());
+        let _ = writeln!(out, "{lead}{}", lines.join(&rest));
+    }
+}
+
+/// When each replica started, was ready, was told to stop and ended; and how.
+fn timelines(outcomes: &[Outcome], columns: usize, out: &mut String) {
+    let replicas = || outcomes.iter().flat_map(|outcome| &outcome.replicas);
+    let ends = replicas().filter_map(|lived| lived.end().map(|end| end.at));
+    let end = ends.max().unwrap_or_default();
+    let names = if columns >= TABLE { 18 } else { 12 };
+    let hows = replicas().map(|lived| how(lived).len() + 2).max().unwrap_or(0);
+    let beside = columns.saturating_sub(names + hows).min(CELLS);
+    // Too little room beside the timeline: then below it.
+    let is_below = beside < FEWEST_CELLS;
+    let cells = if is_below { columns.saturating_sub(names).min(CELLS) } else { beside };
+    for outcome in outcomes {
+        let (title, last) = (title(outcome.kind), format!("{:.1}s", end.as_secs_f64()));
+        // A name that is longer than the column stands on a line of its own.
+        let title = if title.len() < names {
+            format!("{BOLD}{title:<names$}{BOLD:#}")
+        } else {
+            format!("{BOLD}{title}{BOLD:#}\n{:names$}", "")
+        };
+        let _ = writeln!(out, "\n{title}0s{last:>width$}", width = cells.saturating_sub(2));
+        for lived in &outcome.replicas {
+            let (name, line, how) = (&lived.name, lived.cells(end, cells), how(lived));
+            let gap = if is_below { format!("\n{:names$}", "") } else { "  ".into() };
+            let line = if is_below { line.trim_end() } else { &line };
+            let _ = writeln!(out, "  {name:<width$}{line}{gap}{how}", width = names - 2);
+        }
+    }
+}
+
+const BOLD: Style = Style::new().bold();
+
+fn column(text: &str, columns: usize, style: Style) -> String {
+    format!("{style}{text:>columns$}{style:#}")
+}
+
+fn style(figure: &str, should_be_zero: bool) -> Style {
+    match (should_be_zero, figure) {
+        (false, _) => Style::new(),
+        (true, "0") => AnsiColor::Green.on_default(),
+        (true, _) => AnsiColor::Red.on_default(),
+    }
 }
 
 fn how(lived: &Lived) -> String {

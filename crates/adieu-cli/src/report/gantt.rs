@@ -72,14 +72,19 @@ impl<'a> Gantt<'a> {
         Self { report, rows }
     }
 
-    /// What decided how long it took: phases, each with the task that ended last.
-    pub(super) fn critical(&self) -> Vec<(&Row<'a>, Option<&Row<'a>>)> {
+    /// What decided how long it took: phases, each with the task that ended last, and their times.
+    pub(super) fn decided(&self) -> Vec<(Duration, String)> {
         let phases = self.rows.iter().filter(|row| row.critical && row.task.is_none());
         let task_of = |phase: &str| {
             let mut tasks = self.rows.iter().filter(|row| row.critical && row.task.is_some());
             tasks.find(|task| task.phase == phase)
         };
-        phases.map(|phase| (phase, task_of(phase.phase))).collect()
+        let decided = phases.filter_map(|phase| {
+            // What took no time has decided nothing.
+            let took = phase.took().filter(|took| *took >= Duration::from_millis(1))?;
+            Some((took, task_of(phase.phase).unwrap_or(phase).full_name()))
+        });
+        decided.collect()
     }
 
     /// What went wrong: tasks, and phases of which no task did.

@@ -1,5 +1,7 @@
 //! A report as a page: one file that needs nothing else.
 
+use std::time::Duration;
+
 use adieu::Report;
 
 use super::compare::Comparison;
@@ -24,16 +26,20 @@ pub(super) fn draw(gantt: &Gantt<'_>) -> String {
     if !wrong.is_empty() {
         body += &format!("<h2>What went wrong</h2>\n<ul class=\"signs\">\n{wrong}</ul>\n");
     }
+    body += &decided(gantt, "h2");
     body += &format!("<div class=\"wide\">\n{}</div>\n", svg::draw(gantt));
     page(&gantt.heading(), &(body + &table::of(gantt)))
 }
 
 pub(super) fn compare(comparison: &Comparison<'_>) -> String {
-    let (before, after) = (comparison.before.report, comparison.after.report);
+    let Comparison { before, after, pairs: _ } = comparison;
     let verdict = escape(&comparison.verdict());
     let mut body = format!("<h1>Two shutdowns: {verdict}</h1>\n<div class=\"two\">\n");
-    body += &format!("<section>{}</section>\n", head(before, "before: "));
-    body += &format!("<section>{}</section>\n</div>\n", head(after, "after: "));
+    for (gantt, lead) in [(before, "before: "), (after, "after: ")] {
+        let (head, decided) = (head(gantt.report, lead), decided(gantt, "h3"));
+        body += &format!("<section>{head}{decided}</section>\n");
+    }
+    body += "</div>\n";
     let changes = comparison.changes();
     if !changes.is_empty() {
         let items = changes.iter().map(|change| format!("<li>{}</li>\n", escape(change)));
@@ -41,6 +47,20 @@ pub(super) fn compare(comparison: &Comparison<'_>) -> String {
     }
     body += &format!("<div class=\"wide\">\n{}</div>\n", svg::compare(comparison));
     page(&format!("two shutdowns: {}", comparison.verdict()), &(body + &table::compare(comparison)))
+}
+
+/// What decided how long it took, the first phase first.
+fn decided(gantt: &Gantt<'_>, level: &str) -> String {
+    let item = |(took, name): &(Duration, String)| {
+        format!("<li><span>{}</span> {}</li>\n", short(*took), escape(name))
+    };
+    let items: String = gantt.decided().iter().map(item).collect();
+    if items.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<{level}>What decided how long it took</{level}>\n<ul class=\"times\">\n{items}</ul>\n"
+    )
 }
 
 fn head(report: &Report, lead: &str) -> String {
@@ -79,9 +99,9 @@ fn page(title: &str, body: &str) -> String {
 <style>
 :root {{ color-scheme: light dark }}
 body {{ font: 15px/1.5 system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; margin: 2rem auto; max-width: 1200px; padding: 0 1rem; background: #ffffff; color: #1c2126 }}
-h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.15rem }} h1, h2, dd, li, th, td {{ overflow-wrap: anywhere }}
+h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.15rem }} h3 {{ font-size: 1rem }} h1, h2, h3, dd, li, th, td {{ overflow-wrap: anywhere }}
 dl {{ display: flex; flex-wrap: wrap; gap: .5rem 2rem; margin: 0 0 1rem }} dt {{ color: #56606b; font-size: .85rem }} dd {{ margin: 0 }}
-.two {{ display: flex; flex-wrap: wrap; gap: 0 3rem }} .wide {{ overflow-x: auto; margin: 1rem 0 }} .signs {{ list-style: none; padding: 0 }}
+.two {{ display: flex; flex-wrap: wrap; gap: 0 3rem }} .wide {{ overflow-x: auto; margin: 1rem 0 }} .signs, .times {{ list-style: none; padding: 0 }} .times span {{ display: inline-block; min-width: 4rem; margin-right: .6rem; text-align: right; font-variant-numeric: tabular-nums }}
 table {{ border-collapse: collapse; width: 100% }} th, td {{ text-align: left; padding: .2rem .6rem; vertical-align: top }}
 thead th {{ border-bottom: 1px solid #8a94a0; font-size: .85rem; color: #56606b; white-space: nowrap }} .phase th, .phase td {{ border-top: 1px solid #dfe4e9 }}
 .task th {{ font-weight: 400; padding-left: 1.8rem }} .number {{ text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }}

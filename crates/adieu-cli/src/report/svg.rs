@@ -77,9 +77,11 @@ pub(super) fn compare(comparison: &Comparison<'_>) -> String {
         let time =
             |row: &Option<Row<'_>>| row.as_ref().and_then(Row::took).map_or("-".into(), short);
         let times = format!("{} → {}", time(before), time(after));
-        let apart = pair.difference();
-        let change = pair.change();
-        let said = if change.is_empty() { apart } else { format!("{apart} {change}") };
+        let said = match (pair.difference().as_str(), pair.change()) {
+            ("=", change) if change.is_empty() => "unchanged".into(),
+            ("=", change) => change,
+            (apart, change) => format!("{apart} {change}"),
+        };
         let class = after.as_ref().map_or("skipped", |row| look(row.outcome).1);
         two_lines(&times, said.trim(), class, top, &mut out);
         out.push_str("</g>\n");

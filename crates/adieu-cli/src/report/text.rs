@@ -9,7 +9,7 @@ use super::axis::Axis;
 use super::compare::{Comparison, Pair};
 use super::gantt::{Gantt, Row, legend};
 use crate::duration::short;
-use crate::fit::{fitted, harmless, shortened, width};
+use crate::fit::{fitted, flowed, harmless, shortened, width};
 
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
@@ -44,20 +44,12 @@ pub(super) fn draw(gantt: &Gantt<'_>, columns: usize) -> String {
 
 /// What decided, and what went wrong.
 fn explain(gantt: &Gantt<'_>, out: &mut String) {
-    let decided: Vec<_> = gantt
-        .critical()
-        .into_iter()
-        // What took no time has decided nothing.
-        .filter(|(phase, _)| phase.took().is_some_and(|took| took >= Duration::from_millis(1)))
-        .map(|(phase, task)| {
-            let took = phase.took().map_or_else(String::new, short);
-            let task = task.map_or_else(String::new, |task| format!(" / {}", task.name()));
-            format!("  {took:>TIME$}  {}{task}\n", phase.phase)
-        })
-        .collect();
+    let decided = gantt.decided();
     if !decided.is_empty() {
         let _ = writeln!(out, "\n{BOLD}What decided how long it took{BOLD:#}");
-        out.extend(decided.iter().map(|line| format!("{}\n", harmless(line.trim_end()))));
+    }
+    for (took, name) in decided {
+        let _ = writeln!(out, "  {:>TIME$}  {}", short(took), harmless(&name));
     }
     let wrong: Vec<_> = gantt.wrong().collect();
     if !wrong.is_empty() {
@@ -190,18 +182,7 @@ fn key<'r>(
         Some(_) => format!("┊ deadline {allowed}"),
         None => format!("deadline {allowed}, far to the right"),
     });
-    let mut lines = vec![String::new()];
-    for part in parts {
-        if let Some(line) = lines.last_mut() {
-            if line.is_empty() {
-                *line = part;
-            } else if width(line) + 3 + width(&part) <= columns {
-                *line += &format!("   {part}");
-            } else {
-                lines.push(part);
-            }
-        }
-    }
+    let lines = flowed(&parts, columns);
     format!("{DIM}{}{DIM:#}", lines.join("\n"))
 }
 

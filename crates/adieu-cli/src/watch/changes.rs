@@ -1,6 +1,8 @@
 //! What is new between two looks at a service.
 
-use adieu::{CheckState, Readiness, Stage};
+use std::time::Duration;
+
+use adieu::{CheckState, Outcome, Readiness, Stage};
 use serde_json::{Value, json};
 
 use crate::admin::{Seen, WaitingFor};
@@ -15,9 +17,32 @@ pub(super) enum Change {
     Check { name: String, state: CheckState, detail: Option<String> },
     PhaseStarted(String),
     TaskStarted { phase: String, task: String },
-    TaskOver { phase: String, task: String },
-    PhaseOver(String),
+    TaskCancelled { phase: String, task: String, why: Why },
+    TaskOver { phase: String, task: String, end: End },
+    PhaseOver { phase: String, outcome: Option<Outcome> },
 }
+
+/// Why a task is being cancelled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Why {
+    /// The time that it had is over.
+    TimedOut,
+    /// Its time was cut short, or it was being cancelled when it was first seen.
+    Other,
+}
+
+/// How a task ended, as far as that can be seen. Its outcome is known from the report alone.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum End {
+    Known(Outcome),
+    /// It had time left, so it ended by itself: it has finished or failed.
+    InTime,
+    /// It had no time left.
+    OutOfTime,
+}
+
+/// How much a task's time may seem to be cut short only because looks take time.
+const TOLERANCE: Duration = Duration::from_millis(50);
 
 /// What is new, in the order in which it can have happened. What began and ended between two looks
 /// is not among it; the report has it.
@@ -36,10 +61,10 @@ pub(super) fn changes(before: Option<&Seen>, now: &Seen) -> Vec<Change> {
         let (name, state, detail) = (check.name.clone(), check.state, check.detail.clone());
         changes.push(Change::Check { name, state, detail });
     }
+    let between = now.elapsed.saturating_sub(before.map_or(now.elapsed, |before| before.elapsed));
     let before = before.map_or(&[][..], |before| &before.waiting_for);
-    let is_in = |task: &WaitingFor, among: &[WaitingFor]| {
-        among.iter().any(|other| other.phase == task.phase && other.task == task.task)
-    };
+    let is_in =
+        |task: &WaitingFor, among: &[WaitingFor]| among.iter().any(|other| is_same(task, other));
     let runs = |phase: &str, among: &[WaitingFor]| among.iter().any(|task| task.phase == phase);
     let once = |phases: Vec<&WaitingFor>| {
         let mut names: Vec<String> = Vec::new();
@@ -50,23 +75,56 @@ pub(super) fn changes(before: Option<&Seen>, now: &Seen) -> Vec<Change> {
         }
         names
     };
-    for WaitingFor { phase, task, .. } in
-        before.iter().filter(|task| !is_in(task, &now.waiting_for))
-    {
-        changes.push(Change::TaskOver { phase: phase.clone(), task: task.clone() });
+    for task in before.iter().filter(|task| !is_in(task, &now.waiting_for)) {
+        let end = end_of(task, between, now);
+        let (phase, task) = (task.phase.clone(), task.task.clone());
+        changes.push(Change::TaskOver { phase, task, end });
     }
     let ended = before.iter().filter(|task| !runs(&task.phase, &now.waiting_for)).collect();
-    changes.extend(once(ended).into_iter().map(Change::PhaseOver));
+    changes.extend(once(ended).into_iter().map(|phase| {
+        let report = now.report.as_ref().and_then(|report| report.phase(&phase));
+        let outcome = report.map(|report| report.outcome.clone());
+        Change::PhaseOver { phase, outcome }
+    }));
     let begun = now.waiting_for.iter().filter(|task| !runs(&task.phase, before)).collect();
     changes.extend(once(begun).into_iter().map(Change::PhaseStarted));
     for WaitingFor { phase, task, .. } in now.waiting_for.iter().filter(|task| !is_in(task, before))
     {
         changes.push(Change::TaskStarted { phase: phase.clone(), task: task.clone() });
     }
+    for task in now.waiting_for.iter().filter(|task| is_cancelled(task)) {
+        let known = before.iter().find(|other| is_same(task, other));
+        if known.is_some_and(is_cancelled) {
+            continue;
+        }
+        let left = known.and_then(WaitingFor::left);
+        let is_timeout = left.is_some_and(|left| left <= between + TOLERANCE);
+        let why = if is_timeout { Why::TimedOut } else { Why::Other };
+        let (phase, task) = (task.phase.clone(), task.task.clone());
+        changes.push(Change::TaskCancelled { phase, task, why });
+    }
     if now.stage == Stage::Over {
         changes.push(Change::Stage(now.stage));
     }
     changes
+}
+
+fn is_same(one: &WaitingFor, other: &WaitingFor) -> bool {
+    one.phase == other.phase && one.task == other.task
+}
+
+fn is_cancelled(task: &WaitingFor) -> bool {
+    task.left().is_some_and(|left| left.is_zero())
+}
+
+/// How a task ended that was seen before and is not there `now`, so much later.
+fn end_of(task: &WaitingFor, between: Duration, now: &Seen) -> End {
+    let report = now.report.as_ref().and_then(|report| report.phase(&task.phase)?.task(&task.task));
+    match (report, task.left()) {
+        (Some(report), _) => End::Known(report.outcome.clone()),
+        (None, Some(left)) if left <= between => End::OutOfTime,
+        (None, Some(_) | None) => End::InTime,
+    }
 }
 
 impl Change {
@@ -77,8 +135,16 @@ impl Change {
                 let reason = seen.reason.as_deref().unwrap_or("for no reason that is known");
                 format!("shutting down, {} left: {reason}", short(seen.remaining))
             }
-            Self::Stage(Stage::Over) => "shutdown over".into(),
-            Self::Stage(Stage::Up | _) => "up".into(),
+            Self::Stage(Stage::Over) => match &seen.report {
+                Some(report) => {
+                    format!("shutdown over: {}, exit code {}", report.outcome, report.exit_code)
+                }
+                None => "shutdown over".into(),
+            },
+            Self::Stage(Stage::Up | _) => match &seen.process {
+                Some(process) => format!("{process} up for {}", short(process.uptime())),
+                None => "up".into(),
+            },
             Self::Readiness(readiness) => readiness.to_string(),
             Self::Check { name, state, detail } => {
                 let detail =
@@ -86,9 +152,18 @@ impl Change {
                 format!("check {name} {}{detail}", word(*state))
             }
             Self::PhaseStarted(phase) => format!("{phase} started"),
-            Self::PhaseOver(phase) => format!("{phase} over"),
+            Self::PhaseOver { phase, outcome: Some(outcome) } => format!("{phase} {outcome}"),
+            Self::PhaseOver { phase, outcome: None } => format!("{phase} over"),
             Self::TaskStarted { phase, task } => format!("{phase} / {task} started"),
-            Self::TaskOver { phase, task } => format!("{phase} / {task} over"),
+            Self::TaskCancelled { phase, task, why } => match why {
+                Why::TimedOut => format!("{phase} / {task} timed out, is being cancelled"),
+                Why::Other => format!("{phase} / {task} has no time left, is being cancelled"),
+            },
+            Self::TaskOver { phase, task, end } => match end {
+                End::Known(outcome) => format!("{phase} / {task} {outcome}"),
+                End::InTime => format!("{phase} / {task} ended"),
+                End::OutOfTime => format!("{phase} / {task} ended, out of time"),
+            },
         };
         let elapsed = if seen.stage == Stage::Up { "-".into() } else { short(seen.elapsed) };
         format!("{elapsed:>7}  {}\n", harmless(&what))
@@ -110,12 +185,23 @@ impl Change {
                 json!({ "change": "check", "name": name, "state": state, "detail": detail })
             }
             Self::PhaseStarted(phase) => json!({ "change": "phase-started", "phase": phase }),
-            Self::PhaseOver(phase) => json!({ "change": "phase-over", "phase": phase }),
+            Self::PhaseOver { phase, outcome } => {
+                json!({ "change": "phase-over", "phase": phase, "outcome": outcome })
+            }
             Self::TaskStarted { phase, task } => {
                 json!({ "change": "task-started", "phase": phase, "task": task })
             }
-            Self::TaskOver { phase, task } => {
-                json!({ "change": "task-over", "phase": phase, "task": task })
+            Self::TaskCancelled { phase, task, why } => {
+                let timed_out = *why == Why::TimedOut;
+                json!({ "change": "task-cancelled", "phase": phase, "task": task, "timed_out": timed_out })
+            }
+            Self::TaskOver { phase, task, end } => {
+                let (outcome, in_time) = match end {
+                    End::Known(outcome) => (Some(outcome), outcome.is_clean()),
+                    End::InTime => (None, true),
+                    End::OutOfTime => (None, false),
+                };
+                json!({ "change": "task-over", "phase": phase, "task": task, "outcome": outcome, "in_time": in_time })
             }
         };
         for field in ["elapsed_ms", "remaining_ms", "in_flight"] {
@@ -171,15 +257,60 @@ mod tests {
             0s  unbind started
             0s  unbind / close a started
             0s  unbind / close b started
-            0s  unbind / close a over
-            0s  unbind / close b over
+            0s  unbind / close a ended
+            0s  unbind / close b ended
             0s  unbind over
             0s  stop started
             0s  stop / cut a started
-            0s  stop / cut a over
+            0s  stop / cut a ended
             0s  stop over
             0s  shutdown over
         "#]]
         .assert_eq(&said);
+    }
+    /// A task with this much time left, so long after the beginning.
+    fn running(elapsed_ms: u64, left_ms: u64) -> Seen {
+        let task = json!({ "phase": "stop", "task": "flush", "left_ms": left_ms });
+        let status = json!({
+            "stage": "shutting-down", "readiness": "draining",
+            "elapsed_ms": elapsed_ms, "waiting_for": [task],
+        });
+        Seen::new(status).unwrap()
+    }
+
+    fn gone(elapsed_ms: u64) -> Seen {
+        let status = json!({
+            "stage": "shutting-down", "readiness": "draining", "elapsed_ms": elapsed_ms,
+        });
+        Seen::new(status).unwrap()
+    }
+
+    fn last_of(before: &Seen, now: &Seen) -> String {
+        let changes = changes(Some(before), now);
+        let task = |change: &&Change| {
+            matches!(change, Change::TaskOver { .. } | Change::TaskCancelled { .. })
+        };
+        changes.iter().find(task).map_or_else(String::new, |change| change.text(now))
+    }
+
+    #[test]
+    fn s323_a_task_that_timed_out_is_not_said_to_be_over() {
+        let cases = [
+            (running(1_000, 80), running(1_100, 0), "flush timed out, is being cancelled"),
+            (
+                running(1_000, 4_000),
+                running(1_100, 0),
+                "flush has no time left, is being cancelled",
+            ),
+            (running(1_100, 0), gone(1_300), "flush ended, out of time"),
+            // It was cancelled, and had ended, between two looks.
+            (running(1_000, 80), gone(1_100), "flush ended, out of time"),
+            (running(1_000, 4_000), gone(1_100), "flush ended\n"),
+        ];
+        for (before, now, expected) in cases {
+            let said = last_of(&before, &now);
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+        assert_eq!(last_of(&running(1_100, 0), &running(1_200, 0)), "", "it is said once");
     }
 }

@@ -4,11 +4,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
 
-use adieu::{Phase, Readiness, Reason, Stage, TaskCx};
+use adieu::{Phase, Readiness, Reason, Stage, TaskCx, TaskSpec};
 use expect_test::{Expect, expect};
 use serde_json::Value;
 
-use super::service::{Service, answering};
+use super::service::{Service, answering, answering_first};
 use super::{Ran, adieu, command, until};
 
 /// What it says of this service, which is at another port each time.
@@ -18,7 +18,26 @@ fn says(service: &Service, args: &[&str], code: i32, expected: Expect) {
     let args: Vec<_> = args.iter().map(|arg| if *arg == "URL" { &url } else { *arg }).collect();
     let Ran { code: got, stdout, stderr } = adieu(&args);
     assert_eq!(got, code, "{stdout}{stderr}");
-    expected.assert_eq(&(stdout + &stderr).replace(&url, "HOST:PORT"));
+    let process = process();
+    let text = (stdout + &stderr).replace(&url, "HOST:PORT").replace(&process, "shop (process)");
+    expected.assert_eq(&without_uptime(&text));
+}
+
+/// How the service of this test is called: it runs in this process.
+fn process() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.map_or_else(|_| String::new(), |host| format!(" on {}", host.trim_end()));
+    format!("shop (process {}{host})", std::process::id())
+}
+
+fn without_uptime(text: &str) -> String {
+    match text.split_once("up for ") {
+        Some((before, after)) => {
+            let (_, after) = after.split_once('\n').unwrap();
+            format!("{before}up for TIME\n{after}")
+        }
+        None => text.to_owned(),
+    }
 }
 
 /// Follows; what it says can be waited for.
@@ -54,8 +73,14 @@ impl Watching {
     }
 }
 
+/// `850ms` or `4.9s`, as seconds.
+fn seconds(text: &str) -> f64 {
+    let millis = text.strip_suffix("ms").map(|millis| millis.parse::<f64>().unwrap() / 1e3);
+    millis.unwrap_or_else(|| text.strip_suffix('s').unwrap().parse().unwrap())
+}
+
 #[test]
-fn status_says_what_a_service_is_doing() {
+fn s327_status_says_which_service_it_is_and_what_it_is_doing() {
     let service = Service::start();
     let database = service.shutdown.check("database");
     database.failing("connection refused");
@@ -66,7 +91,8 @@ fn status_says_what_a_service_is_doing() {
         &["status", "URL"],
         0,
         expect![[r#"
-            http://HOST:PORT  up
+            shop (process) at http://HOST:PORT
+              up for TIME
               ! unavailable
                 1 in flight: orders 1
 
@@ -82,7 +108,7 @@ fn status_says_what_a_service_is_doing() {
 }
 
 #[test]
-fn status_says_what_is_waited_for_and_then_how_it_ended() {
+fn s324_status_says_what_is_waited_for_with_the_time_left_and_then_how_it_ended() {
     let service = Service::start();
     let run = service.shutdown.run(Reason::Unknown);
     let waits_for_it = || {
@@ -92,7 +118,10 @@ fn status_says_what_is_waited_for_and_then_how_it_ended() {
     until("the flush", waits_for_it);
     let shown = adieu(&["status", &service.url()]).stdout;
     assert!(shown.contains("shutting down for "), "{shown}");
-    assert!(shown.contains("service-stop / flush\n"), "{shown}");
+    // For how long it has run, how much time it has left, and its name.
+    let line = shown.lines().find(|line| line.ends_with("  service-stop / flush")).unwrap();
+    let times: Vec<_> = line.split_whitespace().take(2).map(seconds).collect();
+    assert!(times[0] < 5.0 && (times[0] + times[1] - 5.0).abs() < 0.2, "{shown}");
     service.flush.cancel();
     run.wait().unwrap();
     let shown = adieu(&["status", &service.url()]).stdout;
@@ -105,6 +134,8 @@ fn s187_a_cordon_is_put_up_and_taken_back_until_the_shutdown_begins() {
     let service = Service::start();
     says(&service, &["cordon", "URL"], 0, expect!["http://HOST:PORT is cordoned\n"]);
     assert_eq!(service.shutdown.readiness(), Readiness::Cordoned);
+    let shown = adieu(&["status", &service.url()]).stdout;
+    assert!(shown.contains("- cordoned, refuses work\n"), "{shown}");
     says(&service, &["uncordon", "URL"], 0, expect!["http://HOST:PORT is ready\n"]);
     says(&service, &["cordon", "URL", "--now"], 0, expect!["http://HOST:PORT is cordoned\n"]);
     assert!(service.orders.enter().is_err(), "it refuses at once");
@@ -165,7 +196,7 @@ fn what_is_shutting_down_is_not_drained_and_hurries_when_stopped() {
         &["drain", "URL", "--yes"],
         1,
         expect![[r#"
-            adieu: http://HOST:PORT: it is shutting down, and drains by itself: adieu watch follows it
+            adieu: http://HOST:PORT is shutting down, and drains anyway: adieu watch follows it
         "#]],
     );
     says(
@@ -185,9 +216,9 @@ fn s187_what_stops_work_is_not_done_without_consent() {
         &service,
         &["stop", "URL"],
         2,
-        expect![
-            "adieu: stop http://HOST:PORT? It is ready, 0 in flight. There is no terminal to ask at: pass --yes\n"
-        ],
+        expect![[r#"
+            adieu: stop shop (process) at http://HOST:PORT? It is ready, 0 in flight. There is no terminal to ask at: pass --yes
+        "#]],
     );
     assert_eq!(adieu(&["drain", &service.url()]).code, 2);
     assert_eq!(service.shutdown.readiness(), Readiness::Ready);
@@ -195,7 +226,7 @@ fn s187_what_stops_work_is_not_done_without_consent() {
         &service,
         &["stop", "URL", "-y"],
         0,
-        expect!["http://HOST:PORT is shutting down: SIGTERM\n"],
+        expect!["http://HOST:PORT is shutting down: admin-port\n"],
     );
     assert_eq!(service.shutdown.stage(), Stage::ShuttingDown);
 }
@@ -206,7 +237,7 @@ fn s186_stop_can_follow_to_the_end() {
     service.flush.cancel();
     let Ran { code, stdout, stderr } = adieu(&["stop", &service.url(), "--yes", "--watch"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    assert!(stdout.contains("shutdown over\n"), "{stdout}");
+    assert!(stdout.contains("shutdown over: clean, exit code 0\n"), "{stdout}");
     assert!(stdout.contains("shutdown clean in "), "{stdout}");
 }
 
@@ -278,6 +309,53 @@ fn s186_watch_says_that_it_was_not_clean_or_vanished_by_its_exit_code() {
 }
 
 #[test]
+fn s323_watch_names_a_task_that_timed_out() {
+    let service = Service::start();
+    let hangs = TaskSpec::new("sync").timeout(std::time::Duration::from_secs(1));
+    let hangs = service.shutdown.add_task(Phase::SERVICE_UNBIND, hangs, async |_: TaskCx| {
+        std::future::pending::<()>().await;
+    });
+    hangs.unwrap();
+    let mut watching = Watching::of(&service, &[]);
+    watching.until("ready");
+    drop(service.shutdown.run(Reason::Unknown));
+    // Not "over": looks are a tenth of a second apart, so one of them sees it being cancelled.
+    watching.until("service-unbind / sync timed out, is being cancelled");
+    watching.until("service-unbind / sync ended, out of time");
+    watching.until("service-stop / flush started");
+    service.flush.cancel();
+    let Ran { code, stdout, .. } = watching.end();
+    assert_eq!(code, 1, "{stdout}");
+    assert!(stdout.contains("service-stop / flush finished\n"), "{stdout}");
+    assert!(stdout.contains("shutdown over: unclean, exit code 70\n"), "{stdout}");
+    assert!(stdout.contains("> service-unbind / sync: timed out after 1s"), "{stdout}");
+}
+
+#[test]
+fn s329_watch_notices_that_another_process_answers() {
+    let said = |host: &str, uptime: u64| {
+        let body = serde_json::json!({
+            "stage": "up", "readiness": "ready", "waiting_for": [],
+            "process": { "name": "shop", "host": host, "pid": 1, "uptime_ms": uptime },
+        });
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{body}"
+        )
+    };
+    for (first, second) in [(said("a", 9_000), said("a", 10)), (said("a", 9_000), said("b", 9_500))]
+    {
+        let addr = answering_first(&first, &second);
+        let Ran { code, stderr, .. } = adieu(&["watch", &addr.to_string()]);
+        assert_eq!(code, 1, "{stderr}");
+        assert!(
+            stderr.contains("vanished without a shutdown that could be seen; shop"),
+            "{stderr}"
+        );
+        assert!(stderr.contains("answers in its place. What was seen last:"), "{stderr}");
+    }
+}
+
+#[test]
 fn the_token_is_asked_for_and_taken() {
     const TOKEN: &str = "correct horse battery";
     let service = Service::with(|admin| admin.token(TOKEN).unwrap().require_token());
@@ -318,14 +396,14 @@ fn who_is_no_admin_port_is_named_so() {
     let refusing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let cases = [
-        (nobody, "nobody listens at http://ADDR"),
+        (nobody, "nothing listens at http://ADDR"),
         (
             answering(page),
-            "what listens at http://ADDR is no admin port: it answered 200, text/html",
+            "what listens at http://ADDR is not an admin port: it answered 200, text/html",
         ),
-        (answering(refusing), "is no admin port: it answered 404"),
-        (answering(b"SSH-2.0-OpenSSH_9.2\r\n"), "what listens at http://ADDR is no admin port"),
-        (answering(b""), "what listens at http://ADDR is no admin port"),
+        (answering(refusing), "is not an admin port: it answered 404"),
+        (answering(b"SSH-2.0-OpenSSH_9.2\r\n"), "what listens at http://ADDR is not an admin port"),
+        (answering(b""), "what listens at http://ADDR is not an admin port"),
         (silent.local_addr().unwrap(), "http://ADDR has not answered within 200ms"),
     ];
     for (addr, message) in cases {

@@ -116,6 +116,31 @@ fn s182_at_a_terminal_it_draws_and_ctrl_c_ends_it_cleanly() {
 }
 
 #[test]
+fn s326_the_demo_fits_into_a_narrow_terminal() {
+    std::thread::scope(|scope| {
+        for columns in [60, 40] {
+            scope.spawn(move || fits_into(columns));
+        }
+    });
+}
+
+fn fits_into(columns: usize) {
+    let terminal = Tmux::with_columns(&format!("narrow-{columns}"), columns, &[]);
+    terminal.adieu("demo --replicas 1 --rate 50 --duration 2s --compare");
+    let screen = terminal.until("draining");
+    assert!(screen.contains("restarted 0 of 1") && screen.contains("s left"), "{screen}");
+    let screen = terminal.until("code=");
+    assert!(screen.contains("code=0"), "{screen}");
+    for figure in ["requests", "failed", "slowest", "restarts", "orders", "lost"] {
+        assert!(screen.contains(figure), "{figure}: {screen}");
+    }
+    assert!(screen.contains("clean in ") && screen.contains("killed after"), "{screen}");
+    // A line that the terminal has broken is one line here.
+    let widest = screen.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= columns, "{widest}: {screen}");
+}
+
+#[test]
 fn s188_at_a_terminal_without_colours_it_draws_all_the_same() {
     let terminal = Tmux::open("no-color", &[("NO_COLOR", "1")]);
     terminal.adieu("demo --replicas 1 --rate 50 --duration 30s");

@@ -69,6 +69,25 @@ fn a_report_in_every_format() {
 }
 
 #[test]
+fn s325_every_format_shows_what_decided_the_duration() {
+    let decided = "What decided how long it took";
+    let text = shows(&["report", AFTER]);
+    let list = text.split_once(decided).unwrap().1.split_once("\n\n").unwrap().0;
+    let names: Vec<_> = list.lines().filter_map(|line| line.trim().split_once("  ")).collect();
+    assert_eq!(names.len(), 3, "{text}");
+    let page = shows(&["report", AFTER, "--format", "html"]);
+    let both = shows(&["report", BEFORE, AFTER, "--format", "html"]);
+    for page in [page, both.clone()] {
+        let list = page.rsplit_once(decided).unwrap().1.split_once("</ul>").unwrap().0;
+        for (took, name) in &names {
+            let item = format!("<li><span>{took}</span> {}</li>", name.trim());
+            assert!(list.contains(&item), "{item}: {list}");
+        }
+    }
+    assert_eq!(both.matches(decided).count(), 2, "one for each of the two");
+}
+
+#[test]
 fn what_the_admin_port_answers_is_a_report_too() {
     let status = json!({ "stage": "over", "waiting_for": [], "report": before() });
     let shown = piped(&status.to_string(), "text");

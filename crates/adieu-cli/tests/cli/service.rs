@@ -35,7 +35,8 @@ impl Service {
                 may_end.cancelled().await;
             })
             .unwrap();
-        let admin = setup(Admin::new(&shutdown).bind("127.0.0.1:0").unwrap()).start().unwrap();
+        let admin =
+            setup(Admin::new(&shutdown).name("shop").bind("127.0.0.1:0").unwrap()).start().unwrap();
         let addr = admin.local_addr();
         shutdown.started();
         drop(_inside);
@@ -72,6 +73,23 @@ pub(super) fn answering(bytes: &'static [u8]) -> SocketAddr {
             let Ok(mut stream) = stream else { return };
             let _ = stream.read(&mut [0; 4096]);
             let _ = stream.write_all(bytes);
+        }
+    });
+    addr
+}
+
+/// Answers the first caller with one text, and all others with the other.
+pub(super) fn answering_first(first: &str, other: &str) -> SocketAddr {
+    use std::io::{Read, Write};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (first, other) = (first.to_owned(), other.to_owned());
+    std::thread::spawn(move || {
+        let texts = std::iter::once(&first).chain(std::iter::repeat(&other));
+        for (stream, text) in listener.incoming().zip(texts) {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(text.as_bytes());
         }
     });
     addr

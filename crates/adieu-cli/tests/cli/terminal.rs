@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 
 use super::command;
 use super::service::Service;
+use super::tmux::Tmux;
 use super::until;
 
 /// The command at a terminal of 90 columns.
@@ -138,6 +139,28 @@ fn watch_draws_in_place_and_ends_with_the_report() {
     let (hidden, given_back) = (shown.find(HIDE).unwrap(), shown.rfind(SHOW).unwrap());
     assert!(hidden < given_back, "{shown}");
     assert!(shown.contains("A\r\u{1b}[J"), "it goes up and draws over: {shown}");
+}
+
+#[test]
+fn s322_ctrl_c_leaves_the_last_frame() {
+    let service = Service::start();
+    let terminal = Tmux::open("ctrl-c", &[]);
+    terminal.adieu(&format!("watch {}", service.url()));
+    terminal.until("0 in flight");
+    terminal.press("C-c");
+    let screen = terminal.until("code=");
+    assert!(screen.contains("code=130"), "{screen}");
+    assert!(screen.contains("+ ready") && screen.contains("0 in flight"), "{screen}");
+    assert!(terminal.has_cursor());
+
+    terminal.adieu(&format!("stop {} --yes --watch", service.url()));
+    terminal.until("service-stop / flush");
+    terminal.press("C-c");
+    let screen = terminal.until("code=");
+    assert!(screen.contains("code=130"), "{screen}");
+    assert!(screen.contains("service-stop / flush"), "{screen}");
+    assert!(screen.contains("goes on shutting down: adieu watch follows it"), "{screen}");
+    assert_eq!(service.shutdown.stage(), Stage::ShuttingDown);
 }
 
 #[test]

@@ -10,10 +10,15 @@ pub(crate) struct Tmux {
 impl Tmux {
     /// Opens one of 100 columns and 40 lines, with these variables set.
     pub(crate) fn open(name: &str, vars: &[(&str, &str)]) -> Self {
+        Self::with_columns(name, 100, vars)
+    }
+
+    /// Opens one of 40 lines, with these variables set.
+    pub(crate) fn with_columns(name: &str, columns: usize, vars: &[(&str, &str)]) -> Self {
         let tmux = Self { server: format!("adieu-test-{name}-{}", std::process::id()) };
         let vars = vars.iter().map(|(name, value)| format!("{name}={value} "));
         let shell = format!("{}PS1='$ ' sh", vars.collect::<String>());
-        tmux.tmux(&["new-session", "-d", "-x", "100", "-y", "40", &shell]);
+        tmux.tmux(&["new-session", "-d", "-x", &columns.to_string(), "-y", "40", &shell]);
         tmux.until("$");
         tmux
     }

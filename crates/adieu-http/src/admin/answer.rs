@@ -14,12 +14,14 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::caller::{Token, Verdict, is_rebound, judge, knows_token};
-use super::metrics;
+use super::process::Process;
+use super::{AdminStop, metrics};
 use crate::probes::{Probes, text, with_type};
 
 /// What the admin port answers.
 pub(super) struct Answers {
     shutdown: Shutdown,
+    pub(super) process: Process,
     pub(super) probes: Probes,
     pub(super) token: Option<Token>,
     /// Not even this machine is let in without it.
@@ -50,6 +52,7 @@ impl Answers {
     pub(super) fn new(shutdown: &Shutdown) -> Self {
         Self {
             shutdown: shutdown.clone(),
+            process: Process::current(),
             probes: Probes::new(shutdown),
             token: None,
             only_token: false,
@@ -117,6 +120,7 @@ impl Answers {
         // All of these are plain values: turning them into JSON cannot fail.
         let mut status = serde_json::to_value(self.shutdown.status()).unwrap_or_default();
         if let Value::Object(fields) = &mut status {
+            fields.insert("process".into(), self.process.view());
             fields.insert("readiness".into(), json!(self.shutdown.readiness()));
             fields.insert("checks".into(), json!(self.shutdown.checks()));
             let gates = self.shutdown.gates();
@@ -183,7 +187,10 @@ impl Answers {
     }
 
     fn stop(&self) -> Response<Bytes> {
-        // On its last rung a signal ends the process; a request only hurries it.
+        // The first reason wins, so this changes nothing in a shutdown that has begun.
+        drop(self.shutdown.run(AdminStop));
+        // From here on the ladder is that of SIGTERM. On its last rung a signal ends the process; a
+        // request only makes the shutdown more urgent.
         let _ = self.shutdown.receive(Signal::TERM);
         self.stands(StatusCode::ACCEPTED)
     }

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use adieu_core::{Config, Phase, Readiness, Reason, Shutdown, TaskCx};
-use adieu_http::{Admin, AdminError, AdminHandle};
+use adieu_core::{Config, Phase, Readiness, Reason, Shutdown, Signal, TaskCx};
+use adieu_http::{Admin, AdminError, AdminHandle, AdminStop};
 
 use super::client::PATIENCE;
 
@@ -127,10 +127,55 @@ async fn s98_who_may_can_cordon_and_stop() {
         assert_eq!(json(&ask(addr, "POST", "/cordon", right).1)["readiness"], "cordoned");
         assert_eq!(json(&ask(addr, "POST", "/uncordon", "").1)["readiness"], "ready");
         let (code, body) = ask(addr, "POST", "/shutdown", "");
-        assert_eq!((code, &json(&body)["reason"]), (202, &"SIGTERM".into()), "{body}");
+        assert_eq!((code, &json(&body)["reason"]), (202, &"admin-port".into()), "{body}");
         assert_eq!(ask(addr, "POST", "/uncordon", "").0, 409);
     });
     assert!(shutdown.completed().await.unwrap().is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s328_a_stop_has_a_reason_of_its_own_and_the_ladder_of_sigterm() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = start(&shutdown);
+    let addr = admin.local_addr();
+    shutdown
+        .add_task(Phase::SERVICE_UNBIND, "wait", async |cx: TaskCx| cx.hurried().await)
+        .unwrap();
+    tokio::task::block_in_place(|| {
+        assert_eq!(ask(addr, "POST", "/shutdown", "").0, 202);
+        let reason = shutdown.reason().unwrap();
+        assert!(reason.downcast_ref::<AdminStop>().is_some(), "{reason}");
+        // The lame duck and the deadline depend on it.
+        assert_eq!(reason.signal(), Some(Signal::TERM));
+        // The same signal within this time is one signal.
+        std::thread::sleep(2 * Signal::ECHO);
+        assert_eq!(json(&ask(addr, "GET", "/shutdown", "").1)["stage"], "shutting-down");
+        assert_eq!(ask(addr, "POST", "/shutdown", "").0, 202);
+    });
+    let report = shutdown.completed().await.unwrap();
+    assert_eq!(report.reason, "admin-port");
+    assert!(report.is_clean(), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s327_the_status_names_the_process() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let status = |admin: &AdminHandle| {
+        let addr = admin.local_addr();
+        tokio::task::block_in_place(|| json(&ask(addr, "GET", "/shutdown", "").1))
+    };
+    let admin = Admin::new(&shutdown).name("orders").bind("127.0.0.1:0").unwrap();
+    let named = status(&admin.start().unwrap());
+    assert_eq!(named["process"]["name"], "orders");
+    assert_eq!(named["process"]["pid"], std::process::id());
+    assert!(named["process"]["uptime_ms"].is_u64(), "{named}");
+    if cfg!(target_os = "linux") {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        assert_eq!(named["process"]["host"], host.trim_end());
+    }
+    // The executable of these tests has a number after its name.
+    let unnamed = status(&start(&shutdown));
+    assert!(unnamed["process"]["name"].as_str().unwrap().starts_with("http"), "{unnamed}");
 }
 
 #[test]
