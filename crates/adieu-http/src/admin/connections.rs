@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::Answers;
-use crate::layer::GateBody;
-use crate::spare::{Spare, is_exhausted};
+use crate::full_body::FullBody;
+use crate::spare_fd::{SpareFd, is_exhausted};
 
 /// When there are more, the oldest has to go: somebody who only holds connections open must not
 /// keep a probe out.
@@ -57,7 +57,7 @@ pub(super) async fn serve(
     };
     let mut connections = JoinSet::new();
     let mut oldest = VecDeque::new();
-    let mut spare = Spare::new();
+    let mut spare = SpareFd::new();
     let mut rests_until = Instant::now();
     loop {
         tokio::select! {
@@ -90,7 +90,7 @@ pub(super) async fn serve(
 /// up its descriptors is one that an operator asks about.
 async fn accept(
     listener: &TcpListener,
-    spare: &mut Spare,
+    spare: &mut SpareFd,
     rests_until: Instant,
 ) -> std::io::Result<(TcpStream, SocketAddr)> {
     tokio::time::sleep_until(rests_until).await;
@@ -136,7 +136,7 @@ async fn connection(
     let service = service_fn(|request| {
         asked.store(true, Ordering::Relaxed);
         let answering = Arc::clone(&answers).answer(request, from);
-        async { Ok::<Response<GateBody<String>>, Infallible>(answering.await.map(GateBody::given)) }
+        async { Ok::<Response<FullBody>, Infallible>(answering.await.map(FullBody::from)) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);

@@ -59,7 +59,7 @@ async fn s93_a_websocket_is_told_1001_and_has_time_to_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s93_one_that_does_not_answer_is_not_waited_for() {
     let server = Server::start_with(app(), Config::for_tests(), |serve| {
-        serve.goodbye(Duration::from_millis(200))
+        serve.websocket_close_timeout(Duration::from_millis(200))
     })
     .await;
     let mut client = server.connect().await;
@@ -115,7 +115,10 @@ async fn s93_it_needs_nothing_of_the_application() {
         .route("/push", get(async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(push)))
         .route("/idle", get(async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(idle)));
     let goodbye = Duration::from_millis(300);
-    let server = Server::start_with(app, Config::for_tests(), |serve| serve.goodbye(goodbye)).await;
+    let server = Server::start_with(app, Config::for_tests(), |serve| {
+        serve.websocket_close_timeout(goodbye)
+    })
+    .await;
     let mut clients = [server.connect().await, server.connect().await];
     for (client, path) in clients.iter_mut().zip(["/push", "/idle"]) {
         client.send(UPGRADE.replace("/ws", path)).await;
