@@ -45,7 +45,7 @@ pub(crate) struct RefusalBody {
     pub(crate) bytes: Bytes,
 }
 
-/// Where an admitted request came from: a connection of our server, or a layer in another server.
+/// Where an admitted request came from: a connection of [`serve`](crate::serve()), or a layer.
 pub(crate) trait Origin {
     /// Returns the settings under which the request was admitted.
     fn admission(&self) -> &Admission;

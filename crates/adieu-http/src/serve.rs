@@ -54,13 +54,13 @@ use crate::probes::Probes;
 /// | `service-unbind` | Connections in the kernel's queue are accepted. The listener is closed, then the gate. From here on new requests get 503. |
 /// | `service-requests-done` | Admitted requests finish. Event streams end, and WebSockets get a close frame with code 1001. |
 /// | `service-stop` | Remaining connections are cancelled, then dropped. |
-#[must_use = "nothing is served until it is awaited"]
+#[must_use = "a server does nothing until it is awaited"]
 pub fn serve<L, S>(listener: L, app: S, shutdown: &Shutdown) -> Serve<L, S> {
     Serve { listener, app, shutdown: shutdown.clone(), options: Options::new() }
 }
 
 /// The builder of a server; see [`serve()`].
-#[must_use = "nothing is served until it is awaited"]
+#[must_use = "a server does nothing until it is awaited"]
 pub struct Serve<L, S> {
     listener: L,
     app: S,

@@ -24,7 +24,7 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<B, O> {
-        /// Our own answer.
+        /// An answer of this crate, such as a refusal.
         Full { #[pin] body: FullBody },
         /// The application's answer.
         Application {

@@ -69,7 +69,8 @@ pub(super) fn unacknowledged(conn: &Conn) -> u64 {
 // === impl Closing ===
 
 impl Closing {
-    /// Begins when the end of the stream has been written, after so many unacknowledged bytes.
+    /// Begins when the end of the stream has been written, after `unacknowledged` bytes that the
+    /// client has yet to acknowledge.
     pub(super) fn new(conn: &Conn, unacknowledged: u64) -> Self {
         conn.ends_by_close.store(false, Ordering::Relaxed);
         let awaits_acknowledgement = unacknowledged > 0;

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use crate::socket::{Endpoints, SendQueues};
 
-/// What has been written, and what of it has been acknowledged. Only the connection's own task
-/// records writes.
+/// The bytes that have been written, and those of them that have been acknowledged. Only the
+/// connection's own task records writes.
 #[derive(Debug)]
 pub(super) struct Delivery {
     /// The connection's addresses, if it is a TCP connection.

@@ -1,6 +1,6 @@
 //! The bytes of a connection, on their way to and from hyper.
 //!
-//! While the connection speaks HTTP, [`Io`] passes the bytes on and records what is written. When
+//! While the connection speaks HTTP, [`Io`] passes the bytes on and records the bytes that are written. When
 //! the connection is upgraded, [`Io`] shares it with the code that ends it, see
 //! [`upgraded`](super::upgraded).
 

@@ -76,7 +76,7 @@ pub(super) async fn run<L: Listener, S: App>(
     let queues = SendQueues::open();
     if queues.is_forbidden() {
         shutdown.warn(format!(
-            "acknowledgements      name={} unknown: netlink sockets are not permitted; answers count as received when the kernel has taken them",
+            "delivery unobserved   name={} reason=\"netlink sockets are not permitted\" fallback=\"bytes count as received when the kernel has taken them\"",
             options.name
         ));
     }
@@ -189,8 +189,10 @@ impl<L: Listener, S: App> Server<L, S> {
                 self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
                 if !std::mem::replace(&mut self.has_warned, true) {
                     let name = &self.options.name;
-                    self.shutdown
-                        .warn(format!("failed to accept      name={name} {error}; retrying"));
+                    let error = error.to_string();
+                    self.shutdown.warn(format!(
+                        "failed to accept      name={name} error={error:?}; retrying"
+                    ));
                 }
             }
         }
@@ -250,9 +252,8 @@ impl<L: Listener, S: App> Server<L, S> {
             ));
         }
         if is_reset {
-            self.shutdown.warn(format!(
-                "queue reset           name={name}: connections that could not be accepted are lost"
-            ));
+            let reason = "the rest of the queue could not be accepted";
+            self.shutdown.warn(format!("queue reset           name={name} reason={reason:?}"));
         }
     }
 

@@ -54,7 +54,7 @@ fn first_requests_are_awaited_for_half_a_second() {
 }
 
 #[test]
-fn flushing_begins_when_all_clients_have_stopped_reading_and_the_listener_is_closed() {
+fn flushing_begins_when_all_clients_have_stopped_reading() {
     let script = [(5, Event::Stalled), (50, Event::Unbind), (700, Event::Stalled)];
     assert_eq!(
         play(&script),
