@@ -8,13 +8,13 @@ mod coalesce;
 mod cuts;
 mod delivery;
 mod driver;
-mod frames;
 mod http2;
 mod io;
 mod requests;
 mod service;
 mod streams;
 mod upgraded;
+mod websocket;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

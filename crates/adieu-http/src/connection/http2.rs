@@ -26,8 +26,8 @@ pub(super) enum Protocol {
 /// The frames of a connection, in both directions.
 #[derive(Debug, Default)]
 pub(super) struct Http2 {
-    read: Frames,
-    written: Frames,
+    read: Http2Frames,
+    written: Http2Frames,
     /// The streams of answers whose head has been written and whose end has not.
     open: Vec<u32>,
     /// The last stream that the client has opened.
@@ -36,7 +36,7 @@ pub(super) struct Http2 {
 
 /// The position in the frames of one direction.
 #[derive(Debug, Default)]
-struct Frames {
+struct Http2Frames {
     head: [u8; 9],
     filled: usize,
     /// How many bytes of the payload are missing.
@@ -128,9 +128,9 @@ impl Http2 {
     }
 }
 
-// === impl Frames ===
+// === impl Http2Frames ===
 
-impl Frames {
+impl Http2Frames {
     fn follow(&mut self, bytes: &[u8], mut see: impl FnMut(Seen)) {
         let mut at = 0;
         while at < bytes.len() {

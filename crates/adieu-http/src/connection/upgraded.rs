@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-use super::frames::{Frames, GOING_AWAY};
+use super::websocket::{GOING_AWAY, WebSocketFrames};
 use super::{Conn, Mode};
 
 /// An upgraded connection as the server sees it, independent of the type of its socket.
@@ -40,7 +40,7 @@ struct Shared<I> {
     /// `None` when the connection has been taken away.
     io: Option<I>,
     /// For a WebSocket: the application's position in its frames.
-    frames: Option<Frames>,
+    frames: Option<WebSocketFrames>,
     close_frame: CloseFrame,
     // The socket remembers one waker for each direction, and the server's may have replaced the
     // application's there.
@@ -96,7 +96,7 @@ impl<I> UpgradedIo<I> {
     pub(super) fn new(io: I, mode: Mode) -> Arc<Self> {
         let shared = Shared {
             io: Some(io),
-            frames: (mode == Mode::WebSocket).then(Frames::new),
+            frames: (mode == Mode::WebSocket).then(WebSocketFrames::new),
             close_frame: CloseFrame::NotDue,
             reader: None,
             writer: None,
@@ -190,7 +190,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Upgraded for UpgradedIo
 impl<I: AsyncRead + AsyncWrite + Unpin> Shared<I> {
     fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<Result<usize>> {
         if self.close_frame == CloseFrame::Due
-            && self.frames.as_ref().is_some_and(Frames::is_between)
+            && self.frames.as_ref().is_some_and(WebSocketFrames::is_between)
         {
             // The close frame goes before the application's next frame, although the server's task
             // has not been woken yet.

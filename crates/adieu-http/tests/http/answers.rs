@@ -1,7 +1,7 @@
 //! Answers that clients read slowly, or not at all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use adieu_core::{Config, Phase, Reason, Report};
@@ -189,6 +189,41 @@ async fn s212_a_cut_answer_is_named_and_the_outcome_is_not_clean() {
     assert!(!report.is_clean(), "{report}");
     let problems = problems(&report);
     assert!(problems.contains("GET /big") && !problems.contains("secret"), "{problems}");
+}
+
+/// The lines that are logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+// On one thread, because a default subscriber is the subscriber of one thread.
+#[tokio::test]
+async fn s212_a_cut_answer_is_named_in_the_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = Server::start_with(big(30 * MB), window(60), |serve| {
+        serve.stall_timeout(Duration::from_millis(300))
+    })
+    .await;
+    let mut stalled = connect(&server).await;
+    stalled.write_all(b"GET /big?secret HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    stalled.readable().await.unwrap();
+    end(&server).await;
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let line = text.lines().find(|line| line.contains("answer cut")).expect(&text);
+    assert!(line.contains("GET /big") && !line.contains("secret"), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -65,7 +65,7 @@ impl Exhausted {
     }
 
     fn end(mut self) {
-        assert_eq!(self.next("clean "), "true");
+        assert_eq!(self.next("is_clean "), "true");
         assert!(self.child.wait().unwrap().success());
     }
 }
@@ -83,7 +83,7 @@ fn s216_without_file_descriptors_the_admin_port_answers() {
 
 #[test]
 fn s373_without_file_descriptors_queued_connections_are_refused_with_503() {
-    let process = Exhausted::start();
+    let mut process = Exhausted::start();
     // They stay in the kernel's queue, because the process cannot accept them.
     let queued: Vec<_> = (0..5)
         .map(|_| {
@@ -100,6 +100,8 @@ fn s373_without_file_descriptors_queued_connections_are_refused_with_503() {
         assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("draining"), "{answer:?}");
         assert!(answer.contains("connection: close"), "{answer:?}");
     }
+    let logged = process.next("queue refused");
+    assert!(logged.contains("connections=5"), "{logged}");
     process.end();
 }
 
@@ -107,6 +109,7 @@ fn s373_without_file_descriptors_queued_connections_are_refused_with_503() {
 #[test]
 #[ignore = "the tests above start it in a child process"]
 fn exhausted() {
+    tracing_subscriber::fmt().with_ansi(false).init();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
@@ -136,7 +139,7 @@ fn exhausted() {
         }
         println!("full {}", all.len());
         serving.await.unwrap().unwrap();
-        println!("clean {}", shutdown.completed().await.unwrap().is_clean());
+        println!("is_clean {}", shutdown.completed().await.unwrap().is_clean());
         drop(all);
         drop(admin);
     });

@@ -9,7 +9,7 @@ pub(super) const GOING_AWAY: [u8; 4] = [0x88, 0x02, 0x03, 0xE9];
 /// The position in the bytes that are written after a connection has been upgraded: the rest of the
 /// response's head, then frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frames {
+pub(super) struct WebSocketFrames {
     at: At,
 }
 
@@ -26,9 +26,9 @@ enum At {
 const BLANK_LINE: &[u8; 4] = b"\r\n\r\n";
 const BETWEEN: At = At::Header { bytes: [0; 14], len: 0 };
 
-// === impl Frames ===
+// === impl WebSocketFrames ===
 
-impl Frames {
+impl WebSocketFrames {
     /// Begins before the head of the response.
     pub(super) fn new() -> Self {
         Self { at: At::Head(0) }
@@ -146,7 +146,7 @@ mod tests {
                 written.extend(frame(payload, masked));
                 ends.push(written.len());
             }
-            let mut frames = Frames::new();
+            let mut frames = WebSocketFrames::new();
             let mut at = 0;
             let mut cuts = cuts.iter().cycle();
             while at < written.len() {
