@@ -1,6 +1,6 @@
-//! What serving with a drain costs, as ratios to bare `axum::serve`: the server's processor time for
-//! each request of a hello handler, and requests per second. The load comes from
-//! `wrk`, over kept-alive connections; it has one core, the server the other.
+//! Measures the cost of serving with a drain, as ratios to bare `axum::serve`: the server's processor
+//! time for each request of a hello handler, and requests per second. The load comes from `wrk`, over
+//! kept-alive connections. `wrk` has one core, the server the other.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -67,14 +67,14 @@ async fn axum_server() -> std::process::ExitCode {
     served.await.map_or(std::process::ExitCode::FAILURE, |()| std::process::ExitCode::SUCCESS)
 }
 
-/// A program that has a core to itself: who is moved about between cores measures that.
+/// Runs a program on one core: migrations between cores would disturb the measurement.
 fn on_core(core: &str, program: &std::path::Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", core]).arg(program);
     command
 }
 
-/// A server in a process of its own, so that only what it does is counted.
+/// A server in a process of its own, so that only its processor time is counted.
 struct Server {
     child: Child,
     addr: String,
@@ -93,41 +93,41 @@ impl Server {
         let stdout = child.stdout.take().expect("it is piped");
         BufReader::new(stdout).read_line(&mut addr).expect("an address");
         let server = Self { child, addr: addr.trim().to_owned() };
-        server.load("1s"); // Warm.
+        server.load("1s"); // Warms up.
         server
     }
 
-    /// Asks without a pause for a while; how many were answered, and how many in a second.
+    /// Loads the server for a while. Returns the number of answers, and of answers per second.
     fn load(&self, duration: &str) -> (f64, f64) {
         let output = on_core("1", "wrk".as_ref())
             .args(["--threads", "1", "--connections", "32", "--duration", duration])
             .arg(format!("http://{}/", self.addr))
             .output()
             .expect("wrk, from the package of that name");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(!said.contains("errors") && !said.contains("Non-2xx"), "{said}");
-        let number = |text: &str| text.trim().parse::<f64>().expect("a number");
-        let requests = said.lines().find(|line| line.contains(" requests in ")).expect("a count");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!text.contains("errors") && !text.contains("Non-2xx"), "{text}");
+        let number = |figure: &str| figure.trim().parse::<f64>().expect("a number");
+        let requests = text.lines().find(|line| line.contains(" requests in ")).expect("a count");
         let requests = requests.split_whitespace().next().map(number).expect("a count");
-        let second = said.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
+        let second = text.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
         (requests, second.map(number).expect("a rate"))
     }
 
-    /// One by requests per second.
+    /// Returns the inverse of requests per second.
     fn between_answers(&self) -> f64 {
         self.load("1s").1.recip()
     }
 
-    /// How much processor time a request takes, in nanoseconds.
+    /// Returns the processor time of one request, in nanoseconds.
     fn processor_time_of(&self) -> f64 {
         let before = self.processor_time();
         let (requests, _) = self.load("1s");
         (self.processor_time() - before) / requests
     }
 
-    /// How much processor time it has taken so far, in nanoseconds.
+    /// Returns the processor time that the process has used so far, in nanoseconds.
     fn processor_time(&self) -> f64 {
-        // Finer than the ticks in `stat`: the scheduler's own count, thread by thread.
+        // The scheduler's own count for each thread is finer than the ticks in `stat`.
         let tasks = format!("/proc/{}/task", self.child.id());
         let of = |task: std::io::Result<std::fs::DirEntry>| -> Option<f64> {
             let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
@@ -144,8 +144,8 @@ impl Drop for Server {
     }
 }
 
-/// The mean of the ratios of what is measured now of the one and now of the other, each for a
-/// second, in the order of a dance: whatever the machine does besides, it does to both.
+/// Measures both servers in turn, each for a second, and returns the mean of the ratios. The order
+/// alternates, so that other load on the machine affects both alike.
 fn against_axum(measure: fn(&Server) -> f64) -> f64 {
     let (ours, theirs) = (Server::start("adieu"), Server::start("axum"));
     let mut ratios: Vec<f64> = (0..8)
@@ -160,7 +160,7 @@ fn against_axum(measure: fn(&Server) -> f64) -> f64 {
         })
         .collect();
     ratios.sort_by(f64::total_cmp);
-    // Without the two that stick out, which are the machine's.
+    // Without the least and the greatest, which are outliers of the machine.
     let kept = &ratios[1..7];
     (kept.iter().map(|ratio| ratio.ln()).sum::<f64>() / kept.len() as f64).exp()
 }

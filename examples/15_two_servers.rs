@@ -1,7 +1,7 @@
 //! Two servers in one process, HTTP and gRPC on ports of their own, drained together.
 //!
-//! The process is ready when both listen, and clients of both are sent away from the first moment
-//! of the shutdown. Here the program is its own client.
+//! The process is ready when both listen. From the beginning of the shutdown, both ask their clients
+//! to reconnect elsewhere. The program is its own client.
 
 use std::time::Duration;
 
@@ -29,14 +29,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let pages_at = for_pages.local_addr()?;
     let pages = serve(for_pages, pages, &shutdown).name("pages").probes(Probes::new(&shutdown));
 
-    // Your own services are added here; health knows the shutdown.
+    // Add your own services here. The health service follows the readiness of the process.
     let calls = tonic::service::Routes::new(health(&shutdown, ["shop.Orders"]));
     let for_calls = TcpListener::bind("127.0.0.1:0").await?;
     let calls_at = for_calls.local_addr()?;
     let calls = serve(for_calls, calls, &shutdown).name("calls");
 
-    // Each is registered with the shutdown when it is made into a future, so neither makes the
-    // process ready alone.
+    // Both futures are made before one of them runs: each registers its server with the shutdown,
+    // so neither makes the process ready alone.
     let (pages, calls) = (pages.into_future(), calls.into_future());
     let mut servers = JoinSet::new();
     servers.spawn(pages);
@@ -68,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     Ok(())
 }
 
-/// The body of a page.
+/// Requests a page, and returns its body.
 async fn get_page(at: std::net::SocketAddr, path: &'static str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(at).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n");

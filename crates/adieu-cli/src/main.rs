@@ -22,7 +22,7 @@ mod watch;
 use std::io::Write;
 use std::process::ExitCode;
 
-use adieu::error_text as with_causes;
+use adieu::adapter::error_text as with_causes;
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// See how a service shuts down.

@@ -204,7 +204,8 @@ impl Lock {
                 && !matches!(last, Some(AcquireError::Backend { .. }))
             {
                 adieu_core::adapter::log_aside(tracing::Level::WARN, || {
-                    let (key, error) = (self.key().clone(), adieu_core::adapter::error_text(source));
+                    let (key, error) =
+                        (self.key().clone(), adieu_core::adapter::error_text(source));
                     move || tracing::warn!(%key, error, "lock not acquired; retrying")
                 });
             }

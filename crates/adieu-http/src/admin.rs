@@ -1,7 +1,7 @@
-//! A port for probes, status and the operator, on a thread and a runtime of its own.
+//! The admin port: probes, status and commands for the operator.
 //!
-//! It is up first and down last, and answers also when the application's runtime is stuck: a
-//! process that hangs can be asked what it hangs on.
+//! It has a thread and a runtime of its own, so that it answers even when the application's runtime
+//! is blocked, and reports what the process is waiting for.
 
 mod answer;
 mod caller;
@@ -24,34 +24,34 @@ use caller::Token;
 use crate::probes::Probes;
 
 /// How long dropping the handle waits for the thread.
-const GOODBYE: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A port for probes, status and the operator.
+/// The builder of an admin port, which serves probes, status and commands for the operator.
 ///
-/// | request | what |
+/// | request | effect |
 /// |---|---|
 /// | `GET /readyz`, `/livez`, `/startupz`, `/healthz` | the [`Probes`] |
-/// | `GET /shutdown` | as JSON: which [process](Admin::name) it is, stage, readiness, checks, how many are in flight, what is waited for, and the report when it is over |
-/// | `GET /shutdown?until=over` | the same, when it is over, or after half a minute |
-/// | `GET /metrics` | the metrics below, and what [`Admin::metrics`] gives |
-/// | `GET /metrics?until=over` | the same, when the shutdown is over, or after half a minute |
-/// | `POST /shutdown` | does what SIGTERM does, with the reason [`AdminStop`]; asked again, it is in more of a hurry |
-/// | `POST /cordon` | not ready from now on, and after a [lame duck](Shutdown::cordon_gradually) no work is admitted |
+/// | `GET /shutdown` | as JSON: the identity of the [process](Admin::name), stage, readiness, checks, work in flight, tasks that are waited for, and the report when the shutdown is over |
+/// | `GET /shutdown?until=over` | the same, when the shutdown is over, or after 30 seconds |
+/// | `GET /metrics` | the metrics below, and those of [`Admin::metrics`] |
+/// | `GET /metrics?until=over` | the same, when the shutdown is over, or after 30 seconds |
+/// | `POST /shutdown` | shuts down with the reason [`AdminStop`], like SIGTERM; repeated requests escalate, like repeated signals |
+/// | `POST /cordon` | makes the process unready, and refuses work after a [lame duck](Shutdown::cordon_gradually) |
 /// | `POST /cordon?now=true` | the same without a lame duck |
-/// | `POST /uncordon` | takes a cordon back |
+/// | `POST /uncordon` | reverts a cordon |
 ///
-/// It listens on `127.0.0.1:8558` if nothing else is said. What changes something is refused unless
-/// it comes from this machine, and neither from a web page nor through a proxy, or has the
-/// [token](Admin::token).
+/// The default address is `127.0.0.1:8558`. A `POST` request is accepted if it has the
+/// [token](Admin::token), or if it comes from this machine and neither from a web page nor through a
+/// proxy.
 ///
-/// These metrics are there from the start until the port is closed, without any set-up:
+/// These metrics are available from the start of the port to its end, without any set-up:
 ///
 /// | metric | type | labels | meaning |
 /// |---|---|---|---|
-/// | `adieu_ready` | gauge | | 1 while work should be sent here |
+/// | `adieu_ready` | gauge | | 1 while the process is ready for work |
 /// | `adieu_readiness` | gauge | `state` | 1 for the current readiness, 0 for the others |
 /// | `adieu_in_flight` | gauge | `gate` | work inside a gate |
-/// | `adieu_refused_total` | counter | `gate` | work that a gate has refused |
+/// | `adieu_refused_total` | counter | `gate` | work refused by a gate |
 /// | `adieu_cut_off_total` | counter | `gate` | admitted work, such as answers, cut off before its end |
 ///
 /// ```
@@ -66,14 +66,14 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// # start(&adieu_core::Shutdown::new()).unwrap();
 /// ```
 #[derive(Debug)]
-#[must_use = "it does not listen until it is started"]
+#[must_use = "an admin port does not listen until it is started"]
 pub struct Admin {
     addr: SocketAddr,
     answers: Answers,
 }
 
 /// An admin port that listens. Dropping it closes the port; [`Shutdown::keep_until_exit`] keeps it
-/// until everything else is over.
+/// open until everything else has ended.
 #[derive(Debug)]
 #[must_use = "the port is closed when this is dropped"]
 pub struct AdminHandle {
@@ -90,40 +90,40 @@ pub struct AdminHandle {
 #[non_exhaustive]
 pub struct AdminStop;
 
-/// Why there is no admin port.
+/// Why an admin port could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdminError {
-    /// The address is none.
-    #[error("failed to understand the address {addr:?} of the admin port, such as 127.0.0.1:8558")]
+    /// The address is invalid.
+    #[error("invalid address for the admin port: {addr}; write it like 127.0.0.1:8558")]
     Address {
-        /// What was given.
+        /// The address.
         addr: String,
-        /// Why it is none.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The address cannot be listened on.
-    #[error("failed to listen on {addr} for the admin port")]
+    /// The address could not be bound.
+    #[error("failed to bind the admin port to {addr}")]
     Bind {
-        /// Where.
+        /// The address.
         addr: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A token that anybody could guess.
-    #[error("failed to take the token of the admin port: it has {len} bytes, 16 are the least")]
+    /// The token is too short to resist guessing.
+    #[error("admin token is too short: {len} bytes, at least 16 required")]
     WeakToken {
-        /// How long it was.
+        /// The length of the token.
         len: usize,
     },
-    /// Its thread could not be started.
+    /// The thread of the port could not be started.
     #[error("failed to start the thread of the admin port")]
     Thread(#[source] io::Error),
-    /// The recorder of metrics could not be installed.
+    /// The metrics recorder could not be installed.
     #[cfg(feature = "prometheus")]
-    #[error("failed to install the recorder of metrics")]
+    #[error("failed to install the metrics recorder; the process may already have one")]
     Metrics(#[source] metrics_exporter_prometheus::BuildError),
 }
 
@@ -140,69 +140,70 @@ impl CustomReason for AdminStop {
 // === impl Admin ===
 
 impl Admin {
-    /// An admin port of this process.
+    /// Makes an admin port for this process.
     pub fn new(shutdown: &Shutdown) -> Self {
         let answers = Answers::new(shutdown);
         Self { addr: SocketAddr::from(([127, 0, 0, 1], 8558)), answers }
     }
 
-    /// Names the service in what `GET /shutdown` answers, and so in `adieu status`. Without it, the
-    /// service has the name of its executable.
+    /// Sets the name of the service in the answers to `GET /shutdown`, and so in `adieu status`. The
+    /// default is the name of the executable.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.answers.process.name = name.into();
         self
     }
 
-    /// Listens here instead of on `127.0.0.1:8558`.
+    /// Sets the address, instead of `127.0.0.1:8558`.
     ///
     /// # Errors
     ///
-    /// If this is no address.
+    /// If this is not a valid address.
     pub fn bind(mut self, addr: impl ToSocketAddrs + std::fmt::Debug) -> Result<Self, AdminError> {
-        let wrong = |source| AdminError::Address { addr: format!("{addr:?}"), source };
-        let none = || wrong(io::Error::other("it stands for no address"));
-        self.addr = addr.to_socket_addrs().map_err(wrong)?.next().ok_or_else(none)?;
+        let invalid = |source| AdminError::Address { addr: format!("{addr:?}"), source };
+        let none = || invalid(io::Error::other("the name resolves to no address"));
+        self.addr = addr.to_socket_addrs().map_err(invalid)?.next().ok_or_else(none)?;
         Ok(self)
     }
 
-    /// Lets in whoever has `Authorization: Bearer` and this token, wherever they come from.
+    /// Accepts callers with `Authorization: Bearer` and this token, from any machine. The token is
+    /// compared in constant time.
     ///
     /// # Errors
     ///
-    /// If it is shorter than 16 bytes.
+    /// If the token is shorter than 16 bytes.
     pub fn token(mut self, token: impl Into<String>) -> Result<Self, AdminError> {
         self.answers.token = Some(Token::new(token.into())?);
         Ok(self)
     }
 
-    /// Requires the token of every caller, also of those on this machine, and also to read
-    /// `/shutdown` and `/metrics`: where a proxy on this machine speaks for others, everybody seems
-    /// to come from here. Probes are answered without it.
+    /// Requires the token of every caller, including callers on this machine, and also for reading
+    /// `/shutdown` and `/metrics`. Probes are answered without it.
     ///
-    /// If no token is set, nobody is let in.
+    /// Use this where a proxy on this machine forwards requests: all of them appear to be local. If
+    /// no token is set, every caller is refused.
     pub fn require_token(mut self) -> Self {
-        self.answers.only_token = true;
+        self.answers.is_token_required = true;
         self
     }
 
-    /// Answers these probes instead of the usual ones.
+    /// Answers these probes instead of the default ones.
     pub fn probes(mut self, probes: Probes) -> Self {
         self.answers.probes = probes;
         self
     }
 
-    /// Adds this to `/metrics`, in the text format of Prometheus.
+    /// Adds the output of `render`, in the text format of Prometheus, to `/metrics`.
     pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.answers.metrics = Some(Arc::new(render));
         self
     }
 
-    /// Installs a recorder of the `metrics` facade for the whole process, and adds what it has
-    /// recorded to `/metrics`.
+    /// Installs a recorder of the `metrics` facade for the whole process, and adds its metrics to
+    /// `/metrics`.
     ///
     /// # Errors
     ///
-    /// If there is a recorder already: then show that one, with [`Admin::metrics`].
+    /// If the process already has a recorder. Pass the output of that one to [`Admin::metrics`].
     #[cfg(feature = "prometheus")]
     pub fn prometheus(self) -> Result<Self, AdminError> {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder();
@@ -213,11 +214,11 @@ impl Admin {
         }))
     }
 
-    /// Listens, on a thread of its own.
+    /// Starts the port, on a thread of its own.
     ///
     /// # Errors
     ///
-    /// If the address cannot be listened on, or the thread not be started.
+    /// If the address cannot be bound, or the thread cannot be started.
     pub fn start(self) -> Result<AdminHandle, AdminError> {
         let Self { addr, answers } = self;
         let bind = |source| AdminError::Bind { addr, source };
@@ -225,7 +226,7 @@ impl Admin {
         listener.set_nonblocking(true).map_err(bind)?;
         let addr = listener.local_addr().map_err(bind)?;
         let close = CancellationToken::new();
-        let (tell, closed) = sync_channel(1);
+        let (closing, closed) = sync_channel(1);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -234,9 +235,9 @@ impl Admin {
             let close = close.clone();
             move || {
                 runtime.block_on(connections::serve(listener, Arc::new(answers), close));
-                // Whoever is still making an answer is not waited for.
+                // Does not wait for threads that are still rendering an answer.
                 runtime.shutdown_background();
-                let _ = tell.send(());
+                let _ = closing.send(());
             }
         };
         let thread = std::thread::Builder::new().name("adieu-admin".into());
@@ -248,7 +249,7 @@ impl Admin {
 // === impl AdminHandle ===
 
 impl AdminHandle {
-    /// Where it listens.
+    /// Returns the address of the port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
@@ -258,7 +259,7 @@ impl AdminHandle {
 impl Drop for AdminHandle {
     fn drop(&mut self) {
         self.close.cancel();
-        // The thread may be in somebody's code that renders metrics; that is no reason to hang.
-        let _ = self.closed.recv_timeout(GOODBYE);
+        // Bounded, because the thread may be blocked in code of the application that renders metrics.
+        let _ = self.closed.recv_timeout(CLOSE_TIMEOUT);
     }
 }

@@ -1,134 +1,104 @@
-//! One connection: what is known of it, and how it is driven to its end.
+//! The state of one connection.
+//!
+//! [`drive`] serves the connection to its end, [`Io`](io::Io) moves its bytes, [`Requests`] knows its
+//! open requests, and [`Delivery`] knows how much of its answers the client has acknowledged.
 
-mod calling;
-mod frames;
+mod closing;
+mod coalesce;
+mod cuts;
+mod delivery;
+mod driver;
 mod http2;
 mod io;
 mod requests;
 mod service;
 mod streams;
 mod upgraded;
+mod websocket;
 
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use adieu_core::{Pass, Waiting};
-use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::Builder;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub(crate) use requests::Ticket;
-pub(crate) use service::Introduce;
+pub(crate) use cuts::{CutReason, Cuts};
+pub(crate) use driver::{Configure, drive};
+pub(crate) use service::AddPeer;
 pub(crate) use streams::Streams;
 
-use io::Io;
+use delivery::Delivery;
 use requests::Requests;
-use service::ConnService;
-use upgraded::{Ushered, usher};
+use upgraded::Upgraded;
 
-use crate::layer::Door;
+use crate::admission::Admission;
 use crate::probes::Probes;
-use crate::serve::{App, Configure, Cuts, Now, Stage, Why};
 use crate::socket::{Endpoints, SendQueues};
+use crate::stage::{CurrentStage, Stage};
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 #[derive(Debug)]
-pub(crate) struct Common {
-    pub(crate) door: Door,
-    pub(crate) now: Now,
+pub(crate) struct ServerContext {
+    pub(crate) admission: Admission,
+    pub(crate) stage: CurrentStage,
     pub(crate) probes: Option<Probes>,
     /// How long the closing handshake of a WebSocket may take.
-    pub(crate) goodbye: Duration,
-    /// How long a client may acknowledge nothing of its answer when all else is done, in
+    pub(crate) websocket_close_timeout: Duration,
+    /// How long a client may acknowledge nothing of its answer when all other work is done, in
     /// milliseconds.
-    pub(crate) patience_ms: AtomicU64,
+    pub(crate) stall_timeout_ms: AtomicU64,
     pub(crate) queues: SendQueues,
     pub(crate) cuts: Arc<Cuts>,
 }
 
-/// What is known of a connection.
+/// The state of one connection.
 pub(crate) struct Conn {
-    pub(crate) common: Arc<Common>,
-    born: Instant,
-    /// It has had a request.
-    used: AtomicBool,
-    /// It speaks HTTP/2, as far as we know.
+    pub(crate) server: Arc<ServerContext>,
+    accepted_at: Instant,
+    has_had_request: AtomicBool,
+    /// True when the first request has shown that the connection speaks HTTP/2.
     is_http2: AtomicBool,
-    /// A [`Speaks`].
-    speaks: AtomicU8,
-    /// How the kernel knows it, if it is a TCP connection.
-    endpoints: Option<Endpoints>,
+    /// A [`Mode`].
+    mode: AtomicU8,
     requests: Requests,
-    sent: Sent,
-    /// How much the client had acknowledged when it was last seen to acknowledge something.
-    heard: Mutex<Option<Heard>>,
-    /// A request was turned away: the client may still be sending its body.
-    is_sending: AtomicBool,
-    /// The end of the connection is all that tells the client where the answer ends.
+    delivery: Delivery,
+    /// A request was refused before its body had been read: the client may still be sending it.
+    is_client_sending: AtomicBool,
+    /// Only the end of the connection tells the client where the answer ends.
     ends_by_close: AtomicBool,
     passes: Mutex<Passes>,
-    /// What the connection was upgraded to, for its usher.
-    upgraded: Mutex<Option<Arc<dyn Ushered>>>,
+    /// The upgraded connection, until [`drive`] takes it to end it.
+    upgraded: Mutex<Option<Arc<dyn Upgraded>>>,
 }
 
-/// What has been sent. Only the connection itself writes these.
-#[derive(Debug, Default)]
-struct Sent {
-    /// How many bytes have been written, up to where they belong to answers, and whether some of
-    /// them are still on their way to the kernel.
-    written: AtomicU64,
-    answered: AtomicU64,
-    is_unflushed: AtomicBool,
-    /// With HTTP/2, how many answers have begun and not ended.
-    open_answers: AtomicUsize,
-    /// How many bytes that belong to no answer were written last: the end of the stream.
-    farewell: AtomicU64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Heard {
-    bytes: u64,
-    since: Instant,
-}
-
-/// What the bytes of a connection are.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speaks {
+enum Mode {
     Http,
+    /// Upgraded to a WebSocket.
     WebSocket,
+    /// Upgraded to another protocol.
     Other,
 }
 
 #[derive(Debug, Default)]
 struct Passes {
-    /// For the first request of a connection that was taken in just before the doors closed.
-    fresh: Option<Pass>,
-    /// For what the connection was upgraded to.
+    /// Reserved for the first request of a connection that was accepted just before the gate closed.
+    first_request: Option<Pass>,
+    /// Held while the upgraded connection lives.
     upgraded: Option<Pass>,
 }
 
-/// What was accepted within this time before the doors closed may still ask its first question.
-pub(crate) const FRESH: Duration = Duration::from_millis(500);
+/// How long before the gate closes a connection may have been accepted for its first request to be
+/// served afterwards, and how long the server then waits for that request.
+pub(crate) const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
-/// A connection that has sent no more than this is left to the kernel when it is closed before the
-/// shutdown: all of it is on its way.
-const LITTLE: u64 = 64 * 1024;
+// === impl ServerContext ===
 
-/// How long a connection that has nothing more to say may take to notice that, and how often one
-/// that has is looked at.
-const GLANCE: Duration = Duration::from_millis(10);
-const LOOK: Duration = Duration::from_millis(100);
-
-// === impl Common ===
-
-impl Common {
-    pub(crate) fn patience(&self) -> Duration {
-        Duration::from_millis(self.patience_ms.load(Ordering::Relaxed))
+impl ServerContext {
+    fn stall_timeout(&self) -> Duration {
+        Duration::from_millis(self.stall_timeout_ms.load(Ordering::Relaxed))
     }
 }
 
@@ -136,27 +106,25 @@ impl Common {
 
 impl std::fmt::Debug for Conn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Conn").field("speaks", &self.speaks()).finish_non_exhaustive()
+        f.debug_struct("Conn").field("mode", &self.mode()).finish_non_exhaustive()
     }
 }
 
 impl Conn {
     pub(crate) fn new(
-        common: Arc<Common>,
+        server: Arc<ServerContext>,
         endpoints: Option<Endpoints>,
-        born: Instant,
+        accepted_at: Instant,
     ) -> Arc<Self> {
         Arc::new(Self {
-            common,
-            born,
-            used: AtomicBool::new(false),
+            server,
+            accepted_at,
+            has_had_request: AtomicBool::new(false),
             is_http2: AtomicBool::new(false),
-            speaks: AtomicU8::new(Speaks::Http as u8),
-            endpoints,
+            mode: AtomicU8::new(Mode::Http as u8),
             requests: Requests::default(),
-            sent: Sent::default(),
-            heard: Mutex::default(),
-            is_sending: AtomicBool::new(false),
+            delivery: Delivery::new(endpoints),
+            is_client_sending: AtomicBool::new(false),
             ends_by_close: AtomicBool::new(false),
             passes: Mutex::default(),
             upgraded: Mutex::default(),
@@ -167,89 +135,92 @@ impl Conn {
         self.passes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The doors are about to close: who has just come and not yet spoken is still let in.
-    pub(crate) fn let_in(&self, now: Instant) {
-        if self.used.load(Ordering::Acquire) || now.duration_since(self.born) > FRESH {
+    /// Reserves a pass for the first request, if the connection is new and has had none.
+    ///
+    /// Called just before the gate closes: the client believes that it has reached the server.
+    pub(crate) fn reserve_first_request(&self, now: Instant) {
+        let is_new = now.duration_since(self.accepted_at) <= FIRST_REQUEST;
+        if self.has_had_request.load(Ordering::Acquire) || !is_new {
             return;
         }
-        let pass = self.common.door.gate.enter().ok();
-        self.passes().fresh = pass.map(|pass| pass.labelled("a new connection"));
+        let pass = self.server.admission.gate.enter().ok();
+        self.passes().first_request = pass.map(|pass| pass.labelled("a new connection"));
     }
 
-    /// Who has not spoken by now is not waited for.
-    pub(crate) fn forget(&self) {
-        let pass = self.passes().fresh.take();
+    /// Releases the pass that was reserved for a first request that has not arrived.
+    pub(crate) fn release_first_request(&self) {
+        let pass = self.passes().first_request.take();
         drop(pass); // Not under the lock.
     }
 
-    /// The first request rides on the pass that was kept for it.
-    fn first_pass(&self) -> Option<Pass> {
-        if self.used.load(Ordering::Relaxed) {
+    /// Takes the pass that was reserved for the first request.
+    fn take_first_request(&self) -> Option<Pass> {
+        if self.has_had_request.load(Ordering::Relaxed) {
             return None;
         }
-        self.used.store(true, Ordering::Release);
-        self.passes().fresh.take()
+        self.has_had_request.store(true, Ordering::Release);
+        self.passes().first_request.take()
     }
 
-    fn is_sending(&self) -> bool {
-        self.is_sending.load(Ordering::Relaxed)
+    fn is_client_sending(&self) -> bool {
+        self.is_client_sending.load(Ordering::Relaxed)
     }
 
-    /// A request is turned away before its body has been read.
-    pub(crate) fn turns_away(&self) {
-        self.is_sending.store(true, Ordering::Relaxed);
+    fn mark_client_sending(&self) {
+        self.is_client_sending.store(true, Ordering::Relaxed);
     }
 
     fn is_http2(&self) -> bool {
         self.is_http2.load(Ordering::Relaxed)
     }
 
-    /// The stream of the request that is called now; 0 with HTTP/1.
-    fn next_stream(&self) -> u32 {
-        if self.is_http2() { self.requests.next_stream() } else { 0 }
-    }
-
-    fn saw(&self, version: http::Version) {
+    fn set_version(&self, version: http::Version) {
         if version == http::Version::HTTP_2 && !self.is_http2() {
             self.is_http2.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether clients are to be sent away from this connection.
-    pub(crate) fn winds_down(&self) -> bool {
-        self.common.now.get() >= Stage::WindingDown
+    /// Returns the stream of the request that hyper calls now; 0 with HTTP/1.
+    fn next_stream(&self) -> u32 {
+        if self.is_http2() { self.requests.next_stream() } else { 0 }
     }
 
-    /// From here on the connection speaks something else; the pass goes when it does.
-    pub(crate) fn upgrade(&self, pass: Pass, is_websocket: bool) {
-        self.passes().upgraded = Some(pass);
-        let speaks = if is_websocket { Speaks::WebSocket } else { Speaks::Other };
-        self.speaks.store(speaks as u8, Ordering::Release);
-    }
-
-    fn take_in(&self, upgraded: Arc<dyn Ushered>) {
-        *self.upgraded.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgraded);
-    }
-
-    fn upgraded(&self) -> Option<Arc<dyn Ushered>> {
-        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Returns whether responses should ask the client to reconnect elsewhere.
+    fn is_winding_down(&self) -> bool {
+        self.server.stage.get() >= Stage::WindingDown
     }
 
     #[inline]
-    fn speaks(&self) -> Speaks {
-        match self.speaks.load(Ordering::Acquire) {
-            speaks if speaks == Speaks::WebSocket as u8 => Speaks::WebSocket,
-            speaks if speaks == Speaks::Other as u8 => Speaks::Other,
-            _ => Speaks::Http,
+    fn mode(&self) -> Mode {
+        match self.mode.load(Ordering::Acquire) {
+            mode if mode == Mode::WebSocket as u8 => Mode::WebSocket,
+            mode if mode == Mode::Other as u8 => Mode::Other,
+            _ => Mode::Http,
         }
     }
 
-    /// The end of the connection will be all that tells the client where its answer ends.
-    pub(crate) fn answer_ends_by_close(&self) {
-        self.ends_by_close.store(true, Ordering::Relaxed);
+    /// Records that the connection is upgraded, and holds the pass for as long as it lives.
+    fn upgrade(&self, pass: Pass, is_websocket: bool) {
+        self.passes().upgraded = Some(pass);
+        let mode = if is_websocket { Mode::WebSocket } else { Mode::Other };
+        self.mode.store(mode as u8, Ordering::Release);
     }
 
-    /// The requests that are inside the gate.
+    fn set_upgraded(&self, upgraded: Arc<dyn Upgraded>) {
+        *self.upgraded.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgraded);
+    }
+
+    fn take_upgraded(&self) -> Option<Arc<dyn Upgraded>> {
+        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Releases all passes of a connection that has ended.
+    fn release_passes(&self) {
+        let passes = std::mem::take(&mut *self.passes());
+        drop(passes); // Not under the lock.
+    }
+
+    /// Returns the requests that are inside the gate.
     pub(crate) fn inside(&self, now: Instant) -> Vec<Waiting> {
         self.requests.inside(now)
     }
@@ -258,186 +229,50 @@ impl Conn {
         self.requests.open()
     }
 
-    fn has_open_answers(&self) -> bool {
-        self.sent.open_answers.load(Ordering::Relaxed) > 0
-    }
-
-    /// How many bytes of answers have been written and not been acknowledged, as far as is known.
+    /// Returns how many bytes the client has yet to acknowledge, if that is known.
     fn unacknowledged(&self) -> Option<u64> {
-        let queued = self.common.queues.unacknowledged(self.endpoints.as_ref()?)?;
-        Some(queued.saturating_sub(self.sent.farewell.load(Ordering::Relaxed)))
+        self.delivery.unacknowledged(&self.server.queues)
     }
 
-    /// How much the client has yet to acknowledge when its last answer has been written, as far as
-    /// that is to be waited for.
-    fn unread_at_the_end(&self) -> u64 {
-        let is_little = self.sent.written.load(Ordering::Relaxed) < LITTLE;
-        if is_little && !self.winds_down() {
-            return 0;
-        }
-        self.unacknowledged().unwrap_or(0)
+    /// Returns for how long the client has not acknowledged anything new.
+    fn stalled_for(&self, now: Instant) -> Duration {
+        self.delivery.stalled_for(&self.server.queues, now)
     }
 
-    /// The end of the stream has been written, after so many bytes that had not been acknowledged.
-    /// It belongs to no answer.
-    fn said_farewell(&self, before: u64) {
-        let now = self.unacknowledged().unwrap_or(before);
-        self.sent.farewell.store(now.saturating_sub(before), Ordering::Relaxed);
-    }
-
-    /// Up to where the client has acknowledged what belongs to answers, and up to where it should.
-    /// On a platform that does not tell, what the kernel has taken counts.
-    fn heard(&self) -> (u64, u64) {
-        // What is queued is read first: what is written meanwhile must not look acknowledged.
-        let queued = self.unacknowledged().unwrap_or(0);
-        let answered = self.sent.answered.load(Ordering::Relaxed);
-        let written = self.sent.written.load(Ordering::Relaxed);
-        (answered.min(written.saturating_sub(queued)), answered)
-    }
-
-    /// Whether the client has not got all of an answer whose body has ended.
-    fn owes(&self) -> bool {
-        if self.speaks() != Speaks::Http {
-            return false;
-        }
-        let (heard, answered) = self.heard();
-        heard < answered
-            || self.has_open_answers()
-            || self.sent.is_unflushed.load(Ordering::Relaxed)
-    }
-
-    /// How long the client has acknowledged nothing more, as far as somebody looked.
-    fn unheard_for(&self, now: Instant) -> Duration {
-        let (bytes, _) = self.heard();
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = heard.get_or_insert(Heard { bytes, since: now });
-        if bytes > last.bytes {
-            *last = Heard { bytes, since: now };
-        }
-        now.saturating_duration_since(last.since)
-    }
-
-    /// Whether all requests here wait for a client that has stopped reading.
+    /// Returns whether all open requests wait for a client that has stopped reading.
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
-        // Looked at in any case, so that the time counts from the first look.
-        self.requests.are_the_clients_turn() && self.unheard_for(now) >= self.common.patience()
+        self.requests.all_await_client() && self.stalled_for(now) >= self.server.stall_timeout()
     }
 
-    /// The names of answers that the client has not got all of.
+    /// Returns whether the client has yet to receive a part of an answer whose body has ended.
+    fn has_unread_answer(&self) -> bool {
+        self.mode() == Mode::Http && !self.delivery.is_complete(&self.server.queues)
+    }
+
+    /// Returns the names of the answers that the client has not received completely.
     pub(crate) fn unread(&self) -> Vec<String> {
-        if self.owes() { self.unread_names() } else { Vec::new() }
+        if self.has_unread_answer() { self.unread_names() } else { Vec::new() }
     }
 
     fn unread_names(&self) -> Vec<String> {
-        let (heard, _) = self.heard();
-        let mut names = self.requests.unread(heard);
+        let (acknowledged, _) = self.delivery.acknowledged(&self.server.queues);
+        let mut names = self.requests.unread(acknowledged);
         if names.is_empty() {
             names.push("an answer".into());
         }
         names
     }
 
-    /// The connection is ended, whether or not the client has got its answer.
-    pub(crate) fn give_up(&self, why: Why) {
-        if self.owes() {
-            self.common.cuts.add(self.unread_names(), why);
+    /// Reports the answers that are cut because the connection is ended now.
+    pub(crate) fn report_cut(&self, reason: CutReason) {
+        if self.has_unread_answer() {
+            self.server.cuts.add(self.unread_names(), reason);
         }
     }
 
-    /// Whether this connection needs more time, be it for an answer, or because with HTTP/2 the
-    /// client has yet to agree to the end.
+    /// Returns whether the connection needs more time: for an answer, for a client that is still
+    /// sending, or, with HTTP/2, for the client to close its side.
     fn needs_time(&self) -> bool {
-        self.is_http2() || self.is_sending() || self.owes()
-    }
-
-    /// The connection is gone, and whatever it had become.
-    fn gone(&self) {
-        let passes = std::mem::take(&mut *self.passes());
-        drop(passes); // Not under the lock.
-    }
-}
-
-/// Serves a connection until it ends, following the stages of its server.
-pub(crate) async fn drive<I, S>(
-    io: I,
-    reset: fn(&I),
-    conn: Arc<Conn>,
-    app: S,
-    introduce: Option<Introduce>,
-    configure: Configure,
-    mut stages: watch::Receiver<Stage>,
-) where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: App,
-{
-    let streams = Streams::default();
-    let mut builder = Builder::new(streams.clone());
-    configure(&mut builder);
-    let io = TokioIo::new(Io::new(io, reset, Arc::clone(&conn)));
-    let service = ConnService::new(app, Arc::clone(&conn), introduce);
-    let mut http = pin!(builder.serve_connection_with_upgrades(io, service));
-
-    let mut seen = Stage::Serving;
-    let mut was_told = false;
-    let last = loop {
-        let before = seen;
-        // Polled each time, though that takes a lock: whoever skips it when the stage has not moved
-        // loses the place in the queue to a wake-up that came late.
-        let mut next = pin!(stages.wait_for(|stage| *stage > before));
-        let stage = std::future::poll_fn(|cx| {
-            if let Poll::Ready(ended) = http.as_mut().poll(cx) {
-                if let Err(error) = ended {
-                    adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
-                        let error = adieu_core::adapter::error_text(&*error);
-                        move || tracing::debug!(error, "connection ended")
-                    });
-                }
-                return Poll::Ready(None);
-            }
-            // GOAWAY loses nothing, so it can be said as soon as it is known to be understood.
-            // HTTP/1 has no such word: there, closing an idle connection may meet a request that
-            // is on its way.
-            if !was_told && conn.is_http2() && conn.winds_down() {
-                was_told = true;
-                http.as_mut().graceful_shutdown();
-                cx.waker().wake_by_ref();
-            }
-            // If its sender is gone, so is the server.
-            next.as_mut().poll(cx).map(|stage| Some(stage.map_or(Stage::Dropping, |now| *now)))
-        })
-        .await;
-        match stage {
-            None | Some(Stage::Dropping | Stage::Parting) => break stage,
-            Some(stage) => seen = stage,
-        }
-    };
-    if last == Some(Stage::Parting) {
-        http.as_mut().graceful_shutdown();
-        part(http, &conn, stages).await;
-    }
-    streams.end();
-    if let Some(upgraded) = conn.upgraded() {
-        usher(upgraded, &conn).await;
-    }
-}
-
-/// Sends what is left to send, for as long as the client acknowledges some of it.
-async fn part(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::Receiver<Stage>) {
-    let mut pause = GLANCE;
-    loop {
-        tokio::select! {
-            biased;
-            _ = http.as_mut() => return,
-            // Who is dropped has been noted by the server.
-            _ = stages.wait_for(|stage| *stage == Stage::Dropping) => return,
-            () = tokio::time::sleep(pause) => {}
-        }
-        let unheard_for = conn.unheard_for(Instant::now());
-        let patience = if conn.needs_time() { conn.common.patience() } else { Duration::ZERO };
-        if unheard_for >= patience {
-            conn.give_up(Why::StoppedReading);
-            return;
-        }
-        pause = LOOK.min(pause * 2);
+        self.is_http2() || self.is_client_sending() || self.has_unread_answer()
     }
 }

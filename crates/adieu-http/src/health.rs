@@ -1,4 +1,4 @@
-//! Readiness, in the words of gRPC's health protocol.
+//! The gRPC health service, derived from the readiness of the process.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-/// The gRPC health service: SERVING while the process is ready, and NOT_SERVING for every service
-/// from the first moment of the shutdown.
+/// Makes the gRPC health service: SERVING while the process is ready, and NOT_SERVING for every
+/// service from the beginning of the shutdown.
 ///
-/// It answers for the process as a whole (the empty name) and for `services`, which are all as
-/// ready as the process is. It is derived from [`Shutdown::readiness`], so there is nothing to set
-/// and nothing to forget. It is answered also when the gate is closed; watches end with the gate.
+/// It answers for the process as a whole (the empty name) and for `services`, which are ready when
+/// the process is. The status is derived from [`Shutdown::readiness`], so there is no status to set.
+/// Health checks are answered even when the gate is closed. Watches end when the gate closes.
 ///
 /// ```
 /// # use adieu_core::Shutdown;
@@ -30,39 +30,39 @@ pub fn health(
     services: impl IntoIterator<Item = impl Into<String>>,
 ) -> HealthServer<impl Health> {
     let services = services.into_iter().map(Into::into).collect();
-    HealthServer::new(Derived { shutdown: shutdown.clone(), services })
+    HealthServer::new(ReadinessHealth { shutdown: shutdown.clone(), services })
 }
 
-struct Derived {
+struct ReadinessHealth {
     shutdown: Shutdown,
     services: HashSet<String>,
 }
 
-/// Says how it stands, and again whenever that changes.
+/// Yields the status, and again whenever it changes.
 struct Watch {
     shutdown: Arc<Shutdown>,
     next: Pin<Box<dyn Future<Output = ServingStatus> + Send>>,
 }
 
-// === impl Derived ===
+// === impl ReadinessHealth ===
 
-impl Derived {
+impl ReadinessHealth {
     fn knows(&self, service: &str) -> bool {
         service.is_empty() || self.services.contains(service)
     }
 }
 
 #[tonic::async_trait]
-impl Health for Derived {
+impl Health for ReadinessHealth {
     async fn check(
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let service = &request.get_ref().service;
         if !self.knows(service) {
-            return Err(Status::not_found(format!("there is no service {service:?} here")));
+            return Err(Status::not_found(format!("unknown service {service:?}")));
         }
-        Ok(Response::new(say(status_of(self.shutdown.readiness()))))
+        Ok(Response::new(response(status_of(self.shutdown.readiness()))))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
@@ -74,7 +74,7 @@ impl Health for Derived {
         let shutdown = Arc::new(self.shutdown.clone());
         let first = match self.knows(&request.get_ref().service) {
             true => status_of(shutdown.readiness()),
-            // As the protocol has it: said once, and the call goes on.
+            // The protocol requires this status, and the call to stay open.
             false => ServingStatus::ServiceUnknown,
         };
         let next: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(std::future::ready(first));
@@ -99,7 +99,7 @@ impl Stream for Watch {
                 })
             }
         };
-        Poll::Ready(Some(Ok(say(status))))
+        Poll::Ready(Some(Ok(response(status))))
     }
 }
 
@@ -107,6 +107,6 @@ fn status_of(readiness: Readiness) -> ServingStatus {
     if readiness.is_ready() { ServingStatus::Serving } else { ServingStatus::NotServing }
 }
 
-fn say(status: ServingStatus) -> HealthCheckResponse {
+fn response(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status as i32 }
 }

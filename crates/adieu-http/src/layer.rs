@@ -1,52 +1,41 @@
-//! Takes a pass for each request and holds it to the end of its response.
-//!
-//! The pass is taken in `call`, not in `poll_ready`: an idle clone of the service on a kept-alive
-//! connection must not hold the drain open. It is held until the body has ended, failed or been
-//! dropped, and through an upgrade.
+//! The tower layer that admits requests through a gate, for other servers and for single routes.
 
-mod about;
-mod body;
-mod future;
-mod refusal;
-
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use adieu_core::{DrainClass, Draining, Gate, Pass};
+use adieu_core::{DrainClass, Gate, Pass};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::HeaderValue;
 use http::{Request, Response, StatusCode};
-use http_body::Body;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-pub(crate) use about::{Manner, Name};
-pub use body::{Cut, GateBody};
-pub use future::GateFuture;
-pub(crate) use future::within;
-pub use refusal::Refusal;
-
-use body::{Told, Window};
-
-use crate::connection::{Conn, Ticket};
+use crate::admission::{
+    Admission, Admitted, AdmittedBody, AdmittedFuture, Origin, RefusalBody, within,
+};
+use crate::app::BoxError;
+use crate::request::{Name, RequestInfo};
 
 /// A tower layer that admits requests through a [`Gate`].
 ///
-/// [`serve`](crate::serve()) has it built in; use it by itself with other servers, or for a part of
-/// an application that is to have a gate of its own.
+/// [`serve`](crate::serve()) has it built in. Use the layer with other servers, or for a part of an
+/// application that needs a gate of its own.
 ///
-/// A request that is refused gets 503 with `Retry-After` and `Connection: close`; a gRPC call gets
-/// `UNAVAILABLE`. One that is admitted finishes. When its window is over it is cancelled: if it has
-/// not been answered it gets that same 503, and a body that is under way is broken off.
+/// A request that the gate refuses gets 503 with `Retry-After` and `Connection: close`; a gRPC call
+/// gets `UNAVAILABLE`. An admitted request finishes. When its window has elapsed it is cut off: a
+/// request without a response gets the same 503, and a body that is being sent is aborted.
 ///
 /// # Streams
 ///
-/// How a response ends when the gate is drained is its [`DrainClass`]: event streams
-/// (`text/event-stream`) and watches of gRPC health close at once, everything else finishes. A
-/// route can say otherwise with [`GateLayer::class`], a handler by putting a [`DrainClass`] into the
-/// extensions of its response.
+/// The [`DrainClass`] of a response decides how it ends when the gate drains. Event streams
+/// (`text/event-stream`) and watches of gRPC health close at once, all other responses finish. A
+/// route can choose another class with [`GateLayer::class`], a handler by putting a [`DrainClass`]
+/// into the extensions of its response.
 ///
-/// A handler whose work can be resumed says so with [`DrainClass::Resumable`], and listens:
+/// A handler whose work can be resumed chooses [`DrainClass::Resumable`] and listens to its token:
 ///
 /// ```
 /// use adieu_core::{DrainClass, Pass};
@@ -54,7 +43,7 @@ use crate::connection::{Conn, Ticket};
 /// # async fn handler() {
 /// let pass = Pass::current().map(|pass| pass.reclassified(DrainClass::Resumable));
 /// if let Some(pass) = pass {
-///     // Fires when the doors close; the response has until its window is over.
+///     // Fires when the gate closes. The response can finish until its window has elapsed.
 ///     let closing = pass.token();
 /// }
 /// # }
@@ -63,37 +52,42 @@ use crate::connection::{Conn, Ticket};
 /// # Upgrades
 ///
 /// With [`serve`](crate::serve()) the pass is held for as long as the upgraded connection lives.
-/// With another server the layer cannot see that; carry [`Pass::current`] into the task that owns
-/// the connection.
+/// With another server the layer cannot observe that: carry [`Pass::current`] into the task that
+/// owns the connection.
 #[derive(Clone, Debug)]
 pub struct GateLayer {
-    door: Door,
+    admission: Admission,
 }
 
 /// The service that [`GateLayer`] makes.
 #[derive(Clone, Debug)]
 pub struct GateService<S> {
     inner: S,
-    door: Arc<Door>,
+    admission: Arc<Admission>,
 }
 
-/// A gate, and how requests go through it.
-#[derive(Clone, Debug)]
-pub(crate) struct Door {
-    pub(crate) gate: Gate,
-    /// The status of a refusal.
-    pub(crate) status: StatusCode,
-    pub(crate) class: Option<DrainClass>,
-    /// How long after the gate has closed, if that is less than the gate's window.
-    pub(crate) window: Option<Duration>,
-    pub(crate) refusal_body: Option<RefusalBody>,
+pin_project! {
+    /// The response to an admitted request, or the refusal.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct GateFuture<F> {
+        #[pin]
+        inner: AdmittedFuture<F, LayerRequest>,
+    }
 }
 
-/// What a refusal says instead of its usual body, and of which type that is.
-#[derive(Clone, Debug)]
-pub(crate) struct RefusalBody {
-    pub(crate) content_type: HeaderValue,
-    pub(crate) body: Bytes,
+pin_project! {
+    /// A body that holds the pass of its request until it has ended, failed or been dropped.
+    pub struct GateBody<B> {
+        #[pin]
+        inner: AdmittedBody<B, LayerRequest>,
+    }
+}
+
+/// A request that came through a layer.
+#[derive(Debug)]
+struct LayerRequest {
+    admission: Arc<Admission>,
+    name: Name,
 }
 
 // === impl GateLayer ===
@@ -102,38 +96,38 @@ impl GateLayer {
     /// Admits requests through this gate.
     #[must_use]
     pub fn new(gate: &Gate) -> Self {
-        Self { door: Door::new(gate.clone()) }
+        Self { admission: Admission::new(gate.clone()) }
     }
 
-    /// Refuses with 429 instead of 503, for clients that take only that as a reason to wait.
+    /// Refuses with 429 instead of 503, for clients that retry only after 429.
     #[must_use]
     pub fn too_many_requests(mut self) -> Self {
-        self.door.status = StatusCode::TOO_MANY_REQUESTS;
+        self.admission.refusal_status = StatusCode::TOO_MANY_REQUESTS;
         self
     }
 
-    /// How responses end when the gate is drained, unless they say so themselves.
+    /// Sets how responses end when the gate drains, unless the response sets its own class.
     #[must_use]
     pub fn class(mut self, class: DrainClass) -> Self {
-        self.door.class = Some(class);
+        self.admission.class = Some(class);
         self
     }
 
     /// Cuts requests of this route off when the gate has been closed for this long, if the gate's
-    /// window is not over before.
+    /// own window is longer.
     ///
-    /// For a route that is not worth the whole window. A request that is cut off is named in the
-    /// report, and the outcome is not clean.
+    /// For a route that is not worth the whole window. The report names a request that is cut off,
+    /// and the outcome is not clean.
     #[must_use]
-    pub fn window(mut self, most: Duration) -> Self {
-        self.door.window = Some(most);
+    pub fn window(mut self, window: Duration) -> Self {
+        self.admission.window = Some(window);
         self
     }
 
-    /// Refuses with this body instead of the usual JSON. gRPC calls get their status as ever.
+    /// Refuses with this body instead of the JSON body. The refusal of a gRPC call does not change.
     #[must_use]
     pub fn refusal_body(mut self, content_type: HeaderValue, body: impl Into<Bytes>) -> Self {
-        self.door.refusal_body = Some(RefusalBody { content_type, body: body.into() });
+        self.admission.refusal_body = Some(RefusalBody { content_type, bytes: body.into() });
         self
     }
 }
@@ -142,7 +136,7 @@ impl<S> Layer<S> for GateLayer {
     type Service = GateService<S>;
 
     fn layer(&self, inner: S) -> GateService<S> {
-        GateService { inner, door: Arc::new(self.door.clone()) }
+        GateService { inner, admission: Arc::new(self.admission.clone()) }
     }
 }
 
@@ -162,114 +156,84 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let manner = Manner::of(&request);
-        match self.door.admit(manner) {
+        let info = RequestInfo::of(&request);
+        let inner = match self.admission.admit(info) {
             Ok(pass) => {
-                let via = Via::Layer(Arc::clone(&self.door), Name::of(&request));
+                let name = Name::of(&request);
+                let origin = LayerRequest { admission: Arc::clone(&self.admission), name };
                 let inner = within(pass.as_ref(), || self.inner.call(request));
-                GateFuture::admitted(inner, Admitted::new(pass, manner, via))
+                AdmittedFuture::new(inner, Admitted::new(origin, pass, info))
             }
-            Err(refused) => GateFuture::given(refused),
-        }
-    }
-}
-
-// === impl Door ===
-
-impl Door {
-    pub(crate) fn new(gate: Gate) -> Self {
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        Self { gate, status, class: None, window: None, refusal_body: None }
-    }
-
-    /// A pass, or none for what needs none, or the refusal.
-    pub(crate) fn admit(&self, manner: Manner) -> Result<Option<Pass>, Box<Response<Bytes>>> {
-        if manner.asks_for_health() {
-            return Ok(None);
-        }
-        self.gate.enter().map(Some).map_err(|draining| Box::new(self.refuse(draining, manner)))
-    }
-
-    pub(crate) fn refuse(&self, draining: Draining, manner: Manner) -> Response<Bytes> {
-        let refusal = Refusal::from(draining).with_status(self.status);
-        let mut response = refusal.into_response(manner);
-        if let Some(RefusalBody { content_type, body }) = &self.refusal_body
-            && !manner.is_grpc()
-        {
-            response.headers_mut().insert(CONTENT_TYPE, content_type.clone());
-            *response.body_mut() = body.clone();
-        }
-        response
-    }
-
-    /// Waits until requests that are inside are to be cut off.
-    fn until_cut(&self) -> Told {
-        let cut = self.gate.cut_token();
-        let Some(window) = self.window else {
-            return Box::pin(async move {
-                cut.cancelled_owned().await;
-                Window::Gate
-            });
+            Err(refusal) => AdmittedFuture::known(refusal),
         };
-        let closed = self.gate.closed_token();
-        let route = async move {
-            closed.cancelled_owned().await;
-            tokio::time::sleep(window).await;
-        };
-        Box::pin(async move {
-            tokio::select! {
-                () = cut.cancelled_owned() => Window::Gate,
-                () = route => Window::Route,
-            }
-        })
+        GateFuture { inner }
     }
 }
 
-/// A request that is inside.
-#[derive(Debug)]
-pub(crate) struct Admitted {
-    /// None for what the gate is not asked about.
-    pub(crate) pass: Option<Pass>,
-    pub(crate) manner: Manner,
-    pub(crate) via: Via,
-    pub(crate) is_labelled: bool,
-}
+// === impl GateFuture ===
 
-/// Through which door. One count of references for each request, and if the server is ours, one
-/// that belongs to the connection alone.
-#[derive(Debug)]
-pub(crate) enum Via {
-    Layer(Arc<Door>, Name),
-    /// The connection knows what its requests are called.
-    Conn(Ticket),
-}
+impl<F, B, E> Future for GateFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Body<Data = Bytes>,
+{
+    type Output = Result<Response<GateBody<B>>, E>;
 
-impl Admitted {
-    pub(crate) fn new(pass: Option<Pass>, manner: Manner, via: Via) -> Self {
-        Self { pass, manner, via, is_labelled: false }
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = self.project().inner.poll(cx);
+        polled.map_ok(|response| response.map(|inner| GateBody { inner }))
     }
 }
 
-impl Via {
-    pub(crate) fn door(&self) -> &Door {
-        match self {
-            Self::Layer(door, _) => door,
-            Self::Conn(ticket) => &ticket.conn.common.door,
-        }
+impl<F> std::fmt::Debug for GateFuture<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GateFuture").finish_non_exhaustive()
+    }
+}
+
+// === impl GateBody ===
+
+impl<B> Body for GateBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.project().inner.poll_frame(cx)
     }
 
-    pub(crate) fn conn(&self) -> Option<&Conn> {
-        match self {
-            Self::Layer(..) => None,
-            Self::Conn(ticket) => Some(&ticket.conn),
-        }
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
     }
 
-    /// It takes its time: from now on it can be seen what is waited for.
-    pub(crate) fn label(&self, pass: Option<&mut Pass>) {
-        match self {
-            Self::Layer(_, name) => pass.into_iter().for_each(|pass| pass.set_label(name.clone())),
-            Self::Conn(ticket) => ticket.waits(),
-        }
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl<B> std::fmt::Debug for GateBody<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GateBody").finish_non_exhaustive()
+    }
+}
+
+// === impl LayerRequest ===
+
+impl Origin for LayerRequest {
+    fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    fn name(&self) -> Option<Name> {
+        Some(self.name.clone())
+    }
+
+    fn mark_waiting(&self, pass: Option<&mut Pass>) {
+        pass.into_iter().for_each(|pass| pass.set_label(self.name.clone()));
     }
 }

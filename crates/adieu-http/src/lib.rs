@@ -2,23 +2,32 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admin;
+mod admission;
+mod app;
 mod connection;
+mod full_body;
 #[cfg(feature = "tonic")]
 mod health;
 mod layer;
 mod listener;
 mod probes;
+mod refusal;
+mod request;
 mod serve;
 mod socket;
-mod spare;
+mod spare_fd;
+mod stage;
 
 pub use admin::{Admin, AdminError, AdminHandle, AdminStop};
+pub use admission::Cut;
+pub use app::{App, BoxError};
 #[cfg(feature = "tonic")]
 pub use health::health;
-pub use layer::{Cut, GateBody, GateFuture, GateLayer, GateService, Refusal};
+pub use layer::{GateBody, GateFuture, GateLayer, GateService};
 pub use listener::Listener;
 pub use probes::Probes;
-pub use serve::{App, BoxError, Serve, ServeError, Serving, serve};
+pub use refusal::Refusal;
+pub use serve::{Serve, ServeError, Serving, serve};
 
 #[cfg(feature = "tls")]
 #[doc(no_inline)]

@@ -1,4 +1,4 @@
-//! Where connections come from.
+//! The sources of connections: TCP and Unix listeners.
 
 use std::fmt::Debug;
 use std::io;
@@ -11,45 +11,45 @@ use tokio::net::{TcpListener, TcpStream};
 #[cfg(unix)]
 use tokio::net::{UnixListener, UnixStream, unix};
 
-/// Where connections come from: a TCP or a Unix socket, or what you make of one.
+/// A source of connections: a TCP listener, a Unix listener, or a type of your own.
 pub trait Listener: Send + Sized + 'static {
     /// A connection.
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// Who is at its other end.
+    /// The address of the client.
     type Peer: Clone + Debug + Send + Sync + 'static;
 
     /// Waits for the next connection.
     ///
     /// # Errors
     ///
-    /// If there is none because of the system. The server logs it, waits a little and tries again.
+    /// If the system cannot accept a connection. The server logs the error, pauses and retries.
     ///
     /// # Cancel safety
     ///
-    /// Must be cancel safe: a dropped wait loses no connection.
+    /// Must be cancel safe: dropping the future must not lose a connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, Self::Peer)>> + Send;
 
-    /// Takes in, one by one, the connections that have been queued and not accepted: their clients
-    /// believe that they are connected. Dropping the iterator closes the listener.
+    /// Accepts, one by one, the connections that are in the queue: their clients believe that they
+    /// are connected. Dropping the iterator closes the listener.
     ///
-    /// It ends when the queue is empty. After an error, such as a lack of descriptors, the next call
-    /// tries again.
+    /// The iterator ends when the queue is empty. After an error, such as a lack of file
+    /// descriptors, the next call retries.
     fn close(self) -> impl Iterator<Item = io::Result<(Self::Io, Self::Peer)>> + Send;
 
-    /// Returns the addresses of both ends of a TCP connection, ours first. By these the kernel can be
-    /// asked what the client has acknowledged.
+    /// Returns the local and the remote address of a TCP connection. With them the server asks the
+    /// kernel how much the client has acknowledged.
     ///
-    /// For other connections, what the kernel has taken counts as read by the client.
+    /// For other connections, bytes count as received by the client when the kernel has taken them.
     fn endpoints(_io: &Self::Io) -> Option<(SocketAddr, SocketAddr)> {
         None
     }
 
-    /// Makes dropping `io` reset the connection instead of ending it.
+    /// Makes dropping `io` reset the connection instead of closing it regularly.
     ///
-    /// Called when an answer is cut whose end the client knows only by the end of the connection.
+    /// Called when an answer is cut whose end is the end of the connection.
     fn reset_on_drop(_io: &Self::Io) {}
 
-    /// Where it listens, for the log.
+    /// Returns the listener's address for the log.
     fn describe(&self) -> Option<String> {
         None
     }
@@ -61,7 +61,7 @@ impl Listener for TcpListener {
 
     async fn accept(&mut self) -> io::Result<(TcpStream, Self::Peer)> {
         let (stream, peer) = Self::accept(self).await?;
-        // Answers are written when they are whole: there is nothing to wait for.
+        // Short answers are written in one piece, so Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         Ok((stream, peer))
     }
@@ -71,7 +71,7 @@ impl Listener for TcpListener {
     }
 
     fn reset_on_drop(io: &TcpStream) {
-        // If the connection is gone already, there is nothing to reset.
+        // The call fails if the connection has already ended. Then no reset is needed.
         let _ = io.set_zero_linger();
     }
 
@@ -80,7 +80,7 @@ impl Listener for TcpListener {
     }
 
     fn close(self) -> impl Iterator<Item = io::Result<(TcpStream, Self::Peer)>> + Send {
-        // Asks the kernel itself: tokio would answer from what it has heard so far.
+        // Accepts through the standard library: tokio would not try unless it has been notified.
         let listener = self.into_std().ok();
         std::iter::from_fn(move || {
             let listener = listener.as_ref()?;
@@ -93,7 +93,7 @@ impl Listener for TcpListener {
     }
 }
 
-/// The next one that is queued. One that has gone again is no reason to leave the others there.
+/// Accepts the next queued connection. Skips connections whose clients have already left.
 fn next<T>(accept: impl Fn() -> io::Result<T>) -> Option<io::Result<T>> {
     loop {
         match accept() {
@@ -105,7 +105,7 @@ fn next<T>(accept: impl Fn() -> io::Result<T>) -> Option<io::Result<T>> {
     }
 }
 
-/// The client has gone again; the listener is well.
+/// Returns whether the error concerns one connection only, and not the listener.
 pub(crate) fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

@@ -1,4 +1,4 @@
-//! Readiness and liveness, as the paths that platforms ask for.
+//! Probes for readiness, liveness and start-up, over HTTP.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,17 +13,16 @@ use http::{Method, Request, Response, StatusCode};
 /// | path | answers |
 /// |---|---|
 /// | `/readyz`, `/healthz` | 200 `ready`, or 503 with the [`Readiness`]: `starting`, `unavailable`, `cordoned`, `draining`, `stopping` |
-/// | `/livez` | 200 `alive`, through the whole drain: a process that is draining must not be killed for it |
-/// | `/startupz` | 200 `started` from when start-up has ended, 503 `starting` before |
+/// | `/livez` | 200 `alive`, through the whole drain: the platform must not kill a process because it drains |
+/// | `/startupz` | 503 `starting` until start-up has ended, then 200 `started` |
 ///
-/// With `?verbose` the answer lists every check, in the manner of the Kubernetes API server.
+/// With `?verbose` the answer lists every check, in the format of the Kubernetes API server.
 ///
-/// A probe that opens a connection of its own is refused when the listener has been closed. So ask
-/// for liveness on the admin port, which is up to the end.
+/// A probe that opens a new connection fails when the listener has been closed. Point liveness
+/// probes at the [admin port](crate::Admin), which answers until the process ends.
 ///
-/// Give them to [`Serve::probes`](crate::Serve::probes) to have them on the port of the
-/// application, where they are answered also when the gate is closed; the [admin
-/// port](crate::Admin) has them by itself.
+/// [`Serve::probes`](crate::Serve::probes) adds the probes to the port of the application, where
+/// they are answered even when the gate is closed. The admin port always has them.
 #[derive(Clone, Debug)]
 pub struct Probes {
     shutdown: Shutdown,
@@ -36,7 +35,7 @@ pub struct Probes {
 // === impl Probes ===
 
 impl Probes {
-    /// The probes of this process, on the usual paths.
+    /// Makes the probes of this process, on their default paths.
     #[must_use]
     pub fn new(shutdown: &Shutdown) -> Self {
         Self {
@@ -48,39 +47,39 @@ impl Probes {
         }
     }
 
-    /// Another path for `/readyz`.
+    /// Replaces the path `/readyz`.
     #[must_use]
     pub fn ready_at(mut self, path: impl Into<Cow<'static, str>>) -> Self {
         self.ready = path.into();
         self
     }
 
-    /// Another path for `/healthz`, which answers as `/readyz` does.
+    /// Replaces the path `/healthz`, which answers like `/readyz`.
     #[must_use]
     pub fn health_at(mut self, path: impl Into<Cow<'static, str>>) -> Self {
         self.health = path.into();
         self
     }
 
-    /// Another path for `/livez`.
+    /// Replaces the path `/livez`.
     #[must_use]
     pub fn live_at(mut self, path: impl Into<Cow<'static, str>>) -> Self {
         self.live = path.into();
         self
     }
 
-    /// Another path for `/startupz`.
+    /// Replaces the path `/startupz`.
     #[must_use]
     pub fn startup_at(mut self, path: impl Into<Cow<'static, str>>) -> Self {
         self.startup = path.into();
         self
     }
 
-    /// The answer, if this request is for one of the probes.
+    /// Returns the answer if this request is for one of the probes.
     #[must_use]
     pub fn answer<B>(&self, request: &Request<B>) -> Option<Response<Bytes>> {
         let path = request.uri().path();
-        let (status, says) = if path == self.ready || path == self.health {
+        let (status, word) = if path == self.ready || path == self.health {
             self.readiness()
         } else if path == self.live {
             (StatusCode::OK, Cow::Borrowed("alive"))
@@ -95,7 +94,7 @@ impl Probes {
         let is_verbose = request.uri().query().is_some_and(|query| {
             query.split('&').any(|key| key == "verbose" || key.starts_with("verbose="))
         });
-        let body = if is_verbose { self.verbose(path, status, &says) } else { says.into_owned() };
+        let body = if is_verbose { self.verbose(path, status, &word) } else { word.into_owned() };
         Some(text(status, body))
     }
 
@@ -108,7 +107,8 @@ impl Probes {
 
     fn startup(&self) -> (StatusCode, Cow<'static, str>) {
         let readiness = self.shutdown.readiness();
-        // What failed before it was ever there is no reason to go on to the other probes.
+        // While a check fails before start-up has ended, the platform must not proceed to the other
+        // probes.
         let has_failed = readiness == Readiness::Unavailable && !self.shutdown.has_started();
         if readiness == Readiness::Starting || has_failed {
             (StatusCode::SERVICE_UNAVAILABLE, Cow::Borrowed("starting"))
@@ -117,7 +117,7 @@ impl Probes {
         }
     }
 
-    fn verbose(&self, path: &str, status: StatusCode, says: &str) -> String {
+    fn verbose(&self, path: &str, status: StatusCode, outcome: &str) -> String {
         let mut lines = String::new();
         for Check { name, state, detail, .. } in self.shutdown.checks() {
             let (sign, word) = match state {
@@ -125,15 +125,15 @@ impl Probes {
                 CheckState::Pending => ('-', "pending"),
                 CheckState::Failed | _ => ('-', "failed"),
             };
-            let why = detail.map_or_else(String::new, |why| format!(": {why}"));
-            let _ = writeln!(lines, "[{sign}]{name} {word}{why}");
+            let reason = detail.map_or_else(String::new, |reason| format!(": {reason}"));
+            let _ = writeln!(lines, "[{sign}]{name} {word}{reason}");
         }
         let is_draining =
             matches!(self.shutdown.readiness(), Readiness::Draining | Readiness::Stopping);
         let (sign, word) = if is_draining { ('-', "draining") } else { ('+', "ok") };
         let _ = writeln!(lines, "[{sign}]shutdown {word}");
         let verdict = if status.is_success() { "passed" } else { "failed" };
-        let _ = writeln!(lines, "{} check {verdict}: {says}", path.trim_start_matches('/'));
+        let _ = writeln!(lines, "{} check {verdict}: {outcome}", path.trim_start_matches('/'));
         lines
     }
 }
@@ -156,7 +156,7 @@ pub(crate) fn with_type(
 }
 
 fn not_allowed() -> Response<Bytes> {
-    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "ask with GET\n".into());
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "allowed: GET, HEAD\n".into());
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     response
 }

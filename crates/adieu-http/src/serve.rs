@@ -1,15 +1,13 @@
-//! Serves an application until its shutdown, and through it.
+//! The server: its builder and its future.
 //!
-//! [`machine`] decides how far the server is, [`driver`] accepts, serves and ends connections;
-//! every connection follows the [`Stage`].
+//! [`machine`] decides when the server moves to its next [`Stage`](crate::stage::Stage), [`driver`]
+//! accepts, serves and ends connections, and [`phases`] connects the server to the shutdown.
 
-mod app;
-mod closing;
-mod cuts;
+mod accept_queue;
 mod driver;
 mod machine;
+mod phases;
 mod roster;
-mod stage;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -24,19 +22,16 @@ use http::StatusCode;
 use http::header::HeaderValue;
 use hyper_util::server::conn::auto::Builder;
 
-pub use app::{App, BoxError};
-pub(crate) use cuts::{Cuts, Why};
-pub(crate) use stage::{Now, Stage};
-
-use crate::connection::Streams;
-use crate::layer::{Door, RefusalBody};
+use crate::admission::{Admission, RefusalBody};
+use crate::app::App;
+use crate::connection::{Configure, Streams};
 use crate::listener::Listener;
 use crate::probes::Probes;
 
-/// Serves `app` on `listener` until the shutdown, and drains it there.
+/// Serves `app` on `listener` until the shutdown, and drains it then.
 ///
-/// `app` is any tower service of HTTP requests: an `axum::Router`, tonic's `Routes`, or your own.
-/// HTTP/1 and HTTP/2 are told apart by themselves.
+/// `app` is any tower service for HTTP requests: an `axum::Router`, tonic's `Routes`, or your own.
+/// The server detects automatically whether a client speaks HTTP/1 or HTTP/2.
 ///
 /// ```no_run
 /// # async fn start(app: axum::Router, shutdown: adieu_core::Shutdown) -> Result<(), Box<dyn std::error::Error>> {
@@ -46,23 +41,26 @@ use crate::probes::Probes;
 /// # }
 /// ```
 ///
-/// Awaiting it serves, says that start-up has ended (see [`Shutdown::started`]), and returns when
-/// the shutdown has closed the last connection; at once if the shutdown has already begun. If the
-/// shutdown is aborted it goes on, because an aborted shutdown can be resumed. What happens then, by phase:
+/// Awaiting the server marks start-up as ended (see [`Shutdown::started`]), serves, and returns when
+/// the shutdown has closed the last connection. If the shutdown has already begun, it returns at
+/// once. If the shutdown is aborted, it continues to serve, because an aborted shutdown can be
+/// resumed.
 ///
-/// | phase | what |
+/// In the shutdown, by phase:
+///
+/// | phase | effect |
 /// |---|---|
-/// | `before-service-unbind` | Not ready any more, still accepting and serving. Answers say `Connection: close` or GOAWAY, so that connections wind down by being used. |
-/// | `service-unbind` | What the kernel has queued is accepted, the listener is closed, then the gate. From here on requests get 503. |
-/// | `service-requests-done` | Requests that got in finish. Event streams end, WebSockets are told 1001. |
-/// | `service-stop` | What is left is cancelled, then dropped. |
-#[must_use = "nothing is served until it is awaited"]
+/// | `before-service-unbind` | The process is not ready, but the server still accepts and serves. Responses carry `Connection: close`, and HTTP/2 clients get GOAWAY, so that clients reconnect elsewhere. |
+/// | `service-unbind` | Connections in the kernel's queue are accepted. The listener is closed, then the gate. From here on new requests get 503. |
+/// | `service-requests-done` | Admitted requests finish. Event streams end, and WebSockets get a close frame with code 1001. |
+/// | `service-stop` | Remaining connections are cancelled, then dropped. |
+#[must_use = "a server does nothing until it is awaited"]
 pub fn serve<L, S>(listener: L, app: S, shutdown: &Shutdown) -> Serve<L, S> {
     Serve { listener, app, shutdown: shutdown.clone(), options: Options::new() }
 }
 
-/// A server that is to be; see [`serve()`].
-#[must_use = "nothing is served until it is awaited"]
+/// The builder of a server; see [`serve()`].
+#[must_use = "a server does nothing until it is awaited"]
 pub struct Serve<L, S> {
     listener: L,
     app: S,
@@ -73,10 +71,10 @@ pub struct Serve<L, S> {
 struct Options {
     name: Arc<str>,
     gate: Option<Gate>,
-    status: StatusCode,
+    refusal_status: StatusCode,
     class: Option<DrainClass>,
     probes: Option<Probes>,
-    goodbye: Duration,
+    websocket_close_timeout: Duration,
     stall_timeout: Duration,
     hard_stop: Duration,
     max_connections: usize,
@@ -88,18 +86,16 @@ struct Options {
     tls: Option<tokio_rustls::TlsAcceptor>,
 }
 
-pub(crate) type Configure = Arc<dyn Fn(&mut Builder<Streams>) + Send + Sync>;
-
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Its tasks could not be added to the shutdown.
-    #[error("failed to serve {name}")]
+    /// The server's tasks could not be added to the shutdown.
+    #[error("failed to add the tasks of server {name} to the shutdown")]
     AddTask {
-        /// Which server.
+        /// The name of the server.
         name: Arc<str>,
-        /// Why not.
+        /// The cause.
         source: AddTaskError,
     },
 }
@@ -111,20 +107,20 @@ pub struct Serving(Pin<Box<dyn Future<Output = Result<(), ServeError>> + Send>>)
 // === impl Serve ===
 
 impl<L, S> Serve<L, S> {
-    /// What it is called in logs, in the report and among the checks. `http` if nothing else is
-    /// said.
+    /// Sets the name of the server in logs, in the report and among the checks. `http` by default.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.options.name = name.into();
         self
     }
 
-    /// Admits requests through this gate, which others may enter, too. The server has it drained.
+    /// Admits requests through this gate, which other work may share. The server registers it to be
+    /// drained.
     pub fn gate(mut self, gate: &Gate) -> Self {
         self.options.gate = Some(gate.clone());
         self
     }
 
-    /// Answers these probes, also when the gate is closed.
+    /// Answers these probes, even when the gate is closed.
     pub fn probes(mut self, probes: Probes) -> Self {
         self.options.probes = Some(probes);
         self
@@ -132,26 +128,26 @@ impl<L, S> Serve<L, S> {
 
     /// Refuses with 429 instead of 503.
     pub fn too_many_requests(mut self) -> Self {
-        self.options.status = StatusCode::TOO_MANY_REQUESTS;
+        self.options.refusal_status = StatusCode::TOO_MANY_REQUESTS;
         self
     }
 
-    /// Refuses with this body instead of the usual JSON. gRPC calls get their status as ever.
+    /// Refuses with this body instead of the JSON body. The refusal of a gRPC call does not change.
     pub fn refusal_body(mut self, content_type: HeaderValue, body: impl Into<Bytes>) -> Self {
-        self.options.refusal_body = Some(RefusalBody { content_type, body: body.into() });
+        self.options.refusal_body = Some(RefusalBody { content_type, bytes: body.into() });
         self
     }
 
-    /// Accepts no more than this many connections at a time; others wait in the kernel's queue.
-    /// Without limit by default.
+    /// Limits the number of open connections. Further clients wait in the kernel's queue. Unlimited
+    /// by default.
     ///
-    /// When the listener closes, what is queued is accepted beyond this limit.
+    /// When the listener closes, the connections in the queue are accepted beyond this limit.
     pub fn max_connections(mut self, most: usize) -> Self {
         self.options.max_connections = most;
         self
     }
 
-    /// How responses end when the gate is drained, unless they say so themselves; see
+    /// Sets how responses end when the gate drains, unless the response sets its own class; see
     /// [`GateLayer`](crate::GateLayer).
     pub fn class(mut self, class: DrainClass) -> Self {
         self.options.class = Some(class);
@@ -159,69 +155,70 @@ impl<L, S> Serve<L, S> {
     }
 
     /// Sets how long the closing handshake of a WebSocket may take. Two seconds by default.
-    pub fn goodbye(mut self, most: Duration) -> Self {
-        self.options.goodbye = most;
+    pub fn websocket_close_timeout(mut self, most: Duration) -> Self {
+        self.options.websocket_close_timeout = most;
         self
     }
 
-    /// Sets how long a client may acknowledge nothing of its answer when all other work is done.
-    /// Five seconds by default, and half of the time that is left at most.
+    /// Sets after how long a client that acknowledges nothing of its answer is disconnected, when
+    /// all other work is done. Five seconds by default, and at most half of the drain window.
     ///
-    /// A client that acknowledges more keeps its answer until the window is over. Linux tells what
-    /// has been acknowledged on TCP connections; elsewhere, and where netlink sockets are forbidden,
-    /// what the kernel has taken counts.
+    /// A client that acknowledges more bytes keeps its connection until the window has elapsed.
+    /// Linux reports acknowledgements for TCP connections. On other platforms, and where netlink
+    /// sockets are not permitted, bytes count as acknowledged when the kernel has taken them.
     pub fn stall_timeout(mut self, most: Duration) -> Self {
         self.options.stall_timeout = most;
         self
     }
 
-    /// How long connections have from when they are cancelled until they are dropped. A second
-    /// if nothing else is said, and half of its phase at most.
+    /// Sets how long after their cancellation connections are dropped. One second by default, and
+    /// at most half of the phase's time.
     pub fn hard_stop(mut self, most: Duration) -> Self {
         self.options.hard_stop = most;
         self
     }
 
-    /// How long a client may take to send the head of a request of HTTP/1. Without limit if
-    /// nothing else is said, as such a client does not hold up the drain.
+    /// Limits how long a client may take to send the head of an HTTP/1 request. Unlimited by default,
+    /// because such a client does not delay the drain.
     pub fn header_read_timeout(self, most: Duration) -> Self {
         self.configure(move |builder| {
             builder.http1().timer(hyper_util::rt::TokioTimer::new()).header_read_timeout(most);
         })
     }
 
-    /// Limits the heads of requests of HTTP/1: how many headers, and how many bytes, which are at
-    /// least 8,192. A longer one gets 431. hyper's defaults are 100 headers and about 400 kB.
+    /// Limits the head of an HTTP/1 request: the number of headers, and the number of bytes, which
+    /// is at least 8,192. A request with a longer head gets 431. hyper's defaults are 100 headers
+    /// and about 400 kB.
     pub fn http1_max_head(self, headers: usize, bytes: usize) -> Self {
         self.configure(move |builder| {
             builder.http1().max_headers(headers).max_buf_size(bytes.max(8_192));
         })
     }
 
-    /// Answers also clients of HTTP/1 that close their side of the connection after the request.
-    /// Off by default: then such a client counts as gone, and its request is dropped.
-    pub fn http1_half_close(self, answers: bool) -> Self {
+    /// Sets whether HTTP/1 clients that close their side of the connection after the request are
+    /// answered. Off by default: the client is then considered gone, and its request is dropped.
+    pub fn http1_half_close(self, is_answered: bool) -> Self {
         self.configure(move |builder| {
-            builder.http1().half_close(answers);
+            builder.http1().half_close(is_answered);
         })
     }
 
-    /// Limits how many requests a client of HTTP/2 may have open on one connection. hyper's default
-    /// is 200.
+    /// Limits how many requests an HTTP/2 client may have open on one connection. hyper's default is
+    /// 200.
     pub fn http2_max_concurrent_streams(self, most: u32) -> Self {
         self.configure(move |builder| {
             builder.http2().max_concurrent_streams(most);
         })
     }
 
-    /// Limits the headers of a request of HTTP/2, in bytes. hyper's default is 16 kB.
+    /// Limits the headers of an HTTP/2 request, in bytes. hyper's default is 16 kB.
     pub fn http2_max_header_list_size(self, most: u32) -> Self {
         self.configure(move |builder| {
             builder.http2().max_header_list_size(most);
         })
     }
 
-    /// Pings clients of HTTP/2 at this interval, and closes the connection of one that does not
+    /// Pings HTTP/2 clients at this interval, and closes the connection of a client that does not
     /// answer within `timeout`.
     pub fn http2_keep_alive(self, interval: Duration, timeout: Duration) -> Self {
         self.configure(move |builder| {
@@ -231,7 +228,7 @@ impl<L, S> Serve<L, S> {
         })
     }
 
-    /// Adds to what is set for each connection.
+    /// Adds a setting for each connection.
     fn configure(mut self, more: impl Fn(&mut Builder<Streams>) + Send + Sync + 'static) -> Self {
         let before = self.options.configure;
         self.options.configure = Arc::new(move |builder| {
@@ -248,7 +245,7 @@ impl<L, S> Serve<L, S> {
         self
     }
 
-    /// Speaks TLS. If the configuration names no protocols, HTTP/2 and HTTP/1.1 are offered.
+    /// Serves TLS. If the configuration names no ALPN protocols, HTTP/2 and HTTP/1.1 are offered.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: tokio_rustls::rustls::ServerConfig) -> Self {
         let mut config = config;
@@ -268,8 +265,8 @@ impl<L: Listener, S: App> IntoFuture for Serve<L, S> {
     ///
     /// Not cancel safe: dropping the future closes the listener and drops every connection.
     fn into_future(self) -> Serving {
-        // Here, not when it is first polled: of several servers that are started together, none
-        // makes the process ready before the others.
+        // Added here, not in the first poll: of several servers that are started together, none
+        // must make the process ready before the others listen.
         let check = self.shutdown.check(Arc::clone(&self.options.name));
         Serving(Box::pin(driver::run(self, check)))
     }
@@ -307,10 +304,10 @@ impl Options {
         Self {
             name: "http".into(),
             gate: None,
-            status: StatusCode::SERVICE_UNAVAILABLE,
+            refusal_status: StatusCode::SERVICE_UNAVAILABLE,
             class: None,
             probes: None,
-            goodbye: Duration::from_secs(2),
+            websocket_close_timeout: Duration::from_secs(2),
             stall_timeout: Duration::from_secs(5),
             hard_stop: Duration::from_secs(1),
             max_connections: usize::MAX,
@@ -323,9 +320,10 @@ impl Options {
         }
     }
 
-    fn door(&self) -> Door {
+    fn admission(&self) -> Admission {
         let gate = self.gate.clone().unwrap_or_else(|| Gate::new(Arc::clone(&self.name)));
         let refusal_body = self.refusal_body.clone();
-        Door { status: self.status, class: self.class, refusal_body, ..Door::new(gate) }
+        let refusal_status = self.refusal_status;
+        Admission { refusal_status, class: self.class, refusal_body, ..Admission::new(gate) }
     }
 }

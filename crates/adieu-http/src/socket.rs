@@ -1,9 +1,9 @@
-//! What a client's kernel has acknowledged.
+//! How many bytes a client's kernel has not acknowledged.
 //!
-//! The kernel takes megabytes of an answer at once, and says that there is room for more in large
-//! steps. So what has been written says little about whether a client reads, and nothing about
-//! whether it has got the end. What has not been acknowledged does. `SIOCOUTQ` would tell, but has
-//! no safe wrapper; `sock_diag(7)` tells the same through a netlink socket.
+//! The server's kernel takes megabytes of an answer at once, and asks for more in large steps. So the
+//! bytes that have been written show neither whether a client reads nor whether it has received the
+//! end. The unacknowledged bytes show both. `SIOCOUTQ` would return them, but has no safe wrapper;
+//! `sock_diag(7)` returns them through a netlink socket.
 
 #[cfg(not(target_os = "linux"))]
 #[path = "socket/unknown.rs"]
@@ -18,7 +18,10 @@ pub(crate) use queues::SendQueues;
 
 /// The addresses of both ends of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux can be asked"))]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "only Linux reports acknowledgements")
+)]
 pub(crate) struct Endpoints {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,

@@ -38,7 +38,8 @@ pub(super) async fn keep(
         End::Lost(_) => {}
         End::Unreleased(error) => {
             adieu_core::adapter::log_aside(tracing::Level::WARN, || {
-                let (key, fence, error) = (key.clone(), *fence, adieu_core::adapter::error_text(error));
+                let (key, fence, error) =
+                    (key.clone(), *fence, adieu_core::adapter::error_text(error));
                 move || tracing::warn!(%key, %fence, error, "lease not released; it expires")
             });
         }

@@ -1,4 +1,4 @@
-//! What the admin port answers.
+//! The answers of the admin port.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,39 +13,39 @@ use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::caller::{Token, Verdict, is_rebound, judge, knows_token};
+use super::caller::{Token, Verdict, authorize, has_token, is_rebound};
 use super::process::Process;
 use super::{AdminStop, metrics};
 use crate::probes::{Probes, text, with_type};
 
-/// What the admin port answers.
+/// The answers of the admin port, and their settings.
 pub(super) struct Answers {
     shutdown: Shutdown,
     pub(super) process: Process,
     pub(super) probes: Probes,
     pub(super) token: Option<Token>,
-    /// Not even this machine is let in without it.
-    pub(super) only_token: bool,
+    /// Callers on this machine need the token, too.
+    pub(super) is_token_required: bool,
     pub(super) metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
-    /// Cordons in their lame duck. They end with the port.
+    /// Cordons whose lame duck has not ended. They are aborted when the port closes.
     cordoning: Mutex<JoinSet<()>>,
-    /// Said once: whoever tries must not fill the log.
-    has_complained: AtomicBool,
+    /// A refusal is logged once, so that a caller cannot fill the log.
+    has_warned: AtomicBool,
 }
 
-/// How long the user's code may take to answer.
-const MOST: Duration = Duration::from_secs(5);
+/// How long the application's code may take to describe a task or to render metrics.
+const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the end of the shutdown is waited for. Less than a connection may last.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long `?until=over` waits. Less than a connection may last.
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 const INDEX: &str = "\
 GET  /readyz /livez /startupz /healthz   probes; ?verbose lists the checks
-GET  /shutdown                           what the shutdown is doing, as JSON; ?until=over waits for its end
-GET  /metrics                            in the text format of Prometheus; ?until=over waits for the end
-POST /shutdown                           does what SIGTERM does
-POST /cordon                             not ready, and after a lame duck no work here; ?now=true refuses at once
-POST /uncordon                           takes a cordon back
+GET  /shutdown                           status of the shutdown as JSON; ?until=over waits for its end
+GET  /metrics                            metrics in the text format of Prometheus; ?until=over waits for the end
+POST /shutdown                           shuts down, like SIGTERM
+POST /cordon                             makes the process unready and refuses work after a lame duck; ?now=true refuses at once
+POST /uncordon                           reverts a cordon
 ";
 
 impl Answers {
@@ -55,15 +55,15 @@ impl Answers {
             process: Process::current(),
             probes: Probes::new(shutdown),
             token: None,
-            only_token: false,
+            is_token_required: false,
             metrics: None,
             cordoning: Mutex::default(),
-            has_complained: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
         }
     }
 
-    /// Answers. What runs the user's code, such as what describes a task, runs on another thread,
-    /// and for a limited time: a probe must be answered whatever that does.
+    /// Answers a request. Code of the application, such as the description of a task, runs on another
+    /// thread and for a limited time, because it must not delay a probe.
     pub(super) async fn answer<B>(
         self: Arc<Self>,
         request: Request<B>,
@@ -79,23 +79,23 @@ impl Answers {
                 as_json(StatusCode::FORBIDDEN, &json!({ "error": "not under this name" }))
             }
             ("/shutdown" | "/metrics", _) if is_get && !self.may_read(&request) => {
-                unauthorized("only with Authorization: Bearer")
+                unauthorized("Authorization: Bearer is required")
             }
             ("/shutdown", _) if is_get => {
-                if asks_for(&request, "until=over") {
-                    // When it is over the process may be gone before anybody asks again.
-                    let _ = tokio::time::timeout(LONGEST_WAIT, self.shutdown.completed()).await;
+                if has_query(&request, "until=over") {
+                    // The process may have exited before the client could poll again.
+                    let _ = tokio::time::timeout(MAX_WAIT, self.shutdown.completed()).await;
                 }
-                aside(move || self.status()).await
+                on_other_thread(move || self.status()).await
             }
             ("/metrics", _) if is_get => {
-                if asks_for(&request, "until=over") {
-                    let _ = tokio::time::timeout(LONGEST_WAIT, self.shutdown.completed()).await;
+                if has_query(&request, "until=over") {
+                    let _ = tokio::time::timeout(MAX_WAIT, self.shutdown.completed()).await;
                 }
-                aside(move || self.metrics()).await
+                on_other_thread(move || self.metrics()).await
             }
             ("/shutdown", &Method::POST) => self.change(&request, from, Self::stop),
-            ("/cordon", &Method::POST) if asks_for(&request, "now=true") => {
+            ("/cordon", &Method::POST) if has_query(&request, "now=true") => {
                 self.change(&request, from, Self::cordon_now)
             }
             ("/cordon", &Method::POST) => self.change(&request, from, Self::cordon),
@@ -103,7 +103,7 @@ impl Answers {
             ("/shutdown", _) => not_allowed("GET, HEAD, POST"),
             ("/" | "/metrics", _) => not_allowed("GET, HEAD"),
             ("/cordon" | "/uncordon", _) => not_allowed("POST"),
-            _ => text(StatusCode::NOT_FOUND, format!("there is no such page; there are\n{INDEX}")),
+            _ => text(StatusCode::NOT_FOUND, format!("not found; available:\n{INDEX}")),
         }
     }
 
@@ -117,7 +117,7 @@ impl Answers {
     }
 
     fn status(&self) -> Response<Bytes> {
-        // All of these are plain values: turning them into JSON cannot fail.
+        // These are plain values, whose conversion to JSON cannot fail.
         let mut status = serde_json::to_value(self.shutdown.status()).unwrap_or_default();
         if let Value::Object(fields) = &mut status {
             fields.insert("process".into(), self.process.view());
@@ -135,24 +135,24 @@ impl Answers {
         as_json(StatusCode::OK, &status)
     }
 
-    /// How it stands after a change.
-    fn stands(&self, status: StatusCode) -> Response<Bytes> {
+    /// Returns the state of the process after a change.
+    fn state(&self, status: StatusCode) -> Response<Bytes> {
         let (stage, reason) = (self.shutdown.stage(), self.shutdown.reason());
         let reason = reason.map(|reason| reason.to_string());
         let readiness = self.shutdown.readiness();
         let admitting = self.shutdown.is_admitting();
-        let stands = json!({
+        let state = json!({
             "stage": stage, "reason": reason, "readiness": readiness, "admitting": admitting,
         });
-        as_json(status, &stands)
+        as_json(status, &state)
     }
 
-    /// Whether a caller may read what is not for everybody.
+    /// Returns whether a caller may read `/shutdown` and `/metrics`.
     fn may_read<B>(&self, request: &Request<B>) -> bool {
-        !self.only_token || knows_token(self.token.as_ref(), request.headers()) == Some(true)
+        !self.is_token_required || has_token(self.token.as_ref(), request.headers()) == Some(true)
     }
 
-    /// Lets `change` happen, if the caller may.
+    /// Runs `change` if the caller is authorised.
     fn change<B>(
         &self,
         request: &Request<B>,
@@ -160,87 +160,92 @@ impl Answers {
         change: impl FnOnce(&Self) -> Response<Bytes>,
     ) -> Response<Bytes> {
         let path = request.uri().path();
-        let verdict = judge(self.token.as_ref(), self.only_token, from.ip(), request.headers());
-        let (status, why) = match verdict {
+        let verdict =
+            authorize(self.token.as_ref(), self.is_token_required, from.ip(), request.headers());
+        let (status, reason) = match verdict {
             Verdict::Allowed => {
-                self.shutdown.say(format!("admin port            POST {path} from {from}"));
+                self.shutdown.say(format!("admin request         POST {path} from={from}"));
                 return change(self);
             }
             Verdict::WrongToken => (StatusCode::UNAUTHORIZED, "the token is wrong"),
-            Verdict::FromElsewhere => {
-                (StatusCode::FORBIDDEN, "only from this machine, or with Authorization: Bearer")
-            }
-            Verdict::NoToken => (StatusCode::UNAUTHORIZED, "only with Authorization: Bearer"),
-            Verdict::FromWebPage => (StatusCode::FORBIDDEN, "not from a web page"),
+            Verdict::Remote => (
+                StatusCode::FORBIDDEN,
+                "allowed only from this machine, or with Authorization: Bearer",
+            ),
+            Verdict::NoToken => (StatusCode::UNAUTHORIZED, "Authorization: Bearer is required"),
+            Verdict::FromWebPage => (StatusCode::FORBIDDEN, "not allowed from a web page"),
             Verdict::FromProxy => {
-                (StatusCode::FORBIDDEN, "not through a proxy without Authorization: Bearer")
+                (StatusCode::FORBIDDEN, "through a proxy, Authorization: Bearer is required")
             }
         };
-        if !self.has_complained.swap(true, Ordering::Relaxed) {
-            let line = format!("admin port            refused POST {path} from {from}: {why}");
-            self.shutdown.warn(line + "; said once");
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            let line = format!("admin refused         POST {path} from={from} reason={reason:?}");
+            self.shutdown.warn(line + "; further refusals are not logged");
         }
         match status {
-            StatusCode::UNAUTHORIZED => unauthorized(why),
-            _ => as_json(status, &json!({ "error": why })),
+            StatusCode::UNAUTHORIZED => unauthorized(reason),
+            _ => as_json(status, &json!({ "error": reason })),
         }
     }
 
     fn stop(&self) -> Response<Bytes> {
         // The first reason wins, so this changes nothing in a shutdown that has begun.
         drop(self.shutdown.run(AdminStop));
-        // From here on the ladder is that of SIGTERM. On its last rung a signal ends the process; a
-        // request only makes the shutdown more urgent.
+        // A repeated signal can end the process. A request does not: the verdict is ignored.
         let _ = self.shutdown.receive(Signal::TERM);
-        self.stands(StatusCode::ACCEPTED)
+        self.state(StatusCode::ACCEPTED)
     }
 
-    /// Not ready at once; refuses when routers have moved away.
+    /// Makes the process unready at once. Work is refused after the lame duck.
     fn cordon(&self) -> Response<Bytes> {
         let mut cordoning = Box::pin(self.shutdown.cordon_gradually());
         let mut context = Context::from_waker(Waker::noop());
         if cordoning.as_mut().poll(&mut context).is_pending() {
             let mut tasks = self.cordoning.lock().unwrap_or_else(PoisonError::into_inner);
             while tasks.try_join_next().is_some() {}
-            // Only a task of the port's own runtime gets here.
+            // Called only on the port's own runtime, so `spawn` cannot panic.
             tasks.spawn(async move {
                 cordoning.await;
             });
         }
-        self.stands(StatusCode::OK)
+        self.state(StatusCode::OK)
     }
 
     fn cordon_now(&self) -> Response<Bytes> {
         self.shutdown.cordon();
-        self.stands(StatusCode::OK)
+        self.state(StatusCode::OK)
     }
 
     fn uncordon(&self) -> Response<Bytes> {
         match self.shutdown.uncordon() {
-            true => self.stands(StatusCode::OK),
+            true => self.state(StatusCode::OK),
             false => as_json(StatusCode::CONFLICT, &json!({ "error": "the shutdown has begun" })),
         }
     }
 }
 
-/// Whether this is in the query.
-fn asks_for<B>(request: &Request<B>, wanted: &str) -> bool {
+/// Returns whether the query contains this parameter.
+fn has_query<B>(request: &Request<B>, wanted: &str) -> bool {
     let query = request.uri().query();
     query.is_some_and(|query| query.split('&').any(|part| part == wanted))
 }
 
-fn unauthorized(why: &str) -> Response<Bytes> {
-    let mut response = as_json(StatusCode::UNAUTHORIZED, &json!({ "error": why }));
+fn unauthorized(reason: &str) -> Response<Bytes> {
+    let mut response = as_json(StatusCode::UNAUTHORIZED, &json!({ "error": reason }));
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }
 
-/// Makes an answer on another thread.
-async fn aside(make: impl FnOnce() -> Response<Bytes> + Send + 'static) -> Response<Bytes> {
-    match tokio::time::timeout(MOST, tokio::task::spawn_blocking(make)).await {
+/// Renders an answer on another thread.
+async fn on_other_thread(
+    render: impl FnOnce() -> Response<Bytes> + Send + 'static,
+) -> Response<Bytes> {
+    match tokio::time::timeout(RENDER_TIMEOUT, tokio::task::spawn_blocking(render)).await {
         Ok(Ok(response)) => response,
-        Ok(Err(_)) => text(StatusCode::INTERNAL_SERVER_ERROR, "it panicked when asked\n".into()),
-        Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "it does not answer\n".into()),
+        Ok(Err(_)) => {
+            text(StatusCode::INTERNAL_SERVER_ERROR, "rendering the answer panicked\n".into())
+        }
+        Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "rendering the answer took too long\n".into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The connections of the admin port: few, short, and none can hold up the others.
+//! The connections of the admin port, with limits so that none can delay the others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,28 +18,28 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::Answers;
-use crate::layer::GateBody;
-use crate::spare::{Spare, is_exhausted};
+use crate::full_body::FullBody;
+use crate::spare_fd::{SpareFd, is_exhausted};
 
-/// When there are more, the oldest has to go: somebody who only holds connections open must not
-/// keep a probe out.
-const MOST: usize = 256;
+/// The limit on connections. Beyond it the oldest is closed, so that a client that only holds
+/// connections open cannot keep a probe out.
+const MAX_CONNECTIONS: usize = 256;
 
-/// How long a request's head may take, and a whole connection.
-const HEAD: Duration = Duration::from_secs(5);
-const WHOLE: Duration = Duration::from_secs(60);
+/// How long the head of a request, and a whole connection, may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest head.
-const LONGEST_HEAD: usize = 16 * 1024;
+/// The limit on the head of a request.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// How long those who are being answered have when the port is closed: the last answer is the one
-/// that says how it ended.
+/// How long open requests are answered when the port is closed: the last answer is the one that
+/// reports the outcome of the shutdown.
 const LAST_ANSWERS: Duration = Duration::from_millis(200);
 
-/// How long accepting rests after an error.
-const REST: Duration = Duration::from_millis(100);
+/// How long accepting pauses after an error.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers until `close` fires.
+/// Serves the admin port until `close` fires.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
     answers: Arc<Answers>,
@@ -57,16 +57,16 @@ pub(super) async fn serve(
     };
     let mut connections = JoinSet::new();
     let mut oldest = VecDeque::new();
-    let mut spare = Spare::new();
-    let mut rests_until = Instant::now();
+    let mut spare = SpareFd::new();
+    let mut accept_after = Instant::now();
     loop {
         tokio::select! {
             () = close.cancelled() => break,
-            // At once, or somebody else would take the descriptor that has become free.
+            // Refilled at once, before another thread takes the descriptor that has become free.
             Some(_) = connections.join_next() => {
                 spare.refill();
             }
-            accepted = accept(&listener, &mut spare, rests_until) => match accepted {
+            accepted = accept(&listener, &mut spare, accept_after) => match accepted {
                 Ok((stream, from)) => {
                     make_room(&connections, &mut oldest);
                     let (answers, close) = (Arc::clone(&answers), close.clone());
@@ -75,7 +75,7 @@ pub(super) async fn serve(
                 }
                 Err(_) => {
                     spare.refill();
-                    rests_until = Instant::now() + REST;
+                    accept_after = Instant::now() + ACCEPT_PAUSE;
                 }
             },
         }
@@ -86,21 +86,21 @@ pub(super) async fn serve(
     connections.shutdown().await;
 }
 
-/// Accepts a connection, on the descriptor in reserve if there is no other: a process that has used
-/// up its descriptors is one that an operator asks about.
+/// Accepts a connection, with the descriptor in reserve if there is no other: operators need the
+/// status of a process that has used up its file descriptors.
 async fn accept(
     listener: &TcpListener,
-    spare: &mut Spare,
-    rests_until: Instant,
+    spare: &mut SpareFd,
+    accept_after: Instant,
 ) -> std::io::Result<(TcpStream, SocketAddr)> {
-    tokio::time::sleep_until(rests_until).await;
+    tokio::time::sleep_until(accept_after).await;
     loop {
         match listener.accept().await {
             Err(error) if is_exhausted(&error) && spare.release() => {}
             accepted => return accepted,
         }
-        // The kernel takes a descriptor before it looks into the queue, which may be empty. Then the
-        // descriptor goes back into the reserve at once, or somebody else would take it.
+        // The kernel allocates a descriptor before it looks into the queue, which may be empty. Then
+        // the reserve is refilled at once, before another thread takes the descriptor.
         let again = std::future::poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await;
         match again {
             Poll::Ready(accepted) => return accepted,
@@ -112,10 +112,10 @@ async fn accept(
 }
 
 fn make_room(connections: &JoinSet<()>, oldest: &mut VecDeque<AbortHandle>) {
-    if oldest.len() > 2 * MOST {
+    if oldest.len() > 2 * MAX_CONNECTIONS {
         oldest.retain(|connection| !connection.is_finished());
     }
-    if connections.len() < MOST {
+    if connections.len() < MAX_CONNECTIONS {
         return;
     }
     while let Some(connection) = oldest.pop_front() {
@@ -132,14 +132,14 @@ async fn connection(
     answers: Arc<Answers>,
     close: CancellationToken,
 ) {
-    let asked = AtomicBool::new(false);
+    let has_had_request = AtomicBool::new(false);
     let service = service_fn(|request| {
-        asked.store(true, Ordering::Relaxed);
+        has_had_request.store(true, Ordering::Relaxed);
         let answering = Arc::clone(&answers).answer(request, from);
-        async { Ok::<Response<GateBody<String>>, Infallible>(answering.await.map(GateBody::given)) }
+        async { Ok::<Response<FullBody>, Infallible>(answering.await.map(FullBody::from)) }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD_BYTES);
     let connection = http.serve_connection(TokioIo::new(stream), service);
     let connection = async {
         tokio::pin!(connection);
@@ -147,12 +147,12 @@ async fn connection(
             _ = connection.as_mut() => return,
             () = close.cancelled() => {}
         }
-        // Who has not asked anything is waited for by nobody.
-        if asked.load(Ordering::Relaxed) {
+        // A connection without a request is closed at once.
+        if has_had_request.load(Ordering::Relaxed) {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;
         }
     };
-    // What goes wrong here is the client's, and said to it.
-    let _ = tokio::time::timeout(WHOLE, connection).await;
+    // Errors concern this client only, and hyper has answered it.
+    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
 }

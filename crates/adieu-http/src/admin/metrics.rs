@@ -1,7 +1,7 @@
-//! What `/metrics` always shows, whether or not a recorder has been installed.
+//! The metrics that `/metrics` always shows, whether or not a recorder has been installed.
 //!
-//! It is read when it is asked for, so requests pay nothing for it, and it is there from the start
-//! to the end.
+//! They are read at each scrape, so requests pay nothing for them, and they are available from the
+//! start of the admin port to its end.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use adieu_core::{Readiness, Shutdown};
 
-/// One kind of metric: its name, its type, and what it means.
+/// A metric: its name, its type and its help text.
 type About = (&'static str, &'static str, &'static str);
 
-const READY: About = ("adieu_ready", "gauge", "Whether work should be sent here.");
+const READY: About = ("adieu_ready", "gauge", "1 while the process is ready for work.");
 const READINESS: About =
-    ("adieu_readiness", "gauge", "The readiness of the process, one of them 1.");
+    ("adieu_readiness", "gauge", "1 for the current readiness of the process, 0 for the others.");
 const IN_FLIGHT: About = ("adieu_in_flight", "gauge", "Work inside a gate.");
-const REFUSED: About = ("adieu_refused_total", "counter", "Work that a gate has refused.");
+const REFUSED: About = ("adieu_refused_total", "counter", "Work refused by a gate.");
 const CUT_OFF: About =
     ("adieu_cut_off_total", "counter", "Admitted work, such as answers, cut off before its end.");
 
@@ -29,9 +29,9 @@ const ALL: [Readiness; 6] = [
     Readiness::Stopping,
 ];
 
-/// The metrics of a shutdown, in the text format of Prometheus.
+/// Renders the metrics in the text format of Prometheus.
 pub(super) fn render(shutdown: &Shutdown) -> String {
-    // By name: several gates of one name are one series.
+    // Gates of the same name are one series.
     let mut gates: BTreeMap<Arc<str>, [u64; 3]> = BTreeMap::new();
     for gate in shutdown.gates() {
         let [in_flight, refused, cut_off] = gates.entry(gate.name()).or_default();
@@ -45,8 +45,8 @@ pub(super) fn render(shutdown: &Shutdown) -> String {
     let _ = writeln!(text, "{} {}", READY.0, u8::from(readiness.is_ready()));
     head(&mut text, READINESS);
     for state in ALL {
-        let is_so = u8::from(state == readiness);
-        let _ = writeln!(text, "{}{{state=\"{state}\"}} {is_so}", READINESS.0);
+        let value = u8::from(state == readiness);
+        let _ = writeln!(text, "{}{{state=\"{state}\"}} {value}", READINESS.0);
     }
     for (at, about) in [IN_FLIGHT, REFUSED, CUT_OFF].into_iter().enumerate() {
         head(&mut text, about);

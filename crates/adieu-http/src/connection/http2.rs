@@ -1,11 +1,11 @@
-//! Follows the frames of an HTTP/2 connection, to know which of the bytes belong to answers, and
-//! which answers have not ended.
+//! Follows the frames of an HTTP/2 connection, to find out which bytes belong to answers, and which
+//! answers have not ended.
 //!
-//! A client that acknowledges pings is not a client that reads its answer.
+//! That is needed because a client can acknowledge pings without reading its answer.
 
 use super::requests::Requests;
 
-/// What every client of HTTP/2 sends first.
+/// The first bytes of every HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const DATA: u8 = 0;
@@ -14,10 +14,10 @@ const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 
-/// What a connection speaks, as far as its first bytes have shown.
+/// The version of HTTP on a connection, as far as its first bytes have shown.
 #[derive(Debug)]
 pub(super) enum Protocol {
-    /// So many bytes of the preface have been seen.
+    /// This many bytes of the preface have been seen.
     Unknown(usize),
     Http1,
     Http2(Box<Http2>),
@@ -26,20 +26,20 @@ pub(super) enum Protocol {
 /// The frames of a connection, in both directions.
 #[derive(Debug, Default)]
 pub(super) struct Http2 {
-    read: Frames,
-    written: Frames,
-    /// Answers whose head has been written and whose end has not.
+    read: Http2Frames,
+    written: Http2Frames,
+    /// The streams of answers whose head has been written and whose end has not.
     open: Vec<u32>,
     /// The last stream that the client has opened.
-    last: u32,
+    last_opened: u32,
 }
 
-/// Where in the frames of one direction we are.
+/// The position in the frames of one direction.
 #[derive(Debug, Default)]
-struct Frames {
+struct Http2Frames {
     head: [u8; 9],
     filled: usize,
-    /// How much of the payload is still to come.
+    /// How many bytes of the payload are missing.
     rest: usize,
 }
 
@@ -48,7 +48,7 @@ struct Seen {
     kind: u8,
     flags: u8,
     stream: u32,
-    /// How many of the bytes that were given belong to it or to frames before it.
+    /// How many of the given bytes belong to it or to frames before it.
     until: usize,
     is_whole: bool,
 }
@@ -60,7 +60,7 @@ impl Protocol {
         Self::Unknown(0)
     }
 
-    /// Takes note of what has been read.
+    /// Follows bytes that have been read.
     #[inline]
     pub(super) fn read(&mut self, bytes: &[u8], requests: &Requests) {
         match self {
@@ -87,21 +87,21 @@ impl Protocol {
 
 impl Http2 {
     fn read(&mut self, bytes: &[u8], requests: &Requests) {
-        let (open, last) = (&mut self.open, &mut self.last);
+        let (open, last_opened) = (&mut self.open, &mut self.last_opened);
         self.read.follow(bytes, |seen| {
             if seen.kind == RST_STREAM && seen.is_whole {
                 open.retain(|stream| *stream != seen.stream);
-                requests.ended(seen.stream, 0);
-            } else if seen.kind == HEADERS && seen.stream > *last {
+                requests.mark_ended(seen.stream, 0);
+            } else if seen.kind == HEADERS && seen.stream > *last_opened {
                 // Later headers on the same stream are trailers.
-                *last = seen.stream;
-                requests.arrived(seen.stream);
+                *last_opened = seen.stream;
+                requests.mark_arrived(seen.stream);
             }
         });
     }
 
-    /// Takes note of what has been written, from byte `at` of the connection; returns up to where
-    /// it belongs to answers.
+    /// Follows bytes that have been written, from byte `at` of the connection. Returns the end of the
+    /// last of them that belongs to an answer.
     pub(super) fn wrote(&mut self, bytes: &[u8], at: u64, requests: &Requests) -> Option<u64> {
         let (open, mut until) = (&mut self.open, None);
         self.written.follow(bytes, |seen| {
@@ -115,7 +115,7 @@ impl Http2 {
                     || seen.kind != CONTINUATION && seen.flags & END_STREAM != 0);
             if is_last {
                 open.retain(|stream| *stream != seen.stream);
-                requests.ended(seen.stream, end);
+                requests.mark_ended(seen.stream, end);
             } else if seen.kind == HEADERS && !open.contains(&seen.stream) {
                 open.push(seen.stream);
             }
@@ -128,9 +128,9 @@ impl Http2 {
     }
 }
 
-// === impl Frames ===
+// === impl Http2Frames ===
 
-impl Frames {
+impl Http2Frames {
     fn follow(&mut self, bytes: &[u8], mut see: impl FnMut(Seen)) {
         let mut at = 0;
         while at < bytes.len() {
@@ -173,9 +173,9 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut into pieces, the same is known of them.
+        /// The result does not depend on how the bytes are split.
         #[test]
-        fn pieces_change_nothing(cuts in prop::collection::vec(1usize..40, 0..60)) {
+        fn frames_are_followed_in_any_split(cuts in prop::collection::vec(1usize..40, 0..60)) {
             let ping = frame(6, 0, 0, 8);
             let out = [
                 frame(HEADERS, 4, 1, 20), ping.clone(), frame(DATA, 0, 1, 100),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn http1_is_told_from_http2_by_its_first_bytes() {
+    fn http1_and_http2_are_distinguished_by_their_first_bytes() {
         for first in ["GET / HTTP/1.1", "PRI * HTTP/1.1", "POST"] {
             let mut protocol = Protocol::new();
             protocol.read(first.as_bytes(), &Requests::default());

@@ -1,37 +1,38 @@
-//! The requests of one connection: how many are open, whose turn each is, and what they are called.
+//! The open requests of one connection: how many there are, what each waits for, and their names.
 //!
-//! A request is open from its call to the end of its body. Only the application can continue it
-//! while its handler runs or its body has nothing to send; otherwise only the client can, by
-//! reading. A connection on which it is always the client's turn, and which acknowledges nothing, is
-//! stalled.
+//! A request is open from its call to the end of its body. While its handler runs, or its body has
+//! no frame to send, it waits for the application. Otherwise it waits for the client to read. A
+//! connection is stalled if all its requests wait for the client and the client acknowledges
+//! nothing.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use adieu_core::Waiting;
+use adieu_core::{Pass, Waiting};
 use tokio::time::Instant;
 
 use super::Conn;
-use crate::layer::Name;
+use crate::admission::{Admission, Origin};
+use crate::request::Name;
 
 /// The requests of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// How many are open, in the upper half; how many of those are the application's turn, in the
-    /// lower half.
-    turns: AtomicU64,
+    /// How many are open, in the upper half; how many of those wait for the application, in the
+    /// lower half. One word, so that both are read at once.
+    counts: AtomicU64,
     known: Mutex<Known>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// In the order in which they came. With HTTP/1 this is the latest request alone.
+    /// In the order of arrival. With HTTP/1 the latest request alone.
     list: Vec<Request>,
     last_id: u32,
-    /// Streams of HTTP/2 whose requests have been read and not been called yet: hyper calls them in
-    /// the order in which they come.
+    /// HTTP/2 streams whose requests have been read and not been called yet. hyper calls them in
+    /// the order of arrival.
     arrived: VecDeque<u32>,
 }
 
@@ -39,32 +40,32 @@ struct Known {
 struct Request {
     id: u32,
     name: Name,
-    /// Set when the handler first has to wait, or when somebody first looks. Reading the clock with
-    /// every request would cost every request.
+    /// Set when the handler first waits, or when the request is first listed. Reading the clock
+    /// for every request would cost too much.
     since: Option<Instant>,
-    /// The body has been handed over; the client may still be reading it.
+    /// The body has ended. The client may still be reading.
     is_sent: bool,
-    /// With HTTP/2, its stream, and up to where the bytes of the connection belong to it, once all
-    /// of them have been written.
+    /// The HTTP/2 stream.
     stream: u32,
+    /// With HTTP/2, how many bytes the connection had written when the last byte of the answer was.
     ended_at: Option<u64>,
 }
 
-/// One open request of a connection. It ends with the last byte that its body has to send.
+/// One open request of a connection. It is dropped when its body has ended.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    pub(crate) conn: Arc<Conn>,
-    /// 0 for requests that the gate is not asked about, which are not counted.
+pub(super) struct OpenRequest {
+    conn: Arc<Conn>,
+    /// 0 for a gRPC health check, which is not counted.
     id: u32,
-    is_ours: bool,
+    awaits_application: bool,
 }
 
 const OPEN: u64 = 1 << 32;
-const OURS: u64 = 1;
+const AWAITS_APPLICATION: u64 = 1;
 
 /// How many answers of an HTTP/2 connection are remembered by name after their last byte has been
 /// written.
-const MOST_ENDED: usize = 32;
+const MAX_ENDED: usize = 32;
 
 // === impl Requests ===
 
@@ -73,72 +74,78 @@ impl Requests {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// With HTTP/1 only the task of the connection gets here, so a load and a store will do.
+    /// With HTTP/1 only the connection's task calls this, so a load and a store suffice.
     fn add(&self, delta: u64, is_http2: bool) {
         if is_http2 {
-            self.turns.fetch_add(delta, Ordering::Relaxed);
+            self.counts.fetch_add(delta, Ordering::Relaxed);
         } else {
-            let turns = self.turns.load(Ordering::Relaxed).wrapping_add(delta);
-            self.turns.store(turns, Ordering::Relaxed);
+            let counts = self.counts.load(Ordering::Relaxed).wrapping_add(delta);
+            self.counts.store(counts, Ordering::Relaxed);
         }
     }
 
-    /// How many are open, and for how many of them it is the application's turn.
-    fn turns(&self) -> (usize, usize) {
-        let turns = self.turns.load(Ordering::Relaxed);
-        ((turns / OPEN) as usize, (turns % OPEN) as usize)
+    /// Returns how many are open, and how many of those wait for the application.
+    fn counts(&self) -> (usize, usize) {
+        let counts = self.counts.load(Ordering::Relaxed);
+        ((counts / OPEN) as usize, (counts % OPEN) as usize)
     }
 
     pub(super) fn open(&self) -> usize {
-        self.turns().0
+        self.counts().0
     }
 
-    /// Whether there are open requests, and only the client can continue them.
-    pub(super) fn are_the_clients_turn(&self) -> bool {
-        let (open, ours) = self.turns();
-        open > 0 && ours == 0
+    /// Returns whether there are open requests, and all of them wait for the client.
+    pub(super) fn all_await_client(&self) -> bool {
+        let (open, await_application) = self.counts();
+        open > 0 && await_application == 0
     }
 
-    /// The requests whose bodies have not been handed over yet.
+    /// Returns the requests whose bodies have not ended.
     pub(super) fn inside(&self, now: Instant) -> Vec<Waiting> {
         let open = self.open();
         let mut known = self.known();
         let unsent = known.list.iter_mut().filter(|request| !request.is_sent);
-        // With HTTP/1 nothing marks a request as sent, but nothing is open then.
+        // With HTTP/1 no request is marked as sent, but `open` is 0 then.
         unsent.take(open).map(|request| request.waiting(now)).collect()
     }
 
-    /// The requests whose answers the client has not got all of, if it has got so many bytes.
-    pub(super) fn unread(&self, heard: u64) -> Vec<String> {
+    /// Returns the names of the requests whose answers end after the first `acknowledged` bytes.
+    pub(super) fn unread(&self, acknowledged: u64) -> Vec<String> {
         let known = self.known();
-        let is_unread = |request: &&Request| request.ended_at.is_none_or(|at| at > heard);
+        let is_unread = |request: &&Request| request.ended_at.is_none_or(|at| at > acknowledged);
         known.list.iter().filter(is_unread).map(|request| request.name.to_string()).collect()
     }
 
-    /// A request has been read from a stream of HTTP/2.
-    pub(super) fn arrived(&self, stream: u32) {
+    /// Records that a request has been read from an HTTP/2 stream.
+    pub(super) fn mark_arrived(&self, stream: u32) {
         self.known().arrived.push_back(stream);
     }
 
-    /// The stream of the request that hyper calls now.
+    /// Returns the stream of the request that hyper calls now.
     pub(super) fn next_stream(&self) -> u32 {
         self.known().arrived.pop_front().unwrap_or_default()
     }
 
-    /// The last byte for a stream of HTTP/2 has been written, and was byte `at`; or the client wants
-    /// no more of it, and it was byte 0.
-    pub(super) fn ended(&self, stream: u32, at: u64) {
+    /// Records that the last byte for an HTTP/2 stream was byte `at` of the connection. `at` is 0 if
+    /// the client has reset the stream.
+    pub(super) fn mark_ended(&self, stream: u32, at: u64) {
         let mut known = self.known();
         known.arrived.retain(|arrived| *arrived != stream);
         if let Some(request) = known.list.iter_mut().find(|request| request.stream == stream) {
             request.ended_at = Some(at);
         }
         let ended = known.list.iter().filter(|request| request.ended_at.is_some()).count();
-        if ended > MOST_ENDED
+        if ended > MAX_ENDED
             && let Some(at) = known.list.iter().position(|request| request.ended_at.is_some())
         {
             known.list.remove(at);
         }
+    }
+}
+
+impl Known {
+    fn find(&mut self, id: u32) -> Option<&mut Request> {
+        self.list.iter_mut().find(|request| request.id == id)
     }
 }
 
@@ -150,10 +157,10 @@ impl Request {
     }
 }
 
-// === impl Ticket ===
+// === impl OpenRequest ===
 
-impl Ticket {
-    /// A request is called. With HTTP/1 the one before it has been answered.
+impl OpenRequest {
+    /// Counts a request that is called now. With HTTP/1 the previous one has been answered.
     pub(super) fn new(conn: &Arc<Conn>, name: Name, stream: u32) -> Self {
         let is_http2 = conn.is_http2();
         let mut known = conn.requests.known();
@@ -165,49 +172,71 @@ impl Ticket {
         let request = Request { id, name, since: None, is_sent: false, stream, ended_at: None };
         known.list.push(request);
         drop(known);
-        conn.requests.add(OPEN + OURS, is_http2);
-        Self { conn: Arc::clone(conn), id, is_ours: true }
+        conn.requests.add(OPEN + AWAITS_APPLICATION, is_http2);
+        Self { conn: Arc::clone(conn), id, awaits_application: true }
     }
 
-    /// For a request that the gate is not asked about.
+    /// Makes the handle of a gRPC health check, which is not counted.
     pub(super) fn uncounted(conn: &Arc<Conn>) -> Self {
-        Self { conn: Arc::clone(conn), id: 0, is_ours: false }
-    }
-
-    /// Says whether the application or the client has to continue.
-    #[inline]
-    pub(crate) fn set_ours(&mut self, is_ours: bool) {
-        if self.id != 0 && self.is_ours != is_ours {
-            self.is_ours = is_ours;
-            let delta = if is_ours { OURS } else { OURS.wrapping_neg() };
-            self.conn.requests.add(delta, self.conn.is_http2());
-        }
-    }
-
-    /// The handler has to wait: from now on its age counts.
-    pub(crate) fn waits(&self) {
-        let now = Instant::now();
-        let mut known = self.conn.requests.known();
-        if let Some(request) = known.list.iter_mut().find(|request| request.id == self.id) {
-            request.since.get_or_insert(now);
-        }
-    }
-
-    pub(crate) fn name(&self) -> Option<Name> {
-        let known = self.conn.requests.known();
-        known.list.iter().find(|request| request.id == self.id).map(|request| request.name.clone())
+        Self { conn: Arc::clone(conn), id: 0, awaits_application: false }
     }
 
     #[cold]
     fn mark_sent(&self) {
-        let mut known = self.conn.requests.known();
-        if let Some(request) = known.list.iter_mut().find(|request| request.id == self.id) {
+        if let Some(request) = self.conn.requests.known().find(self.id) {
             request.is_sent = true;
         }
     }
 }
 
-impl Drop for Ticket {
+impl Origin for OpenRequest {
+    fn admission(&self) -> &Admission {
+        &self.conn.server.admission
+    }
+
+    fn name(&self) -> Option<Name> {
+        self.conn.requests.known().find(self.id).map(|request| request.name.clone())
+    }
+
+    /// Starts to count the request's age. The connection lists it by name, so the pass needs no
+    /// label.
+    fn mark_waiting(&self, _: Option<&mut Pass>) {
+        let now = Instant::now();
+        if let Some(request) = self.conn.requests.known().find(self.id) {
+            request.since.get_or_insert(now);
+        }
+    }
+
+    #[inline]
+    fn set_awaits_application(&mut self, awaits: bool) {
+        if self.id != 0 && self.awaits_application != awaits {
+            self.awaits_application = awaits;
+            let delta = if awaits { AWAITS_APPLICATION } else { AWAITS_APPLICATION.wrapping_neg() };
+            self.conn.requests.add(delta, self.conn.is_http2());
+        }
+    }
+
+    fn is_winding_down(&self) -> bool {
+        self.conn.is_winding_down()
+    }
+
+    fn mark_ends_by_close(&self) {
+        self.conn.ends_by_close.store(true, Ordering::Relaxed);
+    }
+
+    fn mark_refused(&self) {
+        self.conn.mark_client_sending();
+    }
+
+    fn upgrade(&self, mut pass: Pass, is_websocket: bool) {
+        if let Some(name) = self.name() {
+            pass.set_label(name);
+        }
+        self.conn.upgrade(pass, is_websocket);
+    }
+}
+
+impl Drop for OpenRequest {
     #[inline]
     fn drop(&mut self) {
         if self.id == 0 {
@@ -217,7 +246,7 @@ impl Drop for Ticket {
         if is_http2 {
             self.mark_sent();
         }
-        let ours = if self.is_ours { OURS } else { 0 };
-        self.conn.requests.add((OPEN + ours).wrapping_neg(), is_http2);
+        let awaits = if self.awaits_application { AWAITS_APPLICATION } else { 0 };
+        self.conn.requests.add((OPEN + awaits).wrapping_neg(), is_http2);
     }
 }

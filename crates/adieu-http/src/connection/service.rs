@@ -1,32 +1,57 @@
-//! Answers the requests of one connection: probes first, then through the door to the application.
+//! Answers the requests of one connection: probes directly, all others through the gate and the
+//! application.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
+use adieu_core::Pass;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use tower::Service;
+use pin_project_lite::pin_project;
+use tower::util::Oneshot;
+use tower::{Service, ServiceExt};
 
 use super::Conn;
-use super::calling::Calling;
-use super::requests::Ticket;
-use crate::layer::{Admitted, GateBody, GateFuture, Manner, Name, Via};
-use crate::serve::Stage;
+use super::requests::OpenRequest;
+use crate::admission::{Admitted, AdmittedBody, AdmittedFuture, within};
+use crate::request::{Name, RequestInfo};
+use crate::stage::Stage;
 
-/// An application as one connection sees it.
-pub(crate) struct ConnService<S> {
+/// The service of one connection.
+pub(super) struct ConnService<S> {
     app: S,
     conn: Arc<Conn>,
-    introduce: Option<Introduce>,
+    add_peer: Option<AddPeer>,
 }
 
-/// Tells a request who is at the other end.
-pub(crate) type Introduce = Box<dyn Fn(&mut http::Extensions) + Send + Sync>;
+/// Adds the client's address to the extensions of a request.
+pub(crate) type AddPeer = Box<dyn Fn(&mut http::Extensions) + Send + Sync>;
+
+pin_project! {
+    /// The application's response to a request.
+    pub(super) struct Call<S: Service<Request<Incoming>>> {
+        #[pin]
+        state: State<S>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S: Service<Request<Incoming>>> {
+        Called { #[pin] response: S::Future },
+        // Boxed, because it is rare and large, and this future is moved with every request.
+        NotReady { oneshot: Pin<Box<Oneshot<S, Request<Incoming>>>> },
+    }
+}
+
+// === impl ConnService ===
 
 impl<S> ConnService<S> {
-    pub(super) fn new(app: S, conn: Arc<Conn>, introduce: Option<Introduce>) -> Self {
-        Self { app, conn, introduce }
+    pub(super) fn new(app: S, conn: Arc<Conn>, add_peer: Option<AddPeer>) -> Self {
+        Self { app, conn, add_peer }
     }
 }
 
@@ -35,46 +60,76 @@ where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone,
     B: Body<Data = Bytes>,
 {
-    type Response = Response<GateBody<B>>;
+    type Response = Response<AdmittedBody<B, OpenRequest>>;
     type Error = S::Error;
-    type Future = GateFuture<Calling<S>>;
+    type Future = AdmittedFuture<Call<S>, OpenRequest>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let conn = &self.conn;
-        let common = &conn.common;
-        if let Some(introduce) = &self.introduce {
-            introduce(request.extensions_mut());
+        let server = &conn.server;
+        if let Some(add_peer) = &self.add_peer {
+            add_peer(request.extensions_mut());
         }
-        conn.saw(request.version());
+        conn.set_version(request.version());
         let stream = conn.next_stream();
-        let probed = common.probes.as_ref().and_then(|probes| probes.answer(&request));
+        let probed = server.probes.as_ref().and_then(|probes| probes.answer(&request));
         if let Some(mut response) = probed {
-            // Only while the client can connect anew: later, an open connection is all it has.
-            if common.now.get() == Stage::WindingDown {
-                Manner::of(&request).close_connection(&mut response);
+            // Not in later stages: the client could not connect again.
+            if server.stage.get() == Stage::WindingDown {
+                RequestInfo::of(&request).close_connection(&mut response);
             }
-            return GateFuture::given(Box::new(response));
+            return AdmittedFuture::known(Box::new(response));
         }
-        let manner = Manner::of(&request);
-        let pass = match conn.first_pass() {
+        let info = RequestInfo::of(&request);
+        let pass = match conn.take_first_request() {
             Some(pass) => Ok(Some(pass)),
-            None => common.door.admit(manner),
+            None => server.admission.admit(info),
         };
         match pass {
             Ok(pass) => {
-                let ticket = match &pass {
-                    Some(_) => Ticket::new(conn, Name::of(&request), stream),
-                    None => Ticket::uncounted(conn),
+                let open = match &pass {
+                    Some(_) => OpenRequest::new(conn, Name::of(&request), stream),
+                    None => OpenRequest::uncounted(conn),
                 };
-                let inner = Calling::new(&self.app, request, pass.as_ref());
-                GateFuture::admitted(inner, Admitted::new(pass, manner, Via::Conn(ticket)))
+                let call = Call::new(&self.app, request, pass.as_ref());
+                AdmittedFuture::new(call, Admitted::new(open, pass, info))
             }
-            Err(refused) => {
+            Err(refusal) => {
                 if !request.body().is_end_stream() {
-                    conn.turns_away();
+                    conn.mark_client_sending();
                 }
-                GateFuture::given(refused)
+                AdmittedFuture::known(refusal)
             }
+        }
+    }
+}
+
+// === impl Call ===
+
+impl<S: Service<Request<Incoming>> + Clone> Call<S> {
+    /// Calls the application at once if it is ready, as most applications always are.
+    fn new(app: &S, request: Request<Incoming>, pass: Option<&Pass>) -> Self {
+        let mut app = app.clone();
+        // No waker is needed: `Oneshot` polls an application that is not ready again.
+        let ready = app.poll_ready(&mut Context::from_waker(Waker::noop()));
+        let state = match ready {
+            Poll::Ready(Ok(())) => State::Called { response: within(pass, || app.call(request)) },
+            Poll::Ready(Err(_)) | Poll::Pending => {
+                State::NotReady { oneshot: Box::pin(app.oneshot(request)) }
+            }
+        };
+        Self { state }
+    }
+}
+
+impl<S: Service<Request<Incoming>>> Future for Call<S> {
+    type Output = Result<S::Response, S::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Called { response } => response.poll(cx),
+            StateProj::NotReady { oneshot } => oneshot.as_mut().poll(cx),
         }
     }
 }

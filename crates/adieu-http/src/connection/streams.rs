@@ -1,18 +1,18 @@
-//! The streams of an HTTP/2 connection: each a task, all owned by the connection.
+//! The tasks of an HTTP/2 connection's streams, which the connection owns.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinSet;
 
-/// Spawns what hyper wants to run beside a connection, and ends it with the connection.
+/// Spawns the tasks that hyper runs for a connection, and aborts them with the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
 impl Streams {
-    /// Aborts what is left. Nobody waits for it: its connection is gone.
-    pub(super) fn end(&self) {
+    /// Aborts the remaining tasks, and does not wait for them: their connection has ended.
+    pub(super) fn abort(&self) {
         let tasks = std::mem::take(&mut *self.lock());
         drop(tasks);
     }
@@ -28,7 +28,7 @@ where
 {
     fn execute(&self, stream: F) {
         let mut tasks = self.lock();
-        // Only the connection's own task comes here, so what has ended is taken in by the way.
+        // Tasks that have ended are removed here, because no other code joins them.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             stream.await;

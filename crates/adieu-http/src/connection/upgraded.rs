@@ -1,9 +1,9 @@
-//! A connection that does not speak HTTP any more: shared by the application, which reads and
-//! writes it, and its usher, who shows it out.
+//! A connection that was upgraded from HTTP to another protocol, and how it is ended.
 //!
-//! The usher needs nothing of the application: it says goodbye on a WebSocket between two frames
-//! that the application writes, and takes the connection away when its time is up. Whoever then
-//! reads reads the end, whoever writes writes in vain.
+//! The application reads and writes the connection, the server ends it, and both share it. The
+//! server needs no help from the application: on a WebSocket it writes a close frame between two of
+//! the application's frames, and at the end it takes the connection away. From then on the
+//! application reads the end of the stream, and its writes fail.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -13,97 +13,96 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-use super::frames::{Frames, GOING_AWAY};
-use super::{Conn, Speaks};
+use super::websocket::{GOING_AWAY, WebSocketFrames};
+use super::{Conn, Mode};
 
-/// A connection that has been upgraded.
+/// An upgraded connection as the server sees it, independent of the type of its socket.
+pub(super) trait Upgraded: Send + Sync {
+    /// Writes the close frame of a WebSocket, as soon as the application is between two frames.
+    fn poll_close_frame(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Takes the connection away from the application, and closes it.
+    fn disconnect(&self);
+
+    /// Returns the token that fires when the application has dropped the connection.
+    fn closed(&self) -> &CancellationToken;
+}
+
+/// The bytes of an upgraded connection.
 #[derive(Debug)]
-pub(super) struct Upgraded<I> {
+pub(super) struct UpgradedIo<I> {
     shared: Mutex<Shared<I>>,
-    /// The application has let it go.
-    hung_up: CancellationToken,
+    closed: CancellationToken,
 }
 
 #[derive(Debug)]
 struct Shared<I> {
-    /// None when it has been taken away.
+    /// `None` when the connection has been taken away.
     io: Option<I>,
-    /// For a WebSocket: where in its frames the application is.
-    frames: Option<Frames>,
-    goodbye: Goodbye,
-    /// Who waits on each side. The kernel knows one for each direction only, and the usher may have
-    /// taken that place.
+    /// For a WebSocket: the application's position in its frames.
+    frames: Option<WebSocketFrames>,
+    close_frame: CloseFrame,
+    // The socket remembers one waker for each direction, and the server's may have replaced the
+    // application's there.
     reader: Option<Waker>,
     writer: Option<Waker>,
-    usher: Option<Waker>,
+    server: Option<Waker>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goodbye {
-    NotYet,
-    /// As soon as the application is between two frames.
+enum CloseFrame {
+    NotDue,
+    /// To be written as soon as the application is between two frames.
     Due,
-    /// So many bytes of it have been written. It begins where a frame ends.
-    Saying(usize),
-    Said,
+    /// This many of its bytes have been written.
+    Writing(usize),
+    Written,
 }
 
-/// What an usher can do, whatever the bytes go over.
-pub(super) trait Ushered: Send + Sync {
-    /// Says goodbye, when the application is between two frames.
-    fn poll_goodbye(&self, cx: &mut Context<'_>) -> Poll<()>;
+/// Disconnects on drop, so that a cancelled [`drain_upgraded`] disconnects, too.
+struct DisconnectOnDrop<'a>(&'a dyn Upgraded, &'a Conn);
 
-    /// Takes the connection away.
-    fn end(&self);
-
-    /// Fires when the application has let it go.
-    fn hung_up(&self) -> &CancellationToken;
-}
-
-/// Takes the connection away also when the usher is cut short.
-struct End<'a>(&'a dyn Ushered, &'a Conn);
-
-/// Shows a connection out, when the time for that has come.
-pub(super) async fn usher(upgraded: Arc<dyn Ushered>, conn: &Conn) {
-    let gate = &conn.common.door.gate;
-    let (closed, cut) = (gate.closed_token(), gate.cut_token());
-    let _end = End(&*upgraded, conn);
-    let time_is_up = async {
-        if conn.speaks() == Speaks::WebSocket {
-            closed.cancelled().await;
-            std::future::poll_fn(|cx| upgraded.poll_goodbye(cx)).await;
-            tokio::time::sleep(conn.common.goodbye).await;
+/// Waits until the connection must end, and ends it.
+pub(super) async fn drain_upgraded(upgraded: Arc<dyn Upgraded>, conn: &Conn) {
+    let gate = &conn.server.admission.gate;
+    let (gate_closed, gate_cut) = (gate.closed_token(), gate.cut_token());
+    let _disconnect = DisconnectOnDrop(&*upgraded, conn);
+    let closing_handshake = async {
+        if conn.mode() == Mode::WebSocket {
+            gate_closed.cancelled().await;
+            std::future::poll_fn(|cx| upgraded.poll_close_frame(cx)).await;
+            tokio::time::sleep(conn.server.websocket_close_timeout).await;
         } else {
             std::future::pending().await
         }
     };
     tokio::select! {
-        () = upgraded.hung_up().cancelled() => {}
-        () = time_is_up => {}
-        () = cut.cancelled() => {}
+        () = upgraded.closed().cancelled() => {}
+        () = closing_handshake => {}
+        () = gate_cut.cancelled() => {}
     }
 }
 
-impl Drop for End<'_> {
+impl Drop for DisconnectOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.end();
-        self.1.gone();
+        self.0.disconnect();
+        self.1.release_passes();
     }
 }
 
-// === impl Upgraded ===
+// === impl UpgradedIo ===
 
-impl<I> Upgraded<I> {
-    pub(super) fn new(io: I, speaks: Speaks) -> Arc<Self> {
+impl<I> UpgradedIo<I> {
+    pub(super) fn new(io: I, mode: Mode) -> Arc<Self> {
         let shared = Shared {
             io: Some(io),
-            frames: (speaks == Speaks::WebSocket).then(Frames::new),
-            goodbye: Goodbye::NotYet,
+            frames: (mode == Mode::WebSocket).then(WebSocketFrames::new),
+            close_frame: CloseFrame::NotDue,
             reader: None,
             writer: None,
-            usher: None,
+            server: None,
         };
-        Arc::new(Self { shared: Mutex::new(shared), hung_up: CancellationToken::new() })
+        Arc::new(Self { shared: Mutex::new(shared), closed: CancellationToken::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared<I>> {
@@ -113,19 +112,21 @@ impl<I> Upgraded<I> {
     fn take_away(&self) {
         let mut shared = self.lock();
         let io = shared.io.take();
-        let wakers = [shared.reader.take(), shared.writer.take(), shared.usher.take()];
+        let wakers = [shared.reader.take(), shared.writer.take(), shared.server.take()];
         drop(shared);
-        drop(io); // Not under the lock, nor do those who are woken run there.
+        // Neither the destructor nor the wakers run under the lock.
+        drop(io);
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
 
-    pub(super) fn hang_up(&self) {
+    /// Records that the application has dropped the connection.
+    pub(super) fn application_closed(&self) {
         self.take_away();
-        self.hung_up.cancel();
+        self.closed.cancel();
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> Upgraded<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> UpgradedIo<I> {
     pub(super) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -146,10 +147,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Upgraded<I> {
         let mut shared = self.lock();
         let polled = shared.poll_write(cx, slices);
         shared.writer = polled.is_pending().then(|| cx.waker().clone());
-        let usher = shared.usher.take_if(|_| polled.is_ready());
+        // The application may be between two frames now.
+        let server = shared.server.take_if(|_| polled.is_ready());
         drop(shared);
-        // It may be between two frames now.
-        usher.into_iter().for_each(Waker::wake);
+        server.into_iter().for_each(Waker::wake);
         polled
     }
 
@@ -164,23 +165,23 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Upgraded<I> {
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Ushered for Upgraded<I> {
-    fn poll_goodbye(&self, cx: &mut Context<'_>) -> Poll<()> {
+impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Upgraded for UpgradedIo<I> {
+    fn poll_close_frame(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut shared = self.lock();
-        let polled = shared.poll_goodbye(cx);
-        shared.usher = polled.is_pending().then(|| cx.waker().clone());
+        let polled = shared.poll_close_frame(cx);
+        shared.server = polled.is_pending().then(|| cx.waker().clone());
         let writer = shared.writer.take_if(|_| polled.is_ready());
         drop(shared);
         writer.into_iter().for_each(Waker::wake);
         polled
     }
 
-    fn end(&self) {
+    fn disconnect(&self) {
         self.take_away();
     }
 
-    fn hung_up(&self) -> &CancellationToken {
-        &self.hung_up
+    fn closed(&self) -> &CancellationToken {
+        &self.closed
     }
 }
 
@@ -188,9 +189,12 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Ushered for Upgraded<I>
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Shared<I> {
     fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<Result<usize>> {
-        if self.goodbye == Goodbye::Due && self.frames.as_ref().is_some_and(Frames::are_whole) {
-            // Now, and not after the next frame: the usher has yet to wake up.
-            ready!(self.poll_goodbye(cx));
+        if self.close_frame == CloseFrame::Due
+            && self.frames.as_ref().is_some_and(WebSocketFrames::is_between)
+        {
+            // The close frame goes before the application's next frame, although the server's task
+            // has not been woken yet.
+            ready!(self.poll_close_frame(cx));
         }
         let Some(io) = &mut self.io else {
             return Poll::Ready(Err(Error::from(ErrorKind::BrokenPipe)));
@@ -198,15 +202,16 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Shared<I> {
         let Some(frames) = &mut self.frames else {
             return Pin::new(io).poll_write_vectored(cx, slices);
         };
-        if matches!(self.goodbye, Goodbye::Saying(_) | Goodbye::Said) {
-            // After goodbye nothing may follow; the application hears of it when it reads.
+        if matches!(self.close_frame, CloseFrame::Writing(_) | CloseFrame::Written) {
+            // No frame may follow a close frame, so this one is discarded. The application sees the
+            // end of the connection when it reads.
             return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
         }
-        let written = if self.goodbye == Goodbye::Due {
-            // No further than to the end of this frame.
+        let written = if self.close_frame == CloseFrame::Due {
+            // Not beyond the end of this frame.
             let first = slices.iter().find(|slice| !slice.is_empty());
             let bytes: &[u8] = first.map_or(&[], |slice| slice);
-            let here = frames.until_whole(bytes);
+            let here = frames.until_between(bytes);
             ready!(Pin::new(io).poll_write(cx, &bytes[..here]))?
         } else {
             ready!(Pin::new(io).poll_write_vectored(cx, slices))?
@@ -214,35 +219,35 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Shared<I> {
         let mut rest = written;
         for slice in slices {
             let here = rest.min(slice.len());
-            frames.take(&slice[..here]);
+            frames.advance(&slice[..here]);
             rest -= here;
         }
         Poll::Ready(Ok(written))
     }
 
-    fn poll_goodbye(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_close_frame(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (Some(io), Some(frames)) = (&mut self.io, &self.frames) else {
             return Poll::Ready(());
         };
         loop {
-            match self.goodbye {
-                Goodbye::NotYet => self.goodbye = Goodbye::Due,
-                Goodbye::Due if !frames.are_whole() => return Poll::Pending,
-                Goodbye::Due => self.goodbye = Goodbye::Saying(0),
-                Goodbye::Saying(said) if said < GOING_AWAY.len() => {
-                    match ready!(Pin::new(&mut *io).poll_write(cx, &GOING_AWAY[said..])) {
+            match self.close_frame {
+                CloseFrame::NotDue => self.close_frame = CloseFrame::Due,
+                CloseFrame::Due if !frames.is_between() => return Poll::Pending,
+                CloseFrame::Due => self.close_frame = CloseFrame::Writing(0),
+                CloseFrame::Writing(sent) if sent < GOING_AWAY.len() => {
+                    match ready!(Pin::new(&mut *io).poll_write(cx, &GOING_AWAY[sent..])) {
                         Ok(written) if written > 0 => {
-                            self.goodbye = Goodbye::Saying(said + written)
+                            self.close_frame = CloseFrame::Writing(sent + written)
                         }
-                        Ok(_) | Err(_) => self.goodbye = Goodbye::Said,
+                        Ok(_) | Err(_) => self.close_frame = CloseFrame::Written,
                     }
                 }
-                Goodbye::Saying(_) => {
-                    // What cannot be flushed at once goes with what is flushed next.
+                CloseFrame::Writing(_) => {
+                    // Bytes that cannot be flushed now go out with the next flush.
                     let _ = Pin::new(&mut *io).poll_flush(cx);
-                    self.goodbye = Goodbye::Said;
+                    self.close_frame = CloseFrame::Written;
                 }
-                Goodbye::Said => return Poll::Ready(()),
+                CloseFrame::Written => return Poll::Ready(()),
             }
         }
     }

@@ -5,69 +5,50 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use adieu_core::{
-    AddTaskError, CheckHandle, Drain, Gate, Names, Phase, Readiness, Shutdown, TaskCx, TaskSpec,
-};
+use adieu_core::{AddTaskError, CheckHandle, Gate, Names, Readiness, Shutdown};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::closing::{self, Turned};
-use super::cuts::{Cuts, Why};
+use super::accept_queue::{self, Unserved};
 use super::machine::{Effect, Event, Machine};
+use super::phases::{Reached, Requested, register};
 use super::roster::Roster;
 #[cfg(feature = "tls")]
 use super::tls;
-use super::{App, Now, Options, Serve, ServeError, Stage};
-use crate::connection::{Common, Conn, Introduce, drive};
-use crate::layer::Refusal;
+use super::{Options, Serve, ServeError};
+use crate::app::App;
+use crate::connection::{AddPeer, Conn, CutReason, Cuts, ServerContext, drive};
 use crate::listener::{Listener, is_of_one_connection};
+use crate::refusal::Refusal;
 use crate::socket::{Endpoints, SendQueues};
-use crate::spare::Spare;
+use crate::spare_fd::SpareFd;
+use crate::stage::{CurrentStage, Stage};
 
-/// How long accepting rests after an error, so that a full table of files is not asked a million
-/// times.
-const REST: Duration = Duration::from_millis(100);
+/// How long accepting pauses after an error, so that a lack of file descriptors does not become a
+/// busy loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often it is checked, while requests are waited for, whether all of them wait for clients that
+/// How often the server checks, while requests finish, whether all of them wait for clients that
 /// have stopped reading.
-const LOOK: Duration = Duration::from_millis(250);
-
-/// What the shutdown wants. It only ever wants more.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Wanted {
-    unbind: bool,
-    /// The window has begun, and is this long.
-    finish_within: Option<Duration>,
-    stop_within: Option<Duration>,
-}
-
-const AT_ONCE: Wanted =
-    Wanted { unbind: true, finish_within: None, stop_within: Some(Duration::ZERO) };
-
-/// How far we are, for the shutdown.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reached {
-    unbound: bool,
-    gone: bool,
-}
+const STALL_CHECK: Duration = Duration::from_millis(250);
 
 struct Server<L: Listener, S> {
     listener: Option<L>,
     app: S,
     options: Options,
-    common: Arc<Common>,
+    context: Arc<ServerContext>,
     machine: Machine,
     shutdown: Shutdown,
     stages: watch::Sender<Stage>,
     reached: watch::Sender<Reached>,
     connections: JoinSet<()>,
     roster: Arc<Roster>,
-    spare: Spare,
-    looks_at: Instant,
-    rests_until: Option<Instant>,
-    /// Said once, not for each connection that could not be accepted.
-    has_complained: bool,
+    spare: SpareFd,
+    next_stall_check: Instant,
+    accept_after: Option<Instant>,
+    /// A failure to accept is logged once, until a connection has been accepted again.
+    has_warned: bool,
 }
 
 pub(super) async fn run<L: Listener, S: App>(
@@ -76,15 +57,15 @@ pub(super) async fn run<L: Listener, S: App>(
 ) -> Result<(), ServeError> {
     let Serve { listener, mut app, shutdown, options } = serve;
     prepare(&mut app);
-    let door = options.door();
-    let gate = door.gate.clone();
-    let (wants, wanted) = watch::channel(Wanted::default());
-    let (reached, reaches) = watch::channel(Reached::default());
+    let admission = options.admission();
+    let gate = admission.gate.clone();
+    let (requests, requested) = watch::channel(Requested::default());
+    let (reached, reached_rx) = watch::channel(Reached::default());
     let roster = Arc::new(Roster::default());
     let cuts = Arc::new(Cuts::new(Arc::clone(&options.name), shutdown.clone(), gate.clone()));
-    match register(&shutdown, &options, &gate, wants, reaches, &roster, &cuts) {
+    match register(&shutdown, &options, &gate, requests, reached_rx, &roster, &cuts) {
         Ok(()) => {}
-        // Told to stop while it was starting up: there is nothing to serve, and nothing wrong.
+        // The shutdown began during start-up: nothing is to be served, and that is no failure.
         Err(AddTaskError::TooLate { .. }) => return Ok(()),
         Err(source) => return Err(ServeError::AddTask { name: options.name, source }),
     }
@@ -95,18 +76,18 @@ pub(super) async fn run<L: Listener, S: App>(
     let queues = SendQueues::open();
     if queues.is_forbidden() {
         shutdown.warn(format!(
-            "acknowledgements      name={} unknown: no netlink socket; answers count as read when the kernel has taken them",
+            "delivery unobserved   name={} reason=\"netlink sockets are not permitted\" fallback=\"bytes count as received when the kernel has taken them\"",
             options.name
         ));
     }
     let names: Weak<dyn Names> = Arc::downgrade(&roster) as _;
     gate.add_names(names);
-    let common = Arc::new(Common {
-        door,
-        now: Now::new(),
+    let context = Arc::new(ServerContext {
+        admission,
+        stage: CurrentStage::new(),
         probes: options.probes.clone(),
-        goodbye: options.goodbye,
-        patience_ms: AtomicU64::new(millis(options.stall_timeout)),
+        websocket_close_timeout: options.websocket_close_timeout,
+        stall_timeout_ms: AtomicU64::new(millis(options.stall_timeout)),
         queues,
         cuts,
     });
@@ -114,27 +95,28 @@ pub(super) async fn run<L: Listener, S: App>(
         listener: Some(listener),
         app,
         options,
-        common,
+        context,
         machine: Machine::new(),
         shutdown: shutdown.clone(),
         stages: watch::Sender::new(Stage::Serving),
         reached,
         connections: JoinSet::new(),
         roster,
-        spare: Spare::new(),
-        looks_at: Instant::now(),
-        rests_until: None,
-        has_complained: false,
+        spare: SpareFd::new(),
+        next_stall_check: Instant::now(),
+        accept_after: None,
+        has_warned: false,
     };
-    // Start-up has ended, as far as it is up to this server.
+    // Start-up has ended, as far as this server is concerned.
     check.ready();
     shutdown.started();
-    server.run(&shutdown, &gate, wanted).await;
-    drop(check); // From here on nobody serves.
+    server.run(&shutdown, &gate, requested).await;
+    drop(check); // The process serves no longer, so the check fails.
     Ok(())
 }
 
-/// Does once what an `axum::Router` would else do with every request: make routes of handlers.
+/// Converts the handlers of an `axum::Router` into routes once, which axum would otherwise do with
+/// every request.
 fn prepare<S: 'static>(app: &mut S) {
     #[cfg(feature = "axum")]
     if let Some(router) = (app as &mut dyn std::any::Any).downcast_mut::<axum::Router>() {
@@ -143,94 +125,47 @@ fn prepare<S: 'static>(app: &mut S) {
     let _ = app;
 }
 
-/// What the server does, in the phases where it belongs.
-fn register(
-    shutdown: &Shutdown,
-    options: &Options,
-    gate: &Gate,
-    wants: watch::Sender<Wanted>,
-    reaches: watch::Receiver<Reached>,
-    roster: &Arc<Roster>,
-    cuts: &Arc<Cuts>,
-) -> Result<(), AddTaskError> {
-    let wants = Arc::new(wants);
-    let unbind = {
-        let (wants, mut reaches) = (Arc::clone(&wants), reaches.clone());
-        async move |_| {
-            wants.send_modify(|wanted| wanted.unbind = true);
-            // If the server is gone, so is its listener.
-            let _ = reaches.wait_for(|reached| reached.unbound).await;
-        }
-    };
-    let stop = {
-        let (mut reaches, hard_stop) = (reaches.clone(), options.hard_stop);
-        let (wants, cuts) = (Arc::clone(&wants), Arc::clone(cuts));
-        async move |cx: TaskCx| {
-            let within = hard_stop.min(cx.remaining() / 2);
-            wants.send_modify(|wanted| wanted.stop_within = Some(within));
-            let _ = reaches.wait_for(|reached| reached.gone).await;
-            cuts.report()
-        }
-    };
-    let finish = {
-        let (mut reaches, cuts) = (reaches.clone(), Arc::clone(cuts));
-        async move |cx: TaskCx| {
-            wants.send_modify(|wanted| wanted.finish_within = Some(cx.remaining()));
-            tokio::select! {
-                _ = reaches.wait_for(|reached| reached.gone) => cuts.report(),
-                () = cx.cancelled() => Ok(()),
-            }
-        }
-    };
-    let task = |what| {
-        let roster = Arc::clone(roster);
-        TaskSpec::new(format!("{what} {} connections", options.name))
-            .describe(move || roster.summary())
-    };
-    shutdown.drain(Drain::of(gate).first(unbind))?;
-    // The last request is done before the last byte of its answer has been sent.
-    shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, task("finish"), finish)?;
-    let close = task("close").timeout((2 * options.hard_stop).max(Duration::from_secs(1)));
-    shutdown.add_task(Phase::SERVICE_STOP, close, stop)?;
-    Ok(())
-}
-
 impl<L: Listener, S: App> Server<L, S> {
-    async fn run(mut self, shutdown: &Shutdown, gate: &Gate, mut wanted: watch::Receiver<Wanted>) {
-        let (mut seen, mut is_over) = (Wanted::default(), false);
+    async fn run(
+        mut self,
+        shutdown: &Shutdown,
+        gate: &Gate,
+        mut requested: watch::Receiver<Requested>,
+    ) {
+        let (mut seen, mut is_over) = (Requested::default(), false);
         let is_draining =
             |readiness| matches!(readiness, Readiness::Draining | Readiness::Stopping);
         let mut unready = std::pin::pin!(shutdown.until_readiness(is_draining));
         loop {
-            let is_closed = self.machine.stage() >= Stage::Closing;
-            if is_closed && self.connections.is_empty() {
+            let is_unbound = self.machine.stage() >= Stage::Unbound;
+            if is_unbound && self.connections.is_empty() {
                 break;
             }
             let due = self.machine.due().map(Instant::from_std);
             let event = tokio::select! {
                 _ = &mut unready, if self.machine.stage() == Stage::Serving => Event::Unready,
-                now = wanted.wait_for(|wanted| *wanted != seen), if !is_over => {
-                    // Who wants something is gone when the shutdown is over, also when it had no
-                    // time left to want anything.
-                    let (now, over) = now.map_or((AT_ONCE, true), |now| (*now, false));
+                now = requested.wait_for(|requested| *requested != seen), if !is_over => {
+                    // The channel closes when the shutdown is over, even if the shutdown had no
+                    // time for its requests.
+                    let (now, over) = now.map_or((Requested::STOP_NOW, true), |now| (*now, false));
                     (seen, is_over) = (now, over);
-                    self.set_patience(now.finish_within);
+                    self.limit_stall_timeout(now.finish_within);
                     now.stop_within.map_or(Event::Unbind, |within| Event::Stop { within })
                 }
-                () = drained(gate, shutdown), if self.machine.waits_for_drain() => Event::Drained,
-                () = sleep_until(self.looks_at), if self.machine.waits_for_drain() => {
-                    self.looks_at = Instant::now() + LOOK;
-                    if !self.waits_only_for_clients(gate) {
+                () = drained(gate, shutdown), if self.machine.awaits_drain() => Event::Drained,
+                () = sleep_until(self.next_stall_check), if self.machine.awaits_drain() => {
+                    self.next_stall_check = Instant::now() + STALL_CHECK;
+                    if !self.awaits_only_stalled_clients(gate) {
                         continue;
                     }
                     Event::Stalled
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Event::Tick,
                 Some(ended) = self.connections.join_next_with_id() => {
-                    self.ended(ended);
+                    self.remove(ended);
                     continue;
                 }
-                accepted = accept(&mut self.listener, self.rests_until), if self.has_room() => {
+                accepted = accept(&mut self.listener, self.accept_after), if self.has_room() => {
                     self.accepted(accepted);
                     continue;
                 }
@@ -239,40 +174,43 @@ impl<L: Listener, S: App> Server<L, S> {
                 self.apply(effect).await;
             }
         }
-        self.reached.send_modify(|reached| reached.gone = true);
+        self.reached.send_modify(|reached| reached.has_ended = true);
     }
 
     fn accepted(&mut self, accepted: io::Result<(L::Io, L::Peer)>) {
         match accepted {
             Ok((io, peer)) => {
-                self.rests_until = None;
-                self.has_complained = false;
+                self.accept_after = None;
+                self.has_warned = false;
                 self.spawn(io, peer);
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                self.rests_until = Some(Instant::now() + REST);
-                if !std::mem::replace(&mut self.has_complained, true) {
+                self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
+                if !std::mem::replace(&mut self.has_warned, true) {
                     let name = &self.options.name;
-                    self.shutdown
-                        .warn(format!("failed to accept      name={name} {error}; trying on"));
+                    let error = error.to_string();
+                    self.shutdown.warn(format!(
+                        "failed to accept      name={name} error={error:?}; retrying"
+                    ));
                 }
             }
         }
     }
 
-    /// Whether one more connection may be accepted. Others wait in the kernel's queue.
+    /// Returns whether another connection may be accepted. Until then clients wait in the kernel's
+    /// queue.
     fn has_room(&self) -> bool {
         self.connections.len() < self.options.max_connections
     }
 
     fn spawn(&mut self, io: L::Io, peer: L::Peer) {
         let endpoints = L::endpoints(&io).map(|(local, peer)| Endpoints { local, peer });
-        let conn = Conn::new(Arc::clone(&self.common), endpoints, Instant::now());
+        let conn = Conn::new(Arc::clone(&self.context), endpoints, Instant::now());
         let stages = self.stages.subscribe();
         let configure = Arc::clone(&self.options.configure);
         let app = self.app.clone();
-        let introduce = introduce(&self.options, peer);
+        let add_peer = add_peer(&self.options, peer);
         let task = {
             let conn = Arc::clone(&conn);
             #[cfg(feature = "tls")]
@@ -281,52 +219,54 @@ impl<L: Listener, S: App> Server<L, S> {
                 #[cfg(feature = "tls")]
                 if let Some(acceptor) = acceptor {
                     if let Some(io) = tls::handshake(acceptor, io, stages.clone()).await {
-                        // Without the goodbye of TLS, the client knows that the answer was cut.
+                        // No reset is needed: without TLS's close_notify the client knows that the
+                        // answer was cut.
                         let reset = |_: &_| {};
-                        drive(io, reset, conn, app, introduce, configure, stages).await;
+                        drive(io, reset, conn, app, add_peer, configure, stages).await;
                     }
                     return;
                 }
-                drive(io, L::reset_on_drop, conn, app, introduce, configure, stages).await;
+                drive(io, L::reset_on_drop, conn, app, add_peer, configure, stages).await;
             }
         };
         let id = self.connections.spawn(task).id();
         self.roster.add(id, conn);
     }
 
-    fn ended(&mut self, ended: Result<(tokio::task::Id, ()), JoinError>) {
+    /// Forgets a connection that has ended.
+    fn remove(&mut self, ended: Result<(tokio::task::Id, ()), JoinError>) {
         let id = match ended {
             Ok((id, ())) => id,
-            // A handler that panicked took its connection with it, as it would without us.
+            // A handler that panics ends its connection, as it does with plain hyper.
             Err(error) => error.id(),
         };
         self.roster.remove(id);
     }
 
-    fn say_who_was_turned(&self, Turned { refused, reset }: Turned) {
+    fn log_unserved(&self, Unserved { refused, is_reset }: Unserved) {
         let name = &self.options.name;
         if refused > 0 {
-            let why = "out of file descriptors";
+            let reason = "out of file descriptors";
             self.shutdown.warn(format!(
-                "queue refused         name={name} connections={refused} reason={why:?}"
+                "queue refused         name={name} connections={refused} reason={reason:?}"
             ));
         }
-        if reset {
-            self.shutdown.warn(format!(
-                "queue reset           name={name}: connections that could not be accepted are lost"
-            ));
+        if is_reset {
+            let reason = "the rest of the queue could not be accepted";
+            self.shutdown.warn(format!("queue reset           name={name} reason={reason:?}"));
         }
     }
 
-    /// In a short window, a client that stops reading is given up sooner.
-    fn set_patience(&self, window: Option<Duration>) {
+    /// Limits the stall timeout to half of the drain window.
+    fn limit_stall_timeout(&self, window: Option<Duration>) {
         let most = self.options.stall_timeout;
-        let patience = window.map_or(most, |window| most.min(window / 2));
-        self.common.patience_ms.store(millis(patience), Ordering::Relaxed);
+        let timeout = window.map_or(most, |window| most.min(window / 2));
+        self.context.stall_timeout_ms.store(millis(timeout), Ordering::Relaxed);
     }
 
-    /// Whether all that is inside the gate waits for clients of ours that have stopped reading.
-    fn waits_only_for_clients(&self, gate: &Gate) -> bool {
+    /// Returns whether all work inside the gate waits for clients of this server that have stopped
+    /// reading.
+    fn awaits_only_stalled_clients(&self, gate: &Gate) -> bool {
         let stalled = self.roster.stalled_requests(Instant::now());
         stalled > 0 && gate.in_flight() <= stalled
     }
@@ -336,32 +276,37 @@ impl<L: Listener, S: App> Server<L, S> {
             Effect::CloseListener => self.close_listener().await,
             Effect::Enter(stage) => {
                 if stage == Stage::Dropping {
-                    self.roster.all().iter().for_each(|conn| conn.give_up(Why::OutOfTime));
+                    let cut = |conn: &Arc<Conn>| conn.report_cut(CutReason::WindowElapsed);
+                    self.roster.all().iter().for_each(cut);
                 }
-                self.common.now.set(stage);
+                self.context.stage.set(stage);
                 self.stages.send_replace(stage);
                 if stage == Stage::Dropping {
                     self.connections.abort_all();
                 }
             }
-            Effect::ForgetFresh => self.roster.all().iter().for_each(|conn| conn.forget()),
+            Effect::ReleaseFirstRequests => {
+                self.roster.all().iter().for_each(|conn| conn.release_first_request());
+            }
         }
     }
 
     async fn close_listener(&mut self) {
         if let Some(listener) = self.listener.take() {
-            let door = &self.common.door;
-            let refusal = Refusal::from(door.gate.draining()).with_status(door.status);
-            let mut spare = std::mem::replace(&mut self.spare, Spare::none());
-            let turned = closing::empty(listener.close(), &mut spare, refusal, |io, peer| {
+            let admission = &self.context.admission;
+            let refusal =
+                Refusal::from(admission.gate.draining()).with_status(admission.refusal_status);
+            let mut spare = std::mem::replace(&mut self.spare, SpareFd::none());
+            let queue = listener.close();
+            let unserved = accept_queue::drain(queue, &mut spare, refusal, |io, peer| {
                 self.spawn(io, peer);
             });
-            let turned = turned.await;
-            self.say_who_was_turned(turned);
+            let unserved = unserved.await;
+            self.log_unserved(unserved);
         }
         let now = Instant::now();
-        self.roster.all().iter().for_each(|conn| conn.let_in(now));
-        self.reached.send_modify(|reached| reached.unbound = true);
+        self.roster.all().iter().for_each(|conn| conn.reserve_first_request(now));
+        self.reached.send_modify(|reached| reached.is_unbound = true);
     }
 }
 
@@ -369,8 +314,8 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Tells handlers who is at the other end, if they want to know.
-fn introduce<P: Clone + Send + Sync + 'static>(options: &Options, peer: P) -> Option<Introduce> {
+/// Returns the function that gives handlers axum's `ConnectInfo`, if the option is set.
+fn add_peer<P: Clone + Send + Sync + 'static>(options: &Options, peer: P) -> Option<AddPeer> {
     #[cfg(feature = "axum")]
     if options.connect_info {
         return Some(Box::new(move |extensions| {
@@ -383,16 +328,17 @@ fn introduce<P: Clone + Send + Sync + 'static>(options: &Options, peer: P) -> Op
 
 async fn accept<L: Listener>(
     listener: &mut Option<L>,
-    rests_until: Option<Instant>,
+    accept_after: Option<Instant>,
 ) -> io::Result<(L::Io, L::Peer)> {
     let Some(listener) = listener else { return std::future::pending().await };
-    if let Some(until) = rests_until {
-        sleep_until(until).await;
+    if let Some(at) = accept_after {
+        sleep_until(at).await;
     }
     listener.accept().await
 }
 
-/// Waits until the gate is closed and empty. Whether that comes too late is not ours to say.
+/// Waits until the gate is closed and empty. Never returns if the deadline passes first: the
+/// shutdown's own tasks report that.
 async fn drained(gate: &Gate, shutdown: &Shutdown) {
     if let Some(deadline) = shutdown.deadline()
         && gate.drained(deadline).await == 0

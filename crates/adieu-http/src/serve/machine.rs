@@ -1,69 +1,69 @@
-//! How far a server is, and what follows from it. Decides; the driver does.
+//! Decides when a server moves to its next stage, and what the driver does then.
 
 use std::time::{Duration, Instant};
 
-use super::stage::Stage;
-use crate::connection::FRESH;
+use crate::connection::FIRST_REQUEST;
+use crate::stage::Stage;
 
-/// How long idle connections are left open after the last request is done: what had been sent
-/// before that has then been heard of.
+/// How long idle connections stay open after the last request is done, so that requests which were
+/// already on their way arrive.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// How far a server is.
+/// The state of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     stage: Stage,
-    /// Until then, who came just before the listener closed may ask its first question.
-    fresh_until: Option<Instant>,
-    part_at: Option<Instant>,
+    /// Until then, clients that connected just before the listener closed may send a first request.
+    first_requests_until: Option<Instant>,
+    flush_at: Option<Instant>,
     drop_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// The process is not ready any more, for good.
+    /// The process has become unready for good.
     Unready,
-    /// The shutdown wants the listener closed.
+    /// The shutdown has requested to close the listener.
     Unbind,
-    /// The gate is closed, and nobody is inside.
+    /// The gate is closed and empty.
     Drained,
-    /// All work that is left waits for clients that have stopped reading.
+    /// All remaining work waits for clients that have stopped reading.
     Stalled,
-    /// The shutdown wants an end, in this time.
+    /// The shutdown has requested to end all connections within this time.
     Stop { within: Duration },
-    /// Time has passed.
+    /// The instant of [`Machine::due`] has passed.
     Tick,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Take in what is queued, and close the listener.
+    /// Accept the connections in the kernel's queue, and close the listener.
     CloseListener,
-    /// Connections are to know.
+    /// Make the stage known to connections.
     Enter(Stage),
-    /// Let the first-comers that have not spoken go.
-    ForgetFresh,
+    /// Release the passes that are reserved for first requests.
+    ReleaseFirstRequests,
 }
 
 // === impl Machine ===
 
 impl Machine {
     pub(super) fn new() -> Self {
-        Self { stage: Stage::Serving, fresh_until: None, part_at: None, drop_at: None }
+        Self { stage: Stage::Serving, first_requests_until: None, flush_at: None, drop_at: None }
     }
 
     pub(super) fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Whether it matters that the gate is drained.
-    pub(super) fn waits_for_drain(&self) -> bool {
-        self.stage == Stage::Closing && self.part_at.is_none()
+    /// Returns whether the server waits for the gate to drain.
+    pub(super) fn awaits_drain(&self) -> bool {
+        self.stage == Stage::Unbound && self.flush_at.is_none()
     }
 
-    /// When to come back with [`Event::Tick`].
+    /// Returns when [`Event::Tick`] is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        [self.fresh_until, self.part_at, self.drop_at].into_iter().flatten().min()
+        [self.first_requests_until, self.flush_at, self.drop_at].into_iter().flatten().min()
     }
 
     pub(super) fn on(&mut self, now: Instant, event: Event) -> Vec<Effect> {
@@ -73,18 +73,18 @@ impl Machine {
             Event::Unbind => self.unbind(now, &mut effects),
             Event::Drained => {
                 self.unbind(now, &mut effects);
-                if self.stage < Stage::Parting {
-                    self.part_at.get_or_insert(now + SETTLE);
+                if self.stage < Stage::Flushing {
+                    self.flush_at.get_or_insert(now + SETTLE);
                 }
             }
             Event::Stalled => {
-                if self.waits_for_drain() {
-                    self.part(&mut effects);
+                if self.awaits_drain() {
+                    self.flush(&mut effects);
                 }
             }
             Event::Stop { within } => {
                 self.unbind(now, &mut effects);
-                self.part(&mut effects);
+                self.flush(&mut effects);
                 let drop_at = now + within;
                 self.drop_at = Some(self.drop_at.map_or(drop_at, |at| at.min(drop_at)));
             }
@@ -95,11 +95,11 @@ impl Machine {
 
     fn tick(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let is_due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
-        if is_due(&mut self.fresh_until) {
-            effects.push(Effect::ForgetFresh);
+        if is_due(&mut self.first_requests_until) {
+            effects.push(Effect::ReleaseFirstRequests);
         }
-        if is_due(&mut self.part_at) {
-            self.part(effects);
+        if is_due(&mut self.flush_at) {
+            self.flush(effects);
         }
         if is_due(&mut self.drop_at) {
             self.enter(Stage::Dropping, effects);
@@ -107,19 +107,19 @@ impl Machine {
     }
 
     fn unbind(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        if self.stage < Stage::Closing {
+        if self.stage < Stage::Unbound {
             effects.push(Effect::CloseListener);
-            self.enter(Stage::Closing, effects);
-            self.fresh_until = Some(now + FRESH);
+            self.enter(Stage::Unbound, effects);
+            self.first_requests_until = Some(now + FIRST_REQUEST);
         }
     }
 
-    fn part(&mut self, effects: &mut Vec<Effect>) {
-        self.part_at = None;
-        if self.fresh_until.take().is_some() {
-            effects.push(Effect::ForgetFresh);
+    fn flush(&mut self, effects: &mut Vec<Effect>) {
+        self.flush_at = None;
+        if self.first_requests_until.take().is_some() {
+            effects.push(Effect::ReleaseFirstRequests);
         }
-        self.enter(Stage::Parting, effects);
+        self.enter(Stage::Flushing, effects);
     }
 
     fn enter(&mut self, stage: Stage, effects: &mut Vec<Effect>) {

@@ -1,4 +1,4 @@
-//! The connections of a server, for whoever asks what they are doing.
+//! The connections of a server, and what they are waiting for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::connection::Conn;
 
-/// How many unread answers are named where they are waited for.
-const MOST: usize = 3;
+/// How many unread answers the summary names.
+const MAX_NAMED: usize = 3;
 
 /// The connections of a server.
 #[derive(Debug, Default)]
@@ -36,17 +36,17 @@ impl Roster {
         self.lock().values().map(Arc::clone).collect()
     }
 
-    /// How many requests wait for clients that have stopped reading.
+    /// Returns how many requests wait for clients that have stopped reading.
     pub(super) fn stalled_requests(&self, now: Instant) -> usize {
         let stalled = |conn: &Arc<Conn>| conn.is_stalled(now).then(|| conn.open_requests());
         self.all().iter().filter_map(stalled).sum()
     }
 
-    /// What is waited for, in one line: `3 connections, unread: GET /export`.
+    /// Summarises the open connections in one line: `3 connections, unread: GET /export`.
     pub(super) fn summary(&self) -> String {
         let all = self.all();
         let noun = if all.len() == 1 { "connection" } else { "connections" };
-        let unread: Vec<_> = all.iter().flat_map(|conn| conn.unread()).take(MOST).collect();
+        let unread: Vec<_> = all.iter().flat_map(|conn| conn.unread()).take(MAX_NAMED).collect();
         match unread.is_empty() {
             true => format!("{} {noun}", all.len()),
             false => format!("{} {noun}, unread: {}", all.len(), unread.join(", ")),

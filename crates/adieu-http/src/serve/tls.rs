@@ -1,4 +1,4 @@
-//! The handshake of TLS, in the connection's own task: a slow one holds up nobody else.
+//! The TLS handshake. It runs in the connection's own task, so that a slow one delays no other.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::Stage;
+use crate::stage::Stage;
 
-const MOST: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `None` if it failed, took too long, or the server ends.
+/// Returns `None` if the handshake fails or takes too long, or if the server closes idle connections.
 pub(super) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
     tls: TlsAcceptor,
     io: I,
     mut stages: watch::Receiver<Stage>,
 ) -> Option<TlsStream<I>> {
     tokio::select! {
-        done = tokio::time::timeout(MOST, tls.accept(io)) => match done {
+        done = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(io)) => match done {
             Ok(Ok(stream)) => Some(stream),
             Ok(Err(error)) => {
                 adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
@@ -28,6 +28,6 @@ pub(super) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
             }
             Err(_) => None,
         },
-        _ = stages.wait_for(|stage| *stage >= Stage::Parting) => None,
+        _ = stages.wait_for(|stage| *stage >= Stage::Flushing) => None,
     }
 }

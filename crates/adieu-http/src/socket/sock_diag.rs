@@ -1,4 +1,4 @@
-//! Asks Linux through `sock_diag(7)`.
+//! Reads the send queues of TCP sockets from Linux, through `sock_diag(7)`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -11,13 +11,13 @@ use rustix::net::{
 
 use super::Endpoints;
 
-/// A door to the kernel's table of sockets.
+/// Access to the kernel's table of sockets.
 #[derive(Debug)]
 pub(crate) struct SendQueues {
-    /// None if netlink sockets are forbidden here.
+    /// `None` if netlink sockets are not permitted.
     netlink: Option<Mutex<Netlink>>,
-    /// The kernel has found a socket before, so a socket that it does not find is gone. A kernel
-    /// without `inet_diag` finds none.
+    /// The kernel has found a socket before. So a socket that it does not find has been closed, and
+    /// the kernel does not merely lack `inet_diag`.
     has_found: AtomicBool,
 }
 
@@ -39,20 +39,21 @@ const NLM_F_REQUEST: u16 = 1;
 const IPPROTO_TCP: u8 = 6;
 const TCP_TIME_WAIT: u8 = 6;
 const TCP_CLOSE: u8 = 7;
-/// For a connection that is gone, the kernel finds the listener that it came from.
+/// For a connection that has been closed, the kernel finds its listener.
 const TCP_LISTEN: u8 = 10;
 const ENOENT: i32 = 2;
 
 const HEAD: usize = 16;
 const REQUEST: usize = HEAD + 56;
-/// Where in the kernel's message the fields are, after its head.
+/// The offsets of the fields in the kernel's message.
 const STATE: usize = HEAD + 1;
 const WRITE_QUEUE: usize = HEAD + 60;
 
 // === impl SendQueues ===
 
 impl SendQueues {
-    /// Opened once for a server, so that it is there also when descriptors have run out.
+    /// Opens the netlink socket. Called once for a server, so that it is available even when file
+    /// descriptors have run out.
     pub(crate) fn open() -> Self {
         let socket = socket_with(
             AddressFamily::NETLINK,
@@ -64,13 +65,14 @@ impl SendQueues {
         Self { netlink, has_found: AtomicBool::new(false) }
     }
 
-    /// Whether the kernel could be asked, but may not be.
+    /// Returns whether this process is not permitted to open netlink sockets.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.netlink.is_none()
     }
 
-    /// Returns how many bytes have been written and not been acknowledged, the end of the stream
-    /// included; none if the connection is gone. `None` if the kernel does not tell.
+    /// Returns how many bytes have been written and not acknowledged, including the end of the
+    /// stream. Returns 0 if the connection has been closed, and `None` if the kernel does not report
+    /// the number.
     pub(crate) fn unacknowledged(&self, of: &Endpoints) -> Option<u64> {
         let mut netlink = self.netlink.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         match netlink.ask(of) {
@@ -92,12 +94,12 @@ impl Netlink {
         if send(&self.socket, &request(of, self.sequence), SendFlags::DONTWAIT).is_err() {
             return Answer::Unknown;
         }
-        // The kernel has answered by then. An answer to a question before this one is skipped.
+        // The kernel has answered when `send` returns. Answers to earlier requests are skipped.
         let mut answer = [0; 1024];
         while let Ok((len, _)) = recv(&self.socket, &mut answer[..], RecvFlags::DONTWAIT) {
             let answer = &answer[..len];
             if u32_at(answer, 8) == Some(self.sequence) {
-                return understand(answer).unwrap_or(Answer::Unknown);
+                return parse(answer).unwrap_or(Answer::Unknown);
             }
         }
         Answer::Unknown
@@ -141,7 +143,7 @@ fn address(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-fn understand(answer: &[u8]) -> Option<Answer> {
+fn parse(answer: &[u8]) -> Option<Answer> {
     let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
     match kind {
         SOCK_DIAG_BY_FAMILY
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_has_not_acknowledged_is_known() {
+    fn unacknowledged_bytes_are_reported() {
         for at in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(at) else { continue };
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -188,9 +190,9 @@ mod tests {
                 std::thread::yield_now();
             }
             drop((client, server));
-            assert_eq!(queues.unacknowledged(&ends), Some(0), "its listener is there");
+            assert_eq!(queues.unacknowledged(&ends), Some(0), "the listener is open");
             drop(listener);
-            assert_eq!(queues.unacknowledged(&ends), Some(0), "nothing is there");
+            assert_eq!(queues.unacknowledged(&ends), Some(0), "the listener is closed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A platform that does not tell.
+//! A platform that does not report acknowledgements.
 
 use super::Endpoints;
 
@@ -10,7 +10,7 @@ impl SendQueues {
         Self
     }
 
-    /// Nothing is missing that could be there.
+    /// Returns false: there is no permission that could be missing.
     pub(crate) fn is_forbidden(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
-//! Answers that clients take their time to read, and what becomes of them.
+//! Answers that clients read slowly, or not at all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use adieu_core::{Config, Phase, Reason, Report};
@@ -31,14 +31,14 @@ fn window(seconds: u64) -> Config {
     Config::for_tests().phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_secs(seconds))
 }
 
-/// A client whose kernel takes little more than the client has read.
+/// Connects a client whose kernel buffers little more than the client has read.
 async fn connect(server: &Server) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(64 * 1024).unwrap();
     socket.connect(server.addr).await.unwrap()
 }
 
-/// Reads to the end, this many bytes each second, and counts them.
+/// Reads to the end, at `rate` bytes per second, and counts the bytes.
 async fn read_at(mut stream: TcpStream, rate: usize, count: Arc<AtomicUsize>) {
     let mut buf = vec![0; rate / 20];
     loop {
@@ -52,12 +52,12 @@ async fn read_at(mut stream: TcpStream, rate: usize, count: Arc<AtomicUsize>) {
     }
 }
 
-/// Runs the shutdown to its end, for as long as that takes.
+/// Runs the shutdown to its end, without a limit.
 async fn end(server: &Server) -> Arc<Report> {
     server.shutdown.run(Reason::Unknown).await.unwrap()
 }
 
-/// The names of what was cut short, as the report has them.
+/// The outcomes and details of all tasks in the report.
 fn problems(report: &Report) -> String {
     let tasks = report.phases.iter().flat_map(|phase| &phase.tasks);
     tasks.map(|task| format!("{} {:?} {:?}\n", task.name, task.outcome, task.detail)).collect()
@@ -75,20 +75,21 @@ async fn s210_a_client_that_reads_slowly_gets_its_whole_answer() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let report = end(&server).await;
-    // The kernel of the client holds what it has acknowledged and the client has not read.
+    // The client's kernel buffers bytes that it has acknowledged and the client has not read.
     let read_by_then = count.load(Ordering::SeqCst);
-    assert!(read_by_then > SIZE - MB, "over when {read_by_then} bytes had been read");
+    assert!(read_by_then > SIZE - MB, "ended when {read_by_then} bytes had been read");
     reading.await.unwrap();
     assert!(count.load(Ordering::SeqCst) > SIZE, "{} bytes", count.load(Ordering::SeqCst));
     assert!(report.is_clean(), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s210_slow_clients_with_usual_buffers_get_their_whole_answers() {
+async fn s370_acknowledged_bytes_decide_whether_a_client_is_reading() {
     let app = big(6 * MB).route("/small", get(async || vec![b'x'; MB]));
     let server = Server::start_with(app, window(75), |serve| serve).await;
     let mut readers = tokio::task::JoinSet::new();
-    // The kernel of a client may take megabytes at once, and open its window in large steps.
+    // With default buffers both kernels take megabytes at once, and then nothing for seconds. Bytes
+    // that the server's kernel takes would look like a client that has stopped reading.
     for (path, size, rate, buffer) in [
         ("/big", 6 * MB, MB / 2, None),
         ("/big", 6 * MB, MB / 2, Some(4 << 20)),
@@ -103,7 +104,7 @@ async fn s210_slow_clients_with_usual_buffers_get_their_whole_answers() {
         readers.spawn(async move {
             let count = Arc::new(AtomicUsize::new(0));
             read_at(stream, rate, Arc::clone(&count)).await;
-            assert!(count.load(Ordering::SeqCst) > size, "{path} at {rate} bytes a second");
+            assert!(count.load(Ordering::SeqCst) > size, "{path} at {rate} bytes per second");
         });
     }
     let report = end(&server).await;
@@ -115,7 +116,7 @@ async fn s210_slow_clients_with_usual_buffers_get_their_whole_answers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s211_the_shutdown_ends_after_the_last_answer_is_acknowledged() {
-    // Fits into the buffers of the server's kernel, so the server has soon written all of it.
+    // Fits into the send buffer of the server's kernel, so the server has soon written all of it.
     const SIZE: usize = 2 * MB;
     let server = Server::start_with(big(SIZE), window(30), |serve| serve).await;
     let mut stream = connect(&server).await;
@@ -128,13 +129,13 @@ async fn s211_the_shutdown_ends_after_the_last_answer_is_acknowledged() {
     }
     let report = end(&server).await;
     let read_by_then = count.load(Ordering::SeqCst);
-    assert!(read_by_then > SIZE - MB / 2, "over when {read_by_then} bytes had been read");
+    assert!(read_by_then > SIZE - MB / 2, "ended when {read_by_then} bytes had been read");
     reading.await.unwrap();
     assert!(count.load(Ordering::SeqCst) > SIZE);
     assert!(report.is_clean(), "{report}");
 }
 
-/// A client of HTTP/2, and its connection.
+/// An HTTP/2 client, and its connection.
 async fn http2(
     stream: TcpStream,
 ) -> (hyper::client::conn::http2::SendRequest<String>, tokio::task::JoinHandle<()>) {
@@ -179,9 +180,9 @@ async fn s210_an_http2_client_that_pauses_gets_its_whole_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s212_a_cut_answer_is_named_and_the_outcome_is_not_clean() {
     let server = Server::start_with(big(30 * MB), window(60), |serve| serve).await;
-    let mut deaf = connect(&server).await;
-    deaf.write_all(b"GET /big?secret HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
-    deaf.readable().await.unwrap();
+    let mut stalled = connect(&server).await;
+    stalled.write_all(b"GET /big?secret HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    stalled.readable().await.unwrap();
     let began = Instant::now();
     let report = end(&server).await;
     assert!(began.elapsed() < Duration::from_secs(8), "took {:?}", began.elapsed());
@@ -190,8 +191,43 @@ async fn s212_a_cut_answer_is_named_and_the_outcome_is_not_clean() {
     assert!(problems.contains("GET /big") && !problems.contains("secret"), "{problems}");
 }
 
+/// The lines that are logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+// On one thread, because a default subscriber is the subscriber of one thread.
+#[tokio::test]
+async fn s212_a_cut_answer_is_named_in_the_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = Server::start_with(big(30 * MB), window(60), |serve| {
+        serve.stall_timeout(Duration::from_millis(300))
+    })
+    .await;
+    let mut stalled = connect(&server).await;
+    stalled.write_all(b"GET /big?secret HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    stalled.readable().await.unwrap();
+    end(&server).await;
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let line = text.lines().find(|line| line.contains("answer cut")).expect(&text);
+    assert!(line.contains("GET /big") && !line.contains("secret"), "{line}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s212_an_answer_that_outlasts_its_window_is_named() {
+async fn s212_an_answer_that_takes_longer_than_its_window_is_named() {
     let server = Server::start_with(big(30 * MB), window(2), |serve| serve).await;
     let mut stream = connect(&server).await;
     stream.write_all(b"GET /big HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
@@ -211,8 +247,9 @@ async fn s212_an_answer_that_outlasts_its_window_is_named() {
     drop(count);
 }
 
-/// What a client of HTTP/1.0 sees of a body that the server has to cut.
-async fn cut(request: &str) -> std::io::Result<usize> {
+/// Reads an endless body until the server cuts it. Returns the bytes read after the first, or the
+/// error.
+async fn read_until_cut(request: &str) -> std::io::Result<usize> {
     let server = Server::start_with(endless(), window(1), |serve| serve).await;
     let mut stream = TcpStream::connect(server.addr).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -228,20 +265,21 @@ async fn cut(request: &str) -> std::io::Result<usize> {
             }
         }
     };
-    let seen = tokio::time::timeout(PATIENCE, read_all).await.expect("the server ends it");
+    let seen =
+        tokio::time::timeout(PATIENCE, read_all).await.expect("the server should cut the body");
     assert!(!run.await.unwrap().is_clean());
     seen
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s213_a_cut_body_that_ends_with_the_connection_is_reset() {
-    let seen = cut("GET /endless HTTP/1.0\r\n\r\n").await;
+    let seen = read_until_cut("GET /endless HTTP/1.0\r\n\r\n").await;
     let kind = seen.expect_err("the end of the connection would look like the end of the body");
     assert_eq!(kind.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s213_also_if_a_large_answer_is_cut_for_lack_of_time() {
+async fn s213_a_large_body_that_ends_with_the_connection_is_reset_when_it_is_cut() {
     let stream = |size: usize| {
         let chunks = (0..size / 65_536).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 65_536]));
         Body::from_stream(tokio_stream::iter(chunks))
@@ -265,7 +303,8 @@ async fn s213_also_if_a_large_answer_is_cut_for_lack_of_time() {
     assert_eq!(reading.await.unwrap(), Some(std::io::ErrorKind::ConnectionReset));
 }
 
-/// A client that sends pings, acknowledges ours, and gives no room for its answer.
+/// An HTTP/2 client that sends pings, acknowledges the server's, and gives no flow-control room for
+/// its answers.
 async fn pings_and_does_not_read(stream: TcpStream, requests: usize) {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let (mut reader, mut writer) = stream.into_split();
@@ -278,7 +317,7 @@ async fn pings_and_does_not_read(stream: TcpStream, requests: usize) {
     let mut first = PREFACE.to_vec();
     first.extend(frame(4, 0, 0, &[0, 4, 0, 0, 0x10, 0])); // SETTINGS: a window of 4,096 bytes.
     for request in 0..requests as u32 {
-        // GET, http, /big, test: by number, or as literals without an index.
+        // HPACK: GET and http by index; the path /big and the authority test as literals.
         let head = [&[0x82, 0x86, 0x04, 4][..], b"/big", &[0x01, 4], b"test"].concat();
         first.extend(frame(1, 0x5, 2 * request + 1, &head));
     }
@@ -310,7 +349,7 @@ async fn pings_and_does_not_read(stream: TcpStream, requests: usize) {
     }
 }
 
-async fn deaf_on_http2(app: Router) {
+async fn disconnects_a_client_that_only_pings(app: Router) {
     let server = Server::start_with(app, window(60), |serve| {
         serve.http2_keep_alive(Duration::from_millis(100), Duration::from_secs(10))
     })
@@ -328,19 +367,20 @@ async fn deaf_on_http2(app: Router) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s215_an_http2_client_that_only_pings_does_not_hold_the_window() {
-    deaf_on_http2(big(MB)).await;
+async fn s372_an_http2_client_that_only_pings_is_disconnected() {
+    disconnects_a_client_that_only_pings(big(MB)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s215_nor_if_the_application_still_has_chunks_to_send() {
+async fn s372_an_http2_client_that_only_pings_is_disconnected_while_chunks_remain() {
     let chunks = || (0..100).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 65_536]));
     let body = move || Body::from_stream(tokio_stream::iter(chunks()));
-    deaf_on_http2(Router::new().route("/big", get(async move || body()))).await;
+    disconnects_a_client_that_only_pings(Router::new().route("/big", get(async move || body())))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s218_streams_that_flow_control_has_stalled_are_named() {
+async fn s374_a_request_whose_answer_flow_control_holds_back_is_listed() {
     let server = Server::start_with(big(MB), window(60), |serve| serve).await;
     let stream = TcpStream::connect(server.addr).await.unwrap();
     let executor = hyper_util::rt::TokioExecutor::new();
@@ -349,17 +389,17 @@ async fn s218_streams_that_flow_control_has_stalled_are_named() {
     let io = hyper_util::rt::TokioIo::new(stream);
     let (mut requests, connection) = builder.handshake(io).await.unwrap();
     let connection = tokio::spawn(connection);
-    // The head comes; for the body there is no room.
+    // The head arrives. There is no flow-control window for the body.
     let response = requests.send_request(get_request("/big")).await.unwrap();
     let waiting = server.shutdown.gates()[0].summary();
     assert!(waiting.starts_with("1 in flight") && waiting.ends_with("GET /big"), "{waiting}");
     drop((response, requests));
     let _ = connection.await;
-    assert!(end(&server).await.is_clean(), "the client has broken it off itself");
+    assert!(end(&server).await.is_clean(), "the client has cancelled the request");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s212_only_what_was_cut_is_named() {
+async fn s371_answers_that_were_received_are_not_named_as_cut() {
     let app = big(MB).route("/small", get(async || "small"));
     let server = Server::start_with(app, window(60), |serve| serve).await;
     let (mut requests, connection) = http2(connect(&server).await).await;
@@ -367,7 +407,7 @@ async fn s212_only_what_was_cut_is_named() {
         let response = requests.send_request(get_request("/small")).await.unwrap();
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "small");
     }
-    // The head is read, and nothing more.
+    // The client reads the head only.
     let response = requests.send_request(get_request("/big")).await.unwrap();
     let report = end(&server).await;
     let problems = problems(&report);

@@ -1,4 +1,4 @@
-//! A server to be asked, and a client that sees every byte.
+//! A server under test, and a client that sees every byte.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Nothing here takes longer, however loaded the machine is.
+/// The limit on every wait, generous enough for a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server under test, in this process.
@@ -41,7 +41,7 @@ impl Server {
         server
     }
 
-    /// Serves what `serve` makes of the listener; it need not be ready.
+    /// Runs the server that `serve` makes, and does not wait until it is ready.
     pub(crate) fn adopt(
         shutdown: Shutdown,
         listener: TcpListener,
@@ -57,7 +57,7 @@ impl Server {
         Client::new(TcpStream::connect(self.addr).await.unwrap())
     }
 
-    /// Begins the shutdown, and waits until its doors are closed.
+    /// Begins the shutdown, and waits until the listener is closed.
     pub(crate) async fn close(&self) {
         drop(self.shutdown.run(Reason::Unknown));
         let closed = async {
@@ -65,17 +65,17 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, closed).await.expect("the doors should close");
+        tokio::time::timeout(PATIENCE, closed).await.expect("the listener should close");
     }
 
-    /// Runs the shutdown to its end; the server must then have ended, too.
+    /// Runs the shutdown to its end, and checks that the server ends with it.
     pub(crate) async fn end(self) -> Arc<Report> {
         let run = self.shutdown.run(Reason::Unknown);
         let Ok(report) = tokio::time::timeout(PATIENCE, run).await else {
-            panic!("it should end, but waits: {:?}", self.shutdown.status());
+            panic!("the shutdown should end, but waits: {:?}", self.shutdown.status());
         };
         let report = report.unwrap();
-        tokio::time::timeout(PATIENCE, self.serving).await.expect("it should end").unwrap();
+        tokio::time::timeout(PATIENCE, self.serving).await.expect("the server should end").unwrap();
         report
     }
 }
@@ -96,11 +96,11 @@ impl Client {
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> String {
-        self.ask(path).await;
+        self.request(path).await;
         self.response().await
     }
 
-    pub(crate) async fn ask(&mut self, path: &str) {
+    pub(crate) async fn request(&mut self, path: &str) {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")).await;
     }
 
@@ -118,10 +118,10 @@ impl Client {
                 assert!(read > 0, "ended after {:?}", String::from_utf8_lossy(&self.read));
             }
         };
-        tokio::time::timeout(PATIENCE, reading).await.expect("an answer should come")
+        tokio::time::timeout(PATIENCE, reading).await.expect("the bytes should arrive")
     }
 
-    /// The next response, if its length is told.
+    /// Reads the next response, which must have a `Content-Length`.
     pub(crate) async fn response(&mut self) -> String {
         let head = self.until("\r\n\r\n").await.to_ascii_lowercase();
         let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
@@ -133,7 +133,7 @@ impl Client {
         head + &String::from_utf8(std::mem::replace(&mut self.read, rest)).unwrap()
     }
 
-    /// So many bytes.
+    /// Reads this many bytes.
     pub(crate) async fn bytes(&mut self, count: usize) -> Vec<u8> {
         let reading = async {
             while self.read.len() < count {
@@ -141,21 +141,26 @@ impl Client {
                 assert!(read > 0, "ended after {} of {count} bytes", self.read.len());
             }
         };
-        tokio::time::timeout(PATIENCE, reading).await.expect("they should come");
+        tokio::time::timeout(PATIENCE, reading).await.expect("the bytes should arrive");
         let rest = self.read.split_off(count);
         std::mem::replace(&mut self.read, rest)
     }
 
     pub(crate) async fn rest_bytes(&mut self) -> Vec<u8> {
         let reading = self.stream.read_to_end(&mut self.read);
-        tokio::time::timeout(PATIENCE, reading).await.expect("it should be closed").unwrap();
+        tokio::time::timeout(PATIENCE, reading)
+            .await
+            .expect("the server should close the connection")
+            .unwrap();
         std::mem::take(&mut self.read)
     }
 
-    /// Whatever comes until the other side closes.
+    /// Reads until the server closes the connection.
     pub(crate) async fn rest(&mut self) -> std::io::Result<String> {
         let reading = self.stream.read_to_end(&mut self.read);
-        tokio::time::timeout(PATIENCE, reading).await.expect("it should be closed")?;
+        tokio::time::timeout(PATIENCE, reading)
+            .await
+            .expect("the server should close the connection")?;
         Ok(String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned())
     }
 }

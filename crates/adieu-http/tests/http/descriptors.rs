@@ -20,57 +20,96 @@ fn answer(addr: SocketAddr, request: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-#[test]
-fn s216_without_descriptors_the_admin_port_answers_and_the_queue_is_refused() {
-    let me = std::env::current_exe().unwrap();
-    let mut child = Command::new("sh")
-        .args([
-            "-c",
-            "ulimit -n 64; exec \"$0\" --exact descriptors::exhausted --ignored --nocapture",
-        ])
-        .arg(me)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = |prefix: &str| loop {
-        let line = lines.next().expect("the child says more").unwrap();
-        if let Some((_, rest)) = line.split_once(prefix) {
-            return rest.to_owned();
+/// A child process without free file descriptors.
+struct Exhausted {
+    child: std::process::Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    app: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Exhausted {
+    fn start() -> Self {
+        let me = std::env::current_exe().unwrap();
+        let mut child = Command::new("sh")
+            .args([
+                "-c",
+                "ulimit -n 64; exec \"$0\" --exact descriptors::exhausted --ignored --nocapture",
+            ])
+            .arg(me)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut exhausted = Self { child, lines, app: unknown, admin: unknown };
+        exhausted.app = exhausted.next("app ").parse().unwrap();
+        exhausted.admin = exhausted.next("admin ").parse().unwrap();
+        exhausted.next("full");
+        exhausted
+    }
+
+    /// Returns the rest of the next line that contains `prefix`.
+    fn next(&mut self, prefix: &str) -> String {
+        loop {
+            let line = self.lines.next().expect("the child prints another line").unwrap();
+            if let Some((_, rest)) = line.split_once(prefix) {
+                return rest.to_owned();
+            }
         }
-    };
-    let app: SocketAddr = next("app ").parse().unwrap();
-    let admin: SocketAddr = next("admin ").parse().unwrap();
-    next("full");
-    // They are queued in the kernel, because nobody can accept them.
+    }
+
+    fn stop(&self) {
+        let stop = "POST /shutdown HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        assert!(answer(self.admin, stop).unwrap().starts_with("HTTP/1.1 202"));
+    }
+
+    fn end(mut self) {
+        assert_eq!(self.next("is_clean "), "true");
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn s216_without_file_descriptors_the_admin_port_answers() {
+    let process = Exhausted::start();
+    for _ in 0..3 {
+        let request = "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        assert!(answer(process.admin, request).unwrap().ends_with("alive"));
+    }
+    process.stop();
+    process.end();
+}
+
+#[test]
+fn s373_without_file_descriptors_queued_connections_are_refused_with_503() {
+    let mut process = Exhausted::start();
+    // They stay in the kernel's queue, because the process cannot accept them.
     let queued: Vec<_> = (0..5)
         .map(|_| {
-            let mut stream = TcpStream::connect(app).unwrap();
+            let mut stream = TcpStream::connect(process.app).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
             stream
         })
         .collect();
-    for _ in 0..3 {
-        let alive = answer(admin, "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-        assert!(alive.unwrap().ends_with("alive"));
-    }
-    let stop = "POST /shutdown HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    assert!(answer(admin, stop).unwrap().starts_with("HTTP/1.1 202"));
+    process.stop();
     for mut stream in queued {
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it is not reset");
+        stream.read_to_string(&mut answer).expect("the connection is not reset");
         assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("draining"), "{answer:?}");
         assert!(answer.contains("connection: close"), "{answer:?}");
     }
-    assert_eq!(next("clean "), "true");
-    assert!(child.wait().unwrap().success());
+    let logged = process.next("queue refused");
+    assert!(logged.contains("connections=5"), "{logged}");
+    process.end();
 }
 
-/// The process, to be started by the test with few descriptors.
+/// The child process, which the tests start with few file descriptors.
 #[test]
-#[ignore = "the test above starts it"]
+#[ignore = "the tests above start it in a child process"]
 fn exhausted() {
+    tracing_subscriber::fmt().with_ansi(false).init();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
@@ -82,13 +121,13 @@ fn exhausted() {
         let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap().start().unwrap();
         println!("admin {}", admin.local_addr());
         shutdown.until_readiness(|readiness| readiness.is_ready()).await;
-        // The thread of the admin port has opened all it needs when it answers.
+        // When the admin port answers, its thread has opened all descriptors that it needs.
         let addr = admin.local_addr();
-        let ask = move || answer(addr, "GET /livez HTTP/1.0\r\n\r\n").unwrap();
-        tokio::task::spawn_blocking(ask).await.unwrap();
+        let probe = move || answer(addr, "GET /livez HTTP/1.0\r\n\r\n").unwrap();
+        tokio::task::spawn_blocking(probe).await.unwrap();
         let mut all = Vec::new();
         let mut is_full_for = 0;
-        // Also those that become free a little later.
+        // Takes descriptors that become free a little later, too.
         while is_full_for < 20 {
             match std::fs::File::open("/dev/null") {
                 Ok(file) => all.push(file),
@@ -100,7 +139,7 @@ fn exhausted() {
         }
         println!("full {}", all.len());
         serving.await.unwrap().unwrap();
-        println!("clean {}", shutdown.completed().await.unwrap().is_clean());
+        println!("is_clean {}", shutdown.completed().await.unwrap().is_clean());
         drop(all);
         drop(admin);
     });

@@ -1,24 +1,34 @@
-//! The layer, by itself.
+//! The layer, without a server.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use adieu_core::{DrainClass, Gate, Pass};
-use adieu_http::GateLayer;
+use adieu_http::{BoxError, Cut, GateBody, GateLayer};
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Request, Response};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use http_body_util::channel::Channel;
+use tokio::task::JoinHandle;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
+use super::client::PATIENCE;
+
 fn request(content_type: &str) -> Request<Body> {
-    Request::post("/").header("content-type", content_type).body(Body::empty()).unwrap()
+    request_to("/", content_type)
+}
+
+fn request_to(path: &str, content_type: &str) -> Request<Body> {
+    Request::post(path).header("content-type", content_type).body(Body::empty()).unwrap()
 }
 
 #[tokio::test]
-async fn s81_a_pass_is_taken_with_the_call_and_held_to_the_end_of_the_body() {
+async fn s81_a_request_holds_its_pass_from_the_call_to_the_end_of_the_body() {
     let gate = Gate::new("http");
     let (mut chunks, body) = Channel::<Bytes, Infallible>::new(1);
     let mut body = Some(body);
@@ -27,58 +37,96 @@ async fn s81_a_pass_is_taken_with_the_call_and_held_to_the_end_of_the_body() {
         async { Ok::<_, Infallible>(response) }
     });
     let mut app = GateLayer::new(&gate).layer(app);
-
-    app.ready().await.unwrap();
-    assert_eq!(gate.in_flight(), 0, "a service that is ready holds nothing");
-    let call = app.call(request("text/plain"));
-    assert_eq!(gate.in_flight(), 1, "a call does, before it is polled");
+    let call = app.ready().await.unwrap().call(request("text/plain"));
+    assert_eq!(gate.in_flight(), 1, "before the future is polled");
     let mut response = call.await.unwrap();
-    assert_eq!(gate.in_flight(), 1, "and when its head is there");
-    assert!(response.body_mut().frame().now_or_never().is_none(), "there is nothing yet");
-    assert_eq!(gate.oldest(1)[0].label, "POST /", "a stream is known by name when it waits");
+    assert_eq!(gate.in_flight(), 1, "when the response has begun");
+    assert!(response.body_mut().frame().now_or_never().is_none(), "the body is empty so far");
     gate.close();
     chunks.send_data("bye".into()).await.unwrap();
     drop(chunks);
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "bye");
-    assert!(gate.is_drained(), "until its body has ended");
+    assert!(gate.is_drained(), "when the body has ended");
 }
 
 #[tokio::test]
-async fn s82_who_is_refused_is_told_in_its_own_tongue() {
+async fn s360_a_service_that_is_only_ready_holds_no_pass() {
+    let gate = Gate::new("http");
+    let app =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let mut app = GateLayer::new(&gate).layer(app);
+    app.ready().await.unwrap();
+    assert_eq!(gate.in_flight(), 0);
+}
+
+/// The response of a layer with a closed gate, which asks clients to retry after 1.5 s.
+async fn refused(
+    layer: impl FnOnce(GateLayer) -> GateLayer,
+    content_type: &str,
+) -> (http::response::Parts, Bytes) {
     let gate = Gate::new("http");
     gate.set_retry_after(Duration::from_millis(1_500));
     gate.close();
-    let app = service_fn(async |_: Request<Body>| -> Result<Response<Body>, Infallible> {
-        panic!("nothing may reach the application");
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let app = service_fn(move |_: Request<Body>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<_, Infallible>(Response::new(Body::empty())) }
     });
-    let refuse = GateLayer::new(&gate);
-
-    let refused = refuse.layer(app).oneshot(request("text/plain")).await.unwrap();
-    assert_eq!(refused.status(), 503);
-    assert_eq!(refused.headers()["retry-after"], "2", "in whole seconds, never too early");
-    assert_eq!(refused.headers()["connection"], "close");
-    let body = refused.into_body().collect().await.unwrap().to_bytes();
-    assert_eq!(body, r#"{"error":"draining","retry_after_ms":1500}"#);
-
-    let refused = refuse.clone().too_many_requests().layer(app);
-    let refused = refused.oneshot(request("text/plain")).await.unwrap();
-    assert_eq!(refused.status(), 429);
-
-    let refused = refuse.layer(app).oneshot(request("application/grpc")).await.unwrap();
-    assert_eq!(refused.status(), 200, "gRPC has its own status");
-    assert_eq!(refused.headers()["grpc-status"], "14", "UNAVAILABLE");
-    assert_eq!(refused.headers()["grpc-retry-pushback-ms"], "1500");
+    let response = layer(GateLayer::new(&gate)).layer(app).oneshot(request(content_type)).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 0, "the application was called");
+    let (parts, body) = response.unwrap().into_parts();
+    (parts, body.collect().await.unwrap().to_bytes())
 }
 
 #[tokio::test]
-async fn s83_what_is_inside_may_enter_again_and_take_its_pass_along() {
+async fn s82_a_refused_request_gets_503_with_retry_after() {
+    let (head, body) = refused(|layer| layer, "text/plain").await;
+    assert_eq!(head.status, 503);
+    assert_eq!(head.headers["retry-after"], "2", "rounded up to whole seconds");
+    assert_eq!(head.headers["connection"], "close");
+    assert_eq!(body, r#"{"error":"draining","retry_after_ms":1500}"#);
+}
+
+#[tokio::test]
+async fn s361_a_refused_grpc_call_gets_unavailable() {
+    let (head, _) = refused(|layer| layer, "application/grpc").await;
+    assert_eq!(head.status, 200, "gRPC has a status of its own");
+    assert_eq!(head.headers["grpc-status"], "14", "UNAVAILABLE");
+    assert_eq!(head.headers["grpc-retry-pushback-ms"], "1500");
+}
+
+#[tokio::test]
+async fn s362_a_refused_request_does_not_reach_the_application() {
+    for content_type in ["text/plain", "application/grpc"] {
+        refused(|layer| layer, content_type).await; // Counts the calls.
+    }
+}
+
+#[tokio::test]
+async fn s363_a_layer_can_refuse_with_429() {
+    let (head, _) = refused(GateLayer::too_many_requests, "text/plain").await;
+    assert_eq!(head.status, 429);
+}
+
+#[tokio::test]
+async fn s225_a_layer_can_set_the_body_of_its_refusals() {
+    let page = "<h1>back in a minute</h1>";
+    let content_type = http::HeaderValue::from_static("text/html");
+    let (head, body) = refused(|layer| layer.refusal_body(content_type, page), "text/plain").await;
+    assert_eq!((head.status.as_u16(), &*body), (503, page.as_bytes()));
+    assert_eq!(head.headers["content-type"], "text/html");
+}
+
+#[tokio::test]
+async fn s83_a_handler_can_enter_the_gate_again_and_carry_its_pass_along() {
     let gate = Gate::new("http");
     let inner = gate.clone();
     let app = service_fn(move |_: Request<Body>| {
         let gate = inner.clone();
         async move {
             gate.close();
-            let again = gate.enter().expect("it rides on its own pass");
+            let again = gate.enter().expect("the handler runs inside its own pass");
             let carried = Pass::current().expect("the handler has a pass");
             drop(again);
             let mut response = Response::new(Body::empty());
@@ -87,73 +135,144 @@ async fn s83_what_is_inside_may_enter_again_and_take_its_pass_along() {
         }
     });
     let response = GateLayer::new(&gate).layer(app).oneshot(request("text/plain")).await.unwrap();
-    assert_eq!(gate.in_flight(), 1, "what was carried counts");
+    assert_eq!(gate.in_flight(), 1, "the carried pass");
     drop(response);
     assert!(gate.is_drained());
 }
 
-#[tokio::test]
-async fn s84_what_has_no_answer_when_its_window_is_over_gets_the_refusal() {
-    let gate = Gate::new("http");
+/// A request to `/slow?token=1` whose handler never answers, when it is listed.
+async fn unanswered(gate: &Gate) -> JoinHandle<Result<Response<GateBody<Body>>, Infallible>> {
     let app = service_fn(async |_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, Infallible>>().await
     });
-    let app = GateLayer::new(&gate).layer(app);
-    let call = tokio::spawn(app.oneshot(request("text/plain")));
+    let app = GateLayer::new(gate).layer(app);
+    let call = tokio::spawn(app.oneshot(request_to("/slow?token=1", "text/plain")));
     while gate.oldest(1).is_empty() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(gate.oldest(1)[0].label, "POST /", "who takes its time is known by name");
+    call
+}
+
+#[tokio::test]
+async fn s84_an_unanswered_request_gets_the_refusal_when_its_window_has_elapsed() {
+    let gate = Gate::new("http");
+    let response = unanswered(&gate).await;
     gate.close();
     gate.cut();
-    let response = call.await.unwrap().unwrap();
-    assert_eq!(response.status(), 503);
+    assert_eq!(response.await.unwrap().unwrap().status(), 503);
     assert!(gate.is_drained());
 }
 
 #[tokio::test]
-async fn s85_a_stream_ends_by_its_class() {
-    for (class, content_type, grpc) in [
-        (None, "text/event-stream", false),
-        (Some(DrainClass::CloseNow), "text/plain", false),
-        (Some(DrainClass::CloseNow), "application/grpc", true),
-        (None, "text/plain", false),
-        (Some(DrainClass::Resumable), "text/event-stream", false),
-    ] {
-        let gate = Gate::new("http");
-        let app = service_fn(move |_: Request<Body>| async move {
-            let (open, body) = Channel::<Bytes, Infallible>::new(1);
-            let mut response = Response::new(body);
-            response.headers_mut().insert("content-type", content_type.parse().unwrap());
-            if let Some(class) = class {
-                response.extensions_mut().insert(class);
-            }
-            std::mem::forget(open); // It never ends by itself.
-            Ok::<_, Infallible>(response)
-        });
-        let app = GateLayer::new(&gate).layer(app);
-        let mut body = app.oneshot(request(content_type)).await.unwrap().into_body();
-        let mut ended = tokio::spawn(async move { body.frame().await });
-        gate.close();
-        let closes_now = class.unwrap_or(if content_type == "text/event-stream" {
-            DrainClass::CloseNow
-        } else {
-            DrainClass::Finish
-        }) == DrainClass::CloseNow;
-        if !closes_now {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            assert!(!ended.is_finished(), "{class:?} {content_type} should go on");
-            gate.cut();
+async fn s364_a_request_that_waits_is_listed_without_its_query() {
+    let gate = Gate::new("http");
+    let response = unanswered(&gate).await;
+    assert_eq!(gate.oldest(1)[0].label, "POST /slow");
+    gate.close();
+    gate.cut();
+    response.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn s364_a_stream_that_waits_is_listed() {
+    let gate = Gate::new("http");
+    let mut body = endless_stream(&gate, None, "text/plain").await;
+    assert!(body.frame().now_or_never().is_none());
+    assert_eq!(gate.oldest(1)[0].label, "POST /");
+}
+
+/// The body of a response that never ends.
+async fn endless_stream(
+    gate: &Gate,
+    class: Option<DrainClass>,
+    content_type: &'static str,
+) -> GateBody<Channel<Bytes, Infallible>> {
+    let app = service_fn(move |_: Request<Body>| async move {
+        let (open, body) = Channel::<Bytes, Infallible>::new(1);
+        let mut response = Response::new(body);
+        response.headers_mut().insert("content-type", content_type.parse().unwrap());
+        if let Some(class) = class {
+            response.extensions_mut().insert(class);
         }
-        let ended = tokio::time::timeout(Duration::from_secs(9), &mut ended).await;
-        let last = ended.expect("it should have ended").unwrap();
-        match (closes_now, grpc) {
-            (true, true) => {
-                let trailers = last.unwrap().unwrap().into_trailers().unwrap();
-                assert_eq!(trailers["grpc-status"], "14");
-            }
-            (true, false) => assert!(last.is_none(), "a clean end"),
-            (false, _) => assert!(last.unwrap().unwrap_err().is::<adieu_http::Cut>()),
-        }
-    }
+        std::mem::forget(open); // The body would end when it is dropped.
+        Ok::<_, Infallible>(response)
+    });
+    let app = GateLayer::new(gate).layer(app);
+    app.oneshot(request(content_type)).await.unwrap().into_body()
+}
+
+type LastFrame = Option<Result<Frame<Bytes>, BoxError>>;
+
+/// How such a body ends when the gate closes.
+async fn end_at_close(class: Option<DrainClass>, content_type: &'static str) -> LastFrame {
+    let gate = Gate::new("http");
+    let mut body = endless_stream(&gate, class, content_type).await;
+    let ended = tokio::spawn(async move { body.frame().await });
+    gate.close();
+    tokio::time::timeout(PATIENCE, ended).await.expect("the body should end").unwrap()
+}
+
+/// How such a body ends when its window has elapsed. It must not end before.
+async fn end_at_cut(class: Option<DrainClass>, content_type: &'static str) -> LastFrame {
+    let gate = Gate::new("http");
+    let mut body = endless_stream(&gate, class, content_type).await;
+    let ended = tokio::spawn(async move { body.frame().await });
+    gate.close();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(!ended.is_finished(), "{class:?} {content_type} should go on");
+    gate.cut();
+    tokio::time::timeout(PATIENCE, ended).await.expect("the body should end").unwrap()
+}
+
+#[tokio::test]
+async fn s85_a_close_now_stream_ends_regularly_when_the_gate_closes() {
+    assert!(end_at_close(None, "text/event-stream").await.is_none());
+}
+
+#[tokio::test]
+async fn s365_other_streams_are_aborted_when_their_window_has_elapsed() {
+    let last = end_at_cut(None, "text/plain").await;
+    assert!(last.unwrap().unwrap_err().is::<Cut>());
+}
+
+#[tokio::test]
+async fn s366_a_handler_can_set_the_class_of_its_response() {
+    let close_now = Some(DrainClass::CloseNow);
+    assert!(end_at_close(close_now, "text/plain").await.is_none());
+    let trailers = end_at_close(close_now, "application/grpc").await;
+    let trailers = trailers.unwrap().unwrap().into_trailers().unwrap();
+    assert_eq!(trailers["grpc-status"], "14");
+    let last = end_at_cut(Some(DrainClass::Resumable), "text/event-stream").await;
+    assert!(last.unwrap().unwrap_err().is::<Cut>());
+}
+
+#[tokio::test]
+async fn s366_a_route_can_set_the_class_of_its_responses() {
+    let gate = Gate::new("http");
+    let (open, body) = Channel::<Bytes, Infallible>::new(1);
+    let mut body = Some(body);
+    let app = service_fn(move |_: Request<Body>| {
+        let response = Response::new(body.take().unwrap());
+        async { Ok::<_, Infallible>(response) }
+    });
+    let app = GateLayer::new(&gate).class(DrainClass::CloseNow).layer(app);
+    let mut body = app.oneshot(request("text/plain")).await.unwrap().into_body();
+    gate.close();
+    let last = tokio::time::timeout(PATIENCE, body.frame()).await.expect("the body should end");
+    assert!(last.is_none(), "a regular end");
+    drop(open);
+}
+
+#[tokio::test]
+async fn s388_a_grpc_health_check_is_answered_when_the_gate_is_closed() {
+    let gate = Gate::new("http");
+    gate.close();
+    let app =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let app = GateLayer::new(&gate).layer(app);
+    let check = request_to("/grpc.health.v1.Health/Check", "application/grpc");
+    let answer = app.clone().oneshot(check).await.unwrap();
+    assert!(!answer.headers().contains_key("grpc-status"), "the application has answered");
+    let other = request_to("/shop.Orders/Place", "application/grpc");
+    assert_eq!(app.oneshot(other).await.unwrap().headers()["grpc-status"], "14");
 }

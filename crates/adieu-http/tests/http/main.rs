@@ -1,6 +1,6 @@
-//! What is promised of serving, with real sockets and real clients.
+//! The promises about serving HTTP, with real sockets and real clients.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::disallowed_methods, reason = "sockets live in real time, clients in tasks")]
+#![expect(clippy::disallowed_methods, reason = "sockets need real time, and clients run in tasks")]
 
 mod admin;
 mod answers;

@@ -1,4 +1,4 @@
-//! Behind a real nginx, which speaks HTTP/1.0 to us unless it is told otherwise.
+//! Behind a real nginx, which by default speaks HTTP/1.0 to its upstream servers.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -84,7 +84,7 @@ async fn s213_a_cut_body_does_not_look_complete_behind_nginx() {
             read.drain(..kept);
         }
     };
-    tokio::time::timeout(PATIENCE, reading).await.expect("nginx should end it");
-    assert!(!read.ends_with(b"\r\n0\r\n\r\n"), "nginx took the cut body for a whole one");
+    tokio::time::timeout(PATIENCE, reading).await.expect("nginx should end the response");
+    assert!(!read.ends_with(b"\r\n0\r\n\r\n"), "nginx took the cut body for a complete one");
     assert!(!run.await.unwrap().is_clean());
 }

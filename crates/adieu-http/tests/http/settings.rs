@@ -1,4 +1,4 @@
-//! What can be set: limits, refusals, windows of routes; and what can be measured.
+//! Settings of servers and layers, and the metrics of the admin port.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -29,10 +29,8 @@ async fn metrics(admin: SocketAddr, query: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s222_metrics_are_there_from_the_start_and_with_the_last_values() {
-    let wait = async || std::future::pending::<&str>().await;
-    let app = hello().route("/wait", get(wait));
-    let server = Server::start_with(app, window(Duration::from_millis(500)), |serve| serve).await;
+async fn s222_metrics_show_readiness_and_each_gate_from_the_start() {
+    let server = Server::start_with(hello(), Config::for_tests(), |serve| serve).await;
     let admin = Admin::new(&server.shutdown).bind("127.0.0.1:0").unwrap().start().unwrap();
     let addr = admin.local_addr();
     let first = metrics(addr, "").await;
@@ -49,9 +47,20 @@ async fn s222_metrics_are_there_from_the_start_and_with_the_last_values() {
     ] {
         assert!(first.lines().any(|have| have == line), "{line} is missing:\n{first}");
     }
+    drop(admin);
+    assert!(server.end().await.is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s395_metrics_until_over_are_the_last_values() {
+    let wait = async || std::future::pending::<&str>().await;
+    let app = hello().route("/wait", get(wait));
+    let server = Server::start_with(app, window(Duration::from_millis(500)), |serve| serve).await;
+    let admin = Admin::new(&server.shutdown).bind("127.0.0.1:0").unwrap().start().unwrap();
+    let addr = admin.local_addr();
     let (mut busy, mut late) = (server.connect().await, server.connect().await);
     late.get("/").await;
-    busy.ask("/wait").await;
+    busy.request("/wait").await;
     while !metrics(addr, "").await.contains("adieu_in_flight{gate=\"http\"} 1") {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -79,47 +88,36 @@ async fn s223_connections_beyond_the_limit_wait_in_the_queue() {
     let mut first = server.connect().await;
     first.get("/").await;
     let mut second = server.connect().await;
-    second.ask("/").await;
+    second.request("/").await;
     let early = tokio::time::timeout(Duration::from_millis(200), second.response()).await;
     assert!(early.is_err(), "the first connection is still open");
     drop(first);
     assert!(second.response().await.ends_with("hello"));
-    // What is queued when the listener closes is served, too.
+    // A connection that is queued when the listener closes is served.
     let mut third = server.connect().await;
-    third.ask("/").await;
+    third.request("/").await;
     let (report, answer) = tokio::join!(server.end(), third.response());
     assert!(answer.ends_with("hello"), "{answer}");
     assert!(report.is_clean(), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s224_limits_of_hyper_can_be_set() {
-    let slow = async || {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        "slow"
-    };
-    let server =
-        Server::start_with(hello().route("/slow", get(slow)), Config::for_tests(), |serve| {
-            serve
-                .http1_max_head(5, 8_192)
-                .http1_half_close(true)
-                .http2_max_concurrent_streams(7)
-                .http2_max_header_list_size(2_000)
-        })
-        .await;
+async fn s224_limits_on_heads_and_streams_can_be_set() {
+    let server = Server::start_with(hello(), Config::for_tests(), |serve| {
+        serve
+            .http1_max_head(5, 8_192)
+            .http2_max_concurrent_streams(7)
+            .http2_max_header_list_size(2_000)
+    })
+    .await;
     let many: String = (0..9).map(|at| format!("x-{at}: y\r\n")).collect();
     for head in [many, format!("x: {}\r\n", "y".repeat(10_000))] {
         let mut client = server.connect().await;
         client.send(format!("GET / HTTP/1.1\r\nhost: x\r\n{head}\r\n")).await;
         assert!(client.response().await.starts_with("http/1.1 431"));
     }
-    let mut half = TcpStream::connect(server.addr).await.unwrap();
-    half.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    half.shutdown().await.unwrap();
-    let mut answer = String::new();
-    half.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.ends_with("slow"), "{answer}");
-    // The settings that a server of HTTP/2 sends first: stream limit is 3, header list size is 6.
+    // The SETTINGS frame that an HTTP/2 server sends first: 3 is the limit on streams, 6 the one on
+    // the header list.
     let mut http2 = TcpStream::connect(server.addr).await.unwrap();
     http2.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let mut head = [0; 9];
@@ -132,12 +130,42 @@ async fn s224_limits_of_hyper_can_be_set() {
         u32::from_be_bytes([found[2], found[3], found[4], found[5]])
     };
     assert_eq!((setting(3), setting(6)), (7, 2_000));
-    drop((half, http2));
+    drop(http2);
     assert!(server.end().await.is_clean());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s225_a_refusal_can_have_a_body_of_its_own() {
+async fn s375_with_half_close_a_client_that_closes_its_side_gets_its_answer() {
+    for is_answered in [true, false] {
+        let slow = async || {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            "slow"
+        };
+        let app = Router::new().route("/slow", get(slow));
+        let config = Config::for_tests();
+        let server =
+            Server::start_with(app, config, |serve| serve.http1_half_close(is_answered)).await;
+        let mut client = TcpStream::connect(server.addr).await.unwrap();
+        client.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer.ends_with("slow"), is_answered, "{answer}");
+        assert!(server.end().await.is_clean());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s363_a_server_can_refuse_with_429() {
+    let server =
+        Server::start_with(hello(), Config::for_tests(), |serve| serve.too_many_requests()).await;
+    server.shutdown.cordon();
+    assert!(server.connect().await.get("/").await.starts_with("http/1.1 429"));
+    assert!(server.end().await.is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s225_a_server_can_set_the_body_of_its_refusals() {
     let page = "<h1>back in a minute</h1>";
     let server = Server::start_with(hello(), Config::for_tests(), |serve| {
         serve.refusal_body(HeaderValue::from_static("text/html"), page)
@@ -152,7 +180,7 @@ async fn s225_a_refusal_can_have_a_body_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s226_a_route_can_have_a_shorter_window() {
+async fn s226_requests_are_cut_off_at_the_end_of_the_window_of_their_route() {
     let gate = adieu_core::Gate::new("api");
     let (wait, chunk) = (
         async || std::future::pending::<&str>().await,
@@ -174,7 +202,7 @@ async fn s226_a_route_can_have_a_shorter_window() {
         Server::start_with(app, window(Duration::from_secs(20)), |serve| serve.gate(&gate)).await;
     let mut clients = [server.connect().await, server.connect().await, server.connect().await];
     for (client, path) in clients.iter_mut().zip(["/poll", "/ticks", "/slow"]) {
-        client.ask(path).await;
+        client.request(path).await;
     }
     let [mut poll, mut ticks, mut slow] = clients;
     ticks.until("tick\n").await;
@@ -185,10 +213,10 @@ async fn s226_a_route_can_have_a_shorter_window() {
     let run = server.shutdown.run(Reason::Unknown);
     assert!(poll.response().await.starts_with("http/1.1 503"));
     assert!(began.elapsed() < Duration::from_millis(900), "took {:?}", began.elapsed());
-    assert!(!ticks.rest().await.unwrap_or_default().ends_with("0\r\n\r\n"), "it is broken off");
-    assert!(slow.response().await.ends_with("done"), "the others have the whole window");
+    assert!(!ticks.rest().await.unwrap_or_default().ends_with("0\r\n\r\n"), "the body is cut");
+    assert!(slow.response().await.ends_with("done"), "other routes have the whole window");
     let report = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
     assert!(!report.is_clean(), "{report}");
-    let said = report.to_string();
-    assert!(said.contains("GET /poll") && said.contains("GET /ticks"), "{said}");
+    let text = report.to_string();
+    assert!(text.contains("GET /poll") && text.contains("GET /ticks"), "{text}");
 }

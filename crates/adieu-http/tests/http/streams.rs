@@ -10,7 +10,7 @@ use axum::routing::get;
 use super::client::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s92_an_event_stream_ends_cleanly_and_at_once() {
+async fn s92_an_event_stream_ends_at_once_with_its_last_chunk() {
     let ticks = async || {
         let ticks = tokio_stream::StreamExt::throttle(
             tokio_stream::iter(std::iter::repeat(())),
@@ -21,11 +21,11 @@ async fn s92_an_event_stream_ends_cleanly_and_at_once() {
     };
     let server = Server::start(Router::new().route("/events", get(ticks))).await;
     let mut client = server.connect().await;
-    client.ask("/events").await;
+    client.request("/events").await;
     client.until("data: tick").await;
     let report = server.end().await;
     assert!(report.is_clean(), "{report}");
     assert!(report.took < Duration::from_secs(3), "{report}");
-    // The last chunk of a body that is whole: the client can tell it from one that broke off.
+    // The last chunk of a complete body. A body that is cut does not have it.
     assert!(client.rest().await.unwrap().ends_with("0\r\n\r\n"));
 }

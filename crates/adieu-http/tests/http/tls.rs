@@ -1,6 +1,7 @@
-//! TLS.
+//! Connections over TLS.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use adieu_core::Config;
 use adieu_http::rustls;
@@ -12,8 +13,8 @@ use tokio::net::TcpStream;
 
 use super::client::Server;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s91_tls_serves_as_well_and_says_goodbye() {
+/// A server that answers with the client's address, and a connector that trusts it.
+async fn start() -> (Server, tokio_rustls::TlsConnector) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let cert = made.cert.der().clone();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -24,8 +25,8 @@ async fn s91_tls_serves_as_well_and_says_goodbye() {
         .with_no_client_auth()
         .with_single_cert(vec![cert.clone()], key)
         .unwrap();
-    let who = async |ConnectInfo(peer): ConnectInfo<std::net::SocketAddr>| peer.ip().to_string();
-    let app = Router::new().route("/", get(who));
+    let peer = async |ConnectInfo(peer): ConnectInfo<std::net::SocketAddr>| peer.ip().to_string();
+    let app = Router::new().route("/", get(peer));
     let server =
         Server::start_with(app, Config::for_tests(), |serve| serve.tls(config).connect_info())
             .await;
@@ -38,7 +39,12 @@ async fn s91_tls_serves_as_well_and_says_goodbye() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    (server, tokio_rustls::TlsConnector::from(Arc::new(config)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s91_tls_connections_are_served_and_drained() {
+    let (server, connector) = start().await;
     let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
     let connect = async |server: &Server| {
         let tcp = TcpStream::connect(server.addr).await.unwrap();
@@ -60,11 +66,17 @@ async fn s91_tls_serves_as_well_and_says_goodbye() {
     let mut answer = vec![0; 4096];
     let read = idle.read(&mut answer).await.unwrap();
     assert!(String::from_utf8_lossy(&answer[..read]).ends_with("127.0.0.1"));
-    // In the midst of its handshake: not waited for.
-    let _silent = TcpStream::connect(server.addr).await.unwrap();
-
     assert!(server.end().await.is_clean());
     connection.await.unwrap().unwrap();
-    // With close_notify, without which this would be an error.
+    // Without close_notify this would be an error.
     assert_eq!(idle.read(&mut answer).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s378_an_unfinished_tls_handshake_does_not_delay_the_shutdown() {
+    let (server, _) = start().await;
+    let _silent = TcpStream::connect(server.addr).await.unwrap();
+    let report = server.end().await;
+    assert!(report.is_clean(), "{report}");
+    assert!(report.took < Duration::from_secs(3), "{report}");
 }

@@ -1,4 +1,4 @@
-//! WebSockets and other protocols.
+//! Connections that are upgraded to WebSockets and other protocols.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const UPGRADE: &str = "GET /ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\n\
     upgrade: websocket\r\nsec-websocket-version: 13\r\n\
     sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// Greets, then echoes until the other side has had enough. Knows nothing of shutdowns.
+/// Sends a welcome, then echoes until the client closes. Does not know about the shutdown.
 async fn echo(mut socket: WebSocket) {
     let _ = socket.send(AxumMessage::Text("welcome".into())).await;
     while let Some(Ok(message)) = socket.recv().await {
@@ -39,7 +39,7 @@ async fn connect(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s93_a_websocket_is_told_1001_and_has_time_to_answer() {
+async fn s93_a_websocket_client_gets_a_close_frame_with_1001() {
     use tokio_stream::StreamExt as _;
     let server = Server::start(app()).await;
     let mut client = connect(&server).await;
@@ -48,7 +48,7 @@ async fn s93_a_websocket_is_told_1001_and_has_time_to_answer() {
     let close = tokio::time::timeout(PATIENCE, client.next()).await.unwrap().unwrap().unwrap();
     let Message::Close(Some(frame)) = close else { panic!("{close:?}") };
     assert_eq!(frame.code, CloseCode::Away);
-    // Our library has answered by itself; then the connection ends.
+    // The client's library answers the close frame; then the connection ends.
     while let Some(Ok(_)) = client.next().await {}
     drop(client);
     let report = ended.await.unwrap();
@@ -57,24 +57,23 @@ async fn s93_a_websocket_is_told_1001_and_has_time_to_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s93_one_that_does_not_answer_is_not_waited_for() {
+async fn s381_a_client_that_does_not_answer_the_close_frame_is_disconnected() {
     let server = Server::start_with(app(), Config::for_tests(), |serve| {
-        serve.goodbye(Duration::from_millis(200))
+        serve.websocket_close_timeout(Duration::from_millis(200))
     })
     .await;
     let mut client = server.connect().await;
     client.send(UPGRADE).await;
     client.until("welcome").await;
-    assert_eq!(server.shutdown.status().waiting_for.len(), 0);
     let report = server.end().await;
     assert!(report.is_clean(), "{report}");
     assert!(report.took < Duration::from_secs(3), "{report}");
-    // The close frame, and nothing after it.
+    // No bytes follow the close frame.
     assert_eq!(client.rest_bytes().await, [0x88, 0x02, 0x03, 0xE9]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s93_goodbye_is_said_between_two_frames() {
+async fn s379_the_close_frame_is_written_between_two_frames() {
     const SIZE: usize = 12 << 20;
     let large = async |mut socket: WebSocket| {
         for _ in 0..2 {
@@ -90,18 +89,17 @@ async fn s93_goodbye_is_said_between_two_frames() {
     let mut client = server.connect().await;
     client.send(UPGRADE).await;
     client.until("\r\n\r\n").await;
-    // It is in the midst of its first frame, which is too large to be written at once.
+    // The server is writing the first frame, which is too large to be written at once.
     client.until("\x07").await;
     server.close().await;
     let rest = client.bytes(SIZE - 1 + 4).await;
-    assert!(rest[..SIZE - 1].iter().all(|byte| *byte == 7), "the frame is whole");
-    assert_eq!(rest[SIZE - 1..], [0x88, 0x02, 0x03, 0xE9], "and then comes goodbye");
+    assert!(rest[..SIZE - 1].iter().all(|byte| *byte == 7), "the frame is complete");
+    assert_eq!(rest[SIZE - 1..], [0x88, 0x02, 0x03, 0xE9], "and the close frame follows");
     server.end().await;
 }
 
-/// The application need not be reading, nor even look at the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s93_it_needs_nothing_of_the_application() {
+async fn s380_the_close_frame_needs_no_help_from_the_application() {
     let push = async |mut socket: WebSocket| {
         while socket.send(AxumMessage::Text("tick".into())).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -114,8 +112,11 @@ async fn s93_it_needs_nothing_of_the_application() {
     let app = Router::new()
         .route("/push", get(async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(push)))
         .route("/idle", get(async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(idle)));
-    let goodbye = Duration::from_millis(300);
-    let server = Server::start_with(app, Config::for_tests(), |serve| serve.goodbye(goodbye)).await;
+    let timeout = Duration::from_millis(300);
+    let server = Server::start_with(app, Config::for_tests(), |serve| {
+        serve.websocket_close_timeout(timeout)
+    })
+    .await;
     let mut clients = [server.connect().await, server.connect().await];
     for (client, path) in clients.iter_mut().zip(["/push", "/idle"]) {
         client.send(UPGRADE.replace("/ws", path)).await;
@@ -126,18 +127,37 @@ async fn s93_it_needs_nothing_of_the_application() {
     assert!(report.took < Duration::from_secs(3), "{report}");
     for client in &mut clients {
         let rest = client.rest_bytes().await;
-        assert!(rest.ends_with(&[0x88, 0x02, 0x03, 0xE9]), "goodbye, and nothing after it");
+        assert!(rest.ends_with(&[0x88, 0x02, 0x03, 0xE9]), "no bytes follow the close frame");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s94_another_protocol_has_until_its_window_is_over() {
+async fn s382_a_websocket_holds_its_pass_until_its_connection_has_ended() {
+    let server = Server::start(app()).await;
+    let gate = server.shutdown.gates()[0].clone();
+    let mut client = server.connect().await;
+    client.send(UPGRADE).await;
+    client.until("welcome").await;
+    assert_eq!(gate.in_flight(), 1);
+    assert_eq!(gate.oldest(1)[0].label, "GET /ws");
+    drop(client);
+    let left = async {
+        while gate.in_flight() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, left).await.expect("the pass should end");
+    assert!(server.end().await.is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s94_another_protocol_stays_connected_until_its_window_has_elapsed() {
     let upgrade = async |request: axum::extract::Request| {
         let upgraded = hyper::upgrade::on(request);
         tokio::spawn(async move {
             let mut io = hyper_util::rt::TokioIo::new(upgraded.await.unwrap());
             let mut read = Vec::new();
-            // Ends when it is told that there is nothing more to read.
+            // Returns when the server has taken the connection away.
             io.read_to_end(&mut read).await
         });
         http::Response::builder()

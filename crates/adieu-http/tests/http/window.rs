@@ -1,4 +1,4 @@
-//! How long requests have to finish.
+//! The time that requests have to finish.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use axum::routing::get;
 
 use super::client::Server;
 
-/// Phases of 300 ms, and a platform that leaves 8 s.
+/// Phases of 300 ms, and a platform that leaves 8 s for the shutdown.
 fn brief() -> Config {
     Config::for_tests()
         .kill_after(KillAfter::After(Duration::from_secs(10)))
@@ -24,10 +24,10 @@ fn slow() -> Router {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s202_a_request_has_the_time_that_the_deadline_leaves() {
+async fn s202_a_request_can_use_the_time_that_the_deadline_leaves() {
     let server = Server::start_with(slow(), brief(), |serve| serve).await;
     let mut client = server.connect().await;
-    client.ask("/slow").await;
+    client.request("/slow").await;
     in_flight(&server).await;
     let report = server.end().await;
     assert!(report.is_clean(), "{report}");
@@ -36,11 +36,11 @@ async fn s202_a_request_has_the_time_that_the_deadline_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s203_a_drain_timeout_cuts_it_sooner() {
+async fn s203_a_drain_timeout_cuts_a_request_sooner() {
     let config = brief().drain_timeout(Duration::from_millis(300));
     let server = Server::start_with(slow(), config, |serve| serve).await;
     let mut client = server.connect().await;
-    client.ask("/slow").await;
+    client.request("/slow").await;
     in_flight(&server).await;
     let report = server.end().await;
     let phase = report.phase(Phase::SERVICE_REQUESTS_DONE).unwrap();

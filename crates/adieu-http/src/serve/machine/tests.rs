@@ -1,4 +1,4 @@
-//! The server's course, played.
+//! Plays scripts of events.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Plays events and ticks; says what happened when, in milliseconds.
+/// Plays events and ticks. Returns each effect with its time in milliseconds.
 fn play(script: &[(u64, Event)]) -> Vec<(u64, Effect)> {
     let start = tokio::time::Instant::now().into_std();
     let mut machine = Machine::new();
@@ -27,7 +27,7 @@ fn play(script: &[(u64, Event)]) -> Vec<(u64, Effect)> {
 }
 
 #[test]
-fn it_serves_winds_down_closes_and_parts_when_the_last_is_out() {
+fn stages_follow_the_shutdown_and_flushing_begins_after_the_last_request() {
     let script = [
         (10, Event::Unready),
         (50, Event::Unbind),
@@ -39,43 +39,43 @@ fn it_serves_winds_down_closes_and_parts_when_the_last_is_out() {
         [
             (10, Effect::Enter(Stage::WindingDown)),
             (50, Effect::CloseListener),
-            (50, Effect::Enter(Stage::Closing)),
-            (550, Effect::ForgetFresh),
-            (710, Effect::Enter(Stage::Parting)),
+            (50, Effect::Enter(Stage::Unbound)),
+            (550, Effect::ReleaseFirstRequests),
+            (710, Effect::Enter(Stage::Flushing)),
             (1_900, Effect::Enter(Stage::Dropping)),
         ]
     );
 }
 
 #[test]
-fn who_came_last_and_says_nothing_is_not_waited_for() {
+fn first_requests_are_awaited_for_half_a_second() {
     let happened = play(&[(50, Event::Unbind)]);
-    assert_eq!(happened.last(), Some(&(550, Effect::ForgetFresh)));
+    assert_eq!(happened.last(), Some(&(550, Effect::ReleaseFirstRequests)));
 }
 
 #[test]
-fn clients_that_have_stopped_reading_are_parted_with_once_the_doors_are_closed() {
+fn flushing_begins_when_all_clients_have_stopped_reading() {
     let script = [(5, Event::Stalled), (50, Event::Unbind), (700, Event::Stalled)];
     assert_eq!(
         play(&script),
         [
             (50, Effect::CloseListener),
-            (50, Effect::Enter(Stage::Closing)),
-            (550, Effect::ForgetFresh),
-            (700, Effect::Enter(Stage::Parting)),
+            (50, Effect::Enter(Stage::Unbound)),
+            (550, Effect::ReleaseFirstRequests),
+            (700, Effect::Enter(Stage::Flushing)),
         ]
     );
 }
 
 #[test]
-fn a_stop_out_of_the_blue_does_all_that_was_left_out() {
+fn a_stop_without_the_earlier_events_makes_up_for_them() {
     assert_eq!(
         play(&[(5, Event::Stop { within: SECOND })]),
         [
             (5, Effect::CloseListener),
-            (5, Effect::Enter(Stage::Closing)),
-            (5, Effect::ForgetFresh),
-            (5, Effect::Enter(Stage::Parting)),
+            (5, Effect::Enter(Stage::Unbound)),
+            (5, Effect::ReleaseFirstRequests),
+            (5, Effect::Enter(Stage::Flushing)),
             (1_005, Effect::Enter(Stage::Dropping)),
         ]
     );
@@ -92,18 +92,18 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// In whatever order it is told: stages only go on, the listener is closed once and before
-    /// anybody is parted with, and a stop ends in time.
+    /// In any order of events: stages only advance, the listener is closed once, and a stop ends in
+    /// time.
     #[test]
-    fn stages_only_go_on(script in prop::collection::vec((0u64..5_000, event()), 0..8)) {
+    fn stages_only_advance(script in prop::collection::vec((0u64..5_000, event()), 0..8)) {
         let happened = play(&script);
         let stages: Vec<_> = happened.iter().filter_map(|(_, effect)| match effect {
             Effect::Enter(stage) => Some(*stage),
-            Effect::CloseListener | Effect::ForgetFresh => None,
+            Effect::CloseListener | Effect::ReleaseFirstRequests => None,
         }).collect();
         prop_assert!(stages.is_sorted_by(|a, b| a < b));
         let closed = happened.iter().filter(|(_, effect)| *effect == Effect::CloseListener);
-        prop_assert_eq!(closed.count(), usize::from(stages.contains(&Stage::Closing)));
+        prop_assert_eq!(closed.count(), usize::from(stages.contains(&Stage::Unbound)));
         for (at, event) in &script {
             let Event::Stop { within } = event else { continue };
             let by = at + u64::try_from(within.as_millis()).unwrap_or(u64::MAX);

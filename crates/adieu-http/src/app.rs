@@ -1,4 +1,4 @@
-//! What can be served.
+//! The applications that can be served.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -9,10 +9,11 @@ use tower::Service;
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What can be served: any tower service of HTTP requests that can be cloned for each connection.
+/// An application that can be served: a tower service for HTTP requests that can be cloned for each
+/// connection.
 ///
-/// An `axum::Router` is one, and tonic's `Routes`. There is nothing to implement: every fitting
-/// service is one already.
+/// `axum::Router` and tonic's `Routes` are applications. There is nothing to implement: the trait
+/// is implemented for every service that fits.
 pub trait App:
     Service<
         Request<Incoming>,

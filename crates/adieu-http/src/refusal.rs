@@ -1,4 +1,4 @@
-//! How a refusal is said: to HTTP clients, and to gRPC clients.
+//! The response that refuses a request, for HTTP and for gRPC clients.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-use super::about::Manner;
+use crate::request::RequestInfo;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// gRPC's UNAVAILABLE: nothing was done, try elsewhere.
+/// gRPC's UNAVAILABLE: the call was not processed and can be retried on another server.
 const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
 const DRAINING: HeaderValue = HeaderValue::from_static(Draining::CODE);
 
-/// A response that says [`Draining`]: 503 with `Retry-After`, `Connection: close` and a small JSON
-/// body.
+/// The response to a request that a gate refuses with [`Draining`]: 503 with `Retry-After`,
+/// `Connection: close` and a small JSON body.
 ///
-/// For handlers that enter gates by themselves; with the feature `axum` it is an `IntoResponse`,
-/// with `tonic` it becomes a `Status`.
+/// Handlers that enter gates of their own return it. With the feature `axum` it implements
+/// `IntoResponse`; with the feature `tonic` it converts into a `Status`.
 ///
 /// ```
 /// # use adieu_core::Gate;
@@ -43,7 +43,7 @@ pub struct Refusal {
 // === impl Refusal ===
 
 impl Refusal {
-    /// Says it with 429 instead of 503.
+    /// Refuses with 429 instead of 503.
     #[must_use]
     pub fn too_many_requests(self) -> Self {
         self.with_status(StatusCode::TOO_MANY_REQUESTS)
@@ -54,7 +54,7 @@ impl Refusal {
         self
     }
 
-    /// The refusal as a response to a request of HTTP/1.
+    /// Returns the refusal as the response to an HTTP/1 request.
     #[must_use]
     pub fn to_response<B: From<String>>(&self) -> Response<B> {
         let mut response = self.plain().map(B::from);
@@ -62,7 +62,7 @@ impl Refusal {
         response
     }
 
-    /// The refusal as HTTP/1.1 has it on the wire.
+    /// Returns the refusal as the bytes of an HTTP/1.1 response.
     pub(crate) fn to_text(self) -> String {
         let response = self.to_response::<String>();
         let (status, body) = (response.status(), response.body());
@@ -96,13 +96,13 @@ impl Refusal {
         response
     }
 
-    /// The refusal as the request expects it.
-    pub(crate) fn into_response(self, manner: Manner) -> Response<Bytes> {
-        if manner.is_grpc() {
+    /// Returns the refusal in the form that this request expects.
+    pub(crate) fn into_response(self, request: RequestInfo) -> Response<Bytes> {
+        if request.is_grpc() {
             return self.grpc();
         }
         let mut response = self.plain().map(Bytes::from);
-        manner.close_connection(&mut response);
+        request.close_connection(&mut response);
         response
     }
 }
@@ -127,7 +127,7 @@ impl From<Refusal> for tonic::Status {
     }
 }
 
-/// The trailers of a gRPC response that is broken off.
+/// Returns the trailers that end a gRPC response which is cut.
 pub(crate) fn grpc_trailers() -> http::HeaderMap {
     let mut trailers = http::HeaderMap::with_capacity(2);
     trailers.insert(GRPC_STATUS, UNAVAILABLE);
@@ -135,7 +135,7 @@ pub(crate) fn grpc_trailers() -> http::HeaderMap {
     trailers
 }
 
-/// `Retry-After` knows whole seconds only: rounded up, so that nobody comes too early.
+/// Rounds up to whole seconds, the unit of `Retry-After`, so that no client retries too early.
 fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

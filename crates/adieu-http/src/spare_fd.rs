@@ -1,14 +1,14 @@
-//! A descriptor that is kept in reserve, so that a process that has used up all others can still
-//! accept a connection: to refuse it, or to tell an operator what is the matter.
+//! A file descriptor in reserve, with which a process that has used up all others can still accept a
+//! connection: to refuse it, or to answer an operator.
 
 use std::fs::File;
 use std::io;
 
-/// A descriptor in reserve.
+/// A file descriptor in reserve.
 #[derive(Debug)]
-pub(crate) struct Spare(Option<File>);
+pub(crate) struct SpareFd(Option<File>);
 
-impl Spare {
+impl SpareFd {
     pub(crate) fn new() -> Self {
         let mut spare = Self(None);
         spare.refill();
@@ -19,12 +19,12 @@ impl Spare {
         Self(None)
     }
 
-    /// Frees the descriptor for somebody else. False if there is none.
+    /// Frees the descriptor. Returns false if there is none.
     pub(crate) fn release(&mut self) -> bool {
         self.0.take().is_some()
     }
 
-    /// Takes a descriptor in reserve again. False if there is none.
+    /// Opens a descriptor again, unless there is one. Returns false if that fails.
     pub(crate) fn refill(&mut self) -> bool {
         if self.0.is_none() && cfg!(unix) {
             self.0 = File::open("/dev/null").ok();
@@ -33,7 +33,7 @@ impl Spare {
     }
 }
 
-/// Whether this process, or the machine, has used up all descriptors.
+/// Returns whether this process, or the machine, has used up its descriptors.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;

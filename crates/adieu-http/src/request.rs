@@ -1,4 +1,4 @@
-//! What is remembered of a request after it has been given away.
+//! The facts about a request that are needed after it has been handed to the application.
 
 use std::fmt;
 
@@ -8,44 +8,44 @@ use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 
-/// What a request is called in logs and reports.
+/// The name of a request in logs and reports: its method and path.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     method: Method,
-    // Not the whole address: this is copied about with every request.
+    // Not the whole URI: the name is moved with every request.
     path: Option<PathAndQuery>,
 }
 
-/// What has to be known of a request to answer it in its own way.
+/// The facts that decide the form of a response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct RequestInfo {
     version: Version,
     body: ExpectedBody,
     is_grpc: bool,
-    asks_for_health: bool,
+    is_health_check: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpectedBody {
-    /// As the response says.
+    /// The response decides.
     Usual,
-    /// `HEAD`: none, whatever the response says.
+    /// `HEAD`: no body, regardless of the response's headers.
     None,
-    /// `CONNECT`: if it succeeds, the connection is handed over.
+    /// `CONNECT`: a successful response hands the connection over.
     Tunnel,
 }
 
-/// What a response turned out to be.
+/// The kind of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ResponseKind {
     /// The connection is handed over to another protocol.
     Upgrade { is_websocket: bool },
-    /// A body, to be ended in this way. Of a stream it is not known how long it will be.
+    /// A body that ends according to its class. The length of a stream is unknown.
     Body { class: DrainClass, is_stream: bool },
 }
 
-/// Questions about our health are answered for as long as we can.
-const HEALTH: &str = "/grpc.health.v1.Health/";
+/// The path of gRPC health checks, which are answered even when the gate is closed.
+const GRPC_HEALTH: &str = "/grpc.health.v1.Health/";
 
 // === impl Name ===
 
@@ -58,62 +58,62 @@ impl Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The path alone: a query may hold what does not belong into a log.
+        // The path alone: a query may hold secrets, which must not be logged.
         let path = self.path.as_ref().map_or("*", PathAndQuery::path);
         write!(f, "{} {path}", self.method)
     }
 }
 
-// === impl Manner ===
+// === impl RequestInfo ===
 
-impl Manner {
+impl RequestInfo {
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
         let method = request.method();
-        // Looking for a header costs more than all else here, and gRPC is always a POST.
+        // Looking up a header costs more than everything else here, and gRPC is always a POST.
         let is_grpc = method == Method::POST && is_grpc(request.headers());
-        let asks_for_health = is_grpc && request.uri().path().starts_with(HEALTH);
+        let is_health_check = is_grpc && request.uri().path().starts_with(GRPC_HEALTH);
         let body = match *method {
             Method::HEAD => ExpectedBody::None,
             Method::CONNECT => ExpectedBody::Tunnel,
             _ => ExpectedBody::Usual,
         };
-        Self { version: request.version(), body, is_grpc, asks_for_health }
+        Self { version: request.version(), body, is_grpc, is_health_check }
     }
 
     pub(crate) fn is_grpc(self) -> bool {
         self.is_grpc
     }
 
-    /// Whether the gate need not be asked.
-    pub(crate) fn asks_for_health(self) -> bool {
-        self.asks_for_health
+    /// Returns whether the request is a gRPC health check, which needs no pass.
+    pub(crate) fn is_health_check(self) -> bool {
+        self.is_health_check
     }
 
     fn is_http2(self) -> bool {
         self.version >= Version::HTTP_2
     }
 
-    /// Makes the connection close after this response.
+    /// Adds `Connection: close` to the response, except with HTTP/2, which has no such header.
     pub(crate) fn close_connection<B>(self, response: &mut Response<B>) {
         if self.is_http2() {
-            return; // Its connections have no such header.
+            return;
         }
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         self.keep_close(response);
     }
 
-    /// Keeps hyper from adding `keep-alive` to a response that says `close`, for a client of
-    /// HTTP/1.0 that asked for it.
+    /// Prevents hyper from adding `keep-alive` to a response that has `Connection: close`, when an
+    /// HTTP/1.0 client asked for `keep-alive`.
     pub(crate) fn keep_close<B>(self, response: &mut Response<B>) {
-        let says_close = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+        let is_close = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
         if self.version == Version::HTTP_10
-            && response.headers().get(CONNECTION).is_some_and(says_close)
+            && response.headers().get(CONNECTION).is_some_and(is_close)
         {
             *response.version_mut() = Version::HTTP_10;
         }
     }
 
-    /// Whether only the end of the connection will tell the client where this body ends.
+    /// Returns whether only the end of the connection marks the end of this body for the client.
     pub(crate) fn ends_by_close<B: Body>(self, response: &Response<B>) -> bool {
         self.version < Version::HTTP_11
             && self.body == ExpectedBody::Usual
@@ -121,30 +121,32 @@ impl Manner {
             && !response.headers().contains_key(CONTENT_LENGTH)
     }
 
-    /// How this response will end. `class` is what the route says.
-    pub(crate) fn kind_of<B: Body>(
+    /// Returns how this response will end.
+    ///
+    /// A class in the response's extensions takes precedence over `class`, the one of its route.
+    pub(crate) fn response_kind<B: Body>(
         self,
         response: &Response<B>,
         class: Option<DrainClass>,
-    ) -> Kind {
+    ) -> ResponseKind {
         let connects = self.body == ExpectedBody::Tunnel && response.status().is_success();
-        // With HTTP/2 it is a stream that is upgraded, and its body lives as long.
+        // With HTTP/2 a stream is upgraded, not the connection, and the stream's body lives as long.
         if !self.is_http2() && connects || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let is_websocket = response
                 .headers()
                 .get(UPGRADE)
                 .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
-            return Kind::Upgrade { is_websocket };
+            return ResponseKind::Upgrade { is_websocket };
         }
         let is_stream = response.body().size_hint().exact().is_none();
-        let said = response.extensions().get::<DrainClass>().copied().or(class);
-        let class = said.unwrap_or_else(|| self.usual_class(response, is_stream));
-        Kind::Body { class, is_stream }
+        let chosen = response.extensions().get::<DrainClass>().copied().or(class);
+        let class = chosen.unwrap_or_else(|| self.default_class(response, is_stream));
+        ResponseKind::Body { class, is_stream }
     }
 
-    fn usual_class<B>(self, response: &Response<B>, is_stream: bool) -> DrainClass {
-        let streams_events = is_stream && has_type(response.headers(), b"text/event-stream");
-        if streams_events || self.asks_for_health {
+    fn default_class<B>(self, response: &Response<B>, is_stream: bool) -> DrainClass {
+        let is_event_stream = is_stream && has_type(response.headers(), b"text/event-stream");
+        if is_event_stream || self.is_health_check {
             DrainClass::CloseNow
         } else {
             DrainClass::Finish

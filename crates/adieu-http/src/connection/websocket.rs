@@ -1,23 +1,23 @@
-//! Where the frames of a WebSocket begin and end, in the stream of bytes that a server writes.
+//! Follows the frames of a WebSocket in the bytes that the application writes.
 //!
-//! Knowing that, a close frame can be put between two frames of whatever WebSocket library the
-//! application uses.
+//! That allows the server to write a close frame between two frames, with every WebSocket library
+//! that the application may use.
 
-/// A close frame with code 1001, "going away", as a server sends it: unmasked.
+/// A close frame with code 1001, "going away". Servers send frames unmasked.
 pub(super) const GOING_AWAY: [u8; 4] = [0x88, 0x02, 0x03, 0xE9];
 
-/// Follows what is written after a connection has been upgraded: the rest of the response's head,
-/// then frames.
+/// The position in the bytes that are written after a connection has been upgraded: the rest of the
+/// response's head, then frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frames {
+pub(super) struct WebSocketFrames {
     at: At,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum At {
-    /// In the response's head; so many bytes of the blank line that ends it have been seen.
+    /// In the response's head. This many bytes of the blank line that ends it have been seen.
     Head(usize),
-    /// In the header of a frame, or before it.
+    /// In the header of a frame, or before it if `len` is 0.
     Header { bytes: [u8; 14], len: usize },
     /// In a frame's payload.
     Payload { left: u64 },
@@ -26,38 +26,39 @@ enum At {
 const BLANK_LINE: &[u8; 4] = b"\r\n\r\n";
 const BETWEEN: At = At::Header { bytes: [0; 14], len: 0 };
 
-// === impl Frames ===
+// === impl WebSocketFrames ===
 
-impl Frames {
-    /// The head of the response has yet to be written.
+impl WebSocketFrames {
+    /// Begins before the head of the response.
     pub(super) fn new() -> Self {
         Self { at: At::Head(0) }
     }
 
-    /// Whether a frame may be put in here.
-    pub(super) fn are_whole(&self) -> bool {
+    /// Returns whether another frame can be inserted here.
+    pub(super) fn is_between(&self) -> bool {
         self.at == BETWEEN
     }
 
-    /// How many of these bytes belong to what is being written now; at least one, if there are any.
-    pub(super) fn until_whole(&self, bytes: &[u8]) -> usize {
+    /// Returns how many of these bytes belong to the head or frame that is being written. At least
+    /// one, if `bytes` is not empty.
+    pub(super) fn until_between(&self, bytes: &[u8]) -> usize {
         let mut ahead = self.clone();
         for (count, byte) in bytes.iter().enumerate() {
             if let At::Payload { left } = ahead.at {
-                // The rest of a payload in one step.
+                // Skips the rest of a payload in one step.
                 let rest = usize::try_from(left).unwrap_or(usize::MAX);
                 return count.saturating_add(rest).min(bytes.len());
             }
-            ahead.take(std::slice::from_ref(byte));
-            if ahead.are_whole() {
+            ahead.advance(std::slice::from_ref(byte));
+            if ahead.is_between() {
                 return count + 1;
             }
         }
         bytes.len()
     }
 
-    /// These bytes have been written.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) {
+    /// Advances over bytes that have been written.
+    pub(super) fn advance(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
             self.at = match &mut self.at {
                 At::Head(seen) => {
@@ -91,7 +92,7 @@ impl Frames {
     }
 }
 
-/// How long the payload is, once the header is whole.
+/// Returns the length of the payload, or `None` while the header is incomplete.
 fn payload_of(header: &[u8]) -> Option<u64> {
     let second = *header.get(1)?;
     let mask = if second & 0x80 > 0 { 4 } else { 0 };
@@ -133,9 +134,9 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut, it knows where frames end, and nowhere else.
+        /// The ends of frames are found regardless of how the bytes are split.
         #[test]
-        fn it_knows_where_frames_end(
+        fn frame_ends_are_found_in_any_split(
             frames in prop::collection::vec((0usize..70_000, any::<bool>()), 1..6),
             cuts in prop::collection::vec(1usize..5_000, 1..40),
         ) {
@@ -145,17 +146,17 @@ mod tests {
                 written.extend(frame(payload, masked));
                 ends.push(written.len());
             }
-            let mut frames = Frames::new();
+            let mut frames = WebSocketFrames::new();
             let mut at = 0;
             let mut cuts = cuts.iter().cycle();
             while at < written.len() {
                 let most = cuts.next().map_or(1, |cut| (at + cut).min(written.len()));
                 let next_end = ends.iter().copied().find(|end| *end > at).unwrap_or(at);
-                let here = frames.until_whole(&written[at..most]);
+                let here = frames.until_between(&written[at..most]);
                 prop_assert_eq!(at + here, next_end.min(most));
-                frames.take(&written[at..at + here]);
+                frames.advance(&written[at..at + here]);
                 at += here;
-                prop_assert_eq!(frames.are_whole(), ends.contains(&at), "at {}", at);
+                prop_assert_eq!(frames.is_between(), ends.contains(&at), "at {}", at);
             }
         }
     }

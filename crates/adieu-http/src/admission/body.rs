@@ -1,0 +1,150 @@
+//! The body of the response to an admitted request.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use adieu_core::{DrainClass, Draining};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::{Admitted, Origin, UntilCut, Window, within};
+use crate::app::BoxError;
+use crate::full_body::FullBody;
+use crate::refusal::grpc_trailers;
+
+pin_project! {
+    /// A body that holds the pass of its request until it has ended, failed or been dropped.
+    pub(crate) struct AdmittedBody<B, O> {
+        #[pin]
+        state: State<B, O>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<B, O> {
+        /// An answer of this crate, such as a refusal.
+        Full { #[pin] body: FullBody },
+        /// The application's answer.
+        Application {
+            #[pin]
+            body: B,
+            // Boxed, and created when the body first waits: most bodies never do.
+            until_end: Option<UntilCut>,
+            // Last, because the pass must outlive the body.
+            admitted: Option<Admitted<O>>,
+        },
+    }
+}
+
+/// The error of a body that was cut because its window has elapsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response was cut: {}", Draining::CODE)]
+#[non_exhaustive]
+pub struct Cut;
+
+type Polled = Option<Result<Frame<Bytes>, BoxError>>;
+
+// === impl AdmittedBody ===
+
+impl<B, O: Origin> AdmittedBody<B, O> {
+    pub(super) fn full(bytes: Bytes) -> Self {
+        Self { state: State::Full { body: bytes.into() } }
+    }
+
+    /// `until_end` is set for a route with a window of its own.
+    pub(super) fn admitted(
+        body: B,
+        mut admitted: Admitted<O>,
+        until_end: Option<UntilCut>,
+    ) -> Self {
+        if until_end.is_some() {
+            admitted.label();
+        }
+        Self { state: State::Application { body, until_end, admitted: Some(admitted) } }
+    }
+
+    /// A body that holds no pass: it is empty, or its connection has been upgraded.
+    pub(super) fn unaccounted(body: B) -> Self {
+        Self { state: State::Application { body, until_end: None, admitted: None } }
+    }
+}
+
+impl<B, O> Body for AdmittedBody<B, O>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+    O: Origin,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Polled> {
+        let (body, until_end, slot) = match self.as_mut().project().state.project() {
+            StateProj::Full { body } => return body.poll_frame(cx).map_err(Into::into),
+            StateProj::Application { body, until_end, admitted } => (body, until_end, admitted),
+        };
+        let Some(admitted) = slot else {
+            return body.poll_frame(cx).map_err(Into::into);
+        };
+        let polled = within(admitted.pass.as_ref(), || body.poll_frame(cx));
+        // Once the body has a frame, the request waits for the client to make room for more.
+        admitted.origin.set_awaits_application(polled.is_pending());
+        match polled {
+            Poll::Ready(None) => {
+                *slot = None;
+                return Poll::Ready(None);
+            }
+            // Until the gate is closed there is no end to wait for. From then on the end is polled
+            // with every frame, because a body that is always ready would otherwise never be cut.
+            Poll::Ready(frame) if !admitted.is_gate_closed() => {
+                return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            }
+            Poll::Ready(_) | Poll::Pending => {}
+        }
+        let until_end = until_end.get_or_insert_with(|| {
+            admitted.label();
+            admitted.until_end()
+        });
+        let Poll::Ready(window) = until_end.as_mut().poll(cx) else {
+            return polled.map_err(Into::into);
+        };
+        let last = admitted.end_body(window);
+        // Drops the application's body, then the pass.
+        self.set(Self::full(Bytes::new()));
+        Poll::Ready(last)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.state {
+            State::Full { body } => body.is_end_stream(),
+            State::Application { body, .. } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.state {
+            State::Full { body } => body.size_hint(),
+            State::Application { body, .. } => body.size_hint(),
+        }
+    }
+}
+
+// === impl Admitted ===
+
+impl<O: Origin> Admitted<O> {
+    /// Returns the last frame of a body that the drain ends: a regular end for a body of the class
+    /// `CloseNow`, gRPC trailers, or an error that the client recognises as a cut.
+    fn end_body(&self, window: Window) -> Polled {
+        if self.class != DrainClass::CloseNow {
+            self.count_cut_off(window);
+        }
+        if self.info.is_grpc() {
+            return Some(Ok(Frame::trailers(grpc_trailers())));
+        }
+        match self.class {
+            DrainClass::CloseNow => None,
+            DrainClass::Finish | DrainClass::Resumable | _ => Some(Err(Cut.into())),
+        }
+    }
+}

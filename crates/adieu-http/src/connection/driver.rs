@@ -1,0 +1,113 @@
+//! Serves one connection to its end, following the stages of its server.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::io::Io;
+use super::service::{AddPeer, ConnService};
+use super::upgraded::drain_upgraded;
+use super::{Conn, CutReason, Streams};
+use crate::app::App;
+use crate::stage::Stage;
+
+/// Sets up hyper for each connection.
+pub(crate) type Configure = Arc<dyn Fn(&mut Builder<Streams>) + Send + Sync>;
+
+/// How often a connection that sends its last answers is checked, at first and later.
+const FIRST_CHECK: Duration = Duration::from_millis(10);
+const CHECK: Duration = Duration::from_millis(100);
+
+/// Serves a connection until it ends.
+///
+/// `reset` makes the kernel end the connection with a reset when `io` is dropped.
+pub(crate) async fn drive<I, S>(
+    io: I,
+    reset: fn(&I),
+    conn: Arc<Conn>,
+    app: S,
+    add_peer: Option<AddPeer>,
+    configure: Configure,
+    mut stages: watch::Receiver<Stage>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: App,
+{
+    let streams = Streams::default();
+    let mut builder = Builder::new(streams.clone());
+    configure(&mut builder);
+    let io = TokioIo::new(Io::new(io, reset, Arc::clone(&conn)));
+    let service = ConnService::new(app, Arc::clone(&conn), add_peer);
+    let mut http = pin!(builder.serve_connection_with_upgrades(io, service));
+
+    let mut seen = Stage::Serving;
+    let mut has_sent_goaway = false;
+    let last = loop {
+        let before = seen;
+        // Polled each time, although that takes a lock: a poll that is skipped while the stage has
+        // not changed would lose its place in the channel's wait queue to a late wake-up.
+        let mut next = pin!(stages.wait_for(|stage| *stage > before));
+        let stage = std::future::poll_fn(|cx| {
+            if let Poll::Ready(ended) = http.as_mut().poll(cx) {
+                if let Err(error) = ended {
+                    adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
+                        let error = adieu_core::adapter::error_text(&*error);
+                        move || tracing::debug!(error, "connection ended")
+                    });
+                }
+                return Poll::Ready(None);
+            }
+            // GOAWAY loses no request, so it is sent as soon as the client is known to speak HTTP/2.
+            // HTTP/1 has no equivalent: closing an idle connection can race with a request that is
+            // already on its way.
+            if !has_sent_goaway && conn.is_http2() && conn.is_winding_down() {
+                has_sent_goaway = true;
+                http.as_mut().graceful_shutdown();
+                cx.waker().wake_by_ref();
+            }
+            // The channel closes when the server has been dropped.
+            next.as_mut().poll(cx).map(|stage| Some(stage.map_or(Stage::Dropping, |now| *now)))
+        })
+        .await;
+        match stage {
+            None | Some(Stage::Dropping | Stage::Flushing) => break stage,
+            Some(stage) => seen = stage,
+        }
+    };
+    if last == Some(Stage::Flushing) {
+        http.as_mut().graceful_shutdown();
+        flush(http, &conn, stages).await;
+    }
+    streams.abort();
+    if let Some(upgraded) = conn.take_upgraded() {
+        drain_upgraded(upgraded, &conn).await;
+    }
+}
+
+/// Sends the rest of the answers, for as long as the client acknowledges some of it.
+async fn flush(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::Receiver<Stage>) {
+    let mut pause = FIRST_CHECK;
+    loop {
+        tokio::select! {
+            biased;
+            _ = http.as_mut() => return,
+            // The server has reported the answers that are cut by this.
+            _ = stages.wait_for(|stage| *stage == Stage::Dropping) => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        let stalled_for = conn.stalled_for(Instant::now());
+        let most = if conn.needs_time() { conn.server.stall_timeout() } else { Duration::ZERO };
+        if stalled_for >= most {
+            conn.report_cut(CutReason::StoppedReading);
+            return;
+        }
+        pause = CHECK.min(pause * 2);
+    }
+}

@@ -1,0 +1,86 @@
+//! The tasks of a server in the phases of the shutdown: they request, and the driver does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu_core::{AddTaskError, Drain, Gate, Phase, Shutdown, TaskCx, TaskSpec};
+use tokio::sync::watch;
+
+use super::Options;
+use super::roster::Roster;
+use crate::connection::Cuts;
+
+/// What the shutdown has requested of the server so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Requested {
+    pub(super) unbind: bool,
+    /// The drain window, once it has begun.
+    pub(super) finish_within: Option<Duration>,
+    pub(super) stop_within: Option<Duration>,
+}
+
+/// How far the server has followed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reached {
+    pub(super) is_unbound: bool,
+    pub(super) has_ended: bool,
+}
+
+impl Requested {
+    /// The request of a shutdown that is over.
+    pub(super) const STOP_NOW: Self =
+        Self { unbind: true, finish_within: None, stop_within: Some(Duration::ZERO) };
+}
+
+/// Adds the server's tasks to the shutdown.
+pub(super) fn register(
+    shutdown: &Shutdown,
+    options: &Options,
+    gate: &Gate,
+    requests: watch::Sender<Requested>,
+    reached: watch::Receiver<Reached>,
+    roster: &Arc<Roster>,
+    cuts: &Arc<Cuts>,
+) -> Result<(), AddTaskError> {
+    let requests = Arc::new(requests);
+    let unbind = {
+        let (requests, mut reached) = (Arc::clone(&requests), reached.clone());
+        async move |_| {
+            requests.send_modify(|requested| requested.unbind = true);
+            // The channel closes when the server, and its listener with it, has been dropped.
+            let _ = reached.wait_for(|reached| reached.is_unbound).await;
+        }
+    };
+    let stop = {
+        let (mut reached, hard_stop) = (reached.clone(), options.hard_stop);
+        let (requests, cuts) = (Arc::clone(&requests), Arc::clone(cuts));
+        async move |cx: TaskCx| {
+            let within = hard_stop.min(cx.remaining() / 2);
+            requests.send_modify(|requested| requested.stop_within = Some(within));
+            let _ = reached.wait_for(|reached| reached.has_ended).await;
+            cuts.report()
+        }
+    };
+    let finish = {
+        let (mut reached, cuts) = (reached.clone(), Arc::clone(cuts));
+        async move |cx: TaskCx| {
+            requests.send_modify(|requested| requested.finish_within = Some(cx.remaining()));
+            tokio::select! {
+                _ = reached.wait_for(|reached| reached.has_ended) => cuts.report(),
+                () = cx.cancelled() => Ok(()),
+            }
+        }
+    };
+    let task = |verb| {
+        let roster = Arc::clone(roster);
+        TaskSpec::new(format!("{verb} {} connections", options.name))
+            .describe(move || roster.summary())
+    };
+    shutdown.drain(Drain::of(gate).first(unbind))?;
+    // A request leaves the gate before the last byte of its answer has been sent, so the drain of
+    // the gate alone is not enough.
+    shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, task("finish"), finish)?;
+    let close = task("close").timeout((2 * options.hard_stop).max(Duration::from_secs(1)));
+    shutdown.add_task(Phase::SERVICE_STOP, close, stop)?;
+    Ok(())
+}
