@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         kiosk.post(Msg::Coins(coins)).map_err(|_| "closed")?;
     }
     // In this phase the kiosk is told to stop, and waited for.
-    let (phase, stop) = (Phase::SERVICE_STOP, kiosk.posted(Msg::Stop));
+    let (phase, stop) = (Phase::SERVICE_STOP, kiosk.stopped_by_letter(Msg::Stop));
     shutdown.add_actor_termination_task(&phase, "close kiosk", stop)?;
     shutdown.add_task(&phase, "sweep", async |_| {
         tokio::time::sleep(Duration::from_millis(200)).await;

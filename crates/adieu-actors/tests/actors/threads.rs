@@ -120,7 +120,7 @@ async fn s180_one_that_panics_or_hangs_does_not_stop_the_others() {
     assert_eq!(dead, [0, 3, 3, 3], "{report}");
     // The actors of all but the one that hangs were drained.
     assert_eq!(log.lines().iter().filter(|line| *line == "kept stops").count(), 3);
-    assert!(report.to_string().contains("worker 2 hangs, and is still there"), "{report}");
+    assert!(report.to_string().contains("worker 2 hangs, and is still running"), "{report}");
     drop(release);
 }
 
@@ -145,7 +145,7 @@ async fn s178_a_shutdown_stops_them() {
         WorkerThreads::builder("none").count(0).start(async |_: adieu_actors::Worker<()>| {});
     assert_eq!(
         none.unwrap_err().to_string(),
-        "none: zero worker threads do nothing; ask for one or more"
+        "worker threads none were not started: their number is zero, at least one is required"
     );
 }
 

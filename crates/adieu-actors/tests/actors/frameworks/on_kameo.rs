@@ -79,6 +79,6 @@ impl Framework for Kameo {
     }
 
     fn told(of: &Self::Ref, job: Job) -> Termination {
-        of.told(job)
+        of.stopped_by(job)
     }
 }

@@ -69,6 +69,6 @@ impl Framework for Ractor {
     }
 
     fn told(of: &Self::Ref, job: Job) -> Termination {
-        of.posted(job)
+        of.stopped_by_letter(job)
     }
 }

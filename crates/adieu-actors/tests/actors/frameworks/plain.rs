@@ -164,7 +164,7 @@ impl Framework for Plain {
 
     fn told(of: &Self::Ref, job: Job) -> Termination {
         let of = Arc::clone(of);
-        Termination::of(Arc::clone(&of) as Arc<dyn Node>).telling(async move {
+        Termination::of(Arc::clone(&of) as Arc<dyn Node>).with_stop(async move {
             Self::send(&of, job).await;
         })
     }
