@@ -14,7 +14,9 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
+use tokio::time::Instant;
 
+use crate::backoff::pause_after;
 use crate::node::{Ended, Node};
 use crate::path::NodePath;
 use crate::record::{HasRecord, Record};
@@ -287,6 +289,11 @@ impl<A: Actor> Node for KameoNode<A> {
     fn idle(&self) -> BoxFuture<'_, u64> {
         Box::pin(async {
             self.probe().await;
+            // A sender may have counted its message, and not sent it yet.
+            let began = Instant::now();
+            while self.pending.load(Ordering::SeqCst) > 0 && !self.record.settling.is_reached() {
+                tokio::time::sleep(pause_after(began)).await;
+            }
             // An idle actor is polled only for probes.
             let probes = self.probes.load(Ordering::Relaxed);
             self.polls.load(Ordering::Relaxed).wrapping_sub(probes)
@@ -344,5 +351,51 @@ impl<A: Actor> Drop for Handling<'_, A> {
         }
         self.node.is_handling.store(false, Ordering::Relaxed);
         self.node.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ::kameo::error::Infallible;
+    use ::kameo::message::{Context, Message};
+
+    use super::*;
+    use crate::kameo::actor;
+    use crate::system::ActorSystem;
+
+    struct Idle;
+
+    struct Ping;
+
+    impl Actor for Idle {
+        type Args = ();
+        type Error = Infallible;
+
+        async fn on_start((): (), _: ActorRef<Self>) -> Result<Self, Infallible> {
+            Ok(Self)
+        }
+    }
+
+    impl Message<Ping> for Idle {
+        type Reply = ();
+
+        async fn handle(&mut self, _: Ping, _: &mut Context<Self, ()>) {}
+    }
+
+    // The sender of a tracked message may be preempted between counting it and sending it.
+    #[tokio::test(start_paused = true)]
+    async fn s249_an_actor_with_untracked_messages_is_not_idle_while_a_message_is_being_sent() {
+        let system = ActorSystem::new("test");
+        let idle = system.spawn("idle", actor::<Idle>(())).await.unwrap();
+        idle.actor_ref().ask(Ping).await.unwrap();
+        tokio::task::yield_now().await;
+        assert!(idle.node.has_untracked());
+        idle.node.begin_send();
+        let is_idle = || tokio::time::timeout(Duration::from_secs(1), idle.node.idle());
+        assert!(is_idle().await.is_err());
+        idle.node.finish();
+        assert!(is_idle().await.is_ok());
     }
 }
