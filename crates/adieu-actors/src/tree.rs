@@ -125,3 +125,66 @@ impl Tree {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::node::Ended;
+
+    struct Plain(NodePath);
+
+    impl Node for Plain {
+        fn path(&self) -> &NodePath {
+            &self.0
+        }
+
+        fn drain(&self) -> BoxFuture<'_, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn kill(&self) {}
+
+        fn terminated(&self) -> BoxFuture<'_, Ended> {
+            Box::pin(std::future::ready(Ended::Stopped))
+        }
+
+        fn queued(&self) -> Option<usize> {
+            None
+        }
+    }
+
+    fn add(tree: &mut Tree, path: &NodePath) -> Result<(), SpawnError> {
+        tree.add(path.clone(), Arc::new(Plain(path.clone())))
+    }
+
+    #[test]
+    fn s244_no_node_joins_below_one_that_is_being_stopped() {
+        let mut tree = Tree::default();
+        let parent = NodePath::user().child("parent").unwrap();
+        let (child, other) = (parent.child("child").unwrap(), NodePath::user().child("p").unwrap());
+        add(&mut tree, &parent).unwrap();
+        tree.seal(parent.clone());
+        let refused = add(&mut tree, &child);
+        assert_eq!(
+            refused,
+            Err(SpawnError::ParentStopped { path: child.clone(), above: parent.clone() })
+        );
+        add(&mut tree, &other).unwrap();
+        tree.unseal(&parent);
+        add(&mut tree, &child).unwrap();
+    }
+
+    #[test]
+    fn a_node_that_has_ended_does_not_remove_another_of_its_name() {
+        let mut tree = Tree::default();
+        let path = NodePath::user().child("orders").unwrap();
+        let old = Plain(path.clone());
+        add(&mut tree, &path).unwrap();
+        assert!(tree.remove_ended(&old.0).node.is_none());
+        let present = Arc::clone(tree.get(&path).unwrap());
+        assert!(tree.remove_ended(present.path()).node.is_some());
+        assert!(tree.get(&path).is_none());
+    }
+}
