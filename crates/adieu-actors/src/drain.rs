@@ -54,7 +54,7 @@ enum Event {
     Ended(Vec<Id>, Vec<NodeReport>),
 }
 
-/// What each settle or stop needs. The drain awaits them all.
+/// The data that each settle and stop needs. The drain awaits all of them.
 #[derive(Clone)]
 struct Work {
     nodes: Arc<Vec<Arc<dyn Node>>>,

@@ -86,7 +86,8 @@ impl Machine {
         Self { states, kin, living: 0, urgency: Urgency::None, effects }
     }
 
-    /// Adds a node, below a parent that was added before, or at the top. Only before `begin`.
+    /// Adds a node, below a parent that was added before, or at the top. Must be called
+    /// before `begin`.
     pub(crate) fn add(&mut self, parent: Option<Id>) -> Id {
         // More nodes than that do not fit into memory.
         let id = Id::try_from(self.states.len()).unwrap_or(Id::MAX);
@@ -119,7 +120,7 @@ impl Machine {
         0..self.states.len() as Id
     }
 
-    /// Adds `count` nodes at the top. Only before `begin`.
+    /// Adds `count` nodes at the top. Must be called before `begin`.
     pub(crate) fn add_many(&mut self, count: usize) {
         self.states.resize(self.states.len() + count, State::Open);
         self.living += count;
@@ -139,7 +140,7 @@ impl Machine {
         }
     }
 
-    /// The node has processed the messages that it had accepted.
+    /// Notes that a node has processed the messages that it had accepted.
     pub(crate) fn settled(&mut self, id: Id) {
         if !matches!(self.state(id), State::Settling | State::KillPending) {
             return;
@@ -149,7 +150,7 @@ impl Machine {
         self.stop_if_childless(id);
     }
 
-    /// The node has ended, for any reason and at any time.
+    /// Notes that a node has ended. That may happen for any reason and at any time.
     pub(crate) fn ended(&mut self, id: Id) {
         if self.state(id) == State::Ended {
             return;

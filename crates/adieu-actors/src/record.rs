@@ -1,4 +1,4 @@
-//! What adieu stores for each actor, in addition to what its framework stores.
+//! The data that adieu stores for each actor, in addition to its framework's.
 
 mod current;
 mod ending;
@@ -25,7 +25,7 @@ pub(crate) trait HasRecord: Send + Sync {
     fn record(&self) -> &Record;
 }
 
-/// What adieu stores for each actor.
+/// The data that adieu stores for each actor.
 //
 // In this order: the fields that are read when the actor ends are next to each other.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Record {
     pub(crate) settling: Settling,
 }
 
-/// Marks an actor as ended when it is dropped. It is dropped with the actor, whatever ends that.
+/// Marks an actor as ended when it is dropped. The actor owns it, so every way to end drops it.
 pub(crate) struct EndGuard<N: HasRecord> {
     node: Arc<N>,
 }

@@ -21,7 +21,7 @@ pub enum SpawnError {
     ParentStopped {
         /// The path of the actor.
         path: NodePath,
-        /// The actor that has ended or is being stopped.
+        /// The path that has ended or is being stopped.
         above: NodePath,
     },
     /// Another actor has this path.

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use crate::node::Node;
 
-/// An actor whose termination a task of a shutdown awaits, with an optional stop request.
+/// An actor that a task of a shutdown waits for, with an optional stop request.
 #[must_use = "it does nothing until it is added to a phase"]
 pub struct Termination {
     node: Arc<dyn Node>,

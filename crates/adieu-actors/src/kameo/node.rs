@@ -108,7 +108,7 @@ impl<A: Actor> KameoNode<A> {
         self.record.note_work();
     }
 
-    /// Counts a message that was handled or refused, or never will be handled.
+    /// Uncounts a message that was handled or refused, or never will be handled.
     pub(super) fn finish(&self) {
         self.pending.fetch_sub(1, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! A handler of an actor that runs.
+//! A running handler of an actor.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -16,7 +16,7 @@ use crate::panics::panic_text;
 use crate::record::run_as;
 
 pin_project! {
-    /// A handler that runs. If it is dropped before it returns, its message is a dead letter.
+    /// A running handler. If it is dropped before it returns, its message is a dead letter.
     pub(super) struct Handling<'a, A, F> {
         // Dropped before the other fields, to find out whether it drops an unopened letter.
         #[pin]

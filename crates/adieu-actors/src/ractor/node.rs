@@ -28,7 +28,7 @@ pub(super) struct RactorNode {
     begun: AtomicU64,
     /// How many messages were sent through a [`Ref`](super::Ref).
     sent: AtomicU64,
-    /// How many letters exist that are not opened.
+    /// How many unopened letters exist.
     sealed: AtomicUsize,
 }
 
@@ -65,7 +65,7 @@ impl RactorNode {
         self.record.note_work();
     }
 
-    /// The message that was about to be sent was refused.
+    /// Uncounts a message that was refused.
     pub(super) fn cancel_send(&self) {
         self.sent.fetch_sub(1, Ordering::SeqCst);
     }
@@ -99,7 +99,7 @@ impl RactorNode {
 
     /// Returns whether a handler runs, or a message that was sent through a `Ref` waits for one.
     fn is_busy(&self) -> bool {
-        // In this order: a message is sent before its handler begins, and begins before it returns.
+        // In this order: a message is sent before its handler begins, which is before it returns.
         let handled = self.handled.load(Ordering::SeqCst);
         let begun = self.begun.load(Ordering::SeqCst);
         begun != handled || self.sent.load(Ordering::SeqCst) > begun

@@ -1,4 +1,4 @@
-//! A stop hook of an actor that runs.
+//! A running stop hook of an actor.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,7 +14,7 @@ use crate::panics::panic_text;
 use crate::record::run_as;
 
 pin_project! {
-    /// A stop hook that runs.
+    /// A running stop hook.
     ///
     /// Written by hand, because it is allocated for each actor that stops: with very many actors, a
     /// few more bytes cost a tenth of the time.

@@ -52,7 +52,7 @@ impl<A> Wrapper<A> {
         self.node().record().ending.set(ended);
     }
 
-    /// Returns the result. If it is an error, the actor will have ended with it.
+    /// Notes an error as the ending of the actor. Returns the result unchanged.
     pub(super) fn note_failure<T>(
         &self,
         result: Result<T, ActorProcessingErr>,
@@ -63,7 +63,7 @@ impl<A> Wrapper<A> {
         result
     }
 
-    /// Resumes a panic that was caught, after noting that the actor ended with it.
+    /// Notes an error or a caught panic as the ending of the actor. Resumes the panic.
     fn resume_panic<T>(
         &self,
         result: std::thread::Result<Result<T, ActorProcessingErr>>,

@@ -101,7 +101,8 @@ impl ActorSystem {
         Ok(self.state.drain().await)
     }
 
-    /// Waits until the system has terminated, whatever began that. Drives a drain that has begun.
+    /// Waits until the system has terminated. It does not begin that, but drives a drain that has
+    /// begun.
     pub async fn terminated(&self) -> Arc<DrainReport> {
         let mut stages = self.state.stage.subscribe();
         // It cannot fail: the sender is part of the state that we hold.

@@ -53,7 +53,7 @@ impl TaskNode {
         self.record.note_work();
     }
 
-    /// Counts messages that were processed or refused, or that never will be processed.
+    /// Uncounts messages that were processed or refused, or never will be processed.
     pub(super) fn finish(&self, messages: u64) {
         self.pending.fetch_sub(messages, Ordering::SeqCst);
     }

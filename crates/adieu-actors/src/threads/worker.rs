@@ -23,7 +23,7 @@ pub struct Worker<M> {
     index: usize,
     system: ActorSystem,
     inboxes: Arc<Inboxes<M>>,
-    /// Gets the inbox when this is dropped, whatever ends the body.
+    /// Gets the inbox when this is dropped, even if the body panics.
     slot: Slot<M>,
     inbox: Option<mpsc::Receiver<M>>,
     /// The part of [`Inboxes::pending`](Inboxes) that belongs to this worker: the message that is being
