@@ -1,4 +1,4 @@
-//! What draining actors costs, against the frameworks' own stop-and-wait. Times in nanoseconds.
+//! The cost of draining actors, compared with the frameworks' own stop-and-wait. Times in nanoseconds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 static ALLOCATOR: Counting = Counting;
 
 const IDLE: usize = 100_000;
-/// As many as it takes to know how many bytes each one has.
+/// Enough actors to measure the bytes of each.
 const SOME: usize = 10_000;
 const BACKLOG: usize = 1_000_000;
 const LONG: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ fn main() {
     };
     bench(
         "actors",
-        // Many, because these cases lie seconds apart, in which the machine becomes another one.
+        // Many rounds: the cases of a round are seconds apart, and the load of the machine changes.
         25,
         &[
             ("kameo, 100,000 idle: adieu", || kameo_idle(IDLE, true).0),
@@ -60,7 +60,8 @@ fn main() {
                 "kameo, 100,000 idle: alone",
                 1.3,
             ),
-            // Two loops: all are told, then each is awaited. Nobody can do less with ractor.
+            // The baseline is two loops: one sends all stop messages, one awaits each actor. With ractor
+            // nothing cheaper is possible.
             ratio(
                 "draining 100,000 idle actors of ractor, against its own stop-and-wait",
                 "ractor, 100,000 idle: adieu",
@@ -68,7 +69,7 @@ fn main() {
                 1.3,
             ),
             ratio(
-                "the same, against its drain_and_wait, called for all at once",
+                "draining 100,000 idle actors of ractor, against its drain_and_wait for all at once",
                 "ractor, 100,000 idle: adieu",
                 "ractor, 100,000 idle: drain_and_wait",
                 f64::INFINITY,
@@ -103,13 +104,13 @@ fn main() {
     );
 }
 
-/// An actor that counts, when it is let.
+/// An actor that counts messages.
 struct Counts(usize);
 
-/// One to be counted.
+/// A message to be counted.
 struct One;
 
-/// Nothing is counted before there is a permit.
+/// A message whose handler waits for a permit.
 struct Wait(Arc<Semaphore>);
 
 impl kameo::Actor for Counts {
@@ -165,7 +166,7 @@ impl ractor::Actor for Counts {
     }
 }
 
-/// On a worker, where applications run; `block_on` is slower at being woken.
+/// Runs `work` on a worker thread, as applications do: `block_on` is woken more slowly.
 fn on_a_worker<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(runtime.spawn(work)).expect("no panic")
@@ -175,7 +176,7 @@ fn nanos(began: Instant) -> f64 {
     began.elapsed().as_nanos() as f64
 }
 
-/// How long it takes to end many that have nothing to do, and how many bytes each one has.
+/// Returns the time to end many idle actors, and the bytes of each.
 fn kameo_idle(many: usize, with_adieu: bool) -> (f64, f64) {
     on_a_worker(async move {
         let mut held = Vec::with_capacity(many);
@@ -245,7 +246,7 @@ fn ractor_idle(many: usize, with_adieu: bool) -> (f64, f64) {
     })
 }
 
-/// How long ractor's own call takes, of all of them at once.
+/// Returns the time of ractor's own `drain_and_wait`, called for all actors at once.
 fn ractor_drain_and_wait(many: usize) -> f64 {
     on_a_worker(async move {
         let mut alone = Vec::with_capacity(many);
@@ -260,7 +261,7 @@ fn ractor_drain_and_wait(many: usize) -> f64 {
     })
 }
 
-/// How long it takes one actor to work off much.
+/// Returns the time in which one actor processes a large backlog.
 fn kameo_backlog(with_adieu: bool) -> f64 {
     on_a_worker(async move {
         let system = ActorSystem::new("bench");

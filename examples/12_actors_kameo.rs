@@ -1,4 +1,4 @@
-//! Actors of kameo: a parent, its workers, and the shutdown that ends them leaves first.
+//! Actors of kameo: a parent and its child, which a shutdown drains children first.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use kameo::actor::{ActorRef, WeakActorRef};
 use kameo::error::{ActorStopReason, Infallible};
 use kameo::message::{Context, Message};
 
-/// Where orders are done.
+/// An actor that processes orders.
 struct Desk(&'static str);
 
 struct Order(&'static str);
@@ -25,9 +25,9 @@ impl Actor for Desk {
     async fn on_stop(
         &mut self,
         _: WeakActorRef<Self>,
-        why: ActorStopReason,
+        reason: ActorStopReason,
     ) -> Result<(), Infallible> {
-        println!("{} closes: {why}", self.0);
+        println!("{} closes: {reason}", self.0);
         Ok(())
     }
 }
@@ -35,10 +35,10 @@ impl Actor for Desk {
 impl Message<Order> for Desk {
     type Reply = ();
 
-    async fn handle(&mut self, Order(what): Order, _: &mut Context<Self, ()>) {
-        match what {
-            "elephant" => std::future::pending().await, // Never done.
-            _ => println!("{} has done {what}", self.0),
+    async fn handle(&mut self, Order(item): Order, _: &mut Context<Self, ()>) {
+        match item {
+            "elephant" => std::future::pending().await, // Never ends.
+            _ => println!("{} has done {item}", self.0),
         }
     }
 }
@@ -47,7 +47,7 @@ impl Message<Order> for Desk {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = Shutdown::new();
     shutdown.set_phase_timeout("actor-system-terminate", Duration::from_secs(2))?;
-    // What actors use is closed after them: in a step, or here.
+    // Resources that actors use are closed after them: in a step, or in this phase.
     shutdown.add_task(Phase::CLOSE_RESOURCES, "till", async |_| println!("till locked"))?;
     let system = ActorSystem::on(&shutdown, "shop")?;
     let front = system.spawn("front", on_kameo::actor::<Desk>(Desk("front"))).await?;

@@ -1,4 +1,4 @@
-//! Actors of ractor: letters that are missed when they are lost, and a phase that waits.
+//! Actors of ractor: letters, which are counted if they are lost, and a phase that waits for an actor.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use adieu::actors::{ActorSystem, ActorTasks};
 use adieu::{Phase, Reason, Shutdown};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-/// Counts what comes; stops when it is told to.
+/// Counts coins, and stops when it receives `Msg::Stop`.
 struct Till;
 
 enum Msg {
@@ -60,8 +60,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for coins in 1..=10 {
         kiosk.post(Msg::Coins(coins)).map_err(|_| "closed")?;
     }
-    // In this phase the kiosk is told to stop, and waited for.
-    let (phase, stop) = (Phase::SERVICE_STOP, kiosk.posted(Msg::Stop));
+    // This phase sends the kiosk a stop message, and waits until it has terminated.
+    let (phase, stop) = (Phase::SERVICE_STOP, kiosk.stopped_by_letter(Msg::Stop));
     shutdown.add_actor_termination_task(&phase, "close kiosk", stop)?;
     shutdown.add_task(&phase, "sweep", async |_| {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -71,8 +71,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     print!("{}", system.tree());
     let report = shutdown.run(Reason::Unknown).await?;
     println!("outcome: {}", report.outcome);
-    // Who comes too late is told, and it is counted.
-    let late = kiosk.post(Msg::Coins(5)).is_err();
-    println!("too late: {late}, dead letters: {}", system.dead_letter_count());
+    // A message that is refused is returned as an error, and counted.
+    let refused = kiosk.post(Msg::Coins(5)).is_err();
+    println!("refused: {refused}, dead letters: {}", system.dead_letter_count());
     Ok(())
 }

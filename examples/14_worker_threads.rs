@@ -1,10 +1,10 @@
-//! Worker threads: each with a runtime and actors of its own, drained together.
+//! Worker threads: each has a runtime and actors of its own. They are drained together.
 
 use adieu::actors::{Timeouts, WorkerThreads, kameo as on_kameo};
 use kameo::Actor;
 use kameo::message::{Context, Message};
 
-/// Adds up what belongs to its thread.
+/// Adds up the numbers that belong to its thread.
 #[derive(Actor, Default)]
 struct Sum(u64);
 
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let threads = WorkerThreads::builder("sums").count(4).start(async |mut worker| {
         let sum = on_kameo::actor::<Sum>(Sum::default());
         let sum = worker.system().spawn("sum", sum).await?;
-        // Until all are told to drain, and nobody has anything more to do.
+        // Ends when the workers are being drained, and no worker and no actor has work.
         while let Some(number) = worker.recv().await {
             let belongs = number as usize % worker.count();
             if belongs == worker.index() {
@@ -45,13 +45,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{} has {total}", worker.system().name());
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
     })?;
-    // All to the first, which passes on what is not its own.
+    // All numbers go to the first worker, which passes on those that belong to another.
     for number in 1..=100 {
         threads.send(0, number).await?;
     }
     let report = threads.shutdown(Timeouts::WORKER_THREADS).await;
     let merged = report.merged();
     println!("clean: {}, actors: {}", report.is_clean(), merged.nodes.len());
-    println!("messages to workers that were not worked off: {}", report.dead_letters());
+    println!("messages to workers that were not processed: {}", report.dead_letters());
     Ok(())
 }

@@ -205,14 +205,14 @@ fn actors_ractor() {
         swept
         a till closes with 1000 coins
         outcome: clean
-        too late: true, dead letters: 1
+        refused: true, dead letters: 1
     "#]],
     );
 }
 
 #[test]
 fn worker_threads() {
-    // They print side by side.
+    // The workers print concurrently.
     let output = Command::new(env!("CARGO_BIN_EXE_14_worker_threads")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -224,7 +224,7 @@ fn worker_threads() {
         sums-2 has 1250
         sums-3 has 1275
         clean: true, actors: 4
-        messages to workers that were not worked off: 0"#]]
+        messages to workers that were not processed: 0"#]]
     .assert_eq(&lines.join("\n"));
 }
 

@@ -1,4 +1,4 @@
-//! When a drain must be over.
+//! The deadline of a drain, which callers may shorten.
 
 mod alarm;
 
@@ -10,7 +10,7 @@ use alarm::Alarm;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// When a drain must be over. Like every deadline it only ever comes nearer.
+/// The deadline of a drain. It is only ever shortened.
 #[derive(Debug)]
 pub(crate) struct Countdown {
     deadline: watch::Sender<Option<Deadline>>,
@@ -38,26 +38,27 @@ impl Countdown {
         });
     }
 
-    /// Returns how long is left, or `None` if there is no deadline.
+    /// Returns the remaining time, or `None` if there is no deadline.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         self.deadline.borrow().map(Deadline::remaining)
     }
 
-    /// Resolves that long after the deadline. Never if there is none.
+    /// Waits until `after` has elapsed since the deadline. Never resolves if there is no deadline.
     pub(crate) async fn passed(&self, after: Duration) {
         self.reached(|deadline| deadline.checked_add(after)).await;
     }
 
-    /// Resolves when three quarters of the time since `began` have passed. Never if there is no
-    /// deadline.
+    /// Waits until three quarters of the time from `began` to the deadline have passed. Never
+    /// resolves if there is no deadline.
     ///
-    /// Until then a drain waits for work that others cause; the last quarter is for stopping.
-    pub(crate) async fn last_call(&self, began: Instant) {
+    /// Until then a drain waits for accepted work. The last quarter is kept for stopping.
+    pub(crate) async fn three_quarters_passed(&self, began: Instant) {
         self.reached(|deadline| Some(began + deadline.saturating_duration_since(began) * 3 / 4))
             .await;
     }
 
-    /// Resolves at the instant that this makes of the deadline, whenever that is shortened.
+    /// Waits until the instant that `instant` computes from the deadline. If the deadline is
+    /// shortened meanwhile, the instant is computed again.
     async fn reached(&self, instant: impl Fn(Instant) -> Option<Instant>) {
         let mut deadlines = self.deadline.subscribe();
         loop {
@@ -68,7 +69,7 @@ impl Countdown {
                     None => std::future::pending().await,
                 }
             };
-            // Its sender is ours, so it does not go away.
+            // It cannot fail: `self` holds the sender.
             let shortened = async { drop(deadlines.wait_for(|now| *now != seen).await) };
             tokio::select! {
                 biased;
@@ -82,7 +83,7 @@ impl Countdown {
         match self.alarm.get_or_init(Alarm::new) {
             Some(alarm) => tokio::select! {
                 () = tokio::time::sleep_until(at) => {}
-                () = alarm.rings(at) => {}
+                () = alarm.sleep_until(at) => {}
             },
             None => tokio::time::sleep_until(at).await,
         }

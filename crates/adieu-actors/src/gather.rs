@@ -1,36 +1,37 @@
-//! Who is to be drained, and who is above whom.
+//! The nodes of a drain, and which is the parent of which.
 
 use std::collections::HashMap;
 use std::iter::successors;
 use std::sync::Arc;
 
 use crate::machine::{Id, Machine};
-use crate::node::{Node, caught};
+use crate::node::Node;
+use crate::panics::caught;
 use crate::path::NodePath;
 use crate::roster::{Address, Group};
 
-/// Those to be drained. Where each is in the group, is its number in the machine.
+/// The nodes of a drain. The index of a node in the group is its id in the machine.
 pub(crate) struct Gathered {
     pub(crate) group: Group,
     pub(crate) machine: Machine,
 }
 
-/// Gathers the node at this path, if it is to be drained, too, and those beneath it.
-pub(crate) fn gather(path: &NodePath, top: Option<Arc<dyn Node>>, beneath: Group) -> Gathered {
-    let mut group = beneath;
+/// Gathers the nodes below a path and, if it is given, the node at the path.
+pub(crate) fn gather(path: &NodePath, top: Option<Arc<dyn Node>>, below: Group) -> Gathered {
+    let mut group = below;
     let mut machine = Machine::with_capacity(group.nodes.len() + 1);
     let depth = path.depth();
-    // Whether some may be above others: mostly not.
-    let are_level = group.addresses.iter().all(|address| address.depth == depth + 1);
+    // Whether all have the same parent, which is the usual case.
+    let are_siblings = group.addresses.iter().all(|address| address.depth == depth + 1);
     let top = top.map(|top| {
         group.nodes.insert(0, top);
         group.addresses.insert(0, Address { path: path.clone(), depth });
         machine.add(None)
     });
     let known = usize::from(top.is_some());
-    if are_level && top.is_none() {
+    if are_siblings && top.is_none() {
         machine.add_many(group.nodes.len());
-    } else if are_level {
+    } else if are_siblings {
         for _ in &group.nodes[known..] {
             machine.add(top);
         }
@@ -38,10 +39,10 @@ pub(crate) fn gather(path: &NodePath, top: Option<Arc<dyn Node>>, beneath: Group
         group = sorted(group);
         let mut ids: HashMap<NodePath, Id> = HashMap::new();
         for Address { path, .. } in &group.addresses[known..] {
-            // The nearest that is there: the one between may have ended.
-            let mut parents = successors(path.parent(), |path| Some(path.rsplit_once('/')?.0));
-            let above = parents.find_map(|above| ids.get(above)).copied();
-            ids.insert(path.clone(), machine.add(above.or(top)));
+            // The nearest ancestor that is present: the parent may have ended.
+            let mut ancestors = successors(path.parent(), |path| Some(path.rsplit_once('/')?.0));
+            let parent = ancestors.find_map(|ancestor| ids.get(ancestor)).copied();
+            ids.insert(path.clone(), machine.add(parent.or(top)));
         }
     }
     let mut gathered = Gathered { group, machine };
@@ -51,7 +52,8 @@ pub(crate) fn gather(path: &NodePath, top: Option<Arc<dyn Node>>, beneath: Group
     gathered
 }
 
-/// Who is above comes first; it may have joined anew after those beneath it.
+/// Sorts parents before their children. A parent may have joined after its children, if its name
+/// was reused.
 fn sorted(Group { nodes, addresses }: Group) -> Group {
     let mut both: Vec<_> = nodes.into_iter().zip(addresses).collect();
     both.sort_by_key(|(_, address)| address.depth);
@@ -62,15 +64,15 @@ fn sorted(Group { nodes, addresses }: Group) -> Group {
 // === impl Gathered ===
 
 impl Gathered {
-    /// Adds those beneath a node that only it knows of.
-    fn add_hidden(&mut self, above: usize) {
-        let node = &self.group.nodes[above];
-        // One that panics has none that could be found.
+    /// Adds the children that only the node itself knows.
+    fn add_hidden(&mut self, parent: usize) {
+        let node = &self.group.nodes[parent];
+        // A node that panics is drained without its hidden children.
         let children = caught(|| node.children()).unwrap_or_default();
         for child in children {
             let path = child.path().clone();
             let depth = path.depth();
-            self.machine.add(Id::try_from(above).ok());
+            self.machine.add(Id::try_from(parent).ok());
             self.group.nodes.push(child);
             self.group.addresses.push(Address { path, depth });
             self.add_hidden(self.group.nodes.len() - 1);

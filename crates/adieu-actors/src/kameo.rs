@@ -30,22 +30,23 @@
 //!
 //! # Send through [`Ref`]
 //!
-//! A message that is sent with [`Ref::tell`] or [`Ref::ask`] is accounted for: it is handled, or it
-//! is a dead letter, also if the actor is killed. During a drain such messages are accepted from
-//! actors that are being drained, too, and refused to everything else.
+//! Messages that are sent with [`Ref::tell`] or [`Ref::ask`] are *tracked*: each is handled, or is a
+//! dead letter, even if the actor is killed. During a drain, tracked messages are accepted only from
+//! actors that are being drained, too.
 //!
-//! kameo's own references ([`Ref::actor_ref`], the context of a handler, a `Recipient`) work as
-//! well. kameo decides what becomes of their messages:
+//! kameo's own references ([`Ref::actor_ref`], the context of a handler, a `Recipient`) work as well.
+//! Their messages are *untracked*:
 //!
-//! - While actors are being drained, everything can send through them, until no actor has anything
-//!   to do, or three quarters of the time have passed.
-//! - Messages that a killed actor leaves behind go to [`Actor::on_undelivered`], and are counted if
-//!   that calls [`undelivered`]. Otherwise the report says that the number of dead letters is
-//!   unknown.
+//! - During a drain, untracked messages are accepted from every sender, until no actor has work, or
+//!   three quarters of the time have passed.
+//! - Untracked messages that a killed actor has not processed are passed to
+//!   [`Actor::on_undelivered`], and are counted if that calls [`undelivered`]. Otherwise the report
+//!   shows the number of dead letters as unknown.
 //!
-//! A told message whose handler returns an error ends the actor as with kameo's own `tell`; but
-//! [`Actor::on_panic`] gets the error as text, as of a panic.
+//! If the handler of a message that was sent with [`Ref::tell`] returns an error, the actor ends, as
+//! with kameo's own `tell`. However, [`Actor::on_panic`] gets the error as text, as for a panic.
 
+mod life;
 mod node;
 mod parcel;
 mod request;
@@ -58,16 +59,18 @@ use ::kameo::Actor;
 use ::kameo::actor::{ActorRef, PreparedActor};
 use ::kameo::mailbox::{self, MailboxReceiver, MailboxSender};
 use ::kameo::message::{BoxMessage, Message};
-use node::{KameoNode, text};
+use life::text;
+use node::KameoNode;
 pub use request::{Ask, Tell};
 
 use crate::node::{Ended, Node};
 use crate::path::NodePath;
 use crate::record::Record;
-use crate::spawn::{Place, Spawn, SpawnError};
+use crate::spawn_error::SpawnError;
+use crate::system::{Place, Spawn};
 use crate::termination::{IntoTermination, Termination};
 
-/// How many messages a mailbox holds by default, as in kameo.
+/// The default capacity of a mailbox, as in kameo.
 const MAILBOX: usize = 64;
 
 /// An actor that has not started yet. Spawn it in a system, or below another actor.
@@ -79,10 +82,10 @@ pub struct Unstarted<A: Actor> {
 
 type Mailbox<A> = (MailboxSender<A>, MailboxReceiver<A>);
 
-/// An actor that was spawned through a system. Does all that an [`ActorRef`] does.
+/// A reference to an actor that was spawned through a system. Dereferences to its [`ActorRef`].
 ///
-/// As with kameo, an actor to which no reference is left stops when it has processed its messages;
-/// the system does not hold a reference.
+/// As with kameo, an actor stops when its last reference is dropped and it has processed its messages.
+/// The system does not hold a reference.
 pub struct Ref<A: Actor> {
     actor: ActorRef<A>,
     node: Arc<KameoNode<A>>,
@@ -93,22 +96,22 @@ pub fn actor<A: Actor>(args: A::Args) -> Unstarted<A> {
     Unstarted { args, mailbox: mailbox::bounded(MAILBOX) }
 }
 
-/// Counts messages that were sent through kameo's own references, and that an actor ended without.
-/// To be called in [`Actor::on_undelivered`]. Messages that were sent through [`Ref`] need no such
-/// call.
+/// Counts untracked messages that an actor has not processed. Call it in [`Actor::on_undelivered`].
 ///
-/// Elsewhere, or in an actor that was not spawned through a system, it does nothing.
+/// Tracked messages, which were sent through [`Ref`], are counted automatically.
+///
+/// Outside an actor that was spawned through a system it does nothing.
 pub fn undelivered<A: Actor>(messages: &[BoxMessage<A>]) {
     Record::current(|record| {
-        record.has_counted_undelivered();
-        record.left_behind(None, None, messages.len() as u64);
+        record.mark_undelivered_counted();
+        record.count_unprocessed(None, None, messages.len() as u64);
     });
 }
 
 // === impl Unstarted ===
 
 impl<A: Actor> Unstarted<A> {
-    /// Sets another mailbox than one for 64 messages.
+    /// Sets the mailbox. The default is a mailbox for 64 messages.
     pub fn mailbox(mut self, mailbox: (MailboxSender<A>, MailboxReceiver<A>)) -> Self {
         self.mailbox = mailbox;
         self
@@ -127,16 +130,16 @@ impl<A: Actor> Spawn for Unstarted<A> {
     async fn spawn_at(self, place: Place, path: NodePath) -> Result<Ref<A>, SpawnError> {
         let prepared = PreparedActor::new(self.mailbox);
         let actor = prepared.actor_ref().clone();
-        let record = Record::new(path.clone(), &place.system.inner);
+        let record = Record::new(path.clone(), &place.system.state);
         let node = Arc::new(KameoNode::new(record, actor.downgrade()));
-        place.system.inner.join(Arc::clone(&node) as Arc<dyn Node>)?;
-        node::run(&node, prepared.run(self.args));
+        place.system.add(Arc::clone(&node) as Arc<dyn Node>)?;
+        life::spawn(&node, prepared.run(self.args));
         let started = tokio::select! {
             biased;
             started = actor.wait_for_startup_with_result(|started| started.map_err(text)) => started,
             ended = node.terminated() => match ended {
                 Ended::Killed => return Err(SpawnError::Killed { path }),
-                // It has started, and stopped already.
+                // It has started, and has stopped already.
                 Ended::Stopped | Ended::HookFailed { .. } => Ok(()),
                 Ended::Failed { error } => Err(error),
             }
@@ -157,31 +160,32 @@ impl<A: Actor> Spawn for Unstarted<A> {
 // === impl Ref ===
 
 impl<A: Actor> Ref<A> {
-    /// Returns where it is in the tree.
+    /// Returns the path of the actor in the tree.
     #[must_use]
     pub fn path(&self) -> &NodePath {
         self.node.path()
     }
 
-    /// Returns the actor as kameo knows it. See [Send through `Ref`](self#send-through-ref) for the
+    /// Returns kameo's own reference. See [Send through `Ref`](self#send-through-ref) for the
     /// difference.
     #[must_use]
     pub fn actor_ref(&self) -> &ActorRef<A> {
         &self.actor
     }
 
-    /// Returns whether the code that runs here is this actor's.
+    /// Returns whether the calling code runs inside this actor.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.node.is_current()
     }
 
-    /// Sends a message when it is awaited, waiting for room in the mailbox. A message that is
+    /// Sends a message when the result is awaited. Waits while the mailbox is full. A message that is
     /// refused is a dead letter.
     ///
     /// # Errors
     ///
-    /// If the actor has stopped, or is about to. The message is in the error.
+    /// If the actor has stopped or is about to stop, or if it is being drained and the sender is not.
+    /// The error contains the message.
     pub fn tell<M>(&self, message: M) -> Tell<'_, A, M>
     where
         A: Message<M>,
@@ -190,13 +194,13 @@ impl<A: Actor> Ref<A> {
         Tell::new(self, message)
     }
 
-    /// Sends a message when it is awaited, and waits for the reply. A message that is refused is a
-    /// dead letter.
+    /// Sends a message and waits for the reply, when the result is awaited. A message that is refused
+    /// is a dead letter.
     ///
     /// # Errors
     ///
-    /// If the actor has stopped or is about to, or ends without having replied, or its handler
-    /// fails.
+    /// If the actor has stopped or is about to stop, if it is being drained and the sender is not, if
+    /// it ends without replying, or if its handler fails.
     pub fn ask<M>(&self, message: M) -> Ask<'_, A, M>
     where
         A: Message<M>,
@@ -205,25 +209,26 @@ impl<A: Actor> Ref<A> {
         Ask::new(self, message)
     }
 
-    /// Spawns another actor below this one, and resolves when it has started.
+    /// Spawns an actor below this one, and resolves when it has started.
     ///
     /// # Errors
     ///
-    /// As [`ActorSystem::spawn`](crate::ActorSystem::spawn); also if this actor has ended or been
-    /// told to stop. During a drain only actors that are being drained can spawn.
+    /// As [`ActorSystem::spawn`](crate::ActorSystem::spawn), and if this actor has ended or was sent a
+    /// stop message. During a drain only actors that are being drained can spawn.
     pub async fn spawn<S: Spawn>(&self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
-        self.node.record().place(name)?.spawn(name, actor).await
+        Place::below(self.node.record(), name)?.spawn(name, actor).await
     }
 
-    /// Returns its end, for a task of a shutdown that tells it this message first. See
+    /// Returns the termination of the actor, for a task of a shutdown that first sends it this
+    /// message. The actor should stop when it receives the message. See
     /// [`ActorTasks`](crate::ActorTasks).
-    pub fn told<M>(&self, message: M) -> Termination
+    pub fn stopped_by<M>(&self, message: M) -> Termination
     where
         A: Message<M>,
         M: Send + 'static,
     {
         let actor = self.clone();
-        self.into_termination().telling(async move { drop(actor.tell(message).await) })
+        self.into_termination().with_stop(async move { drop(actor.tell(message).await) })
     }
 
     /// Returns the actor as a node.
@@ -232,7 +237,7 @@ impl<A: Actor> Ref<A> {
         Arc::clone(&self.node) as Arc<dyn Node>
     }
 
-    /// Resolves when it has fully terminated, after its stop hook.
+    /// Waits until the actor has fully terminated, after its stop hook.
     pub async fn terminated(&self) -> Ended {
         self.node.terminated().await
     }

@@ -34,39 +34,45 @@
 //!
 //! # How a tree is drained
 //!
-//! First, accepted work is finished. Actors that are being drained go on accepting messages from
-//! each other, because what they still have to do may need their siblings, parents and children, or
-//! a new child; everything else is refused. This ends when no actor has anything to do, or when
-//! three quarters of the time have passed.
+//! First, accepted work is finished. Actors that are being drained still accept messages from each
+//! other, because their remaining work may need siblings, parents, children or a new child. Messages
+//! from all other senders are refused. This ends when no actor has work, or when three quarters of
+//! the time have passed.
 //!
-//! Then the actors stop, children before their parents: when all children of an actor have fully
-//! ended, its own stop hook runs. Siblings stop side by side. At the deadline actors that still work
-//! are killed, and what they have accepted and not processed becomes dead letters; their stop hooks
-//! still run where the framework can do that. The [report](DrainReport) says of each actor how it
-//! ended, and is clean only if no message was refused or lost.
+//! Then the actors stop, children before their parents: the stop hook of an actor runs when all its
+//! children have fully ended. Siblings stop concurrently.
+//!
+//! At the deadline, actors that still have work are killed. Messages that they have accepted and not
+//! processed become dead letters. Their stop hooks still run, if the framework supports that.
+//!
+//! The [report](DrainReport) contains how each actor ended. It is clean only if no message was refused
+//! or lost.
 //!
 //! # What can be drained
 //!
-//! Actors of [`kameo`] and [`ractor`], a plain [`task`] with a mailbox, and whatever implements
-//! [`Node`], such as your pool or server: [register](ActorSystem::register) it.
+//! Actors of [`kameo`] and [`ractor`], a plain [`task`] with a mailbox, and every type that
+//! implements [`Node`], such as a pool or a server of yours: [register](ActorSystem::register) it.
 //!
 //! # Features
 //!
-//! | feature | what it adds |
+//! | feature | adds |
 //! |---|---|
-//! | `kameo` | the module [`kameo`]: its actors |
-//! | `ractor` | the module [`ractor`]: its actors |
+//! | `kameo` | the module [`kameo`]: actors of kameo |
+//! | `ractor` | the module [`ractor`]: actors of ractor |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod admission;
+mod backoff;
 mod countdown;
-mod doors;
+mod counts;
+mod dead_letters;
 mod drain;
 mod gather;
 #[cfg(feature = "kameo")]
 pub mod kameo;
-mod letters;
 mod machine;
 mod node;
+mod panics;
 mod path;
 mod quiet;
 #[cfg(feature = "ractor")]
@@ -74,24 +80,27 @@ pub mod ractor;
 mod record;
 mod report;
 mod roster;
-mod spawn;
+mod spawn_error;
+mod state;
 mod system;
 pub mod task;
 mod termination;
 mod threads;
 mod timeouts;
 mod tree;
+mod view;
 
-pub use letters::{DeadLetter, DeadLetterSubscription, Undelivered};
+pub use dead_letters::{DeadLetter, DeadLetterSubscription, Undelivered};
 pub use node::{BoxFuture, Ended, Node};
 pub use path::{NameError, NodePath};
 pub use report::{DrainReport, NodeEnding, NodeReport};
-pub use spawn::{Place, Spawn, SpawnError};
-pub use system::{ActorSystem, SystemStage, TerminateError};
+pub use spawn_error::SpawnError;
+pub use state::SystemStage;
+pub use system::{ActorSystem, Place, Spawn, TerminateError};
 pub use termination::{ActorTasks, IntoTermination, Termination};
 pub use threads::{
     Peers, SendError, StartError, Worker, WorkerEnding, WorkerReport, WorkerThreads,
     WorkerThreadsBuilder, WorkersReport,
 };
 pub use timeouts::Timeouts;
-pub use tree::{NodeView, TreeView};
+pub use view::{NodeView, TreeView};

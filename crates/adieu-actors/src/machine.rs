@@ -1,79 +1,80 @@
-//! Decides who is told what, and when, while a tree is drained. Pure: no clock, no runtime.
+//! Decides which node is stopped when, while a tree is drained. Pure: no clock, no runtime.
 //!
 //! # Invariants
 //!
-//! 1. Nobody is told to stop before all that are beneath it have ended.
-//! 2. Those beneath are told nothing before the one above has settled or ended, so that what it
-//!    still wants of them finds them open.
+//! 1. A node is stopped only after all its children have ended.
+//! 2. Children are stopped only after their parent has settled or ended, so that they accept the
+//!    messages that the parent's remaining work sends.
 //! 3. Siblings do not wait for each other.
-//! 4. When time is up, a node that works is killed, wherever it is, but not before its children have
-//!    ended: they may have nothing to do, and then they stop as they should. A node that only waits
-//!    for its children is not killed, because its stop hook may need nothing but their end. When half
-//!    of the grace has passed as well, all nodes are killed.
+//! 4. At the deadline, each node with work is killed, but not before its children have ended: a
+//!    child without work can still stop in order. A node that only waits for its children is not
+//!    killed, because it can stop as soon as they have ended. When half of the grace has passed as
+//!    well, all nodes are killed.
 
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 
-/// Which node.
+/// The number of a node in this drain.
 pub(crate) type Id = u32;
 
-/// What is to be done to a node.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Settle(Id),
-    /// Siblings, of whom nobody has anybody beneath it any more.
+    /// Stop these siblings. All their children have ended.
     Stop(Range<Id>),
     Kill(Id),
 }
 
-/// How far a node is.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Told nothing yet.
+    /// No effect was requested yet.
     Open,
-    /// Works off what has come, before those beneath it are told.
+    /// Processes accepted messages, before its children are stopped.
     Settling,
-    /// Has settled; those beneath it have not ended yet.
+    /// Has settled, and waits until its children have ended.
     Waiting,
-    /// Still works although time is up. It is killed when its children have ended.
-    Doomed,
-    /// Has been given the pill.
+    /// Still settling at the deadline. It is killed when its children have ended.
+    KillPending,
+    /// Has been asked to stop.
     Stopping,
     Ended,
 }
 
-/// How much time there is.
+/// How urgent the drain is. It only rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Pressure {
+pub(crate) enum Urgency {
     None,
-    /// The deadline has passed: whoever works is killed.
+    /// The deadline has passed: nodes with work are killed.
     Kill,
-    /// So has half of the grace: everybody is, and again.
+    /// Half of the grace has passed as well: all nodes are killed, and killed nodes again.
     KillAll,
 }
 
-/// Who is above and beneath a node.
+/// The parent and children of a node.
 #[derive(Clone, Debug, Default)]
 struct Kin {
-    above: Option<Id>,
-    /// The last that was added beneath it; and the one that was added before it beside it.
-    last_beneath: Option<Id>,
-    beside: Option<Id>,
-    /// How many beneath have not ended.
-    left: u32,
+    parent: Option<Id>,
+    /// The child that was added last. The others follow through `previous_sibling`.
+    last_child: Option<Id>,
+    previous_sibling: Option<Id>,
+    /// How many children have not ended.
+    living_children: u32,
 }
 
 /// A tree that is being drained.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// A byte each, because there may be very many.
+    /// One byte for each node, because there may be very many.
     states: Vec<State>,
-    /// As far as there are any: very many have nobody above or beneath them.
+    /// Shorter than `states` if the last nodes have no parent. Empty if no node has one, which is
+    /// common with very many nodes.
     kin: Vec<Kin>,
-    left: usize,
-    pressure: Pressure,
+    living: usize,
+    urgency: Urgency,
     effects: Vec<Effect>,
 }
 
@@ -82,21 +83,23 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn with_capacity(nodes: usize) -> Self {
         let (states, kin, effects) = (Vec::with_capacity(nodes), Vec::new(), Vec::new());
-        Self { states, kin, left: 0, pressure: Pressure::None, effects }
+        Self { states, kin, living: 0, urgency: Urgency::None, effects }
     }
 
-    /// Another node, beneath one that is known, or at the top. Only before it begins.
-    pub(crate) fn add(&mut self, above: Option<Id>) -> Id {
-        // More than that have no room in memory.
+    /// Adds a node, below a parent that was added before, or at the top. Must be called
+    /// before `begin`.
+    pub(crate) fn add(&mut self, parent: Option<Id>) -> Id {
+        // More nodes than that do not fit into memory.
         let id = Id::try_from(self.states.len()).unwrap_or(Id::MAX);
         self.states.push(State::Open);
-        self.left += 1;
-        if let Some(above) = above {
+        self.living += 1;
+        if let Some(parent) = parent {
             self.kin.resize(self.states.len(), Kin::default());
-            let parent = &mut self.kin[above as usize];
-            parent.left += 1;
-            let beside = parent.last_beneath.replace(id);
-            self.kin[id as usize] = Kin { above: Some(above), beside, ..Kin::default() };
+            let kin = &mut self.kin[parent as usize];
+            kin.living_children += 1;
+            let previous_sibling = kin.last_child.replace(id);
+            self.kin[id as usize] =
+                Kin { parent: Some(parent), previous_sibling, ..Kin::default() };
         }
         id
     }
@@ -105,93 +108,92 @@ impl Machine {
         self.states[id as usize]
     }
 
-    fn becomes(&mut self, id: Id, state: State) {
+    fn set_state(&mut self, id: Id, state: State) {
         self.states[id as usize] = state;
     }
 
-    /// How many beneath it have not ended.
-    fn beneath(&self, id: Id) -> u32 {
-        self.kin.get(id as usize).map_or(0, |kin| kin.left)
+    fn living_children(&self, id: Id) -> u32 {
+        self.kin.get(id as usize).map_or(0, |kin| kin.living_children)
     }
 
     fn ids(&self) -> impl Iterator<Item = Id> + use<> {
         0..self.states.len() as Id
     }
 
-    /// So many more nodes at the top. Only before it begins.
-    pub(crate) fn add_many(&mut self, many: usize) {
-        self.states.resize(self.states.len() + many, State::Open);
-        self.left += many;
+    /// Adds `count` nodes at the top. Must be called before `begin`.
+    pub(crate) fn add_many(&mut self, count: usize) {
+        self.states.resize(self.states.len() + count, State::Open);
+        self.living += count;
     }
 
     pub(crate) fn begin(&mut self) {
         if self.kin.is_empty() {
-            // Nobody is above another.
+            // No node has a parent.
             self.states.fill(State::Stopping);
             self.effects.push(Effect::Stop(0..self.states.len() as Id));
             return;
         }
         for id in self.ids() {
-            if self.above(id).is_none() {
-                self.tell(id);
+            if self.parent(id).is_none() {
+                self.begin_node(id);
             }
         }
     }
 
-    /// The node has worked off what had come.
+    /// Notes that a node has processed the messages that it had accepted.
     pub(crate) fn settled(&mut self, id: Id) {
-        if !matches!(self.state(id), State::Settling | State::Doomed) {
+        if !matches!(self.state(id), State::Settling | State::KillPending) {
             return;
         }
-        self.becomes(id, State::Waiting);
-        self.tell_beneath(id);
-        self.stop_if_alone(id);
+        self.set_state(id, State::Waiting);
+        self.begin_children(id);
+        self.stop_if_childless(id);
     }
 
-    /// The node has ended, by whatever cause and at whatever time.
+    /// Notes that a node has ended. That may happen for any reason and at any time.
     pub(crate) fn ended(&mut self, id: Id) {
         if self.state(id) == State::Ended {
             return;
         }
-        self.becomes(id, State::Ended);
-        self.left -= 1;
-        self.tell_beneath(id);
-        if let Some(above) = self.above(id) {
-            self.kin[above as usize].left -= 1;
-            self.stop_if_alone(above);
+        self.set_state(id, State::Ended);
+        self.living -= 1;
+        self.begin_children(id);
+        if let Some(parent) = self.parent(id) {
+            self.kin[parent as usize].living_children -= 1;
+            self.stop_if_childless(parent);
         }
     }
 
-    /// There is less time. It never grows.
-    pub(crate) fn press(&mut self, pressure: Pressure) {
-        if pressure <= self.pressure {
+    /// Raises the urgency. It is never lowered.
+    pub(crate) fn escalate(&mut self, urgency: Urgency) {
+        if urgency <= self.urgency {
             return;
         }
-        self.pressure = pressure;
-        let all = pressure == Pressure::KillAll;
-        // As it stands now: children that are told below have their time until the next step.
-        let at_work = self.ids().filter(|id| match self.state(*id) {
+        self.urgency = urgency;
+        let all = urgency == Urgency::KillAll;
+        // As of now: children that begin to stop below have time until the next escalation.
+        let working = self.ids().filter(|id| match self.state(*id) {
             State::Settling | State::Stopping => true,
-            State::Open | State::Waiting | State::Doomed => all,
+            State::Open | State::Waiting | State::KillPending => all,
             State::Ended => false,
         });
-        for id in at_work.collect::<Vec<_>>() {
-            if !all && self.state(id) == State::Settling && self.beneath(id) > 0 {
-                self.becomes(id, State::Doomed);
-                self.tell_beneath(id);
+        for id in working.collect::<Vec<_>>() {
+            if !all && self.state(id) == State::Settling && self.living_children(id) > 0 {
+                self.set_state(id, State::KillPending);
+                self.begin_children(id);
             } else {
                 self.kill(id);
             }
         }
     }
 
-    /// Whether it has been told something, and will be told more.
-    pub(crate) fn is_half_way(&self, id: Id) -> bool {
-        matches!(self.state(id), State::Settling | State::Waiting | State::Doomed)
+    /// Returns whether an effect was requested for the node, and further ones will be.
+    pub(crate) fn is_partway(&self, id: Id) -> bool {
+        matches!(self.state(id), State::Settling | State::Waiting | State::KillPending)
     }
 
-    pub(crate) fn above(&self, id: Id) -> Option<Id> {
-        self.kin.get(id as usize)?.above
+    pub(crate) fn parent(&self, id: Id) -> Option<Id> {
+        self.kin.get(id as usize)?.parent
     }
 
     pub(crate) fn has_ended(&self, id: Id) -> bool {
@@ -199,72 +201,73 @@ impl Machine {
     }
 
     pub(crate) fn all_ended(&self) -> bool {
-        self.left == 0
+        self.living == 0
     }
 
-    /// What is to be done now, in this order.
+    /// Takes the effects that were requested, in order.
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    fn tell(&mut self, id: Id) {
+    /// Settles the node if it has children, and stops it otherwise.
+    fn begin_node(&mut self, id: Id) {
         if self.state(id) != State::Open {
             return;
         }
-        if self.beneath(id) == 0 {
+        if self.living_children(id) == 0 {
             self.stop(id);
-        } else if self.pressure == Pressure::None {
-            self.becomes(id, State::Settling);
+        } else if self.urgency == Urgency::None {
+            self.set_state(id, State::Settling);
             self.effects.push(Effect::Settle(id));
         } else {
             // There is no time to settle.
-            self.becomes(id, State::Waiting);
-            self.tell_beneath(id);
+            self.set_state(id, State::Waiting);
+            self.begin_children(id);
         }
     }
 
-    fn tell_beneath(&mut self, id: Id) {
-        let mut next = self.kin.get_mut(id as usize).and_then(|kin| kin.last_beneath.take());
-        while let Some(beneath) = next {
-            next = self.kin[beneath as usize].beside;
-            self.tell(beneath);
+    fn begin_children(&mut self, id: Id) {
+        let mut next = self.kin.get_mut(id as usize).and_then(|kin| kin.last_child.take());
+        while let Some(child) = next {
+            next = self.kin[child as usize].previous_sibling;
+            self.begin_node(child);
         }
     }
 
-    fn stop_if_alone(&mut self, id: Id) {
-        if self.beneath(id) > 0 {
+    fn stop_if_childless(&mut self, id: Id) {
+        if self.living_children(id) > 0 {
             return;
         }
         match self.state(id) {
             State::Waiting => self.stop(id),
-            // Its end is awaited since it was asked to settle.
-            State::Doomed => self.effects.push(Effect::Kill(id)),
+            // The driver awaits its end since it was asked to settle.
+            State::KillPending => self.effects.push(Effect::Kill(id)),
             State::Open | State::Settling | State::Stopping | State::Ended => {}
         }
     }
 
     fn stop(&mut self, id: Id) {
-        self.stop_with_those_beside_it(id);
-        if self.pressure == Pressure::KillAll {
+        self.push_stop(id);
+        if self.urgency == Urgency::KillAll {
             self.kill(id);
         }
     }
 
     fn kill(&mut self, id: Id) {
         if self.state(id) == State::Open {
-            // Its end is awaited like that of the others.
-            self.stop_with_those_beside_it(id);
+            // The stop makes the driver await its end.
+            self.push_stop(id);
         }
         self.effects.push(Effect::Kill(id));
     }
 
-    /// One effect for all that lie beside each other: there may be very many.
-    fn stop_with_those_beside_it(&mut self, id: Id) {
-        self.becomes(id, State::Stopping);
+    /// Requests a stop. Adjacent siblings share one effect, because there may be very many.
+    fn push_stop(&mut self, id: Id) {
+        self.set_state(id, State::Stopping);
         let Self { kin, effects, .. } = self;
-        let above = |id: Id| kin.get(id as usize)?.above;
+        let parent = |id: Id| kin.get(id as usize)?.parent;
         if let Some(Effect::Stop(ids)) = effects.last_mut()
-            && above(ids.start) == above(id)
+            && parent(ids.start) == parent(id)
         {
             if ids.end == id {
                 ids.end = id + 1;

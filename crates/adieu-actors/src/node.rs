@@ -1,6 +1,5 @@
-//! Something that can be drained: an actor, a pool, a server.
+//! A node of the tree that can be drained: an actor, a pool, a server.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,96 +8,103 @@ use futures_util::future::FutureExt;
 use serde::Serialize;
 use tokio::task::coop::unconstrained;
 
+use crate::backoff::MAX_PAUSE;
 use crate::path::NodePath;
 
-/// Something that can be drained, with or without children.
+/// A node of the tree that can be drained, with or without children.
 ///
-/// Implemented for the actors of kameo and ractor and for [plain tasks](crate::task), and by you for
-/// what else should be drained in its place in the tree: a pool, a server, an actor of your own
-/// making. Give it to [`ActorSystem::register`](crate::ActorSystem::register).
+/// Implemented for the actors of kameo and ractor and for [plain tasks](crate::task). Implement it
+/// for other things that should be drained in their place in the tree, such as a pool or a server,
+/// and pass them to [`ActorSystem::register`](crate::ActorSystem::register).
 ///
-/// A drain first waits until no node of the tree has anything to do ([`quiet`](Node::quiet),
-/// [`idle`](Node::idle)); meanwhile all of them accept messages from each other. Then nodes are
-/// stopped, children first. A node with children is asked to [settle](Node::settle); its children are
-/// drained; then it is told to stop ([`drain`](Node::drain)), and has ended when
-/// [`terminated`](Node::terminated) resolves. At the deadline it is [killed](Node::kill).
+/// # How a node is drained
+///
+/// 1. The drain waits until no node of the tree has work ([`quiet`](Node::quiet),
+///    [`idle`](Node::idle)). Until then all nodes accept messages from each other.
+/// 2. Nodes are stopped, children first. A node with children first [settles](Node::settle). Then
+///    its children are stopped. When they have ended, the node is stopped itself
+///    ([`drain`](Node::drain)).
+/// 3. The node has ended when [`terminated`](Node::terminated) resolves.
+/// 4. At the deadline the node is [killed](Node::kill).
 pub trait Node: Send + Sync + 'static {
-    /// Returns where the node is in the tree.
+    /// Returns the path of the node in the tree.
     fn path(&self) -> &NodePath;
 
-    /// Returns children that the system does not know of. It knows those that were registered or
-    /// spawned through it.
+    /// Returns children that the system does not know. The system knows nodes that were registered
+    /// with it or spawned through it.
     fn children(&self) -> Vec<Arc<dyn Node>> {
         Vec::new()
     }
 
-    /// Called when a drain of this node begins. From now on it should accept messages only from
-    /// nodes that are being drained, too. May be called more than once.
+    /// Begins a drain of this node. From now on the node should accept messages only from nodes that
+    /// are being drained, too. May be called more than once.
     fn begin_drain(&self) {}
 
-    /// Processes what has been accepted so far, and resolves when that is done, or when the node has
-    /// terminated. It may go on accepting messages.
+    /// Processes all messages that have been accepted so far. Resolves when that is done, or when
+    /// the node has terminated. The node may continue to accept messages.
     fn settle(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Tells the node to stop: it accepts no more, processes what it has accepted, runs its stop
-    /// hook, and ends.
+    /// Stops the node: it refuses new messages, processes the messages that it has accepted, runs
+    /// its stop hook, and ends.
     ///
-    /// Resolves when the request has been accepted; it is never lost, also not to a full mailbox.
-    /// A second request does nothing, and one that is dropped while it finds no room is no loss.
+    /// Resolves when the request has been accepted. The request must not be lost, even if the
+    /// mailbox is full. A second request has no effect. If the future is dropped while it waits for
+    /// room, the request may be lost: then it is repeated.
     fn drain(&self) -> BoxFuture<'_, ()>;
 
-    /// Tells the node to stop, if there is room for that now. False if there is none; then
-    /// [`drain`](Node::drain) is called.
+    /// Stops the node as [`drain`](Node::drain) does, if the request can be accepted at once.
+    /// Returns false if not; then [`drain`](Node::drain) is called.
     fn try_drain(&self) -> bool {
         unconstrained(self.drain()).now_or_never().is_some()
     }
 
-    /// Ends the node now: what it is doing is dropped, and what it has accepted becomes dead
-    /// letters. The stop hook still runs where that is possible.
+    /// Ends the node now: the handler that runs is dropped, and accepted messages become dead
+    /// letters. The stop hook still runs if that is possible.
     ///
-    /// Called again if that did not help within half of the grace: then by all means there are.
+    /// Called a second time if the node has not ended within half of the grace. Then the node should
+    /// be ended without its stop hook.
     fn kill(&self);
 
-    /// Resolves when the node has fully terminated: after its stop hook, not when its mailbox
-    /// closed. At once if it has terminated already. Several may await it at a time.
+    /// Resolves when the node has fully terminated: after its stop hook, not when its mailbox was
+    /// closed. Resolves at once if it has terminated already. May be awaited several times at once.
     fn terminated(&self) -> BoxFuture<'_, Ended>;
 
-    /// Returns how the node ended, if it has fully terminated.
+    /// Returns how the node ended, or `None` if it has not fully terminated.
     fn has_terminated(&self) -> Option<Ended> {
         unconstrained(self.terminated()).now_or_never()
     }
 
     /// Returns how many messages have been accepted and are not being processed yet, or `None` if
-    /// that cannot be known.
+    /// that is unknown.
     fn queued(&self) -> Option<usize>;
 
-    /// Returns how many messages have been processed so far, or `None` if that is not counted.
+    /// Returns how many messages have been processed so far, or `None` if they are not counted.
     fn handled(&self) -> Option<u64> {
         None
     }
 
     /// Returns how many messages were refused during a drain or accepted and never processed, or
-    /// `None` if that cannot be known.
+    /// `None` if that is unknown.
     fn dead_letters(&self) -> Option<u64> {
         None
     }
 
-    /// Returns a number that changes with each message that is processed, if the node certainly has
-    /// nothing to do. `None` if it has, or if only [`idle`](Node::idle) can tell.
+    /// Returns a number that changes with each processed message, if the node certainly has no work.
+    /// Returns `None` if it has work, or if only [`idle`](Node::idle) can find out.
     fn quiet(&self) -> Option<u64> {
         None
     }
 
-    /// Resolves when the node has nothing to do, with a number that changes whenever the node has
-    /// worked since it was last asked.
+    /// Resolves when the node has no work, with a number that changes whenever the node has worked
+    /// since the previous call.
     fn idle(&self) -> BoxFuture<'_, u64> {
         Box::pin(async move {
             let mut pause = Duration::from_millis(1);
             while self.queued().is_some_and(|queued| queued > 0) {
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(crate::quiet::PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
             }
             self.settle().await;
             self.handled().unwrap_or_default()
@@ -111,19 +117,19 @@ pub trait Node: Send + Sync + 'static {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Ended {
-    /// By itself or because it was told to stop, its stop hook included.
+    /// The node stopped, and its stop hook succeeded.
     Stopped,
-    /// A handler or its start failed or panicked.
+    /// A handler or the start of the node failed or panicked.
     Failed {
         /// The error, as text.
         error: Arc<str>,
     },
-    /// It stopped, but its stop hook failed or panicked.
+    /// The node stopped, but its stop hook failed or panicked.
     HookFailed {
         /// The error, as text.
         error: Arc<str>,
     },
-    /// It was killed.
+    /// The node was killed.
     Killed,
 }
 
@@ -135,32 +141,5 @@ impl std::fmt::Display for Ended {
             Self::HookFailed { error } => write!(f, "its stop hook failed: {error}"),
             Self::Killed => f.write_str("killed"),
         }
-    }
-}
-
-/// Asks a node something. `None` if it panics: its implementation may be a user's.
-pub(crate) fn caught<T>(ask: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(ask)).ok()
-}
-
-/// What a node had to do, and had done, at one moment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
-    pub(crate) queued: Option<usize>,
-    pub(crate) handled: Option<u64>,
-}
-
-// === impl Counts ===
-
-impl Counts {
-    pub(crate) fn of(node: &dyn Node) -> Self {
-        let counts = caught(|| (node.queued(), node.handled()));
-        let (queued, handled) = counts.unwrap_or_default();
-        Self { queued, handled }
-    }
-
-    /// Of a node that had nothing to do, and had processed this many.
-    pub(crate) fn before_any_of(handled: u64) -> Self {
-        Self { queued: Some(0), handled: Some(handled) }
     }
 }

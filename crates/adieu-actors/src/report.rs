@@ -1,4 +1,4 @@
-//! How the draining of a tree went.
+//! The report of a drain: how each actor ended.
 
 use std::fmt;
 use std::num::NonZero;
@@ -10,32 +10,32 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 use crate::node::Ended;
 use crate::path::NodePath;
 
-/// How the draining of a tree went: actor by actor, in the order in which they ended.
+/// The report of a drain: how each actor ended.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DrainReport {
-    /// How long it took.
+    /// How long the drain took.
     #[serde(rename = "took_ms", serialize_with = "millis")]
     pub took: Duration,
-    /// The actors, in the order in which they ended; those that did not are last.
+    /// The actors, in the order in which they ended. Actors that did not end are last.
     pub nodes: Vec<NodeReport>,
 }
 
 /// How one actor ended.
 //
-// Small, because there may be very many: each page of fresh memory costs as much as to stop an
-// actor or two.
+// Small, because there may be very many: each page of fresh memory costs as much as stopping one or
+// two actors.
 #[derive(Clone, PartialEq)]
 pub struct NodeReport {
     path: NodePath,
-    /// None if it drained, as most do.
+    /// `None` if the actor drained, as most do.
     ending: Option<Box<NodeEnding>>,
     drained: Count,
     dead_letters: Count,
     after_nanos: u64,
 }
 
-/// A number that may not be known. One more than it is stored.
+/// A number that may be unknown. Stored plus one, so that it needs no extra space.
 #[derive(Clone, Copy, PartialEq)]
 struct Count(Option<NonZero<u64>>);
 
@@ -44,41 +44,41 @@ struct Count(Option<NonZero<u64>>);
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum NodeEnding {
-    /// It processed what it had accepted, and stopped.
+    /// The actor processed all accepted messages, and stopped.
     Drained,
-    /// A handler failed or panicked before it came to its end.
+    /// A handler or the start of the actor failed or panicked.
     Failed {
-        /// What it said.
+        /// The error, as text.
         error: Arc<str>,
     },
-    /// It processed what it had accepted, but its stop hook failed or panicked.
+    /// The actor processed all accepted messages, but its stop hook failed or panicked.
     HookFailed {
-        /// What it said.
+        /// The error, as text.
         error: Arc<str>,
     },
-    /// Its time was up, and it was killed.
+    /// The actor had not ended at the deadline, and was killed.
     Killed,
-    /// Its time was up, and it could not even be killed: it blocks its thread, or its framework
-    /// has no way to.
+    /// The actor did not end when it was killed: it blocks its thread, or its framework cannot kill
+    /// it.
     Abandoned,
 }
 
 // === impl DrainReport ===
 
 impl DrainReport {
-    /// Returns whether every actor processed what it had accepted and stopped, and no message was
+    /// Returns whether every actor processed all accepted messages and stopped, and no message was
     /// refused or lost.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.unclean().next().is_none()
     }
 
-    /// Returns the actors that did not end as they should, or that have dead letters.
+    /// Returns the actors that did not drain, or that have dead letters.
     pub fn unclean(&self) -> impl Iterator<Item = &NodeReport> {
         self.nodes.iter().filter(|node| !node.is_clean())
     }
 
-    /// How one actor ended. None if it was not there.
+    /// Returns how one actor ended, or `None` if no actor had this path.
     #[must_use]
     pub fn node(&self, path: &str) -> Option<&NodeReport> {
         self.nodes.iter().find(|node| node.path.as_str() == path)
@@ -97,7 +97,7 @@ impl DrainReport {
         self.nodes.iter().filter_map(NodeReport::dead_letters).sum()
     }
 
-    /// The reports of several systems as one.
+    /// Merges the reports of several systems.
     #[must_use]
     pub fn merged(reports: impl IntoIterator<Item = Self>) -> Self {
         let mut reports = reports.into_iter();
@@ -109,10 +109,10 @@ impl DrainReport {
         all
     }
 
-    /// The same, with this before each path.
-    pub(crate) fn within(mut self, above: &str) -> Self {
+    /// Adds a prefix to each path.
+    pub(crate) fn prefixed(mut self, prefix: &str) -> Self {
         for node in &mut self.nodes {
-            node.path = node.path.within(above);
+            node.path = node.path.prefixed(prefix);
         }
         self
     }
@@ -138,32 +138,32 @@ impl NodeReport {
         Self { path, ending, drained, dead_letters, after_nanos }
     }
 
-    /// Which actor.
+    /// Returns the path of the actor.
     #[must_use]
     pub fn path(&self) -> &NodePath {
         &self.path
     }
 
-    /// How it ended.
+    /// Returns how the actor ended.
     #[must_use]
     pub fn ending(&self) -> &NodeEnding {
         self.ending.as_deref().unwrap_or(&NodeEnding::Drained)
     }
 
-    /// Returns how many messages it processed while it was being drained, if that is known.
+    /// Returns how many messages the actor processed during the drain, if that is known.
     #[must_use]
     pub fn drained(&self) -> Option<u64> {
         self.drained.get()
     }
 
-    /// Returns how many messages it refused during the drain, or accepted and never processed, if
-    /// that is known.
+    /// Returns how many messages the actor refused during the drain, or accepted and never processed,
+    /// if that is known.
     #[must_use]
     pub fn dead_letters(&self) -> Option<u64> {
         self.dead_letters.get()
     }
 
-    /// Returns whether it processed what it had accepted and stopped, and has no dead letters.
+    /// Returns whether the actor processed all accepted messages and stopped, and has no dead letters.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.ending.is_none() && self.dead_letters().unwrap_or_default() == 0
@@ -173,7 +173,7 @@ impl NodeReport {
         self.dead_letters = Count::new(Some(count));
     }
 
-    /// How long after the beginning it ended.
+    /// Returns how long after the beginning of the drain the actor ended.
     #[must_use]
     pub fn after(&self) -> Duration {
         Duration::from_nanos(self.after_nanos)
@@ -216,7 +216,7 @@ impl Count {
     }
 }
 
-/// How many that did not end as they should are named.
+/// How many unclean actors are named.
 const NAMED: usize = 20;
 
 impl fmt::Display for DrainReport {
@@ -260,7 +260,7 @@ impl fmt::Display for NodeEnding {
             Self::Failed { error } => write!(f, "failed: {error}"),
             Self::HookFailed { error } => write!(f, "drained, but its stop hook failed: {error}"),
             Self::Killed => f.write_str("was killed"),
-            Self::Abandoned => f.write_str("could not be killed, and is still there"),
+            Self::Abandoned => f.write_str("could not be killed, and is still running"),
         }
     }
 }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reported_can_be_read() {
+    fn accessors_return_the_reported_values() {
         for (drained, dead_letters) in [(Some(0), None), (None, Some(0)), (Some(7), Some(3))] {
             let error: Arc<str> = "no".into();
             for ending in [NodeEnding::Drained, NodeEnding::Killed, NodeEnding::Failed { error }] {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_as_json() {
+    fn a_node_report_serialises_to_json() {
         let error = "no".into();
         let report = report(NodeEnding::HookFailed { error }, Some(7), None);
         let json = serde_json::to_value(report).unwrap();
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn very_many_take_little_room() {
+    fn a_node_report_has_48_bytes() {
         assert_eq!(size_of::<NodeReport>(), 48);
     }
 }

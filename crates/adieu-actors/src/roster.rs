@@ -1,7 +1,7 @@
-//! Who is in a system: by path, and in the order in which they joined.
+//! The nodes of a system: by path, and in the order in which they joined.
 //!
-//! In that order they lie in memory. With very many actors it is the looking up in memory that
-//! costs, so in that order they are told to stop.
+//! Nodes that joined one after the other are often next to each other in memory. With very many
+//! actors cache misses dominate the cost, so nodes are stopped in the order in which they joined.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -10,26 +10,26 @@ use std::sync::Arc;
 use crate::node::Node;
 use crate::path::NodePath;
 
-/// Who is in a system.
+/// The nodes of a system.
 #[derive(Default)]
 pub(crate) struct Roster {
-    /// In the order in which they joined; none where one has left. Nodes and addresses in lists of
-    /// their own, which are handed on as they stand.
+    /// In the order in which they joined; `None` where a node was removed. Nodes and addresses are
+    /// separate lists, so that a drain can take each list without copying it.
     nodes: Vec<Option<Arc<dyn Node>>>,
     addresses: Vec<Option<Address>>,
-    left: usize,
-    /// Where each of them is in those. Whoever has been taken out may still be here.
+    removed: usize,
+    /// The index of each path in those lists. Paths of nodes that a drain took may still be here.
     places: BTreeMap<NodePath, usize>,
 }
 
-/// Where a node is in the tree, and how deep: to look at very many paths costs, too.
+/// The path of a node and its depth, which is stored because computing it for very many nodes is slow.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) path: NodePath,
     pub(crate) depth: usize,
 }
 
-/// Some nodes, in the order in which they joined, and their addresses.
+/// Nodes in the order in which they joined, and their addresses.
 pub(crate) struct Group {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) addresses: Vec<Address>,
@@ -42,38 +42,38 @@ impl Roster {
         self.nodes.get(*self.places.get(path)?)?.as_ref()
     }
 
-    /// Takes in a node. Whoever was at this path must have left.
-    pub(crate) fn join(&mut self, path: NodePath, node: Arc<dyn Node>) {
+    /// Adds a node. No other node may be at this path.
+    pub(crate) fn insert(&mut self, path: NodePath, node: Arc<dyn Node>) {
         let depth = path.depth();
         self.places.insert(path.clone(), self.nodes.len());
         self.nodes.push(Some(node));
         self.addresses.push(Some(Address { path, depth }));
     }
 
-    /// Takes a node out. It is returned because it must not be dropped under a lock: it holds what
-    /// the user gave us.
-    pub(crate) fn leave(&mut self, path: &NodePath) -> Option<Arc<dyn Node>> {
+    /// Removes a node. It is returned because it must not be dropped under a lock: it holds values
+    /// of the user.
+    pub(crate) fn remove(&mut self, path: &NodePath) -> Option<Arc<dyn Node>> {
         let place = self.places.remove(path)?;
-        let (node, _) = self.vacate(place)?;
-        if self.left > self.nodes.len() / 2 {
-            self.close_ranks();
+        let (node, _) = self.take_at(place)?;
+        if self.removed > self.nodes.len() / 2 {
+            self.compact();
         }
         Some(node)
     }
 
-    fn vacate(&mut self, place: usize) -> Option<(Arc<dyn Node>, Address)> {
-        let left = self.nodes.get_mut(place)?.take().zip(self.addresses.get_mut(place)?.take())?;
-        self.left += 1;
-        Some(left)
+    fn take_at(&mut self, place: usize) -> Option<(Arc<dyn Node>, Address)> {
+        let taken = self.nodes.get_mut(place)?.take().zip(self.addresses.get_mut(place)?.take())?;
+        self.removed += 1;
+        Some(taken)
     }
 
-    /// Where many have left, the others move up.
-    fn close_ranks(&mut self) {
-        // Not who has been taken out: another one will be where it was.
+    /// Removes the gaps.
+    fn compact(&mut self) {
+        // Forget paths whose node was taken: another node will have that index.
         self.places.retain(|_, place| self.nodes.get(*place).is_some_and(Option::is_some));
         self.nodes.retain(Option::is_some);
         self.addresses.retain(Option::is_some);
-        self.left = 0;
+        self.removed = 0;
         for (place, address) in self.addresses.iter().flatten().enumerate() {
             if let Some(known) = self.places.get_mut(&address.path) {
                 *known = place;
@@ -81,19 +81,19 @@ impl Roster {
         }
     }
 
-    /// All of them, by path.
+    /// Returns the nodes, sorted by path.
     pub(crate) fn by_path(&self) -> impl Iterator<Item = &Arc<dyn Node>> {
         self.places.values().filter_map(|place| self.nodes.get(*place)?.as_ref())
     }
 
-    /// All of them, in the order in which they joined.
-    pub(crate) fn all(&self) -> Vec<Arc<dyn Node>> {
+    /// Returns the nodes in the order in which they joined.
+    pub(crate) fn in_join_order(&self) -> Vec<Arc<dyn Node>> {
         self.nodes.iter().flatten().cloned().collect()
     }
 
-    /// All beneath a path.
-    pub(crate) fn beneath(&self, path: &NodePath) -> Group {
-        let places = self.places_beneath(path).into_iter();
+    /// Returns the nodes below a path.
+    pub(crate) fn below(&self, path: &NodePath) -> Group {
+        let places = self.places_below(path).into_iter();
         let found = places.filter_map(|place| {
             Some((self.nodes.get(place)?.clone()?, self.addresses.get(place)?.clone()?))
         });
@@ -101,29 +101,29 @@ impl Roster {
         Group { nodes, addresses }
     }
 
-    /// Takes out all beneath a path.
-    pub(crate) fn take_out(&mut self, path: &NodePath) -> Group {
-        if self.are_all_beneath(path) {
-            self.left = 0;
-            // Where they were stays behind, and goes with the system: to forget very many paths
-            // takes as long as to stop the actors.
+    /// Removes and returns the nodes below a path.
+    pub(crate) fn take_below(&mut self, path: &NodePath) -> Group {
+        if self.are_all_below(path) {
+            self.removed = 0;
+            // The entries in `places` stay until the system is dropped: removing very many paths
+            // takes as long as stopping the actors.
             let (nodes, addresses) =
                 (std::mem::take(&mut self.nodes), std::mem::take(&mut self.addresses));
             return Group { nodes: present(nodes), addresses: present(addresses) };
         }
-        let places = self.places_beneath(path);
-        let (nodes, addresses) = places.into_iter().filter_map(|place| self.vacate(place)).unzip();
+        let places = self.places_below(path);
+        let (nodes, addresses) = places.into_iter().filter_map(|place| self.take_at(place)).unzip();
         Group { nodes, addresses }
     }
 
-    fn are_all_beneath(&self, path: &NodePath) -> bool {
-        let (from, to) = path.beneath();
+    fn are_all_below(&self, path: &NodePath) -> bool {
+        let (from, to) = path.bounds_below();
         let ends = [self.places.first_key_value(), self.places.last_key_value()];
         ends.into_iter().flatten().all(|(path, _)| path.as_str() > &*from && path.as_str() < &*to)
     }
 
-    fn places_beneath(&self, path: &NodePath) -> Vec<usize> {
-        let (from, to) = path.beneath();
+    fn places_below(&self, path: &NodePath) -> Vec<usize> {
+        let (from, to) = path.bounds_below();
         let bounds: (Bound<&str>, Bound<&str>) = (Bound::Excluded(&from), Bound::Excluded(&to));
         let mut places: Vec<_> =
             self.places.range::<str, _>(bounds).map(|(_, place)| *place).collect();
@@ -147,10 +147,10 @@ impl Group {
     }
 }
 
-/// Those that are there, where they stand.
+/// Removes the gaps in place.
 #[expect(clippy::filter_map_identity, reason = "unlike `flatten`, it takes no memory of its own")]
-fn present<T>(them: Vec<Option<T>>) -> Vec<T> {
-    them.into_iter().filter_map(|one| one).collect()
+fn present<T>(items: Vec<Option<T>>) -> Vec<T> {
+    items.into_iter().filter_map(|item| item).collect()
 }
 
 #[cfg(test)]
@@ -162,9 +162,9 @@ mod tests {
     use super::*;
     use crate::node::Ended;
 
-    struct Quiet(NodePath);
+    struct Idle(NodePath);
 
-    impl Node for Quiet {
+    impl Node for Idle {
         fn path(&self) -> &NodePath {
             &self.0
         }
@@ -193,52 +193,52 @@ mod tests {
         path
     }
 
-    fn join(roster: &mut Roster, text: &str) {
-        roster.join(path(text), Arc::new(Quiet(path(text))));
+    fn insert(roster: &mut Roster, text: &str) {
+        roster.insert(path(text), Arc::new(Idle(path(text))));
     }
 
     fn paths<'a>(nodes: impl IntoIterator<Item = &'a Arc<dyn Node>>) -> Vec<&'a str> {
         nodes.into_iter().map(|node| node.path().as_str()).collect()
     }
 
-    /// The paths of a group, of which each node is where its address says.
+    /// Returns the paths of a group, and checks that nodes and addresses agree.
     fn all(Group { nodes, addresses }: &Group) -> Vec<&str> {
-        let said: Vec<_> = addresses.iter().map(|address| address.path.as_str()).collect();
-        assert_eq!(paths(nodes), said);
-        said
+        let expected: Vec<_> = addresses.iter().map(|address| address.path.as_str()).collect();
+        assert_eq!(paths(nodes), expected);
+        expected
     }
 
     #[test]
-    fn those_beneath_are_found_in_the_order_in_which_they_joined() {
+    fn nodes_below_a_path_are_in_join_order() {
         let mut roster = Roster::default();
         for text in ["/user/b", "/user/a", "/user/a/z", "/user/ab", "/user/a/c", "/system/log"] {
-            join(&mut roster, text);
+            insert(&mut roster, text);
         }
         let by_path = ["/system/log", "/user/a", "/user/a/c", "/user/a/z", "/user/ab", "/user/b"];
         assert_eq!(paths(roster.by_path()), by_path);
-        let beneath = roster.beneath(&path("/user/a"));
-        assert_eq!(all(&beneath), ["/user/a/z", "/user/a/c"]);
-        // Not all are beneath this path; those that are not stay.
-        let taken = roster.take_out(&NodePath::user());
+        let below = roster.below(&path("/user/a"));
+        assert_eq!(all(&below), ["/user/a/z", "/user/a/c"]);
+        // Nodes that are not below this path stay.
+        let taken = roster.take_below(&NodePath::user());
         let joined = ["/user/b", "/user/a", "/user/a/z", "/user/ab", "/user/a/c"];
         assert_eq!(all(&taken), joined);
         assert_eq!(paths(roster.by_path()), ["/system/log"]);
         assert!(roster.get(&path("/user/a")).is_none());
-        assert!(roster.leave(&path("/user/a")).is_none());
-        // Nor are they found when others have moved to where they were.
-        join(&mut roster, "/system/metrics");
-        assert!(roster.leave(&path("/system/log")).is_some());
+        assert!(roster.remove(&path("/user/a")).is_none());
+        // Taken nodes are not found after others have moved to their index.
+        insert(&mut roster, "/system/metrics");
+        assert!(roster.remove(&path("/system/log")).is_some());
         assert_eq!(paths(roster.by_path()), ["/system/metrics"]);
-        assert!(roster.leave(&path("/user/b")).is_none());
-        join(&mut roster, "/system/log");
-        assert!(roster.leave(&path("/system/metrics")).is_some());
-        let taken = roster.take_out(&NodePath::system());
+        assert!(roster.remove(&path("/user/b")).is_none());
+        insert(&mut roster, "/system/log");
+        assert!(roster.remove(&path("/system/metrics")).is_some());
+        let taken = roster.take_below(&NodePath::system());
         assert_eq!(all(&taken), ["/system/log"]);
         assert!(roster.get(&path("/system/log")).is_none());
     }
 
     #[test]
-    fn it_knows_who_is_there_whoever_comes_and_goes() {
+    fn insert_and_remove_agree_with_a_set() {
         let mut roster = Roster::default();
         let mut model: BTreeSet<String> = BTreeSet::new();
         let mut random = 7_u64;
@@ -248,16 +248,19 @@ mod tests {
             let is_there = roster.get(&path(&text)).is_some();
             assert_eq!(is_there, model.contains(&text));
             if (random >> 60) < 7 && !is_there {
-                join(&mut roster, &text);
+                insert(&mut roster, &text);
                 model.insert(text);
             } else {
-                let left = roster.leave(&path(&text));
-                assert_eq!(left.is_some(), model.remove(&text));
+                let removed = roster.remove(&path(&text));
+                assert_eq!(removed.is_some(), model.remove(&text));
             }
             assert_eq!(paths(roster.by_path()), model.iter().collect::<Vec<_>>());
-            assert!(roster.nodes.len() <= 2 * model.len() + 1, "it does not grow for ever");
+            assert!(
+                roster.nodes.len() <= 2 * model.len() + 1,
+                "the lists do not grow without bound"
+            );
         }
-        let taken = roster.take_out(&NodePath::user());
+        let taken = roster.take_below(&NodePath::user());
         let mut taken = all(&taken).join(" ");
         taken.push(' ');
         assert!(model.iter().all(|text| taken.contains(&format!("{text} "))));

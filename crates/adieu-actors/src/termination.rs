@@ -1,4 +1,4 @@
-//! Waiting for an actor to terminate as a task of the shutdown.
+//! Tasks of a shutdown that wait until an actor has terminated.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use futures_util::future::BoxFuture;
 
 use crate::node::Node;
 
-/// An actor whose end a shutdown waits for, and what it is told before.
+/// An actor that a task of a shutdown waits for, with an optional stop request.
 #[must_use = "it does nothing until it is added to a phase"]
 pub struct Termination {
     node: Arc<dyn Node>,
-    tell: Option<BoxFuture<'static, ()>>,
+    stop: Option<BoxFuture<'static, ()>>,
 }
 
-/// What can be waited for: an actor of kameo or ractor, or a node of your own.
+/// Actors whose termination can be awaited: of kameo or ractor, plain tasks, nodes of your own.
 pub trait IntoTermination {
-    /// The end of this actor, without telling it anything.
+    /// Returns the termination of this actor, without a stop request.
     fn into_termination(self) -> Termination;
 }
 
-/// Actors in the phases of a shutdown.
+/// Adds tasks that await actors to the phases of a shutdown.
 pub trait ActorTasks {
-    /// Adds a task to this phase that is done when the actor has fully terminated, after its stop
-    /// hook. At once for one that has.
+    /// Adds a task to this phase that completes when the actor has fully terminated, after its stop
+    /// hook. If the actor has terminated already, the task completes at once.
     ///
-    /// The same actor may be in several tasks and phases. The actor is told nothing, unless a
-    /// [stop message](Termination::telling) is given: it must be about to stop by other means.
+    /// The same actor may be in several tasks and phases. The task does not stop the actor, unless
+    /// it has a [stop request](Termination::with_stop): without one, other code must stop it.
     ///
     /// # Errors
     ///
@@ -43,14 +43,15 @@ pub trait ActorTasks {
 // === impl Termination ===
 
 impl Termination {
-    /// The end of a node.
+    /// Returns the termination of a node, without a stop request.
     pub fn of(node: Arc<dyn Node>) -> Self {
-        Self { node, tell: None }
+        Self { node, stop: None }
     }
 
-    /// Does this first, when the phase has come: sends the actor the message on which it stops.
-    pub fn telling(mut self, tell: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.tell = Some(Box::pin(tell));
+    /// Adds a stop request. The task awaits it first, when its phase begins. It should make the actor
+    /// stop, for example by sending it a message.
+    pub fn with_stop(mut self, stop: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.stop = Some(Box::pin(stop));
         self
     }
 }
@@ -80,14 +81,15 @@ impl ActorTasks for Shutdown {
         name: impl Into<Arc<str>>,
         actor: impl IntoTermination,
     ) -> Result<TaskHandle, AddTaskError> {
-        let Termination { node, tell } = actor.into_termination();
+        let Termination { node, stop } = actor.into_termination();
         let path = node.path().clone();
         let task = TaskSpec::new(name.into()).describe(move || path.to_string());
         self.add_task(phase, task, async move |cx| {
-            if let Some(tell) = tell {
+            if let Some(stop) = stop {
                 tokio::select! {
-                    () = tell => {}
-                    _ = node.terminated() => {} // A message that it has no room for is not waited for.
+                    () = stop => {}
+                    // The request may wait for room in the mailbox of an actor that has ended.
+                    _ = node.terminated() => {}
                 }
             }
             tokio::select! {

@@ -1,13 +1,13 @@
-//! How long actors should have to drain, by what they do.
+//! Recommended timeouts for draining actors, by their kind of work.
 
 use std::time::Duration;
 
-/// How long actors should have to drain, by what they do.
+/// Recommended timeouts for draining actors, by their kind of work.
 ///
-/// An actor processes everything that it has accepted before it stops: think of the largest
-/// backlog. What a killed actor leaves behind becomes dead letters.
+/// An actor processes all messages that it has accepted before it stops, so allow for the largest
+/// backlog. Messages that a killed actor has not processed become dead letters.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_enums, reason = "it has no values; it is a name for the constants")]
+#[expect(clippy::exhaustive_enums, reason = "it has no values; it only groups constants")]
 pub enum Timeouts {}
 
 impl Timeouts {
@@ -20,9 +20,9 @@ impl Timeouts {
     /// A pool of worker threads that send each other messages.
     pub const WORKER_THREADS: Duration = Duration::from_secs(30);
 
-    /// What a killed actor has for its stop hook.
+    /// How long the stop hook of a killed actor may run.
     pub const GRACE: Duration = Duration::from_secs(1);
 
-    /// What the phase that terminates a system keeps to report how the drain went.
+    /// The time that the phase `actor-system-terminate` keeps for reporting.
     pub(crate) const SPARE: Duration = Duration::from_millis(100);
 }

@@ -1,63 +1,190 @@
-//! The tree of a system as people and programs see it.
+//! The nodes of a system, and the rules by which they join and leave.
 
-use std::fmt;
 use std::sync::Arc;
-
-use serde::Serialize;
 
 use crate::node::Node;
 use crate::path::NodePath;
+use crate::roster::{Group, Roster};
+use crate::spawn_error::SpawnError;
 
-/// Who is in a system, and what they have to do, at one moment. Prints as a tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct TreeView {
-    /// The name of the system.
-    pub system: Arc<str>,
-    /// The nodes, sorted by their paths.
-    pub nodes: Vec<NodeView>,
+/// The nodes of a system. Kept under one lock.
+///
+/// Methods that remove nodes return them: a node must not be dropped under the lock, because it
+/// holds values of the user, whose destructors may call back into the system.
+#[derive(Default)]
+pub(crate) struct Tree {
+    roster: Roster,
+    /// Nodes that were taken out of the roster, and are being drained with the system.
+    draining: Arc<Vec<Arc<dyn Node>>>,
+    /// Paths at and below which no node may join, because they are being stopped.
+    sealed: Vec<NodePath>,
+    guardian: Option<Guardian>,
 }
 
-/// One node at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct NodeView {
-    /// Where it is.
-    pub path: NodePath,
-    /// How many messages it has still to work off, if that is known.
-    pub queued: Option<usize>,
-    /// How many it has worked off, if that is known.
-    pub handled: Option<u64>,
+/// The actor whose end terminates the system.
+struct Guardian {
+    path: NodePath,
+    on_end: OnGuardianEnd,
 }
 
-impl TreeView {
-    pub(crate) fn of<'a>(system: &Arc<str>, nodes: impl Iterator<Item = &'a dyn Node>) -> Self {
-        let view = |node: &dyn Node| NodeView {
-            path: node.path().clone(),
-            queued: node.queued(),
-            handled: node.handled(),
-        };
-        Self { system: Arc::clone(system), nodes: nodes.map(view).collect() }
+/// Called when the guardian has ended.
+pub(crate) type OnGuardianEnd = Arc<dyn Fn() + Send + Sync>;
+
+/// The result of removing a node that has ended.
+pub(crate) struct Removed {
+    /// The node, if it was still in the tree.
+    pub(crate) node: Option<Arc<dyn Node>>,
+    /// To be called if the node was the guardian.
+    pub(crate) on_guardian_end: Option<OnGuardianEnd>,
+}
+
+// === impl Tree ===
+
+impl Tree {
+    pub(crate) fn get(&self, path: &NodePath) -> Option<&Arc<dyn Node>> {
+        self.roster.get(path)
+    }
+
+    /// Adds a node at its path.
+    ///
+    /// # Errors
+    ///
+    /// If its path or one above it is being stopped, or another node has this path.
+    pub(crate) fn add(&mut self, path: NodePath, node: Arc<dyn Node>) -> Result<(), SpawnError> {
+        let is_sealed = |above: &&NodePath| path == **above || path.is_below(above);
+        if let Some(above) = self.sealed.iter().find(is_sealed).cloned() {
+            return Err(SpawnError::ParentStopped { path, above });
+        }
+        if self.roster.get(&path).is_some() {
+            return Err(SpawnError::NameTaken { path });
+        }
+        self.roster.insert(path, node);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, path: &NodePath) -> Option<Arc<dyn Node>> {
+        self.roster.remove(path)
+    }
+
+    /// Removes the node that owns this path. `path` must be the node's own value: another node may
+    /// have the same name by now, and that node stays.
+    pub(crate) fn remove_ended(&mut self, path: &NodePath) -> Removed {
+        let present = self.roster.get(path);
+        let is_same_node = present.is_some_and(|node| std::ptr::eq(node.path(), path));
+        let is_name_free = present.is_none();
+        let guardian = self.guardian.as_ref().filter(|guardian| guardian.path == *path);
+        let guardian = guardian.filter(|_| is_same_node || is_name_free);
+        let on_guardian_end = guardian.map(|guardian| Arc::clone(&guardian.on_end));
+        let node = if is_same_node { self.roster.remove(path) } else { None };
+        Removed { node, on_guardian_end }
+    }
+
+    /// Sets the guardian. Returns whether a node is at its path.
+    pub(crate) fn set_guardian(&mut self, path: NodePath, on_end: OnGuardianEnd) -> bool {
+        let is_present = self.roster.get(&path).is_some();
+        self.guardian = Some(Guardian { path, on_end });
+        is_present
+    }
+
+    /// Returns the nodes in the order in which they joined.
+    pub(crate) fn in_join_order(&self) -> Vec<Arc<dyn Node>> {
+        self.roster.in_join_order()
+    }
+
+    /// Returns the nodes by path, and after them the nodes that are being drained with the system.
+    pub(crate) fn with_draining(&self) -> Vec<Arc<dyn Node>> {
+        self.roster.by_path().chain(&*self.draining).map(Arc::clone).collect()
+    }
+
+    /// Returns the nodes below a path.
+    pub(crate) fn below(&self, path: &NodePath) -> Group {
+        self.roster.below(path)
+    }
+
+    /// Takes the nodes below a path out of the tree.
+    pub(crate) fn take_below(&mut self, path: &NodePath) -> Group {
+        self.roster.take_below(path)
+    }
+
+    /// Sets the nodes that are being drained with the system. Returns the previous ones.
+    pub(crate) fn set_draining(
+        &mut self,
+        nodes: Arc<Vec<Arc<dyn Node>>>,
+    ) -> Arc<Vec<Arc<dyn Node>>> {
+        std::mem::replace(&mut self.draining, nodes)
+    }
+
+    /// Refuses nodes at and below this path, until [`Tree::unseal`].
+    pub(crate) fn seal(&mut self, path: NodePath) {
+        self.sealed.push(path);
+    }
+
+    pub(crate) fn unseal(&mut self, path: &NodePath) {
+        if let Some(at) = self.sealed.iter().position(|sealed| sealed == path) {
+            self.sealed.swap_remove(at);
+        }
     }
 }
 
-impl fmt::Display for TreeView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.system)?;
-        let mut above: Option<&str> = None;
-        for node in &self.nodes {
-            let root = node.path.as_str().split('/').nth(1);
-            if above != root {
-                writeln!(f, "  /{}", root.unwrap_or_default())?;
-                above = root;
-            }
-            let depth = node.path.as_str().matches('/').count();
-            write!(f, "{:indent$}{}", "", node.path.name(), indent = depth * 2)?;
-            if let Some(queued) = node.queued.filter(|queued| *queued > 0) {
-                write!(f, "  {queued} queued")?;
-            }
-            writeln!(f)?;
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::node::Ended;
+
+    struct Plain(NodePath);
+
+    impl Node for Plain {
+        fn path(&self) -> &NodePath {
+            &self.0
         }
-        Ok(())
+
+        fn drain(&self) -> BoxFuture<'_, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn kill(&self) {}
+
+        fn terminated(&self) -> BoxFuture<'_, Ended> {
+            Box::pin(std::future::ready(Ended::Stopped))
+        }
+
+        fn queued(&self) -> Option<usize> {
+            None
+        }
+    }
+
+    fn add(tree: &mut Tree, path: &NodePath) -> Result<(), SpawnError> {
+        tree.add(path.clone(), Arc::new(Plain(path.clone())))
+    }
+
+    #[test]
+    fn s244_no_node_joins_below_one_that_is_being_stopped() {
+        let mut tree = Tree::default();
+        let parent = NodePath::user().child("parent").unwrap();
+        let (child, other) = (parent.child("child").unwrap(), NodePath::user().child("p").unwrap());
+        add(&mut tree, &parent).unwrap();
+        tree.seal(parent.clone());
+        let refused = add(&mut tree, &child);
+        assert_eq!(
+            refused,
+            Err(SpawnError::ParentStopped { path: child.clone(), above: parent.clone() })
+        );
+        add(&mut tree, &other).unwrap();
+        tree.unseal(&parent);
+        add(&mut tree, &child).unwrap();
+    }
+
+    #[test]
+    fn a_node_that_has_ended_does_not_remove_another_of_its_name() {
+        let mut tree = Tree::default();
+        let path = NodePath::user().child("orders").unwrap();
+        let old = Plain(path.clone());
+        add(&mut tree, &path).unwrap();
+        assert!(tree.remove_ended(&old.0).node.is_none());
+        let present = Arc::clone(tree.get(&path).unwrap());
+        assert!(tree.remove_ended(present.path()).node.is_some());
+        assert!(tree.get(&path).is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! A clock that goes on when all worker threads of the runtime are blocked.
+//! A timer that works when all worker threads of the runtime are blocked.
 //!
-//! tokio's timers are driven by its workers. Actors that block their threads may block all of them,
-//! and then a drain that is awaited elsewhere, in `block_on`, would not be woken at its deadline.
+//! tokio's workers drive its timers. Actors that block their threads may block all workers. Then a
+//! drain that is awaited in `block_on` would not be woken at its deadline.
 
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
-/// Wakes at given instants, from a thread of its own. The thread ends with this.
+/// Wakes tasks at given instants, from a thread of its own. Dropping it ends and joins the thread.
 #[derive(Debug)]
 pub(super) struct Alarm {
     shared: Arc<Shared>,
@@ -31,17 +31,17 @@ struct State {
 }
 
 /// Resolves at an instant.
-pub(super) struct Rings<'a> {
+pub(super) struct AlarmSleep<'a> {
     alarm: &'a Alarm,
     at: Instant,
-    is_set: bool,
+    is_registered: bool,
 }
 
 // === impl Alarm ===
 
 impl Alarm {
-    /// Returns an alarm, or `None` where there is no need for one: on a current-thread runtime
-    /// nothing runs while its thread is blocked, and its clock may be paused.
+    /// Returns an alarm, or `None` on a current-thread runtime: there no task runs while the thread is
+    /// blocked, and the clock may be paused.
     pub(super) fn new() -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
         if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
@@ -54,8 +54,8 @@ impl Alarm {
         Some(Self { shared, thread: Some(thread) })
     }
 
-    pub(super) fn rings(&self, at: Instant) -> Rings<'_> {
-        Rings { alarm: self, at, is_set: false }
+    pub(super) fn sleep_until(&self, at: Instant) -> AlarmSleep<'_> {
+        AlarmSleep { alarm: self, at, is_registered: false }
     }
 }
 
@@ -64,7 +64,7 @@ impl Drop for Alarm {
         self.shared.state().is_over = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // It only wakes, so it does not panic, and ends at once.
+            let _ = thread.join(); // It only wakes tasks, so it does not panic, and ends at once.
         }
     }
 }
@@ -83,7 +83,7 @@ impl Shared {
             let due: Vec<_> = state.wakers.extract_if(.., |(at, _)| *at <= now).collect();
             if !due.is_empty() {
                 drop(state);
-                due.into_iter().for_each(|(_, waker)| waker.wake()); // Not under the lock.
+                due.into_iter().for_each(|(_, waker)| waker.wake()); // After the lock was released.
                 state = self.state();
                 continue;
             }
@@ -100,17 +100,17 @@ impl Shared {
     }
 }
 
-// === impl Rings ===
+// === impl AlarmSleep ===
 
-impl Future for Rings<'_> {
+impl Future for AlarmSleep<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.at <= Instant::now() {
             return Poll::Ready(());
         }
-        if !self.is_set {
-            self.is_set = true;
+        if !self.is_registered {
+            self.is_registered = true;
             let waker = cx.waker().clone();
             self.alarm.shared.state().wakers.push((self.at, waker));
             self.alarm.shared.changed.notify_one();

@@ -1,67 +1,59 @@
-//! An actor of kameo as a node, and its life as a task.
+//! An actor of kameo as a node.
+//!
+//! Tracked messages were sent through [`Ref`](super::Ref), untracked ones through kameo's own
+//! references. A probe is a callback of ours in the mailbox: when kameo calls it, all messages before
+//! it have been processed.
 
-use std::fmt;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ::kameo::Actor;
 use ::kameo::actor::{ActorRef, WeakActorRef};
-use ::kameo::error::{ActorStopReason, HookError, PanicError};
 use ::kameo::mailbox::Signal;
 use futures_util::future::{BoxFuture, FutureExt};
-use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
+use tokio::time::Instant;
 
+use crate::backoff::pause_after;
 use crate::node::{Ended, Node};
 use crate::path::NodePath;
-use crate::record::{Last, Record, Recorded, within};
+use crate::record::{HasRecord, Record};
 
 /// An actor as a node.
 pub(super) struct KameoNode<A: Actor> {
     record: Record,
     actor: WeakActorRef<A>,
-    /// To end what kameo cannot: an actor that is just starting, or that is stuck in a stop hook.
+    /// To abort an actor that kameo cannot kill: one that is starting, or is stuck in a stop hook.
     task: Mutex<Option<AbortHandle>>,
     was_killed: AtomicBool,
     has_started: AtomicBool,
-    /// Whether it was sent something through kameo's own references, as far as that can be seen: it
-    /// ran, and neither a message of ours nor a look was the cause.
-    has_foreign: AtomicBool,
-    /// Whether a message of ours is being handled.
+    /// Whether it received an untracked message. This is inferred: the actor was polled, and neither
+    /// a tracked message nor a probe was the cause.
+    has_untracked: AtomicBool,
+    /// Whether a tracked message is being handled.
     is_handling: AtomicBool,
-    /// Messages of ours that are being sent, are in the mailbox, or are being handled.
+    /// Tracked messages that are being sent, are in the mailbox, or are being handled.
     pending: AtomicU64,
+    /// Tracked messages whose handler has returned.
     handled: AtomicU64,
-    /// How often it ran; and how often that was only our own look, or a message of ours began.
+    /// How often the actor was polled.
     polls: AtomicU64,
-    looks: AtomicU64,
+    /// How many probes were sent.
+    probes: AtomicU64,
+    /// Tracked messages whose handler has begun.
     begun: AtomicU64,
-    /// Signals in the mailbox that are no messages: looks that are not over, and the stop signal.
+    /// Signals in the mailbox that are not messages: pending probes, and the stop message.
     signals: AtomicU64,
 }
 
-/// While this is alive a message of ours is being handled.
+/// Marks that a tracked message is being handled, until it is dropped.
 pub(super) struct Handling<'a, A: Actor> {
     node: &'a KameoNode<A>,
     from: Option<NodePath>,
     message: &'static str,
     is_done: bool,
-}
-
-/// Runs an actor as a task, until its node says that it has terminated.
-pub(super) fn run<A, F>(node: &Arc<KameoNode<A>>, run: F)
-where
-    A: Actor,
-    F: Future<Output = Result<(A, ActorStopReason), PanicError>> + Send + 'static,
-{
-    let life = Life { run, last: Last::new(Arc::clone(node)) };
-    #[expect(clippy::disallowed_methods, reason = "an actor is a task; its system joins it")]
-    let task = tokio::spawn(life);
-    node.has_task(task.abort_handle());
 }
 
 // === impl KameoNode ===
@@ -74,12 +66,12 @@ impl<A: Actor> KameoNode<A> {
             task: Mutex::new(None),
             was_killed: AtomicBool::new(false),
             has_started: AtomicBool::new(false),
-            has_foreign: AtomicBool::new(false),
+            has_untracked: AtomicBool::new(false),
             is_handling: AtomicBool::new(false),
             pending: AtomicU64::new(0),
             handled: AtomicU64::new(0),
             polls: AtomicU64::new(0),
-            looks: AtomicU64::new(0),
+            probes: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             signals: AtomicU64::new(0),
         }
@@ -93,10 +85,10 @@ impl<A: Actor> KameoNode<A> {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_task(&self, task: AbortHandle) {
+    pub(super) fn set_task(&self, task: AbortHandle) {
         *self.task() = Some(task).filter(|task| !task.is_finished());
         if self.was_killed.load(Ordering::SeqCst) {
-            self.kill(); // It came when there was no task to be ended yet.
+            self.kill(); // It was killed before the task was set.
         }
     }
 
@@ -108,16 +100,16 @@ impl<A: Actor> KameoNode<A> {
         Record::current(|record| std::ptr::eq(record, &raw const self.record)).unwrap_or(false)
     }
 
-    // --- messages of ours; see `Parcel` ---
+    // --- tracked messages; see `Parcel` ---
 
-    /// A message is about to be sent.
-    pub(super) fn sending(&self) {
+    /// Counts a message that is about to be sent.
+    pub(super) fn begin_send(&self) {
         self.pending.fetch_add(1, Ordering::SeqCst);
         self.record.note_work();
     }
 
-    /// A message was handled, or refused, or left behind.
-    pub(super) fn sent(&self) {
+    /// Uncounts a message that was handled or refused, or never will be handled.
+    pub(super) fn finish(&self) {
         self.pending.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -125,23 +117,15 @@ impl<A: Actor> KameoNode<A> {
         self.record.admits() && actor.is_alive()
     }
 
-    pub(super) fn came_too_late(&self, message: &'static str) {
-        self.record.came_too_late(message);
-    }
+    // --- probes and untracked messages ---
 
-    pub(super) fn left_behind(&self, from: Option<NodePath>, message: &'static str) {
-        self.record.left_behind(from, Some(message), 1);
-    }
-
-    // --- looks ---
-
-    /// Resolves when all that was in the mailbox has been processed, or the actor waits for its
-    /// children to end.
-    async fn look(&self) {
-        // One that cannot be reached any more is stopping.
+    /// Waits until all messages that are in the mailbox now have been processed, or until the actor
+    /// waits for its children.
+    async fn probe(&self) {
+        // An actor without references is stopping.
         let Some(actor) = self.actor.upgrade() else { return };
-        self.looks.fetch_add(1, Ordering::Relaxed);
-        let (reached, look) = oneshot::channel::<()>();
+        self.probes.fetch_add(1, Ordering::Relaxed);
+        let (reached, called) = oneshot::channel::<()>();
         let signal = Signal::Callback {
             actor_ref: actor.clone(),
             callback: Box::new(move |_, _| {
@@ -150,16 +134,16 @@ impl<A: Actor> KameoNode<A> {
             }),
         };
         let _signal = InMailbox::new(&self.signals);
-        let looked = async {
+        let probed = async {
             let sent = actor.mailbox_sender().send(signal).await;
             drop(actor);
             if sent.is_ok() {
-                let _ = look.await; // Nothing is ever sent: it is dropped when its turn comes.
+                let _ = called.await; // Nothing is sent: the callback drops the sender.
             }
         };
         tokio::select! {
             biased;
-            () = looked => {}
+            () = probed => {}
             () = self.record.settling.reached() => {}
         }
     }
@@ -171,21 +155,44 @@ impl<A: Actor> KameoNode<A> {
         Some(signals.saturating_sub(self.signals.load(Ordering::Relaxed)))
     }
 
-    fn has_foreign(&self) -> bool {
-        self.has_foreign.load(Ordering::Relaxed)
+    fn has_untracked(&self) -> bool {
+        self.has_untracked.load(Ordering::Relaxed)
     }
 
-    /// Notes whether it ran because of something that is not ours.
+    /// Runs `poll`, which polls the actor, and counts it. Only the actor's task calls it.
     #[inline]
-    fn note_foreign(&self, was_ours: bool) {
-        if !was_ours && self.has_started.load(Ordering::Relaxed) && !self.has_foreign() {
-            self.has_foreign.store(true, Ordering::Relaxed);
+    pub(super) fn count_poll<T>(&self, poll: impl FnOnce() -> T) -> T {
+        self.polls.store(self.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let marks = || (self.begun.load(Ordering::Relaxed), self.probes.load(Ordering::Relaxed));
+        let (was_handling, before) = (self.is_handling.load(Ordering::Relaxed), marks());
+        let polled = poll();
+        self.note_poll(
+            was_handling || before != marks() || self.signals.load(Ordering::Relaxed) > 0,
+        );
+        polled
+    }
+
+    /// Sets how the actor ended, and releases its task.
+    pub(super) fn set_ending(&self, ended: Ended) {
+        self.task().take(); // The handle would keep the memory of the task while the node is held.
+        self.record.ending.set(ended);
+    }
+
+    pub(super) fn actor(&self) -> &WeakActorRef<A> {
+        &self.actor
+    }
+
+    /// Notes an untracked message, if the actor was polled without another known cause.
+    #[inline]
+    fn note_poll(&self, has_known_cause: bool) {
+        if !has_known_cause && self.has_started.load(Ordering::Relaxed) && !self.has_untracked() {
+            self.has_untracked.store(true, Ordering::Relaxed);
             self.record.note_work();
         }
     }
 }
 
-impl<A: Actor> Recorded for KameoNode<A> {
+impl<A: Actor> HasRecord for KameoNode<A> {
     fn record(&self) -> &Record {
         &self.record
     }
@@ -197,32 +204,32 @@ impl<A: Actor> Node for KameoNode<A> {
     }
 
     fn begin_drain(&self) {
-        self.record.door.begin_drain();
+        self.record.admission.begin_drain();
     }
 
     fn settle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.look())
+        Box::pin(self.probe())
     }
 
     fn drain(&self) -> BoxFuture<'_, ()> {
-        self.record.close_door();
+        self.record.close();
         Box::pin(async {
             if let Some(actor) = self.actor.upgrade() {
                 let signal = InMailbox::new(&self.signals);
                 if actor.stop_gracefully().await.is_ok() {
-                    signal.stays();
+                    signal.keep();
                 }
             }
         })
     }
 
     fn try_drain(&self) -> bool {
-        self.record.close_door();
+        self.record.close();
         let Some(actor) = self.actor.upgrade() else { return true };
         let signal = InMailbox::new(&self.signals);
         let stop = unconstrained(actor.stop_gracefully()).now_or_never();
         if let Some(Ok(())) = stop {
-            signal.stays();
+            signal.keep();
         }
         stop.is_some()
     }
@@ -233,9 +240,9 @@ impl<A: Actor> Node for KameoNode<A> {
 
     fn kill(&self) {
         let is_second = self.was_killed.swap(true, Ordering::SeqCst);
-        self.record.close_door();
+        self.record.close();
         self.actor.kill();
-        // One that is still starting, or in its stop hook, does not notice that.
+        // An actor that is starting, or in its stop hook, does not react to the first kill.
         if let Some(task) = self.task().as_ref()
             && is_second
         {
@@ -249,22 +256,23 @@ impl<A: Actor> Node for KameoNode<A> {
 
     fn queued(&self) -> Option<usize> {
         let handling = u64::from(self.is_handling.load(Ordering::Relaxed));
-        let ours = self.pending.load(Ordering::SeqCst).saturating_sub(handling);
+        let tracked = self.pending.load(Ordering::SeqCst).saturating_sub(handling);
         let queued = match self.in_mailbox() {
-            Some(in_mailbox) => ours.max(in_mailbox),
-            None if self.has_foreign() => return None,
-            None => ours,
+            Some(in_mailbox) => tracked.max(in_mailbox),
+            None if self.has_untracked() => return None,
+            None => tracked,
         };
         usize::try_from(queued).ok()
     }
 
     fn handled(&self) -> Option<u64> {
-        (!self.has_foreign()).then(|| self.handled.load(Ordering::Relaxed))
+        (!self.has_untracked()).then(|| self.handled.load(Ordering::Relaxed))
     }
 
     fn dead_letters(&self) -> Option<u64> {
         let is_stopped = || matches!(self.record.ending.get(), Some(Ended::Stopped));
-        let is_known = !self.has_foreign() || self.record.is_undelivered_counted() || is_stopped();
+        let is_known =
+            !self.has_untracked() || self.record.is_undelivered_counted() || is_stopped();
         is_known.then(|| self.record.dead.load(Ordering::Relaxed))
     }
 
@@ -273,22 +281,27 @@ impl<A: Actor> Node for KameoNode<A> {
             return Some(u64::MAX);
         }
         let is_busy = self.pending.load(Ordering::SeqCst) > 0
-            || self.has_foreign()
+            || self.has_untracked()
             || self.in_mailbox().is_some_and(|in_mailbox| in_mailbox > 0);
         (!is_busy).then(|| self.handled.load(Ordering::SeqCst))
     }
 
     fn idle(&self) -> BoxFuture<'_, u64> {
         Box::pin(async {
-            self.look().await;
-            // An actor that has nothing to do runs for our looks alone.
-            let looks = self.looks.load(Ordering::Relaxed);
-            self.polls.load(Ordering::Relaxed).wrapping_sub(looks)
+            self.probe().await;
+            // A sender may have counted its message, and not sent it yet.
+            let began = Instant::now();
+            while self.pending.load(Ordering::SeqCst) > 0 && !self.record.settling.is_reached() {
+                tokio::time::sleep(pause_after(began)).await;
+            }
+            // An idle actor is polled only for probes.
+            let probes = self.probes.load(Ordering::Relaxed);
+            self.polls.load(Ordering::Relaxed).wrapping_sub(probes)
         })
     }
 }
 
-/// Counts a signal of ours while it is in the mailbox.
+/// Counts a signal that is not a message while it is in the mailbox.
 struct InMailbox<'a>(&'a AtomicU64);
 
 impl<'a> InMailbox<'a> {
@@ -297,8 +310,8 @@ impl<'a> InMailbox<'a> {
         Self(signals)
     }
 
-    /// It is there until the actor has stopped.
-    fn stays(self) {
+    /// Counts the signal until the actor has stopped.
+    fn keep(self) {
         std::mem::forget(self);
     }
 }
@@ -317,13 +330,13 @@ impl<'a, A: Actor> Handling<'a, A> {
         from: Option<NodePath>,
         message: &'static str,
     ) -> Self {
-        // The actor alone writes to these.
+        // Only the actor writes to these.
         node.is_handling.store(true, Ordering::Relaxed);
         node.begun.store(node.begun.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Self { node, from, message, is_done: false }
     }
 
-    /// The handler has come to its end.
+    /// Notes that the handler has returned.
     pub(super) fn done(&mut self) {
         self.is_done = true;
         let handled = &self.node.handled;
@@ -334,75 +347,55 @@ impl<'a, A: Actor> Handling<'a, A> {
 impl<A: Actor> Drop for Handling<'_, A> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.node.record.interrupted(self.from.take(), self.message);
+            self.node.record.count_interrupted(self.from.take(), self.message);
         }
         self.node.is_handling.store(false, Ordering::Relaxed);
-        self.node.sent();
+        self.node.finish();
     }
 }
 
-// === impl Life ===
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-pin_project! {
-    /// The life of an actor, from its start to after its stop hook.
-    struct Life<A: Actor, F> {
-        #[pin]
-        run: F,
-        // Last: it says that all else is gone.
-        last: Last<KameoNode<A>>,
-    }
-}
+    use ::kameo::error::Infallible;
+    use ::kameo::message::{Context, Message};
 
-impl<A, F> Future for Life<A, F>
-where
-    A: Actor,
-    F: Future<Output = Result<(A, ActorStopReason), PanicError>>,
-{
-    type Output = ();
+    use super::*;
+    use crate::kameo::actor;
+    use crate::system::ActorSystem;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
-        let node = this.last.node();
-        // Nobody else writes to these.
-        let polls = &node.polls;
-        polls.store(polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let marks = || (node.begun.load(Ordering::Relaxed), node.looks.load(Ordering::Relaxed));
-        let (was_handling, before) = (node.is_handling.load(Ordering::Relaxed), marks());
-        let ended = within(node, || this.run.poll(cx));
-        node.note_foreign(
-            was_handling || before != marks() || node.signals.load(Ordering::Relaxed) > 0,
-        );
-        let ended = ready!(ended);
-        let ended = ended_of(&node.actor, ended.map(|(_, reason)| reason));
-        node.task().take(); // It would keep the task's memory for as long as the node is held.
-        node.record.ending.say(ended);
-        Poll::Ready(())
-    }
-}
+    struct Idle;
 
-fn ended_of<A: Actor>(
-    actor: &WeakActorRef<A>,
-    ended: Result<ActorStopReason, PanicError>,
-) -> Ended {
-    match ended {
-        Err(error) => Ended::Failed { error: error.to_string().into() },
-        Ok(ActorStopReason::Killed) => Ended::Killed,
-        Ok(ActorStopReason::Panicked(error)) => Ended::Failed { error: error.to_string().into() },
-        Ok(ActorStopReason::Normal | ActorStopReason::SupervisorRestart) => {
-            let hook = actor.with_shutdown_result(|ended| ended.map(drop).map_err(text));
-            match hook {
-                Some(Err(error)) => Ended::HookFailed { error },
-                Some(Ok(())) | None => Ended::Stopped,
-            }
+    struct Ping;
+
+    impl Actor for Idle {
+        type Args = ();
+        type Error = Infallible;
+
+        async fn on_start((): (), _: ActorRef<Self>) -> Result<Self, Infallible> {
+            Ok(Self)
         }
-        // A linked actor ended; and there are reasons that exist only with kameo's feature `remote`.
-        Ok(other) => Ended::Failed { error: other.to_string().into() },
     }
-}
 
-pub(super) fn text<E: fmt::Debug>(error: HookError<&E>) -> Arc<str> {
-    match error {
-        HookError::Panicked(panic) => panic.to_string().into(),
-        HookError::Error(error) => format!("{error:?}").into(),
+    impl Message<Ping> for Idle {
+        type Reply = ();
+
+        async fn handle(&mut self, _: Ping, _: &mut Context<Self, ()>) {}
+    }
+
+    // The sender of a tracked message may be preempted between counting it and sending it.
+    #[tokio::test(start_paused = true)]
+    async fn s249_an_actor_with_untracked_messages_is_not_idle_while_a_message_is_being_sent() {
+        let system = ActorSystem::new("test");
+        let idle = system.spawn("idle", actor::<Idle>(())).await.unwrap();
+        idle.actor_ref().ask(Ping).await.unwrap();
+        tokio::task::yield_now().await;
+        assert!(idle.node.has_untracked());
+        idle.node.begin_send();
+        let is_idle = || tokio::time::timeout(Duration::from_secs(1), idle.node.idle());
+        assert!(is_idle().await.is_err());
+        idle.node.finish();
+        assert!(is_idle().await.is_ok());
     }
 }

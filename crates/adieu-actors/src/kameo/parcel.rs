@@ -1,8 +1,8 @@
-//! A message on its way to an actor. It is handled, or it is a dead letter; none vanishes.
+//! A tracked message on its way to an actor. It is handled, or it is a dead letter; none is lost.
 //!
-//! kameo drops what is left in a mailbox, and a message that was accepted in the moment in which the
-//! mailbox closed stays in it for ever. So a message is sent as a callback that owns it: when the
-//! callback is dropped uncalled, the message was not handled.
+//! kameo drops the messages that remain in a mailbox. A message that is accepted while the mailbox
+//! closes may stay in it for ever. So a tracked message is sent as a callback that owns it: if the
+//! callback is dropped without being called, the message was not handled.
 
 use std::any::type_name;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -20,7 +20,7 @@ use super::node::{Handling, KameoNode};
 use crate::path::NodePath;
 use crate::record::Record;
 
-/// The sender's side of a message.
+/// The sender's half of a tracked message.
 pub(super) struct Parcel<A: Actor, M> {
     shared: Arc<Shared<A, M>>,
 }
@@ -32,16 +32,16 @@ struct Shared<A: Actor, M> {
 }
 
 enum State<M> {
-    /// The sender does not know yet whether it was accepted.
+    /// The sender does not know yet whether the mailbox accepts it.
     Sending(M),
     Accepted(M),
-    /// A handler has it, or its sender has it back.
+    /// The handler took it, or its sender took it back.
     Taken,
-    /// It was dropped before the sender knew that it had been accepted.
+    /// The callback was dropped before the sender knew that the mailbox had accepted it.
     Dropped,
 }
 
-/// The actor's side of a message.
+/// The actor's half of a tracked message. The callback owns it.
 struct Delivery<A: Actor, M> {
     shared: Arc<Shared<A, M>>,
 }
@@ -53,19 +53,21 @@ where
     A: Actor + Message<M>,
     M: Send + 'static,
 {
-    /// Makes a signal of a message, and counts the message. If the actor takes no more, the message
-    /// comes back and is a dead letter.
+    /// Creates a signal from a message, and counts the message.
+    ///
+    /// # Errors
+    ///
+    /// If the actor refuses it. The message is returned, and is a dead letter.
     pub(super) fn new(
         to: &Ref<A>,
         message: M,
         reply: Option<BoxReplySender>,
     ) -> Result<(Self, Signal<A>), M> {
         let (node, actor) = (&to.node, &to.actor);
-        // Counted before the door is looked at; see `Door`.
-        node.sending();
+        node.begin_send(); // Before admission is checked; see `Admission`.
         if !node.admits(actor) {
-            node.sent();
-            node.came_too_late(type_name::<M>());
+            node.finish();
+            node.record().count_refused(type_name::<M>());
             return Err(message);
         }
         let state = Mutex::new(State::Sending(message));
@@ -79,8 +81,12 @@ where
         Ok((Self { shared }, signal))
     }
 
-    /// The mailbox has accepted it. If the mailbox has closed since, and the message was not
-    /// delivered, it comes back and is a dead letter.
+    /// Notes that the mailbox has accepted the message.
+    ///
+    /// # Errors
+    ///
+    /// If the mailbox was closed meanwhile, and the message was not delivered. The message is
+    /// returned, and is a dead letter.
     pub(super) fn accepted(self, actor: &ActorRef<A>) -> Result<(), M> {
         let is_closed = actor.mailbox_sender().is_closed();
         let (lost, back) = {
@@ -96,28 +102,28 @@ where
             }
         };
         if lost {
-            self.shared.left_behind();
+            self.shared.count_unprocessed();
         }
         back.map_or(Ok(()), |message| {
-            self.shared.node.sent();
-            self.shared.node.came_too_late(type_name::<M>());
+            self.shared.node.finish();
+            self.shared.node.record().count_refused(type_name::<M>());
             Err(message)
         })
     }
 
-    /// The mailbox has not accepted it. To be called before the signal is dropped. `None` never
-    /// happens then.
+    /// Takes the message back: the mailbox has not accepted it. Must be called before the signal is
+    /// dropped; then it never returns `None`.
     pub(super) fn take_back(self) -> Option<M> {
         let message = self.shared.take()?;
-        self.shared.node.sent();
+        self.shared.node.finish();
         Some(message)
     }
 
-    /// As [`Parcel::take_back`], for one that counts as a dead letter.
-    pub(super) fn refused(self) -> Option<M> {
+    /// Takes the message back as [`Parcel::take_back`] does, and counts it as a dead letter.
+    pub(super) fn take_back_refused(self) -> Option<M> {
         let node = Arc::clone(&self.shared.node);
         let message = self.take_back()?;
-        node.came_too_late(type_name::<M>());
+        node.record().count_refused(type_name::<M>());
         Some(message)
     }
 }
@@ -136,8 +142,8 @@ impl<A: Actor, M> Shared<A, M> {
         }
     }
 
-    fn left_behind(&self) {
-        self.node.left_behind(self.from.clone(), type_name::<M>());
+    fn count_unprocessed(&self) {
+        self.node.record().count_unprocessed(self.from.clone(), Some(type_name::<M>()), 1);
     }
 }
 
@@ -157,14 +163,14 @@ impl<A: Actor, M> Drop for Delivery<A, M> {
             }
         };
         if was_accepted {
-            self.shared.left_behind();
+            self.shared.count_unprocessed();
         }
-        self.shared.node.sent();
-        drop(message); // Not under the lock: it is the user's.
+        self.shared.node.finish();
+        drop(message); // After the lock was released: its destructor is code of the user.
     }
 }
 
-/// Handles a message as kameo does.
+/// Calls the handler of a message as kameo does.
 async fn handle<A, M>(
     delivery: Delivery<A, M>,
     reply: Option<BoxReplySender>,
@@ -189,7 +195,7 @@ async fn handle<A, M>(
         Err(panic) => Some(panic),
     };
     if stop || panic.is_some() {
-        node.record().let_children_end_first().await;
+        node.record().wait_for_children().await;
     }
     if stop {
         cx.stop();

@@ -1,4 +1,4 @@
-//! Messages that are about to be sent: what kameo's requests can do, through [`Ref`].
+//! Requests to send a tracked message, with the options of kameo's own requests.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::Ref;
 use super::parcel::Parcel;
 
-/// A message that is sent when this is awaited. Returned by [`Ref::tell`].
+/// A request that sends a message when it is awaited. Returned by [`Ref::tell`].
 #[must_use = "it is not sent until it is awaited, or until a method sends it"]
 pub struct Tell<'a, A: Actor, M> {
     to: &'a Ref<A>,
@@ -23,7 +23,7 @@ pub struct Tell<'a, A: Actor, M> {
     mailbox_timeout: Option<Duration>,
 }
 
-/// A message that is sent when this is awaited, and whose reply is waited for. Returned by
+/// A request that sends a message and waits for the reply, when it is awaited. Returned by
 /// [`Ref::ask`].
 #[must_use = "it is not sent until it is awaited, or until a method sends it"]
 pub struct Ask<'a, A: Actor, M> {
@@ -42,18 +42,18 @@ where
         Self { to, message, mailbox_timeout: None }
     }
 
-    /// Waits no longer than this for room in the mailbox.
+    /// Limits how long the request waits while the mailbox is full.
     pub fn mailbox_timeout(mut self, timeout: Duration) -> Self {
         self.mailbox_timeout = Some(timeout);
         self
     }
 
-    /// Sends the message, waiting for room in the mailbox.
+    /// Sends the message. Waits while the mailbox is full.
     ///
     /// # Errors
     ///
-    /// If the actor has stopped or is about to, or there was no room in time. The message is in the
-    /// error.
+    /// If the actor has stopped or is about to stop, if it is being drained and the sender is not, or
+    /// if the mailbox stays full for too long. The error contains the message.
     ///
     /// # Cancel safety
     ///
@@ -62,7 +62,7 @@ where
         self.send_with(None).await
     }
 
-    /// Sends the message if there is room for it now.
+    /// Sends the message if the mailbox is not full.
     ///
     /// # Errors
     ///
@@ -74,15 +74,15 @@ where
         match to.actor_ref().mailbox_sender().try_send(signal) {
             Ok(()) => parcel.accepted(to.actor_ref()).map_err(SendError::ActorNotRunning),
             Err(TrySendError::Full(signal)) => {
-                Err(give_back(parcel.take_back(), signal, SendError::MailboxFull))
+                Err(returned(parcel.take_back(), signal, SendError::MailboxFull))
             }
             Err(TrySendError::Closed(signal)) => {
-                Err(give_back(parcel.refused(), signal, SendError::ActorNotRunning))
+                Err(returned(parcel.take_back_refused(), signal, SendError::ActorNotRunning))
             }
         }
     }
 
-    /// Sends the message from a thread that may block, waiting for room in the mailbox.
+    /// Sends the message from a thread that may block. Waits while the mailbox is full.
     ///
     /// # Errors
     ///
@@ -93,7 +93,9 @@ where
             Parcel::new(to, message, None).map_err(SendError::ActorNotRunning)?;
         match to.actor_ref().mailbox_sender().blocking_send(signal) {
             Ok(()) => parcel.accepted(to.actor_ref()).map_err(SendError::ActorNotRunning),
-            Err(error) => Err(give_back(parcel.refused(), error.0, SendError::ActorNotRunning)),
+            Err(error) => {
+                Err(returned(parcel.take_back_refused(), error.0, SendError::ActorNotRunning))
+            }
         }
     }
 
@@ -110,17 +112,17 @@ where
             Ok(()) => parcel.accepted(to.actor_ref()).map_err(SendError::ActorNotRunning),
             Err(SendTimeoutError::Timeout(signal)) => {
                 let timed_out = |message| SendError::Timeout(Some(message));
-                Err(give_back(parcel.take_back(), signal, timed_out))
+                Err(returned(parcel.take_back(), signal, timed_out))
             }
             Err(SendTimeoutError::Closed(signal)) => {
-                Err(give_back(parcel.refused(), signal, SendError::ActorNotRunning))
+                Err(returned(parcel.take_back_refused(), signal, SendError::ActorNotRunning))
             }
         }
     }
 }
 
-/// Makes an error of a message that came back, before its signal is dropped.
-fn give_back<A: Actor, M>(
+/// Creates an error that contains a message that was taken back, and drops its signal.
+fn returned<A: Actor, M>(
     message: Option<M>,
     signal: Signal<A>,
     error: impl FnOnce(M) -> SendError<M>,
@@ -164,13 +166,13 @@ where
         Self { tell: Tell::new(to, message), reply_timeout: None }
     }
 
-    /// Waits no longer than this for room in the mailbox.
+    /// Limits how long the request waits while the mailbox is full.
     pub fn mailbox_timeout(mut self, timeout: Duration) -> Self {
         self.tell = self.tell.mailbox_timeout(timeout);
         self
     }
 
-    /// Waits no longer than this for the reply, once the message has been sent.
+    /// Limits how long the request waits for the reply, from when the message has been sent.
     pub fn reply_timeout(mut self, timeout: Duration) -> Self {
         self.reply_timeout = Some(timeout);
         self
@@ -180,8 +182,8 @@ where
     ///
     /// # Errors
     ///
-    /// If the actor has stopped or is about to, ends without having replied, does not accept the
-    /// message or reply in time, or its handler fails.
+    /// If the actor has stopped or is about to stop, if it is being drained and the sender is not, if
+    /// it ends without replying, if a timeout elapses, or if its handler fails.
     ///
     /// # Cancel safety
     ///

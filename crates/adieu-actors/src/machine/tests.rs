@@ -1,4 +1,5 @@
-//! Random trees, random answers: leaves first, each told once, nobody forgotten.
+//! Random trees and random orders of events: leaves stop first, each effect is requested once, and
+//! every node ends.
 
 use std::collections::HashSet;
 
@@ -6,107 +7,109 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A random tree, who is stuck until it is killed, and what is answered first.
+/// A random tree, and the order in which its nodes complete their effects.
 #[derive(Clone, Debug)]
 struct Case {
-    above: Vec<Option<Id>>,
+    parents: Vec<Option<Id>>,
+    /// Nodes that complete no effect until they are killed.
     stuck: Vec<bool>,
-    dies_instead: Vec<bool>,
+    /// Nodes that end when they are asked to settle.
+    ends_instead: Vec<bool>,
     order: Vec<usize>,
 }
 
 fn cases() -> impl Strategy<Value = Case> {
     (1usize..24).prop_flat_map(|size| {
-        let above: Vec<_> = (0..size as Id)
-            .map(|id| (0..=id).prop_map(move |above| (above < id).then_some(above)).boxed())
+        let parents: Vec<_> = (0..size as Id)
+            .map(|id| (0..=id).prop_map(move |parent| (parent < id).then_some(parent)).boxed())
             .collect();
         let flags = || proptest::collection::vec(proptest::bool::weighted(0.2), size);
         let order = proptest::collection::vec(any::<usize>(), 200);
-        (above, flags(), flags(), order).prop_map(|(above, stuck, dies_instead, order)| Case {
-            above,
+        (parents, flags(), flags(), order).prop_map(|(parents, stuck, ends_instead, order)| Case {
+            parents,
             stuck,
-            dies_instead,
+            ends_instead,
             order,
         })
     })
 }
 
-/// Answers what the machine asks for, in a random order, and checks each thing it asks.
-struct World {
+/// Completes the requested effects in a random order, and checks each request.
+struct Driver {
     case: Case,
     machine: Machine,
-    /// Whom, and whether to stop or to settle.
-    asked: Vec<(Id, bool)>,
+    /// Requested effects that are not completed: the node, and whether to stop or to settle.
+    pending: Vec<(Id, bool)>,
     settled: HashSet<Id>,
     ended: HashSet<Id>,
     killed: HashSet<Id>,
-    told: HashSet<(bool, Id)>,
-    is_pressed: bool,
+    requested: HashSet<(bool, Id)>,
+    is_escalated: bool,
 }
 
-impl World {
+impl Driver {
     fn new(case: Case) -> Self {
         let mut machine = Machine::with_capacity(0);
-        for above in &case.above {
-            machine.add(*above);
+        for parent in &case.parents {
+            machine.add(*parent);
         }
         machine.begin();
-        let (settled, ended, killed, told) = Default::default();
-        let asked = Vec::new();
-        Self { case, machine, asked, settled, ended, killed, told, is_pressed: false }
+        let (settled, ended, killed, requested) = Default::default();
+        let pending = Vec::new();
+        Self { case, machine, pending, settled, ended, killed, requested, is_escalated: false }
     }
 
     fn take_effects(&mut self) {
         for effect in self.machine.take_effects() {
             match effect {
                 Effect::Kill(id) => {
-                    assert!(self.is_pressed, "killed in time");
+                    assert!(self.is_escalated, "killed before the deadline");
                     self.killed.insert(id);
-                    continue; // Its end is answered to what it was told before.
+                    continue; // It completes the effect that was requested before.
                 }
-                Effect::Settle(id) => self.asks(id, false),
+                Effect::Settle(id) => self.request(id, false),
                 Effect::Stop(ids) => {
-                    let above = |id: Id| self.case.above[id as usize];
-                    assert!(ids.clone().all(|id| above(id) == above(ids.start)), "no siblings");
-                    ids.for_each(|id| self.asks(id, true));
+                    let parent = |id: Id| self.case.parents[id as usize];
+                    assert!(ids.clone().all(|id| parent(id) == parent(ids.start)), "not siblings");
+                    ids.for_each(|id| self.request(id, true));
                 }
             }
         }
     }
 
-    /// It is asked to settle, or to stop.
-    fn asks(&mut self, id: Id, stops: bool) {
-        assert!(self.told.insert((stops, id)), "told twice: {id}");
-        let all_gone = self.beneath(id).iter().all(|id| self.ended.contains(id));
-        assert!(!stops || all_gone || self.is_pressed, "{id} before those beneath");
-        let above = self.case.above[id as usize];
-        let may = |above| self.settled.contains(&above) || self.ended.contains(&above);
-        assert!(above.is_none_or(may) || self.is_pressed, "{id} too early");
-        self.asked.push((id, stops));
+    /// Checks and notes a request to settle, or to stop.
+    fn request(&mut self, id: Id, stops: bool) {
+        assert!(self.requested.insert((stops, id)), "requested twice: {id}");
+        let have_ended = self.children(id).iter().all(|id| self.ended.contains(id));
+        assert!(!stops || have_ended || self.is_escalated, "{id} before its children");
+        let parent = self.case.parents[id as usize];
+        let is_ready = |parent| self.settled.contains(&parent) || self.ended.contains(&parent);
+        assert!(parent.is_none_or(is_ready) || self.is_escalated, "{id} before its parent settled");
+        self.pending.push((id, stops));
     }
 
-    fn beneath(&self, id: Id) -> Vec<Id> {
-        self.machine.ids().filter(|one| self.case.above[*one as usize] == Some(id)).collect()
+    fn children(&self, id: Id) -> Vec<Id> {
+        self.machine.ids().filter(|one| self.case.parents[*one as usize] == Some(id)).collect()
     }
 
-    /// Answers whatever can be answered.
+    /// Completes effects until none can be completed.
     fn run(&mut self) {
         let mut turn = 0;
         loop {
             let random = self.case.order[turn % self.case.order.len()];
             turn += 1;
-            // What the machine asks is heard after each answer, or after some.
-            if self.can_be_answered().is_empty() || random & 1 == 0 {
+            // Effects are taken after each completion, or after several.
+            if self.completable().is_empty() || random & 1 == 0 {
                 self.take_effects();
             }
-            let can = self.can_be_answered();
-            if can.is_empty() {
+            let completable = self.completable();
+            if completable.is_empty() {
                 return;
             }
-            let at = can[(random >> 1) % can.len()];
-            let (id, stops) = self.asked.swap_remove(at);
-            let dies = self.case.dies_instead[id as usize] || self.killed.contains(&id);
-            if stops || dies {
+            let at = completable[(random >> 1) % completable.len()];
+            let (id, stops) = self.pending.swap_remove(at);
+            let ends = self.case.ends_instead[id as usize] || self.killed.contains(&id);
+            if stops || ends {
                 self.ended.insert(id);
                 self.machine.ended(id);
             } else {
@@ -116,62 +119,62 @@ impl World {
         }
     }
 
-    /// Which of those that are asked something can answer.
-    fn can_be_answered(&self) -> Vec<usize> {
+    /// Returns the indices of pending effects whose node can complete them.
+    fn completable(&self) -> Vec<usize> {
         let can = |id: Id| !self.case.stuck[id as usize] || self.killed.contains(&id);
-        (0..self.asked.len()).filter(|at| can(self.asked[*at].0)).collect()
+        (0..self.pending.len()).filter(|at| can(self.pending[*at].0)).collect()
     }
 }
 
 proptest! {
     #[test]
-    fn leaves_first_each_told_once_and_nobody_forgotten(case in cases()) {
+    fn leaves_stop_first_and_every_node_ends(case in cases()) {
         let stuck = case.stuck.contains(&true);
-        let size = case.above.len();
-        let mut world = World::new(case);
-        world.run();
-        prop_assert!(stuck || world.machine.all_ended());
-        // Time is up: now also who is stuck can be ended.
-        for pressure in [Pressure::Kill, Pressure::KillAll] {
-            world.is_pressed = true;
-            world.machine.press(pressure);
-            world.run();
+        let size = case.parents.len();
+        let mut driver = Driver::new(case);
+        driver.run();
+        prop_assert!(stuck || driver.machine.all_ended());
+        // After the deadline stuck nodes end, too, because they are killed.
+        for urgency in [Urgency::Kill, Urgency::KillAll] {
+            driver.is_escalated = true;
+            driver.machine.escalate(urgency);
+            driver.run();
         }
-        prop_assert!(world.machine.all_ended());
-        prop_assert_eq!(world.ended.len(), size);
+        prop_assert!(driver.machine.all_ended());
+        prop_assert_eq!(driver.ended.len(), size);
     }
 
     #[test]
-    fn who_only_waits_is_not_killed_at_the_deadline(case in cases()) {
-        let mut world = World::new(case);
-        world.run();
+    fn waiting_nodes_are_not_killed_at_the_deadline(case in cases()) {
+        let mut driver = Driver::new(case);
+        driver.run();
         let waiting: Vec<Id> =
-            world.machine.ids().filter(|id| world.machine.state(*id) == State::Waiting).collect();
-        world.is_pressed = true;
-        world.machine.press(Pressure::Kill);
-        world.take_effects();
+            driver.machine.ids().filter(|id| driver.machine.state(*id) == State::Waiting).collect();
+        driver.is_escalated = true;
+        driver.machine.escalate(Urgency::Kill);
+        driver.take_effects();
         for id in waiting {
-            prop_assert!(!world.killed.contains(&id));
+            prop_assert!(!driver.killed.contains(&id));
         }
     }
 }
 
 #[test]
-fn siblings_beside_each_other_are_told_together() {
+fn adjacent_siblings_stop_together() {
     let mut machine = Machine::with_capacity(0);
-    let above = machine.add(None);
+    let parent = machine.add(None);
     for _ in 0..1000 {
-        machine.add(Some(above));
+        machine.add(Some(parent));
     }
     let alone = machine.add(None);
     machine.begin();
-    assert_eq!(machine.take_effects(), [Effect::Settle(above), Effect::Stop(alone..alone + 1)]);
-    machine.settled(above);
+    assert_eq!(machine.take_effects(), [Effect::Settle(parent), Effect::Stop(alone..alone + 1)]);
+    machine.settled(parent);
     assert_eq!(machine.take_effects(), [Effect::Stop(1..1001)]);
 }
 
 #[test]
-fn many_at_the_top_are_told_at_once() {
+fn nodes_without_parents_stop_at_once() {
     let mut machine = Machine::with_capacity(0);
     machine.add_many(1000);
     machine.begin();

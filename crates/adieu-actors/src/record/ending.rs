@@ -1,4 +1,4 @@
-//! How an actor ends: said by itself while it does, and known to others when it is gone.
+//! How an actor ended: set by the actor while it ends, readable when it has ended.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,25 +7,25 @@ use tokio::sync::SetOnce;
 
 use crate::node::Ended;
 
-/// How an actor ends.
+/// How an actor ended.
 ///
-/// The actor alone writes here, and says that it is gone once, at its very end. Of most it need
-/// not be said more than that they stopped, so that is one byte, apart from the rest: very many are
-/// looked at, one after the other.
+/// Only the actor writes here, and announces its end once, as its last act. Most actors stop without
+/// an error. For them one byte holds everything, apart from the rest: a drain reads it for very many
+/// actors, one after the other.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Ending {
     state: AtomicU8,
     is_over: SetOnce<()>,
-    /// If there is more to say.
-    words: Mutex<Option<Ended>>,
+    /// Set if the actor did not simply stop.
+    detail: Mutex<Option<Ended>>,
 }
 
-/// What is stored: one of the first two, and whether it is over.
+/// Values of `Ending::state`: one of the first two, plus `OVER` when the end was announced.
 mod stored {
-    /// See the words. If there are none when it is over, it was killed.
-    pub(super) const WORDS: u8 = 0;
-    /// It stopped, and there is no more to say.
+    /// See the detail. If there is none when the end is announced, the actor was killed.
+    pub(super) const DETAIL: u8 = 0;
+    /// The actor stopped, and there is no detail.
     pub(super) const STOPPED: u8 = 1;
     pub(super) const OVER: u8 = 2;
 }
@@ -34,41 +34,41 @@ mod stored {
 
 impl Ending {
     pub(crate) fn new() -> Self {
-        let (state, words) = (AtomicU8::new(stored::WORDS), Mutex::default());
-        Self { state, words, is_over: SetOnce::new() }
+        let (state, detail) = (AtomicU8::new(stored::DETAIL), Mutex::default());
+        Self { state, detail, is_over: SetOnce::new() }
     }
 
-    /// Says how it will have ended, when it is over. The last word counts.
-    pub(crate) fn say(&self, ended: Ended) {
+    /// Sets how the actor will have ended when its end is announced. The last call wins.
+    pub(crate) fn set(&self, ended: Ended) {
         if ended == Ended::Stopped {
             self.state.store(stored::STOPPED, Ordering::Relaxed);
         } else {
-            *self.words.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
-            self.state.store(stored::WORDS, Ordering::Relaxed);
+            *self.detail.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+            self.state.store(stored::DETAIL, Ordering::Relaxed);
         }
     }
 
-    /// It is gone.
-    pub(crate) fn over(&self) {
-        let said = self.state.load(Ordering::Relaxed);
-        // Release: who sees this sees all that the actor did.
-        self.state.store(said | stored::OVER, Ordering::Release);
+    /// Announces that the actor has ended.
+    pub(crate) fn announce(&self) {
+        let state = self.state.load(Ordering::Relaxed);
+        // Release: a reader that observes the end observes everything that the actor did.
+        self.state.store(state | stored::OVER, Ordering::Release);
         let _ = self.is_over.set(());
     }
 
-    /// How it ended, if it is over.
+    /// Returns how the actor ended, or `None` if it has not ended.
     pub(crate) fn get(&self) -> Option<Ended> {
         match self.state.load(Ordering::Acquire) {
             state if state < stored::OVER => None,
             state if state == stored::OVER | stored::STOPPED => Some(Ended::Stopped),
             _ => {
-                let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-                Some(words.clone().unwrap_or(Ended::Killed))
+                let detail = self.detail.lock().unwrap_or_else(PoisonError::into_inner);
+                Some(detail.clone().unwrap_or(Ended::Killed))
             }
         }
     }
 
-    /// Waits until it is over.
+    /// Waits until the actor has ended.
     pub(crate) async fn wait(&self) -> Ended {
         self.is_over.wait().await;
         self.get().unwrap_or(Ended::Killed)
@@ -82,9 +82,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_counts_and_is_heard_when_it_is_over() {
+    fn the_last_value_wins_and_is_readable_after_the_end() {
         let failed = || Ended::Failed { error: "no".into() };
-        for (said, heard) in [
+        for (values, expected) in [
             (vec![], Ended::Killed),
             (vec![Ended::Stopped], Ended::Stopped),
             (vec![failed()], failed()),
@@ -94,12 +94,12 @@ mod tests {
             let ending = Ending::new();
             let waiting = ending.wait().shared();
             assert!(waiting.clone().now_or_never().is_none());
-            said.into_iter().for_each(|ended| ending.say(ended));
-            assert_eq!(ending.get(), None, "it is still there");
-            ending.over();
-            assert_eq!(ending.get().as_ref(), Some(&heard));
-            assert_eq!(waiting.now_or_never(), Some(heard.clone()));
-            assert_eq!(ending.wait().now_or_never(), Some(heard));
+            values.into_iter().for_each(|ended| ending.set(ended));
+            assert_eq!(ending.get(), None, "the end was not announced");
+            ending.announce();
+            assert_eq!(ending.get().as_ref(), Some(&expected));
+            assert_eq!(waiting.now_or_never(), Some(expected.clone()));
+            assert_eq!(ending.wait().now_or_never(), Some(expected));
         }
     }
 }

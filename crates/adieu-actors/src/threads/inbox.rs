@@ -1,4 +1,4 @@
-//! What workers have been sent, and when nobody will send any more.
+//! The queues in front of the workers, and when no more messages can arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -8,7 +8,6 @@ use adieu_core::Deadline;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::SendError;
 use crate::countdown::Countdown;
 
 /// The inboxes of all workers.
@@ -16,28 +15,43 @@ use crate::countdown::Countdown;
 pub(crate) struct Inboxes<M> {
     name: Arc<str>,
     inboxes: Vec<Inbox<M>>,
-    /// Messages that have been sent and are not processed, with all that their processing causes in
-    /// the actors of a worker; and one for each worker until its actors were quiet for the first
-    /// time while draining. When this is zero while draining, nothing is left that could send.
+    /// Messages that were sent and are not processed, and one for each worker until its actors were
+    /// quiet for the first time during the drain. While the workers drain, a message counts as
+    /// processed only when the actors of its worker are quiet. When this is zero during the drain, no
+    /// code is left that could send.
     pending: AtomicUsize,
-    /// Told to drain: nothing is taken from outside any more.
+    /// Cancelled when the drain begins. From then on only workers and their actors can send.
     draining: CancellationToken,
-    /// Nothing is taken from anybody any more.
+    /// Cancelled when all messages are refused.
     closed: CancellationToken,
-    /// When that is so at the latest: one that hangs with a message must not keep the others.
-    last_call: Countdown,
+    /// When `closed` is cancelled at the latest: a worker that hangs must not delay the others.
+    close_deadline: Countdown,
 }
 
 #[derive(Debug)]
 struct Inbox<M> {
     sender: mpsc::Sender<M>,
-    /// Its worker is not there any more.
+    /// Whether its worker hangs, or has ended without a report.
     is_abandoned: AtomicBool,
-    /// Messages that it refused, left behind, or was interrupted at.
+    /// Messages that the worker refused, or accepted and did not process to the end.
     dead: AtomicU64,
-    /// Whether its worker has a message in hand.
+    /// Whether its worker is processing a message.
     is_handling: AtomicBool,
 }
+
+/// The error for a message that a worker refused. If the worker exists, the message is counted as a
+/// dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("worker {to} accepts no more messages")]
+#[non_exhaustive]
+pub struct SendError<M> {
+    /// The index of the worker.
+    pub to: usize,
+    /// The message.
+    pub message: M,
+}
+
+// === impl Inboxes ===
 
 impl<M> Inboxes<M> {
     pub(super) fn new(name: Arc<str>, count: usize, room: usize) -> (Self, Vec<mpsc::Receiver<M>>) {
@@ -50,8 +64,8 @@ impl<M> Inboxes<M> {
             .unzip();
         let (draining, closed) = (CancellationToken::new(), CancellationToken::new());
         let pending = AtomicUsize::new(count);
-        let last_call = Countdown::new();
-        (Self { name, inboxes, pending, draining, closed, last_call }, receivers)
+        let close_deadline = Countdown::new();
+        (Self { name, inboxes, pending, draining, closed, close_deadline }, receivers)
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -66,15 +80,15 @@ impl<M> Inboxes<M> {
         &self.draining
     }
 
-    /// Resolves when nothing is taken from anybody any more.
+    /// Waits until all messages are refused.
     pub(super) async fn closed(&self) {
         tokio::select! {
             () = self.closed.cancelled() => {}
-            () = self.last_call.passed(Duration::ZERO) => self.closed.cancel(),
+            () = self.close_deadline.passed(Duration::ZERO) => self.closed.cancel(),
         }
     }
 
-    /// Sends a message from outside, which is over as soon as they are told to drain.
+    /// Sends a message from outside the workers. It is refused from when the drain begins.
     pub(super) async fn send_from_outside(
         &self,
         to: usize,
@@ -95,9 +109,9 @@ impl<M> Inboxes<M> {
         message: M,
     ) -> Result<(), SendError<M>> {
         let Some(inbox) = self.inboxes.get(to) else { return Err(SendError { to, message }) };
-        // Counted before it is sent: else it could be worked off before it has been counted.
+        // Counted before it is sent: otherwise it could be processed before it was counted.
         self.pending.fetch_add(1, Ordering::SeqCst);
-        let pending = Pending(self); // Also if nobody awaits this to its end.
+        let pending = Pending(self); // Uncounts it if this future is dropped.
         let place = tokio::select! {
             biased;
             () = over.cancelled() => None,
@@ -106,7 +120,7 @@ impl<M> Inboxes<M> {
         match place {
             Some(place) => {
                 place.send(message);
-                std::mem::forget(pending); // It is, until it has been worked off.
+                std::mem::forget(pending); // It is counted until it has been processed.
                 Ok(())
             }
             None => Err(self.refuse(to, message)),
@@ -114,11 +128,12 @@ impl<M> Inboxes<M> {
     }
 
     fn refuse(&self, to: usize, message: M) -> SendError<M> {
-        self.dead(to, 1);
+        self.count_dead(to, 1);
         SendError { to, message }
     }
 
-    pub(super) fn dead(&self, of: usize, count: u64) {
+    /// Counts dead letters.
+    pub(super) fn count_dead(&self, of: usize, count: u64) {
         if let Some(inbox) = self.inboxes.get(of) {
             inbox.dead.fetch_add(count, Ordering::Relaxed);
         }
@@ -128,7 +143,7 @@ impl<M> Inboxes<M> {
         self.inboxes.get(of).map_or(0, |inbox| inbox.dead.load(Ordering::Relaxed))
     }
 
-    /// That many messages have been processed, or never will be.
+    /// Uncounts messages that have been processed, or never will be.
     pub(super) fn done(&self, count: usize) {
         let before = self.pending.fetch_sub(count, Ordering::SeqCst);
         if before == count && self.draining.is_cancelled() {
@@ -136,47 +151,48 @@ impl<M> Inboxes<M> {
         }
     }
 
-    /// Takes no more from outside, and none at all when all have been worked off.
-    pub(super) fn drain(&self, last_call: Deadline) {
-        self.last_call.shorten(last_call);
+    /// Refuses messages from outside, and all messages when none is pending.
+    pub(super) fn drain(&self, close_deadline: Deadline) {
+        self.close_deadline.shorten(close_deadline);
         self.draining.cancel();
-        // Whoever is done after this sees that we drain; whoever was before is not counted here.
+        // Either `done` observes the cancelled token, or the count here excludes its messages.
         if self.pending.load(Ordering::SeqCst) == 0 {
             self.closed.cancel();
         }
     }
 
-    /// Notes whether a worker has a message in hand.
-    pub(super) fn handles(&self, of: usize, is_handling: bool) {
+    /// Notes whether a worker is processing a message.
+    pub(super) fn set_handling(&self, of: usize, is_handling: bool) {
         if let Some(inbox) = self.inboxes.get(of) {
             inbox.is_handling.store(is_handling, Ordering::SeqCst);
         }
     }
 
-    /// The worker has ended without finishing the message that it had in hand, if it had one.
-    pub(super) fn interrupted(&self, of: usize) {
+    /// Counts the message that a worker was processing when it ended, if there is one.
+    pub(super) fn count_interrupted(&self, of: usize) {
         if let Some(inbox) = self.inboxes.get(of) {
-            self.dead(of, u64::from(inbox.is_handling.swap(false, Ordering::SeqCst)));
+            self.count_dead(of, u64::from(inbox.is_handling.swap(false, Ordering::SeqCst)));
         }
     }
 
-    /// Its worker hangs, or has gone without a report: whatever it was sent is a dead letter.
+    /// Counts all messages to a worker that hangs, or has ended without a report, as dead letters.
+    /// Returns its number of dead letters.
     pub(super) fn abandon(&self, of: usize) -> u64 {
         if let Some(inbox) = self.inboxes.get(of)
             && !inbox.is_abandoned.swap(true, Ordering::SeqCst)
         {
             let queued = inbox.sender.max_capacity() - inbox.sender.capacity();
-            self.dead(of, queued as u64);
-            self.interrupted(of);
+            self.count_dead(of, queued as u64);
+            self.count_interrupted(of);
         }
         self.dead_letters(of)
     }
 
-    /// What the one on call wants to know.
-    pub(super) fn waits_for(&self) -> String {
+    /// Returns the workers with queued messages, to be shown to an on-call engineer.
+    pub(super) fn pending_workers(&self) -> String {
         let queued = self.inboxes.iter().map(|Inbox { sender, .. }| {
-            let is_gone = sender.is_closed();
-            if is_gone { 0 } else { sender.max_capacity() - sender.capacity() }
+            let has_ended = sender.is_closed();
+            if has_ended { 0 } else { sender.max_capacity() - sender.capacity() }
         });
         let busy: Vec<String> = (0usize..)
             .zip(queued)
@@ -187,7 +203,9 @@ impl<M> Inboxes<M> {
     }
 }
 
-/// A message that is counted, until this is dropped.
+// === impl Pending ===
+
+/// Uncounts a message when it is dropped.
 struct Pending<'a, M>(&'a Inboxes<M>);
 
 impl<M> Drop for Pending<'_, M> {

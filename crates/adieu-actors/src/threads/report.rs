@@ -1,4 +1,4 @@
-//! How worker threads ended.
+//! The report of worker threads: how each ended.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use serde::Serialize;
 
 use crate::report::{DrainReport, millis};
 
-/// How worker threads ended, one by one.
+/// The report of worker threads: how each ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkersReport {
-    /// What they are called.
+    /// The name of the worker threads.
     pub name: Arc<str>,
-    /// How long it took to end them all.
+    /// How long the shutdown of all workers took.
     #[serde(rename = "took_ms", serialize_with = "millis")]
     pub took: Duration,
-    /// Each of them, by its number.
+    /// The workers, by index.
     pub workers: Vec<WorkerReport>,
 }
 
@@ -25,7 +25,7 @@ pub struct WorkersReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerReport {
-    /// Which one.
+    /// The index of the worker.
     pub index: usize,
     /// How its body ended.
     pub ending: WorkerEnding,
@@ -40,42 +40,42 @@ pub struct WorkerReport {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum WorkerEnding {
-    /// By itself.
+    /// The body returned.
     Drained,
-    /// With an error.
+    /// The body returned an error.
     Failed {
-        /// What it said.
+        /// The error, as text.
         error: Arc<str>,
     },
-    /// It panicked.
+    /// The body panicked.
     Panicked,
-    /// Its time was up, and it was dropped.
+    /// The body had not returned at the deadline, and was dropped.
     Cut,
-    /// Its time was up, and it blocks its thread: it is still there.
+    /// The body blocks its thread, and still runs.
     Hung,
 }
 
 // === impl WorkersReport ===
 
 impl WorkersReport {
-    /// Whether every worker drained all that it was sent, and all its actors.
+    /// Returns whether every worker processed all its messages, and drained all its actors.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.workers.iter().all(WorkerReport::is_clean)
     }
 
-    /// The actors of all workers in one report, with the name of the worker before each path.
+    /// Merges the reports of all workers' actors. The name of the worker is a prefix of each path.
     #[must_use]
     pub fn merged(&self) -> DrainReport {
         let merged = DrainReport::merged(self.workers.iter().map(|worker| {
-            let within = format!("/{}-{}", self.name, worker.index);
-            worker.actors.clone().within(&within)
+            let prefix = format!("/{}-{}", self.name, worker.index);
+            worker.actors.clone().prefixed(&prefix)
         }));
         DrainReport { took: self.took, ..merged }
     }
 
-    /// Returns how many messages to workers were refused, or accepted and not processed. Those to
-    /// actors of workers are not among them.
+    /// Returns how many messages to workers were refused, or accepted and not processed. Messages to
+    /// actors of workers are not included.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
         self.workers.iter().map(|worker| worker.dead_letters).sum()
@@ -103,15 +103,15 @@ impl fmt::Display for WorkersReport {
 // === impl WorkerReport ===
 
 impl WorkerReport {
-    /// Whether it drained all that it was sent, and all its actors.
+    /// Returns whether the worker processed all its messages, and drained all its actors.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let is_drained = self.ending == WorkerEnding::Drained;
         is_drained && self.dead_letters == 0 && self.actors.is_clean()
     }
 
-    /// Of one that cannot speak for itself.
-    pub(super) fn without_word(index: usize, ending: WorkerEnding, dead_letters: u64) -> Self {
+    /// Creates the report of a worker that did not send one.
+    pub(super) fn missing(index: usize, ending: WorkerEnding, dead_letters: u64) -> Self {
         Self { index, ending, actors: DrainReport::empty(), dead_letters }
     }
 }
@@ -123,7 +123,7 @@ impl fmt::Display for WorkerEnding {
             Self::Failed { error } => write!(f, "failed: {error}"),
             Self::Panicked => f.write_str("panicked"),
             Self::Cut => f.write_str("was cut short"),
-            Self::Hung => f.write_str("hangs, and is still there"),
+            Self::Hung => f.write_str("hangs, and is still running"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The life of one worker thread.
+//! One worker thread, from its start until its actors have ended.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -9,8 +9,7 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::SendError;
-use super::inbox::Inboxes;
+use super::inbox::{Inboxes, SendError};
 use super::report::{WorkerEnding, WorkerReport};
 use crate::countdown::Countdown;
 use crate::quiet::{Found, until_quiet};
@@ -18,61 +17,63 @@ use crate::report::DrainReport;
 use crate::system::ActorSystem;
 use crate::timeouts::Timeouts;
 
-/// What the body of a worker thread is given: its actor system, its inbox, and the way to the
-/// others.
+/// The argument of the body of a worker thread: its actor system, its inbox, and its connection to
+/// the other workers.
 pub struct Worker<M> {
     index: usize,
     system: ActorSystem,
     inboxes: Arc<Inboxes<M>>,
-    /// Gets the inbox back when the body ends, however it does.
+    /// Gets the inbox when this is dropped, even if the body panics.
     slot: Slot<M>,
     inbox: Option<mpsc::Receiver<M>>,
-    /// How many of those that are [pending](Inboxes) it answers for: the message that it has, and
-    /// while draining all that it had since its actors were last quiet.
+    /// The part of [`Inboxes::pending`](Inboxes) that belongs to this worker: the message that is being
+    /// processed, and during the drain all messages since its actors were last quiet.
     pending: usize,
 }
 
-type Slot<M> = Arc<Mutex<Kept<M>>>;
+type Slot<M> = Arc<Mutex<Remaining<M>>>;
 
-/// What is left when the body has ended.
-struct Kept<M> {
+/// The parts of a worker that remain when its body has ended.
+struct Remaining<M> {
     inbox: Option<mpsc::Receiver<M>>,
     pending: usize,
 }
 
 impl<M> Worker<M> {
-    /// Which one it is, from zero.
+    /// Returns the index of the worker, from zero.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// How many there are.
+    /// Returns the number of workers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.inboxes.count()
     }
 
-    /// The actor system of this thread.
+    /// Returns the actor system of this thread.
     #[must_use]
     pub fn system(&self) -> &ActorSystem {
         &self.system
     }
 
-    /// Returns the next message that it was sent, or `None` when it is to end: when all have been
-    /// told to drain, and no worker and no actor of a worker has anything more to do.
+    /// Returns the next message, or `None` when the body should return: the workers are being drained,
+    /// and no worker and no actor of a worker has work.
     ///
-    /// A message counts as processed when the next one is asked for; while draining, when in
-    /// addition the actors of this worker have nothing to do. Until then others accept messages
-    /// that are sent because of it.
+    /// A message counts as processed when this is called again. During the drain, the actors of this
+    /// worker must have no work, too. Until then the other workers accept messages that its
+    /// processing causes.
+    ///
+    /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn recv(&mut self) -> Option<M> {
-        self.inboxes.handles(self.index, false);
+        self.inboxes.set_handling(self.index, false);
         let draining = self.inboxes.draining().clone();
         if !draining.is_cancelled() {
-            // One is kept until the actors were quiet while draining.
-            self.release(1);
+            // One stays pending until the actors were quiet during the drain.
+            self.release_to(1);
         }
         loop {
             let inbox = self.inbox.as_mut()?;
@@ -88,49 +89,49 @@ impl<M> Worker<M> {
             };
             tokio::select! {
                 biased;
-                message = inbox.recv() => return self.has(message),
+                message = inbox.recv() => return self.begin_handling(message),
                 () = self.inboxes.closed() => {
                     inbox.close();
                     let message = inbox.recv().await;
-                    return self.has(message);
+                    return self.begin_handling(message);
                 }
-                () = quiet => self.release(0),
+                () = quiet => self.release_to(0),
                 () = draining.cancelled(), if !is_draining => {}
             }
         }
     }
 
-    /// Sends a message to another worker, or to itself, waiting for room.
+    /// Sends a message to another worker, or to this one. Waits while its queue is full.
     ///
     /// # Errors
     ///
-    /// If nobody takes messages any more, or that worker has ended, or there is none of this
-    /// number. The message is in the error; it is counted as a dead letter.
+    /// If the drain has closed all queues, the worker has ended, or there is no worker with this index.
+    /// The error contains the message. If the worker exists, the message is counted as a dead letter.
     pub async fn send(&self, to: usize, message: M) -> Result<(), SendError<M>> {
         self.inboxes.send(to, message).await
     }
 
-    /// The way to the other workers, for actors of this one.
+    /// Returns a handle to send messages to the workers, for actors of this one.
     #[must_use]
     pub fn peers(&self) -> Peers<M> {
         Peers { inboxes: Arc::clone(&self.inboxes) }
     }
 
-    /// Fires when all have been told to drain.
+    /// Returns a token that is cancelled when the drain begins.
     #[must_use]
     pub fn draining(&self) -> CancellationToken {
         self.inboxes.draining().clone()
     }
 
-    /// Answers for the message that it is about to process.
-    fn has(&mut self, message: Option<M>) -> Option<M> {
+    /// Notes a message that the body is about to process.
+    fn begin_handling(&mut self, message: Option<M>) -> Option<M> {
         self.pending += usize::from(message.is_some());
-        self.inboxes.handles(self.index, message.is_some());
+        self.inboxes.set_handling(self.index, message.is_some());
         message
     }
 
-    /// Answers for no more than this many.
-    fn release(&mut self, keep: usize) {
+    /// Uncounts pending messages until `keep` are left.
+    fn release_to(&mut self, keep: usize) {
         let done = self.pending.saturating_sub(keep);
         if done > 0 {
             self.pending -= done;
@@ -141,8 +142,8 @@ impl<M> Worker<M> {
 
 impl<M> Drop for Worker<M> {
     fn drop(&mut self) {
-        // Its actors may still be at work: whatever runs the worker answers for them.
-        self.release(1);
+        // The actors may still have work: one stays pending until `live` has seen them quiet.
+        self.release_to(1);
         let mut slot = lock(&self.slot);
         slot.inbox = self.inbox.take();
         slot.pending += std::mem::take(&mut self.pending);
@@ -155,13 +156,13 @@ impl<M> fmt::Debug for Worker<M> {
     }
 }
 
-/// The way to the workers, for their actors.
+/// Sends messages to the workers, for their actors.
 pub struct Peers<M> {
     inboxes: Arc<Inboxes<M>>,
 }
 
 impl<M> Peers<M> {
-    /// Sends a message to a worker, waiting for room.
+    /// Sends a message to a worker. Waits while its queue is full.
     ///
     /// # Errors
     ///
@@ -196,22 +197,25 @@ where
     F: AsyncFn(Worker<M>) -> R,
     R: TaskResult,
 {
-    let slot: Slot<M> = Arc::new(Mutex::new(Kept { inbox: Some(inbox), pending: 0 }));
+    let slot: Slot<M> = Arc::new(Mutex::new(Remaining { inbox: Some(inbox), pending: 0 }));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            left_behind(index, &slot, inboxes);
+            count_unprocessed(index, &slot, inboxes);
             inboxes.done(1);
-            let ending = WorkerEnding::Failed { error: format!("no runtime: {error}").into() };
-            return WorkerReport::without_word(index, ending, inboxes.dead_letters(index));
+            let ending = WorkerEnding::Failed {
+                error: format!("failed to build a runtime: {error}").into(),
+            };
+            return WorkerReport::missing(index, ending, inboxes.dead_letters(index));
         }
     };
     let (ending, actors) = runtime.block_on(live(index, &slot, inboxes, countdown, body));
-    // What blocks a thread of its own is not waited for.
+    // Blocking tasks are not awaited.
     runtime.shutdown_background();
     WorkerReport { index, ending, actors, dead_letters: inboxes.dead_letters(index) }
 }
 
+/// Runs the body, and then drains the actors.
 async fn live<M, F, R>(
     index: usize,
     slot: &Slot<M>,
@@ -233,10 +237,10 @@ where
         pending: 1,
     };
     let ending = {
-        let living = AssertUnwindSafe(async { body(worker).await.into_result() }).catch_unwind();
+        let body = AssertUnwindSafe(async { body(worker).await.into_result() }).catch_unwind();
         tokio::select! {
             biased;
-            ended = living => match ended {
+            ended = body => match ended {
                 Ok(Ok(())) => WorkerEnding::Drained,
                 Ok(Err(error)) => WorkerEnding::Failed { error: error.to_string().into() },
                 Err(_) => WorkerEnding::Panicked,
@@ -246,12 +250,12 @@ where
     };
     match ending {
         WorkerEnding::Panicked | WorkerEnding::Cut | WorkerEnding::Hung => {
-            inboxes.interrupted(index);
+            inboxes.count_interrupted(index);
         }
         WorkerEnding::Drained | WorkerEnding::Failed { .. } => {}
     }
-    left_behind(index, slot, inboxes);
-    // Its actors live until all are told, and until no worker has anything to do.
+    count_unprocessed(index, slot, inboxes);
+    // The actors run until the drain begins and no worker has work.
     inboxes.draining().cancelled().await;
     tokio::select! {
         () = until_all_quiet(&system) => {}
@@ -262,30 +266,30 @@ where
         inboxes.done(pending);
     }
     inboxes.closed().await;
-    let left = countdown.remaining().unwrap_or(Timeouts::WORKER_THREADS);
-    let actors = system.abort(left).await.map(|report| (*report).clone());
+    let timeout = countdown.remaining().unwrap_or(Timeouts::WORKER_THREADS);
+    let actors = system.abort(timeout).await.map(|report| (*report).clone());
     (ending, actors.unwrap_or_else(|_| DrainReport::empty()))
 }
 
-/// Resolves when the actors of a worker have nothing to do.
+/// Waits until the actors of a worker have no work.
 async fn until_all_quiet(system: &ActorSystem) {
-    until_quiet(|| system.inner.all(), &mut Found::new()).await;
+    until_quiet(|| system.state.nodes(), &mut Found::new()).await;
 }
 
-/// What a body has not processed is counted.
-fn left_behind<M>(index: usize, slot: &Slot<M>, inboxes: &Inboxes<M>) {
+/// Counts the messages that a body has not processed.
+fn count_unprocessed<M>(index: usize, slot: &Slot<M>, inboxes: &Inboxes<M>) {
     let Some(mut inbox) = lock(slot).inbox.take() else { return };
     inbox.close();
-    let mut left = 0;
+    let mut count = 0;
     while inbox.try_recv().is_ok() {
-        left += 1;
+        count += 1;
     }
-    if left > 0 {
-        inboxes.dead(index, left as u64);
-        inboxes.done(left);
+    if count > 0 {
+        inboxes.count_dead(index, count as u64);
+        inboxes.done(count);
     }
 }
 
-fn lock<M>(slot: &Slot<M>) -> MutexGuard<'_, Kept<M>> {
+fn lock<M>(slot: &Slot<M>) -> MutexGuard<'_, Remaining<M>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }

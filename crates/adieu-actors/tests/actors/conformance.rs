@@ -1,18 +1,18 @@
-//! What holds for every framework.
+//! Promises that hold for every framework, and for nodes of your own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use adieu_actors::{ActorSystem, NodeEnding, NodePath, SpawnError};
+use adieu_actors::{ActorSystem, DrainReport, NodeEnding, NodePath, SpawnError};
 use tokio::sync::Notify;
 
-use crate::frameworks::{Framework, Job, Kameo, Log, Plain, Ractor, Script};
+use crate::frameworks::{Framework, Job, Log, Script};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(2);
 
-async fn s160_what_has_come_is_worked_off_before_the_pill<F: Framework>() {
+async fn s160_accepted_messages_are_processed_before_the_stop<F: Framework>() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
     let count = Arc::new(AtomicUsize::new(0));
     let script = Script { room: Some(20_000), ..Script::new(&log) };
@@ -37,23 +37,31 @@ async fn s160_what_has_come_is_worked_off_before_the_pill<F: Framework>() {
     let report = system.shutdown(LONG).await.unwrap();
     assert_eq!(count.load(Ordering::Relaxed), 10_000);
     assert_eq!(log.lines(), ["orders stops"]);
-    // With the first one, or without, by who counts.
+    // The message that was being processed when the drain began may be counted or not.
     assert!([10_000, 10_001].contains(&report.drained()), "{report}");
     assert_eq!((report.dead_letters(), report.is_clean()), (0, true));
-    assert!(!F::send(&orders, Job::say(&log, "too late")).await);
+}
+
+async fn s340_a_stopped_actor_refuses_messages<F: Framework>() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let orders = F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
+    assert!(F::send(&orders, Job::log(&log, "accepted")).await);
+    system.shutdown(LONG).await.unwrap();
+    assert!(!F::send(&orders, Job::log(&log, "refused")).await);
+    assert_eq!(log.lines(), ["accepted", "orders stops"]);
 }
 
 async fn s161_children_stop_before_their_parent<F: Framework>() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
-    let spawn = async |above: Option<&F::Ref>, name: &str| {
-        F::spawn(&system, above, name, Script::new(&log)).await.unwrap()
+    let spawn = async |parent: Option<&F::Ref>, name: &str| {
+        F::spawn(&system, parent, name, Script::new(&log)).await.unwrap()
     };
     let a = spawn(None, "a").await;
     let b = spawn(Some(&a), "b").await;
     let c = spawn(Some(&b), "c").await;
     let d = spawn(Some(&b), "d").await;
     let e = spawn(Some(&a), "e").await;
-    // Nothing stops before this is done: it may need the others.
+    // No actor stops before this is processed: its handler may need the others.
     let slow = Job::new(|| tokio::time::sleep(Duration::from_secs(1)));
     assert!(F::send(&c, slow).await);
     let report = system.shutdown(LONG).await.unwrap();
@@ -69,31 +77,35 @@ async fn s161_children_stop_before_their_parent<F: Framework>() {
     drop((a, b, c, d, e));
 }
 
-async fn s162_what_one_still_wants_of_those_beneath_is_heard<F: Framework>() {
+async fn s162_children_accept_messages_from_their_parents_remaining_work<F: Framework>() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
-    let above = F::spawn(&system, None, "above", Script::new(&log)).await.unwrap();
-    let beneath = F::spawn(&system, Some(&above), "beneath", Script::new(&log)).await.unwrap();
+    let parent = F::spawn(&system, None, "parent", Script::new(&log)).await.unwrap();
+    let child = F::spawn(&system, Some(&parent), "child", Script::new(&log)).await.unwrap();
     for number in 0..20 {
-        let (beneath, log) = (beneath.clone(), log.clone());
+        let (child, log) = (child.clone(), log.clone());
         let job = Job::new(move || async move {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            assert!(F::send(&beneath, Job::say(&log, format!("{number}"))).await, "{number}");
+            assert!(F::send(&child, Job::log(&log, format!("{number}"))).await, "{number}");
         });
-        assert!(F::send(&above, job).await);
+        assert!(F::send(&parent, job).await);
     }
     let report = system.shutdown(LONG).await.unwrap();
-    let heard: Vec<String> = (0..20).map(|number| number.to_string()).collect();
-    assert_eq!(log.lines()[..20], heard);
-    assert_eq!(log.lines()[20..], ["beneath stops", "above stops"]);
+    let expected: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    assert_eq!(log.lines()[..20], expected);
+    assert_eq!(log.lines()[20..], ["child stops", "parent stops"]);
     assert!(report.is_clean() && report.drained() >= 20, "{report}");
 }
 
-async fn s163_who_is_stuck_at_the_deadline_is_killed<F: Framework>() {
-    let (system, log) = (ActorSystem::new("shop"), Log::default());
-    let above = F::spawn(&system, None, "above", Script::new(&log)).await.unwrap();
-    let middle = F::spawn(&system, Some(&above), "middle", Script::new(&log)).await.unwrap();
-    let stuck = F::spawn(&system, Some(&middle), "stuck", Script::new(&log)).await.unwrap();
-    let other = F::spawn(&system, Some(&above), "other", Script::new(&log)).await.unwrap();
+/// Drains a tree in which the leaf `stuck` never finishes its first message, and has seven more.
+async fn drain_with_a_stuck_leaf<F: Framework>(log: &Log) -> Arc<DrainReport> {
+    let system = ActorSystem::new("shop");
+    let spawn = async |parent: Option<&F::Ref>, name: &str| {
+        F::spawn(&system, parent, name, Script::new(log)).await.unwrap()
+    };
+    let top = spawn(None, "top").await;
+    let middle = spawn(Some(&top), "middle").await;
+    let stuck = spawn(Some(&middle), "stuck").await;
+    let other = spawn(Some(&top), "other").await;
     let began = Arc::new(Notify::new());
     let begun = Arc::clone(&began);
     let forever = Job::new(move || {
@@ -103,48 +115,72 @@ async fn s163_who_is_stuck_at_the_deadline_is_killed<F: Framework>() {
     assert!(F::send(&stuck, forever).await);
     began.notified().await;
     for _ in 0..7 {
-        assert!(F::send(&stuck, Job::say(&log, "never")).await);
+        assert!(F::send(&stuck, Job::log(log, "never")).await);
     }
-    assert!(F::send(&other, Job::say(&log, "other")).await);
-    let report = system.shutdown(SHORT).await.unwrap();
-    assert_eq!(report.took.as_secs(), SHORT.as_secs());
-
-    let stuck = report.node("/user/above/middle/stuck").unwrap();
-    // Seven that were waiting, and the one that it was handling.
-    assert_eq!((stuck.ending(), stuck.dead_letters()), (&NodeEnding::Killed, Some(8)));
-    assert_eq!(report.dead_letters(), 8);
-    assert_eq!(report.unclean().count(), 1, "{report}");
-    let hooks = if F::HOOK_AFTER_KILL {
-        vec!["other", "other stops", "stuck stops", "middle stops", "above stops"]
-    } else {
-        vec!["other", "other stops", "middle stops", "above stops"]
-    };
-    assert_eq!(log.lines(), hooks);
-    assert!(report.to_string().contains("/user/above/middle/stuck was killed, 8 dead letters"));
+    assert!(F::send(&other, Job::log(log, "other")).await);
+    system.shutdown(SHORT).await.unwrap()
 }
 
-async fn s164_all_who_shut_down_await_the_same<F: Framework>() {
+async fn s163_an_actor_with_work_is_killed_at_the_deadline<F: Framework>() {
+    let report = drain_with_a_stuck_leaf::<F>(&Log::default()).await;
+    assert_eq!(report.took.as_secs(), SHORT.as_secs());
+    let stuck = report.node("/user/top/middle/stuck").unwrap();
+    assert_eq!(stuck.ending(), &NodeEnding::Killed);
+    assert_eq!(report.unclean().count(), 1, "{report}");
+}
+
+async fn s342_unprocessed_messages_of_a_killed_actor_are_dead_letters<F: Framework>() {
+    let report = drain_with_a_stuck_leaf::<F>(&Log::default()).await;
+    // Seven queued messages, and the one that was being processed.
+    assert_eq!(report.node("/user/top/middle/stuck").unwrap().dead_letters(), Some(8));
+    assert_eq!(report.dead_letters(), 8);
+    assert!(report.to_string().contains("/user/top/middle/stuck was killed, 8 dead letters"));
+}
+
+async fn s344_stop_hooks_run_when_an_actor_is_killed<F: Framework>() {
+    let log = Log::default();
+    drain_with_a_stuck_leaf::<F>(&log).await;
+    let hooks = if F::HOOK_AFTER_KILL {
+        vec!["other", "other stops", "stuck stops", "middle stops", "top stops"]
+    } else {
+        vec!["other", "other stops", "middle stops", "top stops"]
+    };
+    assert_eq!(log.lines(), hooks);
+}
+
+async fn s164_all_calls_return_the_same_report<F: Framework>() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
     let orders = F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
     assert!(F::send(&orders, Job::forever()).await);
-    // The first to call goes away again; the last one has the least time.
-    let first = tokio::time::timeout(Duration::from_secs(1), system.shutdown(LONG)).await;
+    // The first caller is dropped.
+    let first = tokio::time::timeout(Duration::from_secs(1), system.shutdown(SHORT)).await;
     assert!(first.is_err());
-    let (one, two) = tokio::join!(system.shutdown(LONG), system.shutdown(SHORT));
+    let (one, two) = tokio::join!(system.shutdown(LONG), system.shutdown(LONG));
     let (one, two) = (one.unwrap(), two.unwrap());
     assert!(Arc::ptr_eq(&one, &two));
-    assert_eq!(one.took.as_secs(), 3);
     assert!(Arc::ptr_eq(&one, &system.shutdown(LONG).await.unwrap()));
     assert!(Arc::ptr_eq(&one, &system.terminated().await));
 }
 
-async fn s165_a_pill_is_not_lost_to_a_full_mailbox<F: Framework>() {
+async fn s345_the_shortest_timeout_holds_for_all_callers<F: Framework>() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let orders = F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
+    assert!(F::send(&orders, Job::forever()).await);
+    let later = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        system.shutdown(SHORT).await.unwrap()
+    };
+    let (report, _) = tokio::join!(system.shutdown(LONG), later);
+    assert_eq!(report.unwrap().took.as_secs(), 3);
+}
+
+async fn s165_a_stop_message_is_not_lost_to_a_full_mailbox<F: Framework>() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
     let script = Script { room: Some(2), ..Script::new(&log) };
     let full = F::spawn(&system, None, "full", script.clone()).await.unwrap();
-    let beneath = F::spawn(&system, Some(&full), "beneath", script.clone()).await.unwrap();
+    let child = F::spawn(&system, Some(&full), "child", script.clone()).await.unwrap();
     let alone = F::spawn(&system, None, "alone", script).await.unwrap();
-    for actor in [&full, &beneath, &alone] {
+    for actor in [&full, &child, &alone] {
         for _ in 0..3 {
             let (log, slow) = (log.clone(), tokio::time::sleep(Duration::from_secs(1)));
             let job = Job::new(move || async move {
@@ -160,10 +196,33 @@ async fn s165_a_pill_is_not_lost_to_a_full_mailbox<F: Framework>() {
     assert_eq!(done, 9);
     let mut stops = log.lines().split_off(9);
     stops.retain(|line| line != "alone stops");
-    assert_eq!(stops, ["beneath stops", "full stops"]);
+    assert_eq!(stops, ["child stops", "full stops"]);
 }
 
-async fn s166_a_panic_is_that_actors_alone<F: Framework>() {
+async fn s346_a_stop_message_that_waits_for_room_delays_no_other_actor<F: Framework>() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let script = Script { room: Some(2), ..Script::new(&log) };
+    let full = F::spawn(&system, None, "full", script.clone()).await.unwrap();
+    let _idle = F::spawn(&system, None, "idle", script).await.unwrap();
+    let began = Arc::new(Notify::new());
+    let begun = Arc::clone(&began);
+    let forever = Job::new(move || {
+        begun.notify_one();
+        std::future::pending()
+    });
+    assert!(F::send(&full, forever).await);
+    began.notified().await;
+    for _ in 0..2 {
+        assert!(F::send(&full, Job::forever()).await);
+    }
+    let timeout = Duration::from_secs(4);
+    let report = system.shutdown(timeout).await.unwrap();
+    // Stop messages are sent when three quarters of the time have passed.
+    assert!(report.node("/user/idle").unwrap().after() < timeout, "{report}");
+    assert!(report.node("/user/full").unwrap().after() >= timeout, "{report}");
+}
+
+async fn s166_a_panic_fails_only_that_actor<F: Framework>() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
     let panics = Script { panics_in_hook: true, ..Script::new(&log) };
     let hook = F::spawn(&system, None, "hook", panics).await.unwrap();
@@ -172,7 +231,7 @@ async fn s166_a_panic_is_that_actors_alone<F: Framework>() {
     let wait = Job::new(|| tokio::time::sleep(Duration::from_secs(1)));
     assert!(F::send(&handler, wait).await);
     assert!(F::send(&handler, Job::new(|| async { panic!("in the handler") })).await);
-    assert!(F::send(&good, Job::say(&log, "good")).await);
+    assert!(F::send(&good, Job::log(&log, "good")).await);
     let report = system.shutdown(LONG).await.unwrap();
     let ending = |path: &str| report.node(path).unwrap().ending();
     assert!(matches!(ending("/user/hook"), NodeEnding::HookFailed { .. }), "{report}");
@@ -182,16 +241,9 @@ async fn s166_a_panic_is_that_actors_alone<F: Framework>() {
     drop(hook);
 }
 
-async fn s167_nobody_joins_a_system_that_terminates<F: Framework>() {
+async fn s167_no_actor_is_spawned_from_outside_during_a_drain<F: Framework>() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
     let orders = F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
-    let twice = F::spawn(&system, None, "orders", Script::new(&log)).await;
-    let path = NodePath::user().child("orders").unwrap();
-    assert_eq!(twice.err(), Some(SpawnError::NameTaken { path }));
-    for bad in ["", "a/b", "a b"] {
-        let refused = F::spawn(&system, None, bad, Script::new(&log)).await.err();
-        assert!(matches!(refused, Some(SpawnError::Name(_))), "{bad:?}: {refused:?}");
-    }
     let slow = Job::new(|| tokio::time::sleep(Duration::from_secs(1)));
     assert!(F::send(&orders, slow).await);
     let late = async {
@@ -209,7 +261,25 @@ async fn s167_nobody_joins_a_system_that_terminates<F: Framework>() {
     assert_eq!(log.lines(), ["orders stops"]);
 }
 
-async fn s168_who_is_still_starting_can_be_killed<F: Framework>() {
+async fn s348_a_name_is_used_by_one_actor_at_a_time<F: Framework>() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let _orders = F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
+    let twice = F::spawn(&system, None, "orders", Script::new(&log)).await;
+    let path = NodePath::user().child("orders").unwrap();
+    assert_eq!(twice.err(), Some(SpawnError::NameTaken { path }));
+}
+
+async fn s349_an_invalid_name_is_refused<F: Framework>() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    for bad in ["", "a/b", "a b", "a\n"] {
+        let refused = F::spawn(&system, None, bad, Script::new(&log)).await.err();
+        assert!(matches!(refused, Some(SpawnError::Name(_))), "{bad:?}: {refused:?}");
+        let error = refused.unwrap().to_string();
+        assert!(error.starts_with(&format!("{bad:?} is not a valid name")), "{error}");
+    }
+}
+
+async fn s168_an_actor_that_is_starting_can_be_killed<F: Framework>() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
     let start = Some(Arc::new(Notify::new()));
     let script = Script { start, ..Script::new(&log) };
@@ -225,23 +295,21 @@ async fn s168_who_is_still_starting_can_be_killed<F: Framework>() {
     assert_eq!(log.len(), 0);
 }
 
-/// Makes a test of each of these for every framework.
-macro_rules! for_every_framework {
-    ($($test:ident),* $(,)?) => {
-        mod on_kameo { $(#[tokio::test(start_paused = true)] async fn $test() { super::$test::<super::Kameo>().await })* }
-        mod on_ractor { $(#[tokio::test(start_paused = true)] async fn $test() { super::$test::<super::Ractor>().await })* }
-        mod on_plain_tokio { $(#[tokio::test(start_paused = true)] async fn $test() { super::$test::<super::Plain>().await })* }
-    };
-}
-
-for_every_framework!(
-    s160_what_has_come_is_worked_off_before_the_pill,
+on_all_frameworks![
+    s160_accepted_messages_are_processed_before_the_stop,
+    s340_a_stopped_actor_refuses_messages,
     s161_children_stop_before_their_parent,
-    s162_what_one_still_wants_of_those_beneath_is_heard,
-    s163_who_is_stuck_at_the_deadline_is_killed,
-    s164_all_who_shut_down_await_the_same,
-    s165_a_pill_is_not_lost_to_a_full_mailbox,
-    s166_a_panic_is_that_actors_alone,
-    s167_nobody_joins_a_system_that_terminates,
-    s168_who_is_still_starting_can_be_killed,
-);
+    s162_children_accept_messages_from_their_parents_remaining_work,
+    s163_an_actor_with_work_is_killed_at_the_deadline,
+    s342_unprocessed_messages_of_a_killed_actor_are_dead_letters,
+    s344_stop_hooks_run_when_an_actor_is_killed,
+    s164_all_calls_return_the_same_report,
+    s345_the_shortest_timeout_holds_for_all_callers,
+    s165_a_stop_message_is_not_lost_to_a_full_mailbox,
+    s346_a_stop_message_that_waits_for_room_delays_no_other_actor,
+    s166_a_panic_fails_only_that_actor,
+    s167_no_actor_is_spawned_from_outside_during_a_drain,
+    s348_a_name_is_used_by_one_actor_at_a_time,
+    s349_an_invalid_name_is_refused,
+    s168_an_actor_that_is_starting_can_be_killed,
+];

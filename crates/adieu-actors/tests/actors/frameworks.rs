@@ -1,4 +1,35 @@
-//! The same actor in every framework: it does what it is told, and writes down how it stops.
+//! The same actor in every framework: it runs the jobs that it is sent, and logs when it stops.
+
+/// Makes a test of each of these functions, for kameo, for ractor and for nodes of your own.
+macro_rules! on_all_frameworks {
+    ($($test:ident),* $(,)?) => {
+        on_kameo_and_ractor![$($test),*];
+        mod on_plain_tokio {
+            $(#[tokio::test(start_paused = true)]
+            async fn $test() {
+                super::$test::<crate::frameworks::Plain>().await;
+            })*
+        }
+    };
+}
+
+/// Makes a test of each of these functions, for kameo and for ractor.
+macro_rules! on_kameo_and_ractor {
+    ($($test:ident),* $(,)?) => {
+        mod on_kameo {
+            $(#[tokio::test(start_paused = true)]
+            async fn $test() {
+                super::$test::<crate::frameworks::Kameo>().await;
+            })*
+        }
+        mod on_ractor {
+            $(#[tokio::test(start_paused = true)]
+            async fn $test() {
+                super::$test::<crate::frameworks::Ractor>().await;
+            })*
+        }
+    };
+}
 
 mod on_kameo;
 mod on_ractor;
@@ -13,7 +44,7 @@ pub(crate) use on_ractor::Ractor;
 pub(crate) use plain::Plain;
 use tokio::sync::Notify;
 
-/// Something for an actor to do.
+/// A job for an actor.
 pub(crate) struct Job(pub(crate) Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>);
 
 impl Job {
@@ -23,8 +54,8 @@ impl Job {
         Self(Box::new(move || Box::pin(work())))
     }
 
-    /// Writes this down.
-    pub(crate) fn say(log: &Log, text: impl Into<String>) -> Self {
+    /// Adds a line to the log.
+    pub(crate) fn log(log: &Log, text: impl Into<String>) -> Self {
         let (log, text) = (log.clone(), text.into());
         Self::new(move || async move { log.add(text) })
     }
@@ -35,7 +66,7 @@ impl Job {
     }
 }
 
-/// What happened, in order.
+/// The events of a test, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -53,14 +84,14 @@ impl Log {
     }
 }
 
-/// How an actor behaves besides.
+/// The behaviour of an actor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script {
     pub(crate) log: Log,
-    /// It starts when this is notified.
+    /// Notified when the actor may start.
     pub(crate) start: Option<Arc<Notify>>,
     pub(crate) panics_in_hook: bool,
-    /// Room in its mailbox, where there is such a thing. None for the usual.
+    /// The capacity of its mailbox, if the framework has bounded ones. `None` is the default.
     pub(crate) room: Option<usize>,
 }
 
@@ -82,21 +113,21 @@ impl Script {
 }
 
 pub(crate) trait Framework: Send + 'static {
-    /// Whether a stop hook runs in an actor that was killed.
+    /// Whether the stop hook of a killed actor runs.
     const HOOK_AFTER_KILL: bool;
     type Ref: Clone + Send + Sync + 'static;
 
     fn spawn(
         system: &ActorSystem,
-        above: Option<&Self::Ref>,
+        parent: Option<&Self::Ref>,
         name: &str,
         script: Script,
     ) -> impl Future<Output = Result<Self::Ref, SpawnError>> + Send;
 
-    /// False if it came too late.
+    /// Returns false if the actor refused the job.
     fn send(to: &Self::Ref, job: Job) -> impl Future<Output = bool> + Send;
 
     fn termination(of: &Self::Ref) -> Termination;
 
-    fn told(of: &Self::Ref, job: Job) -> Termination;
+    fn stopped_by(of: &Self::Ref, job: Job) -> Termination;
 }

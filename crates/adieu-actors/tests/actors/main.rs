@@ -1,13 +1,19 @@
-//! What adieu-actors promises; one suite for every framework.
+//! The promises of adieu-actors, checked on every framework.
 
-#![expect(clippy::disallowed_methods, reason = "tests spawn what they please")]
-#![expect(clippy::unwrap_used, reason = "most are in functions that tests share")]
+#![expect(clippy::disallowed_methods, reason = "tests may spawn tasks")]
+#![expect(clippy::unwrap_used, reason = "most calls are in functions that tests share")]
 
+#[macro_use]
+mod frameworks;
+
+mod blocking;
 mod conformance;
 mod conservation;
-mod frameworks;
-mod letters;
+mod coordinated;
+mod dead_letters;
+mod edge_cases;
+mod observing;
 mod resources;
-mod strange;
+mod stopping;
+mod tasks;
 mod threads;
-mod together;

@@ -1,5 +1,4 @@
-//! A service as the documents describe it: actors that use a pool, and a pool that is closed after
-//! them.
+//! Actors that use a pool. The pool is closed after them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,11 +7,11 @@ use std::time::Duration;
 use adieu_actors::ActorSystem;
 use adieu_core::{Config, Lifecycle, Phase, Reason, Report, Shutdown, Signal, Step, StopCx};
 
-use crate::frameworks::{Framework, Job, Kameo, Log, Ractor, Script};
+use crate::frameworks::{Framework, Job, Log, Script};
 
 const ORDERS: usize = 50;
 
-/// Counts the writes that find it open, and those that do not.
+/// Counts the writes while it is open, and the writes after it was closed.
 #[derive(Default)]
 struct Pool {
     is_closed: AtomicBool,
@@ -45,7 +44,7 @@ fn shutdown() -> Shutdown {
     Shutdown::configured(config.run_by_actor_system_terminate(true)).unwrap()
 }
 
-/// Spawns two actors on this shutdown, the one below the other, and queues orders with both.
+/// Spawns two actors on this shutdown, one below the other, and sends orders to both.
 async fn take_orders<F: Framework>(shutdown: &Shutdown, pool: &Arc<Pool>) -> ActorSystem {
     let (system, log) = (ActorSystem::on(shutdown, "shop").unwrap(), Log::default());
     let front = F::spawn(&system, None, "front", Script::new(&log)).await.unwrap();
@@ -60,7 +59,7 @@ async fn take_orders<F: Framework>(shutdown: &Shutdown, pool: &Arc<Pool>) -> Act
 }
 
 #[track_caller]
-fn judge(report: &Report, pool: &Pool) {
+fn check(report: &Report, pool: &Pool) {
     assert_eq!(pool.counts(), (2 * ORDERS, 0), "{report}");
     assert!(pool.is_closed(), "{report}");
 }
@@ -76,7 +75,7 @@ async fn s201_a_pool_that_a_step_opened_outlives_the_actors<F: Framework>() {
     lifecycle.start(&shutdown).await.unwrap();
     let _system = take_orders::<F>(&shutdown, &pool).await;
     let report = shutdown.run(Reason::Unknown).await.unwrap();
-    judge(&report, &pool);
+    check(&report, &pool);
     assert!(report.is_clean(), "{report}");
 }
 
@@ -87,33 +86,33 @@ async fn s201_a_pool_that_a_task_closes_outlives_the_actors<F: Framework>() {
     shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", close).unwrap();
     let _system = take_orders::<F>(&shutdown, &pool).await;
     let report = shutdown.run(Reason::Unknown).await.unwrap();
-    judge(&report, &pool);
+    check(&report, &pool);
     assert!(report.is_clean(), "{report}");
 }
 
-/// In Akka, tasks of this phase may still talk to actors.
-async fn s201_actors_are_there_before_actor_system_terminate<F: Framework>() {
+/// As in Akka, tasks of this phase can still send messages to actors.
+async fn s201_actors_run_in_before_actor_system_terminate<F: Framework>() {
     let (shutdown, log) = (shutdown(), Log::default());
     let system = ActorSystem::on(&shutdown, "shop").unwrap();
     let desk = F::spawn(&system, None, "desk", Script::new(&log)).await.unwrap();
-    let said = log.clone();
-    let ask = async move |_| assert!(F::send(&desk, Job::say(&said, "asked")).await);
+    let inner = log.clone();
+    let ask = async move |_| assert!(F::send(&desk, Job::log(&inner, "asked")).await);
     shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "ask", ask).unwrap();
-    let said = log.clone();
-    let close = async move |_| said.add("closed");
+    let inner = log.clone();
+    let close = async move |_| inner.add("closed");
     shutdown.add_task(Phase::CLOSE_RESOURCES, "close", close).unwrap();
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     assert!(report.is_clean(), "{report}");
     assert_eq!(log.lines(), ["asked", "desk stops", "closed"]);
 }
 
-/// After a hard stop the actors have a part of the reserve, and the pool is closed after them.
+/// After a hard stop the actors have a share of the reserve, and the pool is closed after them.
 async fn s201_a_hard_stop_closes_the_pool_after_the_actors<F: Framework>() {
     let (shutdown, pool) = (shutdown(), Arc::<Pool>::default());
     let lifecycle = Lifecycle::builder().step(postgres(&pool)).build().unwrap();
     lifecycle.start(&shutdown).await.unwrap();
     let _system = take_orders::<F>(&shutdown, &pool).await;
-    // Draining takes 500 ms; a request that does not end has the drain wait before it.
+    // The drain takes 500 ms. A request that does not end delays its beginning.
     let gate = shutdown.gate("http").unwrap();
     let pass = gate.enter().unwrap();
     for _ in 0..3 {
@@ -121,20 +120,13 @@ async fn s201_a_hard_stop_closes_the_pool_after_the_actors<F: Framework>() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let report = shutdown.completed().await.unwrap();
-    judge(&report, &pool);
+    check(&report, &pool);
     drop(pass);
 }
 
-macro_rules! for_every_framework {
-    ($($test:ident),* $(,)?) => {
-        mod on_kameo { $(#[tokio::test(start_paused = true)] async fn $test() { super::$test::<super::Kameo>().await })* }
-        mod on_ractor { $(#[tokio::test(start_paused = true)] async fn $test() { super::$test::<super::Ractor>().await })* }
-    };
-}
-
-for_every_framework!(
+on_kameo_and_ractor![
     s201_a_pool_that_a_step_opened_outlives_the_actors,
     s201_a_pool_that_a_task_closes_outlives_the_actors,
-    s201_actors_are_there_before_actor_system_terminate,
+    s201_actors_run_in_before_actor_system_terminate,
     s201_a_hard_stop_closes_the_pool_after_the_actors,
-);
+];

@@ -1,4 +1,4 @@
-//! Worker threads. In real time, because each has a runtime of its own.
+//! Worker threads. In real time, because each has a runtime with its own clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::frameworks::{Framework, Job, Kameo, Log, Script};
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn s178_one_signal_drains_all_in_their_own_threads() {
+async fn s178_all_workers_drain_in_their_own_threads() {
     let log = Log::default();
     let actors = log.clone();
     let threads = WorkerThreads::builder("orders").count(3).start(async move |mut worker| {
@@ -50,13 +50,13 @@ async fn s178_one_signal_drains_all_in_their_own_threads() {
 }
 
 #[tokio::test]
-async fn s179_what_workers_send_each_other_while_draining_is_worked_off() {
+async fn s179_messages_between_draining_workers_are_processed() {
     let hops = Arc::new(AtomicUsize::new(0));
     let (go, counted) = (Arc::new(Semaphore::new(0)), Arc::clone(&hops));
     let gone = Arc::clone(&go);
     let threads = WorkerThreads::builder("hops").count(3).room(4).start(async move |mut worker| {
         while let Some(left) = worker.recv().await {
-            drop(gone.acquire().await); // Nobody moves before they are told to drain.
+            drop(gone.acquire().await); // No worker continues before the drain has begun.
             counted.fetch_add(1, Ordering::Relaxed);
             if left > 0 {
                 let next = (worker.index() + 1) % worker.count();
@@ -75,18 +75,17 @@ async fn s179_what_workers_send_each_other_while_draining_is_worked_off() {
     while threads.send(0, 0).await.is_ok() {
         tokio::task::yield_now().await;
     }
-    let sent = threads.send(0, 0).await.is_err();
-    assert!(sent, "from outside it is over at once");
+    assert!(threads.send(0, 0).await.is_err(), "messages from outside are refused");
     go.close();
     let report = draining.await.unwrap();
-    // And what came in from outside before they were told, here.
+    // Further messages may have been accepted before the drain began.
     assert!(hops.load(Ordering::Relaxed) >= 300, "{hops:?}");
     assert!(report.workers.iter().all(|worker| worker.ending == WorkerEnding::Drained), "{report}");
-    assert_eq!(report.dead_letters(), 2, "only those two from outside: {report}");
+    assert_eq!(report.dead_letters(), 2, "only the two from outside: {report}");
 }
 
 #[tokio::test]
-async fn s180_one_that_panics_or_hangs_does_not_stop_the_others() {
+async fn s180_a_worker_that_panics_or_hangs_does_not_stop_the_others() {
     let log = Log::default();
     let good = log.clone();
     let (release, until) = std::sync::mpsc::channel::<()>();
@@ -105,7 +104,7 @@ async fn s180_one_that_panics_or_hangs_does_not_stop_the_others() {
     });
     let threads = threads.unwrap();
     for number in 0..12 {
-        // The one that panics may be gone by then.
+        // The worker that panics may have ended already.
         let _ = threads.send(number % 4, number).await;
     }
     let report = threads.shutdown(Duration::from_millis(400)).await;
@@ -115,17 +114,17 @@ async fn s180_one_that_panics_or_hangs_does_not_stop_the_others() {
     let numbers: Vec<String> = log.lines();
     let numbers: Vec<&String> = numbers.iter().filter(|line| !line.ends_with("stops")).collect();
     assert_eq!(numbers, ["0", "4", "8"]);
-    // Each of these three had one in hand, and left two.
+    // Each of the last three was processing one message, and had two queued.
     let dead: Vec<u64> = report.workers.iter().map(|worker| worker.dead_letters).collect();
     assert_eq!(dead, [0, 3, 3, 3], "{report}");
-    // The actors of all but the one that hangs were drained.
+    // The actors of all workers were drained, except of the one that hangs.
     assert_eq!(log.lines().iter().filter(|line| *line == "kept stops").count(), 3);
-    assert!(report.to_string().contains("worker 2 hangs, and is still there"), "{report}");
+    assert!(report.to_string().contains("worker 2 hangs, and is still running"), "{report}");
     drop(release);
 }
 
 #[tokio::test]
-async fn s178_a_shutdown_stops_them() {
+async fn s178_a_coordinated_shutdown_drains_the_workers() {
     let config = Config::for_tests().terminate_actor_system(true);
     let shutdown = Shutdown::configured(config).unwrap();
     let threads = WorkerThreads::builder("orders").count(2).start(async move |mut worker| {
@@ -145,12 +144,12 @@ async fn s178_a_shutdown_stops_them() {
         WorkerThreads::builder("none").count(0).start(async |_: adieu_actors::Worker<()>| {});
     assert_eq!(
         none.unwrap_err().to_string(),
-        "none: zero worker threads do nothing; ask for one or more"
+        "worker threads none were not started: their number is zero, at least one is required"
     );
 }
 
 #[tokio::test]
-async fn s179_what_actors_send_to_other_workers_while_draining_is_processed() {
+async fn s179_messages_from_actors_to_draining_workers_are_processed() {
     let arrived = Arc::new(AtomicUsize::new(0));
     let (go, counted) = (Arc::new(Semaphore::new(0)), Arc::clone(&arrived));
     let gate = Arc::clone(&go);
@@ -167,7 +166,7 @@ async fn s179_what_actors_send_to_other_workers_while_draining_is_processed() {
             }
             let (peers, gate) = (peers.clone(), Arc::clone(&gate));
             let job = Job::new(move || async move {
-                drop(gate.acquire().await); // Nothing is forwarded before all drain.
+                drop(gate.acquire().await); // No message is forwarded before the drain has begun.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 assert!(peers.send(1, number).await.is_ok(), "{number} was refused");
             });
@@ -196,14 +195,14 @@ async fn s179_what_actors_send_to_other_workers_while_draining_is_processed() {
 }
 
 #[tokio::test]
-async fn s180_messages_to_a_worker_that_panicked_are_counted_until_the_end() {
+async fn s180_messages_to_a_worker_that_panicked_are_counted() {
     let threads = WorkerThreads::builder("panics").count(2).start(async move |mut worker| {
         while let Some(number) = worker.recv().await {
             let _: usize = number;
             if worker.index() == 1 {
                 panic!("on purpose");
             }
-            // The other worker learns that it is gone, while all drain.
+            // This worker sends to the one that has panicked, during the drain.
             worker.draining().cancelled().await;
             while worker.send(1, number).await.is_ok() {
                 tokio::task::yield_now().await;

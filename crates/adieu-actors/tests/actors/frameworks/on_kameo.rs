@@ -1,3 +1,5 @@
+//! An actor of kameo.
+
 use adieu_actors::kameo::{Ref, actor, undelivered};
 use adieu_actors::{ActorSystem, IntoTermination, SpawnError, Termination};
 use kameo::Actor;
@@ -10,12 +12,12 @@ use super::{Framework, Job, Script};
 
 pub(crate) struct Kameo;
 
-pub(crate) struct Does {
+pub(crate) struct RunsJobs {
     name: String,
     script: Script,
 }
 
-impl Actor for Does {
+impl Actor for RunsJobs {
     type Args = Self;
     type Error = Infallible;
 
@@ -43,7 +45,7 @@ impl Actor for Does {
     }
 }
 
-impl Message<Job> for Does {
+impl Message<Job> for RunsJobs {
     type Reply = ();
 
     async fn handle(&mut self, Job(work): Job, _: &mut Context<Self, ()>) {
@@ -53,20 +55,20 @@ impl Message<Job> for Does {
 
 impl Framework for Kameo {
     const HOOK_AFTER_KILL: bool = true;
-    type Ref = Ref<Does>;
+    type Ref = Ref<RunsJobs>;
 
     async fn spawn(
         system: &ActorSystem,
-        above: Option<&Self::Ref>,
+        parent: Option<&Self::Ref>,
         name: &str,
         script: Script,
     ) -> Result<Self::Ref, SpawnError> {
         let room = script.room.unwrap_or(64);
-        let does = Does { name: name.to_owned(), script };
-        let does = actor::<Does>(does).mailbox(mailbox::bounded(room));
-        match above {
-            Some(above) => above.spawn(name, does).await,
-            None => system.spawn(name, does).await,
+        let runs_jobs = RunsJobs { name: name.to_owned(), script };
+        let runs_jobs = actor::<RunsJobs>(runs_jobs).mailbox(mailbox::bounded(room));
+        match parent {
+            Some(parent) => parent.spawn(name, runs_jobs).await,
+            None => system.spawn(name, runs_jobs).await,
         }
     }
 
@@ -78,7 +80,7 @@ impl Framework for Kameo {
         of.into_termination()
     }
 
-    fn told(of: &Self::Ref, job: Job) -> Termination {
-        of.told(job)
+    fn stopped_by(of: &Self::Ref, job: Job) -> Termination {
+        of.stopped_by(job)
     }
 }

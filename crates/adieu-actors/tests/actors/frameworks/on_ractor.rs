@@ -1,3 +1,5 @@
+//! An actor of ractor, with letters.
+
 use adieu_actors::ractor::{Letter, Ref, actor};
 use adieu_actors::{ActorSystem, IntoTermination, SpawnError, Termination};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -6,9 +8,9 @@ use super::{Framework, Job, Script};
 
 pub(crate) struct Ractor;
 
-struct Does;
+struct RunsJobs;
 
-impl Actor for Does {
+impl Actor for RunsJobs {
     type Msg = Letter<Job>;
     type State = (String, Script);
     type Arguments = (String, Script);
@@ -49,14 +51,14 @@ impl Framework for Ractor {
 
     async fn spawn(
         system: &ActorSystem,
-        above: Option<&Self::Ref>,
+        parent: Option<&Self::Ref>,
         name: &str,
         script: Script,
     ) -> Result<Self::Ref, SpawnError> {
-        let does = actor(Does, (name.to_owned(), script));
-        match above {
-            Some(above) => above.spawn(name, does).await,
-            None => system.spawn(name, does).await,
+        let runs_jobs = actor(RunsJobs, (name.to_owned(), script));
+        match parent {
+            Some(parent) => parent.spawn(name, runs_jobs).await,
+            None => system.spawn(name, runs_jobs).await,
         }
     }
 
@@ -68,7 +70,7 @@ impl Framework for Ractor {
         of.into_termination()
     }
 
-    fn told(of: &Self::Ref, job: Job) -> Termination {
-        of.posted(job)
+    fn stopped_by(of: &Self::Ref, job: Job) -> Termination {
+        of.stopped_by_letter(job)
     }
 }

@@ -1,5 +1,4 @@
-//! An actor of nobody's framework: a task and a channel. What it takes to have it drained with the
-//! others is all here.
+//! A node of your own: a task and a channel, with everything that is needed to drain it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ pub(crate) struct Plain;
 pub(crate) struct Actor {
     path: NodePath,
     jobs: mpsc::Sender<Order>,
-    /// It takes no more.
+    /// Cancelled when the actor refuses jobs.
     closed: CancellationToken,
     killed: CancellationToken,
     ended: SetOnce<Ended>,
@@ -28,7 +27,7 @@ pub(crate) struct Actor {
 
 enum Order {
     Do(Job),
-    /// Says when its turn has come.
+    /// Dropped when all orders before it have been processed.
     Reached(mpsc::Sender<()>),
     Stop,
 }
@@ -39,7 +38,7 @@ impl Actor {
             loop {
                 match jobs.recv().await {
                     Some(Order::Do(Job(work))) => {
-                        self.dead.fetch_add(1, Ordering::Relaxed); // Unless it comes to its end.
+                        self.dead.fetch_add(1, Ordering::Relaxed); // Unless the job ends.
                         work().await;
                         self.dead.fetch_sub(1, Ordering::Relaxed);
                         self.handled.fetch_add(1, Ordering::Relaxed);
@@ -77,9 +76,9 @@ impl Node for Actor {
 
     fn settle(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            let (reached, mut look) = mpsc::channel(1);
+            let (reached, mut dropped) = mpsc::channel(1);
             if self.jobs.send(Order::Reached(reached)).await.is_ok() {
-                look.recv().await;
+                dropped.recv().await;
             }
         })
     }
@@ -118,14 +117,14 @@ impl Framework for Plain {
 
     async fn spawn(
         system: &ActorSystem,
-        above: Option<&Self::Ref>,
+        parent: Option<&Self::Ref>,
         name: &str,
         script: Script,
     ) -> Result<Self::Ref, SpawnError> {
-        let above = above.map_or_else(NodePath::user, |above| above.path().clone());
+        let parent = parent.map_or_else(NodePath::user, |parent| parent.path().clone());
         let (jobs, orders) = mpsc::channel(script.room.unwrap_or(64));
         let actor = Arc::new(Actor {
-            path: above.child(name)?,
+            path: parent.child(name)?,
             jobs,
             closed: CancellationToken::new(),
             killed: CancellationToken::new(),
@@ -162,9 +161,9 @@ impl Framework for Plain {
         (Arc::clone(of) as Arc<dyn Node>).into_termination()
     }
 
-    fn told(of: &Self::Ref, job: Job) -> Termination {
+    fn stopped_by(of: &Self::Ref, job: Job) -> Termination {
         let of = Arc::clone(of);
-        Termination::of(Arc::clone(&of) as Arc<dyn Node>).telling(async move {
+        Termination::of(Arc::clone(&of) as Arc<dyn Node>).with_stop(async move {
             Self::send(&of, job).await;
         })
     }

@@ -1,4 +1,4 @@
-//! Messages that nobody worked off: how many, the latest of them, and who wants to hear of each.
+//! Messages that were refused or never processed: their count, the latest of them, subscribers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,36 +12,36 @@ use crate::path::NodePath;
 /// How many of the latest dead letters are kept.
 const KEPT: usize = 1000;
 
-/// How many a subscriber may be behind before it misses some.
-const BEHIND: usize = 1024;
+/// How many dead letters are queued for a subscriber before it misses some.
+const QUEUED: usize = 1024;
 
-/// A message that nobody worked off.
+/// A message that was refused, or accepted and never processed to the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// Whom it was for.
+    /// The path of the actor that it was sent to.
     pub to: NodePath,
-    /// Who sent it, if that was an actor and it is known.
+    /// The path of the actor that sent it, if an actor did and it is known.
     pub from: Option<NodePath>,
-    /// The type of the message, if it is known.
+    /// The type of the message, if that is known.
     pub message: Option<&'static str>,
-    /// Why it was not delivered.
+    /// Why it was not processed.
     pub because: Undelivered,
 }
 
-/// Why a message was not worked off.
+/// Why a message was not processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Undelivered {
-    /// It came when the actor had stopped, or was about to.
+    /// The message was refused: the actor had stopped, or was about to stop.
     Stopped,
-    /// It had been accepted, and the actor ended without it.
+    /// The actor had accepted the message, and ended without processing it.
     LeftBehind,
-    /// It was being handled when the actor was killed, or when its handler panicked.
+    /// The actor was killed, or its handler panicked, while it processed the message.
     Interrupted,
 }
 
-/// Hears of each dead letter, from when it subscribed. See
+/// Receives all dead letters from when it was created. Returned by
 /// [`ActorSystem::subscribe_to_dead_letters`](crate::ActorSystem::subscribe_to_dead_letters).
 #[derive(Debug)]
 pub struct DeadLetterSubscription {
@@ -49,7 +49,7 @@ pub struct DeadLetterSubscription {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Letters {
+pub(crate) struct DeadLetters {
     count: AtomicU64,
     latest: Mutex<Latest>,
 }
@@ -60,9 +60,9 @@ struct Latest {
     subscribers: Vec<mpsc::Sender<DeadLetter>>,
 }
 
-// === impl Letters ===
+// === impl DeadLetters ===
 
-impl Letters {
+impl DeadLetters {
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -72,12 +72,12 @@ impl Letters {
     }
 
     pub(crate) fn subscribe(&self) -> DeadLetterSubscription {
-        let (sender, letters) = mpsc::channel(BEHIND);
+        let (sender, letters) = mpsc::channel(QUEUED);
         self.lock().subscribers.push(sender);
         DeadLetterSubscription { letters }
     }
 
-    /// So many letters that are alike.
+    /// Adds `count` equal dead letters.
     pub(crate) fn add(&self, letter: &DeadLetter, count: u64) {
         if count == 0 {
             return;
@@ -89,7 +89,7 @@ impl Letters {
                 latest.ring.pop_front();
             }
             latest.ring.push_back(letter.clone());
-            // Who is too far behind misses it: dead letters must not hold up the living.
+            // A subscriber whose queue is full misses the letter: senders must not wait for it.
             latest.subscribers.retain(|subscriber| {
                 !matches!(
                     subscriber.try_send(letter.clone()),
@@ -107,10 +107,14 @@ impl Letters {
 // === impl DeadLetterSubscription ===
 
 impl DeadLetterSubscription {
-    /// The next dead letter. None when the system is gone.
+    /// Returns the next dead letter, or `None` when the system no longer exists.
     ///
-    /// One that falls more than 1,024 behind misses what comes then; the count of the system does
-    /// not. Cancel safe.
+    /// At most 1,024 dead letters are queued for a subscriber. It misses those that exceed this; the
+    /// count of the system includes them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub async fn next(&mut self) -> Option<DeadLetter> {
         self.letters.recv().await
     }
@@ -119,7 +123,7 @@ impl DeadLetterSubscription {
 // === impl DeadLetter ===
 
 impl DeadLetter {
-    /// A message to this node, from nobody that is known.
+    /// Creates a dead letter to this node, from an unknown sender.
     #[must_use]
     pub fn new(to: NodePath, because: Undelivered) -> Self {
         Self { to, from: None, message: None, because }
@@ -134,8 +138,8 @@ impl fmt::Display for DeadLetter {
         }
         f.write_str(match self.because {
             Undelivered::Stopped => ", which had stopped",
-            Undelivered::LeftBehind => ", which ended without it",
-            Undelivered::Interrupted => ", which ended while it handled it",
+            Undelivered::LeftBehind => ", which ended without processing it",
+            Undelivered::Interrupted => ", which ended while it was processing it",
         })
     }
 }

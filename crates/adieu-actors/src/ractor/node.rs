@@ -1,0 +1,258 @@
+//! An actor of ractor as a node.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+use ::ractor::ActorCell;
+use futures_util::future::BoxFuture;
+
+use crate::node::{Ended, Node};
+use crate::path::NodePath;
+use crate::quiet::poll_until_quiet;
+use crate::record::{HasRecord, Record};
+
+/// An actor as a node. Its letters hold it, too.
+//
+// In this order: the fields that are needed to stop the actor are next to each other. With very many
+// actors cache misses dominate the cost.
+#[repr(C)]
+pub(super) struct RactorNode {
+    /// How many handlers have returned.
+    handled: AtomicU64,
+    cell: OnceLock<ActorCell>,
+    /// Whether a letter was ever sent to the actor.
+    has_letters: AtomicBool,
+    was_killed: AtomicBool,
+    record: Record,
+    /// How many handlers have begun.
+    begun: AtomicU64,
+    /// How many messages were sent through a [`Ref`](super::Ref).
+    sent: AtomicU64,
+    /// How many unopened letters exist.
+    sealed: AtomicUsize,
+}
+
+// === impl RactorNode ===
+
+impl RactorNode {
+    pub(super) fn new(record: Record) -> Self {
+        Self {
+            record,
+            cell: OnceLock::new(),
+            was_killed: AtomicBool::new(false),
+            has_letters: AtomicBool::new(false),
+            sealed: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
+            handled: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    pub(super) fn was_killed(&self) -> bool {
+        self.was_killed.load(Ordering::Acquire)
+    }
+
+    // --- counters ---
+
+    /// Counts a message that is about to be sent.
+    #[inline]
+    pub(super) fn begin_send(&self) {
+        self.sent.fetch_add(1, Ordering::SeqCst);
+        self.record.note_work();
+    }
+
+    /// Uncounts a message that was refused.
+    pub(super) fn cancel_send(&self) {
+        self.sent.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Counts a handler that begins. Only the actor calls it.
+    #[inline]
+    pub(super) fn handler_begins(&self) {
+        let count = self.begun.load(Ordering::Relaxed) + 1;
+        self.begun.store(count, Ordering::SeqCst);
+        if count == 1 {
+            self.record.note_work(); // The message may have been sent through ractor's reference.
+        }
+    }
+
+    /// Counts a handler that has returned. Only the actor calls it.
+    #[inline]
+    pub(super) fn handler_returned(&self) {
+        self.handled.store(self.handled.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn letter_sealed(&self) {
+        self.has_letters.store(true, Ordering::Relaxed);
+        self.sealed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn letter_unsealed(&self) {
+        self.sealed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether a handler runs, or a message that was sent through a `Ref` waits for one.
+    fn is_busy(&self) -> bool {
+        // In this order: a message is sent before its handler begins, which is before it returns.
+        let handled = self.handled.load(Ordering::SeqCst);
+        let begun = self.begun.load(Ordering::SeqCst);
+        begun != handled || self.sent.load(Ordering::SeqCst) > begun
+    }
+
+    // --- the actor, from when it starts ---
+
+    /// Sets the actor when it starts. A kill or stop that was requested before takes effect now.
+    pub(super) fn set_cell(&self, cell: ActorCell) {
+        let cell = self.cell.get_or_init(|| cell);
+        fence(Ordering::SeqCst); // See `cell`.
+        if self.was_killed.load(Ordering::Relaxed) {
+            cell.kill();
+        } else if self.record.admission.is_closed() {
+            self.stop();
+        }
+    }
+
+    /// Returns the actor, or `None` if it has not started. Then `set_cell` will observe all that was
+    /// stored before this call.
+    pub(super) fn cell(&self) -> Option<&ActorCell> {
+        self.cell.get().or_else(|| {
+            fence(Ordering::SeqCst);
+            self.cell.get()
+        })
+    }
+
+    /// Stops the actor when it has processed the messages that it has accepted.
+    fn stop(&self) {
+        if let Some(cell) = self.cell() {
+            let _ = cell.drain(); // An error means that it has stopped already.
+        }
+    }
+}
+
+impl HasRecord for RactorNode {
+    fn record(&self) -> &Record {
+        &self.record
+    }
+}
+
+impl Node for RactorNode {
+    fn path(&self) -> &NodePath {
+        self.record.path()
+    }
+
+    fn begin_drain(&self) {
+        self.record.admission.begin_drain();
+    }
+
+    fn settle(&self) -> BoxFuture<'_, ()> {
+        // It is not stopped yet: ractor would then refuse messages from its children.
+        Box::pin(async {
+            tokio::select! {
+                biased;
+                () = poll_until_quiet(self) => {}
+                () = self.record.settling.reached() => {}
+            }
+        })
+    }
+
+    fn drain(&self) -> BoxFuture<'_, ()> {
+        self.try_drain();
+        Box::pin(std::future::ready(()))
+    }
+
+    fn kill(&self) {
+        self.was_killed.store(true, Ordering::Release);
+        self.record.close();
+        if let Some(cell) = self.cell() {
+            cell.kill();
+        }
+    }
+
+    fn try_drain(&self) -> bool {
+        self.record.close();
+        self.stop();
+        true
+    }
+
+    fn has_terminated(&self) -> Option<Ended> {
+        self.record.ending.get()
+    }
+
+    fn terminated(&self) -> BoxFuture<'_, Ended> {
+        Box::pin(self.record.ending.wait())
+    }
+
+    fn queued(&self) -> Option<usize> {
+        let has_letters = self.has_letters.load(Ordering::Relaxed);
+        has_letters.then(|| self.sealed.load(Ordering::Relaxed))
+    }
+
+    fn handled(&self) -> Option<u64> {
+        Some(self.handled.load(Ordering::Relaxed))
+    }
+
+    fn dead_letters(&self) -> Option<u64> {
+        // An actor that stopped has processed all messages that ractor had accepted for it.
+        let is_stopped = || matches!(self.record.ending.get(), Some(Ended::Stopped));
+        let is_known = self.has_letters.load(Ordering::Relaxed) || is_stopped();
+        is_known.then(|| self.record.dead.load(Ordering::Relaxed))
+    }
+
+    fn quiet(&self) -> Option<u64> {
+        if self.record.settling.is_reached() {
+            return Some(u64::MAX);
+        }
+        let is_busy = self.is_busy() || self.sealed.load(Ordering::Relaxed) > 0;
+        (!is_busy).then(|| self.begun.load(Ordering::SeqCst))
+    }
+
+    fn idle(&self) -> BoxFuture<'_, u64> {
+        Box::pin(async {
+            poll_until_quiet(self).await;
+            self.begun.load(Ordering::SeqCst)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use ::ractor::{Actor, ActorProcessingErr, ActorRef};
+
+    use super::*;
+    use crate::state::SystemState;
+
+    struct Idle;
+
+    impl Actor for Idle {
+        type Msg = ();
+        type State = ();
+        type Arguments = ();
+
+        async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_or_kill_before_the_start_is_not_lost() {
+        let system = Arc::new(SystemState::new("test".into(), None));
+        let requests: [fn(&RactorNode); 2] = [|node| assert!(node.try_drain()), RactorNode::kill];
+        for request in requests {
+            let path = NodePath::user().child("idle").unwrap();
+            let node = RactorNode::new(Record::new(path, &system));
+            let (actor, _) = Actor::spawn(None, Idle, ()).await.unwrap();
+            request(&node);
+            node.set_cell(actor.get_cell());
+            actor.wait(Some(Duration::from_secs(60))).await.expect("it ends");
+        }
+    }
+}

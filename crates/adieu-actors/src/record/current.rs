@@ -1,0 +1,138 @@
+//! Which actor's code runs on this thread.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use super::{HasRecord, Record};
+use crate::path::NodePath;
+
+thread_local! {
+    /// The actor whose code runs on this thread, or ran last.
+    ///
+    /// The reference is kept until another actor runs here. Releasing it after each message would
+    /// cost more than handling a small message.
+    static CURRENT: RefCell<Option<Arc<dyn HasRecord>>> = const { RefCell::new(None) };
+    /// The address of that actor, so that comparing costs nothing.
+    static ADDRESS: Cell<usize> = const { Cell::new(0) };
+    /// Whether its code runs now.
+    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks that the code of an actor runs on this thread, until it is dropped.
+struct Running {
+    /// Whether the code of an actor ran here before.
+    was_running: bool,
+    /// That actor, if it is another one.
+    outer: Option<Arc<dyn HasRecord>>,
+}
+
+/// Runs `work` as the code of this actor.
+#[inline]
+pub(crate) fn run_as<T>(node: &Arc<impl HasRecord + 'static>, work: impl FnOnce() -> T) -> T {
+    let _running = Running::begin(node);
+    work()
+}
+
+/// Returns whether the code that runs here belongs to an actor that is being drained.
+#[cold]
+pub(crate) fn is_draining_actor_running() -> bool {
+    Record::current(Record::is_draining).unwrap_or(false)
+}
+
+// === impl Record ===
+
+impl Record {
+    /// Calls `read` with the record of the actor whose code runs here. Returns `None` if no actor of
+    /// a system runs here.
+    pub(crate) fn current<T>(read: impl FnOnce(&Self) -> T) -> Option<T> {
+        if !IS_RUNNING.get() {
+            return None;
+        }
+        let current = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten();
+        current.map(|current| read(current.record()))
+    }
+
+    /// Returns the path of the actor whose code runs here.
+    pub(crate) fn current_path() -> Option<NodePath> {
+        Self::current(|record| record.path.clone())
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    #[inline]
+    fn begin(node: &Arc<impl HasRecord + 'static>) -> Self {
+        let was_running = IS_RUNNING.replace(true);
+        if ADDRESS.get() == Arc::as_ptr(node).addr() {
+            return Self { was_running, outer: None };
+        }
+        let last = Self::set_current(Arc::clone(node) as Arc<dyn HasRecord>);
+        Self { was_running, outer: last.filter(|_| was_running) }
+    }
+
+    /// Sets the actor that this thread remembers. Returns the previous one.
+    #[cold]
+    fn set_current(node: Arc<dyn HasRecord>) -> Option<Arc<dyn HasRecord>> {
+        let address = Arc::as_ptr(&node).addr();
+        // It fails when the thread-locals are being destroyed. Then no actor is remembered.
+        let last = CURRENT.try_with(|current| current.replace(Some(node)));
+        ADDRESS.set(if last.is_ok() { address } else { 0 });
+        last.ok().flatten()
+    }
+}
+
+impl Drop for Running {
+    #[inline]
+    fn drop(&mut self) {
+        IS_RUNNING.set(self.was_running);
+        if let Some(outer) = self.outer.take() {
+            drop(Self::set_current(outer));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::state::SystemState;
+
+    struct Plain(Record);
+
+    impl HasRecord for Plain {
+        fn record(&self) -> &Record {
+            &self.0
+        }
+    }
+
+    #[tokio::test]
+    async fn current_returns_the_innermost_actor() {
+        let system = Arc::new(SystemState::new("test".into(), None));
+        let plain = |name| {
+            let path = NodePath::user().child(name).unwrap();
+            Arc::new(Plain(Record::new(path, &system)))
+        };
+        let (one, other) = (plain("one"), plain("other"));
+        let current = || Record::current_path().map(|path| path.to_string());
+        assert_eq!(current(), None);
+        run_as(&one, || {
+            assert_eq!(current().as_deref(), Some("/user/one"));
+            run_as(&other, || {
+                assert_eq!(current().as_deref(), Some("/user/other"));
+                run_as(&other, || assert_eq!(current().as_deref(), Some("/user/other")));
+                run_as(&one, || assert_eq!(current().as_deref(), Some("/user/one")));
+                assert_eq!(current().as_deref(), Some("/user/other"));
+            });
+            assert_eq!(current().as_deref(), Some("/user/one"));
+            let panics = || run_as(&other, || panic!("on purpose"));
+            assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+            assert_eq!(current().as_deref(), Some("/user/one"));
+        });
+        assert_eq!(current(), None, "no actor runs after the outermost call");
+        // The thread remembers one actor, and no more than one.
+        run_as(&other, || {});
+        assert_eq!((Arc::strong_count(&one), Arc::strong_count(&other)), (1, 2));
+    }
+}

@@ -1,0 +1,151 @@
+//! The state that all handles of an actor system and all its actors share.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use adieu_core::{Shutdown, WeakShutdown};
+use futures_util::future::{BoxFuture, Shared};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+use crate::admission::SystemAdmission;
+use crate::countdown::Countdown;
+use crate::dead_letters::DeadLetters;
+use crate::node::Node;
+use crate::path::NodePath;
+use crate::report::DrainReport;
+use crate::spawn_error::SpawnError;
+use crate::timeouts::Timeouts;
+use crate::tree::{Removed, Tree};
+
+/// The state of a system.
+///
+/// Actors hold it weakly. The handles and, if the system is part of a shutdown, the task in the
+/// phase `actor-system-terminate` own it.
+pub(crate) struct SystemState {
+    pub(crate) name: Arc<str>,
+    tree: Mutex<Tree>,
+    /// Changed under the lock of the tree.
+    pub(crate) admission: Arc<SystemAdmission>,
+    pub(crate) dead_letters: DeadLetters,
+    pub(crate) countdown: Countdown,
+    /// The shortest timeout that callers of `terminate` gave. It starts when the phase
+    /// `actor-system-terminate` does.
+    drain_timeout: Mutex<Option<Duration>>,
+    pub(crate) grace: Duration,
+    pub(crate) stage: watch::Sender<SystemStage>,
+    shutdown: Option<WeakShutdown>,
+    /// The drain of the whole system, which all callers await.
+    pub(crate) drain: OnceLock<Shared<BoxFuture<'static, Arc<DrainReport>>>>,
+    /// Drains of single actors and their children. They continue if their caller is dropped.
+    pub(crate) stops: TaskTracker,
+}
+
+/// The stage of a system. Stages only advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SystemStage {
+    /// Actors can be spawned.
+    Running,
+    /// The system is being drained, or is about to be.
+    Terminating,
+    /// Every actor has ended or was abandoned.
+    Terminated,
+}
+
+// === impl SystemState ===
+
+impl SystemState {
+    pub(crate) fn new(name: Arc<str>, shutdown: Option<WeakShutdown>) -> Self {
+        Self {
+            name,
+            tree: Mutex::default(),
+            admission: Arc::default(),
+            dead_letters: DeadLetters::default(),
+            countdown: Countdown::new(),
+            drain_timeout: Mutex::default(),
+            grace: Timeouts::GRACE,
+            stage: watch::Sender::new(SystemStage::Running),
+            shutdown,
+            drain: OnceLock::new(),
+            stops: TaskTracker::new(),
+        }
+    }
+
+    pub(crate) fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a node to the tree. `may_join_drain` permits that during a drain, until no actor has
+    /// work left.
+    pub(crate) fn add(&self, node: Arc<dyn Node>, may_join_drain: bool) -> Result<(), SpawnError> {
+        let path = node.path().clone();
+        let mut tree = self.tree();
+        let admission = &self.admission.state;
+        if admission.is_closed() || (!admission.is_open() && !may_join_drain) {
+            drop(tree);
+            let error = SpawnError::Terminating { path, system: Arc::clone(&self.name) };
+            // If the body of the application returns this error late in start-up, it has not failed.
+            if let Some(shutdown) = self.shutdown() {
+                shutdown.note_refusal(&error);
+            }
+            return Err(error);
+        }
+        tree.add(path, node)
+    }
+
+    /// Removes a node that has ended. `path` must be the node's own value; see
+    /// [`Tree::remove_ended`].
+    pub(crate) fn remove_ended(&self, path: &NodePath) {
+        let Removed { node, on_guardian_end } = self.tree().remove_ended(path);
+        drop(node); // After the lock was released.
+        if let Some(on_guardian_end) = on_guardian_end {
+            on_guardian_end();
+        }
+    }
+
+    /// Returns all nodes of the tree, in the order in which they joined.
+    pub(crate) fn nodes(&self) -> Vec<Arc<dyn Node>> {
+        self.tree().in_join_order()
+    }
+
+    /// Returns all nodes that have not ended, by path.
+    pub(crate) fn living(&self) -> Vec<Arc<dyn Node>> {
+        let mut nodes = self.tree().with_draining();
+        nodes.retain(|node| node.has_terminated().is_none());
+        nodes
+    }
+
+    /// Returns the shutdown that this system is part of.
+    pub(crate) fn shutdown(&self) -> Option<Shutdown> {
+        self.shutdown.as_ref().and_then(WeakShutdown::upgrade)
+    }
+
+    /// Returns the shutdown that has to run when this system terminates.
+    pub(crate) fn shutdown_to_run(&self) -> Option<Shutdown> {
+        self.shutdown().filter(Shutdown::runs_by_actor_system_terminate)
+    }
+
+    /// Limits the time of the drain in the phase `actor-system-terminate`. The shortest limit holds.
+    pub(crate) fn limit_drain(&self, timeout: Duration) {
+        let mut limit = self.drain_timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        *limit = Some(limit.map_or(timeout, |before| before.min(timeout)));
+    }
+
+    pub(crate) fn drain_timeout(&self) -> Option<Duration> {
+        *self.drain_timeout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses messages and spawns from now on, except from actors that are being drained.
+    pub(crate) fn begin_drain(&self) {
+        {
+            let _tree = self.tree();
+            self.admission.state.begin_drain();
+        }
+        self.stage.send_if_modified(|stage| {
+            let was_running = *stage == SystemStage::Running;
+            *stage = (*stage).max(SystemStage::Terminating);
+            was_running
+        });
+    }
+}

@@ -1,0 +1,132 @@
+//! Spawning actors: in a system, or below another actor.
+
+use std::sync::Arc;
+
+use super::ActorSystem;
+use crate::node::Node;
+use crate::path::NodePath;
+use crate::record::{Record, is_draining_actor_running};
+use crate::spawn_error::SpawnError;
+
+/// A place in the tree where an actor can be spawned: in a system, below a path.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub(crate) system: ActorSystem,
+    pub(crate) path: NodePath,
+    /// The actor of ractor to which a child is linked.
+    #[cfg(feature = "ractor")]
+    pub(crate) link: Option<ractor::ActorCell>,
+}
+
+/// An actor that can be spawned: it has not started yet.
+pub trait Spawn: Send {
+    /// The reference through which messages are sent to the actor.
+    type Ref;
+
+    /// Adds the actor to the tree at this path, starts it, and resolves when it has started.
+    fn spawn_at(
+        self,
+        place: Place,
+        path: NodePath,
+    ) -> impl Future<Output = Result<Self::Ref, SpawnError>> + Send;
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Returns the place below an actor, for a child of this name.
+    ///
+    /// # Errors
+    ///
+    /// If the name is not valid, the actor has ended or been sent a stop message, or its system no
+    /// longer exists.
+    pub(crate) fn below(parent: &Record, name: &str) -> Result<Self, SpawnError> {
+        let path = parent.path().child(name)?;
+        if parent.admission.is_closed() || parent.ending.get().is_some() {
+            return Err(SpawnError::ParentStopped { path, above: parent.path().clone() });
+        }
+        let gone = || SpawnError::Gone { path: parent.path().clone() };
+        let system = ActorSystem::of(parent).ok_or_else(gone)?;
+        Ok(system.place(parent.path().clone()))
+    }
+
+    /// Returns the system of the actor to be spawned.
+    #[must_use]
+    pub fn system(&self) -> &ActorSystem {
+        &self.system
+    }
+
+    /// Returns the path below which the actor is spawned.
+    #[must_use]
+    pub fn path(&self) -> &NodePath {
+        &self.path
+    }
+
+    /// Spawns an actor here, and resolves when it has started.
+    ///
+    /// # Errors
+    ///
+    /// As [`ActorSystem::spawn`].
+    pub async fn spawn<S: Spawn>(self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
+        let path = self.path.child(name)?;
+        actor.spawn_at(self, path).await
+    }
+}
+
+// === impl ActorSystem ===
+
+impl ActorSystem {
+    /// Spawns an actor below `/user`, and resolves when it has started.
+    ///
+    /// # Errors
+    ///
+    /// If the system is terminating, the name is taken or not valid, or the start fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, an actor of kameo continues to start; an actor of ractor is dropped.
+    pub async fn spawn<S: Spawn>(&self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
+        self.place(NodePath::user()).spawn(name, actor).await
+    }
+
+    /// Spawns an actor below `/system`. Actors there are stopped after all actors below `/user`.
+    ///
+    /// For services that the application's actors depend on, such as a log or a store.
+    ///
+    /// # Errors
+    ///
+    /// As [`ActorSystem::spawn`].
+    pub async fn spawn_system_actor<S: Spawn>(
+        &self,
+        name: &str,
+        actor: S,
+    ) -> Result<S::Ref, SpawnError> {
+        self.place(NodePath::system()).spawn(name, actor).await
+    }
+
+    /// Adds a node of your own to the tree, at the path that it returns.
+    ///
+    /// # Errors
+    ///
+    /// If the system is terminating, or another node has this path.
+    pub fn register(&self, node: Arc<dyn Node>) -> Result<(), SpawnError> {
+        self.state.admission.note_work(); // The node may have work that the system cannot see.
+        self.add(node)
+    }
+
+    /// Adds a node to the tree. During a drain that is permitted only to actors that are being
+    /// drained, and only below another actor: accepted work may need a new child.
+    pub(crate) fn add(&self, node: Arc<dyn Node>) -> Result<(), SpawnError> {
+        let is_top = node.path().depth() <= NodePath::user().depth() + 1;
+        self.state.add(node, !is_top && is_draining_actor_running())
+    }
+
+    fn place(&self, path: NodePath) -> Place {
+        Place {
+            system: self.clone(),
+            path,
+            #[cfg(feature = "ractor")]
+            link: None,
+        }
+    }
+}

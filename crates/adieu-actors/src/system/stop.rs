@@ -1,0 +1,120 @@
+//! Drains one actor and its children, while the rest of the system runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu_core::Deadline;
+
+use super::ActorSystem;
+use crate::countdown::Countdown;
+use crate::drain::Members;
+use crate::gather::gather;
+use crate::node::Node;
+use crate::panics::caught;
+use crate::path::NodePath;
+use crate::quiet::Found;
+use crate::report::DrainReport;
+use crate::state::SystemState;
+
+/// Refuses nodes at and below a path until it is dropped.
+struct Seal<'a> {
+    state: &'a SystemState,
+    path: &'a NodePath,
+}
+
+// === impl ActorSystem ===
+
+impl ActorSystem {
+    /// Drains one actor and its children, children first. Actors that have not ended when the
+    /// timeout has elapsed are killed.
+    ///
+    /// Returns `None` if there is no actor at this path, or if it is being drained with the whole
+    /// system.
+    ///
+    /// # Cancel safety
+    ///
+    /// The drain continues if the future is dropped, and the system waits for it before it
+    /// terminates.
+    pub async fn stop(&self, path: &NodePath, timeout: Duration) -> Option<DrainReport> {
+        let top = Arc::clone(self.state.tree().get(path)?);
+        self.state.stop(path.clone(), Some(top), timeout).await
+    }
+
+    /// Drains the children of an actor, and not the actor itself. Children that have not ended when
+    /// the timeout has elapsed are killed.
+    ///
+    /// Call this in the stop hook of an actor of kameo that stops without being drained. For actors
+    /// of ractor it is called automatically.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ActorSystem::stop`].
+    pub async fn stop_children(&self, path: &NodePath, timeout: Duration) -> DrainReport {
+        let stopped = self.state.stop(path.clone(), None, timeout).await;
+        stopped.unwrap_or_else(DrainReport::empty)
+    }
+}
+
+// === impl SystemState ===
+
+impl SystemState {
+    /// Drains the node at this path, if it is given, and its children.
+    ///
+    /// This runs in a task of its own. If the drain were dropped half-way, parents would lose their
+    /// children before they have stopped, or children would wait for a parent that has gone.
+    async fn stop(
+        self: &Arc<Self>,
+        path: NodePath,
+        top: Option<Arc<dyn Node>>,
+        timeout: Duration,
+    ) -> Option<DrainReport> {
+        let state = Arc::clone(self);
+        let deadline = Deadline::after(timeout);
+        let stopped = self.stops.spawn(async move {
+            state.drain_subtree(&path, top, &Countdown::until(deadline)).await
+        });
+        stopped.await.ok()
+    }
+
+    async fn drain_subtree(
+        &self,
+        path: &NodePath,
+        top: Option<Arc<dyn Node>>,
+        countdown: &Countdown,
+    ) -> DrainReport {
+        let cx = self.drain_cx(countdown);
+        let mut group = self.tree().below(path);
+        let nodes = || {
+            let below = self.tree().below(path).nodes;
+            let nodes: Vec<_> = top.iter().cloned().chain(below).collect();
+            for node in &nodes {
+                caught(|| node.begin_drain());
+            }
+            nodes
+        };
+        drop(nodes());
+        let mut found = Found::new();
+        self.finish_work(&cx, nodes, &mut found).await;
+        let _seal = Seal::new(self, path);
+        // Nodes that ended during the wait are only in the first group, nodes that were spawned
+        // during it only in the second.
+        group.add_missing(self.tree().below(path));
+        let members = Members::from(gather(path, top, group));
+        members.found(&found).drain(&cx).await
+    }
+}
+
+// === impl Seal ===
+
+impl<'a> Seal<'a> {
+    fn new(state: &'a SystemState, path: &'a NodePath) -> Self {
+        state.tree().seal(path.clone());
+        Self { state, path }
+    }
+}
+
+impl Drop for Seal<'_> {
+    fn drop(&mut self) {
+        self.state.tree().unseal(self.path);
+    }
+}

@@ -1,0 +1,272 @@
+//! Terminates a system: drains its actors, alone or as part of a coordinated shutdown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu_core::{Deadline, Reason, TaskCx};
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::ActorSystem;
+use crate::countdown::Countdown;
+use crate::drain::{DrainCx, Members};
+use crate::gather::gather;
+use crate::node::Node;
+use crate::path::NodePath;
+use crate::quiet::{Found, until_quiet};
+use crate::record::Record;
+use crate::report::DrainReport;
+use crate::state::{SystemStage, SystemState};
+use crate::timeouts::Timeouts;
+
+/// Why the end of a system cannot be awaited here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TerminateError {
+    /// The caller is an actor of the system, so it would wait for its own end. The system terminates
+    /// when other code awaits that.
+    #[error(
+        "an actor cannot await the end of its own system: it would wait for itself; await it in \
+         another task"
+    )]
+    InsideActor,
+}
+
+// === impl ActorSystem ===
+
+impl ActorSystem {
+    /// Terminates the system.
+    ///
+    /// If the system is part of a coordinated shutdown, and `run-by-actor-system-terminate` is on,
+    /// this runs all phases of the shutdown. One of them drains the actors. Otherwise this drains
+    /// the actors at once.
+    ///
+    /// `timeout` limits the drain of the actors, from when their phase begins. It does not shorten
+    /// any other phase, and does not lengthen the actors' own.
+    ///
+    /// A task of that shutdown cannot wait for the shutdown. If such a task calls this, the actors
+    /// are drained at once.
+    ///
+    /// # Errors
+    ///
+    /// If an actor of this system calls it. The system terminates nevertheless.
+    ///
+    /// # Cancel safety
+    ///
+    /// No message is lost. Without a coordinated shutdown the drain makes progress only while it is
+    /// awaited.
+    pub async fn terminate(&self, timeout: Duration) -> Result<Arc<DrainReport>, TerminateError> {
+        if let Some(shutdown) = self.state.shutdown_to_run() {
+            self.state.limit_drain(timeout);
+            let completion = shutdown.run(Reason::ActorSystemTerminate);
+            self.check_caller()?;
+            // An error means that the shutdown cannot be awaited here, or has ended already.
+            let _ = completion.await;
+        }
+        self.shutdown(timeout).await
+    }
+
+    /// Drains all actors: first the actors below `/user`, then the actors below `/system`.
+    ///
+    /// Every call awaits the same drain. A call with a shorter timeout shortens it for all callers.
+    ///
+    /// This does not wait for a coordinated shutdown. If the system is part of one, and
+    /// `run-by-actor-system-terminate` is on, the shutdown begins when the actors have ended.
+    ///
+    /// # Errors
+    ///
+    /// If an actor of this system calls it.
+    ///
+    /// # Cancel safety
+    ///
+    /// The drain makes progress only while it is awaited. It can be awaited again.
+    pub async fn shutdown(&self, timeout: Duration) -> Result<Arc<DrainReport>, TerminateError> {
+        let report = self.abort(timeout).await?;
+        if let Some(shutdown) = self.state.shutdown_to_run() {
+            drop(shutdown.run(Reason::ActorSystemTerminate));
+        }
+        Ok(report)
+    }
+
+    /// Drains all actors as [`shutdown`](Self::shutdown) does, without a coordinated shutdown.
+    ///
+    /// # Errors
+    ///
+    /// If an actor of this system calls it.
+    pub async fn abort(&self, timeout: Duration) -> Result<Arc<DrainReport>, TerminateError> {
+        self.state.countdown.shorten(Deadline::after(timeout));
+        self.state.begin_drain();
+        self.check_caller()?;
+        Ok(self.state.drain().await)
+    }
+
+    /// Waits until the system has terminated. It does not begin that, but drives a drain that has
+    /// begun.
+    pub async fn terminated(&self) -> Arc<DrainReport> {
+        let mut stages = self.state.stage.subscribe();
+        // It cannot fail: the sender is part of the state that we hold.
+        let _ = stages.wait_for(|stage| *stage > SystemStage::Running).await;
+        self.state.drain().await
+    }
+
+    /// Terminates the system when this actor ends. If it has ended already, that happens at once.
+    ///
+    /// A system that is not part of a shutdown is then drained with
+    /// [`Timeouts::EVENT_SOURCED`], unless a caller gives a shorter timeout.
+    pub fn guardian(&self, path: &NodePath) {
+        let state = Arc::downgrade(&self.state);
+        let on_end = Arc::new(move || {
+            if let Some(state) = state.upgrade() {
+                state.guardian_ended();
+            }
+        });
+        let is_present = self.state.tree().set_guardian(path.clone(), on_end);
+        if !is_present {
+            self.state.guardian_ended();
+        }
+    }
+
+    fn check_caller(&self) -> Result<(), TerminateError> {
+        match Record::current(|record| record.is_of(&self.state)) {
+            Some(true) => Err(TerminateError::InsideActor),
+            Some(false) | None => Ok(()),
+        }
+    }
+}
+
+// === impl SystemState ===
+
+impl SystemState {
+    fn guardian_ended(self: &Arc<Self>) {
+        self.begin_drain();
+        if let Some(shutdown) = self.shutdown_to_run() {
+            drop(shutdown.run(Reason::ActorSystemTerminate));
+            return;
+        }
+        // There may be no caller that awaits the drain, so a task drives it.
+        self.countdown.shorten(Deadline::after(Timeouts::EVENT_SOURCED));
+        if let Ok(runtime) = Handle::try_current() {
+            let state = Arc::clone(self);
+            #[expect(clippy::let_underscore_future, reason = "it ends with the system's drain")]
+            let _ = runtime.spawn(async move { state.drain().await });
+        }
+    }
+
+    /// Runs the task of this system in the phase `actor-system-terminate`.
+    pub(super) async fn run_last_phase(self: &Arc<Self>, cx: &TaskCx) -> Result<(), String> {
+        let policy = self.shutdown().map(|shutdown| shutdown.policy(cx.reason()));
+        if policy.is_some_and(|policy| !policy.terminate_actor_system) {
+            return Ok(());
+        }
+        // The grace of killed actors is part of the time of this phase.
+        let left = cx.remaining();
+        let timeout = left.saturating_sub(self.grace + Timeouts::SPARE).max(left / 2);
+        let timeout = self.drain_timeout().map_or(timeout, |limit| limit.min(timeout));
+        self.countdown.shorten(Deadline::after(timeout));
+        self.begin_drain();
+        let draining = self.drain();
+        let report = tokio::select! {
+            biased;
+            report = draining.clone() => report,
+            () = cx.cancelled() => {
+                self.countdown.shorten(Deadline::after(Duration::ZERO));
+                draining.await
+            }
+        };
+        if report.is_clean() { Ok(()) } else { Err(report.to_string()) }
+    }
+
+    /// Returns the drain of the whole system, which all callers share.
+    fn drain(self: &Arc<Self>) -> Shared<BoxFuture<'static, Arc<DrainReport>>> {
+        let drain = self.drain.get_or_init(|| {
+            let state = Arc::downgrade(self);
+            async move {
+                match state.upgrade() {
+                    Some(state) => Arc::new(state.drain_all().await),
+                    None => Arc::new(DrainReport::empty()),
+                }
+            }
+            .boxed()
+            .shared()
+        });
+        drain.clone()
+    }
+
+    async fn drain_all(&self) -> DrainReport {
+        self.begin_drain();
+        let cx = self.drain_cx(&self.countdown);
+        if !self.admission.has_worked() {
+            // Actors with untracked messages run now, and then `has_worked` is true.
+            tokio::task::yield_now().await;
+        }
+        let mut found = Found::new();
+        self.finish_work(&cx, || self.nodes(), &mut found).await;
+        let user = self.take_below(&NodePath::user()).found(&found).drain(&cx).await;
+        let system = self.take_below(&NodePath::system()).found(&found).drain(&cx).await;
+        self.stops.close();
+        tokio::select! {
+            () = self.stops.wait() => {}
+            () = self.countdown.passed(self.grace) => {}
+        }
+        let took = cx.began.elapsed();
+        let report = DrainReport { took, ..DrainReport::merged([user, system]) };
+        adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
+            let (system, report) = (self.name.to_string(), report.to_string());
+            move || tracing::debug!(system, report, "actor system terminated")
+        });
+        self.stage.send_replace(SystemStage::Terminated);
+        report
+    }
+
+    pub(super) fn drain_cx<'a>(&'a self, countdown: &'a Countdown) -> DrainCx<'a> {
+        let (letters, letters_before) = (&self.dead_letters, self.dead_letters.count());
+        DrainCx { countdown, grace: self.grace, began: Instant::now(), letters, letters_before }
+    }
+
+    /// Waits until none of these nodes has work, or three quarters of the time have passed.
+    ///
+    /// If no message was ever sent in this system, there is nothing to wait for.
+    pub(super) async fn finish_work(
+        &self,
+        cx: &DrainCx<'_>,
+        nodes: impl Fn() -> Vec<Arc<dyn Node>>,
+        found: &mut Found,
+    ) {
+        if self.admission.has_worked() {
+            tokio::select! {
+                biased;
+                () = until_quiet(nodes, found) => {}
+                () = cx.countdown.three_quarters_passed(cx.began) => {}
+            }
+        }
+    }
+
+    /// Takes all nodes below this path out of the tree, to be drained with the system. From now on
+    /// no node can join.
+    fn take_below(&self, path: &NodePath) -> Members {
+        let taken = {
+            let mut tree = self.tree();
+            self.admission.state.close();
+            tree.take_below(path)
+        };
+        let members = Members::from(gather(path, None, taken));
+        let before = self.tree().set_draining(members.nodes());
+        drop(before); // After the lock was released.
+        members
+    }
+
+    /// Returns the actors that the drain waits for, to be shown to an on-call engineer.
+    pub(super) fn pending_actors(&self) -> String {
+        const NAMED: usize = 3;
+        let nodes = self.living();
+        let named = nodes.iter().take(NAMED).map(|node| match node.queued() {
+            Some(queued) if queued > 0 => format!("{} ({queued} queued)", node.path()),
+            Some(_) | None => node.path().to_string(),
+        });
+        let named: Vec<String> = named.collect();
+        let more = nodes.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        if nodes.is_empty() { String::new() } else { format!("{}{more}", named.join(", ")) }
+    }
+}
