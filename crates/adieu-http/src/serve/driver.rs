@@ -152,8 +152,8 @@ impl<L: Listener, S: App> Server<L, S> {
                     self.limit_stall_timeout(now.finish_within);
                     now.stop_within.map_or(Event::Unbind, |within| Event::Stop { within })
                 }
-                () = drained(gate, shutdown), if self.machine.awaits_drain() => Event::Drained,
-                () = sleep_until(self.next_stall_check), if self.machine.awaits_drain() => {
+                () = drained(gate, shutdown), if self.machine.is_draining() => Event::Drained,
+                () = sleep_until(self.next_stall_check), if self.machine.is_draining() => {
                     self.next_stall_check = Instant::now() + STALL_CHECK;
                     if !self.awaits_only_stalled_clients(gate) {
                         continue;

@@ -57,7 +57,7 @@ impl Machine {
     }
 
     /// Returns whether the server waits for the gate to drain.
-    pub(super) fn awaits_drain(&self) -> bool {
+    pub(super) fn is_draining(&self) -> bool {
         self.stage == Stage::Unbound && self.flush_at.is_none()
     }
 
@@ -78,7 +78,7 @@ impl Machine {
                 }
             }
             Event::Stalled => {
-                if self.awaits_drain() {
+                if self.is_draining() {
                     self.flush(&mut effects);
                 }
             }
