@@ -4,6 +4,7 @@ mod budget;
 pub mod config;
 mod coordinator;
 mod deadline;
+mod exit_guard;
 mod gate;
 mod journal;
 mod lifecycle;
@@ -38,6 +39,7 @@ pub use budget::BudgetCheck;
 pub use config::{Config, ConfigError, Format, KillAfter, Times};
 pub use coordinator::{AwaitError, Completion, Drain, ResumeError, Rung, Shutdown, WeakShutdown};
 pub use deadline::Deadline;
+pub use exit_guard::ExitGuard;
 pub use gate::{DrainClass, Draining, Gate, Names, Pass, Scope, Verdict, Waiting};
 pub use lifecycle::{
     Act, AssembleError, DeploymentProfile, Lifecycle, LifecycleBuilder, Problem, StartCx,
@@ -59,7 +61,7 @@ pub use platform::Platform;
 pub use policy::{ExitCode, Policy};
 pub use readiness::{Check, CheckHandle, CheckState, Promise, Readiness};
 pub use reason::{CustomReason, Reason};
-pub use report::{PhaseReport, Report, TaskReport};
+pub use report::{PhaseReport, Report, TaskReport, UncleanShutdown};
 pub use runner::{Runner, main};
 pub use signals::{Signal, SignalError};
 pub use status::{Stage, Status, WaitingFor};

@@ -5,6 +5,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::plan::PhaseId;
 use crate::shield::drop_each_shielded;
@@ -25,6 +26,8 @@ pub(crate) struct Entry {
     pub(crate) blocking: bool,
     pub(crate) place: &'static Location<'static>,
     pub(crate) job: Box<dyn Job>,
+    /// Shared with the handles of the task.
+    pub(crate) cancelled: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -77,11 +80,22 @@ impl Registry {
         let shelf = &mut self.phases[phase.0];
         let at = shelf.slots.binary_search_by_key(&seq, |slot| slot.seq).ok()?;
         let entry = shelf.slots[at].entry.take()?;
-        shelf.live -= 1;
-        if shelf.slots.len() > 2 * shelf.live {
-            shelf.slots.retain(|slot| slot.entry.is_some());
-        }
+        entry.cancelled.store(true, Ordering::Relaxed);
+        shelf.take_out(1);
         Some(entry)
+    }
+
+    /// Takes back every pending task of this name.
+    pub(crate) fn cancel_named(&mut self, phase: PhaseId, name: &str) -> Vec<Entry> {
+        let shelf = &mut self.phases[phase.0];
+        let is_named = |entry: &mut Entry| &*entry.name == name;
+        let taken: Vec<Entry> =
+            shelf.slots.iter_mut().filter_map(|slot| slot.entry.take_if(is_named)).collect();
+        for entry in &taken {
+            entry.cancelled.store(true, Ordering::Relaxed);
+        }
+        shelf.take_out(taken.len());
+        taken
     }
 
     /// Takes all tasks of a phase. None can be added to it from here on.
@@ -114,5 +128,17 @@ impl Registry {
 
     pub(crate) fn pending(&self, phase: PhaseId) -> impl Iterator<Item = &Entry> {
         self.phases[phase.0].slots.iter().filter_map(|slot| slot.entry.as_ref())
+    }
+}
+
+// === impl Shelf ===
+
+impl Shelf {
+    /// Counts tasks that were taken out, and sweeps the holes when they are as many as the tasks.
+    fn take_out(&mut self, taken: usize) {
+        self.live -= taken;
+        if self.slots.len() > 2 * self.live {
+            self.slots.retain(|slot| slot.entry.is_some());
+        }
     }
 }

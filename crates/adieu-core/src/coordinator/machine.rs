@@ -27,6 +27,10 @@ use crate::phase::Phase;
 use crate::plan::{PhaseId, Plan, Rank};
 use crate::time::{Duration, Instant};
 
+/// The error of a task whose runtime was dropped while it ran, or before.
+const RUNTIME_GONE: &str =
+    "its runtime was dropped before it was over; keep the runtime until the shutdown is over";
+
 /// What has happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
@@ -98,7 +102,7 @@ pub(crate) enum Ended {
     Finished,
     Failed(Arc<str>),
     Panicked(Arc<str>),
-    /// It was aborted, and is gone.
+    /// It was dropped before it was over: aborted, or with its runtime.
     Aborted,
     /// It was aborted, but its thread runs on.
     LeftBehind,
@@ -594,7 +598,9 @@ impl Machine {
             (Some(Cause::HardStop), Ended::Finished) => Outcome::Cancelled,
             (_, Ended::Failed(error)) => Outcome::Failed { error },
             (_, Ended::Panicked(message)) => Outcome::Panicked { message },
-            (_, Ended::Aborted) => Outcome::Aborted,
+            (Some(Cause::HardStop), Ended::Aborted) => Outcome::Aborted,
+            // Nobody asked for it: the runtime was dropped, and with it the task.
+            (None, Ended::Aborted) => Outcome::Failed { error: RUNTIME_GONE.into() },
         };
         let took = at.saturating_duration_since(since);
         self.end_task(now, id, outcome, took, effects);

@@ -1,0 +1,31 @@
+//! Whether the runtime that tasks run on still runs, seen from a thread that is about to block.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+/// How long a runtime has to poll one task.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    Runs,
+    /// No thread polls its tasks: this one would have to, or is busy with something that blocks.
+    StandsStill,
+    /// It has been dropped.
+    Gone,
+}
+
+/// Spawns a task, and watches what becomes of it. tokio cannot be asked.
+pub(super) fn look_at(runtime: &Handle) -> Home {
+    let (polled, seen) = channel();
+    drop(runtime.spawn(async move {
+        let _ = polled.send(());
+    }));
+    match seen.recv_timeout(PATIENCE) {
+        Ok(()) => Home::Runs,
+        Err(RecvTimeoutError::Timeout) => Home::StandsStill,
+        Err(RecvTimeoutError::Disconnected) => Home::Gone,
+    }
+}
