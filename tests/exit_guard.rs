@@ -113,6 +113,16 @@ fn s309_a_guard_that_is_finished_returns_the_exit_code_of_the_report() {
     check_code(&run("guard", "returns", &exits), ExitCode::UNCLEAN);
 }
 
+// `#[tokio::main]` waits for such a thread when `main` has returned.
+#[test]
+fn s317_the_watchdog_ends_a_process_that_hangs_after_its_guard() {
+    for scenario in ["guard", "guard on one thread", "guard that finishes"] {
+        let ended = run(scenario, "returns", &[("HANGS", "yes"), ("ADIEU__RESERVE", "200ms")]);
+        check_code(&ended, ExitCode::WATCHDOG);
+        check_clean(&ended, "process-exit");
+    }
+}
+
 /// What no guard can do, as its documentation says.
 #[test]
 fn exit_runs_no_guard() {

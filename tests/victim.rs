@@ -310,6 +310,10 @@ fn with_goodbye() -> Result<Shutdown, Error> {
             println!("{word}");
         })?;
     }
+    if std::env::var_os("HANGS").is_some() {
+        shutdown.start_watchdog()?;
+        tokio::task::spawn_blocking(|| std::thread::sleep(FOREVER));
+    }
     if let Ok(bad) = std::env::var("BAD_TASK") {
         shutdown.add_task(Phase::SERVICE_STOP, "bad", async move |_| Err::<(), _>(bad))?;
     }

@@ -41,6 +41,12 @@ use crate::watchdog::LAST_WORDS;
 /// 0, also if the shutdown was not clean. End with [`ExitGuard::finish`] to exit with the code of the
 /// report, or set `exit-process = on`, with which the process ends with the last phase.
 ///
+/// # What comes after
+///
+/// When `main` returns, tokio waits for threads of its blocking pool, for ever if need be. If
+/// [`Shutdown::start_watchdog`] was called, the process has the reserve, three seconds, to end in
+/// from when the guard has done its work; then the watchdog ends it.
+///
 /// # On a current-thread runtime
 ///
 /// The thread that drops the guard is the one that polls tasks there. So tasks of the shutdown run on
@@ -98,7 +104,9 @@ impl ExitGuard {
             None
         };
         self.shutdown = None;
-        conclude(&shutdown, Some(ended), report.as_ref()).into()
+        let code = conclude(&shutdown, Some(ended), report.as_ref());
+        shutdown.shared().leave_process();
+        code.into()
     }
 }
 
@@ -111,6 +119,7 @@ impl Drop for ExitGuard {
                 let report = shutdown.shared().run_blocking(Reason::ProcessExit);
                 conclude(&shutdown, None, report.as_ref());
                 shutdown.shared().journal().flush(LAST_WORDS);
+                shutdown.shared().leave_process();
             }
         });
     }

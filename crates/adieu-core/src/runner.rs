@@ -59,6 +59,8 @@ where
 /// runs. Then guards are dropped, blocking threads get what is left of the reserve, and the exit
 /// code is returned. A body that returns an error that only says that the shutdown has begun, also
 /// inside another error, has not failed. A watchdog ends the process at the deadline if all else fails.
+/// With `run-by-process-hook = off` no signals are installed, and the end of the body does not run the
+/// shutdown.
 ///
 /// If nobody has set a `tracing` subscriber, what happens is said on stderr. With the feature
 /// `systemd` it is said to systemd, too; then call [`Shutdown::started`] when start-up has ended.

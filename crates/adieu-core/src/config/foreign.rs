@@ -3,7 +3,7 @@
 //! Their other keys are none of our business. Those that are almost ours are refused: a
 //! misspelt block would otherwise leave everything at its default without a word.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{ConfigError, section};
 use crate::names::nearest;
@@ -23,6 +23,22 @@ pub(super) struct Outside {
     pub(super) run_when_down: Option<Value>,
     /// False if every hook of the framework is switched off.
     pub(super) shutdown_hooks: bool,
+}
+
+// === impl Outside ===
+
+impl Outside {
+    /// Says the same in our block.
+    pub(super) fn put_into(self, block: &mut Map<String, Value>) {
+        if let Some(value) = self.run_when_down {
+            block.entry("run-when-down").or_insert(value);
+        }
+        // Akka registers its hook only if both keys are on.
+        if !self.shutdown_hooks {
+            block.retain(|key, _| !section::PROCESS_HOOK.contains(&key.as_str()));
+            block.insert(section::PROCESS_HOOK[0].into(), Value::Bool(false));
+        }
+    }
 }
 
 /// Takes the keys that concern us out of the document, and refuses what is almost one of them.

@@ -19,14 +19,11 @@ pub(super) fn config(
 ) -> Result<Config, ConfigError> {
     let outside = foreign::take(&mut document)?;
     let (path, mut block) = block(document)?;
-    if let (Some(value), Some(table)) = (outside.run_when_down, block.as_object_mut()) {
-        table.entry("run-when-down").or_insert(value);
+    if let Some(table) = block.as_object_mut() {
+        outside.put_into(table);
     }
     let origins = vars::overlay(&mut block, vars)?;
-    let config = read(&path, &block, format).map_err(|error| origins.explain(&path, error))?;
-    // Akka registers its hook only if both keys are on.
-    let hooks = config.triggers.process_hook && outside.shutdown_hooks;
-    Ok(config.run_by_process_hook(hooks))
+    read(&path, &block, format).map_err(|error| origins.explain(&path, error))
 }
 
 /// The block that is ours, and where it is. A document without one is itself the block.

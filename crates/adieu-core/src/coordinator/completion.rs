@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -12,6 +13,10 @@ use super::home::{Home, look_at};
 use crate::park;
 use crate::report::Report;
 use crate::task::is_inside;
+use crate::time::real_now;
+
+/// How often a thread that blocks looks whether it waits in vain.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Waits until the shutdown is over, and gives its report.
 ///
@@ -39,6 +44,12 @@ pub enum AwaitError {
          waits: await the shutdown instead of blocking"
     )]
     OnlyThread,
+    /// No thread runs the current-thread runtime that the shutdown runs on.
+    #[error(
+        "the shutdown runs on a current-thread runtime that no thread runs: await the shutdown in \
+         its `block_on`"
+    )]
+    StandsStill,
     /// The runtime that the shutdown ran on was dropped before it was over.
     #[error(
         "the runtime was dropped before the shutdown was over: await the shutdown before the \
@@ -74,23 +85,36 @@ impl Completion {
     ///
     /// # Errors
     ///
-    /// As awaiting it; also on the only thread of the runtime that the shutdown runs on.
+    /// As awaiting it; also if the shutdown runs on a current-thread runtime that stands still,
+    /// because this thread is its only one, or because no thread is in its `block_on`. The latter is
+    /// found out at the deadline of the shutdown.
     pub fn wait(mut self) -> Result<Arc<Report>, AwaitError> {
-        if !is_inside(self.key) && self.is_on_only_thread() {
+        // That this thread is inside the runtime does not decide it: threads of the runtime's
+        // blocking pool are so, too, and may wait.
+        let is_current =
+            |home: &Handle| Handle::try_current().is_ok_and(|current| current.id() == home.id());
+        if !is_inside(self.key) && self.stands_still(is_current) {
             return Err(AwaitError::OnlyThread);
         }
-        park::block_on(Pin::new(&mut self))
+        let mut give_up = None;
+        loop {
+            if let Some(ended) = park::block_on_until(Pin::new(&mut self), real_now() + LOOK) {
+                return ended;
+            }
+            let deadline = self.shared.upgrade().and_then(|shared| shared.deadline());
+            let Some(deadline) = deadline else { continue };
+            let give_up = *give_up.get_or_insert(real_now() + deadline.remaining() + LOOK);
+            if real_now() > give_up && self.stands_still(|_| true) {
+                return Err(AwaitError::StandsStill);
+            }
+        }
     }
 
-    /// Whether the shutdown runs on a current-thread runtime that stands still while this thread
-    /// waits.
-    ///
-    /// That this thread is inside that runtime does not decide it: threads of its blocking pool are
-    /// so, too, and may wait.
-    fn is_on_only_thread(&self) -> bool {
+    /// Whether the shutdown runs on such a current-thread runtime, and no thread polls its tasks.
+    fn stands_still(&self, is_such: impl Fn(&Handle) -> bool) -> bool {
         let home = self.shared.upgrade().and_then(|shared| shared.home());
         home.filter(|home| home.runtime_flavor() == RuntimeFlavor::CurrentThread)
-            .filter(|home| Handle::try_current().is_ok_and(|current| current.id() == home.id()))
+            .filter(is_such)
             .is_some_and(|home| look_at(&home) == Home::StandsStill)
     }
 }

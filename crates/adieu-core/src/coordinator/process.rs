@@ -151,6 +151,11 @@ impl Shared {
         })
     }
 
+    /// The process must be over before long, if the watchdog was started.
+    pub(crate) fn leave_process(&self) {
+        self.watchdog.arm(self.config.reserve.max(LEAST_EXIT));
+    }
+
     /// How long the watchdog lets the process live; `None` if that is not limited.
     pub(crate) fn time_to_exit(&self) -> Option<Duration> {
         self.watchdog.left()

@@ -384,7 +384,7 @@ impl Shared {
         if owns_process {
             // The phases are over; the process must be, too, before long. Not sooner than its own
             // waits for guards and threads can take, unless the platform is.
-            self.watchdog.arm(self.config.reserve.max(LEAST_EXIT));
+            self.leave_process();
         } else {
             self.watchdog.disarm();
         }

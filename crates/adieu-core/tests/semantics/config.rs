@@ -106,6 +106,9 @@ fn s16_an_akka_block_works_unchanged() {
     assert_eq!(shutdown.policy(&Reason::ClusterDowning).exit_code, 255);
     let exit = shutdown.policy(&Reason::ProcessExit);
     assert!(!exit.exit_process && exit.exit_code == 4);
+    // The JVM's hook runs for signals, too.
+    let term = shutdown.policy(&Reason::ProcessTerminate(adieu_core::Signal::TERM));
+    assert!(!term.exit_process && term.exit_code == 4);
     assert!(!shutdown.runs_when_down());
 
     let net = "akka.coordinated-shutdown.terminate-actor-system = off\n\
@@ -215,6 +218,10 @@ fn s311_all_hooks_of_the_jvm_are_switched_off_by_one_key() {
     assert_eq!(toml(on).unwrap(), Config::new());
     assert_eq!(toml(&format!("{on}\nakka.jvm-shutdown-hooks = false")).unwrap(), off);
     assert_eq!(toml(&format!("{on}\nakka.jvm-shutdown-hooks = true")).unwrap(), Config::new());
+    let vars = [("ADIEU__RUN_BY_PROCESS_HOOK".to_owned(), "on".to_owned())];
+    let text = "akka.jvm-shutdown-hooks = false";
+    let by_variable = Config::parse_with_vars(text, Format::Toml, vars).unwrap();
+    assert_eq!(by_variable, Config::new(), "a variable holds against the file");
 }
 
 #[test]

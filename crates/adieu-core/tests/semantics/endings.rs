@@ -186,6 +186,16 @@ fn s303_the_only_thread_may_not_wait_for_a_shutdown_that_was_made_elsewhere() {
 }
 
 #[test]
+fn s303_who_waits_for_a_runtime_that_no_thread_runs_is_told_so_at_the_deadline() {
+    let runtime = current_thread();
+    let kill_after = adieu_core::KillAfter::After(Duration::from_secs(1));
+    let config = Config::for_tests().kill_after(kill_after);
+    let shutdown = runtime.block_on(async { Shutdown::configured(config).unwrap() });
+    assert_eq!(shutdown.run(Reason::Unknown).wait().unwrap_err(), AwaitError::StandsStill);
+    assert!(runtime.block_on(shutdown.completed()).is_ok(), "there is a report when it runs");
+}
+
+#[test]
 fn s304_a_task_whose_runtime_was_dropped_has_failed_because_of_that() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let shutdown = runtime.block_on(async { Shutdown::new() });
