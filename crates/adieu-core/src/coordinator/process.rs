@@ -209,15 +209,17 @@ impl Shared {
     /// Brings a runtime for the tasks if theirs cannot run them while this thread blocks.
     fn replace_runtime(self: &Arc<Self>) -> Option<Runtime> {
         let home = self.home().or_else(|| Handle::try_current().ok())?;
-        let is_threaded = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
+        let has_workers = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
+        let is_worker = tokio::task::try_id().is_some();
         let why = match look_at(&home) {
             Home::Runs => return None,
-            // Its workers are busy; deadlines hold all the same.
-            Home::StandsStill if is_threaded => return None,
-            Home::StandsStill => "its only thread is leaving",
+            // Its workers are busy, and may not be for long; deadlines hold all the same.
+            Home::StandsStill if has_workers && !is_worker => return None,
+            Home::StandsStill => "the thread that runs it is leaving",
             Home::Gone => "it was dropped",
         };
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        // Two, so that a task which blocks one does not hold up the others.
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = match runtime {
             Ok(runtime) => runtime,
             Err(error) => {

@@ -218,6 +218,25 @@ fn s304_a_task_whose_runtime_was_dropped_has_failed_because_of_that() {
     }
 }
 
+/// Bodies and loops may end so, too. That it compiles is the test.
+#[expect(dead_code, reason = "it never ends")]
+fn never_ends(shutdown: &Shutdown) {
+    async fn tick() {
+        tokio::task::yield_now().await;
+    }
+    let spin = async |_: adieu_core::LoopCx| {
+        loop {
+            tick().await;
+        }
+    };
+    shutdown.add_loop("spin", spin).unwrap();
+    adieu_core::main(async |_| {
+        loop {
+            tick().await;
+        }
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn s305_a_task_that_ends_in_a_loop_compiles_and_is_cancelled_at_its_timeout() {
     let shutdown = Shutdown::new();
@@ -304,6 +323,20 @@ fn s310_the_guard_works_without_a_runtime_and_in_every_kind_of_runtime() {
         });
         check_ran_at_exit(&shutdown);
     }
+}
+
+// As `main` does that spawns all it does.
+#[test]
+fn s310_the_guard_works_in_a_task_on_the_only_worker() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    let ends = runtime.spawn(async {
+        let shutdown = Shutdown::new();
+        let _exit = shutdown.run_on_exit();
+        with_tasks(&shutdown);
+        shutdown.clone()
+    });
+    check_ran_at_exit(&runtime.block_on(ends).unwrap());
 }
 
 #[test]
