@@ -23,7 +23,6 @@ mod shared;
 mod supervised;
 
 use std::panic::Location;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -226,13 +225,9 @@ impl Shutdown {
     ) -> Result<TaskHandle, AddTaskError> {
         let job = job(&spec);
         let TaskSpec { name, timeout, describe } = spec;
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let entry = {
-            let cancelled = Arc::clone(&cancelled);
-            Entry { name, timeout, describe, blocking, place, job, cancelled }
-        };
+        let entry = Entry { name, timeout, describe, blocking, place, job };
         let (phase, seq) = self.shared.add_task(phase, entry)?;
-        Ok(TaskHandle { shared: Arc::downgrade(&self.shared), phase, seq, cancelled })
+        Ok(TaskHandle { shared: Arc::downgrade(&self.shared), phase, seq })
     }
 
     /// Takes back the pending tasks of this name in this phase, and returns how many there were.

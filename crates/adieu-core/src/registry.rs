@@ -5,7 +5,6 @@
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::plan::PhaseId;
 use crate::shield::drop_each_shielded;
@@ -26,8 +25,6 @@ pub(crate) struct Entry {
     pub(crate) blocking: bool,
     pub(crate) place: &'static Location<'static>,
     pub(crate) job: Box<dyn Job>,
-    /// Shared with the handles of the task.
-    pub(crate) cancelled: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -38,6 +35,8 @@ struct Shelf {
     /// The longest time that a task here may take, if each has one of its own.
     longest: Option<Duration>,
     started: bool,
+    /// The tasks that were here when it started, in the order of `seq`.
+    ran: Vec<u64>,
 }
 
 struct Slot {
@@ -80,7 +79,6 @@ impl Registry {
         let shelf = &mut self.phases[phase.0];
         let at = shelf.slots.binary_search_by_key(&seq, |slot| slot.seq).ok()?;
         let entry = shelf.slots[at].entry.take()?;
-        entry.cancelled.store(true, Ordering::Relaxed);
         shelf.take_out(1);
         Some(entry)
     }
@@ -91,9 +89,6 @@ impl Registry {
         let is_named = |entry: &mut Entry| &*entry.name == name;
         let taken: Vec<Entry> =
             shelf.slots.iter_mut().filter_map(|slot| slot.entry.take_if(is_named)).collect();
-        for entry in &taken {
-            entry.cancelled.store(true, Ordering::Relaxed);
-        }
         shelf.take_out(taken.len());
         taken
     }
@@ -103,7 +98,9 @@ impl Registry {
         let shelf = &mut self.phases[phase.0];
         shelf.started = true;
         shelf.live = 0;
-        std::mem::take(&mut shelf.slots).into_iter().filter_map(|slot| slot.entry).collect()
+        let slots = std::mem::take(&mut shelf.slots);
+        shelf.ran.extend(slots.iter().filter(|slot| slot.entry.is_some()).map(|slot| slot.seq));
+        slots.into_iter().filter_map(|slot| slot.entry).collect()
     }
 
     /// Takes all that is left, to be dropped outside the lock.
@@ -120,6 +117,14 @@ impl Registry {
         let shelf = &self.phases[phase.0];
         let takes = shelf.longest.map_or(allowed, |longest| longest.min(allowed));
         (shelf.live > 0).then_some(takes)
+    }
+
+    /// Whether a task that was added has been taken back: it is neither pending nor was it started.
+    pub(crate) fn is_cancelled(&self, phase: PhaseId, seq: u64) -> bool {
+        let shelf = &self.phases[phase.0];
+        let slot = shelf.slots.binary_search_by_key(&seq, |slot| slot.seq);
+        let is_pending = slot.is_ok_and(|at| shelf.slots[at].entry.is_some());
+        !is_pending && shelf.ran.binary_search(&seq).is_err()
     }
 
     pub(crate) fn count(&self, phase: PhaseId) -> usize {

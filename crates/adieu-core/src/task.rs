@@ -6,7 +6,6 @@ mod detail;
 mod job;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -94,8 +93,6 @@ pub struct TaskHandle {
     pub(crate) shared: Weak<Shared>,
     pub(crate) phase: PhaseId,
     pub(crate) seq: u64,
-    /// Shared with the task itself, so that it is set whoever cancels the task.
-    pub(crate) cancelled: Arc<AtomicBool>,
 }
 
 /// One task that was added and has not been cancelled.
@@ -270,23 +267,19 @@ impl TaskHandle {
     /// Takes the task back while it is pending.
     ///
     /// Returns `true` if it will not run: it was pending, or has been cancelled before. Returns
-    /// `false`, and interrupts nothing, once its phase has started.
+    /// `false`, and interrupts nothing, once its phase has started or the shutdown is gone.
     #[expect(clippy::must_use_candidate, reason = "it also does something")]
     pub fn cancel(&self) -> bool {
-        if self.is_cancelled() {
-            return true;
-        }
-        if let Some(shared) = self.shared.upgrade() {
-            shared.cancel(self.phase, self.seq);
-        }
-        self.is_cancelled()
+        let shared = self.shared.upgrade();
+        shared.is_some_and(|shared| shared.cancel(self.phase, self.seq))
     }
 
     /// Whether the task has been taken back: through this handle, through a clone, or by
-    /// [`Shutdown::cancel_tasks`](crate::Shutdown::cancel_tasks).
+    /// [`Shutdown::cancel_tasks`](crate::Shutdown::cancel_tasks). `false` when the shutdown is gone.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        let shared = self.shared.upgrade();
+        shared.is_some_and(|shared| shared.is_cancelled(self.phase, self.seq))
     }
 }
 

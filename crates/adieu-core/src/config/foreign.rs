@@ -1,7 +1,7 @@
 //! What stands around our block in a configuration of Akka, Akka.NET or Pekko.
 //!
-//! Their other keys are none of our business. Those that are almost ours are refused: a
-//! misspelt block would otherwise leave everything at its default without a word.
+//! Their other keys are ignored. Keys that are spelt almost like ours are refused: a misspelt block
+//! would otherwise silently leave everything at its default.
 
 use serde_json::{Map, Value};
 
@@ -28,7 +28,7 @@ pub(super) struct Outside {
 // === impl Outside ===
 
 impl Outside {
-    /// Says the same in our block.
+    /// Sets the corresponding keys of our block.
     pub(super) fn put_into(self, block: &mut Map<String, Value>) {
         if let Some(value) = self.run_when_down {
             block.entry("run-when-down").or_insert(value);

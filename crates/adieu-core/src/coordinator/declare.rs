@@ -174,10 +174,18 @@ impl Shared {
         }
     }
 
-    /// Takes a task back while it is pending.
-    pub(crate) fn cancel(&self, phase: PhaseId, seq: u64) {
-        let entry = lock(&self.core).registry.cancel(phase, seq);
+    /// Takes a task back while it is pending; true if it is taken back then.
+    pub(crate) fn cancel(&self, phase: PhaseId, seq: u64) -> bool {
+        let mut core = lock(&self.core);
+        let entry = core.registry.cancel(phase, seq);
+        let is_cancelled = core.registry.is_cancelled(phase, seq);
+        drop(core);
         drop(entry); // Not under the lock.
+        is_cancelled
+    }
+
+    pub(crate) fn is_cancelled(&self, phase: PhaseId, seq: u64) -> bool {
+        lock(&self.core).registry.is_cancelled(phase, seq)
     }
 
     /// Takes back every pending task of this name, and returns how many there were.

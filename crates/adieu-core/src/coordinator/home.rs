@@ -1,4 +1,4 @@
-//! Whether the runtime that tasks run on still runs, seen from a thread that is about to block.
+//! Finds out whether the runtime of the tasks polls them, for a thread that is about to block.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -11,13 +11,13 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     Runs,
-    /// No thread polls its tasks: this one would have to, or is busy with something that blocks.
+    /// No thread polls its tasks: the calling thread would have to, or its own thread is blocked.
     StandsStill,
     /// It has been dropped.
     Gone,
 }
 
-/// Spawns a task, and watches what becomes of it. tokio cannot be asked.
+/// Spawns a task and waits until it is polled or dropped: tokio has no method that tells.
 pub(super) fn look_at(runtime: &Handle) -> Home {
     let (polled, seen) = channel();
     drop(runtime.spawn(async move {

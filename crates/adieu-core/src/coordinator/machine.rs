@@ -599,7 +599,7 @@ impl Machine {
             (_, Ended::Failed(error)) => Outcome::Failed { error },
             (_, Ended::Panicked(message)) => Outcome::Panicked { message },
             (Some(Cause::HardStop), Ended::Aborted) => Outcome::Aborted,
-            // Nobody asked for it: the runtime was dropped, and with it the task.
+            // The machine did not abort it: it was dropped with its runtime.
             (None, Ended::Aborted) => Outcome::Failed { error: RUNTIME_GONE.into() },
         };
         let took = at.saturating_duration_since(since);

@@ -13,12 +13,12 @@ use crate::journal::Line;
 use crate::sync::lock;
 use crate::time::{Instant, real_now};
 
-/// How long nothing must have been added when start-up has ended, and when it has not: programs need
-/// not say that it has.
+/// How long the worst case must not have grown: after [`Shutdown::started`](super::Shutdown::started),
+/// and without it, because programs need not call it.
 const SETTLED: Duration = Duration::from_millis(500);
 const PROBABLY_SETTLED: Duration = Duration::from_secs(5);
 
-/// How often a thread looks whether that is so. It runs only while a warning is due.
+/// How often a thread checks that. The thread runs only while a warning is due.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What has been warned of.

@@ -1,4 +1,4 @@
-//! How the end is told: as an error, as a reason, to those who wait.
+//! How a shutdown ends: its reason, its error, its waiters, and the exit guard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,7 +131,7 @@ async fn s302_a_signal_has_one_name_in_report_status_and_overrides() {
 }
 
 #[test]
-fn s303_who_waits_for_a_driver_that_panicked_is_told_so() {
+fn s303_a_panic_of_the_driver_is_the_waiters_error() {
     // Without timers the driver panics at once.
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let error = runtime
@@ -146,13 +146,13 @@ fn s303_who_waits_for_a_driver_that_panicked_is_told_so() {
 }
 
 #[test]
-fn s303_who_waits_for_a_shutdown_that_nobody_can_begin_is_told_so() {
+fn s303_a_shutdown_whose_handles_are_dropped_is_the_waiters_error() {
     let completed = Shutdown::new().completed();
     assert_eq!(completed.wait().unwrap_err(), AwaitError::NeverBegun);
 }
 
 #[test]
-fn s303_a_blocking_thread_of_a_current_thread_runtime_may_wait() {
+fn s318_a_blocking_thread_of_a_current_thread_runtime_may_wait() {
     current_thread().block_on(async {
         let shutdown = Shutdown::new();
         let waiting = shutdown.run(Reason::Unknown);
@@ -162,7 +162,7 @@ fn s303_a_blocking_thread_of_a_current_thread_runtime_may_wait() {
 }
 
 #[test]
-fn s303_a_blocking_task_on_a_current_thread_runtime_is_told_that_it_is_part_of_the_shutdown() {
+fn s318_a_blocking_task_gets_the_error_that_it_is_part_of_the_shutdown() {
     current_thread().block_on(async {
         let shutdown = Shutdown::new();
         let inside = shutdown.clone();
@@ -177,7 +177,7 @@ fn s303_a_blocking_task_on_a_current_thread_runtime_is_told_that_it_is_part_of_t
 
 // Made outside, begun inside: its runtime is the one in which it was begun.
 #[test]
-fn s303_the_only_thread_may_not_wait_for_a_shutdown_that_was_made_elsewhere() {
+fn s318_the_only_thread_may_not_wait_for_a_shutdown_that_was_made_elsewhere() {
     let shutdown = Shutdown::new();
     current_thread().block_on(async {
         assert_eq!(shutdown.run(Reason::Unknown).wait().unwrap_err(), AwaitError::OnlyThread);
@@ -186,7 +186,7 @@ fn s303_the_only_thread_may_not_wait_for_a_shutdown_that_was_made_elsewhere() {
 }
 
 #[test]
-fn s303_who_waits_for_a_runtime_that_no_thread_runs_is_told_so_at_the_deadline() {
+fn s319_waiting_for_a_runtime_that_no_thread_runs_fails_at_the_deadline() {
     let runtime = current_thread();
     let kill_after = adieu_core::KillAfter::After(Duration::from_secs(1));
     let config = Config::for_tests().kill_after(kill_after);
