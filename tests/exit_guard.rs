@@ -111,6 +111,11 @@ fn s309_a_guard_that_is_finished_returns_the_exit_code_of_the_report() {
     check_code(&run("guard", "returns", &bad), 0);
     let exits = [bad[0], ("ADIEU__EXIT_PROCESS", "on")];
     check_code(&run("guard", "returns", &exits), ExitCode::UNCLEAN);
+    // Neither a panic nor an error that is handed over looks like a clean end.
+    let exits = [("ADIEU__EXIT_PROCESS", "on")];
+    check_code(&run("guard", "unwinds", &exits), 101);
+    check_code(&finished("fails", &exits), ExitCode::FAILED);
+    check_code(&finished("returns", &exits), ExitCode::CLEAN);
 }
 
 // `#[tokio::main]` waits for such a thread when `main` has returned.

@@ -39,7 +39,8 @@ use crate::watchdog::LAST_WORDS;
 ///
 /// A destructor cannot change what `main` returns: a program whose `main` returns `Ok(())` exits with
 /// 0, also if the shutdown was not clean. End with [`ExitGuard::finish`] to exit with the code of the
-/// report, or set `exit-process = on`, with which the process ends with the last phase.
+/// report, or set `exit-process = on`: then the process ends with the last phase and the code of the
+/// report, and an error that `main` returns is not shown. A `main` that unwinds ends with its own code.
 ///
 /// # What comes after
 ///
@@ -97,6 +98,7 @@ impl ExitGuard {
     /// Dropping the future drops the guard.
     pub async fn finish(mut self, result: impl TaskResult) -> ProcessExitCode {
         let Some(shutdown) = self.shutdown.clone() else { return ProcessExitCode::SUCCESS };
+        shutdown.shared().own_exit_code();
         let ended = runner::end_of_body(&shutdown, result);
         let report = if shutdown.shared().runs_on_exit() {
             shutdown.run(Reason::ProcessExit).await.ok()
@@ -113,6 +115,9 @@ impl ExitGuard {
 impl Drop for ExitGuard {
     fn drop(&mut self) {
         let Some(shutdown) = self.shutdown.take() else { return };
+        if std::thread::panicking() {
+            shutdown.shared().own_exit_code(); // A panic must not look like a clean end.
+        }
         // Shielded: a second panic while `main` unwinds would abort the process.
         let _ = shielded(|| {
             if shutdown.shared().runs_on_exit() {

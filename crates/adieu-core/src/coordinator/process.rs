@@ -164,8 +164,13 @@ impl Shared {
     /// For the runner: the process itself must be over by the deadline, not only the phases; and
     /// what happens is said, if need be on stderr.
     pub(crate) fn own_process(&self) {
-        self.owns_process.store(true, Ordering::Relaxed);
+        self.own_exit_code();
         self.journal.speak_up();
+    }
+
+    /// The process ends with the code that `main` returns, also with `exit-process`.
+    pub(crate) fn own_exit_code(&self) {
+        self.owns_process.store(true, Ordering::Relaxed);
     }
 
     /// Whether the end of the process runs the shutdown, or has one to wait for.
@@ -193,7 +198,8 @@ impl Shared {
         }
         let what = match waited {
             Some(Ok(report)) => {
-                let exits = |run: &Run| run.policy.exit_process;
+                let owns_exit_code = self.owns_process.load(Ordering::Relaxed);
+                let exits = |run: &Run| run.policy.exit_process && !owns_exit_code;
                 if lock(&self.core).run.as_ref().is_some_and(exits) {
                     std::thread::sleep(LEAST_EXIT); // The watchdog ends the process meanwhile.
                 }
