@@ -2,7 +2,7 @@
 
 use adieu::{CustomReason, Phase, Reason, Shutdown, TaskCx};
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct AdminEndpoint {
     user: &'static str,
 }

@@ -71,7 +71,7 @@ fn config() {
         worst case 15s (service-requests-done -> flush-metrics) + reserve 3s = 18s fits in 22.5s (kill-after 25s less its margin)
         unknown key kill-aftr; did you mean kill-after?
         phases.a.timeout: 5 has no unit: write 5s or 5ms
-        phases: phase a refers to unknown phase b
+        phases.a.depends-on: phase a refers to unknown phase b
     "#]],
     );
 }

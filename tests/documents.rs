@@ -2,6 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use adieu::Signal;
+use adieu_testkit::process::Process;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -82,4 +86,108 @@ fn the_readme_names_every_crate() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(readme.contains(&format!("`{name}`")), "{name}");
     }
+}
+
+/// The first block of code in this language.
+fn first_block<'a>(text: &'a str, language: &str) -> &'a str {
+    let (_, rest) = text.split_once(&format!("```{language}")).unwrap();
+    let (_, rest) = rest.split_once('\n').unwrap();
+    rest.split_once("```").unwrap().0
+}
+
+#[test]
+fn s316_the_first_programs_of_readme_and_guide_are_the_same_and_hide_nothing() {
+    let guide: String = read("crates/adieu/src/lib.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("//!"))
+        .map(|line| line.strip_prefix(' ').unwrap_or(line).to_owned() + "\n")
+        .collect();
+    let readme = read("README.md");
+    let (first, rest) = guide.split_once("```\n").unwrap();
+    let first = first.trim_start().lines().skip_while(|line| !line.starts_with("use "));
+    let first: String = first.map(|line| line.to_owned() + "\n").collect();
+    assert_eq!(first, first_block(&readme, "rust"));
+    let second = first_block(rest, "no_run");
+    for program in [&*first, second] {
+        assert!(program.contains("fn main()"), "{program}");
+        assert!(!program.lines().any(|line| line.starts_with('#') && !line.starts_with("#[")));
+    }
+}
+
+/// Builds a program in a project of its own, with dependencies as they are shown and adieu as it is
+/// here. Nothing is fetched.
+fn build(program: &str, dependencies: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme");
+    let project = tempfile::tempdir().unwrap();
+    let manifest = format!(
+        "[package]\nname = \"readme\"\nedition = \"2024\"\n\n{dependencies}\n\
+         [patch.crates-io]\nadieu = {{ path = {:?} }}\n\n[workspace]\n",
+        root().join("crates/adieu"),
+    );
+    std::fs::create_dir_all(project.path().join("src")).unwrap();
+    std::fs::write(project.path().join("Cargo.toml"), manifest).unwrap();
+    std::fs::write(project.path().join("src/main.rs"), program).unwrap();
+    std::fs::copy(root().join("Cargo.lock"), project.path().join("Cargo.lock")).unwrap();
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--offline", "--quiet", "--target-dir"])
+        .arg(&target)
+        .current_dir(project.path())
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    target.join("debug/readme")
+}
+
+/// The command, which the tests of its own crate build.
+fn command() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_victim")).with_file_name("adieu");
+    if !program.exists() {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--offline", "--quiet", "-p", "adieu-cli"])
+            .current_dir(root())
+            .status();
+        assert!(built.unwrap().success());
+    }
+    program
+}
+
+#[test]
+fn s316_the_program_of_the_readme_is_built_as_it_is_shown_serves_and_stops() {
+    let readme = read("README.md");
+    let (program, dependencies) = (first_block(&readme, "rust"), first_block(&readme, "toml"));
+    build(program, dependencies);
+
+    // The same program, but for its ports, which may be taken here.
+    let replaced = |program: &str, from: &str, to: &str| {
+        assert_eq!(program.matches(from).count(), 1, "{from}");
+        program.replace(from, to)
+    };
+    let free = || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let (service, admin) = (free(), free());
+    let program = replaced(program, "0.0.0.0:8080", &service);
+    let bound = format!("Admin::new(&shutdown).bind({admin:?})?.start()");
+    let program = replaced(&program, "Admin::new(&shutdown).start()", &bound);
+    let program = build(&program, dependencies);
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = Process::start(Command::new(program).current_dir(folder.path()));
+    let run = |program: &Path, args: &[&str]| {
+        let output = Command::new(program).args(args).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let url = format!("http://{service}/");
+    let curl = ["-sS", "--retry", "50", "--retry-delay", "0", "--retry-connrefused", &url];
+    assert_eq!(run(Path::new("curl"), &curl), (Some(0), "hello".to_owned()));
+    let (code, status) = run(&command(), &["status", &admin]);
+    assert_eq!(code, Some(0), "{status}");
+    assert!(status.contains("ready"), "{status}");
+    served.signal(Signal::TERM);
+    let ended = served.wait();
+    assert_eq!(ended.status.code(), Some(0), "{ended:#?}");
+    let close = ended.report.as_ref().unwrap().phase("close-resources").unwrap();
+    assert_eq!(close.task("close log").unwrap().outcome.to_string(), "finished");
+    assert!(folder.path().join("orders.log").exists());
 }

@@ -105,6 +105,31 @@ fn s41_kill_after_two_seconds_ends_a_task_of_sixty() {
 }
 
 #[test]
+fn s315_a_budget_that_is_only_assumed_is_warned_of_once_with_what_to_set() {
+    let vars = [
+        ("ADIEU__KILL_AFTER", "auto"),
+        ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
+        ("ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT", "20s"),
+        ("ADIEU__PHASES__SERVICE_STOP__TIMEOUT", "20s"),
+    ];
+    let mut process = started("supervised", &vars);
+    process.wait_for("over budget");
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    let said: Vec<_> = ended.stderr.lines().filter(|line| line.contains("over budget")).collect();
+    assert_eq!(said.len(), 1, "{ended:#?}");
+    assert!(
+        said[0].ends_with(
+            "wait 48s before it kills; 30s are assumed for platform kubernetes: set \
+             terminationGracePeriodSeconds: 48 in the manifest, and ADIEU__KILL_AFTER=48s"
+        ),
+        "{}",
+        said[0]
+    );
+}
+
+#[test]
 fn s47_sigterm_is_heard_and_answered_when_every_worker_is_blocked() {
     let mut process = started("wedged", &[("ADIEU__KILL_AFTER", "4s")]);
     process.signal(Signal::TERM);

@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the test reads it")]
 
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 use std::time::Duration;
 
 use adieu::{
@@ -36,6 +36,10 @@ fn main() -> ExitCode {
             })?;
             ready_until_begun(&shutdown).await
         }),
+        "guard" => guarded(),
+        "guard on one thread" => guarded_on_one_thread(),
+        "guard that finishes" => guarded_to_the_end(),
+        "guard without a runtime" => guarded_without_a_runtime(),
         "returning to a slow task" => adieu::main(async |shutdown: Shutdown| {
             shutdown.set_phase_timeout(Phase::SERVICE_STOP, FOREVER)?;
             shutdown.add_task(Phase::SERVICE_STOP, "slow", async |_| {
@@ -294,6 +298,87 @@ async fn ready_until_begun(shutdown: &Shutdown) -> Result<(), Error> {
     let reason = shutdown.begun().await;
     println!("begun: {reason}");
     Ok(())
+}
+
+/// A shutdown with two tasks, in a process that does not end without it.
+fn with_goodbye() -> Result<Shutdown, Error> {
+    let shutdown = Shutdown::configured(Config::from_env()?)?;
+    shutdown.install_signals()?;
+    for (phase, word) in [(Phase::SERVICE_STOP, "stopping"), (Phase::CLOSE_RESOURCES, "closed")] {
+        shutdown.add_task(phase, word, async move |_| {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            println!("{word}");
+        })?;
+    }
+    if std::env::var_os("HANGS").is_some() {
+        shutdown.start_watchdog()?;
+        tokio::task::spawn_blocking(|| std::thread::sleep(FOREVER));
+    }
+    if let Ok(bad) = std::env::var("BAD_TASK") {
+        shutdown.add_task(Phase::SERVICE_STOP, "bad", async move |_| Err::<(), _>(bad))?;
+    }
+    Ok(shutdown)
+}
+
+/// Ends `main` as the test says.
+async fn end_as_asked(shutdown: &Shutdown) -> Result<(), Error> {
+    match std::env::var("ENDS")?.as_str() {
+        "returns" => Ok(()),
+        "fails" => Err("no database".into()),
+        "unwinds" => panic!("no database"),
+        "is over" => shutdown.run(Reason::Unknown).await.map(drop).map_err(Into::into),
+        "is told" => {
+            println!("ready");
+            shutdown.begun().await;
+            Ok(())
+        }
+        "exits" =>
+        {
+            #[expect(clippy::exit, clippy::disallowed_methods, reason = "what is tested")]
+            std::process::exit(3)
+        }
+        other => Err(other.into()),
+    }
+}
+
+fn guarded() -> ExitCode {
+    #[tokio::main]
+    async fn main() -> Result<(), Error> {
+        let shutdown = with_goodbye()?;
+        let _exit = shutdown.run_on_exit();
+        end_as_asked(&shutdown).await
+    }
+    main().report()
+}
+
+fn guarded_on_one_thread() -> ExitCode {
+    #[tokio::main(flavor = "current_thread")]
+    async fn main() -> Result<(), Error> {
+        let shutdown = with_goodbye()?;
+        let _exit = shutdown.run_on_exit();
+        end_as_asked(&shutdown).await
+    }
+    main().report()
+}
+
+fn guarded_to_the_end() -> ExitCode {
+    #[tokio::main(flavor = "current_thread")]
+    async fn main() -> ExitCode {
+        let shutdown = with_goodbye().unwrap_or_else(|error| panic!("{error}"));
+        let exit = shutdown.run_on_exit();
+        exit.finish(end_as_asked(&shutdown).await).await
+    }
+    main()
+}
+
+fn guarded_without_a_runtime() -> ExitCode {
+    fn main() -> Result<(), Error> {
+        let shutdown = with_goodbye()?;
+        let _exit = shutdown.run_on_exit();
+        let runtime = tokio::runtime::Runtime::new()?;
+        runtime.block_on(end_as_asked(&shutdown))
+    }
+    main().report()
 }
 
 async fn adieu_hang(_: TaskCx) {

@@ -4,6 +4,7 @@
 
 mod composed;
 mod documents;
+mod exit_guard;
 mod hostile;
 mod kept;
 mod modules;

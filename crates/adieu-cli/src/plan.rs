@@ -85,12 +85,9 @@ fn drain(config: &Config, plan: &Plan) -> Option<String> {
 
 /// Reads a configuration, or what the environment says, and proves its plan.
 pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
-    let (config, place) = match path {
-        Some(path) => (Config::read(path), format!("{}: ", path.display())),
-        None => (Config::from_env(), String::new()),
-    };
+    let config = path.map_or_else(Config::from_env, Config::read);
     let proved = config.and_then(|config| config.plan().map(|plan| (config, plan)));
-    proved.map_err(|error| Failure::input(format!("{place}{}", with_causes(&error))))
+    proved.map_err(|error| Failure::input(with_causes(&error)))
 }
 
 /// A duration as people write it, to the millisecond.

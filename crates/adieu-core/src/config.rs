@@ -1,8 +1,8 @@
 //! What can be set, and the texts it can be set in.
 //!
-//! A configuration is a block of keys, under `coordinated-shutdown` or
-//! `akka.coordinated-shutdown`, in TOML, JSON or (feature `hocon`) HOCON. A document that has
-//! neither is itself the block. Environment variables override any key:
+//! A configuration is a block of keys, under `coordinated-shutdown`, `akka.coordinated-shutdown` or
+//! `pekko.coordinated-shutdown`, in TOML, JSON or (feature `hocon`) HOCON. A document that has
+//! none is itself the block. Environment variables override any key:
 //! `ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT=7s` sets `phases.service-unbind.timeout`.
 //!
 //! | key | default | what it sets |
@@ -20,10 +20,10 @@
 //! | `exit-process`, `exit-jvm`, `exit-clr` | `off` | whether the process ends with the last phase |
 //! | `exit-code` | `0` | the exit code of a clean shutdown |
 //! | `run-by-actor-system-terminate` | `on` | whether terminating the actor system runs the shutdown |
-//! | `run-by-process-hook`, `run-by-jvm-shutdown-hook`, `run-by-clr-shutdown-hook` | `on` | whether [`main`](crate::main) installs signals |
+//! | `run-by-process-hook`, `run-by-jvm-shutdown-hook`, `run-by-clr-shutdown-hook` | `on` | whether [`main`](crate::main) installs signals and runs the shutdown when its body ends, and whether [`ExitGuard`](crate::ExitGuard) runs it; `akka.jvm-shutdown-hooks = off` switches it off, too |
 //! | `run-when-down` | `on` | whether being put out of the cluster runs the shutdown |
 //! | `report-file` | none | where [`main`](crate::main) writes the report as JSON |
-//! | `reason-overrides.REASON.{exit-code, exit-process, terminate-actor-system}` | none | the same, for one reason |
+//! | `reason-overrides.REASON.{exit-code, exit-process, terminate-actor-system}` | none | the same, for one reason, by the name that it has in the report: `SIGTERM`, `process-exit`; `process-terminate` is every signal |
 //! | `phases.NAME.{timeout, recover, enabled}` | as built in | how a phase behaves |
 //! | `phases.NAME.depends-on` | as built in | replaces what a phase waits for |
 //! | `phases.NAME.{after, before}` | none | adds to what a phase, or another one, waits for |
@@ -33,6 +33,7 @@
 
 mod duration;
 mod error;
+mod foreign;
 mod format;
 mod hocon;
 mod read;
@@ -40,6 +41,7 @@ mod section;
 mod vars;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,7 +50,7 @@ pub use format::Format;
 
 use crate::budget::RESERVE;
 use crate::phase::Phase;
-use crate::plan::{LONGEST, Order, PhaseChange, Plan, PlanBuilder};
+use crate::plan::{LONGEST, Order, PhaseChange, Plan, PlanBuilder, PlanError};
 use crate::platform::{Platform, Unit};
 use crate::policy::{Policies, PolicyChange};
 use crate::reason::Reason;
@@ -114,9 +116,17 @@ pub enum KillAfter {
 pub(crate) struct Resolved {
     /// `None` if it does not.
     pub(crate) kill_after: Option<Duration>,
-    pub(crate) how: String,
-    /// What to do if it is only assumed.
+    pub(crate) source: Source,
+    /// What to do to have it known.
     pub(crate) advice: Option<String>,
+}
+
+/// How it is known when the platform kills.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Known(String),
+    /// It is what this platform usually does.
+    Assumed(Platform),
 }
 
 /// The times of a [`Config`] that are compared with what the platform allows; see
@@ -220,7 +230,9 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let format = Format::of(path)?;
-        read::config(format.read(path)?, format, vars::of_process())
+        let read = format.read(path);
+        let config = read.and_then(|text| read::config(text, format, vars::of_process()));
+        config.map_err(|error| error.in_file(path))
     }
 
     /// The configuration that this process's environment describes: the file that `ADIEU_CONFIG`
@@ -278,7 +290,8 @@ impl Config {
         self
     }
 
-    /// The exit code of a shutdown for this reason, however it ends.
+    /// The exit code of a shutdown for this reason, however it ends. Each signal is a reason of its
+    /// own.
     pub fn exit_code_for(mut self, reason: &Reason, code: u8) -> Self {
         self.override_for(reason).exit_code = Some(code);
         self
@@ -331,7 +344,8 @@ impl Config {
         self
     }
 
-    /// Whether [`main`](crate::main) installs signals.
+    /// Whether [`main`](crate::main) installs signals and runs the shutdown when its body ends, and
+    /// whether [`ExitGuard`](crate::ExitGuard) runs it.
     pub fn run_by_process_hook(mut self, run: bool) -> Self {
         self.triggers.process_hook = run;
         self
@@ -411,19 +425,49 @@ impl Config {
     }
 
     pub(crate) fn plan_builder(&self) -> Result<PlanBuilder, ConfigError> {
+        let at = |path: String| move |problem: PlanError| ConfigError::Plan { path, problem };
         let mut plan = Plan::builder();
-        plan.default_timeout(self.default_phase_timeout)?;
+        plan.default_timeout(self.default_phase_timeout)
+            .map_err(at("default-phase-timeout".into()))?;
         plan.order(self.order);
-        plan.apply(&self.phases)?;
+        plan.apply(&self.phases).map_err(|problem| at(self.path_of(&problem))(problem))?;
         // The lame duck must fit into its phase, unless somebody has set that by hand.
         let unbind = Phase::BEFORE_SERVICE_UNBIND;
         if let (LameDuck::For(most), false) = (self.lame_duck, self.sets_timeout_of(&unbind)) {
             let fits = most / 9 * 10 + Duration::from_millis(500);
             if fits > self.default_phase_timeout {
-                plan.timeout(unbind, fits)?;
+                plan.timeout(unbind, fits).map_err(at("lame-duck".into()))?;
             }
         }
         Ok(plan)
+    }
+
+    /// The key that is to blame for this, from our block on.
+    fn path_of(&self, problem: &PlanError) -> String {
+        let under = |phase: &Phase, key: &str| format!("phases.{phase}{key}");
+        match problem {
+            PlanError::UnknownPhase { phase: Some(phase), name, .. } => {
+                let change = self.phases.get(phase);
+                let names = |list: &[Phase]| list.contains(name);
+                let key = change.map_or("", |change| match () {
+                    () if change.depends_on.as_deref().is_some_and(names) => ".depends-on",
+                    () if names(&change.after) => ".after",
+                    () if names(&change.before) => ".before",
+                    () => "",
+                });
+                under(phase, key)
+            }
+            PlanError::ZeroTimeout { phase } | PlanError::EndlessTimeout { phase } => {
+                under(phase, ".timeout")
+            }
+            PlanError::Misspelt { phase, .. }
+            | PlanError::DuplicatePhase { phase }
+            | PlanError::OverBudget { phase, .. }
+            | PlanError::TooLate { phase } => under(phase, ""),
+            PlanError::EmptyName | PlanError::Cycle { .. } | PlanError::UnknownPhase { .. } => {
+                "phases".into()
+            }
+        }
     }
 
     /// Refuses switches that contradict each other.
@@ -492,7 +536,11 @@ impl Default for Config {
 impl KillAfter {
     /// How long that is, and how we know. May ask systemd, which takes a second at most.
     pub(crate) fn resolve(self, env: impl Fn(&str) -> Option<String>) -> Resolved {
-        let known = |kill_after, how: &str| Resolved { kill_after, how: how.into(), advice: None };
+        let known = |kill_after, how: &str| Resolved {
+            kill_after,
+            source: Source::Known(how.into()),
+            advice: None,
+        };
         match self {
             Self::Never => known(None, "configured"),
             Self::After(after) => known(Some(after), "configured"),
@@ -517,9 +565,28 @@ impl KillAfter {
                     }
                 }
                 let kill_after = platform.kill_after();
-                let assumed = if kill_after.is_some() { "assumed for" } else { "none on" };
-                Resolved { kill_after, how: format!("{assumed} platform {platform}"), advice }
+                Resolved { kill_after, source: Source::Assumed(platform), advice }
             }
+        }
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    pub(crate) fn configured() -> Self {
+        Self::Known("configured".into())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(how) => f.write_str(how),
+            Self::Assumed(platform) if platform.kill_after().is_some() => {
+                write!(f, "assumed for platform {platform}")
+            }
+            Self::Assumed(platform) => write!(f, "none on platform {platform}"),
         }
     }
 }
@@ -530,8 +597,8 @@ fn ask_systemd() -> Result<Resolved, String> {
     let known = unit.and_then(|unit| Ok((unit.stop_timeout()?, unit)));
     known
         .map(|(kill_after, unit)| {
-            let how = format!("TimeoutStopSec of {}", unit.name);
-            Resolved { kill_after, how, advice: None }
+            let source = Source::Known(format!("TimeoutStopSec of {}", unit.name));
+            Resolved { kill_after, source, advice: None }
         })
         .map_err(|problem: String| {
             format!(
@@ -553,8 +620,8 @@ mod tests {
                 "PRESTOP_SECONDS" => prestop.map(str::to_owned),
                 _ => None,
             };
-            let Resolved { kill_after, how, .. } = KillAfter::Detect.resolve(env);
-            how.starts_with("from TERMINATION").then_some(kill_after).flatten()
+            let Resolved { kill_after, source, .. } = KillAfter::Detect.resolve(env);
+            source.to_string().starts_with("from TERMINATION").then_some(kill_after).flatten()
         };
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(resolve("45", None), seconds(45));

@@ -8,10 +8,12 @@ mod completion;
 mod declare;
 mod driver;
 mod gates;
+mod home;
 pub(crate) mod ladder;
 mod lame_duck;
 pub(crate) mod machine;
 mod moves;
+mod over_budget;
 mod process;
 mod ready;
 mod refusals;
@@ -21,7 +23,6 @@ mod shared;
 mod supervised;
 
 use std::panic::Location;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -224,10 +225,20 @@ impl Shutdown {
     ) -> Result<TaskHandle, AddTaskError> {
         let job = job(&spec);
         let TaskSpec { name, timeout, describe } = spec;
-        let (phase, seq) =
-            self.shared.add_task(phase, Entry { name, timeout, describe, blocking, place, job })?;
-        let (shared, cancelled) = (Arc::downgrade(&self.shared), AtomicBool::new(false));
-        Ok(TaskHandle { shared, phase, seq, cancelled })
+        let entry = Entry { name, timeout, describe, blocking, place, job };
+        let (phase, seq) = self.shared.add_task(phase, entry)?;
+        Ok(TaskHandle { shared: Arc::downgrade(&self.shared), phase, seq })
+    }
+
+    /// Takes back the pending tasks of this name in this phase, and returns how many there were.
+    ///
+    /// It interrupts nothing: once the phase has started, no task of it is pending.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such phase.
+    pub fn cancel_tasks(&self, phase: impl AsRef<str>, name: &str) -> Result<usize, PlanError> {
+        self.shared.cancel_named(phase.as_ref(), name)
     }
 
     /// The tasks that have been added and neither started nor been cancelled, by phase.
@@ -253,6 +264,20 @@ impl Shutdown {
     /// Runs the shutdown, once. Every caller, before, during and after, awaits the same report.
     ///
     /// The first reason wins. Dropping the returned future changes nothing: the shutdown goes on.
+    ///
+    /// A shutdown that was aborted, or in which a task failed, is a report, not an error: `Err` says
+    /// that there is no report. So `run(..).await?` goes on after an abort.
+    /// [`Report::into_result`] makes an error of everything that is not clean:
+    ///
+    /// ```
+    /// # use adieu_core::{Reason, Shutdown};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let shutdown = Shutdown::new();
+    /// shutdown.run(Reason::Unknown).await?.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn run(&self, reason: impl Into<Reason>) -> Completion {
         self.shared.begin(reason.into(), None);
         self.completed()

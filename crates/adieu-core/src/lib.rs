@@ -7,6 +7,7 @@ mod budget;
 pub mod config;
 mod coordinator;
 mod deadline;
+mod exit_guard;
 mod gate;
 mod journal;
 mod lifecycle;
@@ -44,6 +45,7 @@ pub use coordinator::{
     AwaitError, CheckHandle, Completion, Drain, Promise, ResumeError, Shutdown, WeakShutdown,
 };
 pub use deadline::Deadline;
+pub use exit_guard::ExitGuard;
 pub use gate::{DrainClass, Draining, Gate, Names, Pass, Scope, Verdict, Waiting};
 pub use lifecycle::{
     Act, AssembleError, DeploymentProfile, Lifecycle, LifecycleBuilder, Problem, StartCx,
@@ -63,7 +65,7 @@ pub use platform::Platform;
 pub use policy::{ExitCode, Policy};
 pub use readiness::{Check, CheckState, Readiness};
 pub use reason::{CustomReason, Reason};
-pub use report::{PhaseReport, Report, TaskReport};
+pub use report::{PhaseReport, Report, TaskReport, UncleanShutdown};
 pub use rung::Rung;
 pub use runner::{Runner, main};
 pub use signals::{Signal, SignalError};

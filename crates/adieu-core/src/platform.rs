@@ -71,6 +71,23 @@ impl Platform {
             Self::Terminal | Self::Unknown => None,
         }
     }
+
+    /// How to have it wait this long, and how to have the process know.
+    pub(crate) fn how_to_allow(self, wait: Duration) -> String {
+        let seconds = wait.as_secs();
+        let usual = self.kill_after().unwrap_or_default().as_secs();
+        let set = match self {
+            Self::Kubernetes => format!("terminationGracePeriodSeconds: {seconds} in the manifest"),
+            Self::Systemd => format!("TimeoutStopSec={seconds} in the unit"),
+            Self::Docker => {
+                format!("docker run --stop-timeout {seconds}, or stop_grace_period: {seconds}s")
+            }
+            Self::Terminal | Self::Unknown => "the time that it waits".into(),
+        };
+        format!(
+            "{usual}s are assumed for platform {self}: set {set}, and ADIEU__KILL_AFTER={seconds}s"
+        )
+    }
 }
 
 impl fmt::Display for Platform {
@@ -88,6 +105,21 @@ impl fmt::Display for Platform {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn s315_what_to_set_depends_on_the_platform() {
+        let enough = Duration::from_secs(24);
+        assert_eq!(
+            Platform::Docker.how_to_allow(enough),
+            "10s are assumed for platform docker: set docker run --stop-timeout 24, or \
+             stop_grace_period: 24s, and ADIEU__KILL_AFTER=24s"
+        );
+        assert_eq!(
+            Platform::Kubernetes.how_to_allow(enough),
+            "30s are assumed for platform kubernetes: set terminationGracePeriodSeconds: 24 in the \
+             manifest, and ADIEU__KILL_AFTER=24s"
+        );
+    }
 
     #[test]
     fn the_most_telling_sign_decides() {

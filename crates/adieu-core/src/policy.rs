@@ -32,6 +32,9 @@ pub(crate) struct PolicyChange {
     pub(crate) exit_code: Option<u8>,
 }
 
+/// What `reason-overrides` calls the reasons of all signals together.
+pub(crate) const ANY_SIGNAL: &str = "process-terminate";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Policies {
     pub(crate) base: Policy,
@@ -63,6 +66,15 @@ impl ExitCode {
 // === impl Policy ===
 
 impl Policy {
+    fn changed(self, change: &PolicyChange) -> Self {
+        let PolicyChange { terminate_actor_system, exit_process, exit_code } = *change;
+        Self {
+            terminate_actor_system: terminate_actor_system.unwrap_or(self.terminate_actor_system),
+            exit_process: exit_process.unwrap_or(self.exit_process),
+            exit_code: exit_code.unwrap_or(self.exit_code),
+        }
+    }
+
     /// The exit code of a shutdown that ended like this.
     pub(crate) fn exit_code_of(self, ending: &Ending) -> u8 {
         match ending {
@@ -85,14 +97,10 @@ impl Default for Policy {
 
 impl Policies {
     pub(crate) fn of(&self, reason: &Reason) -> Policy {
-        let change = self.overrides.get(reason.name()).copied().unwrap_or_default();
-        Policy {
-            terminate_actor_system: change
-                .terminate_actor_system
-                .unwrap_or(self.base.terminate_actor_system),
-            exit_process: change.exit_process.unwrap_or(self.base.exit_process),
-            exit_code: change.exit_code.unwrap_or(self.base.exit_code),
-        }
+        // An override for one signal holds against one for all of them.
+        let family = reason.signal().and_then(|_| self.overrides.get(ANY_SIGNAL));
+        let own = self.overrides.get(reason.name());
+        family.into_iter().chain(own).fold(self.base, |policy, change| policy.changed(change))
     }
 }
 

@@ -9,12 +9,13 @@ use crate::signals::Signal;
 /// Why the shutdown runs. The first reason given wins and is readable in every task.
 ///
 /// An application's own reasons are types of its own that implement [`CustomReason`]; the data
-/// they carry can be got back in a task with [`Reason::downcast_ref`].
+/// they carry can be got back in a task with [`Reason::downcast_ref`]. Two of them are equal if they
+/// have the same type and are equal.
 ///
 /// ```
 /// use adieu_core::{CustomReason, Reason};
 ///
-/// #[derive(Debug)]
+/// #[derive(Debug, PartialEq)]
 /// struct AdminEndpoint { user: String }
 ///
 /// impl CustomReason for AdminEndpoint {
@@ -24,6 +25,7 @@ use crate::signals::Signal;
 /// let reason = Reason::from(AdminEndpoint { user: "ops".into() });
 /// assert_eq!(reason.downcast_ref::<AdminEndpoint>().unwrap().user, "ops");
 /// assert_eq!(reason.to_string(), "admin-endpoint");
+/// assert_ne!(reason, Reason::from(AdminEndpoint { user: "eve".into() }));
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -49,7 +51,9 @@ pub enum Reason {
 }
 
 /// A reason of the application's own, with whatever data it carries.
-pub trait CustomReason: Any + fmt::Debug + Send + Sync {
+///
+/// The type must be comparable, because [`Reason`] is: derive `PartialEq`.
+pub trait CustomReason: Any + fmt::Debug + sealed::Comparable + Send + Sync {
     /// The name under which the reason is logged, reported, and overridden in configuration.
     fn name(&self) -> &str;
 
@@ -60,14 +64,35 @@ pub trait CustomReason: Any + fmt::Debug + Send + Sync {
     }
 }
 
+mod sealed {
+    use std::any::Any;
+
+    /// Compares values whose types are not known.
+    #[diagnostic::on_unimplemented(
+        message = "a `CustomReason` must be comparable, and `{Self}` is not",
+        note = "derive or implement `PartialEq` for `{Self}`"
+    )]
+    #[expect(unnameable_types, reason = "every type that is `PartialEq` has it")]
+    pub trait Comparable {
+        fn equals(&self, other: &dyn Any) -> bool;
+    }
+
+    impl<T: Any + PartialEq> Comparable for T {
+        fn equals(&self, other: &dyn Any) -> bool {
+            other.downcast_ref() == Some(self)
+        }
+    }
+}
+
 // === impl Reason ===
 
 impl Reason {
-    /// The name under which the reason is reported and overridden in configuration.
+    /// The name of the reason: the same in the log, in the report, in the status, and in
+    /// `reason-overrides` of the configuration. A signal's reason has the signal's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::ProcessTerminate(_) => "process-terminate",
+            Self::ProcessTerminate(signal) => signal.name(),
             Self::ProcessExit => "process-exit",
             Self::ActorSystemTerminate => "actor-system-terminate",
             Self::ClusterLeaving => "cluster-leaving",
@@ -115,10 +140,20 @@ impl Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::ProcessTerminate(signal) = self {
-            return fmt::Display::fmt(signal, f);
-        }
         f.pad(self.name())
+    }
+}
+
+impl PartialEq for Reason {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::ProcessTerminate(one), Self::ProcessTerminate(other)) => one == other,
+            (Self::Custom(one), Self::Custom(other)) => {
+                let other: &dyn Any = &**other;
+                (**one).equals(other)
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
     }
 }
 

@@ -35,6 +35,8 @@ struct Shelf {
     /// The longest time that a task here may take, if each has one of its own.
     longest: Option<Duration>,
     started: bool,
+    /// The tasks that were here when it started, in the order of `seq`.
+    ran: Vec<u64>,
 }
 
 struct Slot {
@@ -77,11 +79,18 @@ impl Registry {
         let shelf = &mut self.phases[phase.0];
         let at = shelf.slots.binary_search_by_key(&seq, |slot| slot.seq).ok()?;
         let entry = shelf.slots[at].entry.take()?;
-        shelf.live -= 1;
-        if shelf.slots.len() > 2 * shelf.live {
-            shelf.slots.retain(|slot| slot.entry.is_some());
-        }
+        shelf.take_out(1);
         Some(entry)
+    }
+
+    /// Takes back every pending task of this name.
+    pub(crate) fn cancel_named(&mut self, phase: PhaseId, name: &str) -> Vec<Entry> {
+        let shelf = &mut self.phases[phase.0];
+        let is_named = |entry: &mut Entry| &*entry.name == name;
+        let taken: Vec<Entry> =
+            shelf.slots.iter_mut().filter_map(|slot| slot.entry.take_if(is_named)).collect();
+        shelf.take_out(taken.len());
+        taken
     }
 
     /// Takes all tasks of a phase. None can be added to it from here on.
@@ -89,7 +98,9 @@ impl Registry {
         let shelf = &mut self.phases[phase.0];
         shelf.started = true;
         shelf.live = 0;
-        std::mem::take(&mut shelf.slots).into_iter().filter_map(|slot| slot.entry).collect()
+        let slots = std::mem::take(&mut shelf.slots);
+        shelf.ran.extend(slots.iter().filter(|slot| slot.entry.is_some()).map(|slot| slot.seq));
+        slots.into_iter().filter_map(|slot| slot.entry).collect()
     }
 
     /// Takes all that is left, to be dropped outside the lock.
@@ -108,11 +119,31 @@ impl Registry {
         (shelf.live > 0).then_some(takes)
     }
 
+    /// Whether a task that was added has been taken back: it is neither pending nor was it started.
+    pub(crate) fn is_cancelled(&self, phase: PhaseId, seq: u64) -> bool {
+        let shelf = &self.phases[phase.0];
+        let slot = shelf.slots.binary_search_by_key(&seq, |slot| slot.seq);
+        let is_pending = slot.is_ok_and(|at| shelf.slots[at].entry.is_some());
+        !is_pending && shelf.ran.binary_search(&seq).is_err()
+    }
+
     pub(crate) fn count(&self, phase: PhaseId) -> usize {
         self.phases[phase.0].live
     }
 
     pub(crate) fn pending(&self, phase: PhaseId) -> impl Iterator<Item = &Entry> {
         self.phases[phase.0].slots.iter().filter_map(|slot| slot.entry.as_ref())
+    }
+}
+
+// === impl Shelf ===
+
+impl Shelf {
+    /// Counts tasks that were taken out, and sweeps the holes when they are as many as the tasks.
+    fn take_out(&mut self, taken: usize) {
+        self.live -= taken;
+        if self.slots.len() > 2 * self.live {
+            self.slots.retain(|slot| slot.entry.is_some());
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! The outcome of everything, with times.
 
 mod timeline;
+mod unclean;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+pub use unclean::UncleanShutdown;
 
 use crate::outcome::{Ending, Outcome};
 
@@ -91,6 +93,19 @@ impl Report {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.outcome == Ending::Clean
+    }
+
+    /// Returns the report if the shutdown was clean, and otherwise an error that names what failed.
+    ///
+    /// For programs that end with `?`. The exit code of such a program is its own; the one that the
+    /// configuration asks for is in the report.
+    ///
+    /// # Errors
+    ///
+    /// If the shutdown was aborted, or a task failed, panicked, timed out, was aborted, was given up
+    /// or did not run.
+    pub fn into_result(self: Arc<Self>) -> Result<Arc<Self>, UncleanShutdown> {
+        if self.is_clean() { Ok(self) } else { Err(UncleanShutdown::new(self)) }
     }
 
     /// The phase of this name.

@@ -59,6 +59,8 @@ where
 /// runs. Then guards are dropped, blocking threads get what is left of the reserve, and the exit
 /// code is returned. A body that returns an error that only says that the shutdown has begun, also
 /// inside another error, has not failed. A watchdog ends the process at the deadline if all else fails.
+/// With `run-by-process-hook = off` no signals are installed, and the end of the body does not run the
+/// shutdown.
 ///
 /// If nobody has set a `tracing` subscriber, what happens is said on stderr. With the feature
 /// `systemd` it is said to systemd, too; then call [`Shutdown::started`] when start-up has ended.
@@ -128,7 +130,7 @@ impl Runner {
         R: TaskResult,
     {
         let config = self.config?;
-        let (hooked, report_file) = (config.triggers.process_hook, config.report_file.clone());
+        let hooked = config.triggers.process_hook;
         let runtime = self.runtime.build()?;
         let entered = runtime.enter();
         let shutdown = Shutdown::configured(config)?;
@@ -141,25 +143,7 @@ impl Runner {
         drop(entered);
 
         let (ended, report) = run_body(&runtime, &shutdown, body);
-        let failed = match ended {
-            Some(Ended::Failed(error)) => Some(error),
-            Some(Ended::Panicked(message)) => Some(format!("panicked: {message}").into()),
-            Some(Ended::Finished | Ended::Aborted | Ended::LeftBehind) | None => None,
-        };
-        if let Some(error) = &failed {
-            let error = Arc::clone(error);
-            shutdown.shared().journal().log(move || error!(error = &*error, "body failed"));
-        }
-        let code = match (&failed, &report) {
-            (Some(_), _) => ExitCode::FAILED,
-            (None, Some(report)) => report.exit_code,
-            (None, None) => ExitCode::UNCLEAN,
-        };
-        if let (Some(path), Some(report)) = (report_file, &report)
-            && let Err(error) = write_report(&path, report)
-        {
-            shutdown.shared().journal().log(move || error!(%error, "failed to write the report"));
-        }
+        let code = conclude(&shutdown, ended, report.as_ref());
 
         // The waits fit into what the watchdog allows, and leave a fifth of it unused.
         shutdown.shared().journal().flush(share_of_exit(&shutdown, 4));
@@ -186,17 +170,7 @@ where
     F: AsyncFnOnce(Shutdown) -> R,
     R: TaskResult,
 {
-    let body = async {
-        match body(shutdown.clone()).await.into_result() {
-            // It was told to end before it had begun: that is an end like any other.
-            Err(error) if shutdown.shared().is_refusal(&*error) => {
-                let error = chain(&*error);
-                shutdown.shared().journal().log(move || info!(error, "start-up interrupted"));
-                Ended::Finished
-            }
-            ended => end_of(ended),
-        }
-    };
+    let body = async { end_of_body(shutdown, body(shutdown.clone()).await) };
     let mut body = Box::pin(catch(body));
     let (mut ended, report) = wait_for_both(runtime, shutdown, body.as_mut());
     let entered = runtime.enter();
@@ -222,7 +196,8 @@ fn wait_for_both(
             }
         });
         let report = match first {
-            // If a signal was first, this joins the shutdown that is under way.
+            Ok(ended) if !shutdown.shared().runs_on_exit() => return (Some(ended), None),
+            // If a signal was first, this joins the shutdown that is in progress.
             Ok(ended) => return (Some(ended), shutdown.run(Reason::ProcessExit).wait().ok()),
             Err(report) => report,
         };
@@ -236,6 +211,49 @@ fn wait_for_both(
             let report = shutdown.completed().wait().ok().or(report);
             return (ended, report);
         }
+    }
+}
+
+/// How a body that returned this has ended.
+pub(crate) fn end_of_body(shutdown: &Shutdown, returned: impl TaskResult) -> Ended {
+    match returned.into_result() {
+        // It was told to end before it had begun: that is an end like any other.
+        Err(error) if shutdown.shared().is_refusal(&*error) => {
+            let error = chain(&*error);
+            shutdown.shared().journal().log(move || info!(error, "start-up interrupted"));
+            Ended::Finished
+        }
+        ended => end_of(ended),
+    }
+}
+
+/// Logs how the body failed, if it did, stores the report, and returns the exit code.
+pub(crate) fn conclude(
+    shutdown: &Shutdown,
+    body: Option<Ended>,
+    report: Option<&Arc<Report>>,
+) -> u8 {
+    let shared = shutdown.shared();
+    let failed = match body {
+        Some(Ended::Failed(error)) => Some(error),
+        Some(Ended::Panicked(message)) => Some(format!("panicked: {message}").into()),
+        Some(Ended::Finished | Ended::Aborted | Ended::LeftBehind) | None => None,
+    };
+    if let Some(error) = &failed {
+        let error = Arc::clone(error);
+        shared.journal().log(move || error!(error = &*error, "body failed"));
+    }
+    if let (Some(path), Some(report)) = (&shared.config().report_file, report)
+        && let Err(error) = write_report(path, report)
+    {
+        shared.journal().log(move || error!(%error, "failed to write the report"));
+    }
+    match (failed, report) {
+        (Some(_), _) => ExitCode::FAILED,
+        (None, Some(report)) => report.exit_code,
+        // It was not to run, and nothing has begun it.
+        (None, None) if shutdown.stage() == Stage::Up => ExitCode::CLEAN,
+        (None, None) => ExitCode::UNCLEAN,
     }
 }
 

@@ -8,9 +8,13 @@
 mod os;
 
 use std::fmt;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 pub(crate) use os::{Listener, end_now};
+
+/// The highest number that a signal has on any system.
+const HIGHEST: i32 = 64;
 
 /// A signal, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +89,20 @@ impl Signal {
         self.0
     }
 
+    /// Its name, such as `SIGTERM`; of one that has none, such as a realtime signal, `signal-40`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        static NUMBERED: LazyLock<Vec<String>> =
+            LazyLock::new(|| (0..=HIGHEST).map(|number| format!("signal-{number}")).collect());
+        let numbered = || usize::try_from(self.0).ok().and_then(|number| NUMBERED.get(number));
+        os::name(self.0).or_else(|| numbered().map(String::as_str)).unwrap_or("signal")
+    }
+
+    /// The signal of this name, in any case.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        (1..=HIGHEST).map(Self).find(|signal| signal.name().eq_ignore_ascii_case(name))
+    }
+
     /// The exit code of a process that this signal forced to end: 128 and its number.
     #[must_use]
     pub fn exit_code(self) -> u8 {
@@ -94,10 +112,7 @@ impl Signal {
 
 impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match os::name(self.0) {
-            Some(name) => f.pad(name),
-            None => write!(f, "signal {}", self.0),
-        }
+        f.pad(self.name())
     }
 }
 

@@ -8,7 +8,6 @@ mod job;
 mod span;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -44,8 +43,27 @@ pub struct TaskSpec {
 
 /// What a task may return: nothing, or a result whose error says what went wrong.
 ///
-/// Sealed: it is implemented for `()` and for `Result<(), E>` where `E` is an error or turns into
-/// one, such as a string.
+/// Sealed: it is implemented for `()`, for `Result<(), E>` where `E` is an error or turns into one,
+/// such as a string, and for `!`, the type of a task that ends in `loop {}`.
+///
+/// ```
+/// # use adieu_core::{Phase, Shutdown};
+/// # let shutdown = Shutdown::new();
+/// // It never ends, so it is cancelled when its time is up.
+/// shutdown.add_task(Phase::SERVICE_STOP, "heartbeat", async |_| loop {
+///     tokio::task::yield_now().await;
+/// })?;
+/// # Ok::<(), adieu_core::AddTaskError>(())
+/// ```
+///
+/// Anything else is refused:
+///
+/// ```compile_fail,E0277
+/// # use adieu_core::{Phase, Shutdown};
+/// # let shutdown = Shutdown::new();
+/// shutdown.add_task(Phase::SERVICE_STOP, "count", async |_| 7)?;
+/// # Ok::<(), adieu_core::AddTaskError>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a task or body must return `()` or `Result<(), E>`, not `{Self}`",
     note = "`E` must turn into `Box<dyn Error + Send + Sync>`: errors, strings and `anyhow::Error` do, \
@@ -61,14 +79,23 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 mod sealed {
     #[expect(unnameable_types, reason = "that is what seals it")]
     pub trait Sealed {}
+
+    #[expect(unnameable_types, reason = "only there to name `!`")]
+    pub trait Returning {
+        type Returned;
+    }
+
+    impl<R> Returning for fn() -> R {
+        type Returned = R;
+    }
 }
 
-/// Stands for a task that was added. Dropping it changes nothing.
+/// Stands for a task that was added. Clones stand for the same task. Dropping it changes nothing.
+#[derive(Clone)]
 pub struct TaskHandle {
     pub(crate) shared: Weak<Shared>,
     pub(crate) phase: PhaseId,
     pub(crate) seq: u64,
-    pub(crate) cancelled: AtomicBool,
 }
 
 /// One task that was added and has not been cancelled.
@@ -204,6 +231,16 @@ impl<E: Into<BoxError> + Send + 'static> TaskResult for Result<(), E> {
     }
 }
 
+/// `!`, which has no name yet where a type is expected.
+type Never = <fn() -> ! as sealed::Returning>::Returned;
+
+impl sealed::Sealed for Never {}
+impl TaskResult for Never {
+    fn into_result(self) -> Result<(), BoxError> {
+        self
+    }
+}
+
 /// An error with its causes, each once.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -225,21 +262,19 @@ impl TaskHandle {
     /// Takes the task back while it is pending.
     ///
     /// Returns `true` if it will not run: it was pending, or has been cancelled before. Returns
-    /// `false`, and interrupts nothing, once its phase has started.
+    /// `false`, and interrupts nothing, once its phase has started or the shutdown is gone.
+    #[expect(clippy::must_use_candidate, reason = "it also does something")]
     pub fn cancel(&self) -> bool {
-        if self.is_cancelled() {
-            return true;
-        }
-        if let Some(shared) = self.shared.upgrade() {
-            shared.cancel(self.phase, self.seq, &self.cancelled);
-        }
-        self.is_cancelled()
+        let shared = self.shared.upgrade();
+        shared.is_some_and(|shared| shared.cancel(self.phase, self.seq))
     }
 
-    /// Whether the task has been taken back.
+    /// Whether the task has been taken back: through this handle, through a clone, or by
+    /// [`Shutdown::cancel_tasks`](crate::Shutdown::cancel_tasks). `false` when the shutdown is gone.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        let shared = self.shared.upgrade();
+        shared.is_some_and(|shared| shared.is_cancelled(self.phase, self.seq))
     }
 }
 

@@ -6,49 +6,48 @@
 #![cfg_attr(feature = "axum", doc = "```no_run")]
 #![cfg_attr(not(feature = "axum"), doc = "```ignore")]
 //! use adieu::{Phase, http};
+//! use axum::{Router, routing::get};
+//! use tokio::{fs::File, net::TcpListener};
 //!
 //! fn main() -> std::process::ExitCode {
 //!     adieu::main(async |shutdown| {
-//!         let pool = Pool::connect().await?;
-//!         shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", {
-//!             let pool = pool.clone();
-//!             async move |_| pool.close().await
-//!         })?;
-//!         let listener = tokio::net::TcpListener::bind("0.0.0.0:8080").await?;
-//!         http::serve(listener, router(pool), &shutdown).await?;
-//!         Ok::<_, Error>(())
+//!         shutdown.keep_until_exit(http::Admin::new(&shutdown).start()?); // for `adieu status`
+//!         let log = File::create("orders.log").await?;
+//!         let close = async move |_| log.sync_all().await; // errors are reported
+//!         shutdown.add_task(Phase::CLOSE_RESOURCES, "close log", close)?; // after requests and actors
+//!         let app = Router::new().route("/", get(async || "hello"));
+//!         let listener = TcpListener::bind("0.0.0.0:8080").await?;
+//!         http::serve(listener, app, &shutdown).probes(http::Probes::new(&shutdown)).await?;
+//!         Ok::<_, http::BoxError>(())
 //!     })
 //! }
-//! # #[derive(Clone)] struct Pool;
-//! # impl Pool {
-//! #     async fn connect() -> Result<Self, Error> { Ok(Pool) }
-//! #     async fn close(&self) {}
-//! # }
-//! # type Error = Box<dyn std::error::Error + Send + Sync>;
-//! # fn router(_: Pool) -> axum::Router { axum::Router::new() }
 //! ```
 //!
 //! Inside an existing `#[tokio::main]`, the same engine as a handle:
 //!
 //! ```no_run
-//! # #[tokio::main]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use adieu::{Phase, PhaseSpec, Shutdown, TaskCx};
 //! use std::time::Duration;
 //!
-//! let shutdown = Shutdown::new();
-//! shutdown.add_phase(
-//!     PhaseSpec::new("flush-metrics")
-//!         .after(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE)
-//!         .timeout(Duration::from_secs(3)),
-//! )?;
-//! shutdown.add_task("flush-metrics", "push", async |cx: TaskCx| push(cx.remaining()).await)?;
-//! shutdown.install_signals()?;
-//! shutdown.start_watchdog()?; // ends the process at the deadline, whatever hangs; `main` does so by itself
-//! let report = shutdown.completed().await?; // or: shutdown.run(Reason::Unknown).await?
-//! println!("{report}");
-//! # Ok(()) }
-//! # async fn push(_: std::time::Duration) -> Result<(), std::io::Error> { Ok(()) }
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let shutdown = Shutdown::new();
+//!     let _exit = shutdown.run_on_exit(); // runs it when `main` returns, fails or unwinds
+//!     shutdown.install_signals()?;
+//!     shutdown.start_watchdog()?; // ends the process at the deadline, whatever hangs
+//!     shutdown.add_phase(
+//!         PhaseSpec::new("flush-metrics")
+//!             .after(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE)
+//!             .timeout(Duration::from_secs(3)),
+//!     )?;
+//!     shutdown.add_task("flush-metrics", "push", async |cx: TaskCx| {
+//!         println!("pushed with {:?} left", cx.remaining());
+//!     })?;
+//!     let report = shutdown.completed().await?; // or: shutdown.run(Reason::Unknown).await?
+//!     println!("{report}");
+//!     report.into_result()?; // an abort, or a task that failed, is an error from here on
+//!     Ok(())
+//! }
 //! ```
 //!
 //! # The few nouns
@@ -79,7 +78,7 @@
 //! | I want to | use |
 //! |---|---|
 //! | write a new service | [`main`], or [`Runner`] to set more |
-//! | add shutdown to an existing one | [`Shutdown::new`], [`Shutdown::install_signals`] |
+//! | add shutdown to an existing one | [`Shutdown::new`], [`Shutdown::install_signals`], [`Shutdown::run_on_exit`] |
 //! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`] |
 //! | start what my service needs, in order, and stop it in reverse | [`Lifecycle`], [`Step`] |
 //! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |

@@ -140,7 +140,7 @@ async fn stop_when_abandoned(shutdown: &Shutdown) -> std::io::Result<Infallible>
 }
 
 /// Whoever started the replica has gone.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Abandoned;
 
 impl CustomReason for Abandoned {

@@ -133,7 +133,7 @@ fn mistakes_are_named_with_their_place() {
         "",
         ".yaml",
         expect![[r#"
-        adieu: FILE.yaml: failed to tell the format of FILE.yaml: name it .toml, .json or .conf (HOCON)
+        adieu: failed to tell the format of FILE.yaml: name it .toml, .json or .conf (HOCON)
     "#]],
     );
 }
@@ -144,7 +144,7 @@ fn a_missing_file_and_a_wrong_command_line_are_exit_code_2() {
     assert_eq!(missing.code, 2);
     assert_eq!(
         missing.stderr,
-        "adieu: nope.toml: failed to read nope.toml: No such file or directory (os error 2)\n",
+        "adieu: failed to read nope.toml: No such file or directory (os error 2)\n",
     );
     assert_eq!(adieu(&["plna"]).code, 2);
 }

@@ -2,16 +2,33 @@
 
 use std::time::Duration;
 
+use humantime::DurationError as Error;
+
 /// Reads `5s`, `20 s`, `250 millis`, `1m 30s`, `1.5s`.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if ["infinite", "inf", "infinity", "undefined"].contains(&text.to_lowercase().as_str()) {
         return Err("nothing may wait for ever: write a duration such as 30s".into());
     }
-    if text.parse::<f64>().is_ok() {
+    if text.starts_with('-') {
+        return Err(format!("{text} is negative: write a duration such as 5s"));
+    }
+    let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    if is_number {
         return Err(format!("{text} has no unit: write {text}s or {text}ms"));
     }
-    humantime::parse_duration(&as_humantime_has_it(text)).map_err(|error| error.to_string())
+    humantime::parse_duration(&as_humantime_has_it(text)).map_err(|error| match error {
+        Error::UnknownUnit { unit, .. } if !unit.is_empty() => format!(
+            "{text:?} has the unknown unit {unit}: write ns, us, ms, s, m, h or d, as in 250ms"
+        ),
+        Error::NumberOverflow => format!("{text:?} is too long: a year is the most"),
+        Error::UnknownUnit { .. }
+        | Error::InvalidCharacter(_)
+        | Error::NumberExpected(_)
+        | Error::Empty => {
+            format!("{text:?} is not a duration: write one such as 5s, 250ms or 1m 30s")
+        }
+    })
 }
 
 /// HOCON has more names for its units than humantime.

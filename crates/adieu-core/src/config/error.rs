@@ -1,6 +1,6 @@
 //! What can be wrong with a configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::plan::PlanError;
 
@@ -56,8 +56,50 @@ pub enum ConfigError {
         problem: String,
     },
     /// The phases do not make a plan.
-    #[error("phases: {0}")]
-    Plan(#[from] PlanError),
+    #[error("{path}: {problem}")]
+    Plan {
+        /// The key that is to blame, as far as one is.
+        path: String,
+        /// What is wrong.
+        problem: PlanError,
+    },
+    /// A file holds one of these mistakes.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file in question.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: Box<ConfigError>,
+    },
+}
+
+// === impl ConfigError ===
+
+impl ConfigError {
+    /// The same, in the block at this path.
+    pub(super) fn within(mut self, block: &str) -> Self {
+        if let Self::Plan { path, .. } = &mut self
+            && !block.is_empty()
+        {
+            *path = format!("{block}.{path}");
+        }
+        self
+    }
+
+    /// The same, in this file. Errors that name the file already stay as they are.
+    pub(super) fn in_file(self, path: &Path) -> Self {
+        match self {
+            Self::Read { .. } | Self::UnknownFormat { .. } | Self::File { .. } => self,
+            problem @ (Self::NoHocon
+            | Self::Syntax { .. }
+            | Self::UnknownKey { .. }
+            | Self::Invalid { .. }
+            | Self::Contradiction { .. }
+            | Self::Plan { .. }) => {
+                Self::File { path: path.to_owned(), problem: Box::new(problem) }
+            }
+        }
+    }
 }
 
 fn hint(nearest: Option<&str>) -> String {

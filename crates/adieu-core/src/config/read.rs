@@ -5,21 +5,22 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::section::Section;
-use super::{Config, ConfigError, Format, KillAfter, LameDuck, section, vars};
+use super::{Config, ConfigError, Format, KillAfter, LameDuck, foreign, section, vars};
 use crate::phase::Phase;
 use crate::plan::{Order, PhaseChange};
-use crate::policy::PolicyChange;
+use crate::policy::{ANY_SIGNAL, PolicyChange};
 use crate::reason::Reason;
+use crate::signals::Signal;
 
 pub(super) fn config(
     mut document: Value,
     format: Format,
     vars: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Config, ConfigError> {
-    let when_down = take(&mut document, &["akka", "cluster", "run-coordinated-shutdown-when-down"]);
+    let outside = foreign::take(&mut document)?;
     let (path, mut block) = block(document)?;
-    if let (Some(value), Some(table)) = (when_down, block.as_object_mut()) {
-        table.entry("run-when-down").or_insert(value);
+    if let Some(table) = block.as_object_mut() {
+        outside.put_into(table);
     }
     let origins = vars::overlay(&mut block, vars)?;
     read(&path, &block, format).map_err(|error| origins.explain(&path, error))
@@ -27,28 +28,22 @@ pub(super) fn config(
 
 /// The block that is ours, and where it is. A document without one is itself the block.
 fn block(mut document: Value) -> Result<(String, Value), ConfigError> {
-    let akka = take(&mut document, &["akka", "coordinated-shutdown"]);
-    let plain = take(&mut document, &["coordinated-shutdown"]);
-    match (akka, plain) {
-        (Some(_), Some(_)) => Err(ConfigError::Contradiction {
-            problem: "both akka.coordinated-shutdown and coordinated-shutdown are there: keep one"
-                .into(),
+    let mut found = Vec::new();
+    for place in foreign::PLACES {
+        found.extend(section::take(&mut document, place).map(|block| (place.join("."), block)));
+    }
+    let first = found.pop();
+    match (first, found.pop()) {
+        (Some((one, _)), Some((other, _))) => Err(ConfigError::Contradiction {
+            problem: format!("both {other} and {one} are there: keep one"),
         }),
-        (Some(block), None) => Ok(("akka.coordinated-shutdown".into(), block)),
-        (None, Some(block)) => Ok(("coordinated-shutdown".into(), block)),
-        // An Akka configuration that says nothing of shutdown leaves all as it is.
-        (None, None) if document.get("akka").is_some() => {
+        (Some(found), None) => Ok(found),
+        // A configuration of Akka without our block leaves all as it is.
+        (None, _) if foreign::ROOTS.iter().any(|root| document.get(root).is_some()) => {
             Ok((String::new(), Value::Object(Map::new())))
         }
-        (None, None) => Ok((String::new(), document)),
+        (None, _) => Ok((String::new(), document)),
     }
-}
-
-/// Takes what is at this path out of the document.
-pub(super) fn take(document: &mut Value, path: &[&str]) -> Option<Value> {
-    let (last, before) = path.split_last()?;
-    let table = before.iter().try_fold(document, |table, key| table.get_mut(key))?;
-    table.as_object_mut()?.remove(*last)
 }
 
 fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError> {
@@ -63,7 +58,9 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
         config.kill_after = match value.as_str() {
             Some("auto") => KillAfter::Detect,
             Some("none" | "never") => KillAfter::Never,
-            Some(_) | None => KillAfter::After(keys.as_duration(&path, value)?),
+            Some(_) | None => {
+                KillAfter::After(keys.as_duration_or(&path, value, "auto or none")?)
+            }
         };
     }
     set(&mut config.reserve, keys.duration(&["reserve"])?);
@@ -71,7 +68,7 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
         config.lame_duck = match value.as_str() {
             Some("auto") => LameDuck::Auto,
             Some("none") => LameDuck::For(Duration::ZERO),
-            Some(_) | None => LameDuck::For(keys.as_duration(&path, value)?),
+            Some(_) | None => LameDuck::For(keys.as_duration_or(&path, value, "auto or none")?),
         };
     }
     set(&mut config.lame_duck_min, keys.duration(&["lame-duck-min"])?);
@@ -81,7 +78,7 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
     set(&mut config.default_phase_timeout, keys.duration(&["default-phase-timeout"])?);
     let drain_timeout = match keys.value(section::DRAIN_TIMEOUT)? {
         Some((_, value)) if value.as_str() == Some("auto") => None,
-        Some((path, value)) => Some((keys.as_duration(&path, value)?, path)),
+        Some((path, value)) => Some((keys.as_duration_or(&path, value, "auto")?, path)),
         None => None,
     };
     config.report_file = keys.text(&["report-file"])?.map(Into::into);
@@ -98,13 +95,17 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
 
     for (reason, mut keys) in keys.tables("reason-overrides")? {
         let change = policy(&mut keys)?;
+        for name in reason_names(reason, &keys)? {
+            let known = config.policies.overrides.entry(name).or_default();
+            *known = PolicyChange {
+                terminate_actor_system: change
+                    .terminate_actor_system
+                    .or(known.terminate_actor_system),
+                exit_process: change.exit_process.or(known.exit_process),
+                exit_code: change.exit_code.or(known.exit_code),
+            };
+        }
         keys.finish()?;
-        let known = config.policies.overrides.entry(reason_name(reason)).or_default();
-        *known = PolicyChange {
-            terminate_actor_system: change.terminate_actor_system.or(known.terminate_actor_system),
-            exit_process: change.exit_process.or(known.exit_process),
-            exit_code: change.exit_code.or(known.exit_code),
-        };
     }
     for (phase, mut keys) in keys.tables("phases")? {
         let change = PhaseChange {
@@ -129,7 +130,7 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
     keys.finish()?;
 
     config.check()?;
-    let _proved = config.plan_builder()?;
+    let _proved = config.plan_builder().map_err(|error| error.within(path))?;
     Ok(config)
 }
 
@@ -174,25 +175,36 @@ fn policy(keys: &mut Section<'_>) -> Result<PolicyChange, ConfigError> {
     })
 }
 
-/// Our name for a reason that may be given as Akka's class name, such as
+/// Our names for a reason that may be given as Akka's class name, such as
 /// `akka.actor.CoordinatedShutdown$ClusterDowningReason$`. An application's own stays as it is.
-fn reason_name(key: &str) -> String {
+fn reason_names(key: &str, keys: &Section<'_>) -> Result<Vec<String>, ConfigError> {
     let class = key.trim_end_matches('$').rsplit(['$', '.', '+']).next().unwrap_or(key);
     let plain = |name: &str| name.to_lowercase().replace('-', "");
     let class = plain(class.strip_suffix("Reason").unwrap_or(class));
-    let known = [
-        (Reason::ProcessTerminate(crate::signals::Signal::TERM), "processterminate"),
-        (Reason::ProcessExit, "processexit"),
-        (Reason::ProcessExit, "jvmexit"),
-        (Reason::ProcessExit, "clrexit"),
-        (Reason::ActorSystemTerminate, "actorsystemterminate"),
-        (Reason::ClusterLeaving, "clusterleaving"),
-        (Reason::ClusterDowning, "clusterdowning"),
-        (Reason::ClusterJoinUnsuccessful, "clusterjoinunsuccessful"),
-        (Reason::IncompatibleConfiguration, "incompatibleconfiguration"),
-        (Reason::IncompatibleConfiguration, "incompatibleconfigurationdetected"),
-        (Reason::Unknown, "unknown"),
-    ];
-    let found = known.iter().find(|(_, name)| *name == class);
-    found.map_or_else(|| key.to_owned(), |(reason, _)| reason.name().to_owned())
+    let exit = Reason::ProcessExit;
+    let names = match class.as_str() {
+        "processterminate" => vec![ANY_SIGNAL],
+        "processexit" => vec![exit.name()],
+        // Their hook also runs when a signal ends the process.
+        "jvmexit" | "clrexit" => vec![exit.name(), ANY_SIGNAL],
+        "actorsystemterminate" => vec![Reason::ActorSystemTerminate.name()],
+        "clusterleaving" => vec![Reason::ClusterLeaving.name()],
+        "clusterdowning" => vec![Reason::ClusterDowning.name()],
+        "clusterjoinunsuccessful" => vec![Reason::ClusterJoinUnsuccessful.name()],
+        "incompatibleconfiguration" | "incompatibleconfigurationdetected" => {
+            vec![Reason::IncompatibleConfiguration.name()]
+        }
+        "unknown" => vec![Reason::Unknown.name()],
+        // In capitals it is not an application's own name for a reason.
+        _ if key.starts_with("SIG") || Signal::of_name(key).is_some() => match Signal::of_name(key)
+        {
+            Some(signal) => vec![signal.name()],
+            None => {
+                let problem = format!("{key} is not a signal: write its name, such as SIGTERM");
+                return Err(ConfigError::Invalid { path: keys.path().to_owned(), problem });
+            }
+        },
+        _ => vec![key],
+    };
+    Ok(names.into_iter().map(str::to_owned).collect())
 }

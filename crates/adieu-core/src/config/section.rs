@@ -76,15 +76,8 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn switch(&mut self, names: &[&'static str]) -> Result<Option<bool>, ConfigError> {
-        self.read(names, "on or off", |value| match value {
-            Value::Bool(value) => Some(*value),
-            Value::String(text) => match text.to_lowercase().as_str() {
-                "on" | "yes" | "true" => Some(true),
-                "off" | "no" | "false" => Some(false),
-                _ => None,
-            },
-            Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
-        })
+        let found = self.value(names)?;
+        found.map(|(path, value)| as_switch(&path, value)).transpose()
     }
 
     pub(super) fn integer(&mut self, names: &[&'static str]) -> Result<Option<i64>, ConfigError> {
@@ -128,7 +121,22 @@ impl<'a> Section<'a> {
         self.as_duration(&path, value).map(Some)
     }
 
-    pub(super) fn as_duration(&self, path: &str, value: &Value) -> Result<Duration, ConfigError> {
+    /// As [`Section::as_duration`], for a key that may also have one of these words.
+    pub(super) fn as_duration_or(
+        &self,
+        path: &str,
+        value: &Value,
+        words: &str,
+    ) -> Result<Duration, ConfigError> {
+        self.as_duration(path, value).map_err(|mut error| {
+            if let ConfigError::Invalid { problem, .. } = &mut error {
+                problem.push_str(&format!(", or {words}"));
+            }
+            error
+        })
+    }
+
+    fn as_duration(&self, path: &str, value: &Value) -> Result<Duration, ConfigError> {
         // Only a number as such: a variable's text is the same in every format.
         if let (true, Some(millis)) = (self.bare_numbers_are_millis, value.as_u64()) {
             return Ok(Duration::from_millis(millis));
@@ -171,6 +179,10 @@ impl<'a> Section<'a> {
         }
     }
 
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     pub(super) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
@@ -188,6 +200,27 @@ impl<'a> Section<'a> {
             }
         }
     }
+}
+
+/// Takes what is at this path out of the document.
+pub(super) fn take(document: &mut Value, path: &[&str]) -> Option<Value> {
+    let (last, before) = path.split_last()?;
+    let table = before.iter().try_fold(document, |table, key| table.get_mut(key))?;
+    table.as_object_mut()?.remove(*last)
+}
+
+/// A switch, in the words of any of the formats.
+pub(super) fn as_switch(path: &str, value: &Value) -> Result<bool, ConfigError> {
+    let switch = match value {
+        Value::Bool(value) => Some(*value),
+        Value::String(text) => match text.to_lowercase().as_str() {
+            "on" | "yes" | "true" => Some(true),
+            "off" | "no" | "false" => Some(false),
+            _ => None,
+        },
+        Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    switch.ok_or_else(|| wrong(path, "on or off", value))
 }
 
 fn wrong(path: &str, expected: &str, found: &Value) -> ConfigError {

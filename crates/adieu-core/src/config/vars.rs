@@ -57,7 +57,7 @@ pub(super) fn overlay(
         }
         *table = Value::String(value);
         if let Some(same) = section::same_path(&path) {
-            super::read::take(block, same);
+            section::take(block, same);
         }
         origins.0.insert(path.join("."), name);
     }
@@ -89,12 +89,13 @@ impl Origins {
             ConfigError::Invalid { path, problem } => {
                 ConfigError::Invalid { path: name(path), problem }
             }
+            ConfigError::Plan { path, problem } => ConfigError::Plan { path: name(path), problem },
             other @ (ConfigError::Read { .. }
             | ConfigError::UnknownFormat { .. }
             | ConfigError::NoHocon
             | ConfigError::Syntax { .. }
             | ConfigError::Contradiction { .. }
-            | ConfigError::Plan(_)) => other,
+            | ConfigError::File { .. }) => other,
         }
     }
 }

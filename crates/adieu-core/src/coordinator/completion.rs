@@ -2,15 +2,21 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::Shared;
+use super::home::{Home, look_at};
 use crate::park;
 use crate::report::Report;
 use crate::task::is_inside;
+use crate::time::real_now;
+
+/// How often a thread that blocks looks whether it waits in vain.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Waits until the shutdown is over, and gives its report.
 ///
@@ -21,8 +27,7 @@ use crate::task::is_inside;
 #[must_use = "the shutdown goes on without it, but nobody waits for its end"]
 pub struct Completion {
     key: usize,
-    /// The runtime that the shutdown runs on.
-    home: Option<Handle>,
+    shared: Weak<Shared>,
     waiting: Pin<Box<dyn Future<Output = Result<Arc<Report>, AwaitError>> + Send>>,
 }
 
@@ -34,11 +39,32 @@ pub enum AwaitError {
     #[error("a task cannot wait for the end of the shutdown that it is part of")]
     InsideTask,
     /// Blocking the only thread of the runtime that the shutdown runs on would block it, too.
-    #[error("the shutdown needs the thread that was to wait for it: await it instead")]
+    #[error(
+        "the shutdown runs on this current-thread runtime, which stands still while this thread \
+         waits: await the shutdown instead of blocking"
+    )]
     OnlyThread,
+    /// No thread runs the current-thread runtime that the shutdown runs on.
+    #[error(
+        "the shutdown runs on a current-thread runtime that no thread runs: await the shutdown in \
+         its `block_on`"
+    )]
+    StandsStill,
     /// The runtime that the shutdown ran on was dropped before it was over.
-    #[error("the runtime was dropped before the shutdown was over")]
+    #[error(
+        "the runtime was dropped before the shutdown was over: await the shutdown before the \
+         runtime is dropped"
+    )]
     RuntimeGone,
+    /// What runs the shutdown panicked, and there will be no report.
+    #[error(
+        "the driver of the shutdown panicked: see the message of the panic; if the runtime has no \
+         timers, build it with `enable_time` or `enable_all`"
+    )]
+    DriverPanicked,
+    /// Every handle was dropped before the shutdown had begun.
+    #[error("the last handle of the shutdown was dropped before the shutdown had begun")]
+    NeverBegun,
 }
 
 // === impl Completion ===
@@ -47,29 +73,49 @@ impl Completion {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         let mut state = shared.watch();
         let waiting = Box::pin(async move {
-            match state.wait_for(|state| state.is_settled()).await {
-                Ok(state) => state.report().ok_or(AwaitError::RuntimeGone),
-                Err(_) => Err(AwaitError::RuntimeGone),
-            }
+            let settled = state.wait_for(|state| state.settled().is_some()).await;
+            // While the shutdown runs, its driver holds it.
+            let settled = settled.map_err(|_| AwaitError::NeverBegun)?.settled();
+            settled.unwrap_or(Err(AwaitError::NeverBegun))
         });
-        Self { key: Shared::key(shared), home: shared.home(), waiting }
+        Self { key: Shared::key(shared), shared: Arc::downgrade(shared), waiting }
     }
 
     /// Blocks this thread until the shutdown is over. For threads outside any runtime.
     ///
     /// # Errors
     ///
-    /// As awaiting it.
+    /// As awaiting it; also if the shutdown runs on a current-thread runtime that stands still,
+    /// because this thread is its only one, or because no thread is in its `block_on`. The latter is
+    /// found out at the deadline of the shutdown.
     pub fn wait(mut self) -> Result<Arc<Report>, AwaitError> {
-        // On the only thread of the runtime that the shutdown needs, this would wait for itself.
-        let only_thread = |home: &Handle| {
-            home.runtime_flavor() == RuntimeFlavor::CurrentThread
-                && Handle::try_current().is_ok_and(|current| current.id() == home.id())
-        };
-        if self.home.as_ref().is_some_and(only_thread) {
+        // That this thread is inside the runtime does not decide it: threads of the runtime's
+        // blocking pool are so, too, and may wait.
+        let is_current =
+            |home: &Handle| Handle::try_current().is_ok_and(|current| current.id() == home.id());
+        if !is_inside(self.key) && self.stands_still(is_current) {
             return Err(AwaitError::OnlyThread);
         }
-        park::block_on(Pin::new(&mut self))
+        let mut give_up = None;
+        loop {
+            if let Some(ended) = park::block_on_until(Pin::new(&mut self), real_now() + LOOK) {
+                return ended;
+            }
+            let deadline = self.shared.upgrade().and_then(|shared| shared.deadline());
+            let Some(deadline) = deadline else { continue };
+            let give_up = *give_up.get_or_insert(real_now() + deadline.remaining() + LOOK);
+            if real_now() > give_up && self.stands_still(|_| true) {
+                return Err(AwaitError::StandsStill);
+            }
+        }
+    }
+
+    /// Whether the shutdown runs on such a current-thread runtime, and no thread polls its tasks.
+    fn stands_still(&self, is_such: impl Fn(&Handle) -> bool) -> bool {
+        let home = self.shared.upgrade().and_then(|shared| shared.home());
+        home.filter(|home| home.runtime_flavor() == RuntimeFlavor::CurrentThread)
+            .filter(is_such)
+            .is_some_and(|home| look_at(&home) == Home::StandsStill)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Declaring phases and tasks, and judging at each change whether the worst case still fits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -9,10 +9,10 @@ use tokio::runtime::Handle;
 use super::shared::{Core, Shared};
 use crate::budget::BudgetCheck;
 use crate::config::AT_ONCE;
-use crate::journal::Line;
 use crate::phase::{Phase, PhaseSpec};
 use crate::plan::{LONGEST, PhaseId, Plan, PlanError};
 use crate::registry::Entry;
+use crate::shield::drop_each_shielded;
 use crate::sync::lock;
 use crate::task::{AddTaskError, TaskInfo};
 
@@ -44,7 +44,7 @@ enum Refusal {
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn add_phase(&self, spec: PhaseSpec) -> Result<(), PlanError> {
+    pub(super) fn add_phase(self: &Arc<Self>, spec: PhaseSpec) -> Result<(), PlanError> {
         let name = spec.name.clone();
         self.change_plan(name, |core| {
             if core.run.is_some() {
@@ -57,7 +57,7 @@ impl Shared {
     }
 
     pub(super) fn set_phase_timeout(
-        &self,
+        self: &Arc<Self>,
         phase: &str,
         timeout: Duration,
     ) -> Result<(), PlanError> {
@@ -72,7 +72,7 @@ impl Shared {
 
     /// Changes the plan, and takes the change back if strictness forbids it.
     fn change_plan(
-        &self,
+        self: &Arc<Self>,
         phase: Phase,
         change: impl FnOnce(&mut Core) -> Result<(), PlanError>,
     ) -> Result<(), PlanError> {
@@ -102,7 +102,7 @@ impl Shared {
     }
 
     pub(super) fn add_task(
-        &self,
+        self: &Arc<Self>,
         phase: &str,
         entry: Entry,
     ) -> Result<(PhaseId, u64), AddTaskError> {
@@ -174,15 +174,29 @@ impl Shared {
         }
     }
 
-    /// Takes a task back while it is pending, and marks it as taken back in the same instant.
-    pub(crate) fn cancel(&self, phase: PhaseId, seq: u64, cancelled: &AtomicBool) {
+    /// Takes a task back while it is pending; true if it is taken back then.
+    pub(crate) fn cancel(&self, phase: PhaseId, seq: u64) -> bool {
         let mut core = lock(&self.core);
         let entry = core.registry.cancel(phase, seq);
-        if entry.is_some() {
-            cancelled.store(true, Ordering::Relaxed);
-        }
+        let is_cancelled = core.registry.is_cancelled(phase, seq);
         drop(core);
         drop(entry); // Not under the lock.
+        is_cancelled
+    }
+
+    pub(crate) fn is_cancelled(&self, phase: PhaseId, seq: u64) -> bool {
+        lock(&self.core).registry.is_cancelled(phase, seq)
+    }
+
+    /// Takes back every pending task of this name, and returns how many there were.
+    pub(super) fn cancel_named(&self, phase: &str, name: &str) -> Result<usize, PlanError> {
+        let mut core = lock(&self.core);
+        let id = PhaseId(core.plan.position(phase)?);
+        let entries = core.registry.cancel_named(id, name);
+        drop(core);
+        let count = entries.len();
+        drop_each_shielded(entries); // Not under the lock.
+        Ok(count)
     }
 
     pub(super) fn tasks(&self) -> Vec<TaskInfo> {
@@ -232,26 +246,6 @@ impl Shared {
     /// The runtime that tasks run on, if one is known.
     pub(crate) fn home(&self) -> Option<Handle> {
         lock(&self.core).home.clone()
-    }
-
-    /// Warns that the worst case is too long: at once, and again when start-up has ended, if it has
-    /// grown since; not for each task that is added in between.
-    pub(super) fn warn_of(&self, over: Option<BudgetCheck>) {
-        let Some(check) = over.filter(|_| !self.config.strict) else { return };
-        let (needed, has_started) = (check.needed(), self.look_at_facts(|facts| facts.started));
-        let mut core = lock(&self.core);
-        let grown = core.warned_of < needed && (core.warned_of.is_zero() || has_started);
-        if grown {
-            core.warned_of = needed;
-            drop(core);
-            self.journal.note(Line::OverBudget { check: check.to_string() });
-        }
-    }
-
-    /// Warns of what the worst case has grown to.
-    pub(super) fn warn_again(&self) {
-        let over = lock(&self.core).over_budget();
-        self.warn_of(over);
     }
 }
 

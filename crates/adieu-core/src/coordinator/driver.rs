@@ -20,6 +20,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
+use super::completion::AwaitError;
 use super::machine::{Effect, Effects, Event, NewTask, PhaseState, PhaseTime, TaskState};
 use super::moves::Moves;
 use super::shared::{Shared, Wishes};
@@ -59,7 +60,7 @@ pub(super) enum Beginning {
     Resumed { from: PhaseId, limits: Limits },
 }
 
-struct Driver {
+pub(super) struct Driver {
     shared: Arc<Shared>,
     run: Arc<RunCx>,
     crew: Crew,
@@ -92,11 +93,12 @@ struct Taken {
 /// Starts driving, on the runtime `home` if there is one.
 pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Beginning) {
     let generation = shared.generation();
-    let Some(home) = home.or_else(|| Handle::try_current().ok()) else {
+    let Some(home) = home else {
         return on_own_thread(shared, generation, beginning);
     };
     let Some(driver) = Driver::new(shared, home.clone(), beginning) else { return };
     let driver = Arc::new(Mutex::new(driver));
+    *lock(&shared.driver) = Arc::downgrade(&driver);
     let stands_in = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
     // The runtime owns it, and all who await the report join it: it ends with the report.
     if stands_in {
@@ -111,6 +113,19 @@ pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Begin
         let lost = Lost::new(shared, generation);
         home.spawn(drive(Arc::clone(shared), driver, Some(lost)));
     }
+}
+
+/// Moves a shutdown that runs to another runtime, because its own does not poll tasks any more.
+///
+/// Tasks that were started stay where they are, and have their time; the others run on `runtime`.
+pub(super) fn take_over(shared: &Arc<Shared>, runtime: &Handle) {
+    let driver = lock(&shared.driver).upgrade();
+    let Some(driver) = driver else { return };
+    lock(&driver).crew.move_to(runtime.clone());
+    // The driver that stands still may wait for the next nudge, and would keep it.
+    shared.nudge.notify_one();
+    runtime.spawn(drive(Arc::clone(shared), Arc::clone(&driver), None));
+    stand_in(shared, driver, shared.generation());
 }
 
 async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Lost>) {
@@ -225,7 +240,9 @@ impl Lost {
 impl Drop for Lost {
     fn drop(&mut self) {
         if let Some(generation) = self.generation {
-            self.shared.lose(generation);
+            let panicked = std::thread::panicking();
+            let why = if panicked { AwaitError::DriverPanicked } else { AwaitError::RuntimeGone };
+            self.shared.lose(generation, why);
         }
     }
 }

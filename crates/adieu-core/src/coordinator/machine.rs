@@ -28,6 +28,10 @@ use crate::rung::Rung;
 use crate::task::{Ended, TaskId};
 use crate::time::{Duration, Instant};
 
+/// The error of a task whose runtime was dropped while it ran, or before.
+const RUNTIME_GONE: &str =
+    "its runtime was dropped before it was over; keep the runtime until the shutdown is over";
+
 /// What has happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
@@ -580,7 +584,9 @@ impl Machine {
             (Some(Cause::HardStop), Ended::Finished) => Outcome::Cancelled,
             (_, Ended::Failed(error)) => Outcome::Failed { error },
             (_, Ended::Panicked(message)) => Outcome::Panicked { message },
-            (_, Ended::Aborted) => Outcome::Aborted,
+            (Some(Cause::HardStop), Ended::Aborted) => Outcome::Aborted,
+            // The machine did not abort it: it was dropped with its runtime.
+            (None, Ended::Aborted) => Outcome::Failed { error: RUNTIME_GONE.into() },
         };
         let took = at.saturating_duration_since(since);
         self.end_task(now, id, outcome, took, effects);

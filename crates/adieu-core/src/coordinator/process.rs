@@ -2,24 +2,32 @@
 //! what is kept until the end.
 
 use std::any::Any;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tracing::warn;
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+use tracing::{error, warn};
 
-use super::shared::Shared;
+use super::completion::Completion;
+use super::driver;
+use super::home::{Home, look_at};
+use super::run::Run;
+use super::shared::{LEAST_EXIT, Shared};
 use crate::config::Resolved;
+use crate::deadline::Deadline;
 use crate::journal::Line;
+use crate::park;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
+use crate::report::Report;
 use crate::rung::Rung;
 use crate::shield::drop_each_shielded;
 use crate::signals::{Listener, Signal, SignalError, end_now};
 use crate::status::Stage;
 use crate::sync::lock;
-use crate::time::now;
+use crate::time::{now, real_now};
 use crate::watchdog::last_words;
 
 /// What is kept until the process ends. Dropped the latest first, each whether or not the
@@ -77,11 +85,13 @@ impl Shared {
     }
 
     /// From here on the deadline is what the platform allows.
-    fn adopt_platform(&self) -> Result<(), SignalError> {
-        let Resolved { kill_after, how, advice } =
+    fn adopt_platform(self: &Arc<Self>) -> Result<(), SignalError> {
+        let Resolved { kill_after, source, advice } =
             self.config.kill_after.resolve(|name| std::env::var(name).ok());
         let mut core = lock(&self.core);
         let before = std::mem::replace(&mut core.budget.kill_after, kill_after);
+        let how = source.to_string();
+        core.source = source;
         // Signals are installed inside the runtime that the tasks are to run on.
         core.home = core.home.take().or_else(|| Handle::try_current().ok());
         let over = core.over_budget();
@@ -142,6 +152,11 @@ impl Shared {
         })
     }
 
+    /// The process must be over before long, if the watchdog was started.
+    pub(crate) fn leave_process(&self) {
+        self.watchdog.arm(self.config.reserve.max(LEAST_EXIT));
+    }
+
     /// How long the watchdog lets the process live; `None` if that is not limited.
     pub(crate) fn time_to_exit(&self) -> Option<Duration> {
         self.watchdog.left()
@@ -150,8 +165,86 @@ impl Shared {
     /// For the runner: the process itself must be over by the deadline, not only the phases; and
     /// what happens is said, if need be on stderr.
     pub(crate) fn own_process(&self) {
-        self.owns_process.store(true, Ordering::Relaxed);
+        self.own_exit_code();
         self.journal.use_stderr();
+    }
+
+    /// The process ends with the code that `main` returns, also with `exit-process`.
+    pub(crate) fn own_exit_code(&self) {
+        self.owns_process.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the end of the process runs the shutdown, or has one to wait for.
+    pub(crate) fn runs_on_exit(&self) -> bool {
+        self.config.triggers.process_hook || self.stage() != Stage::Up
+    }
+
+    /// Runs the shutdown, or joins the one that runs, and blocks this thread until it is over, but
+    /// not beyond its deadline.
+    ///
+    /// This thread may be the only one of the runtime that the tasks run on, or that runtime may have
+    /// been dropped. The shutdown then gets a runtime of its own.
+    pub(crate) fn run_blocking(self: &Arc<Self>, reason: Reason) -> Option<Arc<Report>> {
+        if let Some(report) = self.report() {
+            return Some(report);
+        }
+        let own_runtime = self.replace_runtime();
+        self.begin(reason, None);
+        let left = self.deadline().map_or(Duration::ZERO, Deadline::remaining);
+        let mut completion = Completion::new(self);
+        let waited =
+            park::block_on_until(Pin::new(&mut completion), real_now() + left + LEAST_EXIT);
+        if let Some(runtime) = own_runtime {
+            runtime.shutdown_background(); // Dropping it is not allowed inside another one.
+        }
+        let error = match waited {
+            Some(Ok(report)) => {
+                let owns_exit_code = self.owns_process.load(Ordering::Relaxed);
+                let exits = |run: &Run| run.policy.exit_process && !owns_exit_code;
+                if lock(&self.core).run.as_ref().is_some_and(exits) {
+                    std::thread::sleep(LEAST_EXIT); // The watchdog ends the process meanwhile.
+                }
+                return Some(report);
+            }
+            Some(Err(error)) => error.to_string(),
+            None => "the shutdown was not over at its deadline".into(),
+        };
+        self.journal.log(move || error!(error, "there is no report"));
+        None
+    }
+
+    /// Brings a runtime for the tasks if theirs cannot run them while this thread blocks.
+    fn replace_runtime(self: &Arc<Self>) -> Option<Runtime> {
+        let home = self.home().or_else(|| Handle::try_current().ok())?;
+        let has_workers = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
+        let is_worker = tokio::task::try_id().is_some();
+        let why = match look_at(&home) {
+            Home::Runs => return None,
+            // Its workers are busy, and may not be for long; deadlines hold all the same.
+            Home::StandsStill if has_workers && !is_worker => return None,
+            Home::StandsStill => "the thread that runs it is leaving",
+            Home::Gone => "it was dropped",
+        };
+        // Two, so that a task which blocks one does not hold up the others.
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                self.journal.log(move || error!(%error, "failed to build a runtime"));
+                return None;
+            }
+        };
+        let effect = "sockets, timers and spawned tasks of that runtime make no progress";
+        let advice = "await the shutdown before main returns";
+        self.journal.log(move || warn!(why, effect, advice, "the shutdown leaves its runtime"));
+        let mut core = lock(&self.core);
+        core.home = Some(runtime.handle().clone());
+        let is_running = core.run.is_some();
+        drop(core);
+        if is_running {
+            driver::take_over(self, runtime.handle());
+        }
+        Some(runtime)
     }
 
     pub(super) fn keep_until_exit(&self, guard: Box<dyn Any + Send>) {

@@ -35,7 +35,6 @@ impl Shutdown {
     /// Start-up has ended.
     pub fn started(&self) {
         self.shared.change_facts(|facts| facts.started = true);
-        self.shared.warn_again();
     }
 
     /// Whether start-up has ended: [`Shutdown::started`] has been called.

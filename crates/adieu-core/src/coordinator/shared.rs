@@ -1,7 +1,7 @@
 //! The state behind every handle: what has been declared, what has been asked for, how far it is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -9,16 +9,18 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::driver;
+use super::completion::AwaitError;
+use super::driver::{self, Driver};
 use super::gates::Drained;
 use super::ladder::Ladder;
 use super::moves::Moves;
+use super::over_budget::Warning;
 use super::process::Guards;
 use super::ready::Cordon;
 use super::refusals::Refusals;
 use super::run::{Beginning, Run, Undescribed};
 use crate::budget::{Budget, BudgetCheck};
-use crate::config::{Config, KillAfter};
+use crate::config::{Config, KillAfter, Source};
 use crate::deadline::Deadline;
 use crate::gate::Gate;
 use crate::journal::{Journal, Line};
@@ -37,7 +39,7 @@ use crate::time::{Instant, now};
 use crate::watchdog::{LAST_WORDS, Watchdog};
 
 /// How long the process may take to exit at least, however short the reserve is.
-const LEAST_EXIT: Duration = Duration::from_secs(1);
+pub(super) const LEAST_EXIT: Duration = Duration::from_secs(1);
 
 /// Why an aborted shutdown could not be resumed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +81,8 @@ pub(crate) struct Shared {
     pub(super) begun: CancellationToken,
     /// What has begun and ended, for those who watch.
     pub(super) moves: watch::Sender<Moves>,
+    /// The latest driver, as long as it runs on a runtime.
+    pub(super) driver: Mutex<Weak<Mutex<Driver>>>,
 }
 
 /// What has been declared, and the run. Behind one lock, because a phase must be closed to new
@@ -89,8 +93,9 @@ pub(super) struct Core {
     pub(super) budget: Budget,
     /// The plan as built, until it changes.
     pub(super) built: Option<Plan>,
-    /// How long the worst case was when a warning was last given.
-    pub(super) warned_of: Duration,
+    pub(super) warning: Warning,
+    /// How what the platform allows is known.
+    pub(super) source: Source,
     /// What the deadline was shortened to before there was one.
     pub(super) limit: Option<Duration>,
     pub(super) home: Option<Handle>,
@@ -103,8 +108,8 @@ pub(super) struct State {
     report: Option<Arc<Report>>,
     /// How often it has been resumed.
     generation: u64,
-    /// The driver is gone and there will be no report.
-    lost: bool,
+    /// Why there will be no report, if the driver is gone.
+    lost: Option<AwaitError>,
     facts: Facts,
 }
 
@@ -136,7 +141,8 @@ impl Shared {
             registry,
             budget,
             built: None,
-            warned_of: Duration::ZERO,
+            warning: Warning::default(),
+            source: Source::configured(),
             limit: None,
             home,
             run: None,
@@ -145,7 +151,7 @@ impl Shared {
             stage: Stage::Up,
             report: None,
             generation: 0,
-            lost: false,
+            lost: None,
             facts: Facts::default(),
         };
         Self {
@@ -168,6 +174,7 @@ impl Shared {
             refusals: Refusals::default(),
             begun: CancellationToken::new(),
             moves: watch::Sender::new(Moves::default()),
+            driver: Mutex::default(),
         }
     }
 
@@ -176,7 +183,7 @@ impl Shared {
         Arc::as_ptr(shared).addr()
     }
 
-    pub(super) fn config(&self) -> &Config {
+    pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
@@ -188,6 +195,7 @@ impl Shared {
 
     /// Begins the shutdown if nobody has.
     pub(super) fn begin(self: &Arc<Self>, reason: Reason, from: Option<PhaseId>) {
+        self.warn_now();
         let now = now();
         let mut core = lock(&self.core);
         if core.run.is_some() {
@@ -205,6 +213,8 @@ impl Shared {
         let policy = self.config.policies.of(&reason);
         let beginning = Beginning { reason: reason.clone(), from, plan, budget, limits, policy };
         core.run = Some(Run::new(now, beginning));
+        // Known from here on to all who wait: one of them may be its only thread.
+        core.home = core.home.take().or_else(|| Handle::try_current().ok());
         let home = core.home.clone();
         drop(core);
 
@@ -369,7 +379,7 @@ impl Shared {
         if owns_process {
             // The phases are over; the process must be, too, before long. Not sooner than its own
             // waits for guards and threads can take, unless the platform is.
-            self.watchdog.arm(self.config.reserve.max(LEAST_EXIT));
+            self.leave_process();
         } else {
             self.watchdog.disarm();
         }
@@ -398,10 +408,12 @@ impl Shared {
     }
 
     /// The driver of this generation was dropped before the end.
-    pub(super) fn lose(&self, generation: u64) {
+    pub(super) fn lose(&self, generation: u64, why: AwaitError) {
         self.state.send_if_modified(|state| {
             let lost = state.stage == Stage::ShuttingDown && state.generation == generation;
-            state.lost |= lost;
+            if lost {
+                state.lost.get_or_insert(why);
+            }
             lost
         });
     }
@@ -466,8 +478,9 @@ impl State {
         self.facts.readiness(self.stage)
     }
 
-    pub(super) fn is_settled(&self) -> bool {
-        self.stage == Stage::Over || self.lost
+    /// The report, or why there will be none; `None` if there may still be one.
+    pub(super) fn settled(&self) -> Option<Result<Arc<Report>, AwaitError>> {
+        self.report().map(Ok).or(self.lost.map(Err))
     }
 
     pub(super) fn report(&self) -> Option<Arc<Report>> {

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use signal_hook::consts::{FORBIDDEN, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 
-use super::{Signal, SignalError};
+use super::{HIGHEST, Signal, SignalError};
 
 pub(super) const TERM: i32 = SIGTERM;
 pub(super) const INT: i32 = SIGINT;
@@ -17,9 +17,6 @@ pub(super) const HUP: i32 = SIGHUP;
 pub(super) const QUIT: i32 = SIGQUIT;
 pub(super) const USR1: i32 = SIGUSR1;
 pub(super) const USR2: i32 = SIGUSR2;
-
-/// The highest number that a signal has anywhere; signal-hook panics above its own limit.
-const MOST: i32 = 64;
 
 /// Hears signals until it is stopped.
 pub(crate) struct Listener {
@@ -35,8 +32,9 @@ impl Listener {
         signals: Vec<Signal>,
         hear: impl Fn(Signal) + Send + 'static,
     ) -> Result<Self, SignalError> {
+        // signal-hook panics above its own limit.
         let cannot =
-            |signal: &&Signal| FORBIDDEN.contains(&signal.0) || !(1..=MOST).contains(&signal.0);
+            |signal: &&Signal| FORBIDDEN.contains(&signal.0) || !(1..=HIGHEST).contains(&signal.0);
         if let Some(&signal) = signals.iter().find(cannot) {
             return Err(SignalError::Uncatchable { signal });
         }

@@ -99,6 +99,11 @@ impl Crew {
         }
     }
 
+    /// From now on, tasks are started on this runtime.
+    pub(crate) fn move_to(&mut self, runtime: Handle) {
+        self.runtime = runtime;
+    }
+
     /// For a task that is about to be started.
     pub(super) fn ended(&self) -> &Arc<EndedTasks> {
         &self.ended

@@ -14,7 +14,7 @@ pub(crate) enum Ended {
     Finished,
     Failed(Arc<str>),
     Panicked(Arc<str>),
-    /// It was aborted, and is gone.
+    /// It was dropped before it was over: aborted, or with its runtime.
     Aborted,
     /// It was aborted, but its thread runs on.
     LeftBehind,

@@ -106,6 +106,9 @@ fn s16_an_akka_block_works_unchanged() {
     assert_eq!(shutdown.policy(&Reason::ClusterDowning).exit_code, 255);
     let exit = shutdown.policy(&Reason::ProcessExit);
     assert!(!exit.exit_process && exit.exit_code == 4);
+    // The JVM's hook runs for signals, too.
+    let term = shutdown.policy(&Reason::ProcessTerminate(adieu_core::Signal::TERM));
+    assert!(!term.exit_process && term.exit_code == 4);
     assert!(!shutdown.runs_when_down());
 
     let net = "akka.coordinated-shutdown.terminate-actor-system = off\n\
@@ -144,12 +147,12 @@ fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
         ("order = 'random'", "order: expected dag or sequential, found random"),
         (
             "phases.service-unbnd.timeout = '7s'",
-            "phases: unknown phase service-unbnd; did you mean service-unbind? A phase of its own \
+            "phases.service-unbnd: unknown phase service-unbnd; did you mean service-unbind? A phase of its own \
              needs after, before or depends-on",
         ),
         (
             "phases.x.depends-on = ['service-stip']",
-            "phases: phase x refers to unknown phase service-stip",
+            "phases.x.depends-on: phase x refers to unknown phase service-stip",
         ),
     ];
     for (text, expected) in cases {
@@ -157,6 +160,152 @@ fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
         assert!(error.starts_with(expected), "{text}\n  expected {expected}\n  found    {error}");
     }
     assert!(error("a = ").starts_with("failed to parse TOML"));
+}
+
+#[test]
+fn s311_keys_of_akka_and_pekko_are_left_alone_unless_they_are_almost_ours() {
+    let foreign = [
+        "akka.loglevel = 'DEBUG'",
+        "akka.actor.provider = 'cluster'",
+        "akka.jvm-exit-on-fatal-error = true",
+        "akka.log-dead-letters-during-shutdown = false",
+        "akka.cluster.shutdown-after-unsuccessful-join-seed-nodes = '40s'",
+        "akka.cluster.roles = ['front']\nkafka.brokers = ['a:9092']",
+        "pekko.remote.artery.canonical.port = 7355",
+    ];
+    for text in foreign {
+        assert_eq!(toml(text).unwrap(), Config::new(), "{text}");
+    }
+    for (text, expected) in [
+        (
+            "akka.coordinated-shutdwn.exit-code = 3",
+            "unknown key akka.coordinated-shutdwn; did you mean akka.coordinated-shutdown?",
+        ),
+        (
+            "pekko.coordinatedShutdown.exit-code = 3",
+            "unknown key pekko.coordinatedShutdown; did you mean pekko.coordinated-shutdown?",
+        ),
+        (
+            "akka.jvm-shutdown-hook = false",
+            "unknown key akka.jvm-shutdown-hook; did you mean akka.jvm-shutdown-hooks?",
+        ),
+        (
+            "akka.cluster.run-coordinated-shutdown-when-downed = false",
+            "unknown key akka.cluster.run-coordinated-shutdown-when-downed; did you mean \
+             akka.cluster.run-coordinated-shutdown-when-down?",
+        ),
+        (
+            "akka.loglevel = 'INFO'\ncoordinated-shutdwn.exit-code = 3",
+            "unknown key coordinated-shutdwn; did you mean coordinated-shutdown?",
+        ),
+        ("akka.jvm-shutdown-hooks = 3", "akka.jvm-shutdown-hooks: expected on or off, found 3"),
+        (
+            "akka.coordinated-shutdown.exit-code = 3\npekko.coordinated-shutdown.exit-code = 3",
+            "both akka.coordinated-shutdown and pekko.coordinated-shutdown are there: keep one",
+        ),
+    ] {
+        assert_eq!(error(text), expected, "{text}");
+    }
+    let pekko = toml("pekko.coordinated-shutdown.exit-code = 3").unwrap();
+    assert_eq!(pekko, Config::new().exit_code(3));
+}
+
+#[test]
+fn s311_all_hooks_of_the_jvm_are_switched_off_by_one_key() {
+    let off = Config::new().run_by_process_hook(false);
+    assert_eq!(toml("akka.jvm-shutdown-hooks = 'off'").unwrap(), off);
+    let on = "akka.coordinated-shutdown.run-by-jvm-shutdown-hook = true";
+    assert_eq!(toml(on).unwrap(), Config::new());
+    assert_eq!(toml(&format!("{on}\nakka.jvm-shutdown-hooks = false")).unwrap(), off);
+    assert_eq!(toml(&format!("{on}\nakka.jvm-shutdown-hooks = true")).unwrap(), Config::new());
+    let vars = [("ADIEU__RUN_BY_PROCESS_HOOK".to_owned(), "on".to_owned())];
+    let text = "akka.jvm-shutdown-hooks = false";
+    let by_variable = Config::parse_with_vars(text, Format::Toml, vars).unwrap();
+    assert_eq!(by_variable, Config::new(), "a variable holds against the file");
+}
+
+#[test]
+fn s312_a_wrong_duration_is_shown_with_what_to_write() {
+    for (text, expected) in [
+        (
+            "phases.x.timeout = '-5s'",
+            "phases.x.timeout: -5s is negative: write a duration such as 5s",
+        ),
+        ("reserve = -5", "reserve: -5 is negative: write a duration such as 5s"),
+        (
+            "lame-duck = 'five'",
+            "lame-duck: \"five\" is not a duration: write one such as 5s, 250ms or 1m 30s, or \
+             auto or none",
+        ),
+        (
+            "drain-timeout = ''",
+            "drain-timeout: \"\" is not a duration: write one such as 5s, 250ms or 1m 30s, or auto",
+        ),
+        (
+            "reserve = '5 parsecs'",
+            "reserve: \"5 parsecs\" has the unknown unit parsecs: write ns, us, ms, s, m, h or d, \
+             as in 250ms",
+        ),
+        ("reserve = '1e3'", "reserve: \"1e3\" "),
+        ("reserve = 'nan'", "reserve: \"nan\" is not a duration"),
+        ("kill-after = 5", "kill-after: 5 has no unit: write 5s or 5ms"),
+        ("reserve = '99999999999999999999s'", "reserve: \"99999999999999999999s\" is too long"),
+    ] {
+        let error = error(text);
+        assert!(error.starts_with(expected), "{text}\n  expected {expected}\n  found    {error}");
+    }
+}
+
+#[test]
+fn s313_a_mistake_in_the_plan_begins_with_the_whole_path_of_its_key() {
+    for (text, expected) in [
+        (
+            "phases.x.depends-on = ['nope']",
+            "phases.x.depends-on: phase x refers to unknown phase nope",
+        ),
+        ("phases.x.after = ['nope']", "phases.x.after: phase x refers"),
+        ("phases.x.before = ['nope']", "phases.x.before: phase x refers"),
+        (
+            "akka.coordinated-shutdown.phases.x.timeout = '0s'",
+            "akka.coordinated-shutdown.phases.x.timeout: phase x has a timeout of zero",
+        ),
+        ("default-phase-timeout = '0s'", "default-phase-timeout: "),
+        (
+            "coordinated-shutdown.phases.x.after = ['x']",
+            "coordinated-shutdown.phases: phases wait for each other: x -> x",
+        ),
+    ] {
+        let error = error(text);
+        assert!(error.starts_with(expected), "{text}\n  expected {expected}\n  found    {error}");
+    }
+    let vars = [("ADIEU__PHASES__X__TIMEOUT".to_owned(), "0s".to_owned())];
+    let error = Config::parse_with_vars("", Format::Toml, vars).unwrap_err().to_string();
+    let expected = "phases.x.timeout (set by ADIEU__PHASES__X__TIMEOUT): phase x has a timeout";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
+fn s314_every_mistake_in_a_file_names_the_file_once() {
+    let folder = std::env::temp_dir().join(format!("adieu-s314-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, text) in [
+        ("syntax.toml", "a = "),
+        ("key.toml", "kill-aftr = '5s'"),
+        ("value.toml", "reserve = 'five'"),
+        ("plan.toml", "phases.x.after = ['nope']"),
+        ("switches.toml", "terminate-actor-system = false"),
+        ("format.yaml", "a: b"),
+        ("missing.toml", ""),
+    ] {
+        let path = folder.join(name);
+        if !name.starts_with("missing") {
+            std::fs::write(&path, text).unwrap();
+        }
+        let error = Config::read(&path).unwrap_err().to_string();
+        let named = error.matches(path.to_str().unwrap()).count();
+        assert_eq!(named, 1, "{error}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod config;
 mod deadline;
+mod endings;
 mod gate;
 mod lifecycle;
 mod loops;

@@ -478,3 +478,56 @@ async fn s191_lines_that_do_not_fit_are_counted() {
     // One or none had been taken out of the queue when the rest came.
     assert!(dropped.ends_with("dropped=500") || dropped.ends_with("dropped=499"), "{dropped}");
 }
+
+/// Twelve seconds at most, of which the platform allows eight.
+fn over_budget() -> Shutdown {
+    let kill_after = KillAfter::After(Duration::from_secs(10));
+    let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
+    for phase in [Phase::SERVICE_UNBIND, Phase::SERVICE_STOP] {
+        shutdown.add_task(phase, "task", async |_| ()).unwrap();
+    }
+    shutdown
+}
+
+fn warnings(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.contains("over budget")).collect()
+}
+
+// On the real clock: it is a thread that waits.
+#[tokio::test]
+async fn s315_one_line_at_the_end_of_start_up_says_that_the_worst_case_is_too_long() {
+    let (heard, _guard) = Heard::listen();
+    let shutdown = over_budget();
+    // As a lifecycle and a server do: start-up ends twice, and something is added in between.
+    shutdown.started();
+    shutdown.add_task(Phase::CLUSTER_LEAVE, "task", async |_| ()).unwrap();
+    shutdown.started();
+    let text = heard.wait_for(|text| !warnings(text).is_empty());
+    shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(warnings(&text), warnings(&heard.text()), "there is one");
+    expect![[r#"
+        WARN over budget problem="worst case 15s (service-unbind -> service-stop -> cluster-leave) + reserve 2s = 17s exceeds the 8s allowed (kill-after 10s less its margin): shorten these phases by 9s or let the platform wait 20s before it kills; kill-after is configured"
+    "#]]
+    .assert_eq(&(warnings(&text).join("\n") + "\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s315_a_shutdown_that_begins_before_that_says_so_first() {
+    let (heard, _guard) = Heard::listen();
+    let shutdown = over_budget();
+    shutdown.run(Reason::Unknown).await.unwrap();
+    let text = heard.text();
+    assert_eq!(warnings(&text).len(), 1, "{text}");
+    assert!(text.starts_with(warnings(&text)[0]), "{text}");
+}
+
+#[tokio::test]
+async fn s315_what_is_added_later_is_another_line() {
+    let (heard, _guard) = Heard::listen();
+    let shutdown = over_budget();
+    shutdown.started();
+    heard.wait_for(|text| warnings(text).len() == 1);
+    shutdown.add_task(Phase::CLUSTER_LEAVE, "task", async |_| ()).unwrap();
+    let text = heard.wait_for(|text| warnings(text).len() == 2);
+    assert!(warnings(&text)[1].contains("cluster-leave"), "{text}");
+}

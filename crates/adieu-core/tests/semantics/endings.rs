@@ -1,0 +1,381 @@
+//! How a shutdown ends: its reason, its error, its waiters, and the exit guard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use adieu_core::{
+    AwaitError, Config, CustomReason, Format, Outcome, Phase, PhaseSpec, Reason, Shutdown, Signal,
+    UncleanShutdown,
+};
+use adieu_testkit::faults;
+
+fn current_thread() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// As a program does that ends with `?`.
+async fn ends_with_question_mark(shutdown: &Shutdown) -> Result<(), Box<dyn std::error::Error>> {
+    shutdown.run(Reason::Unknown).await?.into_result()?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn s300_a_shutdown_that_is_not_clean_can_be_an_error_that_names_what_failed() {
+    let clean = Shutdown::new();
+    ends_with_question_mark(&clean).await.unwrap();
+
+    let aborted = Shutdown::new();
+    aborted.add_phase(PhaseSpec::new("flush").recover(false)).unwrap();
+    aborted.add_task("flush", "push", async |_| Err::<(), _>("no route")).unwrap();
+    for name in ["pool", "store"] {
+        aborted.add_task(Phase::ACTOR_SYSTEM_TERMINATE, name, async |_| ()).unwrap();
+    }
+    let error = ends_with_question_mark(&aborted).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "shutdown aborted by phase flush: flush/push failed: no route; 2 tasks did not run"
+    );
+    let error = error.downcast_ref::<UncleanShutdown>().unwrap();
+    assert_eq!((error.exit_code(), error.report().exit_code), (71, 71));
+
+    let unclean = Shutdown::new();
+    for n in 0..7 {
+        let name = format!("task {n}");
+        unclean.add_task(Phase::SERVICE_STOP, name, async |_| -> () { panic!("no luck") }).unwrap();
+    }
+    let error = unclean.run(Reason::Unknown).await.unwrap().into_result().unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("shutdown was not clean: service-stop/task 0 panicked: no luck, "),
+        "{text}"
+    );
+    assert!(text.ends_with("task 4 panicked: no luck and 2 more"), "{text}");
+    // What `anyhow::Error` asks for.
+    let _: Box<dyn std::error::Error + Send + Sync + 'static> = Box::new(error);
+}
+
+#[derive(Debug, PartialEq)]
+struct Asked {
+    by: &'static str,
+}
+
+impl CustomReason for Asked {
+    fn name(&self) -> &str {
+        "asked"
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct AlsoAsked {
+    by: &'static str,
+}
+
+impl CustomReason for AlsoAsked {
+    fn name(&self) -> &str {
+        "asked"
+    }
+}
+
+#[test]
+fn s301_reasons_are_equal_if_their_signals_or_their_data_are() {
+    let signal = Reason::ProcessTerminate;
+    assert_eq!(Reason::ProcessExit, Reason::ProcessExit);
+    assert_ne!(Reason::ProcessExit, Reason::Unknown);
+    assert_eq!(signal(Signal::TERM), signal(Signal::TERM));
+    assert_ne!(signal(Signal::TERM), signal(Signal::INT));
+    let ops = Reason::from(Asked { by: "ops" });
+    assert_eq!(ops, Reason::from(Asked { by: "ops" }));
+    assert_eq!(ops, ops.clone());
+    assert_ne!(ops, Reason::from(Asked { by: "eve" }));
+    assert_ne!(ops, Reason::from(AlsoAsked { by: "ops" }), "the type counts, too");
+    assert_ne!(ops, Reason::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s302_a_signal_has_one_name_in_report_status_and_overrides() {
+    let config = |text: &str| Config::parse(text, Format::Toml).unwrap();
+    let by_name = config("reason-overrides.SIGTERM.exit-code = 9");
+    let shutdown = Shutdown::configured(by_name).unwrap();
+    let term = Reason::ProcessTerminate(Signal::TERM);
+    assert_eq!(shutdown.policy(&term).exit_code, 9);
+    assert_eq!(shutdown.policy(&Reason::ProcessTerminate(Signal::INT)).exit_code, 0);
+    let completed = shutdown.run(term.clone());
+    assert_eq!(shutdown.status().reason.as_deref(), Some(term.name()));
+    let report = completed.await.unwrap();
+    assert_eq!((report.reason.as_str(), report.exit_code), (term.name(), 9));
+
+    // All signals at once, of which one is told apart.
+    let all = config(
+        "reason-overrides.process-terminate = { exit-code = 4, exit-process = true }\n\
+         reason-overrides.SIGINT.exit-code = 5",
+    );
+    let shutdown = Shutdown::configured(all).unwrap();
+    let code = |signal| {
+        let policy = shutdown.policy(&Reason::ProcessTerminate(signal));
+        assert!(policy.exit_process);
+        policy.exit_code
+    };
+    assert_eq!((code(Signal::TERM), code(Signal::INT), code(Signal::new(40))), (4, 5, 4));
+
+    // A variable has no capitals.
+    let vars = [("ADIEU__REASON_OVERRIDES__SIGTERM__EXIT_CODE".to_owned(), "6".to_owned())];
+    let by_variable = Config::parse_with_vars("", Format::Toml, vars).unwrap();
+    assert_eq!(Shutdown::configured(by_variable).unwrap().policy(&term).exit_code, 6);
+
+    let error = Config::parse("reason-overrides.SIGTREM.exit-code = 9", Format::Toml).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "reason-overrides.SIGTREM: SIGTREM is not a signal: write its name, such as SIGTERM"
+    );
+}
+
+#[test]
+fn s303_a_panic_of_the_driver_is_the_waiters_error() {
+    // Without timers the driver panics at once.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let error = runtime
+        .block_on(async {
+            let shutdown = Shutdown::new();
+            shutdown.add_task(Phase::SERVICE_STOP, "nothing", async |_| ()).unwrap();
+            shutdown.run(Reason::Unknown).await
+        })
+        .unwrap_err();
+    assert_eq!(error, AwaitError::DriverPanicked);
+    assert!(error.to_string().contains("enable_time"), "{error}");
+}
+
+#[test]
+fn s303_a_shutdown_whose_handles_are_dropped_is_the_waiters_error() {
+    let completed = Shutdown::new().completed();
+    assert_eq!(completed.wait().unwrap_err(), AwaitError::NeverBegun);
+}
+
+#[test]
+fn s318_a_blocking_thread_of_a_current_thread_runtime_may_wait() {
+    current_thread().block_on(async {
+        let shutdown = Shutdown::new();
+        let waiting = shutdown.run(Reason::Unknown);
+        let report = tokio::task::spawn_blocking(|| waiting.wait()).await.unwrap();
+        assert!(report.unwrap().is_clean());
+    });
+}
+
+#[test]
+fn s318_a_blocking_task_gets_the_error_that_it_is_part_of_the_shutdown() {
+    current_thread().block_on(async {
+        let shutdown = Shutdown::new();
+        let inside = shutdown.clone();
+        let wait = move |_| {
+            assert_eq!(inside.completed().wait().unwrap_err(), AwaitError::InsideTask);
+        };
+        shutdown.add_blocking_task(Phase::SERVICE_STOP, "waits", wait).unwrap();
+        let report = shutdown.run(Reason::Unknown).await.unwrap();
+        assert!(report.is_clean(), "{report}");
+    });
+}
+
+// Made outside, begun inside: its runtime is the one in which it was begun.
+#[test]
+fn s318_the_only_thread_may_not_wait_for_a_shutdown_that_was_made_elsewhere() {
+    let shutdown = Shutdown::new();
+    current_thread().block_on(async {
+        assert_eq!(shutdown.run(Reason::Unknown).wait().unwrap_err(), AwaitError::OnlyThread);
+        assert!(shutdown.completed().await.unwrap().is_clean());
+    });
+}
+
+#[test]
+fn s319_waiting_for_a_runtime_that_no_thread_runs_fails_at_the_deadline() {
+    let runtime = current_thread();
+    let kill_after = adieu_core::KillAfter::After(Duration::from_secs(1));
+    let config = Config::for_tests().kill_after(kill_after);
+    let shutdown = runtime.block_on(async { Shutdown::configured(config).unwrap() });
+    assert_eq!(shutdown.run(Reason::Unknown).wait().unwrap_err(), AwaitError::StandsStill);
+    assert!(runtime.block_on(shutdown.completed()).is_ok(), "there is a report when it runs");
+}
+
+#[test]
+fn s304_a_task_whose_runtime_was_dropped_has_failed_because_of_that() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let shutdown = runtime.block_on(async { Shutdown::new() });
+    let (began, begun) = std::sync::mpsc::channel();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "runs", async move |cx| {
+            began.send(()).unwrap();
+            faults::hang(cx).await;
+        })
+        .unwrap();
+    shutdown.add_task(Phase::CLUSTER_LEAVE, "comes later", async |_| ()).unwrap();
+    let completed = shutdown.run(Reason::Unknown);
+    begun.recv().unwrap();
+    runtime.shutdown_background();
+    let report = completed.wait().unwrap();
+    for (phase, task) in [(Phase::SERVICE_STOP, "runs"), (Phase::CLUSTER_LEAVE, "comes later")] {
+        let outcome = &report.phase(phase).unwrap().task(task).unwrap().outcome;
+        let Outcome::Failed { error } = outcome else { panic!("{task}: {outcome}") };
+        assert!(error.starts_with("its runtime was dropped before it was over"), "{error}");
+    }
+}
+
+/// Bodies and loops may end so, too. That it compiles is the test.
+#[expect(dead_code, reason = "it never ends")]
+fn never_ends(shutdown: &Shutdown) {
+    async fn tick() {
+        tokio::task::yield_now().await;
+    }
+    let spin = async |_: adieu_core::LoopCx| {
+        loop {
+            tick().await;
+        }
+    };
+    shutdown.add_loop("spin", spin).unwrap();
+    adieu_core::main(async |_| {
+        loop {
+            tick().await;
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn s305_a_task_that_ends_in_a_loop_compiles_and_is_cancelled_at_its_timeout() {
+    let shutdown = Shutdown::new();
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "heartbeat", async |_| {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        })
+        .unwrap();
+    shutdown.add_task(Phase::CLUSTER_LEAVE, "gives up", async |_| panic!("no luck")).unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    let outcome =
+        |phase: Phase, task| report.phase(phase).unwrap().task(task).unwrap().outcome.to_string();
+    assert_eq!(outcome(Phase::SERVICE_STOP, "heartbeat"), "timed out after 5s");
+    assert_eq!(outcome(Phase::CLUSTER_LEAVE, "gives up"), "panicked: no luck");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s306_tasks_are_taken_back_by_clones_of_their_handle_and_by_name() {
+    let shutdown = Shutdown::new();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let add = |phase: &Phase, name: &str| {
+        let ran = Arc::clone(&ran);
+        let count = async move |_| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        shutdown.add_task(phase, name, count).unwrap()
+    };
+    let (one, kept) = (add(&Phase::SERVICE_STOP, "one"), add(&Phase::SERVICE_STOP, "kept"));
+    let twins: Vec<_> = (0..2).map(|_| add(&Phase::SERVICE_STOP, "twin")).collect();
+    let elsewhere = add(&Phase::CLUSTER_LEAVE, "twin");
+
+    let clone = one.clone();
+    assert!(clone.cancel());
+    assert!(one.is_cancelled() && one.cancel());
+
+    assert_eq!(shutdown.cancel_tasks(Phase::SERVICE_STOP, "twin"), Ok(2));
+    assert!(twins.iter().all(|twin| twin.is_cancelled() && twin.cancel()));
+    assert!(!elsewhere.is_cancelled(), "another phase");
+    assert_eq!(shutdown.cancel_tasks(Phase::SERVICE_STOP, "twin"), Ok(0));
+    assert_eq!(shutdown.cancel_tasks(Phase::SERVICE_STOP, "nobody"), Ok(0));
+    assert!(shutdown.cancel_tasks("nope", "twin").is_err());
+    let left: Vec<_> = shutdown.tasks().into_iter().map(|task| task.name).collect();
+    assert_eq!(left, ["kept".into(), "twin".into()]);
+
+    shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 2);
+    assert_eq!(shutdown.cancel_tasks(Phase::SERVICE_STOP, "kept"), Ok(0), "it has run");
+    assert!(!kept.is_cancelled() && !kept.cancel());
+}
+
+/// Tasks in three phases, which need timers and take turns.
+fn with_tasks(shutdown: &Shutdown) {
+    for phase in [Phase::SERVICE_UNBIND, Phase::SERVICE_STOP, Phase::CLOSE_RESOURCES] {
+        let wait = async |_| tokio::time::sleep(Duration::from_millis(20)).await;
+        shutdown.add_task(phase, "wait", wait).unwrap();
+    }
+}
+
+#[track_caller]
+fn check_ran_at_exit(shutdown: &Shutdown) {
+    let report = shutdown.report().expect("the guard waits for the end");
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(report.reason, "process-exit");
+    assert_eq!(report.phase(Phase::CLOSE_RESOURCES).unwrap().tasks.len(), 1);
+}
+
+#[test]
+fn s310_the_guard_works_without_a_runtime_and_in_every_kind_of_runtime() {
+    let shutdown = Shutdown::new();
+    with_tasks(&shutdown);
+    drop(shutdown.run_on_exit());
+    check_ran_at_exit(&shutdown);
+
+    let threaded = tokio::runtime::Builder::new_multi_thread();
+    for mut builder in [threaded, tokio::runtime::Builder::new_current_thread()] {
+        let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+        let shutdown = runtime.block_on(async {
+            let shutdown = Shutdown::new();
+            let _exit = shutdown.run_on_exit();
+            with_tasks(&shutdown);
+            shutdown.clone()
+        });
+        check_ran_at_exit(&shutdown);
+    }
+}
+
+// As `main` does that spawns all it does.
+#[test]
+fn s310_the_guard_works_in_a_task_on_the_only_worker() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    let ends = runtime.spawn(async {
+        let shutdown = Shutdown::new();
+        let _exit = shutdown.run_on_exit();
+        with_tasks(&shutdown);
+        shutdown.clone()
+    });
+    check_ran_at_exit(&runtime.block_on(ends).unwrap());
+}
+
+#[test]
+fn s310_the_guard_works_when_the_runtime_was_dropped_or_is_left() {
+    let threaded = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    for (runtime, is_dropped) in [
+        (threaded(), true),
+        (threaded(), false),
+        (current_thread(), true),
+        (current_thread(), false),
+    ] {
+        let shutdown = runtime.block_on(async { Shutdown::new() });
+        let exit = shutdown.run_on_exit();
+        with_tasks(&shutdown);
+        let kept = (!is_dropped).then_some(runtime);
+        drop(exit);
+        drop(kept);
+        check_ran_at_exit(&shutdown);
+    }
+}
+
+// A signal has begun it, and the only thread that could run it leaves `main`.
+#[test]
+fn s310_the_guard_takes_over_a_shutdown_whose_only_thread_leaves() {
+    let shutdown = current_thread().block_on(async {
+        let shutdown = Shutdown::new();
+        let _exit = shutdown.run_on_exit();
+        with_tasks(&shutdown);
+        let begun = shutdown.begun();
+        drop(shutdown.run(Reason::ClusterLeaving));
+        begun.await;
+        tokio::task::yield_now().await; // The driver has been polled, and waits for its nudge.
+        shutdown.clone()
+    });
+    let report = shutdown.report().expect("the guard waits for the end");
+    assert_eq!(report.reason, "cluster-leaving");
+    let outcome = |phase: Phase| report.phase(phase).unwrap().task("wait").unwrap().outcome.clone();
+    // The first one was started where nothing polls it any more.
+    assert!(!outcome(Phase::SERVICE_UNBIND).is_clean());
+    assert_eq!(outcome(Phase::SERVICE_STOP), Outcome::Finished);
+    assert_eq!(outcome(Phase::CLOSE_RESOURCES), Outcome::Finished);
+}

@@ -1,0 +1,137 @@
+//! Processes whose `main` ends with a guard, on runtimes of their own.
+
+use adieu::{ExitCode, Outcome, Phase, Signal};
+use adieu_testkit::process::Ended;
+
+use super::process::{check_code, start};
+
+const GUARDS: [&str; 3] = ["guard", "guard on one thread", "guard without a runtime"];
+
+/// What the two tasks print.
+const SAID: &str = "stopping\nclosed\n";
+
+fn run(scenario: &str, ends: &str, vars: &[(&str, &str)]) -> Ended {
+    let vars: Vec<_> = [("ENDS", ends)].into_iter().chain(vars.iter().copied()).collect();
+    start(scenario, &vars).wait()
+}
+
+#[track_caller]
+fn check_clean(ended: &Ended, reason: &str) {
+    let report = ended.report.as_ref().unwrap_or_else(|| panic!("no report: {ended:#?}"));
+    assert!(report.is_clean() && report.reason == reason, "{ended:#?}");
+    assert!(ended.stdout.ends_with(SAID), "{ended:#?}");
+}
+
+#[test]
+fn s307_the_guard_runs_the_shutdown_when_main_returns_fails_or_unwinds() {
+    for scenario in GUARDS {
+        for (ends, code, said) in [
+            ("returns", 0, ""),
+            ("fails", 1, "Error: \"no database\""),
+            ("unwinds", 101, "no database"),
+        ] {
+            let ended = run(scenario, ends, &[]);
+            check_code(&ended, code);
+            check_clean(&ended, "process-exit");
+            assert!(ended.stderr.contains(said), "{ended:#?}");
+        }
+    }
+}
+
+#[test]
+fn s307_the_guard_does_not_run_a_shutdown_again_that_is_over() {
+    for scenario in GUARDS {
+        let ended = run(scenario, "is over", &[]);
+        check_code(&ended, 0);
+        check_clean(&ended, "unknown");
+        assert_eq!(ended.stdout, SAID, "once");
+    }
+}
+
+#[test]
+fn s307_the_guard_waits_for_a_shutdown_that_a_signal_has_begun() {
+    for scenario in ["guard", "guard that finishes", "guard without a runtime"] {
+        let mut process = start(scenario, &[("ENDS", "is told")]);
+        process.wait_for("ready");
+        process.signal(Signal::TERM);
+        let ended = process.wait();
+        check_code(&ended, 0);
+        check_clean(&ended, "SIGTERM");
+    }
+    // The task that had been started is on the runtime whose only thread leaves, and has its time.
+    let vars = [("ENDS", "is told"), ("ADIEU__PHASES__SERVICE_STOP__TIMEOUT", "300ms")];
+    let mut process = start("guard on one thread", &vars);
+    process.wait_for("ready");
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, 0);
+    assert!(ended.stdout.ends_with("closed\n"), "{ended:#?}");
+    let report = ended.report.unwrap();
+    let closed = report.phase(Phase::CLOSE_RESOURCES).unwrap().task("closed").unwrap();
+    assert_eq!(closed.outcome, Outcome::Finished);
+}
+
+#[test]
+fn s308_a_switch_keeps_the_end_of_the_process_from_running_the_shutdown() {
+    let off = [("ADIEU__RUN_BY_CLR_SHUTDOWN_HOOK", "off")];
+    for scenario in GUARDS.into_iter().chain(["guard that finishes"]) {
+        for (ends, code) in [("returns", 0), ("fails", 1)] {
+            let ended = run(scenario, ends, &off);
+            check_code(&ended, code);
+            assert_eq!(ended.stdout, "", "{ended:#?}");
+            assert!(ended.report.is_none());
+        }
+        let ended = run(scenario, "is over", &off);
+        check_code(&ended, 0);
+        check_clean(&ended, "unknown");
+    }
+    for (scenario, code) in [
+        ("returning body", 0),
+        ("failing body", ExitCode::FAILED),
+        ("panicking body", ExitCode::FAILED),
+    ] {
+        let ended = start(scenario, &off).wait();
+        check_code(&ended, code);
+        assert_eq!(ended.stdout, "", "{ended:#?}");
+        assert!(ended.report.is_none());
+    }
+}
+
+#[test]
+fn s309_a_guard_that_is_finished_returns_the_exit_code_of_the_report() {
+    let bad = [("BAD_TASK", "no luck")];
+    let finished = |ends, vars: &[(&str, &str)]| run("guard that finishes", ends, vars);
+    check_code(&finished("returns", &[]), ExitCode::CLEAN);
+    check_code(&finished("returns", &bad), ExitCode::UNCLEAN);
+    check_code(&finished("returns", &[("ADIEU__EXIT_CODE", "9")]), 9);
+    let failed = finished("fails", &bad);
+    check_code(&failed, ExitCode::FAILED);
+    check_clean(&finished("unwinds", &[]), "process-exit");
+    // Without it, the exit code is that of `main`, unless the process ends with the last phase.
+    check_code(&run("guard", "returns", &bad), 0);
+    let exits = [bad[0], ("ADIEU__EXIT_PROCESS", "on")];
+    check_code(&run("guard", "returns", &exits), ExitCode::UNCLEAN);
+    // Neither a panic nor an error that is handed over looks like a clean end.
+    let exits = [("ADIEU__EXIT_PROCESS", "on")];
+    check_code(&run("guard", "unwinds", &exits), 101);
+    check_code(&finished("fails", &exits), ExitCode::FAILED);
+    check_code(&finished("returns", &exits), ExitCode::CLEAN);
+}
+
+// `#[tokio::main]` waits for such a thread when `main` has returned.
+#[test]
+fn s317_the_watchdog_ends_a_process_that_hangs_after_its_guard() {
+    for scenario in ["guard", "guard on one thread", "guard that finishes"] {
+        let ended = run(scenario, "returns", &[("HANGS", "yes"), ("ADIEU__RESERVE", "200ms")]);
+        check_code(&ended, ExitCode::WATCHDOG);
+        check_clean(&ended, "process-exit");
+    }
+}
+
+/// What no guard can do, as its documentation says.
+#[test]
+fn exit_runs_no_guard() {
+    let ended = run("guard", "exits", &[]);
+    check_code(&ended, 3);
+    assert_eq!((ended.stdout.as_str(), ended.report), ("", None));
+}
