@@ -460,10 +460,9 @@ impl Config {
             PlanError::ZeroTimeout { phase } | PlanError::EndlessTimeout { phase } => {
                 under(phase, ".timeout")
             }
-            PlanError::Misspelt { phase, .. }
-            | PlanError::DuplicatePhase { phase }
-            | PlanError::OverBudget { phase, .. }
-            | PlanError::TooLate { phase } => under(phase, ""),
+            PlanError::Misspelt { phase, .. } | PlanError::DuplicatePhase { phase } => {
+                under(phase, "")
+            }
             PlanError::EmptyName | PlanError::Cycle { .. } | PlanError::UnknownPhase { .. } => {
                 "phases".into()
             }

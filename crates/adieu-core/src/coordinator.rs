@@ -21,6 +21,7 @@ mod run;
 mod shared;
 #[cfg(all(feature = "systemd", unix))]
 mod supervised;
+mod task_handle;
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 pub use checks::{CheckHandle, Promise};
 pub use completion::{AwaitError, Completion};
+pub use declare::AddPhaseError;
 pub use gates::Drain;
 #[cfg(all(test, feature = "systemd", unix))]
 pub(crate) use moves::Moves;
@@ -35,6 +37,7 @@ pub use shared::ResumeError;
 pub(crate) use shared::Shared;
 #[cfg(all(feature = "systemd", unix))]
 pub(crate) use supervised::{Lookout, Seen};
+pub use task_handle::TaskHandle;
 
 use crate::background::OwnedLoops;
 use crate::budget::BudgetCheck;
@@ -49,9 +52,7 @@ use crate::report::Report;
 use crate::rung::Rung;
 use crate::signals::{Signal, SignalError};
 use crate::status::{Stage, Status};
-use crate::task::{
-    AddTaskError, Blocking, Job, TaskCx, TaskHandle, TaskInfo, TaskResult, TaskSpec,
-};
+use crate::task::{AddTaskError, Blocking, Job, TaskCx, TaskInfo, TaskResult, TaskSpec};
 
 /// A coordinated shutdown: phases, the tasks in them, and one run that everybody can await.
 ///
@@ -151,7 +152,7 @@ impl Shutdown {
     /// # Errors
     ///
     /// As [`PlanBuilder::add`](crate::PlanBuilder::add); also if the shutdown has begun.
-    pub fn add_phase(&self, spec: PhaseSpec) -> Result<(), PlanError> {
+    pub fn add_phase(&self, spec: PhaseSpec) -> Result<(), AddPhaseError> {
         self.shared.add_phase(spec)
     }
 
@@ -164,7 +165,7 @@ impl Shutdown {
         &self,
         phase: impl AsRef<str>,
         timeout: Duration,
-    ) -> Result<(), PlanError> {
+    ) -> Result<(), AddPhaseError> {
         self.shared.set_phase_timeout(phase.as_ref(), timeout)
     }
 

@@ -42,7 +42,8 @@ mod watchdog;
 pub use budget::BudgetCheck;
 pub use config::{Config, ConfigError, Format, KillAfter, Times};
 pub use coordinator::{
-    AwaitError, CheckHandle, Completion, Drain, Promise, ResumeError, Shutdown, WeakShutdown,
+    AddPhaseError, AwaitError, CheckHandle, Completion, Drain, Promise, ResumeError, Shutdown,
+    TaskHandle, WeakShutdown,
 };
 pub use deadline::Deadline;
 pub use exit_guard::ExitGuard;
@@ -72,6 +73,6 @@ pub use signals::{Signal, SignalError};
 pub use status::{Stage, Status, WaitingFor};
 #[cfg(all(feature = "systemd", unix))]
 pub use systemd::NotifyError;
-pub use task::{AddTaskError, TaskCx, TaskHandle, TaskInfo, TaskResult, TaskSpec};
+pub use task::{AddTaskError, TaskCx, TaskInfo, TaskResult, TaskSpec};
 #[doc(hidden)]
 pub use time::Short;

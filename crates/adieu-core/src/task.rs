@@ -8,7 +8,7 @@ mod job;
 mod span;
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use context::TaskCx;
@@ -19,9 +19,8 @@ pub(crate) use end::{Ended, TaskId, end_of};
 pub(crate) use job::{Blocking, Job, catch, caught};
 pub(crate) use span::{LazySpan, are_wanted as spans_are_wanted};
 
-use crate::coordinator::Shared;
 use crate::phase::Phase;
-use crate::plan::{PhaseId, PlanError};
+use crate::plan::PlanError;
 
 /// Names a task, and says how long it may take if that is less than its phase allows.
 ///
@@ -88,14 +87,6 @@ mod sealed {
     impl<R> Returning for fn() -> R {
         type Returned = R;
     }
-}
-
-/// Stands for a task that was added. Clones stand for the same task. Dropping it changes nothing.
-#[derive(Clone)]
-pub struct TaskHandle {
-    pub(crate) shared: Weak<Shared>,
-    pub(crate) phase: PhaseId,
-    pub(crate) seq: u64,
 }
 
 /// One task that was added and has not been cancelled.
@@ -254,34 +245,4 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-// === impl TaskHandle ===
-
-impl TaskHandle {
-    /// Takes the task back while it is pending.
-    ///
-    /// Returns `true` if it will not run: it was pending, or has been cancelled before. Returns
-    /// `false`, and interrupts nothing, once its phase has started or the shutdown is gone.
-    #[expect(clippy::must_use_candidate, reason = "it also does something")]
-    pub fn cancel(&self) -> bool {
-        let shared = self.shared.upgrade();
-        shared.is_some_and(|shared| shared.cancel(self.phase, self.seq))
-    }
-
-    /// Whether the task has been taken back: through this handle, through a clone, or by
-    /// [`Shutdown::cancel_tasks`](crate::Shutdown::cancel_tasks). `false` when the shutdown is gone.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        let shared = self.shared.upgrade();
-        shared.is_some_and(|shared| shared.is_cancelled(self.phase, self.seq))
-    }
-}
-
-impl fmt::Debug for TaskHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskHandle")
-            .field("is_cancelled", &self.is_cancelled())
-            .finish_non_exhaustive()
-    }
 }

@@ -16,6 +16,29 @@ use crate::shield::drop_each_shielded;
 use crate::sync::lock;
 use crate::task::{AddTaskError, TaskInfo};
 
+/// Why a phase was not added or changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddPhaseError {
+    /// It does not fit into the plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// In strict mode: with this change the shutdown could take longer than the platform allows.
+    #[error("failed to change phase {phase}: {check}")]
+    OverBudget {
+        /// The phase that was to be added or changed.
+        phase: Phase,
+        /// The figures, and what to change.
+        check: Box<BudgetCheck>,
+    },
+    /// The shutdown has begun; its plan can no longer grow.
+    #[error("failed to change phase {phase}: the shutdown has begun")]
+    TooLate {
+        /// The phase that was to be added or changed.
+        phase: Phase,
+    },
+}
+
 /// A task that was added, and the figures if the worst case is now too long.
 struct Added {
     phase: PhaseId,
@@ -44,11 +67,11 @@ enum Refusal {
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn add_phase(self: &Arc<Self>, spec: PhaseSpec) -> Result<(), PlanError> {
+    pub(super) fn add_phase(self: &Arc<Self>, spec: PhaseSpec) -> Result<(), AddPhaseError> {
         let name = spec.name.clone();
         self.change_plan(name, |core| {
             if core.run.is_some() {
-                return Err(PlanError::TooLate { phase: spec.name });
+                return Err(AddPhaseError::TooLate { phase: spec.name });
             }
             core.plan.add(spec)?;
             core.registry.grow(core.plan.len());
@@ -60,13 +83,13 @@ impl Shared {
         self: &Arc<Self>,
         phase: &str,
         timeout: Duration,
-    ) -> Result<(), PlanError> {
+    ) -> Result<(), AddPhaseError> {
         self.change_plan(Phase::new(phase), |core| {
             let at = core.plan.position(phase)?;
             if core.is_too_late(PhaseId(at)) {
-                return Err(PlanError::TooLate { phase: Phase::new(phase) });
+                return Err(AddPhaseError::TooLate { phase: Phase::new(phase) });
             }
-            core.plan.timeout(phase, timeout)
+            Ok(core.plan.timeout(phase, timeout)?)
         })
     }
 
@@ -74,13 +97,13 @@ impl Shared {
     fn change_plan(
         self: &Arc<Self>,
         phase: Phase,
-        change: impl FnOnce(&mut Core) -> Result<(), PlanError>,
-    ) -> Result<(), PlanError> {
+        change: impl FnOnce(&mut Core) -> Result<(), AddPhaseError>,
+    ) -> Result<(), AddPhaseError> {
         let mut core = lock(&self.core);
         let before = self.config.strict.then(|| core.plan.clone());
         if let Err(error) = change(&mut core) {
             drop(core);
-            if matches!(error, PlanError::TooLate { .. }) {
+            if matches!(error, AddPhaseError::TooLate { .. }) {
                 self.note_refusal(&error);
             }
             return Err(error);
@@ -90,7 +113,7 @@ impl Shared {
         if let (Some(before), Some(check)) = (before, &over) {
             core.plan = before;
             core.built = None;
-            return Err(PlanError::OverBudget { phase, check: Box::new(check.clone()) });
+            return Err(AddPhaseError::OverBudget { phase, check: Box::new(check.clone()) });
         }
         let is_running = core.run.is_some();
         drop(core);

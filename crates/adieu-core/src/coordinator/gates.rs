@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::Shutdown;
 use super::shared::Shared;
+use super::task_handle::TaskHandle;
 use crate::gate::Gate;
 use crate::phase::Phase;
 use crate::sync::lock;
-use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskSpec};
+use crate::task::{AddTaskError, TaskCx, TaskSpec};
 
 /// Doors are closed at once, and telling is quick. That this is so is worth saying, because the
 /// time that is not needed for it need not be kept for it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Shutdown;
 use super::shared::Shared;
+use super::task_handle::TaskHandle;
 use crate::config::{Config, LameDuck};
 use crate::gate::Gate;
 use crate::phase::Phase;
@@ -13,7 +14,7 @@ use crate::plan::{Plan, PlannedPhase};
 use crate::platform::Platform;
 use crate::reason::Reason;
 use crate::sync::lock;
-use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskSpec};
+use crate::task::{AddTaskError, TaskCx, TaskSpec};
 use crate::time::now;
 
 /// How long it is at most by itself, and what of a short time may be spent on it.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::coordinator::AddPhaseError;
 use crate::names::joined;
-use crate::plan::PlanError;
 use crate::reason::Reason;
 use crate::task::{AddTaskError, chain};
 use crate::time::Short;
@@ -103,7 +103,7 @@ pub enum StartError {
     /// The shutdown did not take on what is to be stopped; nothing was started.
     NoTask(AddTaskError),
     /// The shutdown did not take on the phase in which steps are stopped; nothing was started.
-    NoPhase(PlanError),
+    NoPhase(AddPhaseError),
     /// A step failed, and the others were stopped.
     Failed {
         /// What went wrong first.

@@ -18,11 +18,11 @@ use super::hook::StopHook;
 use super::machine::Machine;
 use crate::background::OwnedLoops;
 use crate::budget::GRACE;
-use crate::coordinator::Shutdown;
+use crate::coordinator::{AddPhaseError, Shutdown, TaskHandle};
 use crate::deadline::Deadline;
 use crate::phase::{Phase, PhaseSpec};
 use crate::plan::PlanError;
-use crate::task::{BoxError, TaskCx, TaskHandle, TaskSpec, caught};
+use crate::task::{BoxError, TaskCx, TaskSpec, caught};
 use crate::time::{Duration, now};
 
 /// How long the loops of a start-up that has failed have to end: as long as the phase in which the
@@ -67,7 +67,7 @@ pub(super) fn register(
 
 /// Adds the phase in which steps are stopped, or makes it long enough for one more lifecycle. What
 /// is configured holds.
-fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), PlanError> {
+fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), AddPhaseError> {
     let needed = needed.max(GRACE);
     // After the actors by its own word: a configuration may have moved `close-resources`.
     let phase = PhaseSpec::new(Lifecycle::PHASE)
@@ -75,7 +75,7 @@ fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), PlanError> {
         .after(Phase::CLOSE_RESOURCES)
         .timeout(needed);
     match shutdown.add_phase(phase) {
-        Err(PlanError::DuplicatePhase { .. }) => {
+        Err(AddPhaseError::Plan(PlanError::DuplicatePhase { .. })) => {
             let known = shutdown.plan().phase(Lifecycle::PHASE).map(|phase| phase.timeout());
             if known < Some(needed) && !shutdown.shared().has_configured_timeout(&Lifecycle::PHASE)
             {

@@ -9,11 +9,11 @@ use super::keeper::Keeper;
 use super::periodic::Ticking;
 use super::{AddLoopError, Consumer, Function, JobCx, LoopCx, LoopSpec, Periodic, Source, Work};
 use crate::background::LoopHandle;
-use crate::coordinator::Shutdown;
+use crate::coordinator::{Shutdown, TaskHandle};
 use crate::gate::Gate;
 use crate::phase::Phase;
 use crate::plan::LONGEST;
-use crate::task::{AddTaskError, TaskCx, TaskHandle, TaskResult, TaskSpec};
+use crate::task::{AddTaskError, TaskCx, TaskResult, TaskSpec};
 
 impl Shutdown {
     /// Runs a loop that takes work, from now on, on the shutdown's runtime; and returns its gate.

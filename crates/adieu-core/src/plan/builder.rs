@@ -76,20 +76,6 @@ pub enum PlanError {
         /// The one that was probably meant.
         near: Phase,
     },
-    /// In strict mode: with this change the shutdown could take longer than the platform allows.
-    #[error("failed to change phase {phase}: {check}")]
-    OverBudget {
-        /// The phase that was to be added or changed.
-        phase: Phase,
-        /// The figures, and what to change.
-        check: Box<crate::budget::BudgetCheck>,
-    },
-    /// The shutdown has begun; its plan can no longer grow.
-    #[error("phase {phase} comes too late: the shutdown has begun")]
-    TooLate {
-        /// The phase that was to be added or changed.
-        phase: Phase,
-    },
 }
 
 /// What a configuration says of one phase; what it leaves out stays as it is.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use adieu_core::{
-    Config, Format, Order, Phase, PhaseSpec, Plan, PlanError, PlanView, Reason, Shutdown,
+    AddPhaseError, Config, Format, Order, Phase, PhaseSpec, Plan, PlanView, Reason, Shutdown,
 };
 use expect_test::expect;
 
@@ -86,7 +86,7 @@ async fn s04_a_timeout_can_be_changed_until_its_phase_has_started() {
                 let error = shutdown
                     .set_phase_timeout(Phase::SERVICE_UNBIND, Duration::from_secs(9))
                     .unwrap_err();
-                assert_eq!(error, PlanError::TooLate { phase: Phase::SERVICE_UNBIND });
+                assert_eq!(error, AddPhaseError::TooLate { phase: Phase::SERVICE_UNBIND });
             }
         })
         .unwrap();
