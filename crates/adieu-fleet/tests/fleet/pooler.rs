@@ -116,9 +116,17 @@ async fn s281_a_lease_whose_statements_reach_another_session_is_lost() {
     let postgres = Server::postgres();
     let pooler = Server::pgbouncer(&postgres, "transaction");
     Postgres::connect(&config(postgres.port())).await.unwrap();
-    // The only session that the pooler has, and so the one that it lends next.
     let (other, _driving) = client(&pooler).await;
-    let session: i32 = other.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let number = "SELECT pg_backend_pid()";
+    let session: i32 = other.query_one(number, &[]).await.unwrap().get(0);
+    // It becomes the only session that the pooler has, and so the one that it lends next.
+    let (direct, _direct_driving) = client(&postgres).await;
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                  WHERE backend_type = 'client backend' AND pid NOT IN ($1, pg_backend_pid())";
+    while !direct.query(others, &[&session]).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(other.query_one(number, &[]).await.unwrap().get::<_, i32>(0), session);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut running = tokio::task::JoinSet::new();
