@@ -108,8 +108,10 @@ async fn bare_redis() -> f64 {
     without_disk().await;
     let client = redis::Client::open(std::env::var(REDIS).expect("set")).expect("an address");
     let mut connection = client.get_connection_manager().await.expect("a server");
-    let acquire = redis::Script::new(include_str!("../crates/adieu-fleet/src/redis/acquire.lua"));
-    let release = redis::Script::new(include_str!("../crates/adieu-fleet/src/redis/release.lua"));
+    let acquire =
+        redis::Script::new(include_str!("../crates/adieu-fleet/src/backend/redis/acquire.lua"));
+    let release =
+        redis::Script::new(include_str!("../crates/adieu-fleet/src/backend/redis/release.lua"));
     let (pairs, mut began) = (3_000, Instant::now());
     for pair in 0..pairs + 100 {
         if pair == 100 {

@@ -109,7 +109,8 @@ impl Lock {
     ///
     /// `work` is dropped when the lease is lost; and then we campaign again, as we do when it
     /// returns. When it fails or panics, we resign, and campaign after a pause; see
-    /// [`Backoff`](adieu_core::Backoff).
+    /// [`Backoff`](adieu_core::Backoff). The same pause follows an error of the backend that does
+    /// not go away, such as a wrong password.
     ///
     /// When the shutdown closes doors, [`Term::stopped`] fires; `work` has until
     /// [`Phase::SERVICE_STOP`] to end, and is dropped. The lock is released after that and never
@@ -258,7 +259,12 @@ where
         while cx.may_take().await {
             // What is granted when nobody looks for it any more is given back.
             let acquiring = self.lock.acquire(Deadline::after(CAMPAIGN));
-            let Some(Ok(lease)) = cx.take(acquiring).await else { continue };
+            let lease = match cx.take(acquiring).await {
+                Some(Ok(lease)) => lease,
+                // The loop is started again after a pause that doubles.
+                Some(Err(error)) if error.is_permanent() => return Err(error.into()),
+                Some(Err(_)) | None => continue,
+            };
             let Ok(pass) = cx.enter() else {
                 self.lock.give_back(lease).await;
                 continue;

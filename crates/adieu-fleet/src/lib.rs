@@ -1,20 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "etcd")]
-mod etcd;
-mod file;
+mod backend;
+mod fleet;
 mod leader;
 mod lease;
 mod lock;
 mod locks;
-mod memory;
 mod names;
 mod once;
-#[cfg(feature = "postgres")]
-mod postgres;
-#[cfg(feature = "redis")]
-mod redis;
 mod singleton;
 mod spec;
 mod step;
@@ -23,24 +17,31 @@ mod turn;
 mod work;
 
 #[cfg(feature = "etcd")]
-pub use etcd::Etcd;
+pub use backend::Etcd;
+#[cfg(feature = "redis")]
+pub use backend::Redis;
+pub use backend::{Files, Memory};
+#[cfg(feature = "postgres")]
+pub use backend::{Postgres, PostgresSession};
 /// The client that [`Etcd`] takes, in the version that it takes.
 #[cfg(feature = "etcd")]
 pub use etcd_client;
-pub use file::Files;
+pub use fleet::Fleet;
 pub use leader::{LeadError, Leadership, Term};
 pub use lease::{Lease, Loss, Lost, MarkError, ReleaseError};
 pub use lock::{AcquireError, Lock};
 pub use locks::{
     Attempt, BackendError, BoxError, Claim, Fence, Holder, Locks, Marker, Reply, Standing,
 };
-pub use memory::Memory;
 pub use names::{Key, NameError, Owner};
 pub use once::{Once, OnceCx};
-#[cfg(feature = "postgres")]
-pub use postgres::{Postgres, PostgresSession};
+/// The client that [`Redis`] takes, in the version that it takes.
 #[cfg(feature = "redis")]
-pub use redis::Redis;
+pub use redis;
 pub use singleton::{Others, Turn};
 pub use spec::{LockSpec, SpecError};
+/// The client that [`Postgres`] takes, in the version that it takes: for a configuration and TLS of
+/// your own.
+#[cfg(feature = "postgres")]
+pub use tokio_postgres;
 pub use turn::TurnError;

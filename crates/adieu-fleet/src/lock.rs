@@ -12,7 +12,7 @@ use crate::lease::machine::Terms;
 use crate::locks::{Attempt, BackendError, Claim, Holder, Locks};
 use crate::names::{Key, Owner};
 use crate::spec::{LockSpec, SpecError};
-use crate::time::{Duration, now};
+use crate::time::{Duration, Instant, now};
 
 /// A lock that can be taken.
 ///
@@ -44,9 +44,14 @@ struct Inner {
     owner: Owner,
     terms: Terms,
     retry: Duration,
+    /// The capability that a step must wait for before it can take the lock, if the backend connects
+    /// at start-up.
+    capability: Option<Arc<str>>,
     /// Everything that has been started for this lock and has not ended.
     keepers: TaskTracker,
 }
+
+const ACQUIRE: &str = "acquire a lease";
 
 /// Why a lock was not acquired.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +85,16 @@ pub enum AcquireError {
     },
 }
 
+// === impl AcquireError ===
+
+impl AcquireError {
+    /// Whether a repeated attempt would meet the same error; see [`BackendError::is_permanent`].
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Backend { source, .. } if source.is_permanent())
+    }
+}
+
 fn holder_of(last: &Option<Box<AcquireError>>) -> String {
     match last.as_deref() {
         Some(AcquireError::Held { holder, .. }) => format!(": {} holds it", holder.owner),
@@ -101,15 +116,24 @@ impl Lock {
         spec: impl Into<LockSpec>,
         owner: &Owner,
     ) -> Result<Self, SpecError> {
-        let spec = spec.into();
+        Self::assemble(Arc::new(locks), spec.into(), owner, None)
+    }
+
+    /// As [`Lock::new`], on a backend that a step with this capability connects.
+    pub(crate) fn assemble(
+        locks: Arc<dyn Locks>,
+        spec: LockSpec,
+        owner: &Owner,
+        capability: Option<Arc<str>>,
+    ) -> Result<Self, SpecError> {
         let key = Key::new(&spec.key)?;
         spec.check(locks.name(), locks.has_fences())?;
         let terms = Terms { ttl: spec.ttl, margin: spec.margin_or_default() };
         let keepers = TaskTracker::new();
         // Closed, so that waiting for it ends when it is empty. It takes on more all the same.
         keepers.close();
-        let (locks, owner) = (Arc::new(locks), owner.clone());
-        let inner = Inner { locks, key, owner, terms, retry: spec.retry, keepers };
+        let (owner, retry) = (owner.clone(), spec.retry);
+        let inner = Inner { locks, key, owner, terms, retry, capability, keepers };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -135,6 +159,11 @@ impl Lock {
     #[must_use]
     pub fn locks(&self) -> &Arc<dyn Locks> {
         &self.inner.locks
+    }
+
+    /// The capability that provides its backend, if that connects at start-up.
+    pub(crate) fn capability(&self) -> Option<&Arc<str>> {
+        self.inner.capability.as_ref()
     }
 
     /// Takes the lock if nobody holds it.
@@ -165,7 +194,7 @@ impl Lock {
         keepers.spawn(Arc::clone(&self.inner).ask(owner, tell));
         answer.await.unwrap_or_else(|_| {
             let problem = "the runtime is shutting down";
-            let source = BackendError::new(locks.name(), "acquire a lease", problem);
+            let source = BackendError::new(locks.name(), ACQUIRE, problem);
             Err(AcquireError::Backend { key: key.clone(), source })
         })
     }
@@ -175,13 +204,15 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// If it could not be had in time. The error says what the last attempt met.
+    /// If it could not be had in time. The error says what the last attempt met. An error of the
+    /// backend that does not go away, such as a wrong password, ends the wait at once; see
+    /// [`AcquireError::is_permanent`].
     ///
     /// # Cancel safety
     ///
     /// As [`Lock::try_acquire`].
     pub async fn acquire(&self, until: Deadline) -> Result<Lease, AcquireError> {
-        let mut last = None;
+        let (began, mut last) = (now(), None);
         loop {
             // Asking who holds it changes nothing there. Only when it is free it is worth more.
             let looks_held = match &last {
@@ -196,10 +227,16 @@ impl Lock {
                     match tokio::time::timeout_at(until.instant(), attempt).await {
                         Ok(Ok(lease)) => return Ok(lease),
                         Ok(Err(error)) => error,
-                        Err(_) => return Err(self.timed_out(last)),
+                        Err(_) => {
+                            let last = last.unwrap_or_else(|| self.no_answer(ACQUIRE, began));
+                            return Err(self.timed_out(Some(last)));
+                        }
                     }
                 }
             };
+            if error.is_permanent() {
+                return Err(error);
+            }
             if let AcquireError::Backend { source, .. } = &error
                 && !matches!(last, Some(AcquireError::Backend { .. }))
             {
@@ -238,7 +275,7 @@ impl Lock {
     }
 
     /// As [`Lock::holder`], and no later than this.
-    pub(crate) async fn holder_by(&self, until: Deadline) -> Result<Option<Holder>, AcquireError> {
+    async fn holder_by(&self, until: Deadline) -> Result<Option<Holder>, AcquireError> {
         self.holder_within(self.ttl().min(until.remaining())).await
     }
 
@@ -259,6 +296,14 @@ impl Lock {
     /// together do not ask together.
     pub(crate) fn pause(&self) -> Duration {
         self.inner.retry.mul_f64(0.5 + fastrand::f64())
+    }
+
+    /// That the backend did not answer a request that was made at `asked`.
+    pub(crate) fn no_answer(&self, verb: &'static str, asked: Instant) -> AcquireError {
+        let Inner { locks, key, .. } = &*self.inner;
+        let waited = now().saturating_duration_since(asked);
+        let source = BackendError::no_answer(locks.name(), verb, waited);
+        AcquireError::Backend { key: key.clone(), source }
     }
 
     pub(crate) fn timed_out(&self, last: Option<AcquireError>) -> AcquireError {
@@ -288,9 +333,7 @@ impl Inner {
         let patience = terms.ttl - terms.margin;
         let attempt = tokio::time::timeout(patience, locks.try_acquire(key, owner, terms.ttl))
             .await
-            .unwrap_or_else(|_| {
-                Err(BackendError::no_answer(locks.name(), "acquire a lease", patience))
-            });
+            .unwrap_or_else(|_| Err(BackendError::no_answer(locks.name(), ACQUIRE, patience)));
         let key = key.clone();
         match attempt {
             Ok(Attempt::Acquired(claim)) => {

@@ -23,12 +23,13 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// 1. A key has one holder at a time. It is not re-entrant: who holds it is refused like others.
 /// 2. A lock that is not renewed ends `ttl` after it was granted or last renewed, by a clock that
 ///    all processes share, and never sooner.
-/// 3. The fence of each grant of a key is higher than of all before, also after releases, expiries
-///    and restarts. Renewing does not change it.
+/// 3. The fence of each grant of a key is higher than of all before that the store remembers, also
+///    after releases, expiries and restarts. Renewing does not change it.
 /// 4. Renewing, releasing and marking succeed only for the owner and the fence that hold the lock,
 ///    and are decided where the lock is stored, in one step.
 ///
 /// Every method is one attempt, and may take as long as the connection lets it: callers bound it.
+/// They repeat what fails, except with [`BackendError::permanent`].
 /// Dropping a future of a method may or may not undo what it has asked for.
 pub trait Locks: Send + Sync + 'static {
     /// What it is called in messages, such as `redis`.
@@ -139,11 +140,15 @@ pub struct Marker {
 }
 
 /// What went wrong at a backend: it could not be reached, or did not do as it should.
+///
+/// A permanent error ends every wait at once; all others are retried. See
+/// [`BackendError::is_permanent`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{backend} failed to {verb}")]
 pub struct BackendError {
     backend: &'static str,
     verb: &'static str,
+    is_permanent: bool,
     #[source]
     source: Arc<dyn std::error::Error + Send + Sync>,
 }
@@ -245,13 +250,41 @@ impl Standing {
 // === impl BackendError ===
 
 impl BackendError {
-    /// An error of the backend of this name, which completes "failed to …".
+    /// An error of the backend of this name, which completes "failed to …". A later attempt may
+    /// succeed.
     pub fn new(backend: &'static str, verb: &'static str, source: impl Into<BoxError>) -> Self {
-        Self { backend, verb, source: Arc::from(source.into()) }
+        Self { backend, verb, is_permanent: false, source: Arc::from(source.into()) }
+    }
+
+    /// As [`BackendError::new`], for an error that a repeated attempt meets again: a wrong password,
+    /// a missing permission, an unknown database.
+    pub fn permanent(
+        backend: &'static str,
+        verb: &'static str,
+        source: impl Into<BoxError>,
+    ) -> Self {
+        Self::permanent_if(true, backend, verb, source)
+    }
+
+    /// An error that is permanent or not.
+    pub(crate) fn permanent_if(
+        is_permanent: bool,
+        backend: &'static str,
+        verb: &'static str,
+        source: impl Into<BoxError>,
+    ) -> Self {
+        Self { is_permanent, ..Self::new(backend, verb, source) }
+    }
+
+    /// Whether a repeated attempt would meet the same error. Waiting for a lock, a turn or a marker
+    /// ends with such an error instead of retrying.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        self.is_permanent
     }
 
     /// An answer did not come in time.
     pub(crate) fn no_answer(backend: &'static str, verb: &'static str, waited: Duration) -> Self {
-        Self::new(backend, verb, format!("no answer within {waited:?}"))
+        Self::new(backend, verb, format!("no answer within {}ms", waited.as_millis()))
     }
 }

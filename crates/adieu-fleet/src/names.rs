@@ -102,6 +102,16 @@ impl Owner {
     }
 }
 
+/// The text as a part of a key: what a key cannot have is escaped, so that different texts stay
+/// different.
+pub(crate) fn as_key(text: &str) -> String {
+    let escaped = |c: char| match c {
+        c if c == '%' || !is_allowed(c) => format!("%{:x};", u32::from(c)),
+        c => c.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
 fn is_allowed(c: char) -> bool {
     !(c.is_control() || c.is_whitespace() || matches!(c, '{' | '}'))
 }
@@ -155,6 +165,16 @@ mod tests {
             assert!(Key::new(bad).is_err(), "{bad:?}");
             assert!(Owner::new(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn any_text_is_a_key_and_different_texts_are_different_keys() {
+        let texts = ["indexes", "an index", "an%20;index", "größe\n(2)", "{a}", "a/b"];
+        let keys: std::collections::BTreeSet<_> =
+            texts.iter().map(|text| Key::new(as_key(text)).unwrap()).collect();
+        assert_eq!(keys.len(), texts.len());
+        assert_eq!(as_key("indexes"), "indexes");
+        assert_eq!(as_key("an index"), "an%20;index");
     }
 
     #[test]

@@ -4,11 +4,10 @@ use std::panic::resume_unwind;
 
 use adieu_core::Deadline;
 
-use crate::lease::Lease;
-use crate::lock::Lock;
+use crate::lease::{Lease, MarkError};
+use crate::lock::{AcquireError, Lock};
 use crate::locks::{BoxError, Marker};
-use crate::names::checked;
-use crate::turn::{End, TurnError};
+use crate::turn::{End, TurnError, Waiting};
 use crate::work::Work;
 
 /// What became of work that is done once.
@@ -52,8 +51,8 @@ impl OnceCx {
 
 impl Progress {
     /// What cannot be read counts as begun: it is not done for sure, and not the first time.
-    fn of(marker: Option<&Marker>) -> Option<Self> {
-        let value = marker?.value.as_str();
+    fn of(marker: Option<Marker>) -> Option<Self> {
+        let value = marker?.value;
         Some(match value.strip_prefix("begun ") {
             None if value == "done" => Self::Done,
             begun => Self::Begun(begun.and_then(|n| n.parse().ok()).unwrap_or(1)),
@@ -81,6 +80,13 @@ impl Lock {
     /// Nothing can make a step and the note that it is done one and the same: after a crash between
     /// the two it is run again, as a retry. A step that must not be repeated should write its own
     /// mark where it writes, with the fence.
+    ///
+    /// **It is as durable as its backend.** That a version is done is a value in the store, and
+    /// stays there for ever. A store that loses it runs the step again, as a first attempt:
+    /// [`Memory`](crate::Memory) with every process, Redis when it is flushed, when it is restarted
+    /// without having written to its disk, or when a replica takes over that did not have the value;
+    /// Postgres, etcd and a folder when they are restored from an older backup. For what must not be
+    /// repeated, use a store that keeps what it has acknowledged.
     ///
     /// Versions are independent of each other, except that two of one key never run at a time.
     /// `until` is when waiting ends. It does not limit `step`.
@@ -126,18 +132,18 @@ impl Lock {
         E: Into<BoxError>,
     {
         let key = self.key().clone();
-        let version = checked("a version", version)
-            .map_err(|source| TurnError::Version { key: key.clone(), source })?;
+        self.must_know_version(version)?;
         self.must_have_fences()?;
-        let name = which.once_marker(&version);
+        let name = which.once_marker(version);
+        let mut waiting = Waiting::new(self, until);
         let (lease, attempt) = loop {
-            if self.progress(&name, until).await? == Some(Progress::Done) {
+            if Progress::of(waiting.marker(&name).await?) == Some(Progress::Done) {
                 return Ok(Once::AlreadyDone);
             }
-            let met = match self.turn_if_free_by(self.owner(), until).await? {
+            let met = match waiting.turn_if_free(self.owner()).await? {
                 Ok(lease) => {
                     // Asked again, under the lock: now nobody changes it but us.
-                    let attempt = match self.progress(&name, until).await? {
+                    let attempt = match Progress::of(waiting.marker(&name).await?) {
                         Some(Progress::Done) => {
                             self.give_back(lease).await;
                             return Ok(Once::AlreadyDone);
@@ -146,16 +152,20 @@ impl Lock {
                         None => 1,
                     };
                     let begun = Progress::Begun(attempt).to_value();
-                    if self.mark(&lease, &name, &begun).await.is_ok() {
-                        break (lease, attempt);
+                    match self.mark(&lease, &name, &begun).await {
+                        Ok(()) => break (lease, attempt),
+                        Err(MarkError::Backend { source, .. }) if source.is_permanent() => {
+                            self.give_back(lease).await;
+                            return Err(self.no_turn(AcquireError::Backend { key, source }));
+                        }
+                        // Lost before it has begun.
+                        Err(_) => self.give_back(lease).await,
                     }
-                    // Lost before it has begun.
-                    self.give_back(lease).await;
                     continue;
                 }
                 Err(met) => met,
             };
-            self.wait(until, met).await?;
+            waiting.pause(met).await?;
         };
         let cx = OnceCx { lease: lease.clone(), attempt };
         let end = match self.run(&lease, step(cx)).await {
@@ -176,10 +186,6 @@ impl Lock {
         self.give_back(lease).await;
         done.map(Once::Ran)
     }
-
-    async fn progress(&self, name: &str, until: Deadline) -> Result<Option<Progress>, TurnError> {
-        Ok(Progress::of(self.marker_by(name, until).await?.as_ref()))
-    }
 }
 
 #[cfg(test)]
@@ -191,7 +197,7 @@ mod tests {
     fn what_is_written_down_can_be_read() {
         let read = |value: &str| {
             let marker = Marker { value: value.to_owned(), fence: Fence::new(1) };
-            Progress::of(Some(&marker))
+            Progress::of(Some(marker))
         };
         for progress in [Progress::Done, Progress::Begun(1), Progress::Begun(7)] {
             assert_eq!(read(&progress.to_value()), Some(progress));

@@ -6,8 +6,8 @@ use adieu_core::Deadline;
 
 use crate::lease::Lease;
 use crate::lock::{AcquireError, Lock};
-use crate::locks::{BoxError, Fence, Holder};
-use crate::turn::{End, TurnError};
+use crate::locks::{BoxError, Holder, Marker};
+use crate::turn::{End, TurnError, Waiting};
 use crate::work::Work;
 
 /// What replicas do while another one is at it.
@@ -90,9 +90,11 @@ impl Lock {
     {
         self.must_have_fences()?;
         let (done, owner) = (which.done_marker(), which.owner(self.owner()));
+        let mut waiting = Waiting::new(self, until);
         // A marker with a higher fence than this was written after this replica had arrived.
-        let before = self.marker_by(&done, until).await?.map(|marker| marker.fence);
-        let mut attempt = self.turn_by(&owner, until).await?;
+        let before = waiting.marker(&done).await?.map(|marker| marker.fence);
+        let is_done = |marker: Option<Marker>| marker.map(|marker| marker.fence) > before;
+        let mut attempt = waiting.turn(&owner).await?;
         let lease = loop {
             let met = match attempt {
                 Ok(lease) => break lease,
@@ -104,14 +106,14 @@ impl Lock {
                 }
                 Err(error) => error,
             };
-            self.wait(until, met).await?;
-            if self.is_done_since(&done, before, until).await? {
+            waiting.pause(met).await?;
+            if is_done(waiting.marker(&done).await?) {
                 return Ok(Turn::Waited);
             }
-            attempt = self.turn_if_free_by(&owner, until).await?;
+            attempt = waiting.turn_if_free(&owner).await?;
         };
         // Somebody may have been faster, and done, since we last looked.
-        if self.is_done_since(&done, before, until).await? {
+        if is_done(waiting.marker(&done).await?) {
             self.give_back(lease).await;
             return Ok(Turn::Waited);
         }
@@ -137,16 +139,5 @@ impl Lock {
             End::Failed(source) => Err(TurnError::Failed { key, source }),
             End::Lost(source) => Err(TurnError::Lost { key, source }),
         }
-    }
-
-    /// Whether a turn has ended with a higher fence than this.
-    async fn is_done_since(
-        &self,
-        done: &str,
-        before: Option<Fence>,
-        until: Deadline,
-    ) -> Result<bool, TurnError> {
-        let marker = self.marker_by(done, until).await?;
-        Ok(marker.map(|marker| marker.fence) > before)
     }
 }

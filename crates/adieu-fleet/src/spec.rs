@@ -35,10 +35,12 @@ pub enum SpecError {
         /// Its time to live.
         ttl: Duration,
     },
-    /// Nothing would be left in which to renew it.
+    /// Either nothing would be left in which to renew it, or a lease would be given up in the same
+    /// instant in which another replica can have the lock.
     #[error(
-        "failed to make lock {key}: its margin of {margin:?} is more than half of its time to \
-         live, {ttl:?}"
+        "failed to make lock {key}: its margin is {margin:?}, and must be from 10ms to {:?}, half of \
+         its time to live",
+        *.ttl / 2
     )]
     Margin {
         /// The lock in question.
@@ -72,6 +74,7 @@ pub enum SpecError {
 
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const LEAST_MARGIN: Duration = Duration::from_millis(10);
 
 // === impl LockSpec ===
 
@@ -97,7 +100,7 @@ impl LockSpec {
     /// a fifth by default.
     ///
     /// It must cover how much slower our clock may run than the server's, and how late we may be
-    /// scheduled.
+    /// scheduled. 10 ms is the least, half of the time to live the most.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
         self
@@ -124,7 +127,7 @@ impl LockSpec {
         if !(SHORTEST..=LONGEST).contains(&ttl) {
             return Err(SpecError::Ttl { key, ttl });
         }
-        if margin > ttl / 2 {
+        if !(LEAST_MARGIN..=ttl / 2).contains(&margin) {
             return Err(SpecError::Margin { key, margin, ttl });
         }
         if self.retry < Duration::from_millis(1) {

@@ -1,5 +1,6 @@
 //! Start-up steps that one replica does for all.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use adieu_core::{Deadline, StartCx, StartHook, Started, Step};
@@ -20,6 +21,8 @@ impl Lock {
     /// that runs it fails or dies, another takes over.
     ///
     /// Its stop runs only on the replica whose start ran.
+    ///
+    /// A backend without fences makes the assembly of the lifecycle fail.
     ///
     /// Several steps can share one lock. Then no two of them run at the same time, and each is done:
     /// a replica that waits for one of them, or skips it, is not misled by another.
@@ -44,6 +47,7 @@ impl Lock {
     /// ```
     pub fn singleton_step(&self, step: Step, others: Others, patience: Duration) -> Step {
         let lock = self.clone();
+        let step = refuse_if(step, self.must_have_fences());
         self.guard(step, patience).wrap(async move |start: StartHook, cx: StartCx| {
             let until = Deadline::after(patience).min(cx.deadline());
             let which = Work::step(cx.step());
@@ -64,6 +68,9 @@ impl Lock {
     /// another replica that is at it, for up to `patience`, counts in the time that the step has to
     /// start.
     ///
+    /// A version that is not a name and a backend without fences make the assembly of the lifecycle
+    /// fail.
+    ///
     /// Several steps can share one lock, also with the same version: the id of the step counts, too.
     ///
     /// What the step itself was given to start is not run: it brings its id, what it requires and
@@ -81,6 +88,8 @@ impl Lock {
         E: Into<BoxError> + Send + 'static,
     {
         let (lock, version) = (self.clone(), version.into());
+        let step = refuse_if(step, self.must_have_fences());
+        let step = refuse_if(step, self.must_know_version(&version));
         self.guard(step, patience).start(async move |cx: StartCx| {
             let until = Deadline::after(patience).min(cx.deadline());
             let which = Work::step(cx.step());
@@ -93,9 +102,24 @@ impl Lock {
 
     fn guard(&self, step: Step, patience: Duration) -> Step {
         let step = step.mutates_shared_state().singleton_guarded().extend_start_timeout(patience);
+        let step = match self.capability() {
+            Some(capability) => step.requires(Arc::clone(capability)),
+            None => step,
+        };
         match self.locks().is_local() {
             Some(what) => step.process_local(what),
             None => step,
         }
+    }
+}
+
+/// Lets the assembly of the lifecycle fail, rather than the start of the process.
+pub(crate) fn refuse_if<E>(step: Step, checked: Result<(), E>) -> Step
+where
+    E: std::error::Error + 'static,
+{
+    match checked {
+        Ok(()) => step,
+        Err(error) => step.refuse(adieu_core::error_text(&error)),
     }
 }

@@ -9,8 +9,9 @@ use adieu_core::Deadline;
 
 use crate::lease::{Lease, Lost, MarkError};
 use crate::lock::{AcquireError, Lock};
-use crate::locks::{BackendError, BoxError, Marker};
-use crate::names::{Key, NameError, Owner};
+use crate::locks::{BoxError, Marker, Reply};
+use crate::names::{Key, NameError, Owner, checked};
+use crate::time::{Instant, now};
 
 /// Why work that one replica does was not done, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,13 @@ pub enum TurnError {
     },
 }
 
+/// A wait for a turn: its end, and what the last attempt met.
+pub(crate) struct Waiting<'a> {
+    lock: &'a Lock,
+    until: Deadline,
+    met: Option<AcquireError>,
+}
+
 /// How a turn ended, besides a panic.
 pub(crate) enum End<T> {
     Done(T),
@@ -88,66 +96,17 @@ impl Lock {
         Err(TurnError::Unfenced { key: self.key().clone(), backend: locks.name() })
     }
 
-    /// What was last written down under this name. Asks again while the backend is away.
-    pub(crate) async fn marker_by(
-        &self,
-        name: &str,
-        until: Deadline,
-    ) -> Result<Option<Marker>, TurnError> {
-        loop {
-            let locks = self.locks();
-            let patience = self.ttl().min(until.remaining());
-            let asked = tokio::time::timeout(patience, locks.marker(self.key(), name)).await;
-            let source = match asked {
-                Ok(Ok(marker)) => return Ok(marker),
-                Ok(Err(error)) => error,
-                Err(_) => BackendError::no_answer(locks.name(), "read a marker", patience),
-            };
-            self.wait(until, AcquireError::Backend { key: self.key().clone(), source }).await?;
-        }
+    pub(crate) fn must_know_version(&self, version: &str) -> Result<(), TurnError> {
+        checked("a version", version)
+            .map(drop)
+            .map_err(|source| TurnError::Version { key: self.key().clone(), source })
     }
 
-    /// Makes one attempt to get the lock, and returns the lease or why there is none.
-    pub(crate) async fn turn_by(
-        &self,
-        owner: &Owner,
-        until: Deadline,
-    ) -> Result<Result<Lease, AcquireError>, TurnError> {
-        let attempt = self.try_acquire_as(owner.clone());
-        tokio::time::timeout_at(until.instant(), attempt)
-            .await
-            .map_err(|_| self.no_turn(self.timed_out(None)))
-    }
-
-    /// As [`Lock::turn_by`], if no replica holds the lock. A query costs less than an attempt.
-    pub(crate) async fn turn_if_free_by(
-        &self,
-        owner: &Owner,
-        until: Deadline,
-    ) -> Result<Result<Lease, AcquireError>, TurnError> {
-        match self.holder_by(until).await {
-            Ok(Some(holder)) => Ok(Err(AcquireError::Held { key: self.key().clone(), holder })),
-            Ok(None) => self.turn_by(owner, until).await,
-            Err(error) => Ok(Err(error)),
-        }
-    }
-
-    /// Pauses before looking again, or says that there is no time for it.
-    pub(crate) async fn wait(&self, until: Deadline, last: AcquireError) -> Result<(), TurnError> {
-        let pause = self.pause();
-        if until.remaining() <= pause {
-            until.passed().await;
-            return Err(self.no_turn(self.timed_out(Some(last))));
-        }
-        tokio::time::sleep(pause).await;
-        Ok(())
-    }
-
-    fn no_turn(&self, source: AcquireError) -> TurnError {
+    pub(crate) fn no_turn(&self, source: AcquireError) -> TurnError {
         TurnError::NoTurn { key: self.key().clone(), source }
     }
 
-    /// Writes something down. Tries again while the lease is held.
+    /// Writes something down. Tries again while the lease is held and the error may go away.
     pub(crate) async fn mark(
         &self,
         lease: &Lease,
@@ -156,7 +115,9 @@ impl Lock {
     ) -> Result<(), MarkError> {
         loop {
             match lease.mark(name, value).await {
-                Err(MarkError::Backend { .. }) if lease.is_held() => {
+                Err(MarkError::Backend { source, .. })
+                    if lease.is_held() && !source.is_permanent() =>
+                {
                     tokio::time::sleep(self.pause().min(self.ttl() / 10)).await;
                 }
                 ended => return ended,
@@ -181,6 +142,92 @@ impl Lock {
     /// nothing else: it has been logged, and the lock ends by itself.
     pub(crate) async fn give_back(&self, lease: Lease) {
         let _ = lease.release(Deadline::after(self.ttl())).await;
+    }
+}
+
+// === impl Waiting ===
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(lock: &'a Lock, until: Deadline) -> Self {
+        Self { lock, until, met: None }
+    }
+
+    /// Returns what was last written under this name. Retries while the backend is away.
+    pub(crate) async fn marker(&mut self, name: &str) -> Result<Option<Marker>, TurnError> {
+        const VERB: &str = "read a marker";
+        loop {
+            match self.ask(VERB, self.lock.locks().marker(self.lock.key(), name)).await? {
+                Ok(marker) => return Ok(marker),
+                Err(met) => self.pause(met).await?,
+            }
+        }
+    }
+
+    /// Makes one attempt to get the lock, and returns the lease or why there is none.
+    pub(crate) async fn turn(
+        &mut self,
+        owner: &Owner,
+    ) -> Result<Result<Lease, AcquireError>, TurnError> {
+        let asked = now();
+        let attempt = self.lock.try_acquire_as(owner.clone());
+        match tokio::time::timeout_at(self.until.instant(), attempt).await {
+            Ok(Err(error)) if error.is_permanent() => Err(self.lock.no_turn(error)),
+            Ok(attempt) => Ok(attempt),
+            Err(_) => Err(self.too_late("acquire a lease", asked)),
+        }
+    }
+
+    /// As [`Waiting::turn`], if no replica holds the lock. A query costs less than an attempt.
+    pub(crate) async fn turn_if_free(
+        &mut self,
+        owner: &Owner,
+    ) -> Result<Result<Lease, AcquireError>, TurnError> {
+        const VERB: &str = "look at a lease";
+        let key = self.lock.key();
+        match self.ask(VERB, self.lock.locks().query(key)).await? {
+            Ok(Some(holder)) => Ok(Err(AcquireError::Held { key: key.clone(), holder })),
+            Ok(None) => self.turn(owner).await,
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Pauses before the next attempt; fails if no time is left for one.
+    pub(crate) async fn pause(&mut self, met: AcquireError) -> Result<(), TurnError> {
+        let pause = self.lock.pause();
+        if self.until.remaining() <= pause {
+            self.until.passed().await;
+            return Err(self.lock.no_turn(self.lock.timed_out(Some(met))));
+        }
+        self.met = Some(met);
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    /// Makes one request, and waits for the answer until the deadline, and no longer than the time
+    /// to live.
+    async fn ask<T>(
+        &mut self,
+        verb: &'static str,
+        request: Reply<'_, T>,
+    ) -> Result<Result<T, AcquireError>, TurnError> {
+        let asked = now();
+        let patience = self.lock.ttl().min(self.until.remaining());
+        match tokio::time::timeout(patience, request).await {
+            Ok(Ok(answer)) => Ok(Ok(answer)),
+            Ok(Err(source)) => {
+                let error = AcquireError::Backend { key: self.lock.key().clone(), source };
+                if error.is_permanent() { Err(self.lock.no_turn(error)) } else { Ok(Err(error)) }
+            }
+            Err(_) if self.until.remaining().is_zero() => Err(self.too_late(verb, asked)),
+            Err(_) => Ok(Err(self.lock.no_answer(verb, asked))),
+        }
+    }
+
+    /// The deadline passed during a request. What an earlier attempt met says more than that the
+    /// rest of the time was too short for an answer.
+    fn too_late(&mut self, verb: &'static str, asked: Instant) -> TurnError {
+        let met = self.met.take().unwrap_or_else(|| self.lock.no_answer(verb, asked));
+        self.lock.no_turn(self.lock.timed_out(Some(met)))
     }
 }
 

@@ -5,7 +5,8 @@
 //! - [`faults`]: tasks that hang, fail, panic, block and do not listen.
 //! - [`process`]: a real process, with real signals, its exit code, its output and its report.
 //! - [`ledger`]: what a service accepted and what became of it, seen from outside; and a judge.
-//! - [`servers`] and [`proxy`]: real Redis, Postgres and etcd, and a cable to them that can be pulled.
+//! - [`servers`] and [`proxy`]: real Redis, Postgres, PgBouncer and etcd, clocks of theirs that can be
+//!   set, and a cable to them that can be pulled.
 //!
 //! Fake signals need no double: [`Shutdown::receive`](adieu_core::Shutdown::receive) does what a
 //! signal would do.

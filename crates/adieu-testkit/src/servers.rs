@@ -1,4 +1,5 @@
-//! Real servers for tests: Redis, Postgres and etcd, each on a free port and in a folder of its own.
+//! Real servers for tests: Redis, Postgres, PgBouncer and etcd, each on a free port and in a folder
+//! of its own.
 //!
 //! What is installed as a service is neither used nor disturbed. A server that is not installed
 //! fails the test, and says which package has it.
@@ -9,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Debian installs it where only root looks.
+const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
+
 /// How long a server may take to come up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -16,10 +20,19 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Server {
     kind: Kind,
+    options: Options,
     folder: tempfile::TempDir,
     port: u16,
     peer_port: u16,
     child: Option<Child>,
+}
+
+/// What a server is started with in addition.
+#[derive(Clone, Debug, Default)]
+#[must_use = "options do nothing until a server is started with them"]
+pub struct Options {
+    args: Vec<String>,
+    has_clock: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +40,29 @@ enum Kind {
     Redis,
     RedisCluster,
     Postgres,
+    PgBouncer,
     Etcd,
+}
+
+// === impl Options ===
+
+impl Options {
+    /// Nothing in addition.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// More arguments for its command line.
+    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// A clock that can be set; see [`Server::set_clock`].
+    pub fn clock(mut self) -> Self {
+        self.has_clock = true;
+        self
+    }
 }
 
 // === impl Server ===
@@ -40,7 +75,17 @@ impl Server {
     /// If it is not installed or does not come up.
     #[must_use]
     pub fn redis() -> Self {
-        Self::new(Kind::Redis)
+        Self::redis_with(Options::new())
+    }
+
+    /// As [`Server::redis`], with options.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::redis`].
+    #[must_use]
+    pub fn redis_with(options: Options) -> Self {
+        Self::new(Kind::Redis, options)
     }
 
     /// A Redis Cluster of one node, which has all slots.
@@ -50,7 +95,7 @@ impl Server {
     /// As [`Server::redis`].
     #[must_use]
     pub fn redis_cluster() -> Self {
-        Self::new(Kind::RedisCluster)
+        Self::new(Kind::RedisCluster, Options::new())
     }
 
     /// A Postgres server whose superuser `postgres` needs no password.
@@ -60,7 +105,32 @@ impl Server {
     /// As [`Server::redis`].
     #[must_use]
     pub fn postgres() -> Self {
-        Self::new(Kind::Postgres)
+        Self::postgres_with(Options::new())
+    }
+
+    /// As [`Server::postgres`], with options.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::redis`].
+    #[must_use]
+    pub fn postgres_with(options: Options) -> Self {
+        Self::new(Kind::Postgres, options)
+    }
+
+    /// A PgBouncer in front of the database `postgres` of a Postgres server, with this `pool_mode`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::redis`].
+    #[must_use]
+    pub fn pgbouncer(postgres: &Self, pool_mode: &str) -> Self {
+        let database = format!(
+            "postgres = host=127.0.0.1 port={} dbname=postgres user=postgres",
+            postgres.port
+        );
+        let mode = format!("pool_mode = {pool_mode}");
+        Self::new(Kind::PgBouncer, Options::new().args([database, mode]))
     }
 
     /// An etcd server, alone in its cluster.
@@ -70,15 +140,15 @@ impl Server {
     /// As [`Server::redis`].
     #[must_use]
     pub fn etcd() -> Self {
-        Self::new(Kind::Etcd)
+        Self::new(Kind::Etcd, Options::new())
     }
 
-    fn new(kind: Kind) -> Self {
+    fn new(kind: Kind, options: Options) -> Self {
         // Somebody may take the port between our asking and the server's.
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
-            let mut server =
-                Self { kind, folder, port: free_port(), peer_port: free_port(), child: None };
+            let (port, peer_port, options) = (free_port(), free_port(), options.clone());
+            let mut server = Self { kind, options, folder, port, peer_port, child: None };
             server.prepare();
             if server.try_start() {
                 return server;
@@ -97,6 +167,37 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// Sets its clock this many seconds ahead of the real one, or behind it. It is for a server with
+    /// [`Options::clock`].
+    ///
+    /// # Panics
+    ///
+    /// If it has no such clock.
+    pub fn set_clock(&self, ahead: i64) {
+        assert!(self.options.has_clock, "{:?} has the clock of this machine", self.kind);
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).open(self.clock());
+        // In place, because the server has mapped it.
+        let written = file.and_then(|mut file| file.write_all(&ahead.to_ne_bytes()));
+        written.expect("a file for its clock");
+    }
+
+    fn clock(&self) -> PathBuf {
+        self.folder.path().join("clock")
+    }
+
+    /// Compiles what is loaded into a server whose clock can be set.
+    fn prepare_clock(&self) -> PathBuf {
+        let (source, library) =
+            (self.folder.path().join("clock.c"), self.folder.path().join("clock.so"));
+        if !library.exists() {
+            self.set_clock(0);
+            std::fs::write(&source, include_str!("servers/clock.c")).expect("a source file");
+            run(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source));
+        }
+        library
     }
 
     /// Ends it, as a crash would.
@@ -134,6 +235,22 @@ impl Server {
     fn prepare(&self) {
         let data = self.data();
         std::fs::create_dir(&data).expect("a folder for the server's data");
+        if self.options.has_clock {
+            self.prepare_clock();
+        }
+        if self.kind == Kind::PgBouncer {
+            let [database, mode] = &self.options.args[..] else { panic!("a database and a mode") };
+            let settings = format!(
+                "[databases]\n{database}\n[pgbouncer]\n{mode}\nlisten_addr = 127.0.0.1\n\
+                 listen_port = {}\nunix_socket_dir =\nauth_type = any\n",
+                self.port
+            );
+            std::fs::write(data.join("pgbouncer.ini"), settings).expect("its configuration");
+            // It must be able to read that as another user.
+            if is_root() {
+                run(Command::new("chown").arg("-R").arg("postgres:").arg(self.folder.path()));
+            }
+        }
         if self.kind == Kind::Postgres {
             if is_root() {
                 run(Command::new("chown").arg("-R").arg("postgres:").arg(self.folder.path()));
@@ -156,7 +273,13 @@ impl Server {
                     redis.args(["--cluster-enabled", "yes", "--cluster-port"]);
                     redis.arg(self.peer_port.to_string());
                 }
+                redis.args(&self.options.args);
                 redis
+            }
+            Kind::PgBouncer => {
+                let mut pgbouncer = as_postgres(Path::new(PGBOUNCER));
+                pgbouncer.arg(data.join("pgbouncer.ini"));
+                pgbouncer
             }
             Kind::Postgres => {
                 let mut postgres = as_postgres(&postgres_program("postgres"));
@@ -164,6 +287,7 @@ impl Server {
                 postgres.args(["-c", "max_connections=300", "-c", "shared_buffers=16MB"]);
                 // What the kernel has been given survives the end of a process.
                 postgres.args(["-c", "fsync=off"]);
+                postgres.args(&self.options.args);
                 postgres.arg("-D").arg(&data);
                 postgres
             }
@@ -183,10 +307,14 @@ impl Server {
         let (program, package) = match self.kind {
             Kind::Redis | Kind::RedisCluster => ("redis-server", "redis-server"),
             Kind::Postgres => ("postgres", "postgresql"),
+            Kind::PgBouncer => (PGBOUNCER, "pgbouncer"),
             Kind::Etcd => ("etcd", "etcd-server"),
         };
+        if self.options.has_clock {
+            command.env("LD_PRELOAD", self.prepare_clock()).env("ADIEU_CLOCK", self.clock());
+        }
         assert!(
-            self.kind == Kind::Postgres || is_in_path(program),
+            self.kind == Kind::Postgres || is_in_path(program) || Path::new(program).is_file(),
             "{program} is not installed: it is in the Debian package {package}"
         );
         let log = std::fs::File::create(self.folder.path().join("log")).expect("a log file");
@@ -225,7 +353,7 @@ impl Server {
             Kind::Etcd => self
                 .asked("GET /health HTTP/1.0\r\n\r\n")
                 .is_some_and(|answer| answer.contains("\"true\"")),
-            Kind::Postgres => Command::new(postgres_program("pg_isready"))
+            Kind::Postgres | Kind::PgBouncer => Command::new(postgres_program("pg_isready"))
                 .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
                 .status()
                 .is_ok_and(|status| status.success()),

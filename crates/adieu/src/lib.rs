@@ -89,7 +89,7 @@
 //! | do something every minute | [`Shutdown::add_periodic`] |
 //! | run any other background loop | [`Shutdown::add_loop`] |
 //! | be unready while a database is away | [`Shutdown::check`] |
-//! | let one replica do it, or do it once per fleet | `fleet::Lock`, with the feature `fleet` |
+//! | let one replica do it, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` for the rest, with the feature `fleet` |
 //! | have a leader among replicas | `fleet::Lock::lead` |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` judges from outside whether a service lost work that it had accepted |
@@ -196,7 +196,7 @@
 //! | `tls` | `http` over rustls |
 //! | `prometheus` | `http`, with a recorder of metrics behind the admin port's `/metrics` |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
-//! | `redis`, `postgres`, `etcd` | `fleet`, with locks there; `etcd` needs `protoc` to build |
+//! | `redis`, `postgres`, `etcd` | `fleet`, with locks there and the client re-exported; `etcd` needs `protoc` to build |
 //! | `systemd` | tells systemd how it stands, for a unit of `Type=notify` |
 //! | `actors` | the module `actors`: a tree of whatever can be drained, leaves first |
 //! | `kameo`, `ractor` | `actors`, for the actors of these two |

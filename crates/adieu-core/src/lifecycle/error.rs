@@ -69,6 +69,15 @@ pub enum AssembleError {
         /// The step.
         step: Arc<str>,
     },
+    /// An adapter that wraps the step has found that it cannot work; see
+    /// [`Step::refuse`](crate::Step::refuse).
+    #[error("step {step} cannot work: {why}")]
+    Refused {
+        /// The step.
+        step: Arc<str>,
+        /// The reason.
+        why: Arc<str>,
+    },
     /// In a fleet every replica would do it, at the same time.
     #[error(
         "in a fleet, steps that change shared state must be guarded, so that one replica at a time \

@@ -151,6 +151,9 @@ fn check(step: &Step) -> Result<(), AssembleError> {
     if step.id.trim().is_empty() {
         return Err(AssembleError::EmptyId);
     }
+    if let Some(why) = &step.refused {
+        return Err(AssembleError::Refused { step: Arc::clone(&step.id), why: Arc::clone(why) });
+    }
     for timeout in [step.start_timeout, step.stop_timeout] {
         if timeout.is_zero() {
             return Err(AssembleError::ZeroTimeout { step: Arc::clone(&step.id) });

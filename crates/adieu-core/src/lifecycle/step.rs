@@ -42,6 +42,8 @@ pub struct Step {
     pub(super) start_timeout: Duration,
     pub(super) stop_timeout: Duration,
     pub(super) markers: Markers,
+    /// Why it cannot work, if an adapter has found that out.
+    pub(super) refused: Option<Arc<str>>,
     start: Option<StartHook>,
     stop: Option<StopHook>,
 }
@@ -70,6 +72,7 @@ impl Step {
             start_timeout: START,
             stop_timeout: STOP,
             markers: Markers::default(),
+            refused: None,
             start: None,
             stop: None,
         }
@@ -227,6 +230,15 @@ impl Step {
     /// warned of.
     pub fn process_local(mut self, what: impl Into<Arc<str>>) -> Self {
         self.markers.process_local.push(what.into());
+        self
+    }
+
+    /// Makes [`LifecycleBuilder::build`](crate::LifecycleBuilder::build) fail for this reason.
+    ///
+    /// For an adapter that wraps a step and finds that the step cannot work as it was declared. The
+    /// first reason counts.
+    pub fn refuse(mut self, why: impl Into<Arc<str>>) -> Self {
+        self.refused.get_or_insert_with(|| why.into());
         self
     }
 

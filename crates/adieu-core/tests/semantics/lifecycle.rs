@@ -122,6 +122,10 @@ fn s102_what_cannot_be_is_said_when_it_is_put_together() {
         [step("a").start_timeout(Duration::MAX)],
         expect!["step a has an endless timeout: a year is the most"],
     );
+    check(
+        [step("a").refuse("its lock has no name").refuse("and no store")],
+        expect!["step a cannot work: its lock has no name"],
+    );
 
     // A step may use itself what it provides.
     let lifecycle = build([

@@ -116,7 +116,12 @@ impl Heartbeat {
                 self.loss.get_or_insert(Loss::Refused);
             }
             Answer::Renewed => {}
-            Answer::None => self.next = now + (self.terms.ttl / 20).mul_f64(0.5 + splay),
+            Answer::None => {
+                let pause = (self.terms.ttl / 20).mul_f64(0.5 + splay);
+                // Not so long that the last chance to renew is slept through.
+                let left = self.valid_until().saturating_duration_since(now);
+                self.next = now + pause.min((left / 2).max(self.terms.ttl / 100));
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use adieu_fleet::{Attempt, Files, Key, Locks, Owner};
 
 use crate::conformance::{Backend, conforms};
+use crate::stage::{Kind, Stage};
 
 #[tokio::test]
 async fn s130_file_conforms() {
@@ -78,4 +79,36 @@ async fn s136_who_is_stopped_while_writing_holds_others_up_and_no_more() {
     assert!(source.contains("is a process stopped?"), "{source}");
     lock.unlock().unwrap();
     assert!(matches!(files.try_acquire(&key, &owner, ttl).await.unwrap(), Attempt::Acquired(_)));
+}
+
+#[test]
+fn s132_a_folder_without_a_name_and_one_that_cannot_be_are_refused() {
+    let error = Files::open("").unwrap_err();
+    assert_eq!(error.to_string(), "failed to open a folder for locks: its path is empty");
+    let error = Files::open("/dev/null/locks").unwrap_err();
+    assert!(error.to_string().starts_with("failed to open /dev/null/locks for locks: "), "{error}");
+}
+
+#[test]
+fn s284_thousands_of_threads_and_processes_of_equal_ids_open_one_folder() {
+    let stage = Stage::new(Kind::File);
+    // Each is the first process of a namespace, as in a container.
+    let mut containers: Vec<_> = (0..3).map(|_| stage.first_of_a_namespace("open")).collect();
+    for container in &mut containers {
+        container.wait_for("@there 1");
+    }
+    std::fs::write(stage.path("go"), "").unwrap();
+    let place = stage.place();
+    let failures: usize = std::thread::scope(|scope| {
+        let opening = |_| scope.spawn(|| (0..500).filter(|_| Files::open(&place).is_err()).count());
+        let threads: Vec<_> = (0..8).map(opening).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(failures, 0, "of 4000");
+    for container in containers {
+        let ended = container.wait();
+        assert!(ended.stdout.contains("@opened 1000"), "{}\n{}", ended.stdout, ended.stderr);
+    }
+    let left = std::fs::read_dir(&place).unwrap().count();
+    assert_eq!(left, 0, "nothing is left behind");
 }

@@ -1,6 +1,7 @@
 //! A backend that can be made to fail, to hang, to say no, and to have no fences.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use adieu_fleet::{
@@ -22,6 +23,8 @@ pub(crate) enum Mood {
     Mute,
     /// Errors come back.
     Failing,
+    /// Errors come back that do not go away.
+    Refusing,
     /// There are no fences.
     Unfenced,
 }
@@ -30,11 +33,17 @@ pub(crate) enum Mood {
 pub(crate) struct Flaky {
     pub(crate) memory: Memory,
     mood: Mutex<Mood>,
+    asked: AtomicUsize,
 }
 
 impl Flaky {
     pub(crate) fn be(&self, mood: Mood) {
         *self.mood.lock().unwrap() = mood;
+    }
+
+    /// How often it was asked.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
     }
 
     fn mood(&self) -> Mood {
@@ -45,6 +54,7 @@ impl Flaky {
         &self,
         good: impl FnOnce() -> Reply<'a, T> + Send + 'a,
     ) -> Reply<'a, T> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         match self.mood() {
             Mood::Good | Mood::Unfenced => good(),
             Mood::Slow => {
@@ -70,6 +80,10 @@ impl Flaky {
             }
             Mood::Failing => {
                 Box::pin(std::future::ready(Err(BackendError::new("flaky", "answer", "no"))))
+            }
+            Mood::Refusing => {
+                let error = BackendError::permanent("flaky", "answer", "never");
+                Box::pin(std::future::ready(Err(error)))
             }
         }
     }

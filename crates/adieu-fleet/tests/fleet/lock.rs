@@ -104,7 +104,14 @@ async fn s132_a_spec_that_cannot_hold_is_refused_at_assembly() {
     assert!(matches!(lock(spec.clone().ttl(secs(90_000))), Err(SpecError::Ttl { .. })));
     assert!(matches!(lock(spec.clone().margin(secs(16))), Err(SpecError::Margin { .. })));
     assert!(matches!(lock(spec.clone().retry(Duration::ZERO)), Err(SpecError::Retry { .. })));
+    assert!(matches!(lock(spec.clone().margin(Duration::ZERO)), Err(SpecError::Margin { .. })));
     assert!(lock(spec.clone().margin(secs(15))).is_ok());
+    assert!(lock(spec.clone().margin(Duration::from_millis(10))).is_ok());
+    assert_eq!(
+        lock(spec.clone().margin(secs(16))).unwrap_err().to_string(),
+        "failed to make lock job: its margin is 16s, and must be from 10ms to 15s, half of its time \
+         to live"
+    );
 
     let unfenced = Arc::new(Flaky::default());
     unfenced.be(Mood::Unfenced);

@@ -3,9 +3,12 @@
 #![expect(clippy::print_stdout, reason = "processes talk to each other, and figures are printed")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod by_name;
 mod cancelled;
 mod chaos;
+mod clocks;
 mod conformance;
+mod crash;
 mod etcd;
 mod file;
 mod flaky;
@@ -15,6 +18,8 @@ mod lease;
 mod lock;
 mod once;
 mod outages;
+mod permanent;
+mod pooler;
 mod postgres;
 mod processes;
 mod redis;

@@ -45,7 +45,7 @@ async fn s130_postgres_sessions_conform() {
     .await;
 }
 
-async fn client(server: &Server) -> (tokio_postgres::Client, tokio::task::JoinSet<()>) {
+pub(crate) async fn client(server: &Server) -> (tokio_postgres::Client, tokio::task::JoinSet<()>) {
     let (client, connection) =
         tokio_postgres::connect(&config(server.port()), NoTls).await.unwrap();
     let mut driving = tokio::task::JoinSet::new();

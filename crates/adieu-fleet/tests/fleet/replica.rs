@@ -25,7 +25,7 @@ impl Stage {
     /// Starts a replica.
     pub(crate) fn replica(&self, orders: &Orders) -> Process {
         let me = std::env::current_exe().unwrap();
-        let mut command = match orders.clock {
+        let command = match orders.clock {
             None => Command::new(me),
             Some(clock) => {
                 let mut command = Command::new("faketime");
@@ -33,12 +33,24 @@ impl Stage {
                 command
             }
         };
+        self.start(command, orders.role, orders.ttl)
+    }
+
+    /// Starts a replica that has the process id 1, as in a container.
+    pub(crate) fn first_of_a_namespace(&self, role: &'static str) -> Process {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
+        command.arg(std::env::current_exe().unwrap());
+        self.start(command, role, Duration::from_secs(1))
+    }
+
+    fn start(&self, mut command: Command, role: &str, ttl: Duration) -> Process {
         command
             .args(["--exact", "replica::replica", "--nocapture", "--test-threads=1"])
-            .env("ADIEU_REPLICA", orders.role)
+            .env("ADIEU_REPLICA", role)
             .env("ADIEU_KIND", format!("{:?}", self.kind))
             .env("ADIEU_PLACE", self.place())
-            .env("ADIEU_TTL", orders.ttl.as_millis().to_string())
+            .env("ADIEU_TTL", ttl.as_millis().to_string())
             .env("ADIEU_LOG", self.path("log"))
             .env("ADIEU_GO", self.path("go"));
         Process::start(&mut command)
@@ -62,6 +74,7 @@ async fn replica() {
         Lock::new(std::sync::Arc::clone(&locks), spec, &owner).unwrap()
     };
     match role.as_str() {
+        "open" => open(&var("ADIEU_PLACE")).await,
         "race" => race(&lock("singleton"), &lock("once"), Path::new(&log)).await,
         "hold" => hold(&lock("job"), &Log::file(Path::new(&log)), false).await,
         "stop" => hold(&lock("job"), &Log::file(Path::new(&log)), true).await,
@@ -80,12 +93,25 @@ fn note(log: &Path, what: &str) {
     file.write_all(format!("{what} {}\n", std::process::id()).as_bytes()).unwrap();
 }
 
-/// Comes at the same time as all others, and is ready when both steps are done.
-async fn race(singleton: &Lock, once: &Lock, log: &Path) {
-    say("there");
+/// Waits until all others are there.
+async fn go() {
     while !Path::new(&var("ADIEU_GO")).exists() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Opens a folder again and again, at the same time as all others.
+async fn open(folder: &str) {
+    say(&format!("there {}", std::process::id()));
+    go().await;
+    let opened = (0..1000).filter(|_| adieu_fleet::Files::open(folder).is_ok()).count();
+    say(&format!("opened {opened}"));
+}
+
+/// Comes at the same time as all others, and is ready when both steps are done.
+async fn race(singleton: &Lock, once: &Lock, log: &Path) {
+    say("there");
+    go().await;
     let log: Arc<Path> = log.into();
     let noted = |what: &'static str, for_millis: u64| {
         let log = Arc::clone(&log);

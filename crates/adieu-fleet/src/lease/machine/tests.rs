@@ -35,6 +35,19 @@ fn it_asks_again_soon_and_gives_up_before_the_end() {
 }
 
 #[test]
+fn s133_after_the_longest_wait_for_an_answer_there_is_time_for_one_more_attempt() {
+    let began = origin();
+    // Asked as late as can be, waited for as long as can be, and the longest pause after that.
+    let mut beat = Heartbeat::new(TERMS, began, 1.0);
+    let asked = began + Duration::from_millis(12_500);
+    assert_eq!(beat.next(asked), Next::Renew(secs(10)));
+    beat.answered(asked + secs(10), asked, Answer::None, 1.0);
+    let again = began + Duration::from_millis(23_250);
+    assert_eq!(beat.next(asked + secs(10)), Next::Wait(again));
+    assert_eq!(beat.next(again), Next::Renew(Duration::from_millis(750)));
+}
+
+#[test]
 fn an_answer_that_comes_too_late_renews_nothing() {
     let began = origin();
     let mut beat = Heartbeat::new(TERMS, began, 0.5);

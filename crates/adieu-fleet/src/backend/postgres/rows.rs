@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Config, NoTls, Row, Socket};
 
 use super::SCHEMA;
-use super::connection::{Connector, Line, Param};
+use super::connection::{Connector, Line, Param, failed};
 use crate::locks::{Attempt, BackendError, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
 use crate::names::{Key, Owner};
 
@@ -17,11 +17,21 @@ use crate::names::{Key, Owner};
 ///
 /// Times are the server's, every question is one statement, and nothing depends on the session: it
 /// works behind transaction poolers such as PgBouncer. It has one connection, and makes a new one
-/// when that is lost. The primary decides; a replica that takes over without the last commits has
-/// forgotten them.
+/// when that is lost. A grant and a marker are on the server's disk before they are acknowledged,
+/// also where `synchronous_commit` is off. The primary decides; a replica that takes over without
+/// the last commits, and a server that is restored from an older backup, have forgotten them, and
+/// grant fences again that were granted before.
 ///
-/// A server whose clock is set forward ends leases early. Then, and whenever a process is suspended,
-/// it is the fence that protects what is written:
+/// **When the server's clock is set.** Forward: leases end that much earlier, and another replica
+/// can have the lock while its holder has not yet noticed, which is at its next renewal. Back: a
+/// lease whose holder has died lasts that much longer; one that is renewed is not affected. Fences
+/// rise in both cases, because they are counted.
+///
+/// **What stays for ever:** a row of `adieu_leases` for each key, and a row of `adieu_markers` for
+/// each singleton, and each version of what is done once. Delete a key's rows only when nothing
+/// remembers its fences.
+///
+/// Whenever a clock jumps or a process is suspended, it is the fence that protects what is written:
 ///
 /// ```no_run
 /// # use adieu_fleet::Lease;
@@ -63,8 +73,20 @@ impl Postgres {
     pub fn new(config: &str) -> Result<Self, BackendError> {
         let config = config
             .parse()
-            .map_err(|error| BackendError::new(NAME, "read its configuration", error))?;
+            .map_err(|error| BackendError::permanent(NAME, "read its configuration", error))?;
         Ok(Self::with_tls(config, NoTls))
+    }
+
+    /// As [`Postgres::new`], and connects at once.
+    ///
+    /// # Errors
+    ///
+    /// If that is no configuration, the server does not answer within 5 s or refuses the connection,
+    /// or the tables are missing and cannot be made.
+    pub async fn connect(config: &str) -> Result<Self, BackendError> {
+        let postgres = Self::new(config)?;
+        postgres.line.connection(NAME).await?;
+        Ok(postgres)
     }
 
     /// Locks in a database, with a configuration and TLS of your own.
@@ -134,27 +156,31 @@ impl Locks for Postgres {
         ttl: Duration,
     ) -> Reply<'a, Attempt> {
         // Who waits for the row sees it as it is then, and the time as it is then.
-        const STATEMENT: &str = "
-            WITH granted AS (
+        const STATEMENT: &str = concat!(
+            "WITH granted AS (
                 INSERT INTO adieu_leases AS lease (key, owner, fence, expires_at)
                 VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3))
                 ON CONFLICT (key) DO UPDATE
                 SET owner = $2, fence = lease.fence + 1,
                     expires_at = clock_timestamp() + make_interval(secs => $3)
                 WHERE lease.owner IS NULL OR lease.expires_at <= clock_timestamp()
-                RETURNING fence
+                RETURNING fence, ",
+            durable!(),
+            " AS durable
             )
-            SELECT $2, fence, $3, true FROM granted
+            SELECT $2, fence, $3, true, durable FROM granted
             UNION ALL
-            SELECT owner, fence, extract(epoch FROM expires_at - clock_timestamp())::float8, false
-            FROM adieu_leases WHERE key = $1 AND NOT EXISTS (SELECT FROM granted)";
+            SELECT owner, fence, extract(epoch FROM expires_at - clock_timestamp())::float8,
+                   false, NULL
+            FROM adieu_leases WHERE key = $1 AND NOT EXISTS (SELECT FROM granted)"
+        );
         Box::pin(async move {
             let params: [Param<'_>; 3] = [
                 (&key.as_str(), Type::TEXT),
                 (&owner.as_str(), Type::TEXT),
                 (&ttl.as_secs_f64(), Type::FLOAT8),
             ];
-            let failed = |error| BackendError::new(NAME, ACQUIRE, error);
+            let failed = failed(NAME, ACQUIRE);
             let rows = self.ask(ACQUIRE, STATEMENT, &params).await?;
             match rows.first() {
                 Some(row) if row.try_get(3).map_err(failed)? => {
@@ -172,10 +198,12 @@ impl Locks for Postgres {
     }
 
     fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
-        const STATEMENT: &str = "
-            UPDATE adieu_leases SET expires_at = clock_timestamp() + make_interval(secs => $4)
-            WHERE key = $1 AND owner = $2 AND fence = $3 AND expires_at > clock_timestamp()
-            RETURNING fence";
+        const STATEMENT: &str = concat!(
+            "UPDATE adieu_leases SET expires_at = clock_timestamp() + make_interval(secs => $4)
+             WHERE key = $1 AND owner = $2 AND fence = $3 AND expires_at > clock_timestamp()
+             RETURNING ",
+            durable!()
+        );
         Box::pin(async move {
             let more: [Param<'_>; 1] = [(&ttl.as_secs_f64(), Type::FLOAT8)];
             self.ask_standing("renew a lease", STATEMENT, claim, &more).await
@@ -199,19 +227,21 @@ impl Locks for Postgres {
         Box::pin(async move {
             let rows = self.ask(VERB, STATEMENT, &[(&key.as_str(), Type::TEXT)]).await?;
             let holder = rows.first().map(holder).transpose();
-            holder.map_err(|error| BackendError::new(NAME, VERB, error))
+            holder.map_err(failed(NAME, VERB))
         })
     }
 
     fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
         // The row is locked until the marker is there, so nobody takes it over in between.
-        const STATEMENT: &str = "
-            INSERT INTO adieu_markers (key, name, value, fence)
-            SELECT key, $4, $5, fence FROM adieu_leases
-            WHERE key = $1 AND owner = $2 AND fence = $3 AND expires_at > clock_timestamp()
-            FOR SHARE
-            ON CONFLICT (key, name) DO UPDATE SET value = excluded.value, fence = excluded.fence
-            RETURNING fence";
+        const STATEMENT: &str = concat!(
+            "INSERT INTO adieu_markers (key, name, value, fence)
+             SELECT key, $4, $5, fence FROM adieu_leases
+             WHERE key = $1 AND owner = $2 AND fence = $3 AND expires_at > clock_timestamp()
+             FOR SHARE
+             ON CONFLICT (key, name) DO UPDATE SET value = excluded.value, fence = excluded.fence
+             RETURNING ",
+            durable!()
+        );
         Box::pin(async move {
             let more: [Param<'_>; 2] = [(&name, Type::TEXT), (&value, Type::TEXT)];
             self.ask_standing("write a marker", STATEMENT, claim, &more).await
@@ -241,7 +271,7 @@ pub(super) async fn marker(
     let rows = line.query(backend, VERB, STATEMENT, &params).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let read = || Ok(Marker { value: row.try_get(0)?, fence: fence_of(row, 1)? });
-    read().map(Some).map_err(|error: tokio_postgres::Error| BackendError::new(backend, VERB, error))
+    read().map(Some).map_err(failed(backend, VERB))
 }
 
 impl fmt::Debug for Postgres {

@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse,
+    Client, Compare, CompareOp, ConnectOptions, GetOptions, KeyValue, PutOptions, Txn, TxnOp,
+    TxnOpResponse,
 };
 
 use crate::locks::{Attempt, BackendError, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
@@ -19,6 +20,13 @@ use crate::names::{Key, Owner};
 /// etcd counts leases in whole seconds, and has a least time of its own: a lock may last longer
 /// there than it was asked to, never shorter. Renewing keeps to the time that the lock was granted
 /// for.
+///
+/// etcd counts by a clock that nobody can set. A cluster that is restored from an older backup has
+/// forgotten the revisions since, and grants fences again that were granted before, unless it is told
+/// to go on from a higher one (`--bump-revision`).
+///
+/// **What stays for ever:** nothing of a lock; for each key and each singleton, and each version of
+/// what is done once, a key below `adieu/marker/`.
 ///
 /// A write to etcd itself can be guarded by the lock's key, in one transaction:
 ///
@@ -44,24 +52,49 @@ pub struct Etcd {
 
 const NAME: &str = "etcd";
 const ACQUIRE: &str = "acquire a lease";
+const CONNECT: &str = "connect";
+/// How long a cluster may take to answer when a client connects.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 // === impl Etcd ===
 
 impl Etcd {
     /// Connects to a cluster, such as `["http://127.0.0.1:2379"]`; and again whenever that is lost.
     ///
-    /// For TLS and users make a client yourself; see [`Etcd::new`].
+    /// It reads a key, so a majority of the cluster must be there. For TLS and users make a client
+    /// yourself; see [`Etcd::new`].
     ///
     /// # Errors
     ///
-    /// If an address is none, or nobody answers there.
+    /// If an address is none, no endpoint answers within 5 s, or the cluster refuses to be read.
     pub async fn connect<E: AsRef<str>>(endpoints: &[E]) -> Result<Self, BackendError> {
         let options = ConnectOptions::new()
             .with_connect_timeout(Duration::from_secs(2))
             .with_keep_alive(Duration::from_secs(5), Duration::from_secs(5));
         let endpoints: Vec<&str> = endpoints.iter().map(AsRef::as_ref).collect();
-        let client = Client::connect(endpoints, Some(options)).await;
-        client.map(Self::new).map_err(|error| BackendError::new(NAME, "connect", error))
+        // The client sends each request to any of them, also to one that is down.
+        let attempts = 1 + 5 * endpoints.len().saturating_sub(1);
+        let client = Client::connect(endpoints, Some(options)).await.map_err(failed(CONNECT))?;
+        let etcd = Self::new(client);
+        match tokio::time::timeout(PATIENCE, etcd.until_read(attempts)).await {
+            Ok(answer) => answer.map(|()| etcd),
+            Err(_) => Err(BackendError::no_answer(NAME, CONNECT, PATIENCE)),
+        }
+    }
+
+    /// Reads something, in this many attempts: the client itself connects when it is first asked.
+    async fn until_read(&self, attempts: usize) -> Result<(), BackendError> {
+        let mut left = attempts;
+        loop {
+            let options = GetOptions::new().with_prefix().with_count_only();
+            let asked = self.client.kv_client().get("adieu/", Some(options)).await;
+            left -= 1;
+            match asked.map_err(failed(CONNECT)) {
+                Ok(_) => return Ok(()),
+                Err(error) if left == 0 || error.is_permanent() => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
     }
 
     /// Locks behind a client of your own.
@@ -162,7 +195,16 @@ impl Etcd {
 }
 
 fn failed(verb: &'static str) -> impl Fn(etcd_client::Error) -> BackendError + Copy {
-    move |error| BackendError::new(NAME, verb, error)
+    move |error| BackendError::permanent_if(is_permanent(&error), NAME, verb, error)
+}
+
+/// Whether the same request would fail again: because of who asks, or of what is asked.
+fn is_permanent(error: &etcd_client::Error) -> bool {
+    use etcd_client::Error::{GRpcStatus, InvalidArgs, InvalidMetadataValue, InvalidUri};
+    let is_malformed = matches!(error, InvalidArgs(_) | InvalidMetadataValue(_) | InvalidUri(_));
+    // Invalid argument, permission denied, unimplemented, unauthenticated.
+    let is_refused = |status: i32| [3, 7, 12, 16].contains(&status);
+    is_malformed || matches!(error, GRpcStatus(status) if is_refused(status.code().into()))
 }
 
 fn fence(revision: i64) -> Fence {

@@ -11,7 +11,8 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Config, NoTls, Socket};
 
-use super::connection::{Connection, Connector, Line, Param};
+use super::connection::{Connection, Connector, Line, Param, failed};
+use super::pooler::announced_session;
 use super::rows::{fence_of, marker, remaining};
 use crate::locks::{Attempt, BackendError, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
 use crate::names::{Key, Owner};
@@ -23,14 +24,31 @@ use crate::names::{Key, Owner};
 /// suspended does not close anything: so the server ends a session that has not renewed for the
 /// lock's time to live (`idle_session_timeout`).
 ///
-/// A server that is restarted has forgotten its sessions, and those who had them may not know yet:
-/// what was held then is held until its time to live is over. Only when a session is ended while
-/// its client lives, by an administrator or by something between the two, is the lock free a moment
-/// before the client has seen it; then it is the fence that protects.
+/// A server that is restarted, or that recovers from the crash of one of its processes, has forgotten
+/// its sessions, and the clients may not know yet: what was held then is held until its time to live
+/// is over. Only when a session is ended while its client lives, by an administrator or by something
+/// between the two, is the lock free a moment before the client has seen it; then it is the fence
+/// that protects.
 ///
-/// It needs Postgres 14 or later and a connection to the server itself: a pooler that shares
-/// sessions breaks it, and [`Postgres`](crate::Postgres) works there. A lease of the one is nothing
-/// to the other. For the fence see there, too.
+/// It needs Postgres 14 or later. A lease of this backend is nothing to
+/// [`Postgres`](crate::Postgres). For the fence, durability, and what stays for ever see there; this
+/// backend has a row of `adieu_sessions` for each key in addition.
+///
+/// **When the server's clock is set**, nothing happens to a lock whose session lives. Back: a session
+/// that does not renew may be ended that much later. After a crash the rest of the time to live is
+/// counted by the server's clock.
+///
+/// # Poolers
+///
+/// It needs a session of its own for each lease, so it does not work behind a pooler that lends
+/// sessions for a transaction: there, use [`Postgres`](crate::Postgres). A pooler is recognised when
+/// a connection is made, because it announces another session than the one that answers, and is
+/// refused. That includes PgBouncer with `pool_mode = session`, which would work: from outside the
+/// modes look the same. A proxy that passes bytes on is not refused.
+///
+/// A pooler that passed on the server's own announcement would not be recognised so. Every statement
+/// under a lease therefore checks that it runs in the session that the lease was granted to; if it
+/// does not, the lease is lost.
 #[derive(Clone)]
 pub struct PostgresSession {
     shared: Arc<Shared>,
@@ -42,13 +60,19 @@ struct Shared {
     line: Line,
     held: Mutex<HashMap<i64, Session>>,
     /// A connection without a lock, for the next attempt.
-    spare: Mutex<Option<Connection>>,
+    spare: Mutex<Option<Direct>>,
     next: AtomicI64,
+}
+
+/// A connection to the server itself, and the number of its session.
+struct Direct {
+    connection: Connection,
+    session: i32,
 }
 
 #[derive(Clone)]
 struct Session {
-    connection: Arc<Connection>,
+    direct: Arc<Direct>,
     claim: Claim,
 }
 
@@ -59,6 +83,24 @@ const ACQUIRE: &str = "acquire a lease";
 macro_rules! number {
     () => {
         "hashtextextended('adieu:' || $1, 0)"
+    };
+}
+
+/// Whether the server has run without a crash since a lease was granted, so that a lock which is
+/// free was given up: the same start of the server, and a row that a crash would have removed.
+macro_rules! is_remembered {
+    ($lease:literal) => {
+        concat!(
+            "(",
+            $lease,
+            ".server_started IS NOT DISTINCT FROM pg_postmaster_start_time() AND EXISTS (
+                 SELECT FROM adieu_sessions
+                 WHERE adieu_sessions.key = ",
+            $lease,
+            ".key AND adieu_sessions.fence = ",
+            $lease,
+            ".fence))"
+        )
     };
 }
 
@@ -80,8 +122,21 @@ impl PostgresSession {
     pub fn new(config: &str) -> Result<Self, BackendError> {
         let config = config
             .parse()
-            .map_err(|error| BackendError::new(NAME, "read its configuration", error))?;
+            .map_err(|error| BackendError::permanent(NAME, "read its configuration", error))?;
         Ok(Self::with_tls(config, NoTls))
+    }
+
+    /// As [`PostgresSession::new`], and connects at once.
+    ///
+    /// # Errors
+    ///
+    /// If that is no configuration, the server does not answer within 5 s or refuses the connection,
+    /// there is a pooler in between, or the tables are missing and cannot be made.
+    pub async fn connect(config: &str) -> Result<Self, BackendError> {
+        let postgres = Self::new(config)?;
+        let direct = postgres.shared.connection().await?;
+        postgres.shared.keep_for_later(direct);
+        Ok(postgres)
     }
 
     /// Locks in a database, with a configuration and TLS of your own.
@@ -117,6 +172,42 @@ fn is_over(connection: &Connection, error: &tokio_postgres::Error) -> bool {
     connection.client.is_closed() || error.is_closed() || ended_by_server
 }
 
+// === impl Direct ===
+
+impl Direct {
+    /// Takes on a connection if nothing but a wire is between it and the server.
+    async fn new(connection: Connection) -> Result<Self, BackendError> {
+        const VERB: &str = "connect";
+        let announced = announced_session(&connection.client).await;
+        let rows = connection.query("SELECT pg_backend_pid()", &[]).await;
+        let rows = rows.map_err(failed(NAME, VERB))?;
+        let session = rows.first().map(|row| row.try_get::<_, i32>(0)).transpose();
+        match session.map_err(failed(NAME, VERB))? {
+            Some(session) if announced == Some(session) => Ok(Self { connection, session }),
+            answered => {
+                let number = |number: Option<i32>| number.map_or("none".into(), |n| n.to_string());
+                let problem = format!(
+                    "there is a pooler in between: session {} was announced, session {} answers. \
+                     Connect to the server itself, or use `Postgres`, which works behind poolers",
+                    number(announced),
+                    number(answered)
+                );
+                Err(BackendError::permanent(NAME, VERB, problem))
+            }
+        }
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    fn is_closed(&self) -> bool {
+        self.direct.connection.client.is_closed()
+    }
+}
+
+// === impl Shared ===
+
 impl Shared {
     fn held(&self) -> MutexGuard<'_, HashMap<i64, Session>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,27 +216,25 @@ impl Shared {
     /// The session that holds this claim, if it is ours and still there.
     fn session(&self, claim: &Claim) -> Option<Session> {
         let session = self.held().get(&claim.ticket).cloned()?;
-        (session.claim == *claim && !session.connection.client.is_closed()).then_some(session)
+        (session.claim == *claim && !session.is_closed()).then_some(session)
     }
 
-    async fn connection(&self) -> Result<Connection, BackendError> {
+    async fn connection(&self) -> Result<Direct, BackendError> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(spare) = spare.filter(|spare| !spare.client.is_closed()) {
+        if let Some(spare) = spare.filter(|spare| !spare.connection.client.is_closed()) {
             return Ok(spare);
         }
-        let connection = self.connector.connect(NAME).await?;
-        connection
-            .prepare()
-            .await
-            .map_err(|error| BackendError::new(NAME, "make its tables", error))?;
-        Ok(connection)
+        let direct = Direct::new(self.connector.connect(NAME).await?).await?;
+        direct.connection.prepare(NAME).await?;
+        Ok(direct)
     }
 
-    fn keep_for_later(&self, connection: Connection) {
-        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    fn keep_for_later(&self, direct: Direct) {
+        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(direct);
     }
 
-    /// Asks on the session of the claim. It is lost when the session is.
+    /// Asks on the session of the claim, whose number is the fourth parameter. The claim is lost when
+    /// the session is.
     async fn ask(
         &self,
         verb: &'static str,
@@ -154,24 +243,29 @@ impl Shared {
         more: &[Param<'_>],
     ) -> Result<Standing, BackendError> {
         let Some(session) = self.session(claim) else {
-            self.held().retain(|_, session| !session.connection.client.is_closed());
+            self.held().retain(|_, session| !session.is_closed());
             return Ok(Standing::Lost);
         };
         let (key, owner, fence) = (stored(&claim.key), claim.owner.as_str(), claim.fence.as_i64());
-        let mut params: Vec<Param<'_>> =
-            vec![(&key, Type::TEXT), (&owner, Type::TEXT), (&fence, Type::INT8)];
+        let Direct { connection, session } = &*session.direct;
+        let mut params: Vec<Param<'_>> = vec![
+            (&key, Type::TEXT),
+            (&owner, Type::TEXT),
+            (&fence, Type::INT8),
+            (session, Type::INT4),
+        ];
         params.extend(more.iter().map(|(value, kind)| (*value, kind.clone())));
-        match session.connection.query(statement, &params).await {
+        match connection.query(statement, &params).await {
             Ok(rows) if rows.is_empty() => {
                 self.held().remove(&claim.ticket);
                 Ok(Standing::Lost)
             }
             Ok(_) => Ok(Standing::Held),
-            Err(error) if is_over(&session.connection, &error) => {
+            Err(error) if is_over(connection, &error) => {
                 self.held().remove(&claim.ticket);
                 Ok(Standing::Lost)
             }
-            Err(error) => Err(BackendError::new(NAME, verb, error)),
+            Err(error) => Err(failed(NAME, verb)(error)),
         }
     }
 
@@ -183,8 +277,9 @@ impl Shared {
             number!(),
             " AS number) AS lock
              WHERE key = $1 AND (
-                 (owner IS NOT NULL AND expires_at > clock_timestamp()
-                  AND server_started IS DISTINCT FROM pg_postmaster_start_time())
+                 (owner IS NOT NULL AND expires_at > clock_timestamp() AND NOT ",
+            is_remembered!("adieu_leases"),
+            ")
                  OR EXISTS (SELECT FROM pg_locks
                  WHERE locktype = 'advisory' AND granted AND objsubid = 1
                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -199,9 +294,7 @@ impl Shared {
             let owner = Owner::stored(owner.unwrap_or("somebody"));
             Ok(Holder { owner, fence: fence_of(row, 1)?, remaining: remaining(row.try_get(2)?) })
         };
-        read()
-            .map(Some)
-            .map_err(|error: tokio_postgres::Error| BackendError::new(NAME, VERB, error))
+        read().map(Some).map_err(failed(NAME, VERB))
     }
 
     async fn try_acquire(
@@ -216,47 +309,59 @@ impl Shared {
             number!(),
             ") THEN $2 ELSE '0' END, false)"
         );
-        // Under the lock, so nobody else is at it; except who had it when the server was restarted,
-        // and may not know yet.
-        const SIGN: &str = "
-            INSERT INTO adieu_leases AS lease (key, owner, fence, expires_at, server_started)
-            VALUES ($1, $2, 1, clock_timestamp() + make_interval(secs => $3),
-                    pg_postmaster_start_time())
-            ON CONFLICT (key) DO UPDATE
-            SET owner = excluded.owner, fence = lease.fence + 1,
-                expires_at = excluded.expires_at, server_started = excluded.server_started
-            WHERE lease.owner IS NULL OR lease.expires_at <= clock_timestamp()
-                OR lease.server_started = pg_postmaster_start_time()
-            RETURNING fence";
-        let failed = |error| BackendError::new(NAME, ACQUIRE, error);
+        // Under the lock, so nobody else is at it; except who had it when the server crashed, and
+        // may not know yet.
+        const SIGN: &str = concat!(
+            "WITH signed AS (
+                INSERT INTO adieu_leases AS lease (key, owner, fence, expires_at, server_started)
+                SELECT $1, $2, 1, clock_timestamp() + make_interval(secs => $3),
+                       pg_postmaster_start_time()
+                WHERE pg_backend_pid() = $4
+                ON CONFLICT (key) DO UPDATE
+                SET owner = excluded.owner, fence = lease.fence + 1,
+                    expires_at = excluded.expires_at, server_started = excluded.server_started
+                WHERE lease.owner IS NULL OR lease.expires_at <= clock_timestamp() OR ",
+            is_remembered!("lease"),
+            " RETURNING key, fence, ",
+            durable!(),
+            " AS durable
+            ), remembered AS (
+                INSERT INTO adieu_sessions (key, fence) SELECT key, fence FROM signed
+                ON CONFLICT (key) DO UPDATE SET fence = excluded.fence
+            )
+            SELECT fence, durable FROM signed"
+        );
+        let failed = failed(NAME, ACQUIRE);
         let (stored, setting) = (stored(key), as_setting(ttl));
-        let connection = self.connection().await?;
+        let direct = self.connection().await?;
+        let Direct { connection, session } = &direct;
         let params: [Param<'_>; 2] = [(&stored, Type::TEXT), (&setting, Type::TEXT)];
         let rows = connection.query(LOCK, &params).await.map_err(failed)?;
         let is_locked = rows.first().is_some_and(|row| row.get::<_, &str>(0) != "0");
         if !is_locked {
-            self.keep_for_later(connection);
+            self.keep_for_later(direct);
             return self.refused(key).await;
         }
-        let params: [Param<'_>; 3] = [
+        let params: [Param<'_>; 4] = [
             (&stored, Type::TEXT),
             (&owner.as_str(), Type::TEXT),
             (&ttl.as_secs_f64(), Type::FLOAT8),
+            (session, Type::INT4),
         ];
         let rows = connection.query(SIGN, &params).await.map_err(failed)?;
         let fence = rows.first().map(|row| fence_of(row, 0)).transpose().map_err(failed)?;
         let Some(fence) = fence else {
             let params: [Param<'_>; 1] = [(&stored, Type::TEXT)];
             connection.query(UNLOCK, &params).await.map_err(failed)?;
-            self.keep_for_later(connection);
+            self.keep_for_later(direct);
             return self.refused(key).await;
         };
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         let claim = Claim { key: key.clone(), owner: owner.clone(), fence, ticket };
-        let session = Session { connection: Arc::new(connection), claim: claim.clone() };
+        let session = Session { direct: Arc::new(direct), claim: claim.clone() };
         let mut held = self.held();
         // Those that were lost, and never asked about again.
-        held.retain(|_, session| !session.connection.client.is_closed());
+        held.retain(|_, session| !session.is_closed());
         held.insert(ticket, session);
         Ok(Attempt::Acquired(claim))
     }
@@ -273,7 +378,8 @@ impl Shared {
 
     async fn release(&self, claim: &Claim) -> Result<Standing, BackendError> {
         const STATEMENT: &str = "
-            UPDATE adieu_leases SET owner = NULL WHERE key = $1 AND owner = $2 AND fence = $3
+            UPDATE adieu_leases SET owner = NULL
+            WHERE key = $1 AND owner = $2 AND fence = $3 AND pg_backend_pid() = $4
             RETURNING fence";
         let standing = self.ask("release a lease", STATEMENT, claim, &[]).await?;
         if !standing.is_held() {
@@ -282,11 +388,11 @@ impl Shared {
         let Some(session) = self.held().remove(&claim.ticket) else { return Ok(Standing::Lost) };
         // If this fails, or is not waited for, the connection is dropped, and the lock with it.
         let params: [Param<'_>; 1] = [(&stored(&claim.key), Type::TEXT)];
-        let unlocked = session.connection.query(UNLOCK, &params).await;
+        let unlocked = session.direct.connection.query(UNLOCK, &params).await;
         if unlocked.is_ok()
-            && let Some(connection) = Arc::into_inner(session.connection)
+            && let Some(direct) = Arc::into_inner(session.direct)
         {
-            self.keep_for_later(connection);
+            self.keep_for_later(direct);
         }
         Ok(Standing::Held)
     }
@@ -311,10 +417,12 @@ impl Locks for PostgresSession {
     }
 
     fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
-        const STATEMENT: &str = "
-            UPDATE adieu_leases SET expires_at = clock_timestamp() + make_interval(secs => $4)
-            WHERE key = $1 AND owner = $2 AND fence = $3
-            RETURNING set_config('idle_session_timeout', $5, false)";
+        const STATEMENT: &str = concat!(
+            "UPDATE adieu_leases SET expires_at = clock_timestamp() + make_interval(secs => $5)
+             WHERE key = $1 AND owner = $2 AND fence = $3 AND pg_backend_pid() = $4
+             RETURNING set_config('idle_session_timeout', $6, false), ",
+            durable!()
+        );
         Box::pin(async move {
             let setting = as_setting(ttl);
             let more: [Param<'_>; 2] = [(&ttl.as_secs_f64(), Type::FLOAT8), (&setting, Type::TEXT)];
@@ -332,13 +440,15 @@ impl Locks for PostgresSession {
 
     fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
         // Asked on the session that has the lock: when that is over, so is the asking.
-        const STATEMENT: &str = "
-            INSERT INTO adieu_markers (key, name, value, fence)
-            SELECT key, $4, $5, fence FROM adieu_leases
-            WHERE key = $1 AND owner = $2 AND fence = $3
-            FOR SHARE
-            ON CONFLICT (key, name) DO UPDATE SET value = excluded.value, fence = excluded.fence
-            RETURNING fence";
+        const STATEMENT: &str = concat!(
+            "INSERT INTO adieu_markers (key, name, value, fence)
+             SELECT key, $5, $6, fence FROM adieu_leases
+             WHERE key = $1 AND owner = $2 AND fence = $3 AND pg_backend_pid() = $4
+             FOR SHARE
+             ON CONFLICT (key, name) DO UPDATE SET value = excluded.value, fence = excluded.fence
+             RETURNING ",
+            durable!()
+        );
         Box::pin(async move {
             let more: [Param<'_>; 2] = [(&name, Type::TEXT), (&value, Type::TEXT)];
             self.shared.ask("write a marker", STATEMENT, claim, &more).await
@@ -350,7 +460,8 @@ impl Locks for PostgresSession {
     }
 
     fn ended<'a>(&'a self, claim: &'a Claim) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        let closed = self.shared.session(claim).map(|session| session.connection.closed.clone());
+        let session = self.shared.session(claim);
+        let closed = session.map(|session| session.direct.connection.closed.clone());
         Box::pin(async move {
             // Without the connection itself: its last owner decides when it is over.
             if let Some(closed) = closed {

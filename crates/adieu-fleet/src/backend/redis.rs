@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
-use redis::{FromRedisValue, Script};
+use redis::{ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
 
 use crate::locks::{Attempt, BackendError, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
 use crate::names::{Key, Owner};
@@ -23,8 +23,23 @@ use crate::names::{Key, Owner};
 /// over, locks that were granted in the last moment are gone there, and somebody else may get them
 /// while they are held. The same is true of a server that is restarted and has not written each
 /// change to its disk (`appendfsync always`). Use it where two at a time are a waste and not a
-/// disaster, or check the fence, which goes on rising even then: it is never lower than the server's
-/// time in microseconds.
+/// disaster.
+///
+/// **A fence may fall after a failover.** A fence is one more than the last one that the server
+/// remembers, or its time in microseconds, whichever is higher. So fences rise when the server has
+/// lost all its data, and when a replica takes over that has every write, whatever its clock says. A
+/// replica that lacks the last writes and whose clock is behind grants fences again that are lower
+/// than those it does not know of. What must refuse a stale writer even then needs
+/// [`Postgres`](crate::Postgres) or `Etcd`.
+///
+/// **When the server's clock is set.** Forward: leases end that much earlier, and another replica can
+/// have the lock while its holder has not yet noticed, which is at its next renewal. Back: a lease
+/// whose holder has died lasts that much longer; one that is renewed is not affected. Fences rise in
+/// both cases, as long as the server remembers the last one.
+///
+/// **What stays for ever:** for each key `adieu:{key}:fence`, and `adieu:{key}:markers` with one field
+/// for each singleton, and each version of what is done once. They do not expire. A server that
+/// evicts such keys (`maxmemory-policy allkeys-…`) forgets what was done.
 #[derive(Clone)]
 pub struct Redis<C = ConnectionManager> {
     connection: C,
@@ -44,6 +59,9 @@ type Answer = (i64, String, i64);
 
 const NAME: &str = "redis";
 const VERB_ACQUIRE: &str = "acquire a lease";
+const VERB_CONNECT: &str = "connect";
+/// How long a server may take to answer when a client connects.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 // === impl Redis ===
 
@@ -54,17 +72,20 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// If the address is none, or nobody answers there.
+    /// If the address is none, nobody answers there within 5 s, or the password is wrong.
     pub async fn connect(url: &str) -> Result<Self, BackendError> {
-        let failed = |error| BackendError::new(NAME, "connect", error);
+        let failed = failed(VERB_CONNECT);
         let config = ConnectionManagerConfig::new()
             .set_min_delay(Duration::from_millis(20))
             .set_max_delay(Duration::from_millis(500))
             .set_connection_timeout(Some(Duration::from_secs(2)))
             .set_response_timeout(Some(Duration::from_secs(2)));
         let client = redis::Client::open(url).map_err(failed)?;
-        let connection =
-            ConnectionManager::new_with_config(client, config).await.map_err(failed)?;
+        let connecting = ConnectionManager::new_with_config(client, config);
+        let connection = tokio::time::timeout(PATIENCE, connecting)
+            .await
+            .map_err(|_| BackendError::no_answer(NAME, VERB_CONNECT, PATIENCE))?
+            .map_err(failed)?;
         Ok(Self::new(connection))
     }
 }
@@ -99,10 +120,7 @@ where
         for arg in args {
             invocation.arg(*arg);
         }
-        invocation
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|error| BackendError::new(NAME, verb, error))
+        invocation.invoke_async(&mut self.connection.clone()).await.map_err(failed(verb))
     }
 
     async fn ask_standing(
@@ -115,6 +133,23 @@ where
         let done: i64 = self.ask(verb, script, keys, args).await?;
         Ok(Standing::held_if(done == 1))
     }
+}
+
+/// Turns an error of the client or the server into one of the backend.
+fn failed(verb: &'static str) -> impl Fn(RedisError) -> BackendError + Copy {
+    move |error| BackendError::permanent_if(is_permanent(&error), NAME, verb, error)
+}
+
+/// Whether the same request would fail again: a wrong address or password, a permission that is
+/// missing, or a key that something else has written.
+fn is_permanent(error: &RedisError) -> bool {
+    let by_kind = matches!(
+        error.kind(),
+        ErrorKind::AuthenticationFailed
+            | ErrorKind::InvalidClientConfig
+            | ErrorKind::Server(ServerErrorKind::NoPerm)
+    );
+    by_kind || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "WRONGTYPE"))
 }
 
 /// One of the keys of a lock. The braces are the hash tag.
@@ -226,7 +261,7 @@ where
                 .arg(name)
                 .query_async(&mut self.connection.clone())
                 .await
-                .map_err(|error| BackendError::new(NAME, VERB, error))?;
+                .map_err(failed(VERB))?;
             let Some(stored) = stored else { return Ok(None) };
             let (fence, value) = parse(VERB, &stored)?;
             Ok(Some(Marker { value: value.to_owned(), fence }))

@@ -28,6 +28,10 @@ use crate::names::{Key, Owner};
 ///
 /// - Several machines: not on a network file system, whatever that says about locks.
 /// - On systems other than Linux times are those of the day, and setting the date may end a lease.
+/// - Containers with a clock of their own (a time namespace).
+///
+/// **What stays for ever:** two files for each key, `.lock` and `.lease`; the second has the fence and
+/// the markers. Delete them only when no process uses them and nothing remembers the fence.
 ///
 /// A process that is stopped (not killed) in that short time holds up the others until it goes on:
 /// they get errors, never a lock that is not theirs.
@@ -66,13 +70,17 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// If it cannot be made, or written to.
+    /// If the path is empty, or the folder cannot be made or written to.
     pub fn open(folder: impl AsRef<Path>) -> io::Result<Self> {
         let folder = folder.as_ref().to_owned();
-        fs::create_dir_all(&folder)?;
-        let probe = folder.join(format!(".probe-{}", std::process::id()));
-        fs::write(&probe, b"")?;
-        fs::remove_file(&probe)?;
+        if folder.as_os_str().is_empty() {
+            let problem = "failed to open a folder for locks: its path is empty";
+            return Err(io::Error::new(ErrorKind::InvalidInput, problem));
+        }
+        probe(&folder).map_err(|error| {
+            let problem = format!("failed to open {} for locks: {error}", folder.display());
+            io::Error::new(error.kind(), problem)
+        })?;
         let threads = Arc::new(Semaphore::new(THREADS));
         Ok(Self { shared: Arc::new(Shared { folder, clock: Clock::new(), threads }) })
     }
@@ -86,7 +94,7 @@ impl Files {
     ) -> Reply<'static, T> {
         let (shared, key) = (Arc::clone(&self.shared), key.clone());
         Box::pin(async move {
-            let failed = |error: io::Error| BackendError::new(NAME, verb, error);
+            let failed = failed(verb);
             let permit = Arc::clone(&shared.threads).acquire_owned().await;
             let done = tokio::task::spawn_blocking(move || {
                 let _permit = permit;
@@ -118,6 +126,35 @@ impl Files {
             }
             Ok(Standing::held_if(is_held))
         })
+    }
+}
+
+/// Makes the folder, and a file in it, to see whether that can be done.
+fn probe(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    loop {
+        // Random: others open the folder at the same time, and in containers their ids are the same.
+        let probe = folder.join(format!(".probe-{:016x}", fastrand::u64(..)));
+        match OpenOptions::new().write(true).create_new(true).open(&probe) {
+            Ok(_) => return fs::remove_file(&probe),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Turns an error of the file system into one of the backend.
+fn failed(verb: &'static str) -> impl Fn(io::Error) -> BackendError {
+    move |error| {
+        // These need somebody who changes something in the folder.
+        let is_permanent = matches!(
+            error.kind(),
+            ErrorKind::PermissionDenied
+                | ErrorKind::ReadOnlyFilesystem
+                | ErrorKind::NotADirectory
+                | ErrorKind::InvalidData
+        );
+        BackendError::permanent_if(is_permanent, NAME, verb, error)
     }
 }
 

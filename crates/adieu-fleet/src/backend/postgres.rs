@@ -1,0 +1,44 @@
+//! Locks in Postgres: as rows, or as locks of a session.
+
+/// A column that makes its statement's commit wait for the disk, where `synchronous_commit` is off.
+///
+/// A server that crashes would otherwise forget grants and markers that it has acknowledged, and hand
+/// out a fence twice. It holds for one transaction, so it is safe behind poolers.
+macro_rules! durable {
+    () => {
+        "CASE current_setting('synchronous_commit') WHEN 'off' THEN \
+         set_config('synchronous_commit', 'local', true) END"
+    };
+}
+
+mod connection;
+mod pooler;
+mod rows;
+mod session;
+
+pub use rows::Postgres;
+pub use session::PostgresSession;
+
+/// What both need. It is made when it is not there; who may not make tables has it made by others.
+///
+/// A crash empties `adieu_sessions`, because it is unlogged, and keeps `adieu_leases`.
+pub(crate) const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS adieu_leases (
+    key text PRIMARY KEY,
+    owner text,
+    fence bigint NOT NULL,
+    expires_at timestamptz NOT NULL,
+    server_started timestamptz
+);
+CREATE UNLOGGED TABLE IF NOT EXISTS adieu_sessions (
+    key text PRIMARY KEY,
+    fence bigint NOT NULL
+);
+CREATE TABLE IF NOT EXISTS adieu_markers (
+    key text NOT NULL,
+    name text NOT NULL,
+    value text NOT NULL,
+    fence bigint NOT NULL,
+    PRIMARY KEY (key, name)
+);
+";

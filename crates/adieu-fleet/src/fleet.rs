@@ -1,0 +1,181 @@
+//! The locks of one service, by name, on a backend that is there or connects at start-up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu_core::{StartCx, Started, Step};
+
+use crate::backend::AtStartUp;
+use crate::lock::Lock;
+use crate::locks::{BoxError, Locks};
+use crate::names::{Owner, as_key};
+use crate::once::OnceCx;
+use crate::singleton::Others;
+use crate::spec::{LockSpec, SpecError};
+use crate::step::refuse_if;
+
+/// The locks of one service, by name.
+///
+/// A step names its lock; it is given no connection. The backend may be one that connects when the
+/// process starts, as a step of its own, so a lifecycle can be put together before anything is
+/// connected:
+///
+/// ```
+/// use adieu_core::{DeploymentProfile, Lifecycle, Step};
+/// use adieu_fleet::{BackendError, Fleet, Memory, OnceCx};
+/// # async fn connect() -> Result<Memory, BackendError> { Ok(Memory::new()) }
+/// # async fn migrate(_: OnceCx) -> Result<(), std::io::Error> { Ok(()) }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // connect() is `Redis::connect(url)`, `Postgres::connect(config)` or `Etcd::connect(urls)`.
+/// let (locks, fleet) = Fleet::connecting("shop", async |_| connect().await);
+///
+/// let indexes = Step::new("indexes").start(async |_| { /* create them */ });
+/// let lifecycle = Lifecycle::builder()
+///     .profile(DeploymentProfile::Fleet)
+///     .step(locks)
+///     .step(fleet.singleton(indexes)) // the lock shop/indexes
+///     .step(fleet.once_per_fleet(Step::new("migration"), "2026-11", migrate))
+///     .build()?;
+/// assert_eq!(lifecycle.waves().next().unwrap(), ["locks of shop"]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Every key begins with the name of the fleet, so that services that share a store do not share
+/// locks by accident. Each step has a lock of its own, whose key follows from the id of the step.
+/// Another key, time to live or patience is set with [`Fleet::lock`] and [`Lock::singleton_step`].
+///
+/// Clones stand for the same fleet and owner.
+#[derive(Clone)]
+pub struct Fleet {
+    name: Arc<str>,
+    locks: Arc<dyn Locks>,
+    owner: Owner,
+    /// Provided by the step that connects the backend.
+    capability: Option<Arc<str>>,
+}
+
+/// How long a replica waits for the one that does a step.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+// === impl Fleet ===
+
+impl Fleet {
+    /// The locks of the service of this name, on a backend that is there.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, locks: impl Locks) -> Self {
+        let (locks, owner) = (Arc::new(locks), Owner::this_process());
+        Self { name: name.into(), locks, owner, capability: None }
+    }
+
+    /// The locks of the service of this name, on a backend that `connect` connects to when the
+    /// process starts; and the step that does so.
+    ///
+    /// Steps with a lock of this fleet require that step. Without it the assembly of the lifecycle
+    /// fails. What asks for a lock before the step has started is told so, and may wait.
+    ///
+    /// The step fails if `connect` does, or if the backend has no fences. It has 30 s, as every
+    /// step; see [`Step::start_timeout`].
+    pub fn connecting<F, Fut, L, E>(name: impl Into<Arc<str>>, connect: F) -> (Step, Self)
+    where
+        F: FnOnce(StartCx) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<L, E>> + Send + 'static,
+        L: Locks,
+        E: Into<BoxError> + Send + 'static,
+    {
+        let (name, at_start_up): (Arc<str>, _) = (name.into(), Arc::<AtStartUp>::default());
+        let capability: Arc<str> = format!("locks of {name}").into();
+        let fleet = Self {
+            name,
+            locks: Arc::clone(&at_start_up) as Arc<dyn Locks>,
+            owner: Owner::this_process(),
+            capability: Some(Arc::clone(&capability)),
+        };
+        let step = Step::new(Arc::clone(&capability)).provides(capability).start(
+            async move |cx: StartCx| {
+                let locks = connect(cx).await.map_err(Into::<BoxError>::into)?;
+                if !locks.has_fences() {
+                    let problem = format!("{} has no fences; use another backend", locks.name());
+                    return Err(BoxError::from(problem));
+                }
+                if let Some(what) = locks.is_local() {
+                    adieu_core::log_aside(tracing::Level::WARN, || {
+                        move || tracing::warn!(what, "locks that a fleet cannot share")
+                    });
+                }
+                at_start_up.connected(Arc::new(locks));
+                Ok(Started::from(()))
+            },
+        );
+        (step, fleet)
+    }
+
+    /// Names this replica in messages and to other replicas; see [`Owner::this_process`] for what
+    /// it is called otherwise.
+    #[must_use]
+    pub fn owner(mut self, owner: Owner) -> Self {
+        self.owner = owner;
+        self
+    }
+
+    /// The lock of this spec. Its key is that of the spec, behind the name of the fleet and a slash.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::new`].
+    pub fn lock(&self, spec: impl Into<LockSpec>) -> Result<Lock, SpecError> {
+        let spec = spec.into();
+        let key = format!("{}/{}", self.name, spec.key);
+        let (locks, capability) = (Arc::clone(&self.locks), self.capability.clone());
+        Lock::assemble(locks, LockSpec { key, ..spec }, &self.owner, capability)
+    }
+
+    /// Makes a step of start-up one that a single replica does at a time, while the others wait for
+    /// it, for up to a minute. See [`Lock::singleton_step`].
+    ///
+    /// The key of the lock is the id of the step, behind the name of the fleet. What a key cannot
+    /// have, such as a space, is escaped.
+    pub fn singleton(&self, step: Step) -> Step {
+        match self.lock_of(&step) {
+            Ok(lock) => lock.singleton_step(step, Others::Wait, PATIENCE),
+            Err(error) => refuse_if(step, Err(error)),
+        }
+    }
+
+    /// Makes a step of start-up one that is done once for the whole fleet and version, such as a
+    /// migration. Replicas wait for the one that does it, for up to a minute. See
+    /// [`Lock::once_per_fleet_step`], also for how durable "once" is.
+    ///
+    /// The key of the lock is as in [`Fleet::singleton`].
+    pub fn once_per_fleet<F, Fut, E>(
+        &self,
+        step: Step,
+        version: impl Into<String>,
+        start: F,
+    ) -> Step
+    where
+        F: FnOnce(OnceCx) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError> + Send + 'static,
+    {
+        match self.lock_of(&step) {
+            Ok(lock) => lock.once_per_fleet_step(step, version, PATIENCE, start),
+            Err(error) => refuse_if(step, Err(error)),
+        }
+    }
+
+    fn lock_of(&self, step: &Step) -> Result<Lock, SpecError> {
+        self.lock(as_key(step.id()))
+    }
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet")
+            .field("name", &self.name)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,145 @@
+//! Postgres behind PgBouncer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use adieu_core::Deadline;
+use adieu_fleet::{AcquireError, Lock, LockSpec, Locks, Loss, Postgres, PostgresSession};
+use adieu_testkit::proxy::Proxy;
+use adieu_testkit::servers::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::conformance::{Backend, conforms};
+use crate::lock::owner;
+use crate::postgres::{client, config};
+
+fn by(seconds: u64) -> Deadline {
+    Deadline::after(Duration::from_secs(seconds))
+}
+
+#[tokio::test]
+async fn s280_sessions_behind_a_pooler_are_refused_and_rows_work_there() {
+    let postgres = Server::postgres();
+    for mode in ["transaction", "session"] {
+        let pooler = Server::pgbouncer(&postgres, mode);
+        let began = Instant::now();
+        let error = PostgresSession::connect(&config(pooler.port())).await.unwrap_err();
+        assert!(error.is_permanent());
+        let text = adieu_core::error_text(&error);
+        assert!(
+            text.starts_with("postgres-session failed to connect: there is a pooler"),
+            "{text}"
+        );
+        assert!(text.ends_with("or use `Postgres`, which works behind poolers"), "{text}");
+
+        // Also where it connects when first asked; and nobody waits for it to change.
+        let locks = PostgresSession::new(&config(pooler.port())).unwrap();
+        let lock = Lock::new(locks, "job", &owner("one")).unwrap();
+        let error = lock.acquire(by(60)).await.unwrap_err();
+        assert!(matches!(&error, AcquireError::Backend { .. }), "{error:?}");
+        assert!(began.elapsed() < Duration::from_secs(30));
+
+        let rows = Postgres::connect(&config(pooler.port())).await.unwrap();
+        let lock = Lock::new(rows, "job", &owner("one")).unwrap();
+        lock.acquire(by(10)).await.unwrap().release(by(10)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn s280_rows_behind_a_transaction_pooler_conform() {
+    let postgres = Server::postgres();
+    let pooler = Server::pgbouncer(&postgres, "transaction");
+    let config = config(pooler.port());
+    conforms(Backend {
+        connect: &|| {
+            let postgres = Postgres::new(&config).unwrap();
+            Box::pin(async { Arc::new(postgres) as Arc<dyn Locks> })
+        },
+        ttl: Duration::from_millis(300),
+        late: Duration::from_millis(100),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn s280_a_proxy_that_passes_bytes_on_is_not_a_pooler() {
+    let postgres = Server::postgres();
+    let proxy = Proxy::new(postgres.address()).await;
+    let locks = PostgresSession::connect(&config(proxy.port())).await.unwrap();
+    let lock = Lock::new(locks, "job", &owner("one")).unwrap();
+    lock.acquire(by(10)).await.unwrap().release(by(10)).await.unwrap();
+}
+
+/// Reads one message of a server: its kind, and the rest.
+async fn message(from: &mut OwnedReadHalf) -> Option<(u8, Vec<u8>)> {
+    let kind = from.read_u8().await.ok()?;
+    let length = usize::try_from(from.read_u32().await.ok()?).ok()?;
+    let mut body = vec![0; length.checked_sub(4)?];
+    from.read_exact(&mut body).await.ok()?;
+    Some((kind, body))
+}
+
+/// Passes bytes on to a pooler, and announces the session `instead` to every client.
+async fn announce(listener: TcpListener, pooler: std::net::SocketAddr, instead: i32) {
+    let mut running = tokio::task::JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        running.spawn(async move {
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_pooler, mut to_pooler) =
+                TcpStream::connect(pooler).await.unwrap().into_split();
+            let asking = async { drop(tokio::io::copy(&mut from_client, &mut to_pooler).await) };
+            let answering = async {
+                while let Some((kind, mut body)) = message(&mut from_pooler).await {
+                    if kind == b'K' {
+                        body[..4].copy_from_slice(&instead.to_be_bytes());
+                    }
+                    let length = u32::try_from(body.len()).unwrap() + 4;
+                    let bytes = [&[kind][..], &length.to_be_bytes(), &body].concat();
+                    if to_client.write_all(&bytes).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                () = asking => {}
+                () = answering => {}
+            }
+        });
+    }
+}
+
+// No pooler that we know of does this.
+#[tokio::test]
+async fn s281_a_lease_whose_statements_reach_another_session_is_lost() {
+    let postgres = Server::postgres();
+    let pooler = Server::pgbouncer(&postgres, "transaction");
+    Postgres::connect(&config(postgres.port())).await.unwrap();
+    let (other, _driving) = client(&pooler).await;
+    let number = "SELECT pg_backend_pid()";
+    let session: i32 = other.query_one(number, &[]).await.unwrap().get(0);
+    // It becomes the only session that the pooler has, and so the one that it lends next.
+    let (direct, _direct_driving) = client(&postgres).await;
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                  WHERE backend_type = 'client backend' AND pid NOT IN ($1, pg_backend_pid())";
+    while !direct.query(others, &[&session]).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(other.query_one(number, &[]).await.unwrap().get::<_, i32>(0), session);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn(announce(listener, pooler.address(), session));
+
+    let locks = PostgresSession::connect(&config(port)).await.unwrap();
+    // Long enough that no attempt is given up on a busy machine: the next would be on a new session.
+    let spec = LockSpec::new("job").ttl(Duration::from_secs(9));
+    let lock = Lock::new(locks, spec, &owner("one")).unwrap();
+    let lease = lock.acquire(by(30)).await.unwrap();
+    lease.mark("written", "here").await.unwrap();
+    // Now another client has that session, and the next statement is sent to a new one.
+    other.batch_execute("BEGIN").await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), lease.lost().cancelled()).await.unwrap();
+    assert_eq!(lease.check().unwrap_err().loss, Loss::Refused);
+}
