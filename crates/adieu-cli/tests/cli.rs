@@ -6,6 +6,8 @@
 mod admin;
 #[path = "cli/check.rs"]
 mod check;
+#[path = "cli/corpus.rs"]
+mod corpus;
 #[cfg(unix)]
 #[path = "cli/demo.rs"]
 mod demo;
@@ -15,6 +17,8 @@ mod generated;
 mod manifest;
 #[path = "cli/plan.rs"]
 mod plan;
+#[path = "cli/platforms.rs"]
+mod platforms;
 #[path = "cli/report.rs"]
 mod report;
 #[path = "cli/service.rs"]

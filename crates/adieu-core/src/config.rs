@@ -216,11 +216,24 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`Config::parse`]; also if the file cannot be read or its ending is unknown.
+    /// As [`Config::parse`]; also if the file cannot be read, is not a regular file or is larger
+    /// than 4 MiB, or if its ending is unknown.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        Self::read_with_vars(path, vars::of_process())
+    }
+
+    /// Reads a configuration file, and lets these variables override its keys, and no others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::read`].
+    pub fn read_with_vars(
+        path: impl AsRef<Path>,
+        vars: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let format = Format::of(path)?;
-        read::config(format.read(path)?, format, vars::of_process())
+        read::config(format.read(path)?, format, vars)
     }
 
     /// The configuration that this process's environment describes: the file that `ADIEU_CONFIG`
