@@ -187,13 +187,17 @@ fn environment(layers: &[At<'_>], source: &Source<'_>) -> Environment {
     for layer in layers.iter().rev() {
         let Some(variables) = layer.get("environment") else { continue };
         for item in variables.items() {
-            if let Some(pair) = item.text() {
-                environment.set_pair(pair, item.place());
+            match item.text().map(|pair| (pair, pair.split_once('='))) {
+                Some((_, Some((name, value)))) => {
+                    environment.set_marked(name, value, '$', item.place());
+                }
+                Some((name, None)) => environment.set_unseen(name, item.place()),
+                None => {}
             }
         }
         for (name, at) in variables.entries() {
             match at.text().filter(|text| !text.is_empty()) {
-                Some(value) => environment.set(name, value, at.place()),
+                Some(value) => environment.set_marked(name, value, '$', at.place()),
                 None => environment.set_unseen(name, at.place()),
             }
         }

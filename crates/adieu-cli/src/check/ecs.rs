@@ -63,7 +63,14 @@ fn read_task(
     let all = containers(task).map(|containers| containers.items()).unwrap_or_default();
     let is_wanted =
         |container: &&At<'_>| source.only.is_some_and(|only| text(container, "name") == Some(only));
-    let Some(container) = all.iter().find(is_wanted).or(all.first()) else {
+    let is_named = |container: &&At<'_>| text(container, "name") == Some(name);
+    let is_own = |container: &&At<'_>| {
+        let field = |key: &str| text(container, key).unwrap_or_default();
+        !proxies::is_helper(field("name"), field("image"))
+    };
+    let chosen = all.iter().find(is_wanted).or_else(|| all.iter().find(is_named));
+    let is_guessed = chosen.is_none() && all.iter().filter(is_own).count() > 1;
+    let Some(container) = chosen.or_else(|| all.iter().find(is_own)).or(all.first()) else {
         return Err(task.wrong("there are no containers: add the one to judge"));
     };
     let on = get(task, "requiresCompatibilities").map(|on| on.texts()).unwrap_or_default();
@@ -110,7 +117,8 @@ fn read_task(
     if !names.is_empty() {
         let problem = format!("not judged: {}", names.join(", "));
         let advice = "name the one that this configuration is for with --only";
-        workload.findings.push(Finding::new(Level::Note, container.place(), problem, advice));
+        let level = if is_guessed { Level::Unknown } else { Level::Note };
+        workload.findings.push(Finding::new(level, container.place(), problem, advice));
     }
     into.add(workload)
 }

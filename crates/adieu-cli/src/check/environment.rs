@@ -31,6 +31,16 @@ impl Environment {
         }
     }
 
+    /// Takes a value in which `mark` stands for something that is filled in later, and `mark` twice
+    /// for itself.
+    pub(crate) fn set_marked(&mut self, name: &str, value: &str, mark: char, place: Place) {
+        let twice = format!("{mark}{mark}");
+        match value.replace(&twice, "").contains(mark) {
+            true => self.set_unseen(name, place),
+            false => self.set(name, &value.replace(&twice, &mark.to_string()), place),
+        }
+    }
+
     /// The variable is set, but its value is somewhere else.
     pub(crate) fn set_unseen(&mut self, name: &str, place: Place) {
         self.variables.insert(name.trim().into(), (None, place));
@@ -79,8 +89,7 @@ impl Environment {
             if !matters {
                 continue;
             }
-            let is_seen = |value: &String| !value.contains("${") && !value.contains("%(");
-            match value.filter(is_seen) {
+            match value {
                 Some(value) if name.starts_with(OVERRIDES) => {
                     workload.overrides.push(Override { name, value, place });
                 }

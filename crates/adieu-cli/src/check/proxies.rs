@@ -15,6 +15,32 @@ const NAMES: [&str; 9] = [
     "pgbouncer",
 ];
 
+/// Helpers that carry no requests: collectors of logs and figures, and the like.
+const HELPERS: [&str; 16] = [
+    "fluent-bit",
+    "fluentbit",
+    "fluentd",
+    "filebeat",
+    "promtail",
+    "vector",
+    "opentelemetry-collector",
+    "otel",
+    "datadog",
+    "exporter",
+    "statsd",
+    "vault-agent",
+    "nginx",
+    "oauth2-proxy",
+    "reloader",
+    "git-sync",
+];
+
+/// Whether a container runs somebody else's program beside the process.
+pub(crate) fn is_helper(name: &str, image: &str) -> bool {
+    let is_named = |part: &str| name.contains(part) || image.contains(part);
+    is_one(name, image) || HELPERS.iter().any(|part| is_named(part))
+}
+
 pub(crate) fn is_one(name: &str, image: &str) -> bool {
     NAMES.iter().any(|part| name.contains(part) || image.contains(part))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::ini::Ini;
 use super::input::{Manifest, Source};
 use super::place::{Place, Wrong};
-use super::script::{self, Word};
+use super::script;
 use super::shell;
 use super::stop_signal::StopSignal;
 use super::systemd;
@@ -20,7 +20,8 @@ pub(crate) fn is_one(file: &Ini) -> bool {
     SECTIONS.iter().any(|section| file.has(section))
 }
 
-pub(crate) fn read(file: Ini, source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+    systemd::merge_drop_ins(&mut file, source)?;
     let Some(place) = file.place_of("Container") else {
         let place = SECTIONS.iter().find_map(|section| file.place_of(section));
         let problem = "what this quadlet runs is described in another file";
@@ -62,8 +63,8 @@ pub(crate) fn read(file: Ini, source: &Source<'_>, into: &mut Manifest) -> Resul
     let command = ["Entrypoint", "Exec"].into_iter().filter_map(|key| file.last(section, key));
     let command: Vec<_> = command.collect();
     if let Some(first) = command.first() {
-        let words = command.iter().flat_map(|found| script::split(&found.value));
-        let words: Vec<_> = words.map(Word::known).collect();
+        let words = command.iter().flat_map(|found| script::words(&found.value));
+        let words: Vec<_> = words.collect();
         let front = shell::front(&words, &environment.values());
         workload.findings.extend(front.finding(first.place.clone()));
     }

@@ -128,8 +128,9 @@ pub(crate) fn of_words(
         workload.signals.push(StopSignal { text, place: place.clone(), fix });
     }
     let environment = environment(&options, outer, place);
-    let entrypoint = options.value("--entrypoint").cloned();
-    let command: Vec<_> = entrypoint.into_iter().chain(options.command.iter().cloned()).collect();
+    let entrypoint = options.value("--entrypoint").map(|word| script::words(&word.text));
+    let entrypoint = entrypoint.unwrap_or_default().into_iter();
+    let command: Vec<_> = entrypoint.chain(options.command.iter().cloned()).collect();
     let front = shell::front(&command, &environment.values());
     workload.findings.extend(front.finding(place.clone()));
     environment.apply(&mut workload);
@@ -178,6 +179,23 @@ fn read_env_files(
     workload.overrides.clear();
     environment.apply(workload);
     Ok(())
+}
+
+/// Whether a command starts a container and does not wait for it.
+pub(crate) fn is_detached(words: &[Word]) -> bool {
+    let is_switch = |name: &str| {
+        let letters = name.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+        name == "--detach" || letters.is_some_and(|letters| letters.contains('d'))
+    };
+    let values = options(words).map(|(_, options)| options.values).unwrap_or_default();
+    values.iter().any(|(name, value)| is_switch(name) && value.text == "true")
+}
+
+/// Whether a command is one of a container engine, or of what is built on it.
+pub(crate) fn is_of_engine(words: &[Word]) -> bool {
+    let engines = ["docker-compose", "podman-compose", "systemd-nspawn", "ctr", "runc", "crun"];
+    let first = words.first().map(|word| base(&word.text)).unwrap_or_default();
+    PROGRAMS.contains(&first) || engines.contains(&first)
 }
 
 /// The timeout of `docker stop -t 30 NAME`: `None` if it is another command, `Some(None)` if it has

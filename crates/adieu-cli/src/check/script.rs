@@ -94,6 +94,12 @@ pub(crate) fn split(line: &str) -> Vec<String> {
     words
 }
 
+/// The words of a command: a line, or a list as JSON writes it.
+pub(crate) fn words(text: &str) -> Vec<Word> {
+    let listed = serde_json::from_str::<Vec<String>>(text).ok();
+    listed.unwrap_or_else(|| split(text)).into_iter().map(Word::known).collect()
+}
+
 // === impl Word ===
 
 impl Word {

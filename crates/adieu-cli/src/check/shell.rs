@@ -60,20 +60,12 @@ const REPLACED: [&str; 17] = [
 /// Programs that pass signals on to the one that they run.
 const INITS: [&str; 5] = ["tini", "tini-static", "docker-init", "dumb-init", "timeout"];
 
-/// Programs that run another as their child, by rules of their own.
-const PARENTS: [&str; 11] = [
-    "su",
-    "sudo",
-    "runuser",
-    "flock",
-    "supervisord",
-    "s6-svscan",
-    "runsvdir",
-    "pm2",
-    "foreman",
-    "start-stop-daemon",
-    "watchexec",
-];
+/// Programs that run others as their children, and stop them by rules of their own.
+const MANAGERS: [&str; 8] =
+    ["supervisord", "s6-svscan", "runsvdir", "pm2", "foreman", "watchexec", "circusd", "monit"];
+
+/// Programs that run another as their child.
+const PARENTS: [&str; 5] = ["su", "sudo", "runuser", "flock", "start-stop-daemon"];
 
 /// Whether an image looks as if there were no programs in it but its own.
 pub(crate) fn is_bare(image: &str) -> bool {
@@ -200,7 +192,7 @@ pub(crate) fn front(words: &[Word], variables: &Variables) -> Front {
     let is_shell_at = |words: &[Word]| words.iter().position(is_shell);
     match name {
         name if SHELLS.contains(&name) => match script_of(rest) {
-            Some(Some(script)) => in_front_of(&script::read(script, variables), script, variables),
+            Some(Some(script)) => in_front_of(script, name == "dash", variables),
             Some(None) => Front::Unseen("what this shell runs cannot be seen here".into()),
             None => Front::Unseen("whether this script ends in exec cannot be seen here".into()),
         },
@@ -209,12 +201,17 @@ pub(crate) fn front(words: &[Word], variables: &Variables) -> Front {
             Some(at) => front(&rest[at..], variables),
             None => rest.iter().find(|word| is_script(word)).map_or(Front::Nothing, script_unseen),
         },
-        name if PARENTS.contains(&name) => Front::Unseen(format!(
+        name if PARENTS.contains(&name) || MANAGERS.contains(&name) => Front::Unseen(format!(
             "{name} runs the process as its child, and stops it by its own rules"
         )),
         _ if is_script(first) => script_unseen(first),
         _ => Front::Nothing,
     }
+}
+
+/// What manages the process, if a manager of its own does, whoever is signalled.
+pub(crate) fn manager(words: &[Word]) -> Option<&str> {
+    words.iter().take(3).map(base).find(|name| MANAGERS.contains(name))
 }
 
 /// Whether an init process signals all that it has started, and not its child alone.
@@ -231,13 +228,18 @@ fn is_script(word: &Word) -> bool {
     name.ends_with(".sh") || name.contains("entrypoint") || name.ends_with(".bash")
 }
 
+/// Whether the last command is the end of a pipeline.
+fn is_piped_into(commands: &[Simple]) -> bool {
+    matches!(commands, [.., before, _] if before.then == Then::Pipe)
+}
+
 fn script_unseen(word: &Word) -> Front {
     Front::Unseen(format!("whether {} ends in exec cannot be seen here", base(word)))
 }
 
-fn in_front_of(script: &Script, text: &str, variables: &Variables) -> Front {
+fn in_front_of(text: &str, is_dash: bool, variables: &Variables) -> Front {
     let unseen = |what: &str| Front::Unseen(what.into());
-    let Script::Commands(commands) = script else {
+    let Script::Commands(commands) = &script::read(text, variables) else {
         let is_hidden = ["exec", "trap", "wait"].iter().any(|word| text.contains(word));
         let what = "whether this script passes signals on cannot be seen here";
         return if is_hidden { unseen(what) } else { Front::Shell };
@@ -257,12 +259,18 @@ fn in_front_of(script: &Script, text: &str, variables: &Variables) -> Front {
         _ if has("trap") => {
             unseen("whether this trap passes signals on and waits cannot be seen here")
         }
-        [only] if only.then == Then::Next => match front(&only.words, variables) {
-            Front::Nothing => unseen(
-                "whether the shell replaces itself with its only command depends on the shell",
-            ),
-            inner @ (Front::Shell | Front::Unseen(_)) => inner,
-        },
+        // What has been started in the background is the child of a shell that waits.
+        [.., last] if last.words.first().is_some_and(|word| word.text == "wait") => Front::Shell,
+        // bash replaces itself with the last command of a list, dash does not, and `sh` is either.
+        [.., last] if last.then == Then::Next && !is_piped_into(commands) => {
+            match front(&last.words, variables) {
+                Front::Nothing if !is_dash => unseen(
+                    "whether the shell replaces itself with its last command depends on the shell",
+                ),
+                Front::Nothing => Front::Shell,
+                inner @ (Front::Shell | Front::Unseen(_)) => inner,
+            }
+        }
         _ => Front::Shell,
     }
 }
@@ -395,19 +403,21 @@ mod tests {
         check(
             "shell",
             &[
-                &["sh", "-c", "migrate && orders"],
+                &["dash", "-c", "migrate && orders"],
                 &["sh", "-c", "orders | tee log"],
                 &["sh", "-c", "exec orders | tee log"],
                 &["sh", "-c", "while true; do orders; done"],
-                &["bash", "-ec", "cd /app\norders"],
-                &["tini", "--", "sh", "-c", "migrate; orders"],
-                &["sh", "-c", "exec sh -c 'migrate; orders'"],
+                &["bash", "-ec", "cd /app\norders &\nwait"],
+                &["tini", "--", "sh", "-c", "orders 2>&1 | logger"],
+                &["sh", "-c", "exec sh -c 'orders | cat'"],
             ],
         );
         check(
             "unseen",
             &[
                 &["sh", "-c", "orders --port 8080"],
+                &["bash", "-c", "migrate && orders"],
+                &["sh", "-c", "set -e; migrate; orders"],
                 &["sh", "-c", "orders --port $PORT"],
                 &["sh", "/run.sh"],
                 &["/docker-entrypoint.sh", "orders"],

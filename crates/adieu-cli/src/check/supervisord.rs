@@ -84,8 +84,11 @@ fn environment(setting: &Setting) -> Environment {
             (c, _) => pairs.last_mut().into_iter().for_each(|pair| pair.push(c)),
         }
     }
-    for pair in pairs.iter().map(|pair| pair.trim()).filter(|pair| pair.contains('=')) {
-        environment.set_pair(pair, setting.place.clone());
+    for pair in pairs.iter().map(|pair| pair.trim()) {
+        // supervisord fills in `%(ENV_NAME)s`.
+        if let Some((name, value)) = pair.split_once('=') {
+            environment.set_marked(name, value, '%', setting.place.clone());
+        }
     }
     environment
 }

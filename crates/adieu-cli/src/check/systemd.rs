@@ -63,7 +63,10 @@ pub(crate) fn environment(unit: &Ini, section: &str) -> Environment {
             ("Environment", "") => environment.clear(),
             ("Environment", value) => {
                 for pair in script::split(value) {
-                    environment.set_pair(&pair, place());
+                    // systemd fills in specifiers such as %i.
+                    if let Some((name, value)) = pair.split_once('=') {
+                        environment.set_marked(name, value, '%', place());
+                    }
                 }
             }
             ("PassEnvironment", value) => {
@@ -112,6 +115,15 @@ fn process(unit: &Ini, place: &Place) -> Result<Workload, Wrong> {
         workload.findings.extend(exec_stop(stop));
     }
     let start = unit.list(SERVICE, "ExecStart").into_iter().next_back();
+    if let Some(start) = start
+        && let Some(manager) = shell::manager(&words(&start.value))
+    {
+        let problem =
+            format!("{manager} stops the process by its own rules, and kills it in its own time");
+        let advice = "check its configuration, too; or let systemd start the process itself";
+        let finding = Finding::new(Level::Unknown, start.place.clone(), problem, advice);
+        workload.findings.push(finding);
+    }
     // Otherwise the whole control group is signalled, with all that a shell has started.
     if let Some(start) = start.filter(|_| mode_is("mixed") || mode_is("process")) {
         let front = shell::front(&words(&start.value), &script::Variables::new());
@@ -203,8 +215,20 @@ fn container(unit: &Ini) -> Result<Option<Workload>, Wrong> {
         return Ok(None);
     };
     let outer = environment(unit, SERVICE).values();
-    let Some(mut workload) = run_line::of_words(&words(&start.value), &outer, &start.place)? else {
-        return Ok(None);
+    let command = words(&start.value);
+    let mut workload = match run_line::of_words(&command, &outer, &start.place)? {
+        Some(workload) => workload,
+        None if run_line::is_of_engine(&command) => {
+            let place = start.place.clone();
+            let mut workload = Workload::new(Supervisor::ContainerStop, "unit", "", place.clone());
+            let problem = "how the container was made cannot be seen here: its command, its signal and \
+                           its variables are in another file";
+            let advice = "check the compose file, or write docker run into the unit";
+            workload.findings.push(Finding::new(Level::Unknown, place, problem, advice));
+            workload.has_unseen_variables = true;
+            workload
+        }
+        None => return Ok(None),
     };
     let unit_grace = grace(unit)?;
     let stops: Vec<_> = unit.list(SERVICE, "ExecStop");
@@ -229,7 +253,13 @@ fn container(unit: &Ini) -> Result<Option<Workload>, Wrong> {
             let fix = Fix::Line("KillMode=mixed".into());
             workload.findings.push(finding.fixed_by(fix));
         }
-        // The client passes SIGTERM on, unless it has left the container behind.
+        None if run_line::is_detached(&command) => {
+            let problem = "the container runs on without the unit: no ExecStop stops it";
+            let advice = "leave --detach out, or write ExecStop=docker stop --time …";
+            let finding = Finding::new(Level::Unknown, start.place.clone(), problem, advice);
+            workload.findings.push(finding);
+        }
+        // The client passes SIGTERM on.
         None => {
             workload.grace = unit_grace;
             workload.supervisor = Supervisor::Systemd;
@@ -248,7 +278,7 @@ fn words(value: &str) -> Vec<Word> {
 }
 
 /// Adds the settings of the drop-ins beside a unit, in the order in which systemd reads them.
-fn merge_drop_ins(unit: &mut Ini, source: &Source<'_>) -> Result<(), Wrong> {
+pub(crate) fn merge_drop_ins(unit: &mut Ini, source: &Source<'_>) -> Result<(), Wrong> {
     let Some(path) = source.path else { return Ok(()) };
     for file in drop_ins(path) {
         let name = file.display().to_string();

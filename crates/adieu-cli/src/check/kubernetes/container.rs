@@ -139,7 +139,14 @@ pub(super) fn environment(container: &At<'_>, all: &[Document<'_>]) -> Environme
             reference.and_then(|from| map(from.text_of("name")?)?.get(from.text_of("key")?));
         let value = referred.as_ref().or(variable.get("value").as_ref()).and_then(At::text);
         match value {
-            Some(value) => environment.set(name, value, variable.place()),
+            // The kubelet replaces `$(OTHER)` by what has been set before.
+            Some(value) => match value.strip_prefix("$(").and_then(|rest| rest.strip_suffix(')')) {
+                Some(other) => match environment.values().get(other) {
+                    Some(value) => environment.set(name, value, variable.place()),
+                    None => environment.set_unseen(name, variable.place()),
+                },
+                None => environment.set(name, value, variable.place()),
+            },
             None if variable.get("valueFrom").is_some() => {
                 environment.set_unseen(name, variable.place());
             }

@@ -12,6 +12,14 @@ use crate::check::workload::{Grace, Supervisor, Workload};
 /// The one that `kubectl` takes unless it is told which.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
+/// The container that the configuration is for.
+struct Choice<'a> {
+    container: At<'a>,
+    others: Vec<At<'a>>,
+    /// Whether another one may be meant.
+    is_guessed: bool,
+}
+
 /// How long the proxy of Knative holds SIGTERM back, so that routers can move away.
 const KNATIVE_DRAIN: Duration = Duration::from_secs(30);
 
@@ -24,7 +32,7 @@ pub(super) fn read(
     only: Option<&str>,
 ) -> Result<Workload, Wrong> {
     let Document { kind, at } = document;
-    let (container, others) = choose(pod, spec, only)?;
+    let Choice { container, others, is_guessed } = choose(pod, spec, &name_of(at), only)?;
     let supervisor = match shape {
         Shape::Knative(_) => Supervisor::Knative,
         Shape::CloudRun(_) => Supervisor::CloudRun,
@@ -58,8 +66,12 @@ pub(super) fn read(
     if !others.is_empty() {
         let names: Vec<_> = others.iter().map(name).collect();
         let problem = format!("not judged: {}", names.join(", "));
-        let advice = "name the one that this configuration is for with --only";
-        workload.findings.push(Finding::new(Level::Note, container.place(), problem, advice));
+        let advice = format!(
+            "name the one that this configuration is for with --only, or with the annotation \
+             {DEFAULT_CONTAINER}"
+        );
+        let level = if is_guessed { Level::Unknown } else { Level::Note };
+        workload.findings.push(Finding::new(level, container.place(), problem, advice));
     }
     workload.findings.extend(proxies_beside(pod, &others));
     sidecars(spec, &mut workload);
@@ -79,24 +91,30 @@ fn grace(supervisor: Supervisor, spec: &At<'_>) -> Result<Grace, Wrong> {
 fn choose<'a>(
     pod: &At<'a>,
     spec: &At<'a>,
+    owner: &str,
     only: Option<&str>,
-) -> Result<(At<'a>, Vec<At<'a>>), Wrong> {
+) -> Result<Choice<'a>, Wrong> {
     let Some(containers) = spec.get("containers") else {
         return Err(spec.wrong("there are no containers: add the one to judge"));
     };
     let mut all = containers.items();
     let annotation = pod.find(&["metadata", "annotations", DEFAULT_CONTAINER]);
-    let wanted = [only, annotation.as_ref().and_then(At::text)];
+    // A container that is called like its owner is the one that is meant.
+    let wanted = [only, annotation.as_ref().and_then(At::text), Some(owner)];
     let named = |wanted: &str| all.iter().position(|container| name(container) == wanted);
-    // A proxy that was put in front of the others is not what is asked about.
-    let is_own = |container: &At<'_>| !is_proxy(container);
-    let first = all.iter().position(is_own).unwrap_or(0);
-    let at = wanted.into_iter().flatten().find_map(named).unwrap_or(first);
+    let is_own = |container: &At<'_>| {
+        !proxies::is_helper(&name(container), container.text_of("image").unwrap_or_default())
+    };
+    let own: Vec<_> = all.iter().enumerate().filter(|(_, one)| is_own(one)).collect();
+    let first = own.first().map_or(0, |(at, _)| *at);
+    let chosen = wanted.into_iter().flatten().find_map(named);
+    let is_guessed = chosen.is_none() && own.len() > 1;
+    let at = chosen.unwrap_or(first);
     if all.is_empty() {
         return Err(containers.wrong("must be a list of one container or more"));
     }
-    let chosen = all.remove(at);
-    Ok((chosen, all))
+    let container = all.remove(at);
+    Ok(Choice { container, others: all, is_guessed })
 }
 
 fn name(container: &At<'_>) -> String {
