@@ -78,7 +78,7 @@ pub(crate) fn sleep(text: &str) -> Option<Duration> {
 /// What is said on the command line: with a unit, and no longer than a configuration takes.
 pub(crate) fn argument(text: &str) -> Result<Duration, String> {
     let longest = Duration::from_secs(365 * 24 * 60 * 60);
-    let span = go(text)?;
+    let span = go(text).or_else(|problem| humantime::parse_duration(text).map_err(|_| problem))?;
     if span > longest { Err("a year is the most".into()) } else { Ok(span) }
 }
 
