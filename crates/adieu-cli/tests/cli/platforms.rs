@@ -378,3 +378,53 @@ fn s265_hostile_jobs_and_scripts_are_refused_or_unknown() {
         assert_eq!(judge(text, &[]).code, 2, "{text}");
     }
 }
+
+/// What the process that was started is called once its last command runs.
+#[cfg(target_os = "linux")]
+fn name_while_it_runs(shell: &str, script: &str) -> Option<String> {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    let mut child = std::process::Command::new(shell).args(["-c", script]).spawn().ok()?;
+    let pid = child.id();
+    let name = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let children = || {
+        let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let all = all.unwrap_or_default();
+        all.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let runs = |pid: &str| name(pid).trim() == "sleep";
+    super::until("the last command", || {
+        runs(&pid.to_string()) || children().iter().any(|child| runs(child))
+    });
+    let found = name(&pid.to_string()).trim().to_owned();
+    for pid in children().iter().chain([&pid.to_string()]) {
+        let _ = kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL);
+    }
+    child.wait().unwrap();
+    Some(found)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn s263_shells_do_what_is_assumed_of_them() {
+    let mut seen = 0;
+    for shell in ["bash", "dash", "sh"] {
+        // What is certain: exec replaces the shell, and a pipeline or a loop does not.
+        for (script, replaces) in [
+            ("exec sleep 60", true),
+            ("true && exec sleep 60", true),
+            ("sleep 60 | cat", false),
+            ("sleep 60 & wait", false),
+            ("while true; do sleep 60; done", false),
+        ] {
+            let Some(name) = name_while_it_runs(shell, script) else { continue };
+            assert_eq!(name == "sleep", replaces, "{shell} -c {script:?}: {name}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 5, "no shell is installed");
+    // What is not: dash stays in front of the last command of a list.
+    if let Some(name) = name_while_it_runs("dash", "true && sleep 60") {
+        assert_eq!(name, "dash");
+    }
+}
