@@ -1,18 +1,35 @@
 //! `adieu check`: whether what the platform allows is enough for the plan.
 
 mod arithmetic;
-mod command;
 mod compose;
+mod config;
+mod ecs;
+mod environment;
+mod files;
+mod fly;
+mod hcl;
+mod hints;
+mod ini;
 mod input;
 mod json;
 mod judge;
 mod kubernetes;
 mod needs;
+mod nomad;
 mod place;
+mod proxies;
+mod quadlet;
+mod run_line;
+mod script;
+mod shell;
 mod spans;
+mod stop_signal;
 mod suggest;
+mod supervisord;
 mod systemd;
 mod table;
+mod tree;
+mod verdict;
 mod workload;
 mod yaml;
 
@@ -21,14 +38,20 @@ use std::time::Duration;
 
 use adieu::KillAfter;
 
-pub(crate) use arithmetic::{Facts, Verdict, whole_seconds};
+pub(crate) use arithmetic::{Facts, whole_seconds};
+pub(crate) use config::{environment as variables_here, file_of as config_file};
 use input::Manifest;
 pub(crate) use needs::{Counted, Needs};
+use place::Fix;
 pub(crate) use place::{Level, Place};
 pub(crate) use spans::argument as span_argument;
+pub(crate) use stop_signal::Handled;
+use verdict::Answer;
+pub(crate) use verdict::Verdict;
 pub(crate) use workload::{GRACE_VAR, Grace, PRE_STOP_VAR, Supervisor, Told, Workload};
 
-use crate::{Failure, Said, plan};
+use crate::fit::harmless;
+use crate::{Failure, Said, exit_code};
 
 /// Check that the platform waits long enough before it kills, and that routers can move away.
 #[derive(clap::Args)]
@@ -38,10 +61,15 @@ Examples:
   adieu check --config service.toml --manifest orders.service --manifest compose.yaml
   adieu check --config service.toml --grace 45s
   helm template . | adieu check --config service.toml --manifest - --json
+  docker compose config | adieu check --config service.toml --manifest - --deny-warnings
 
-A manifest is of Kubernetes (any workload, several documents), a systemd unit or a compose file.
+A manifest is of Kubernetes (any workload, lists, Knative, Cloud Run), a systemd unit with its
+drop-ins, a quadlet, a compose file, a task definition of ECS, a job of Nomad (HCL or JSON), a
+fly.toml, a configuration of supervisord, or a script with docker run or podman run.
+
 It fits if preStop + lame duck + critical path + exit + margin + sidecars <= grace,
-and preStop + lame duck >= routing lag. Exit code 0 if all fit, 1 if one does not.
+and preStop + lame duck >= routing lag. Exit code 0 if all fit, 1 if one does not, 2 if that cannot
+be seen or a file cannot be read. What cannot be seen is never counted as nothing.
 
 Only the running process knows which phases have tasks. The usual service has them in
 before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources;
@@ -65,8 +93,20 @@ pub(crate) struct Args {
     /// How long one native sidecar takes to stop when the service has stopped.
     #[arg(long, value_name = "SPAN", value_parser = spans::argument, default_value = "2s")]
     sidecar: Duration,
-    /// For programs: `fits`, `needed_ms`, `allowed_ms` and `suggest` of the worst, and
-    /// `workloads` with each.
+    /// The signals that the process handles.
+    #[arg(long, value_name = "NAME,NAME…", default_value = "SIGTERM,SIGINT")]
+    signals: Handled,
+    /// Scripts and shells in front of the process replace themselves with it.
+    #[arg(long)]
+    execs: bool,
+    /// What the clients of Nomad allow at most: their max_kill_timeout, 30s unless they set it.
+    #[arg(long, value_name = "SPAN", value_parser = spans::argument)]
+    max_kill_timeout: Option<Duration>,
+    /// Exit with 1 also if there are warnings.
+    #[arg(long)]
+    deny_warnings: bool,
+    /// For programs: `verdict`, `needed_ms`, `allowed_ms` and `suggest` of the worst, and
+    /// `workloads` with each. A verdict is `fits`, `too-short` or `unknown`.
     #[arg(long)]
     json: bool,
 }
@@ -90,6 +130,8 @@ struct Judged {
     /// Empty without a manifest.
     file: String,
     workload: Workload,
+    /// Its own, if variables in the manifest change the configuration.
+    needs: Option<Needs>,
     verdict: Verdict,
 }
 
@@ -105,16 +147,18 @@ struct Outcome {
 
 pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
     let needs = args.about.needs()?;
-    let facts = Facts { routing_lag: args.about.routing_lag, sidecar: args.sidecar };
+    let facts =
+        Facts { routing_lag: args.about.routing_lag, sidecar: args.sidecar, handled: args.signals };
     let config = args.about.config.as_ref();
     let config = config.map_or("configuration".into(), |path| path.display().to_string());
     let mut outcome = Outcome { judged: Vec::new(), skipped: Vec::new(), needs, config };
     for path in &args.manifest {
-        let Manifest { file, workloads, skipped, documents: _ } =
-            Manifest::read(path, args.only.as_deref())?;
+        let Manifest { file, workloads, skipped } = Manifest::read(path, args.only.as_deref())?;
         outcome.skipped.extend(skipped.into_iter().map(|(at, what)| (file.clone(), at, what)));
-        for workload in workloads {
-            outcome.judge(file.clone(), workload, facts);
+        for mut workload in workloads {
+            args.tell(&mut workload);
+            let needs = args.about.needs_of(&workload, &file)?;
+            outcome.judge(file.clone(), workload, needs, facts);
         }
     }
     if let (Some(only), true) = (&args.only, outcome.judged.is_empty()) {
@@ -122,10 +166,21 @@ pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
     }
     if args.manifest.is_empty() {
         let workload = without_manifest(&outcome.needs, args.grace);
-        outcome.judge(String::new(), workload, facts);
+        outcome.judge(String::new(), workload, None, facts);
     }
-    let text = if args.json { json::write(&outcome)? } else { table::draw(&outcome) };
-    Ok(Said::yes_or_no(outcome.fits(), text))
+    let warnings = outcome.judged.iter().map(|judged| judged.verdict.warnings()).sum::<usize>();
+    let is_denied = args.deny_warnings && warnings > 0;
+    let mut text = if args.json { json::write(&outcome)? } else { table::draw(&outcome) };
+    if is_denied && !args.json {
+        text += &format!("Warnings are denied, and there are {warnings}.\n");
+    }
+    let code = match outcome.answer() {
+        Answer::TooShort => exit_code::NO,
+        Answer::Unknown => exit_code::INPUT,
+        Answer::Fits if is_denied => exit_code::NO,
+        Answer::Fits => exit_code::WELL,
+    };
+    Ok(Said { text, code })
 }
 
 /// The configuration alone, on the platform that it names or is most often meant.
@@ -134,33 +189,65 @@ fn without_manifest(needs: &Needs, grace: Option<Duration>) -> Workload {
         (Some(grace), _) => Grace::said(Some(grace), Place::start()),
         (None, KillAfter::After(after)) => Grace::said(Some(after), Place::start()),
         (None, KillAfter::Never) => Grace::said(None, Place::start()),
-        (None, KillAfter::Detect | _) => Grace::habit_of(Supervisor::Unknown, Place::start()),
+        (None, KillAfter::Detect | _) => Grace::default_of(Supervisor::Unknown, Place::start()),
     };
     let seconds = grace.span.map(|span| span.as_secs());
-    // Whoever gives it the time tells it so.
+    // A platform that is known well enough to say this tells the process, too.
     let told = Told { grace: seconds, pre_stop: None };
     Workload { grace, told, ..Workload::nameless() }
+}
+
+// === impl Args ===
+
+impl Args {
+    /// Adds what the command line knows of a workload to what its manifest says.
+    fn tell(&self, workload: &mut Workload) {
+        if self.execs {
+            let is_said = |fix: &Fix| *fix == Fix::Exec;
+            workload.findings.retain(|found| found.level != Level::Unknown || !is_said(&found.fix));
+        }
+        let is_nomad = matches!(workload.supervisor, Supervisor::Nomad | Supervisor::NomadDocker);
+        if let (Some(most), Some(cap), true) = (self.max_kill_timeout, &mut workload.cap, is_nomad)
+        {
+            (cap.most, cap.assumed) = (most, false);
+        }
+    }
 }
 
 // === impl About ===
 
 impl About {
     pub(crate) fn needs(&self) -> Result<Needs, Failure> {
-        let (config, plan) = plan::read(self.config.as_deref())?;
+        let (config, plan) = config::read(self.config.as_deref())?;
         Needs::new(config, plan, self.phases.clone()).map_err(Failure::input)
+    }
+
+    /// What counts if the variables of the workload are set; `None` if none of them matters.
+    fn needs_of(&self, workload: &Workload, file: &str) -> Result<Option<Needs>, Failure> {
+        if workload.overrides.is_empty() {
+            return Ok(None);
+        }
+        let read = config::overridden(self.config.as_deref(), &workload.overrides);
+        let (config, plan) = read.map_err(|(place, problem)| {
+            Failure::input(format!("{}: {}", place.within(file), harmless(&problem)))
+        })?;
+        let needs = Needs::new(config, plan, self.phases.clone());
+        needs.map(Some).map_err(Failure::input)
     }
 }
 
 // === impl Outcome ===
 
 impl Outcome {
-    fn judge(&mut self, file: String, workload: Workload, facts: Facts) {
-        let verdict = Verdict::of(&self.needs, &workload, facts);
-        self.judged.push(Judged { file, workload, verdict });
+    fn judge(&mut self, file: String, workload: Workload, needs: Option<Needs>, facts: Facts) {
+        let verdict = Verdict::of(needs.as_ref().unwrap_or(&self.needs), &workload, facts);
+        self.judged.push(Judged { file, workload, needs, verdict });
     }
 
-    fn fits(&self) -> bool {
-        self.judged.iter().all(|judged| judged.verdict.fits())
+    /// The worst of all.
+    fn answer(&self) -> Answer {
+        let answers = self.judged.iter().map(|judged| judged.verdict.answer());
+        answers.min().unwrap_or(Answer::Fits)
     }
 
     /// Nothing is called by the name that was asked for.
@@ -168,7 +255,7 @@ impl Outcome {
         let some = self.skipped.iter().take(10);
         let all: Vec<_> =
             some.map(|(file, place, what)| format!("{what} ({file}:{})", place.line)).collect();
-        format!("--only {name}: there is only {}", all.join(", "))
+        harmless(&format!("--only {name}: there is only {}", all.join(", "))).into_owned()
     }
 
     /// The one that is worst off.
@@ -177,7 +264,7 @@ impl Outcome {
             let sums = &judged.verdict.sums;
             let spare =
                 sums.grace.map_or(Duration::MAX, |grace| grace.saturating_sub(sums.needed()));
-            (judged.verdict.fits(), spare)
+            (judged.verdict.answer(), spare)
         })
     }
 }

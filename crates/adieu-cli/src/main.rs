@@ -62,7 +62,7 @@ mod exit_code {
     pub(crate) const WELL: u8 = 0;
     /// The answer is no: it does not fit, something failed, the shutdown was not clean.
     pub(crate) const NO: u8 = 1;
-    /// The input or the command line is wrong.
+    /// The input or the command line is wrong, or the input does not show the answer.
     pub(crate) const INPUT: u8 = 2;
     /// It could not be done: the output could not be written, no service could be reached.
     pub(crate) const UNABLE: u8 = 3;
@@ -81,7 +81,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    all is well: it fits, no request failed, the shutdown was clean
   1    the answer is no: it does not fit, a request failed, the shutdown was not clean
-  2    the input or the command line is wrong
+  2    the input or the command line is wrong, or the input does not show the answer
   3    it could not be done: the output could not be written, no service answers
   130  you pressed Ctrl-C";
 
@@ -160,11 +160,6 @@ impl Said {
     /// All is well.
     fn well(text: String) -> Self {
         Self { text, code: exit_code::WELL }
-    }
-
-    /// All is well, or the answer is no.
-    fn yes_or_no(yes: bool, text: String) -> Self {
-        Self { text, code: if yes { exit_code::WELL } else { exit_code::NO } }
     }
 }
 

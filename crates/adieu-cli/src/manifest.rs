@@ -1,16 +1,21 @@
 //! `adieu manifest`: what to give the platform, with numbers that match the plan.
 
+mod carried;
 mod compose;
 mod kubernetes;
 mod systemd;
+mod yaml;
 
 use std::time::Duration;
 
 use adieu::KillAfter;
 use clap::ValueEnum;
 
+use carried::Carried;
+
 use crate::check::{
-    About, Facts, Grace, Level, Needs, Place, Supervisor, Told, Verdict, Workload, whole_seconds,
+    About, Facts, Grace, Handled, Level, Needs, Place, Supervisor, Told, Verdict, Workload,
+    whole_seconds,
 };
 use crate::{Failure, Said};
 
@@ -22,8 +27,9 @@ Examples:
   adieu manifest --config service.toml --for systemd --exec /usr/local/bin/orders
   adieu manifest --config service.toml --for compose --image orders > compose.yaml
 
-What it prints passes `adieu check` with the same configuration and the same --phases. The process
-must run with that configuration, too: ADIEU_CONFIG names the file.")]
+What it prints passes `adieu check` with the same configuration and the same --phases, and carries
+that configuration along: as a ConfigMap, as variables of the unit, as a config of compose. A HOCON
+file is not carried in a unit: install it where ADIEU_CONFIG says.")]
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,
@@ -62,17 +68,6 @@ enum Target {
     Compose,
 }
 
-/// A text that YAML takes for a text.
-fn scalar(text: &str) -> String {
-    let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || "./:@_-".contains(c))
-        && !text.ends_with(':')
-        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
-            .contains(&text.to_ascii_lowercase().as_str());
-    // One word, so it has nothing in it that a line of JSON would not have.
-    if is_plain { text.to_owned() } else { format!("{text:?}") }
-}
-
 /// What is filled in.
 struct Numbers<'a> {
     name: &'a str,
@@ -83,11 +78,16 @@ struct Numbers<'a> {
     grace: u64,
     pre_stop: u64,
     exec: &'a str,
+    config: Carried,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
     let needs = args.about.needs()?;
-    let facts = Facts { routing_lag: args.about.routing_lag, sidecar: Duration::ZERO };
+    let facts = Facts {
+        routing_lag: args.about.routing_lag,
+        sidecar: Duration::ZERO,
+        handled: Handled::default(),
+    };
     let supervisor = match args.target {
         Target::Kubernetes => Supervisor::Kubernetes,
         Target::Systemd => Supervisor::Systemd,
@@ -104,6 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
         grace,
         pre_stop,
         exec: &exec,
+        config: Carried::read(args.about.config.as_deref())?,
     };
     Ok(Said::well(match args.target {
         Target::Kubernetes => kubernetes::write(&numbers),
@@ -124,17 +125,12 @@ fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, 
         None
     };
     // Where there are routers, no less than a lame duck of the usual length takes.
-    let least = match supervisor {
-        Supervisor::Kubernetes => supervisor.habit().as_secs(),
-        _ if facts.routing_lag.is_some() => Supervisor::Kubernetes.habit().as_secs(),
-        Supervisor::Systemd | Supervisor::Compose | Supervisor::Unknown => 1,
-    };
+    let is_pod = supervisor == Supervisor::Kubernetes;
+    let is_routed = is_pod || facts.routing_lag.is_some();
+    let least = if is_routed { Supervisor::Kubernetes.default_grace().as_secs() } else { 1 };
     let sums = judge(least, 0).sums;
     let missing = sums.lag.saturating_sub(sums.lame_duck);
-    let pre_stop = match supervisor {
-        Supervisor::Kubernetes => missing.as_millis().div_ceil(1_000),
-        Supervisor::Systemd | Supervisor::Compose | Supervisor::Unknown => 0,
-    };
+    let pre_stop = if is_pod { missing.as_millis().div_ceil(1_000) } else { 0 };
     let pre_stop = u64::try_from(pre_stop).unwrap_or(u64::MAX);
     let enough = judge(least, pre_stop).sums.enough.as_secs();
     // And as long as the process has been told.
@@ -146,11 +142,12 @@ fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, 
     }
     let errors = verdict.findings.iter().filter(|finding| finding.level == Level::Error);
     let problems = errors.map(|finding| finding.problem.as_str());
-    let lines = verdict.suggestion.lines(supervisor).join(", ");
-    let or = if kill_after.is_some() { ", or kill-after = \"auto\"" } else { "" };
+    let mut changes = verdict.suggestion.lines(&workload(supervisor, grace, pre_stop, None));
+    changes.extend(kill_after.map(|_| "or kill-after = \"auto\"".to_owned()));
     Err(Failure::no(format!(
-        "no number fits this configuration: {}; change it: {lines}{or}",
+        "no number fits this configuration: {}; change it: {}",
         problems.collect::<Vec<_>>().join("; "),
+        changes.join(", "),
     )))
 }
 

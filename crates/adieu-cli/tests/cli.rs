@@ -6,6 +6,8 @@
 mod admin;
 #[path = "cli/check.rs"]
 mod check;
+#[path = "cli/corpus.rs"]
+mod corpus;
 #[cfg(unix)]
 #[path = "cli/demo.rs"]
 mod demo;
@@ -18,6 +20,8 @@ mod manifest;
 mod output;
 #[path = "cli/plan.rs"]
 mod plan;
+#[path = "cli/platforms.rs"]
+mod platforms;
 #[path = "cli/report.rs"]
 mod report;
 #[path = "cli/service.rs"]

@@ -226,13 +226,25 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`Config::parse`]; also if the file cannot be read or its ending is unknown.
+    /// As [`Config::parse`]; also if the file cannot be read, is not a regular file or is larger
+    /// than 4 MiB, or if its ending is unknown.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        Self::read_with_vars(path, vars::of_process())
+    }
+
+    /// Reads a configuration file, and lets these variables override its keys, and no others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::read`].
+    pub fn read_with_vars(
+        path: impl AsRef<Path>,
+        vars: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let format = Format::of(path)?;
-        let read = format.read(path);
-        let config = read.and_then(|text| read::config(text, format, vars::of_process()));
-        config.map_err(|error| error.in_file(path))
+        let read = format.read(path).and_then(|text| read::config(text, format, vars));
+        read.map_err(|error| error.in_file(path))
     }
 
     /// The configuration that this process's environment describes: the file that `ADIEU_CONFIG`

@@ -101,7 +101,7 @@ impl Fleet {
                     return Err(BoxError::from(problem));
                 }
                 if let Some(what) = locks.is_local() {
-                    adieu_core::log_aside(tracing::Level::WARN, || {
+                    adieu_core::adapter::log_aside(tracing::Level::WARN, || {
                         move || tracing::warn!(what, "locks that a fleet cannot share")
                     });
                 }

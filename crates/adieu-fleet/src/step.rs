@@ -120,6 +120,6 @@ where
 {
     match checked {
         Ok(()) => step,
-        Err(error) => step.refuse(adieu_core::error_text(&error)),
+        Err(error) => step.refuse(adieu_core::adapter::error_text(&error)),
     }
 }

@@ -8,17 +8,15 @@
 //! The lame duck is a task of `before-service-unbind`: what it takes is taken from that phase, not
 //! counted twice. Margin and exit are what the process itself keeps; see
 //! [`BudgetCheck`](adieu::BudgetCheck). Draining counts with the least that it has: it may take
-//! longer, but only what the process takes itself to have left.
+//! longer, but only what the process assumes to have left.
 
 use std::time::Duration;
 
 use adieu::{KillAfter, Phase};
 
-use super::judge::judge;
 use super::needs::Needs;
-use super::place::{Finding, Level};
-use super::suggest::Suggestion;
-use super::workload::{Supervisor, Workload};
+use super::stop_signal::Handled;
+use super::workload::Workload;
 
 /// Endpoint-driven routers (kube-proxy, ingress controllers, meshes) have usually heard of it by
 /// then; and `lame-duck = "auto"`, in a phase of five seconds, covers it.
@@ -31,6 +29,8 @@ pub(crate) struct Facts {
     pub(crate) routing_lag: Option<Duration>,
     /// How long one native sidecar takes to stop.
     pub(crate) sidecar: Duration,
+    /// The signals that the process handles.
+    pub(crate) handled: Handled,
 }
 
 /// Both sums for one workload, term by term.
@@ -49,7 +49,7 @@ pub(crate) struct Sums {
     /// Without limit if `None`.
     pub(crate) grace: Option<Duration>,
     pub(crate) lag: Duration,
-    /// What the process takes itself to have from its signal on.
+    /// What the process assumes to have from its signal on.
     pub(crate) believed: Option<Duration>,
     /// Whether it would cut its phases for that, though the platform would let it finish.
     pub(crate) cuts_itself: bool,
@@ -62,19 +62,11 @@ pub(crate) struct Sums {
     pub(crate) enough: Duration,
 }
 
-/// A workload judged.
-pub(crate) struct Verdict {
-    pub(crate) sums: Sums,
-    pub(crate) findings: Vec<Finding>,
-    pub(crate) suggestion: Suggestion,
-}
-
 // === impl Facts ===
 
 impl Facts {
     pub(crate) fn lag_of(self, workload: &Workload) -> Duration {
-        let routed = workload.routed
-            && matches!(workload.supervisor, Supervisor::Kubernetes | Supervisor::Unknown);
+        let routed = workload.routed && workload.supervisor.has_endpoints();
         self.routing_lag.unwrap_or(if routed { USUAL_LAG } else { Duration::ZERO })
     }
 }
@@ -82,12 +74,39 @@ impl Facts {
 // === impl Sums ===
 
 impl Sums {
+    /// The sums if the process assumes what it most likely does.
     pub(crate) fn of(needs: &Needs, workload: &Workload, facts: Facts) -> Self {
-        let times = needs.config.times();
+        let believed = beliefs(needs, workload).into_iter().next().flatten();
+        Self::assuming(believed, needs, workload, facts)
+    }
+
+    /// The sums for everything that the process may assume, the likeliest first.
+    pub(crate) fn all(needs: &Needs, workload: &Workload, facts: Facts) -> Vec<Self> {
+        let beliefs = beliefs(needs, workload).into_iter();
+        beliefs.map(|believed| Self::assuming(believed, needs, workload, facts)).collect()
+    }
+
+    fn assuming(
+        believed: Option<Duration>,
+        needs: &Needs,
+        workload: &Workload,
+        facts: Facts,
+    ) -> Self {
+        // A process that knows of no deadline drains for as long as one that has none.
+        let without_deadline;
+        let needs = match (believed, needs.config.times().kill_after) {
+            (None, KillAfter::Detect) => {
+                without_deadline = needs.with(needs.config.clone().kill_after(KillAfter::Never));
+                &without_deadline
+            }
+            _ => needs,
+        };
         let pre_stop = workload.pre_stop;
         let sidecars = facts.sidecar.saturating_mul(workload.sidecars);
+        let sidecars = sidecars.saturating_add(workload.sidecar_hooks);
         let around = pre_stop.saturating_add(sidecars);
-        let left = workload.grace.span.map(|grace| grace.saturating_sub(around));
+        let grace = workload.allowed();
+        let left = grace.map(|grace| grace.saturating_sub(around));
         let check = needs.check(left);
         // Of too short a time, exit and margin are cut to size: what does not fit is shown with what
         // they would be if it did.
@@ -95,13 +114,6 @@ impl Sums {
         let at = if check.fits() { left } else { Some(check.enough()) };
         let shown = needs.check(at);
 
-        let believed = match times.kill_after {
-            KillAfter::After(after) => Some(after),
-            KillAfter::Never => None,
-            KillAfter::Detect | _ => {
-                Some(workload.told.kill_after().unwrap_or_else(|| workload.supervisor.habit()))
-            }
-        };
         let own = needs.check(believed);
         let longest = own.allowed.map_or(Duration::ZERO, |allowed| allowed.saturating_add(around));
         let lame_duck = needs.lame_duck(own.allowed);
@@ -130,14 +142,13 @@ impl Sums {
             exit: shown.reserve,
             margin: at.zip(shown.allowed).map_or(Duration::ZERO, |(at, allowed)| at - allowed),
             sidecars,
-            grace: workload.grace.span,
+            grace,
             lag: facts.lag_of(workload),
             believed,
             cuts_itself: check.fits() && !own.fits(),
             drain: own.drain.map(whole_millis),
             drain_is_open_ended: own.drain_is_open_ended,
-            overruns: own.drain_is_open_ended
-                && workload.grace.span.is_some_and(|grace| longest > grace),
+            overruns: own.drain_is_open_ended && grace.is_some_and(|grace| longest > grace),
             enough: whole_seconds(enough),
         }
     }
@@ -161,32 +172,17 @@ impl Sums {
         self.grace.is_none_or(|grace| self.needed() <= grace)
     }
 
-    /// Whether all that is counted is enough; what is wrong then is something else.
-    pub(crate) fn is_enough(&self) -> bool {
-        self.has_time() && self.has_routed() && !self.cuts_itself && !self.overruns
-    }
-
     pub(crate) fn has_routed(&self) -> bool {
         self.covered() >= self.lag
     }
 }
 
-// === impl Verdict ===
-
-impl Verdict {
-    pub(crate) fn of(needs: &Needs, workload: &Workload, facts: Facts) -> Self {
-        let sums = Sums::of(needs, workload, facts);
-        let mut findings = judge(&needs.config.times(), workload, &sums);
-        findings.extend(workload.findings.iter().cloned());
-        findings.sort_by_key(|finding| finding.level);
-        let fits = findings.iter().all(|finding| finding.level != Level::Error);
-        let suggestion =
-            if fits { Suggestion::default() } else { Suggestion::of(needs, workload, facts) };
-        Self { sums, findings, suggestion }
-    }
-
-    pub(crate) fn fits(&self) -> bool {
-        self.findings.iter().all(|finding| finding.level != Level::Error)
+/// What the process may assume to have from its signal on, the likeliest first.
+fn beliefs(needs: &Needs, workload: &Workload) -> Vec<Option<Duration>> {
+    match needs.config.times().kill_after {
+        KillAfter::After(after) => vec![Some(after)],
+        KillAfter::Never => vec![None],
+        KillAfter::Detect | _ => workload.assumptions(),
     }
 }
 

@@ -1,17 +1,14 @@
-//! Manifests from files and from standard input, of bounded size.
+//! Manifests from files and from standard input, and which platform each is for.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::place::{Place, Wrong};
+use super::tree::Tree;
 use super::workload::Workload;
-use super::yaml::Tree;
-use super::{compose, kubernetes, systemd};
+use super::{compose, ecs, files, fly, hints, ini, kubernetes, nomad, run_line, systemd, yaml};
+use super::{quadlet, supervisord};
 use crate::Failure;
-
-/// More than any manifest that people write; what tools write comes in several documents.
-const LARGEST: u64 = 4 * 1024 * 1024;
+use crate::fit::harmless;
 
 /// More than anybody wants to read about.
 const MOST_WORKLOADS: usize = 1_000;
@@ -24,9 +21,20 @@ pub(crate) struct Manifest {
     pub(crate) workloads: Vec<Workload>,
     /// What runs nothing, and where.
     pub(crate) skipped: Vec<(Place, String)>,
-    /// How many documents were looked at, those in lists included.
-    pub(crate) documents: usize,
 }
+
+/// A file that is being read.
+pub(crate) struct Source<'a> {
+    pub(crate) text: &'a str,
+    /// What a workload is called that has no name of its own.
+    pub(crate) name: &'a str,
+    /// `None` for standard input.
+    pub(crate) path: Option<&'a Path>,
+    /// Which workload is wanted.
+    pub(crate) only: Option<&'a str>,
+}
+
+const STDIN: &str = "<stdin>";
 
 // === impl Manifest ===
 
@@ -48,18 +56,17 @@ impl Manifest {
     /// perhaps not what was asked for.
     pub(crate) fn read(path: &Path, only: Option<&str>) -> Result<Self, Failure> {
         let (file, text) = read_text(path)?;
-        let stem = path.file_stem().filter(|_| file != STDIN);
+        let path = Some(path).filter(|_| file != STDIN);
+        let stem = path.and_then(Path::file_stem);
         let name = stem.map_or("service".into(), |stem| stem.to_string_lossy());
         let mut manifest = Self { file, ..Self::default() };
-        manifest
-            .take(&text, &name, only)
-            .map_err(|wrong| with_hint(wrong, &text))
-            .map_err(|wrong| Failure::input(format!("{}:{wrong}", manifest.file)))?;
-        if let (Some(drop_ins), [unit]) =
-            (systemd::drop_ins_of(path), manifest.workloads.as_mut_slice())
-        {
-            unit.findings.push(drop_ins);
-        }
+        let source = Source { text: &text, name: &name, path, only };
+        manifest.take(&source).map_err(|wrong| hints::explain(wrong, &source)).map_err(
+            |wrong| {
+                let Wrong { place, problem } = wrong;
+                Failure::input(format!("{}: {}", place.within(&manifest.file), harmless(&problem)))
+            },
+        )?;
         if let Some(only) = only {
             let (kept, others): (Vec<_>, Vec<_>) = std::mem::take(&mut manifest.workloads)
                 .into_iter()
@@ -75,25 +82,49 @@ impl Manifest {
         Ok(manifest)
     }
 
-    fn take(&mut self, text: &str, name: &str, only: Option<&str>) -> Result<(), Wrong> {
-        if systemd::is_one(text) {
-            return systemd::read(text, name, self);
+    fn take(&mut self, source: &Source<'_>) -> Result<(), Wrong> {
+        let text = source.text;
+        if ini::is_one(text) && !fly::is_one(source) {
+            let file = ini::read(text, None)?;
+            return match () {
+                () if supervisord::is_one(&file) => supervisord::read(&file, self),
+                () if quadlet::is_one(&file) => quadlet::read(file, source, self),
+                () => systemd::read(file, source, self),
+            };
         }
-        let tree = Tree::parse(text)?;
-        for document in tree.documents() {
+        if nomad::is_hcl(text) {
+            return nomad::read_hcl(text, self);
+        }
+        if fly::is_one(source) {
+            return fly::read(source, self);
+        }
+        if run_line::is_one(text) {
+            return run_line::read(source, self);
+        }
+        self.take_tree(&yaml::parse(text)?, source)
+    }
+
+    fn take_tree(&mut self, tree: &Tree, source: &Source<'_>) -> Result<(), Wrong> {
+        let documents: Vec<_> = tree.documents().collect();
+        for document in &documents {
             if !document.is_map() {
-                return Err(document
-                    .wrong("must be a Kubernetes manifest, a compose file or a systemd unit: a map of keys"));
+                return Err(document.wrong(format!("{}: a map of keys", hints::KNOWN)));
             }
-            if kubernetes::is_one(&document) {
-                kubernetes::read(&document, only, self)?;
-            } else if compose::is_one(&document) {
-                compose::read(&document, only, self)?;
+            if let Some(hint) = hints::of_document(document, source) {
+                return Err(document.wrong(hint));
+            }
+        }
+        let (pods, others): (Vec<_>, Vec<_>) = documents.into_iter().partition(kubernetes::is_one);
+        kubernetes::read(&pods, source.only, self)?;
+        for document in others {
+            if compose::is_one(&document) {
+                compose::read(&document, source, self)?;
+            } else if ecs::is_one(&document) {
+                ecs::read(&document, source, self)?;
+            } else if nomad::is_json(&document) {
+                nomad::read_json(&document, self)?;
             } else {
-                return Err(document.wrong(
-                    "there is neither kind, as in a Kubernetes manifest, nor services, as in a compose \
-                     file: write which it is",
-                ));
+                return Err(document.wrong(hints::KNOWN));
             }
         }
         Ok(())
@@ -107,43 +138,35 @@ impl Manifest {
             format!("{file}: it is empty: give a manifest with a Deployment, unit or service")
         } else {
             let skipped = skipped.join(", ");
-            format!("{file}: nothing in it runs anything: there is {skipped}")
+            format!("{file}: nothing in it runs anything: there is {}", harmless(&skipped))
         })
     }
 }
 
-const STDIN: &str = "<stdin>";
+// === impl Source ===
+
+impl Source<'_> {
+    /// A file that the manifest names, and that stands beside it. `None` if it cannot be read here.
+    pub(crate) fn beside(&self, name: &str) -> Option<(String, String)> {
+        let folder = self.path?.parent()?;
+        let path: PathBuf = folder.join(name);
+        let text = String::from_utf8(files::read(&path).ok()?).ok()?;
+        Some((path.display().to_string(), text))
+    }
+}
 
 /// The name to call it by, and what it says.
 fn read_text(path: &Path) -> Result<(String, String), Failure> {
     let name = if path == Path::new("-") { STDIN.into() } else { path.display().to_string() };
-    let unreadable = |error| Failure::input(format!("failed to read {name}: {error}"));
-    let mut bytes = Vec::new();
-    let read = if name == STDIN {
-        std::io::stdin().take(LARGEST + 1).read_to_end(&mut bytes)
-    } else {
-        File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
-    };
-    let length = read.map_err(unreadable)?;
-    if u64::try_from(length).is_ok_and(|length| length > LARGEST) {
-        let most = LARGEST / 1024 / 1024;
-        return Err(Failure::input(format!(
-            "{name}: larger than {most} MiB: give the manifests one by one"
-        )));
+    if path.is_dir() {
+        return Err(Failure::input(format!("{name}: {}", hints::of_folder(path))));
     }
+    let read = if name == STDIN { files::bounded(std::io::stdin()) } else { files::read(path) };
+    let bytes = read.map_err(|error| Failure::input(format!("failed to read {name}: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
         Failure::input(format!("{name}:{line}: this is not UTF-8, so it is no manifest"))
     })?;
     Ok((name, text.trim_start_matches('\u{feff}').to_owned()))
-}
-
-/// Templates are the usual reason why a manifest is not YAML.
-fn with_hint(mut wrong: Wrong, text: &str) -> Wrong {
-    if text.contains("{{") {
-        wrong.problem += "; a template must be rendered first: helm template … | adieu check \
-                          --manifest -";
-    }
-    wrong
 }

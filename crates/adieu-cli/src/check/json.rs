@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::place::{Finding, Place, Where};
+use super::verdict::Answer;
 use super::{Judged, Outcome};
 use crate::Failure;
 
@@ -13,7 +14,8 @@ pub(super) fn write(outcome: &Outcome) -> Result<String, Failure> {
     let (counted, not_counted) = outcome.needs.counted();
     let sums = outcome.worst().map(|worst| &worst.verdict.sums);
     let document = json!({
-        "fits": outcome.fits(),
+        "fits": outcome.answer() == Answer::Fits,
+        "verdict": outcome.answer().name(),
         "needed_ms": sums.map(|sums| millis(sums.needed())),
         "allowed_ms": sums.and_then(|sums| sums.grace).map(millis),
         "suggest": outcome.worst().map(suggest),
@@ -31,7 +33,7 @@ pub(super) fn write(outcome: &Outcome) -> Result<String, Failure> {
 }
 
 fn workload(judged: &Judged, config: &str) -> Value {
-    let Judged { file, workload, verdict } = judged;
+    let Judged { file, workload, needs: _, verdict } = judged;
     let sums = &verdict.sums;
     json!({
         "file": file,
@@ -40,8 +42,9 @@ fn workload(judged: &Judged, config: &str) -> Value {
         "name": workload.name,
         "container": workload.container,
         "fits": verdict.fits(),
-        "needed_ms": millis(sums.needed()),
-        "allowed_ms": sums.grace.map(millis),
+        "verdict": verdict.answer().name(),
+        "needed_ms": (!workload.is_opaque).then(|| millis(sums.needed())),
+        "allowed_ms": sums.grace.filter(|_| !workload.is_opaque).map(millis),
         "pre_stop_ms": millis(sums.pre_stop),
         "lame_duck_ms": millis(sums.lame_duck),
         "critical_path_ms": millis(sums.critical_path()),
@@ -59,13 +62,15 @@ fn workload(judged: &Judged, config: &str) -> Value {
 }
 
 fn suggest(judged: &Judged) -> Value {
-    judged.verdict.suggestion.to_json(judged.workload.supervisor)
+    judged.verdict.suggestion.to_json(&judged.workload)
 }
 
 fn finding(finding: &Finding, file: &str, config: &str) -> Value {
-    let Finding { level, place, problem, advice } = finding;
+    let Finding { level, place, problem, advice, fix: _ } = finding;
     let (file, line, key) = match place {
-        Where::Manifest(Place { line, path }) => (file, Some(line), path.as_str()),
+        Where::Manifest(Place { file: other, line, path }) => {
+            (other.as_deref().unwrap_or(file), Some(line), path.as_str())
+        }
         Where::Config(key) => (config, None, *key),
     };
     json!({

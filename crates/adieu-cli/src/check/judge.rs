@@ -1,19 +1,36 @@
 //! What the sums mean, and what the numbers mean together.
 
+use std::time::Duration;
+
 use adieu::{KillAfter, Times};
 
-use super::arithmetic::Sums;
-use super::place::{Finding, Level, Where};
-use super::workload::{GRACE_VAR, PRE_STOP_VAR, Workload};
+use super::arithmetic::{Facts, Sums};
+use super::place::{Finding, Fix, Level, Where};
+use super::stop_signal::StopSignal;
+use super::workload::{Cap, GRACE_VAR, PRE_STOP_VAR, Supervisor, Workload};
 use crate::plan::span;
 
-pub(super) fn judge(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Finding> {
+/// `all` are the sums for each time that the process may assume to have, the likeliest first.
+pub(super) fn judge(
+    times: &Times,
+    workload: &Workload,
+    all: &[Sums],
+    facts: Facts,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let Some((sums, others)) = all.split_first().filter(|_| !workload.is_opaque) else {
+        return findings;
+    };
     findings.extend(time(workload, sums));
+    findings.extend(capped(workload));
     findings.extend(routing(sums));
     findings.extend(sooner(times, sums));
-    findings.extend(belief(times, workload, sums));
+    findings.extend(belief(times, workload, sums, others));
+    findings.extend(uncertain(workload, sums, others));
+    findings.extend(asked(workload, sums, times));
+    findings.extend(workload.signals.iter().filter_map(|signal| stop_signal(signal, facts)));
     findings.extend(twice(workload, sums));
+    findings.extend(probes(workload, sums));
     findings.extend(readiness(times, workload, sums));
     findings
 }
@@ -23,12 +40,54 @@ fn time(workload: &Workload, sums: &Sums) -> Option<Finding> {
     let grace = sums.grace.filter(|_| !sums.has_time())?;
     let (needed, short) = (span(sums.needed()), span(sums.needed() - grace));
     let enough = span(sums.enough);
-    Some(Finding {
-        level: Level::Error,
-        place: Where::Manifest(workload.grace.place.clone()),
-        problem: format!("{needed} are needed and {} are given: {short} too few", span(grace)),
-        advice: format!("give it {enough} or more, or shorten phases"),
-    })
+    let is_set = workload.grace.span.is_none_or(|said| said >= sums.needed());
+    let (level, advice) = match &workload.cap {
+        // The key is long enough, and whether the limit cuts it cannot be seen.
+        Some(Cap { key: Some(key), assumed: true, .. }) if is_set => (
+            Level::Unknown,
+            format!("set {key} to {enough} or more, and say --max-kill-timeout {enough}"),
+        ),
+        Some(Cap { key: None, most, .. }) if sums.enough > *most => {
+            (Level::Error, format!("{} is the most there: shorten phases", span(*most)))
+        }
+        Some(_) | None => (Level::Error, format!("give it {enough} or more, or shorten phases")),
+    };
+    let problem = format!("needs {needed}, grace period is {} ({short} short)", span(grace));
+    Some(Finding::new(level, workload.grace.place.clone(), problem, advice))
+}
+
+/// Whether the platform waits less than the manifest says.
+fn capped(workload: &Workload) -> Option<Finding> {
+    let cap = workload.cap.as_ref()?;
+    let said = workload.grace.span.filter(|said| *said > cap.most)?;
+    let (said, most) = (span(said), span(cap.most));
+    let (problem, advice) = match cap.key {
+        Some(key) if cap.assumed => (
+            format!("{said} is cut to {key}, {most} unless it is set"),
+            "say --max-kill-timeout if it is set to more".to_owned(),
+        ),
+        Some(key) => (format!("{said} is cut to {key}, {most}"), format!("raise {key}")),
+        None => (format!("{said} is cut to {most}, the most there"), format!("write {most}")),
+    };
+    Some(Finding::new(Level::Warning, workload.grace.place.clone(), problem, advice))
+}
+
+/// Whether the process handles the signal that it is sent.
+fn stop_signal(signal: &StopSignal, facts: Facts) -> Option<Finding> {
+    let StopSignal { text, place, fix } = signal;
+    if facts.handled.handles(signal) {
+        return None;
+    }
+    let (level, problem) = if signal.is_unseen() {
+        (Level::Unknown, format!("which signal {text} is cannot be seen here"))
+    } else {
+        let problem =
+            format!("{text} is sent, which the process does not handle: it ends undrained");
+        (Level::Error, problem)
+    };
+    let advice = "send SIGTERM, or say --signals if the process handles others";
+    let finding = Finding::new(level, place.clone(), problem, advice);
+    Some(finding.fixed_by(Fix::Line(fix.clone())))
 }
 
 /// Whether routers have moved away in time.
@@ -39,6 +98,7 @@ fn routing(sums: &Sums) -> Option<Finding> {
         place: Where::Config("lame-duck"),
         problem: format!("routers need {lag} to move away and have {covered}: they are refused"),
         advice: "lengthen it, or say --routing-lag if routers are faster".into(),
+        fix: Fix::None,
     })
 }
 
@@ -52,11 +112,17 @@ fn sooner(times: &Times, sums: &Sums) -> Option<Finding> {
         place: Where::Config("lame-duck-min"),
         problem: "the lame duck ends sooner if nobody has come for a second".into(),
         advice: format!("set it to {enough} if requests are few and far between"),
+        fix: Fix::None,
     })
 }
 
 /// Whether the process knows how long it has.
-fn belief(times: &Times, workload: &Workload, sums: &Sums) -> Option<Finding> {
+fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
+    // What it assumes may be something else, with which it fits.
+    let (bad, assumes) = match others.iter().any(is_enough) {
+        true => (Level::Unknown, "may assume"),
+        false => (Level::Error, "assumes"),
+    };
     let given = sums.grace.map(|grace| grace.saturating_sub(sums.pre_stop));
     let is_configured = matches!(times.kill_after, KillAfter::After(_) | KillAfter::Never);
     let place = match &workload.told_at {
@@ -73,44 +139,111 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums) -> Option<Finding> {
         (Some(believed), _) if sums.cuts_itself => {
             let believed = span(believed);
             let problem = format!(
-                "the process takes itself to have {believed}, and would cut its phases short"
+                "the process {assumes} a grace period of {believed}, and cuts its phases short"
             );
-            (Level::Error, problem, tell)
+            (bad, problem, tell)
         }
         (Some(believed), Some(given)) if sums.overruns => {
             let (believed, given) = (span(believed), span(given.saturating_sub(sums.sidecars)));
             let problem = format!(
-                "the process assumes a grace period of {believed}, but the manifest leaves it \
+                "the process {assumes} a grace period of {believed}, but the manifest leaves it \
                  {given}: it may be killed while requests drain"
             );
-            (Level::Error, problem, format!("{tell}, or set drain-timeout"))
+            (bad, problem, format!("{tell}, or set drain-timeout"))
         }
         // It may leave the sidecars their part.
         (Some(believed), Some(given))
             if believed != given && believed != given.saturating_sub(sums.sidecars) =>
         {
             let (believed, given) = (span(believed), span(given));
-            let problem = format!("the process takes itself to have {believed}, and has {given}");
+            let problem =
+                format!("the process assumes a grace period of {believed}, but has {given}");
             (Level::Warning, problem, tell)
         }
-        (None, Some(given)) => {
+        (None, Some(given)) if is_configured => {
             let problem = format!("it is none, and the process is killed after {}", span(given));
             (Level::Warning, problem, "write auto, so that it ends in time".into())
         }
+        (None, Some(given)) => {
+            let problem = format!(
+                "the process knows of no grace period here, and is killed after {}",
+                span(given)
+            );
+            (Level::Warning, problem, tell)
+        }
         (Some(_), _) | (None, None) => return None,
     };
-    Some(Finding { level, place, problem, advice })
+    Some(Finding { level, place, problem, advice, fix: Fix::None })
+}
+
+/// Whether it fits with what the process assumes.
+fn is_enough(sums: &Sums) -> bool {
+    sums.has_time() && !sums.cuts_itself && !sums.overruns
+}
+
+/// Whether it fits also with what else the process may assume.
+fn uncertain(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
+    let bad = others.iter().find(|other| !is_enough(other)).filter(|_| is_enough(sums))?;
+    let believed = bad.believed.map_or("no grace period".into(), |believed| {
+        format!("a grace period of {}", span(believed))
+    });
+    let problem = format!("the process may assume {believed} there, which does not fit");
+    let advice = format!("tell it in its environment: {GRACE_VAR}");
+    Some(Finding::new(Level::Unknown, workload.grace.place.clone(), problem, advice))
+}
+
+/// Whether it fits also if systemd does not answer the process, or has another default.
+fn asked(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
+    let is_asked = workload.supervisor == Supervisor::Systemd
+        && workload.told.grace.is_none()
+        && times.kill_after == KillAfter::Detect;
+    let grace = sums.grace.filter(|_| is_asked)?;
+    let assumed = Supervisor::Systemd.default_grace();
+    // Distributions set DefaultTimeoutStopSec to as little as this.
+    let least = Duration::from_secs(45);
+    let (problem, advice) = if workload.grace.assumed && sums.needed() > least {
+        let problem = "distributions have defaults other than 90s".to_owned();
+        (problem, format!("write TimeoutStopSec={}s", sums.enough.as_secs()))
+    } else if grace < assumed && sums.drain_is_open_ended {
+        let problem = "the process asks systemd for it, and assumes 90s if it gets no answer";
+        let grace = grace.as_secs();
+        (problem.to_owned(), format!("write Environment={GRACE_VAR}={grace}, too"))
+    } else {
+        return None;
+    };
+    Some(Finding::new(Level::Warning, workload.grace.place.clone(), problem, advice))
+}
+
+/// Whether a failing probe leaves less time than the process needs.
+fn probes(workload: &Workload, sums: &Sums) -> Vec<Finding> {
+    let graces = workload.probe_graces.iter().map(|(grace, place)| {
+        let (given, needed) = (span(*grace), span(sums.needed()));
+        let (level, problem) = if *grace < sums.needed() {
+            let problem =
+                format!("if this probe fails, the process has {given} and needs {needed}");
+            (Level::Warning, problem)
+        } else {
+            (Level::Note, "replaces the grace period when this probe fails".to_owned())
+        };
+        let advice = "leave it out, unless a process that hangs is to be killed sooner";
+        Finding::new(level, place.clone(), problem, advice)
+    });
+    graces.collect()
 }
 
 /// Whether routers are waited for twice.
 fn twice(workload: &Workload, sums: &Sums) -> Option<Finding> {
-    let is_so = !sums.pre_stop.is_zero() && !sums.lag.is_zero() && sums.lame_duck >= sums.lag;
+    let is_so = workload.supervisor.has_pre_stop()
+        && !sums.pre_stop.is_zero()
+        && !sums.lag.is_zero()
+        && sums.lame_duck >= sums.lag;
     let (pre_stop, lame_duck) = (span(sums.pre_stop), span(sums.lame_duck));
     is_so.then(|| Finding {
         level: Level::Warning,
         place: Where::Manifest(workload.place.clone()),
         problem: format!("routers are waited for twice: preStop {pre_stop}, lame duck {lame_duck}"),
         advice: "leave preStop out: in the lame duck connections are sent away, too".into(),
+        fix: Fix::None,
     })
 }
 
@@ -127,6 +260,7 @@ fn readiness(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Finding> {
                 "{after} is not shorter than the lame duck, {lame_duck}: nobody sees it"
             ),
             advice: "shorten it, or lengthen lame-duck".into(),
+            fix: Fix::None,
         });
     }
     if let Some(place) = workload.alone.clone().filter(|_| after.is_zero() && workload.routed) {

@@ -5,6 +5,8 @@ use std::fmt;
 /// A line of a file, and the key that it is about; no key if it is about the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
+    /// The file, if it is not the manifest itself: a drop-in, for example.
+    pub(crate) file: Option<String>,
     pub(crate) line: usize,
     pub(crate) path: String,
 }
@@ -23,6 +25,22 @@ pub(crate) struct Finding {
     pub(crate) place: Where,
     pub(crate) problem: String,
     pub(crate) advice: String,
+    pub(crate) fix: Fix,
+}
+
+/// The change to the manifest that removes a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fix {
+    /// There is none that can be named, or it is part of the sums.
+    None,
+    /// Another preStop, or none.
+    PreStop,
+    /// `exec` in front of the process.
+    Exec,
+    /// The grace period in the environment of the process.
+    Told,
+    /// This line in the manifest.
+    Line(String),
 }
 
 /// In which file it is to be changed, and where.
@@ -35,9 +53,11 @@ pub(crate) enum Where {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// It does not work.
+    /// The shutdown would fail.
     Error,
-    /// It works, and will be regretted.
+    /// Whether the shutdown works cannot be seen in the manifest.
+    Unknown,
+    /// The shutdown works, but something around it does not.
     Warning,
     /// Good to know.
     Note,
@@ -48,7 +68,17 @@ pub(crate) enum Level {
 impl Place {
     /// Where a file begins.
     pub(crate) fn start() -> Self {
-        Self { line: 1, path: String::new() }
+        Self::at(1, "")
+    }
+
+    /// A line of the manifest itself.
+    pub(crate) fn at(line: usize, path: impl Into<String>) -> Self {
+        Self { file: None, line, path: path.into() }
+    }
+
+    /// With the name of its file, which is `manifest` unless the place names another.
+    pub(crate) fn within(&self, manifest: &str) -> String {
+        format!("{}:{self}", self.file.as_deref().unwrap_or(manifest))
     }
 }
 
@@ -56,16 +86,26 @@ impl Place {
 
 impl Wrong {
     pub(crate) fn at(line: usize, problem: impl Into<String>) -> Self {
-        Self { place: Place { line, path: String::new() }, problem: problem.into() }
+        Self { place: Place::at(line, ""), problem: problem.into() }
     }
 }
 
 // === impl Finding ===
 
 impl Finding {
-    pub(crate) fn new(level: Level, place: Place, problem: &str, advice: &str) -> Self {
+    pub(crate) fn new(
+        level: Level,
+        place: Place,
+        problem: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
         let place = Where::Manifest(place);
-        Self { level, place, problem: problem.into(), advice: advice.into() }
+        Self { level, place, problem: problem.into(), advice: advice.into(), fix: Fix::None }
+    }
+
+    /// Names the change that removes this finding.
+    pub(crate) fn fixed_by(self, fix: Fix) -> Self {
+        Self { fix, ..self }
     }
 }
 
@@ -73,6 +113,7 @@ impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Error => "error",
+            Self::Unknown => "unknown",
             Self::Warning => "warning",
             Self::Note => "note",
         })

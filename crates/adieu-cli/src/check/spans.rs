@@ -2,12 +2,63 @@
 
 use std::time::Duration;
 
-/// `1m30s`, `500ms`. A number alone is refused, as compose refuses it.
-pub(crate) fn compose(text: &str) -> Result<Duration, String> {
+/// Units by their names, in seconds.
+type Units = &'static [(&'static str, f64)];
+
+/// Go's durations, and the two that compose adds.
+const GO: Units = &[
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3_600.0),
+    ("d", 86_400.0),
+    ("w", 604_800.0),
+];
+
+const SYSTEMD: Units = &[
+    ("usec", 1e-6),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("msec", 1e-3),
+    ("ms", 1e-3),
+    ("seconds", 1.0),
+    ("second", 1.0),
+    ("sec", 1.0),
+    ("s", 1.0),
+    ("", 1.0),
+    ("minutes", 60.0),
+    ("minute", 60.0),
+    ("min", 60.0),
+    ("m", 60.0),
+    ("hours", 3_600.0),
+    ("hour", 3_600.0),
+    ("hr", 3_600.0),
+    ("h", 3_600.0),
+    ("days", 86_400.0),
+    ("day", 86_400.0),
+    ("d", 86_400.0),
+    ("weeks", 604_800.0),
+    ("week", 604_800.0),
+    ("w", 604_800.0),
+    ("months", 2_629_800.0),
+    ("month", 2_629_800.0),
+    ("M", 2_629_800.0),
+    ("years", 31_557_600.0),
+    ("year", 31_557_600.0),
+    ("y", 31_557_600.0),
+];
+
+const SLEEP: Units = &[("", 1.0), ("s", 1.0), ("m", 60.0), ("h", 3_600.0), ("d", 86_400.0)];
+
+/// `1m30s`, `500ms`, `1.5m`. A number alone is refused, as Go refuses it.
+pub(crate) fn go(text: &str) -> Result<Duration, String> {
     if text.parse::<f64>().is_ok() {
         return Err(format!("{text} has no unit: write {text}s"));
     }
-    humantime::parse_duration(text).map_err(|_| not_one(text))
+    sum(text, GO).ok_or_else(|| not_one(text))
 }
 
 /// `90`, `1min 30s`, `infinity`: `None` for those that never end. Nought means that, too.
@@ -15,26 +66,43 @@ pub(crate) fn systemd(text: &str) -> Result<Option<Duration>, String> {
     if text == "infinity" {
         return Ok(None);
     }
-    let span = match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|_| not_one(text))?,
-        Err(_) => humantime::parse_duration(text).map_err(|_| not_one(text))?,
-    };
+    let span = sum(text, SYSTEMD).ok_or_else(|| not_one(text))?;
     Ok(Some(span).filter(|span| !span.is_zero()))
 }
 
-/// What the program `sleep` takes: `10`, `2.5`, `1m`.
+/// What the program `sleep` takes as one argument: `10`, `2.5`, `1m`.
 pub(crate) fn sleep(text: &str) -> Option<Duration> {
-    match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_) => humantime::parse_duration(text).ok(),
-    }
+    sum(text, SLEEP).filter(|_| !text.contains(' '))
 }
 
 /// What is said on the command line: with a unit, and no longer than a configuration takes.
 pub(crate) fn argument(text: &str) -> Result<Duration, String> {
     let longest = Duration::from_secs(365 * 24 * 60 * 60);
-    let span = compose(text)?;
+    let span = go(text).or_else(|problem| humantime::parse_duration(text).map_err(|_| problem))?;
     if span > longest { Err("a year is the most".into()) } else { Ok(span) }
+}
+
+/// Adds up numbers with units.
+fn sum(text: &str, units: Units) -> Option<Duration> {
+    let (mut rest, mut seconds) = (text.trim(), 0.0);
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let digits = rest.find(|c| !is_number(c)).unwrap_or(rest.len());
+        let (number, more) = rest.split_at(digits);
+        let more = more.trim_start();
+        let letters = more.find(|c: char| is_number(c) || c == ' ').unwrap_or(more.len());
+        let (unit, more) = more.split_at(letters);
+        let (_, one) = units.iter().find(|(name, _)| *name == unit)?;
+        seconds += number.parse::<f64>().ok()? * one;
+        rest = more.trim_start();
+    }
+    // Rounded to microseconds, because a sum of fractions such as 0.1 is not exact.
+    let span = Duration::try_from_secs_f64(seconds).ok()?;
+    let micros = (span.subsec_nanos() + 500) / 1_000;
+    Duration::from_secs(span.as_secs()).checked_add(Duration::from_micros(micros.into()))
 }
 
 fn not_one(text: &str) -> String {
@@ -48,11 +116,14 @@ mod tests {
     #[test]
     fn each_platform_has_its_own_way() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!(compose("1m30s").ok(), seconds(90));
-        assert!(compose("90").unwrap_err().contains("90s"));
+        assert_eq!(go("1m30s").ok(), seconds(90));
+        assert_eq!(go("1.5m").ok(), seconds(90));
+        assert!(go("90").unwrap_err().contains("90s"));
         for (text, span) in [
             ("90", seconds(90)),
             ("1min 30s", seconds(90)),
+            ("1min30s", seconds(90)),
+            ("1.5min", seconds(90)),
             ("5min 20sec", seconds(320)),
             ("1500ms", Some(Duration::from_millis(1_500))),
             ("infinity", None),
@@ -60,8 +131,12 @@ mod tests {
         ] {
             assert_eq!(systemd(text), Ok(span), "{text}");
         }
-        for text in ["", "soon", "-3", "1e400", "9999999999999999999999s"] {
-            assert!(systemd(text).is_err() && compose(text).is_err(), "{text}");
+        for text in ["", "soon", "-3", "1e400", "9999999999999999999999s", "1..2s"] {
+            assert!(systemd(text).is_err() && go(text).is_err(), "{text}");
         }
+        assert_eq!(
+            (sleep("1m"), sleep("2.5"), sleep("1min")),
+            (seconds(60), Some(Duration::from_millis(2_500)), None)
+        );
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
+use super::place::{Finding, Fix, Level};
 use super::workload::{GRACE_VAR, PRE_STOP_VAR, Supervisor, Told, Workload};
 use crate::plan::span;
 
@@ -25,20 +26,36 @@ pub(crate) struct Suggestion {
     pub(crate) lame_duck_phase: Option<Duration>,
     /// In the configuration.
     pub(crate) kill_after: Option<Duration>,
+    /// In the configuration of the platform: the key, and the longest grace period that it allows.
+    pub(crate) cap: Option<(&'static str, Duration)>,
+    /// In the manifest: the lines to write.
+    pub(crate) lines: Vec<String>,
+    /// In the manifest: the process is started itself, or with `exec`.
+    pub(crate) exec: bool,
+    /// Whether the process must be told its grace period, whatever it is.
+    tells: bool,
 }
 
 // === impl Suggestion ===
 
 impl Suggestion {
-    /// Whether it gives routers more time.
-    pub(crate) fn answers_routing(&self) -> bool {
-        self.lame_duck.is_some() || self.lame_duck_phase.is_some() || self.pre_stop.is_some()
-    }
-
-    pub(crate) fn of(needs: &Needs, workload: &Workload, facts: Facts) -> Self {
+    pub(crate) fn of(
+        needs: &Needs,
+        workload: &Workload,
+        facts: Facts,
+        findings: &[Finding],
+    ) -> Self {
         let mut new = Self::default();
-        if workload.pre_stop_fails {
-            new.pre_stop = Some(Duration::ZERO);
+        let bad = findings.iter().filter(|found| found.level <= Level::Unknown);
+        for finding in bad {
+            match &finding.fix {
+                Fix::None => {}
+                Fix::PreStop => new.pre_stop = Some(Duration::ZERO),
+                Fix::Exec => new.exec = true,
+                Fix::Told => new.tells = true,
+                Fix::Line(line) if new.lines.contains(line) => {}
+                Fix::Line(line) => new.lines.push(line.clone()),
+            }
         }
         // Each may undo the other: a process that is told of less time keeps its lame duck shorter,
         // and a longer lame duck takes more time. The second time the lame duck is set, and stays.
@@ -64,17 +81,32 @@ impl Suggestion {
                 let room = missing.saturating_mul(10) / 9 + Duration::from_millis(500);
                 self.lame_duck_phase = Some(whole_seconds(room));
             }
-        } else if workload.supervisor == Supervisor::Kubernetes {
+        } else if workload.supervisor.has_pre_stop() {
             self.pre_stop = Some(whole_seconds(sums.lag));
         }
     }
 
     /// Gives it time, and says so to the process.
     fn fix_time(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
-        (self.grace, self.told, self.kill_after) = (None, None, None);
+        (self.grace, self.told, self.kill_after, self.cap) = (None, None, None, None);
+        let is_detected = needs.config.times().kill_after == KillAfter::Detect;
+        // Where it may assume this or that, it is told, and that decides how much it needs.
+        let assumptions = workload.assumptions();
+        let is_sure = matches!(assumptions.as_slice(), [Some(_)])
+            || workload.supervisor == Supervisor::Systemd && !workload.has_unseen_variables;
+        if is_detected && (!is_sure || self.tells) {
+            let enough = self.sums(needs, workload, facts).enough.as_secs();
+            self.told = Some(Told { grace: Some(enough), pre_stop: None });
+        }
         let sums = self.sums(needs, workload, facts);
         if sums.grace.is_some_and(|grace| grace < sums.enough) {
-            self.grace = Some(sums.enough);
+            let is_set = workload.grace.span.is_none_or(|said| said >= sums.enough);
+            self.grace = Some(sums.enough).filter(|_| !is_set);
+            self.cap = workload
+                .cap
+                .as_ref()
+                .filter(|cap| cap.most < sums.enough)
+                .and_then(|cap| Some((cap.key?, sums.enough)));
         }
         let sums = self.sums(needs, workload, facts);
         let given = sums.grace.unwrap_or(sums.enough);
@@ -82,11 +114,13 @@ impl Suggestion {
         // What drains as long as there is time must leave the sidecars their part.
         let kept = if sums.drain_is_open_ended { sums.sidecars } else { Duration::ZERO };
         let left = whole.saturating_sub(kept);
-        // Whoever gives it another time had better say so.
         let is_told_wrong =
             sums.believed.is_some_and(|believed| believed != left && believed != whole);
-        let is_to_be_told =
-            sums.cuts_itself || sums.overruns || self.grace.is_some() && is_told_wrong;
+        let is_to_be_told = sums.cuts_itself
+            || sums.overruns
+            || self.told.is_some()
+            || (self.grace.is_some() || self.cap.is_some()) && is_told_wrong;
+        self.told = None;
         if !is_to_be_told {
             return;
         }
@@ -105,18 +139,30 @@ impl Suggestion {
         Sums::of(&needs, &workload, facts)
     }
 
-    fn apply(&self, needs: &Needs, workload: &Workload) -> (Needs, Workload) {
+    pub(crate) fn apply(&self, needs: &Needs, workload: &Workload) -> (Needs, Workload) {
         let mut workload = workload.clone();
         if let Some(grace) = self.grace {
             workload.grace.span = Some(grace);
         }
+        if let (Some((_, most)), Some(cap)) = (self.cap, &mut workload.cap) {
+            (cap.most, cap.assumed) = (most, false);
+        }
         if let Some(pre_stop) = self.pre_stop {
             workload.pre_stop = pre_stop;
-            workload.pre_stop_fails = false;
         }
         if let Some(told) = self.told {
             workload.told = told;
+            workload.has_unseen_variables = false;
         }
+        let is_fixed = |fix: &Fix| match fix {
+            Fix::None => false,
+            Fix::PreStop => self.pre_stop.is_some(),
+            Fix::Exec => self.exec,
+            Fix::Told => self.told.is_some(),
+            Fix::Line(line) => self.lines.contains(line),
+        };
+        workload.findings.retain(|finding| !is_fixed(&finding.fix));
+        workload.signals.retain(|signal| !self.lines.contains(&signal.fix));
         (needs.with(self.applied_to(needs.config.clone())), workload)
     }
 
@@ -134,20 +180,19 @@ impl Suggestion {
     }
 
     /// By the keys under which it is to be set.
-    pub(crate) fn to_json(&self, supervisor: Supervisor) -> Value {
-        let Self { grace, pre_stop, told, lame_duck, lame_duck_phase, kill_after } = self;
+    pub(crate) fn to_json(&self, workload: &Workload) -> Value {
+        let Self { grace, pre_stop, told, lame_duck, lame_duck_phase, kill_after, .. } = self;
+        let Self { cap, lines, exec, .. } = self;
+        let supervisor = workload.supervisor;
         let mut all = Map::new();
         let mut put = |key: &str, value| all.insert(key.into(), value);
         if let Some(grace) = grace {
-            put(
-                supervisor.key(),
-                match supervisor {
-                    Supervisor::Kubernetes => grace.as_secs().into(),
-                    Supervisor::Systemd | Supervisor::Compose | Supervisor::Unknown => {
-                        span(*grace).into()
-                    }
-                },
-            );
+            let is_in_seconds = supervisor.is_in_seconds();
+            let value = if is_in_seconds { grace.as_secs().into() } else { span(*grace).into() };
+            put(supervisor.key(), value);
+        }
+        if let Some((key, most)) = cap {
+            put(key, span(*most).into());
         }
         if let Some(pre_stop) = pre_stop {
             put(
@@ -174,22 +219,22 @@ impl Suggestion {
                 put(key, span(*time).into());
             }
         }
+        if !lines.is_empty() {
+            put("lines", lines.clone().into());
+        }
+        if *exec {
+            put("exec", true.into());
+        }
         Value::Object(all)
     }
 
     /// The same in the words of each file.
-    pub(crate) fn lines(&self, supervisor: Supervisor) -> Vec<String> {
-        let Self { grace, pre_stop, told, lame_duck, lame_duck_phase, kill_after } = self;
+    pub(crate) fn lines(&self, workload: &Workload) -> Vec<String> {
+        let Self { grace, pre_stop, told, lame_duck, lame_duck_phase, kill_after, .. } = self;
+        let Self { cap, lines: written, exec, .. } = self;
         let mut lines = Vec::new();
-        if let Some(grace) = grace {
-            let (key, seconds) = (supervisor.key(), grace.as_secs());
-            lines.push(match supervisor {
-                Supervisor::Kubernetes => format!("{key}: {seconds}"),
-                Supervisor::Systemd => format!("{key}={seconds}s"),
-                Supervisor::Compose => format!("{key}: {seconds}s"),
-                Supervisor::Unknown => format!("a platform that waits {seconds}s"),
-            });
-        }
+        lines.extend(grace.map(|grace| workload.supervisor.line(grace.as_secs())));
+        lines.extend(cap.map(|(key, most)| format!("{key} of {} or more", span(most))));
         if let Some(pre_stop) = pre_stop {
             lines.push(match pre_stop.as_secs() {
                 0 => "no preStop".into(),
@@ -201,13 +246,22 @@ impl Suggestion {
                 lines.extend(seconds.map(|seconds| format!("{var}={seconds} in the environment")));
             }
         }
+        lines.extend(written.iter().cloned());
+        if *exec {
+            lines.push("the process itself, or exec in front of it, in the command".into());
+        }
         for (key, time) in [
             ("lame-duck", lame_duck),
             ("phases.before-service-unbind.timeout", lame_duck_phase),
             ("kill-after", kill_after),
         ] {
-            let line = |time| format!("{key} = \"{}\" in the configuration", span(time));
-            lines.extend(time.map(line));
+            // A variable in the manifest would override the configuration.
+            let var = format!("ADIEU__{}", key.to_uppercase().replace('.', "__").replace('-', "_"));
+            let is_overridden = workload.overrides.iter().any(|found| found.name == var);
+            lines.extend(time.map(|time| match is_overridden {
+                true => format!("{var}={} in the environment", span(time)),
+                false => format!("{key} = \"{}\" in the configuration", span(time)),
+            }));
         }
         lines
     }

@@ -7,7 +7,9 @@ use anstyle::{AnsiColor, Color, Style};
 
 use super::arithmetic::Sums;
 use super::place::{Finding, Level, Where};
+use super::verdict::Answer;
 use super::{Judged, Needs, Outcome, Supervisor, Workload};
+use crate::fit::harmless;
 use crate::plan::span;
 
 pub(super) fn draw(outcome: &Outcome) -> String {
@@ -17,7 +19,7 @@ pub(super) fn draw(outcome: &Outcome) -> String {
         out.push('\n');
     }
     for (file, place, what) in &outcome.skipped {
-        let _ = writeln!(out, "{file}:{place}: {what}: not judged");
+        let _ = writeln!(out, "{}: {}: not judged", place.within(file), harmless(what));
     }
     let (counted, not_counted) = outcome.needs.counted();
     let _ = writeln!(out, "Counted: {}.", listed(&counted));
@@ -33,19 +35,35 @@ fn listed(names: &[String]) -> String {
 }
 
 fn draw_one(out: &mut String, judged: &Judged, outcome: &Outcome) {
-    let Judged { file, workload, verdict } = judged;
+    let Judged { file, workload, needs: _, verdict } = judged;
     let config = &outcome.config;
     let place =
         if file.is_empty() { String::new() } else { format!("{file}:{}: ", workload.place.line) };
-    let (word, style) = if verdict.fits() {
-        ("fits", coloured(AnsiColor::Green))
-    } else if verdict.sums.is_enough() {
-        ("fits, but is wrong", coloured(AnsiColor::Red))
-    } else {
-        ("does not fit", coloured(AnsiColor::Red))
+    let (word, style) = match verdict.answer() {
+        Answer::Fits => ("fits", coloured(AnsiColor::Green)),
+        Answer::Unknown => ("cannot tell", coloured(AnsiColor::Yellow)),
+        Answer::TooShort => ("does not fit", coloured(AnsiColor::Red)),
     };
     let _ = writeln!(out, "{place}{}: {style}{word}{style:#}\n", workload.title());
-    let rows = rows(workload, &verdict.sums, &outcome.needs);
+    if !workload.is_opaque {
+        draw_sums(out, judged, &outcome.needs);
+    }
+    for finding in &verdict.findings {
+        draw_finding(out, file, config, finding);
+    }
+    let lines = verdict.suggestion.lines(workload);
+    if !lines.is_empty() {
+        let _ = writeln!(out, "\n  With this it fits:");
+        for line in lines {
+            let _ = writeln!(out, "    {}", harmless(&line));
+        }
+    }
+}
+
+fn draw_sums(out: &mut String, judged: &Judged, needs: &Needs) {
+    let Judged { workload, verdict, needs: own, .. } = judged;
+    let needs = own.as_ref().unwrap_or(needs);
+    let rows = rows(workload, &verdict.sums, needs);
     let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
     for Row { what, takes, remark } in rows {
         let line = format!("  {what:<width$}  {takes:>8}  {remark}");
@@ -73,34 +91,22 @@ fn draw_one(out: &mut String, judged: &Judged, outcome: &Outcome) {
     if !verdict.findings.is_empty() {
         out.push('\n');
     }
-    for finding in &verdict.findings {
-        draw_finding(out, file, config, finding);
-    }
-    let lines = verdict.suggestion.lines(workload.supervisor);
-    if !lines.is_empty() {
-        // Where nothing sends requests away, only whoever asked for a routing lag knows an answer.
-        let is_all = sums.has_routed() || verdict.suggestion.answers_routing();
-        let lead = if is_all { "With this it fits" } else { "With this there is time enough" };
-        let _ = writeln!(out, "\n  {lead}:");
-        for line in lines {
-            let _ = writeln!(out, "    {line}");
-        }
-    }
 }
 
 fn draw_finding(out: &mut String, file: &str, config: &str, finding: &Finding) {
-    let Finding { level, place, problem, advice } = finding;
+    let Finding { level, place, problem, advice, fix: _ } = finding;
     let style = match level {
         Level::Error => coloured(AnsiColor::Red),
-        Level::Warning => coloured(AnsiColor::Yellow),
+        Level::Unknown | Level::Warning => coloured(AnsiColor::Yellow),
         Level::Note => coloured(AnsiColor::Cyan),
     };
     let place = match place {
         Where::Manifest(_) if file.is_empty() => String::new(),
-        Where::Manifest(place) => format!("{file}:{place}: "),
+        Where::Manifest(place) => format!("{}: ", place.within(file)),
         Where::Config(key) => format!("{config}: {key}: "),
     };
-    let _ = writeln!(out, "  {style}{level}{style:#}: {place}{problem}; {advice}");
+    let (problem, advice) = (harmless(problem), harmless(advice));
+    let _ = writeln!(out, "  {style}{level}{style:#}: {}{problem}; {advice}", harmless(&place));
 }
 
 fn coloured(colour: AnsiColor) -> Style {
@@ -148,7 +154,7 @@ fn rows(workload: &Workload, sums: &Sums, needs: &Needs) -> Vec<Row> {
     }
     put("needed", span(sums.needed()), "");
     let remark = match (workload.supervisor, workload.grace.assumed) {
-        (Supervisor::Unknown, true) => "assumed: what Kubernetes gives if nobody says".to_owned(),
+        (Supervisor::Unknown, true) => "assumed: the default of Kubernetes".to_owned(),
         (Supervisor::Unknown, false) => String::new(),
         (supervisor, true) => format!("assumed: {} is not set", supervisor.key()),
         (supervisor, false) => supervisor.key().to_owned(),

@@ -1,12 +1,12 @@
-//! What a manifest says about stopping one process.
+//! What a manifest says about stopping one process, whatever platform it is for.
 
 use std::time::Duration;
 
-use adieu::Platform;
+use super::place::{Finding, Level, Place};
+use super::stop_signal::StopSignal;
+use crate::fit::harmless;
 
-use super::place::{Finding, Place};
-
-/// A process that somebody stops.
+/// A process that a platform stops.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     /// Deployment, unit, service.
@@ -16,32 +16,63 @@ pub(crate) struct Workload {
     pub(crate) container: String,
     pub(crate) place: Place,
     pub(crate) supervisor: Supervisor,
+    /// What the process itself takes the platform for, which may be less than all of it.
+    pub(crate) seen_inside: Supervisor,
     pub(crate) grace: Grace,
-    /// How long the platform waits before it sends its signal.
+    /// The longest grace period that the platform allows, if it has a limit.
+    pub(crate) cap: Option<Cap>,
+    /// How long the platform waits before it sends its signal. Counts against the grace period.
     pub(crate) pre_stop: Duration,
-    /// Whether that fails, so that it waits no time at all.
-    pub(crate) pre_stop_fails: bool,
     /// How many native sidecars are stopped after it.
     pub(crate) sidecars: u32,
+    /// How long the preStop hooks of these sidecars take.
+    pub(crate) sidecar_hooks: Duration,
+    /// The signals that may be sent to stop it.
+    pub(crate) signals: Vec<StopSignal>,
     /// What the process is told of all this in its environment.
     pub(crate) told: Told,
     /// Where it is told, if it is.
     pub(crate) told_at: Option<Place>,
+    /// Whether it may be told by variables that cannot be seen.
+    pub(crate) has_unseen_variables: bool,
+    /// Variables that change its configuration.
+    pub(crate) overrides: Vec<Override>,
     /// How long it takes a balancer that probes as the manifest does, and where that says so.
     pub(crate) probe: Option<(Duration, Place)>,
+    /// Grace periods that hold instead if a probe fails.
+    pub(crate) probe_graces: Vec<(Duration, Place)>,
     /// Where it says that there is no other of its kind, if it does.
     pub(crate) alone: Option<Place>,
     /// Whether routers send requests to it that must be sent elsewhere.
     pub(crate) routed: bool,
+    /// Whether nothing else is known of it, so that there is nothing to add up.
+    pub(crate) is_opaque: bool,
     pub(crate) findings: Vec<Finding>,
 }
 
-/// Who stops it.
+/// Which platform stops it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Supervisor {
     Kubernetes,
+    Knative,
+    CloudRun,
     Systemd,
+    /// A container of podman that systemd starts and stops.
+    Quadlet,
     Compose,
+    DockerRun,
+    PodmanRun,
+    /// A container that is stopped with a command of its own.
+    ContainerStop,
+    /// Amazon ECS on machines that run docker, or on either.
+    Ecs,
+    Fargate,
+    /// Nomad, with its driver for docker.
+    NomadDocker,
+    /// Nomad, with any other driver.
+    Nomad,
+    Fly,
+    Supervisord,
     /// No manifest says.
     Unknown,
 }
@@ -51,9 +82,27 @@ pub(crate) enum Supervisor {
 pub(crate) struct Grace {
     /// `None` if it never does.
     pub(crate) span: Option<Duration>,
-    /// Whether the key is not there, and the platform's own habit holds.
+    /// Whether the key is not there, and the platform's default holds.
     pub(crate) assumed: bool,
     /// Where it is set, or would be.
+    pub(crate) place: Place,
+}
+
+/// The longest grace period that a platform allows.
+#[derive(Clone, Debug)]
+pub(crate) struct Cap {
+    pub(crate) most: Duration,
+    /// Where the limit can be raised; `None` if it cannot.
+    pub(crate) key: Option<&'static str>,
+    /// Whether the limit itself cannot be seen, and its default is taken.
+    pub(crate) assumed: bool,
+}
+
+/// A variable in the manifest that overrides a key of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Override {
+    pub(crate) name: String,
+    pub(crate) value: String,
     pub(crate) place: Place,
 }
 
@@ -68,41 +117,122 @@ pub(crate) struct Told {
 pub(crate) const GRACE_VAR: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 pub(crate) const PRE_STOP_VAR: &str = "PRESTOP_SECONDS";
 
+/// Longer than the engine takes for a time: a year.
+const LONGEST: u64 = 365 * 24 * 60 * 60;
+
 // === impl Workload ===
 
 impl Workload {
     /// One that nobody has described.
     pub(crate) fn nameless() -> Self {
+        Self::new(Supervisor::Unknown, "configuration", "", Place::start())
+    }
+
+    /// One with the defaults of its platform.
+    pub(crate) fn new(supervisor: Supervisor, kind: &str, name: &str, place: Place) -> Self {
         Self {
-            kind: "configuration".into(),
-            name: String::new(),
+            kind: kind.into(),
+            name: name.into(),
             container: String::new(),
-            place: Place::start(),
-            supervisor: Supervisor::Unknown,
-            grace: Grace::habit_of(Supervisor::Unknown, Place::start()),
+            supervisor,
+            seen_inside: supervisor,
+            grace: Grace::default_of(supervisor, place.clone()),
+            cap: supervisor.cap(),
             pre_stop: Duration::ZERO,
-            pre_stop_fails: false,
             sidecars: 0,
+            sidecar_hooks: Duration::ZERO,
+            signals: Vec::new(),
             told: Told::default(),
             told_at: None,
+            has_unseen_variables: false,
+            overrides: Vec::new(),
             probe: None,
+            probe_graces: Vec::new(),
             alone: None,
-            routed: true,
+            routed: supervisor == Supervisor::Unknown,
+            is_opaque: false,
             findings: Vec::new(),
+            place,
         }
+    }
+
+    /// One of which nothing is known but that it is there.
+    pub(crate) fn unknown(
+        kind: &str,
+        name: &str,
+        place: Place,
+        problem: &str,
+        advice: &str,
+    ) -> Self {
+        let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
+        Self {
+            findings: vec![finding],
+            routed: false,
+            is_opaque: true,
+            ..Self::new(Supervisor::Unknown, kind, name, place)
+        }
+    }
+
+    /// Its grace period is set, but what to cannot be seen: so there is nothing to add up.
+    pub(crate) fn hide_grace(&mut self, place: Place, problem: impl Into<String>, advice: &str) {
+        self.findings.push(Finding::new(Level::Unknown, place, problem, advice));
+        self.is_opaque = true;
     }
 
     /// How it is called where there are several.
     pub(crate) fn title(&self) -> String {
-        match self.container.as_str() {
+        let title = match self.container.as_str() {
             "" => format!("{} {}", self.kind, self.name).trim_end().to_owned(),
             container => format!("{} {}, container {container}", self.kind, self.name),
-        }
+        };
+        harmless(&title).into_owned()
     }
 
     /// Whether this is the one that was asked for.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.name == name || self.container == name
+    }
+
+    /// The time from the platform's request to stop until the kill.
+    pub(crate) fn allowed(&self) -> Option<Duration> {
+        let cap = self.cap.as_ref().map(|cap| cap.most);
+        match (self.grace.span, cap) {
+            (Some(span), Some(cap)) => Some(span.min(cap)),
+            (span, cap) => span.or(cap),
+        }
+    }
+
+    /// What the process may assume to have from its signal on, if its configuration does not say;
+    /// the likeliest first. `None` is no limit.
+    pub(crate) fn assumptions(&self) -> Vec<Option<Duration>> {
+        if let Some(told) = self.told.kill_after() {
+            return vec![Some(told)];
+        }
+        let left = self.allowed().map(|grace| grace.saturating_sub(self.pre_stop));
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let mut all = match self.seen_inside {
+            Supervisor::Kubernetes | Supervisor::Knative | Supervisor::Unknown => vec![seconds(30)],
+            // It asks systemd.
+            Supervisor::Systemd => vec![left],
+            Supervisor::Compose
+            | Supervisor::DockerRun
+            | Supervisor::ContainerStop
+            | Supervisor::NomadDocker => vec![seconds(10)],
+            Supervisor::CloudRun
+            | Supervisor::Fly
+            | Supervisor::Fargate
+            | Supervisor::Quadlet
+            | Supervisor::PodmanRun => vec![None],
+            // With docker or without.
+            Supervisor::Ecs => vec![seconds(10), None],
+            // The variables of a unit around it are passed on.
+            Supervisor::Nomad => vec![None, seconds(90)],
+            Supervisor::Supervisord => vec![None, seconds(10), seconds(90)],
+        };
+        if self.has_unseen_variables {
+            all.push(left);
+        }
+        all
     }
 }
 
@@ -113,20 +243,100 @@ impl Supervisor {
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Kubernetes => "terminationGracePeriodSeconds",
+            Self::Knative => "timeoutSeconds",
+            Self::CloudRun => "grace of Cloud Run",
             Self::Systemd => "TimeoutStopSec",
+            Self::Quadlet => "StopTimeout",
             Self::Compose => "stop_grace_period",
+            Self::DockerRun | Self::PodmanRun => "--stop-timeout",
+            Self::ContainerStop => "--time",
+            Self::Ecs | Self::Fargate => "stopTimeout",
+            Self::NomadDocker | Self::Nomad | Self::Fly => "kill_timeout",
+            Self::Supervisord => "stopwaitsecs",
             Self::Unknown => "grace",
         }
     }
 
-    /// How long it waits if nobody says, and what the process takes it to be if nobody tells it.
-    pub(crate) fn habit(self) -> Duration {
-        let platform = match self {
-            Self::Kubernetes | Self::Unknown => Platform::Kubernetes,
-            Self::Systemd => Platform::Systemd,
-            Self::Compose => Platform::Docker,
-        };
-        platform.kill_after().unwrap_or_default()
+    /// The line that sets the grace period.
+    pub(crate) fn line(self, seconds: u64) -> String {
+        let key = self.key();
+        match self {
+            Self::Kubernetes | Self::Knative => format!("{key}: {seconds}"),
+            Self::Systemd => format!("{key}={seconds}s"),
+            Self::Quadlet | Self::Supervisord => format!("{key}={seconds}"),
+            Self::Compose => format!("{key}: {seconds}s"),
+            Self::DockerRun | Self::PodmanRun => format!("{key} {seconds}"),
+            Self::ContainerStop => format!("{key} {seconds} in the command that stops it"),
+            Self::Ecs | Self::Fargate => format!("\"{key}\": {seconds}"),
+            Self::NomadDocker | Self::Nomad | Self::Fly => format!("{key} = \"{seconds}s\""),
+            Self::CloudRun | Self::Unknown => format!("a platform that waits {seconds}s"),
+        }
+    }
+
+    /// Whether the key takes a number of seconds, and not a text with a unit.
+    pub(crate) fn is_in_seconds(self) -> bool {
+        !matches!(
+            self,
+            Self::Systemd
+                | Self::Compose
+                | Self::NomadDocker
+                | Self::Nomad
+                | Self::Fly
+                | Self::CloudRun
+                | Self::Unknown
+        )
+    }
+
+    /// Whether preStop can be set there.
+    pub(crate) fn has_pre_stop(self) -> bool {
+        self == Self::Kubernetes
+    }
+
+    /// Whether requests are routed away from a process when it is not ready.
+    pub(crate) fn has_endpoints(self) -> bool {
+        matches!(self, Self::Kubernetes | Self::Knative | Self::Unknown)
+    }
+
+    /// How long it waits if the key is not set.
+    pub(crate) fn default_grace(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Kubernetes | Self::Unknown | Self::Ecs | Self::Fargate => 30,
+            Self::Knative => 300,
+            Self::Systemd => 90,
+            Self::CloudRun
+            | Self::Quadlet
+            | Self::Compose
+            | Self::DockerRun
+            | Self::PodmanRun
+            | Self::ContainerStop
+            | Self::Supervisord => 10,
+            Self::NomadDocker | Self::Nomad | Self::Fly => 5,
+        })
+    }
+
+    fn cap(self) -> Option<Cap> {
+        let fixed = |seconds| Cap { most: Duration::from_secs(seconds), key: None, assumed: false };
+        match self {
+            Self::CloudRun => Some(fixed(10)),
+            Self::Fargate => Some(fixed(120)),
+            Self::Fly => Some(fixed(300)),
+            Self::Knative => {
+                Some(Cap { key: Some("max-revision-timeout-seconds"), assumed: true, ..fixed(600) })
+            }
+            Self::NomadDocker | Self::Nomad => {
+                Some(Cap { key: Some("max_kill_timeout"), assumed: true, ..fixed(30) })
+            }
+            Self::Kubernetes
+            | Self::Systemd
+            | Self::Quadlet
+            | Self::Compose
+            | Self::DockerRun
+            | Self::PodmanRun
+            | Self::ContainerStop
+            | Self::Ecs
+            | Self::Supervisord
+            | Self::Unknown => None,
+        }
     }
 }
 
@@ -139,10 +349,10 @@ impl Grace {
     }
 
     /// The key is not there, but would be at this place.
-    pub(crate) fn habit_of(supervisor: Supervisor, place: Place) -> Self {
+    pub(crate) fn default_of(supervisor: Supervisor, place: Place) -> Self {
         let path = format!("{}.{}", place.path, supervisor.key());
         let place = Place { path: path.trim_start_matches('.').into(), ..place };
-        Self { span: Some(supervisor.habit()), assumed: true, place }
+        Self { span: Some(supervisor.default_grace()), assumed: true, place }
     }
 }
 
@@ -151,7 +361,7 @@ impl Grace {
 impl Told {
     /// Takes what a variable says; whether it is one that says how long there is.
     pub(crate) fn hear(&mut self, name: &str, value: &str) -> bool {
-        let seconds = value.trim().parse().ok();
+        let seconds = value.trim().parse().ok().filter(|seconds| *seconds <= LONGEST);
         match name {
             GRACE_VAR => self.grace = seconds,
             PRE_STOP_VAR => self.pre_stop = seconds,
@@ -160,7 +370,7 @@ impl Told {
         name == GRACE_VAR
     }
 
-    /// How long the process takes itself to have; `None` if it is not told.
+    /// How long the process assumes to have; `None` if it is not told.
     pub(crate) fn kill_after(self) -> Option<Duration> {
         let left = self.grace?.saturating_sub(self.pre_stop.unwrap_or_default());
         Some(Duration::from_secs(left.max(1)))

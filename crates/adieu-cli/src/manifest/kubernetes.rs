@@ -1,10 +1,12 @@
-//! A Deployment, and a PodDisruptionBudget beside it.
+//! A Deployment, with a PodDisruptionBudget and the configuration beside it.
 
-use super::{Numbers, scalar};
+use super::Numbers;
+use super::yaml::{block, scalar};
 use crate::check::{GRACE_VAR, PRE_STOP_VAR};
 
 pub(super) fn write(numbers: &Numbers<'_>) -> String {
-    let Numbers { name, image, replicas, port, admin_port, grace, pre_stop, exec: _ } = numbers;
+    let Numbers { name, image, replicas, port, admin_port, grace, pre_stop, exec: _, config } =
+        numbers;
     let mut told = format!(
         "            # The process cannot ask for its grace period: it is told.\n            - \
          name: {GRACE_VAR}\n              value: \"{grace}\"\n"
@@ -24,6 +26,28 @@ pub(super) fn write(numbers: &Numbers<'_>) -> String {
         }
         None => ("http", String::new()),
     };
+    for (variable, value) in &config.variables {
+        let value = scalar(value);
+        told += &format!("            - name: {variable}\n              value: {value}\n");
+    }
+    let (mut mount, mut volume, mut map) = (String::new(), String::new(), String::new());
+    if let (Some(target), Some((ending, text))) = (config.target(name), &config.file) {
+        let map_name = scalar(&format!("{name}-shutdown"));
+        told += &format!("            - name: ADIEU_CONFIG\n              value: {target}\n");
+        mount = format!(
+            "          volumeMounts:\n            - name: shutdown\n              mountPath: \
+             /etc/{name}\n"
+        );
+        volume = format!(
+            "      volumes:\n        - name: shutdown\n          configMap:\n            name: \
+             {map_name}\n"
+        );
+        map = format!(
+            "---\n# The configuration that these numbers follow from.\napiVersion: v1\nkind: \
+             ConfigMap\nmetadata:\n  name: {map_name}\ndata:\n  shutdown.{ending}: {}",
+            block(text, 2)
+        );
+    }
     let (name, image) = (scalar(name), scalar(image));
     format!(
         "\
@@ -54,7 +78,7 @@ spec:
             - name: http
               containerPort: {port}
 {admin}          env:
-{told}{hook}          startupProbe:
+{told}{mount}{hook}          startupProbe:
             httpGet:
               path: /startupz
               port: {asked}
@@ -71,7 +95,7 @@ spec:
               path: /livez # says yes through the whole drain
               port: {asked}
             periodSeconds: 10
----
+{volume}---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
@@ -81,6 +105,6 @@ spec:
   selector:
     matchLabels:
       app: {name}
-"
+{map}"
     )
 }

@@ -4,7 +4,23 @@ use super::Numbers;
 use crate::check::GRACE_VAR;
 
 pub(super) fn write(numbers: &Numbers<'_>) -> String {
-    let Numbers { name, exec, grace, .. } = numbers;
+    let Numbers { name, exec, grace, config, .. } = numbers;
+    let mut environment = format!("Environment={GRACE_VAR}={grace}\n");
+    let variables = match (&config.flat, config.target(name)) {
+        (Some(flat), _) => flat,
+        (None, Some(target)) => {
+            environment +=
+                &format!("# Install the configuration there.\nEnvironment=ADIEU_CONFIG={target}\n");
+            &config.variables
+        }
+        (None, None) => &config.variables,
+    };
+    if config.file.is_some() && config.flat.is_some() {
+        environment += "# The configuration that these numbers follow from.\n";
+    }
+    for (variable, value) in variables {
+        environment += &format!("Environment={}\n", quoted(&format!("{variable}={value}")));
+    }
     format!(
         "\
 [Unit]
@@ -18,8 +34,7 @@ Type=notify
 ExecStart={exec}
 # What the plan takes at worst, with the lame duck, the exit and a margin.
 TimeoutStopSec={grace}s
-Environment={GRACE_VAR}={grace}
-# SIGTERM to the main process alone, SIGKILL to all that is left.
+{environment}# SIGTERM to the main process alone, SIGKILL to all that is left.
 KillMode=mixed
 Restart=on-failure
 DynamicUser=yes
@@ -28,4 +43,10 @@ DynamicUser=yes
 WantedBy=multi-user.target
 "
     )
+}
+
+/// As systemd reads it: in quotes where there is white space, and `%` written twice.
+fn quoted(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
+    if text.contains([' ', '"', '\'', '\t']) { format!("\"{text}\"") } else { text }
 }

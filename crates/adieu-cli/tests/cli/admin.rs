@@ -364,7 +364,7 @@ fn the_token_is_asked_for_and_taken() {
         &["cordon", "URL"],
         3,
         expect![
-            "adieu: http://HOST:PORT refuses: only with Authorization: Bearer; pass --token, or set ADIEU_ADMIN_TOKEN\n"
+            "adieu: http://HOST:PORT refuses: Authorization: Bearer is required; pass --token, or set ADIEU_ADMIN_TOKEN\n"
         ],
     );
     says(

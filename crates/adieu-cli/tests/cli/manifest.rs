@@ -1,8 +1,9 @@
 //! `adieu manifest`.
 
+use adieu::{Config, Format};
 use expect_test::{expect, expect_file};
 
-use super::{Ran, adieu, adieu_reads, config, shows};
+use super::{Ran, adieu, adieu_reads, command, config, ran, shows};
 
 const TARGETS: [&str; 3] = ["kubernetes", "systemd", "compose"];
 
@@ -66,6 +67,97 @@ fn s184_what_it_prints_passes_the_check_with_the_same_configuration() {
     assert!(graces.len() > 10, "{graces:?}");
 }
 
+/// What a key with a text of several lines holds.
+fn block_of(printed: &str, key: &str) -> String {
+    let (before, after) = printed.split_once(&format!("{key}: |\n")).unwrap();
+    let indent = before.lines().last().unwrap().len() + 2;
+    let lines = after.lines().map_while(|line| match line.get(..indent) {
+        Some(blank) if blank.trim().is_empty() => Some(&line[indent..]),
+        _ => line.is_empty().then_some(""),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn s268_the_configuration_goes_with_the_manifest() {
+    for text in [
+        "lame-duck = '12s'",
+        "[coordinated-shutdown]\nlame-duck = '7s'\nstrict = true\nexit-code = 3\n\n\
+         [coordinated-shutdown.phases.flush-it]\nafter = ['service-stop']\ntimeout = '3s'\n",
+        "# a $remark with 100% of \"quotes\"\nreport-file = '/tmp/a b $HOME %n.json'\n",
+    ] {
+        let file = config(text);
+        let path = file.path().to_str().unwrap();
+        let checked = Config::read(file.path()).unwrap();
+        let reads = |text: &str| Config::read(config(text).path()).unwrap();
+        let print = |target: &str| shows(&["manifest", "--config", path, "--for", target]);
+
+        let pods = print("kubernetes");
+        assert_eq!(reads(&block_of(&pods, "shutdown.toml")), checked, "{pods}");
+        for part in [
+            "- name: ADIEU_CONFIG\n              value: /etc/service/shutdown.toml\n",
+            "mountPath: /etc/service\n",
+            "configMap:\n            name: service-shutdown\n",
+            "kind: ConfigMap\nmetadata:\n  name: service-shutdown\n",
+        ] {
+            assert!(pods.contains(part), "{part}\n{pods}");
+        }
+
+        let services = print("compose");
+        let content = block_of(&services, "content").replace("$$", "$");
+        assert_eq!(reads(&content), checked, "{services}");
+        assert!(services.contains("ADIEU_CONFIG: \"/etc/service/shutdown.toml\"\n"), "{services}");
+        assert!(services.contains("target: \"/etc/service/shutdown.toml\"\n"), "{services}");
+
+        // The unit says all of it by itself: nothing else is needed to judge it.
+        let unit = print("systemd");
+        let values = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
+        let values = values.map(|value| match value.strip_prefix('"') {
+            Some(quoted) => quoted.trim_end_matches('"').replace("\\\"", "\"").replace("%%", "%"),
+            None => value.replace("%%", "%"),
+        });
+        let values = values.filter_map(|pair| {
+            let (name, value) = pair.split_once('=')?;
+            Some((name.to_owned(), value.to_owned()))
+        });
+        let read = Config::parse_with_vars("", Format::Toml, values).unwrap();
+        assert_eq!(read, checked, "{unit}");
+        let judged = adieu_reads(&["check", "--manifest", "-"], &unit);
+        assert_eq!(judged.code, 0, "{}{}", judged.stdout, judged.stderr);
+    }
+    assert!(!shows(&["manifest"]).contains("ConfigMap"));
+}
+
+#[test]
+fn s268_variables_and_other_formats_are_carried_too() {
+    let file = config("lame-duck = '12s'");
+    for target in TARGETS {
+        let args = ["manifest", "--config", file.path().to_str().unwrap(), "--for", target];
+        let mut command = command(&args);
+        let printed = ran(&command.env("ADIEU__LAME_DUCK", "7s").output().unwrap()).stdout;
+        let parts = ["ADIEU__LAME_DUCK=7s", "ADIEU__LAME_DUCK: \"7s\"", "value: \"7s\""];
+        assert!(parts.iter().any(|part| printed.contains(part)), "{printed}");
+        assert!(!printed.contains("ADIEU__LAME_DUCK=12s"), "{printed}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("application.conf");
+    let hocon = "akka.coordinated-shutdown.default-phase-timeout = 6 s\n";
+    std::fs::write(&path, hocon).unwrap();
+    let args = ["manifest", "--config", path.to_str().unwrap(), "--for"];
+    assert!(shows(&[&args[..], &["kubernetes"]].concat()).contains("shutdown.conf: |\n    akka."));
+    let unit = shows(&[&args[..], &["systemd"]].concat());
+    let installed =
+        "# Install the configuration there.\nEnvironment=ADIEU_CONFIG=/etc/service/shutdown.conf\n";
+    assert!(unit.contains(installed), "{unit}");
+    // What it includes would stay behind.
+    std::fs::write(folder.path().join("more.conf"), "akka.coordinated-shutdown.reserve = 5 s\n")
+        .unwrap();
+    std::fs::write(&path, format!("include \"more.conf\"\n{hocon}")).unwrap();
+    let Ran { code, stdout, stderr } = adieu(&args[..3]);
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("includes other files"), "{stderr}");
+}
+
 #[test]
 fn the_flags_are_filled_in() {
     let text = shows(&[
@@ -117,7 +209,7 @@ fn what_cannot_fit_is_said_and_what_is_no_name_is_refused() {
         adieu(&["manifest", "--config", short.path().to_str().unwrap()]);
     assert_eq!((code, stdout.as_str()), (1, ""));
     expect![[r#"
-        adieu: no number fits this configuration: the process takes itself to have 10s, and would cut its phases short; change it: kill-after = "25s" in the configuration, or kill-after = "auto"
+        adieu: no number fits this configuration: the process assumes a grace period of 10s, and cuts its phases short; change it: kill-after = "25s" in the configuration, or kill-after = "auto"
     "#]].assert_eq(&stderr);
     for args in [
         ["--name", "Orders API"],

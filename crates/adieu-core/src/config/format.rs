@@ -1,11 +1,16 @@
 //! The texts a configuration can be written in.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::{ConfigError, hocon};
+
+/// More than any configuration that people write.
+const LARGEST: u64 = 4 * 1024 * 1024;
 
 /// A format that a configuration can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +45,7 @@ impl Format {
 
     /// Reads a file in this format.
     pub(super) fn read(self, path: &Path) -> Result<Value, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let text = read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         self.parse_at(&text, path.parent())
     }
@@ -64,6 +69,20 @@ impl Format {
     pub(super) fn bare_numbers_are_millis(self) -> bool {
         self == Self::Hocon
     }
+}
+
+/// Reads a file of bounded size. To read a fifo or a device might never end.
+fn read_text(path: &Path) -> io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(LARGEST + 1).read_to_string(&mut text)?;
+    if u64::try_from(text.len()).is_ok_and(|length| length > LARGEST) {
+        let problem = format!("larger than {} MiB", LARGEST / 1024 / 1024);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+    }
+    Ok(text)
 }
 
 impl fmt::Display for Format {

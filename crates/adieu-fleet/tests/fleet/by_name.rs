@@ -91,7 +91,7 @@ async fn s288_without_the_step_that_connects_the_assembly_fails() {
     assert!(matches!(error, AssembleError::Unmet { .. }), "{error}");
     // What asks too early is told so.
     let error = lock.try_acquire().await.unwrap_err();
-    let text = adieu_core::error_text(&error);
+    let text = adieu_core::adapter::error_text(&error);
     assert!(text.ends_with("its step has not started yet"), "{text}");
     assert!(!error.is_permanent());
 }

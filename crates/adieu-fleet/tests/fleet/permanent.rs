@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use adieu_core::{Config, Deadline, Shutdown, error_text};
+use adieu_core::adapter::error_text;
+use adieu_core::{Config, Deadline, Shutdown};
 use adieu_fleet::etcd_client::{Client, ConnectOptions};
 use adieu_fleet::{
     AcquireError, BackendError, Etcd, Files, Lock, LockSpec, Locks, OnceCx, Others, Postgres,

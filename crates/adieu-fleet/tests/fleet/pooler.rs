@@ -27,7 +27,7 @@ async fn s280_sessions_behind_a_pooler_are_refused_and_rows_work_there() {
         let began = Instant::now();
         let error = PostgresSession::connect(&config(pooler.port())).await.unwrap_err();
         assert!(error.is_permanent());
-        let text = adieu_core::error_text(&error);
+        let text = adieu_core::adapter::error_text(&error);
         assert!(
             text.starts_with("postgres-session failed to connect: there is a pooler"),
             "{text}"

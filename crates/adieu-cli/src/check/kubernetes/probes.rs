@@ -3,15 +3,23 @@
 use std::time::Duration;
 
 use crate::check::place::{Finding, Level, Place, Wrong};
-use crate::check::yaml::At;
+use crate::check::tree::At;
+use crate::check::workload::{Supervisor, Workload};
 
 /// How long it takes a balancer that probes like this to see that it is not ready, and where this
 /// is said.
-pub(super) fn look_at(
+pub(super) fn read(
     container: &At<'_>,
-    is_routed: bool,
-    findings: &mut Vec<Finding>,
+    workload: &mut Workload,
 ) -> Result<Option<(Duration, Place)>, Wrong> {
+    let is_routed = workload.routed && workload.supervisor == Supervisor::Kubernetes;
+    for key in ["startupProbe", "livenessProbe"] {
+        if let Some(at) = container.find(&[key, "terminationGracePeriodSeconds"]) {
+            let grace = Duration::from_secs(at.number()?);
+            workload.probe_graces.push((grace, at.place()));
+        }
+    }
+    let findings = &mut workload.findings;
     let readiness = container.get("readinessProbe");
     let liveness = container.get("livenessProbe");
     let path = ["httpGet", "path"];
@@ -35,12 +43,6 @@ pub(super) fn look_at(
             let problem = "says no also when it is cordoned, or a check fails: the kubelet would kill it for that";
             findings.push(Finding::new(Level::Warning, at.place(), problem, "ask for /livez"));
         }
-    }
-    if let Some(at) = liveness.and_then(|probe| probe.get("terminationGracePeriodSeconds")) {
-        at.number()?;
-        let problem = "replaces the grace period when this probe fails";
-        let advice = "leave it out, unless a hung process is to be killed sooner";
-        findings.push(Finding::new(Level::Note, at.place(), problem, advice));
     }
     let Some(probe) = readiness else { return Ok(None) };
     let number = |key: &str, habit| probe.get(key).map_or(Ok(habit), |at| at.number());

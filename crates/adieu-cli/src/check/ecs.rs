@@ -1,0 +1,144 @@
+//! Task definitions of Amazon ECS, by themselves and in templates of CloudFormation.
+
+use std::time::Duration;
+
+use super::environment::Environment;
+use super::input::{Manifest, Source};
+use super::place::{Finding, Level, Wrong};
+use super::proxies;
+use super::script::Word;
+use super::shell;
+use super::tree::At;
+use super::workload::{Grace, Supervisor, Workload};
+
+const RESOURCE: &str = "AWS::ECS::TaskDefinition";
+
+pub(crate) fn is_one(document: &At<'_>) -> bool {
+    containers(document).is_some()
+        || document.get("taskDefinition").is_some()
+        || document.get("Resources").is_some()
+}
+
+pub(crate) fn read(
+    document: &At<'_>,
+    source: &Source<'_>,
+    into: &mut Manifest,
+) -> Result<(), Wrong> {
+    if let Some(resources) = document.get("Resources") {
+        for (name, resource) in resources.entries() {
+            match resource.get("Properties") {
+                Some(task) if resource.text_of("Type") == Some(RESOURCE) => {
+                    read_task(name, &task, source, into)?;
+                }
+                _ => into.skip(resource.place(), format!("resource {name}")),
+            }
+        }
+        return Ok(());
+    }
+    let task = document.get("taskDefinition").unwrap_or_else(|| document.clone());
+    let name = get(&task, "family").and_then(|family| family.text()).unwrap_or(source.name);
+    read_task(name, &task, source, into)
+}
+
+/// CloudFormation writes the same keys with a capital letter.
+fn get<'a>(at: &At<'a>, key: &str) -> Option<At<'a>> {
+    let capital = key[..1].to_uppercase() + &key[1..];
+    at.get(key).or_else(|| at.get(&capital))
+}
+
+fn text<'a>(at: &At<'a>, key: &str) -> Option<&'a str> {
+    get(at, key)?.text()
+}
+
+fn containers<'a>(task: &At<'a>) -> Option<At<'a>> {
+    get(task, "containerDefinitions")
+}
+
+fn read_task(
+    name: &str,
+    task: &At<'_>,
+    source: &Source<'_>,
+    into: &mut Manifest,
+) -> Result<(), Wrong> {
+    let all = containers(task).map(|containers| containers.items()).unwrap_or_default();
+    let is_wanted =
+        |container: &&At<'_>| source.only.is_some_and(|only| text(container, "name") == Some(only));
+    let is_named = |container: &&At<'_>| text(container, "name") == Some(name);
+    let is_own = |container: &&At<'_>| {
+        let field = |key: &str| text(container, key).unwrap_or_default();
+        !proxies::is_helper(field("name"), field("image"))
+    };
+    let chosen = all.iter().find(is_wanted).or_else(|| all.iter().find(is_named));
+    let is_guessed = chosen.is_none() && all.iter().filter(is_own).count() > 1;
+    let Some(container) = chosen.or_else(|| all.iter().find(is_own)).or(all.first()) else {
+        return Err(task.wrong("there are no containers: add the one to judge"));
+    };
+    let on = get(task, "requiresCompatibilities").map(|on| on.texts()).unwrap_or_default();
+    let supervisor = match on.as_slice() {
+        [Some("FARGATE")] => Supervisor::Fargate,
+        _ => Supervisor::Ecs,
+    };
+    let mut workload = Workload::new(supervisor, "task", name, container.place());
+    workload.container = text(container, "name").unwrap_or_default().into();
+    if let Some(timeout) = get(container, "stopTimeout") {
+        // Some tools write numbers as texts, and templates fill them in.
+        match timeout.text().and_then(|text| text.parse().ok()) {
+            Some(seconds) => {
+                workload.grace = Grace::said(Some(Duration::from_secs(seconds)), timeout.place());
+            }
+            None => {
+                let problem = "its value is filled in by a template, and cannot be seen here";
+                workload.hide_grace(timeout.place(), problem, "write the number");
+            }
+        }
+    }
+    let environment = environment(container);
+    let command: Vec<_> =
+        ["entryPoint", "command"].iter().filter_map(|key| get(container, key)).collect();
+    if let Some(first) = command.first() {
+        let words: Vec<_> = command.iter().flat_map(At::texts).map(Word::of).collect();
+        let front = shell::front(&words, &environment.values());
+        workload.findings.extend(front.finding(first.place()));
+    }
+    environment.apply(&mut workload);
+    let waits_for = get(container, "dependsOn").map(|on| on.items()).unwrap_or_default();
+    let others = all.iter().filter(|other| text(other, "name") != text(container, "name"));
+    let mut names = Vec::new();
+    for other in others {
+        let name = text(other, "name").unwrap_or("without a name");
+        let is_waited_for = waits_for.iter().any(|on| text(on, "containerName") == Some(name));
+        let image = text(other, "image").unwrap_or_default();
+        if !is_waited_for && proxies::is_one(name, image) {
+            let advice = format!("write dependsOn: {name}, so that it is stopped later");
+            workload.findings.push(proxies::ends_first(name, other.place(), &advice));
+        }
+        names.push(name);
+    }
+    if !names.is_empty() {
+        let problem = format!("not judged: {}", names.join(", "));
+        let advice = "name the one that this configuration is for with --only";
+        let level = if is_guessed { Level::Unknown } else { Level::Note };
+        workload.findings.push(Finding::new(level, container.place(), problem, advice));
+    }
+    into.add(workload)
+}
+
+fn environment(container: &At<'_>) -> Environment {
+    let mut environment = Environment::default();
+    for pair in get(container, "environment").map(|pairs| pairs.items()).unwrap_or_default() {
+        match (text(&pair, "name"), text(&pair, "value")) {
+            (Some(name), Some(value)) => environment.set(name, value, pair.place()),
+            (Some(name), None) => environment.set_unseen(name, pair.place()),
+            (None, _) => {}
+        }
+    }
+    for secret in get(container, "secrets").map(|secrets| secrets.items()).unwrap_or_default() {
+        if let Some(name) = text(&secret, "name") {
+            environment.set_unseen(name, secret.place());
+        }
+    }
+    if let Some(files) = get(container, "environmentFiles") {
+        environment.add_unseen(files.place());
+    }
+    environment
+}

@@ -1,0 +1,181 @@
+//! A pod: the container that is judged, what is beside it, and how long all of it may take.
+
+use std::time::Duration;
+
+use super::shape::Shape;
+use super::{Document, alone, container, name_of, probes};
+use crate::check::place::{Finding, Level, Wrong};
+use crate::check::proxies;
+use crate::check::tree::At;
+use crate::check::workload::{Grace, Supervisor, Workload};
+
+/// The one that `kubectl` takes unless it is told which.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// The container that the configuration is for.
+struct Choice<'a> {
+    container: At<'a>,
+    others: Vec<At<'a>>,
+    /// Whether another one may be meant.
+    is_guessed: bool,
+}
+
+/// How long the proxy of Knative holds SIGTERM back, so that routers can move away.
+const KNATIVE_DRAIN: Duration = Duration::from_secs(30);
+
+pub(super) fn read(
+    document: &Document<'_>,
+    shape: &Shape,
+    pod: &At<'_>,
+    spec: &At<'_>,
+    all: &[Document<'_>],
+    only: Option<&str>,
+) -> Result<Workload, Wrong> {
+    let Document { kind, at } = document;
+    let Choice { container, others, is_guessed } = choose(pod, spec, &name_of(at), only)?;
+    let supervisor = match shape {
+        Shape::Knative(_) => Supervisor::Knative,
+        Shape::CloudRun(_) => Supervisor::CloudRun,
+        Shape::Pod(_) | Shape::Unseen(_) | Shape::Nothing => Supervisor::Kubernetes,
+    };
+    let mut workload = Workload::new(supervisor, kind, &name_of(at), at.place());
+    workload.container = container.text_of("name").unwrap_or_default().into();
+    workload.grace = grace(supervisor, spec)?;
+    workload.alone = alone(kind, at);
+    let is_job = kind.ends_with("Job");
+    workload.routed = !is_job
+        && (container.get("ports").is_some()
+            || container.get("readinessProbe").is_some()
+            || supervisor == Supervisor::Knative);
+    let environment = container::environment(&container, all);
+    let variables = environment.values();
+    environment.apply(&mut workload);
+    if supervisor == Supervisor::Knative {
+        workload.pre_stop = KNATIVE_DRAIN;
+    } else {
+        container::pre_stop(&container, &variables, &mut workload)?;
+    }
+    container::stop_signal(&container, &mut workload);
+    container::command(&container, &variables, &mut workload);
+    workload.probe = probes::read(&container, &mut workload)?;
+    if !workload.routed && !is_job && supervisor == Supervisor::Kubernetes {
+        let problem = "neither ports nor a readiness probe: taken for one that no router knows";
+        let advice = "if routers send to it, add a readiness probe, or say --routing-lag";
+        workload.findings.push(Finding::new(Level::Note, container.place(), problem, advice));
+    }
+    if !others.is_empty() {
+        let names: Vec<_> = others.iter().map(name).collect();
+        let problem = format!("not judged: {}", names.join(", "));
+        let advice = format!(
+            "name the one that this configuration is for with --only, or with the annotation \
+             {DEFAULT_CONTAINER}"
+        );
+        let level = if is_guessed { Level::Unknown } else { Level::Note };
+        workload.findings.push(Finding::new(level, container.place(), problem, advice));
+    }
+    workload.findings.extend(proxies_beside(pod, &others));
+    sidecars(spec, &mut workload);
+    Ok(workload)
+}
+
+fn grace(supervisor: Supervisor, spec: &At<'_>) -> Result<Grace, Wrong> {
+    // On Cloud Run, `timeoutSeconds` is how long a request may take, and nothing else.
+    let key = spec.get(supervisor.key()).filter(|_| supervisor != Supervisor::CloudRun);
+    match key {
+        Some(key) => Ok(Grace::said(Some(Duration::from_secs(key.number()?)), key.place())),
+        None => Ok(Grace::default_of(supervisor, spec.place())),
+    }
+}
+
+/// The container that the configuration is for, and the others.
+fn choose<'a>(
+    pod: &At<'a>,
+    spec: &At<'a>,
+    owner: &str,
+    only: Option<&str>,
+) -> Result<Choice<'a>, Wrong> {
+    let Some(containers) = spec.get("containers") else {
+        return Err(spec.wrong("there are no containers: add the one to judge"));
+    };
+    let mut all = containers.items();
+    let annotation = pod.find(&["metadata", "annotations", DEFAULT_CONTAINER]);
+    // A container that is called like its owner is the one that is meant.
+    let wanted = [only, annotation.as_ref().and_then(At::text), Some(owner)];
+    let named = |wanted: &str| all.iter().position(|container| name(container) == wanted);
+    let is_own = |container: &At<'_>| {
+        !proxies::is_helper(&name(container), container.text_of("image").unwrap_or_default())
+    };
+    let own: Vec<_> = all.iter().enumerate().filter(|(_, one)| is_own(one)).collect();
+    let first = own.first().map_or(0, |(at, _)| *at);
+    let chosen = wanted.into_iter().flatten().find_map(named);
+    let is_guessed = chosen.is_none() && own.len() > 1;
+    let at = chosen.unwrap_or(first);
+    if all.is_empty() {
+        return Err(containers.wrong("must be a list of one container or more"));
+    }
+    let container = all.remove(at);
+    Ok(Choice { container, others: all, is_guessed })
+}
+
+fn name(container: &At<'_>) -> String {
+    container.text_of("name").unwrap_or("without a name").to_owned()
+}
+
+fn is_proxy(container: &At<'_>) -> bool {
+    proxies::is_one(&name(container), container.text_of("image").unwrap_or_default())
+}
+
+/// Proxies that are signalled together with the process, and those that are put in later.
+fn proxies_beside(pod: &At<'_>, others: &[At<'_>]) -> Vec<Finding> {
+    let advice = "make it a native sidecar: an init container with restartPolicy: Always";
+    let mut findings = Vec::new();
+    for other in others.iter().filter(|other| is_proxy(other)) {
+        if other.find(&["lifecycle", "preStop"]).is_none() {
+            findings.push(proxies::ends_first(&name(other), other.place(), advice));
+        }
+    }
+    let mark = |map: &str, key: &str| pod.find(&["metadata", map, key]);
+    for (maps, key, value, name, wait) in [
+        (
+            ["annotations", "labels"],
+            "sidecar.istio.io/inject",
+            "true",
+            "istio-proxy",
+            "proxy.istio.io/config",
+        ),
+        (
+            ["annotations", "labels"],
+            "linkerd.io/inject",
+            "enabled",
+            "linkerd-proxy",
+            "config.alpha.linkerd.io/proxy-wait-before-exit-seconds",
+        ),
+    ] {
+        let found = maps.iter().find_map(|map| mark(map, key));
+        let waits = mark("annotations", wait).is_some()
+            || mark("annotations", "config.linkerd.io/proxy-wait-before-exit-seconds").is_some()
+            || mark("annotations", "config.beta.linkerd.io/proxy-enable-native-sidecar").is_some();
+        if let Some(found) = found.filter(|found| found.text() == Some(value) && !waits) {
+            findings.push(proxies::ends_first(name, found.place(), advice));
+        }
+    }
+    findings
+}
+
+/// Native sidecars are stopped one after the other when the other containers have ended.
+fn sidecars(spec: &At<'_>, workload: &mut Workload) {
+    let init = spec.get("initContainers").map(|all| all.items()).unwrap_or_default();
+    let is_sidecar = |container: &&At<'_>| container.text_of("restartPolicy") == Some("Always");
+    for sidecar in init.iter().filter(is_sidecar) {
+        workload.sidecars = workload.sidecars.saturating_add(1);
+        let Some(hook) = sidecar.find(&["lifecycle", "preStop"]) else { continue };
+        match container::hook_takes(&hook, &Default::default()) {
+            Some(takes) => workload.sidecar_hooks = workload.sidecar_hooks.saturating_add(takes),
+            None => {
+                let problem = "how long this sidecar takes to stop cannot be seen here";
+                let advice = "use sleep: {seconds: …}, or leave it out";
+                workload.findings.push(Finding::new(Level::Warning, hook.place(), problem, advice));
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Jobs of Nomad, as HCL and as JSON: one workload for each task.
+
+use std::time::Duration;
+
+use super::environment::Environment;
+use super::hcl::{self, LABEL};
+use super::input::Manifest;
+use super::place::{Finding, Fix, Level, Wrong};
+use super::script::Word;
+use super::stop_signal::StopSignal;
+use super::tree::At;
+use super::workload::{Grace, Supervisor, Workload};
+use super::{shell, spans};
+
+/// The keys of one dialect.
+struct Keys {
+    driver: &'static str,
+    timeout: &'static str,
+    signal: &'static str,
+    env: &'static str,
+    config: &'static str,
+    templates: &'static str,
+    env_of_template: &'static str,
+}
+
+const HCL: Keys = Keys {
+    driver: "driver",
+    timeout: "kill_timeout",
+    signal: "kill_signal",
+    env: "env",
+    config: "config",
+    templates: "template",
+    env_of_template: "env",
+};
+
+const JSON: Keys = Keys {
+    driver: "Driver",
+    timeout: "KillTimeout",
+    signal: "KillSignal",
+    env: "Env",
+    config: "Config",
+    templates: "Templates",
+    env_of_template: "Envvars",
+};
+
+const COMPUTED: &str = "its value is computed, and cannot be seen here";
+
+/// Whether a text is a job in HCL.
+pub(crate) fn is_hcl(text: &str) -> bool {
+    text.lines().any(|line| {
+        let job = line.trim_start().strip_prefix("job ");
+        job.is_some_and(|rest| rest.trim_end().ends_with('{') || rest.contains("\" {"))
+    })
+}
+
+/// Whether a document is a job as Nomad's API writes it.
+pub(crate) fn is_json(document: &At<'_>) -> bool {
+    document.get("Job").is_some() || document.get("TaskGroups").is_some()
+}
+
+pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), Wrong> {
+    let tree = hcl::parse(text)?;
+    for document in tree.documents() {
+        for job in document.get("job").map(|jobs| jobs.items()).unwrap_or_default() {
+            let name = job.text_of(LABEL).unwrap_or_default().to_owned();
+            let groups = job.get("group").map(|groups| groups.items()).unwrap_or_default();
+            for part in groups.iter().chain([&job]) {
+                if let Some(dynamic) = part.get("dynamic") {
+                    let problem = "blocks are made here that cannot be seen";
+                    let advice = "render it: nomad job run -output JOB | adieu check --manifest -";
+                    let unknown = Workload::unknown("job", &name, dynamic.place(), problem, advice);
+                    into.add(unknown)?;
+                }
+            }
+            for task in
+                groups.iter().filter_map(|group| group.get("task")).flat_map(|all| all.items())
+            {
+                let title = format!("{name}/{}", task.text_of(LABEL).unwrap_or_default());
+                read_task(&title, &task, &HCL, task.get("lifecycle").is_some(), into)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn read_json(document: &At<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+    let job = document.get("Job").unwrap_or_else(|| document.clone());
+    let name = job.text_of("ID").or(job.text_of("Name")).unwrap_or_default();
+    let groups = job.get("TaskGroups").map(|groups| groups.items()).unwrap_or_default();
+    for task in groups.iter().filter_map(|group| group.get("Tasks")).flat_map(|all| all.items()) {
+        let title = format!("{name}/{}", task.text_of("Name").unwrap_or_default());
+        read_task(&title, &task, &JSON, task.get("Lifecycle").is_some(), into)?;
+    }
+    Ok(())
+}
+
+fn read_task(
+    title: &str,
+    task: &At<'_>,
+    keys: &Keys,
+    is_beside: bool,
+    into: &mut Manifest,
+) -> Result<(), Wrong> {
+    if is_beside {
+        into.skip(task.place(), format!("task {title} (it has a lifecycle of its own)"));
+        return Ok(());
+    }
+    let supervisor = match task.text_of(keys.driver) {
+        Some("docker") => Supervisor::NomadDocker,
+        _ => Supervisor::Nomad,
+    };
+    let mut workload = Workload::new(supervisor, "task", title, task.place());
+    if let Some(timeout) = task.get(keys.timeout) {
+        match timeout.text() {
+            Some(text) => {
+                // The API writes nanoseconds.
+                let span = match text.parse() {
+                    Ok(nanos) => Ok(Duration::from_nanos(nanos)),
+                    Err(_) => spans::go(text).map_err(|problem| timeout.wrong(problem)),
+                };
+                workload.grace = Grace::said(Some(span?), timeout.place());
+            }
+            None => workload.hide_grace(timeout.place(), COMPUTED, "write the value"),
+        }
+    }
+    if let Some(signal) = task.get(keys.signal) {
+        match signal.text() {
+            Some("") => {}
+            Some(text) => {
+                let (text, fix) = (text.to_owned(), "kill_signal = \"SIGTERM\"".into());
+                workload.signals.push(StopSignal { text, place: signal.place(), fix });
+            }
+            None => {
+                let finding =
+                    Finding::new(Level::Unknown, signal.place(), COMPUTED, "write the value");
+                let fix = Fix::Line("kill_signal = \"SIGTERM\"".into());
+                workload.findings.push(finding.fixed_by(fix));
+            }
+        }
+    }
+    let environment = environment(task, keys);
+    if let Some(config) = block(task, keys.config) {
+        let command =
+            ["entrypoint", "command", "args"].into_iter().filter_map(|key| config.get(key));
+        let command: Vec<_> = command.collect();
+        if let Some(first) = command.first() {
+            let words: Vec<_> = command.iter().flat_map(At::texts).map(Word::of).collect();
+            let front = shell::front(&words, &environment.values());
+            workload.findings.extend(front.finding(first.place()));
+        }
+    }
+    environment.apply(&mut workload);
+    into.add(workload)
+}
+
+/// A block that is there once, or an attribute that holds a map.
+fn block<'a>(at: &At<'a>, key: &str) -> Option<At<'a>> {
+    let found = at.get(key)?;
+    if found.is_map() { Some(found) } else { found.items().into_iter().next() }
+}
+
+fn environment(task: &At<'_>, keys: &Keys) -> Environment {
+    let mut environment = Environment::default();
+    let blocks = task.get(keys.templates).map(|all| all.items()).unwrap_or_default();
+    for template in blocks {
+        if template.text_of(keys.env_of_template) == Some("true") {
+            environment.add_unseen(template.place());
+        }
+    }
+    if let Some(env) = task.get(keys.env).filter(At::is_expression) {
+        environment.add_unseen(env.place());
+    }
+    for (name, value) in block(task, keys.env).map(|env| env.entries()).unwrap_or_default() {
+        match value.text() {
+            Some(text) => environment.set(name, text, value.place()),
+            None => environment.set_unseen(name, value.place()),
+        }
+    }
+    environment
+}

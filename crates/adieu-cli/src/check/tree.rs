@@ -1,0 +1,261 @@
+//! A manifest as a tree whose nodes know their lines, of bounded size, whatever it was written in.
+//!
+//! An alias of YAML is the node that it names, not a copy of it: no file is larger than it looks.
+
+use std::collections::HashMap;
+
+use super::place::{Place, Wrong, printable};
+
+/// No manifest is nested so deeply, nor has so many nodes.
+pub(crate) const DEEPEST: usize = 64;
+const MOST_NODES: usize = 300_000;
+
+/// How many maps are searched for one key, by way of merge keys.
+const MOST_MERGED: usize = 64;
+
+/// What a file holds: several documents, or none.
+pub(crate) struct Tree {
+    nodes: Vec<Node>,
+    documents: Vec<Id>,
+}
+
+/// A node, and how one gets there.
+#[derive(Clone)]
+pub(crate) struct At<'a> {
+    tree: &'a Tree,
+    id: Id,
+    /// Of the key, where there is one: that is where people look.
+    line: usize,
+    path: String,
+}
+
+/// The nodes of a tree that is being built.
+#[derive(Default)]
+pub(crate) struct Nodes {
+    nodes: Vec<Node>,
+    /// References count like nodes: each can be visited.
+    pub(crate) aliases: usize,
+}
+
+pub(crate) type Id = usize;
+
+struct Node {
+    line: usize,
+    is: Is,
+}
+
+enum Is {
+    /// `plain` if without quotes, so that it may be something else than a string.
+    Scalar {
+        text: String,
+        plain: bool,
+    },
+    /// What only the tool that renders the file knows.
+    Expression,
+    List(Vec<Id>),
+    Map(Map),
+}
+
+/// Keys and values by their order, and the places of the keys that are strings.
+struct Map {
+    pairs: Vec<(Id, Id)>,
+    by_key: HashMap<String, usize>,
+    merged: Vec<Id>,
+}
+
+// === impl Nodes ===
+
+impl Nodes {
+    pub(crate) fn scalar(&mut self, line: usize, text: &str, plain: bool) -> Result<Id, Wrong> {
+        self.add(line, Is::Scalar { text: printable(text), plain })
+    }
+
+    pub(crate) fn expression(&mut self, line: usize) -> Result<Id, Wrong> {
+        self.add(line, Is::Expression)
+    }
+
+    pub(crate) fn list(&mut self, line: usize, items: Vec<Id>) -> Result<Id, Wrong> {
+        self.add(line, Is::List(items))
+    }
+
+    /// Pairs of keys and values. A key that is given twice is refused.
+    pub(crate) fn map(&mut self, line: usize, pairs: Vec<(Id, Id)>) -> Result<Id, Wrong> {
+        let id = self.list(line, Vec::new())?;
+        self.fill_map(id, pairs)?;
+        Ok(id)
+    }
+
+    /// Makes a list or a map of a node that was reserved with [`Nodes::list`].
+    pub(crate) fn fill_list(&mut self, id: Id, items: Vec<Id>) {
+        self.nodes[id].is = Is::List(items);
+    }
+
+    pub(crate) fn fill_map(&mut self, id: Id, pairs: Vec<(Id, Id)>) -> Result<(), Wrong> {
+        let (mut by_key, mut merged) = (HashMap::new(), Vec::new());
+        for (at, &(key, value)) in pairs.iter().enumerate() {
+            let Node { line, is: Is::Scalar { text, .. } } = &self.nodes[key] else { continue };
+            if text == "<<" {
+                match &self.nodes[value].is {
+                    Is::List(maps) => merged.extend(maps),
+                    Is::Map(_) | Is::Scalar { .. } | Is::Expression => merged.push(value),
+                }
+            } else if let Some(first) = by_key.insert(text.clone(), at) {
+                let first = self.nodes[pairs[first].0].line;
+                let problem = format!("{text} is given twice, first in line {first}: keep one");
+                return Err(Wrong::at(*line, problem));
+            }
+        }
+        self.nodes[id].is = Is::Map(Map { pairs, by_key, merged });
+        Ok(())
+    }
+
+    fn add(&mut self, line: usize, is: Is) -> Result<Id, Wrong> {
+        if self.nodes.len() + self.aliases >= MOST_NODES {
+            let problem = format!("more than {MOST_NODES} values: give the manifests one by one");
+            return Err(Wrong::at(line, problem));
+        }
+        self.nodes.push(Node { line, is });
+        Ok(self.nodes.len() - 1)
+    }
+
+    pub(crate) fn into_tree(self, documents: Vec<Id>) -> Tree {
+        Tree { nodes: self.nodes, documents }
+    }
+}
+
+// === impl Tree ===
+
+impl Tree {
+    /// The documents that are not empty.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = At<'_>> {
+        let all = self.documents.iter().map(|&id| {
+            let line = self.nodes[id].line;
+            At { tree: self, id, line, path: String::new() }
+        });
+        all.filter(|document| !document.is_null())
+    }
+
+    /// A map, and all that are merged into it, in the order in which they count.
+    fn merged(&self, id: Id) -> Vec<&Map> {
+        let (mut open, mut maps) = (vec![id], Vec::new());
+        while let Some(id) = open.pop().filter(|_| maps.len() < MOST_MERGED) {
+            let Is::Map(map) = &self.nodes[id].is else { continue };
+            maps.push(map);
+            // The first is searched first, with all that is merged into it.
+            open.extend(map.merged.iter().take(MOST_MERGED).rev());
+        }
+        maps
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+pub(crate) fn too_deep() -> String {
+    format!("nested more than {DEEPEST} deep: no manifest is")
+}
+
+// === impl At ===
+
+impl<'a> At<'a> {
+    fn node(&self) -> &'a Node {
+        &self.tree.nodes[self.id]
+    }
+
+    fn step(&self, line: Id, id: Id, path: String) -> Self {
+        Self { tree: self.tree, id, line: self.tree.nodes[line].line, path }
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place::at(self.line, self.path.clone())
+    }
+
+    pub(crate) fn wrong(&self, problem: impl Into<String>) -> Wrong {
+        Wrong { place: self.place(), problem: problem.into() }
+    }
+
+    /// What `key` is set to; nothing if that is null.
+    pub(crate) fn get(&self, key: &str) -> Option<Self> {
+        let maps = self.tree.merged(self.id);
+        let (at, id) = maps.iter().find_map(|map| map.by_key.get(key).map(|&at| map.pairs[at]))?;
+        let path = if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) };
+        Some(self.step(at, id, path)).filter(|found| !found.is_null())
+    }
+
+    /// The same, through several maps.
+    pub(crate) fn find(&self, keys: &[&str]) -> Option<Self> {
+        keys.iter().try_fold(self.clone(), |at, key| at.get(key))
+    }
+
+    /// The items of a list; none if it is something else.
+    pub(crate) fn items(&self) -> Vec<Self> {
+        let Is::List(items) = &self.node().is else { return Vec::new() };
+        let item = |(at, &id)| self.step(id, id, format!("{}[{at}]", self.path));
+        items.iter().enumerate().map(item).collect()
+    }
+
+    /// The entries of a map whose keys are strings, with those that are merged into it; none if it
+    /// is something else.
+    pub(crate) fn entries(&self) -> Vec<(&'a str, Self)> {
+        let mut entries: Vec<(&'a str, Self)> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for map in self.tree.merged(self.id) {
+            for &(key, value) in &map.pairs {
+                let Is::Scalar { text, .. } = &self.tree.nodes[key].is else { continue };
+                if text != "<<" && seen.insert(text.as_str()) {
+                    let path = format!("{}.{text}", self.path);
+                    let path = path.trim_start_matches('.').into();
+                    entries.push((text, self.step(key, value, path)));
+                }
+            }
+        }
+        entries
+    }
+
+    pub(crate) fn is_map(&self) -> bool {
+        matches!(self.node().is, Is::Map(_))
+    }
+
+    /// Whether only the tool that renders the file knows its value.
+    pub(crate) fn is_expression(&self) -> bool {
+        matches!(self.node().is, Is::Expression)
+    }
+
+    fn is_null(&self) -> bool {
+        let Is::Scalar { text, plain: true } = &self.node().is else { return false };
+        ["", "~", "null", "Null", "NULL"].contains(&text.as_str())
+    }
+
+    /// A scalar, however it is written.
+    pub(crate) fn text(&self) -> Option<&'a str> {
+        match &self.node().is {
+            Is::Scalar { text, .. } => Some(text),
+            Is::Expression | Is::List(_) | Is::Map(_) => None,
+        }
+    }
+
+    /// The scalar that `key` is set to.
+    pub(crate) fn text_of(&self, key: &str) -> Option<&'a str> {
+        self.get(key)?.text()
+    }
+
+    /// A scalar, or a list of scalars. What is neither stands as `None`.
+    pub(crate) fn texts(&self) -> Vec<Option<&'a str>> {
+        match &self.node().is {
+            Is::Scalar { text, .. } => vec![Some(text)],
+            Is::List(_) => self.items().iter().map(Self::text).collect(),
+            Is::Expression | Is::Map(_) => vec![None],
+        }
+    }
+
+    /// A whole number that is not negative.
+    pub(crate) fn number(&self) -> Result<u64, Wrong> {
+        let Is::Scalar { text, plain: true } = &self.node().is else {
+            return Err(self.wrong("must be a whole number without quotes, such as 30"));
+        };
+        let wrong = || self.wrong(format!("must be a whole number such as 30, not {text}"));
+        text.parse().map_err(|_| wrong())
+    }
+}

@@ -1,0 +1,92 @@
+//! The configuration, in the forms in which a manifest can carry it along.
+
+use std::path::Path;
+
+use adieu::{Config, Format};
+use serde_json::Value;
+
+use crate::check::{config_file, variables_here};
+use crate::{Failure, with_causes};
+
+/// A configuration that goes with the manifest.
+pub(super) struct Carried {
+    /// The file, if there is one: its ending, and what it says.
+    pub(super) file: Option<(&'static str, String)>,
+    /// The same as variables, where they can say all of it.
+    pub(super) flat: Option<Vec<(String, String)>>,
+    /// Variables that override the file.
+    pub(super) variables: Vec<(String, String)>,
+}
+
+/// Blocks that a configuration may be in.
+const BLOCKS: [&[&str]; 2] = [&["akka", "coordinated-shutdown"], &["coordinated-shutdown"]];
+
+// === impl Carried ===
+
+impl Carried {
+    /// Reads the configuration that was checked, as text.
+    pub(super) fn read(path: Option<&Path>) -> Result<Self, Failure> {
+        let variables = variables_here();
+        let Some(path) = config_file(path) else {
+            return Ok(Self { file: None, flat: Some(variables.clone()), variables });
+        };
+        let wrong = |problem: String| Failure::input(format!("{}: {problem}", path.display()));
+        let format = Format::of(&path).map_err(|error| wrong(with_causes(&error)))?;
+        let checked = Config::read_with_vars(&path, variables.clone());
+        let checked = checked.map_err(|error| wrong(with_causes(&error)))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+        // What it includes stays behind.
+        if Config::parse_with_vars(&text, format, variables.clone()).ok().as_ref() != Some(&checked)
+        {
+            let problem = "includes other files, which a manifest cannot carry: write them into it";
+            return Err(wrong(problem.into()));
+        }
+        let (ending, block) = match format {
+            Format::Toml => ("toml", toml::from_str::<Value>(&text).ok()),
+            Format::Json => ("json", serde_json::from_str(&text).ok()),
+            Format::Hocon | _ => ("conf", None),
+        };
+        let flat = block.and_then(|block| flatten(&block, &variables)).filter(|flat| {
+            let read = Config::parse_with_vars("", Format::Toml, flat.iter().cloned());
+            read.ok().as_ref() == Some(&checked)
+        });
+        Ok(Self { file: Some((ending, text)), flat, variables })
+    }
+
+    /// What the file is called where the service runs.
+    pub(super) fn target(&self, name: &str) -> Option<String> {
+        self.file.as_ref().map(|(ending, _)| format!("/etc/{name}/shutdown.{ending}"))
+    }
+}
+
+/// The keys of a configuration as variables.
+fn flatten(document: &Value, over: &[(String, String)]) -> Option<Vec<(String, String)>> {
+    let block =
+        BLOCKS.iter().find_map(|path| path.iter().try_fold(document, |at, key| at.get(key)));
+    let mut variables = Vec::new();
+    add(block.unwrap_or(document), "ADIEU", &mut variables)?;
+    variables.retain(|(name, _)| over.iter().all(|(other, _)| other != name));
+    variables.extend(over.iter().cloned());
+    Some(variables)
+}
+
+fn add(value: &Value, name: &str, variables: &mut Vec<(String, String)>) -> Option<()> {
+    let text = match value {
+        Value::Object(entries) => {
+            for (key, value) in entries {
+                let name = format!("{name}__{}", key.to_uppercase().replace('-', "_"));
+                add(value, &name, variables)?;
+            }
+            return Some(());
+        }
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Array(items) => {
+            let items = items.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?;
+            items.join(",")
+        }
+        Value::Null => return None,
+    };
+    variables.push((name.into(), text));
+    Some(())
+}

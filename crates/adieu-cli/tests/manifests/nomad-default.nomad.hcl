@@ -1,0 +1,24 @@
+job "orders" {
+  datacenters = ["dc1"]
+
+  group "api" {
+    count = 3
+
+    task "web" {
+      driver = "docker"
+
+      config {
+        image = "registry.example/orders:1.4"
+      }
+
+      env {
+        TERMINATION_GRACE_PERIOD_SECONDS = "5"
+      }
+
+      resources {
+        cpu    = 200 # MHz
+        memory = 256
+      }
+    }
+  }
+}

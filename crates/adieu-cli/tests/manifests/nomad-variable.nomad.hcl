@@ -1,0 +1,30 @@
+variable "grace" {
+  type    = string
+  default = "30s"
+}
+
+job "orders" {
+  datacenters = ["dc1"]
+
+  group "api" {
+    count = 3
+
+    task "web" {
+      driver = "docker"
+
+      config {
+        image = "registry.example/orders:1.4"
+      }
+
+      kill_timeout = var.grace
+      env {
+        TERMINATION_GRACE_PERIOD_SECONDS = "30"
+      }
+
+      resources {
+        cpu    = 200 # MHz
+        memory = 256
+      }
+    }
+  }
+}

@@ -1,0 +1,1 @@
+podman run -d --name orders registry.example/orders:1.4
