@@ -44,9 +44,9 @@ fn s48_sigterm_once_is_a_clean_end() {
     check_code(&ended, ExitCode::CLEAN);
     assert_eq!(ended.stdout, "ready\nbegun: SIGTERM\nguard dropped\n");
     for said in [
-        "deadline              kill-after=30s (configured)",
-        "shutdown initiated    reason=SIGTERM deadline=27s plan=1 phases, worst case 5s",
-        "phase over            phase=service-unbind finished",
+        "deadline              kill_after=30s source=configured",
+        "shutdown initiated    reason=SIGTERM deadline=27s phases=1 worst_case=5s",
+        "phase over            phase=service-unbind outcome=finished",
         "shutdown complete     outcome=clean",
     ] {
         assert!(ended.stderr.contains(said), "{said}\n{}", ended.stderr);
@@ -59,10 +59,10 @@ fn s48_sigterm_once_is_a_clean_end() {
 fn s46_sigint_three_times_exits_at_once() {
     let mut process = started("slow task", &[("ADIEU__RESERVE", "30s")]);
     process.signal(Signal::INT);
-    process.wait_for("SIGINT again will cancel what runs and only close down");
+    process.wait_for("if_repeated=\"cancel running tasks and run only the closing phases\"");
     process.wait_for("slow task started");
     process.signal(Signal::INT);
-    process.wait_for("SIGINT again will exit at once");
+    process.wait_for("if_repeated=\"exit at once\"");
     process.signal(Signal::INT);
     let ended = process.wait();
     check_code(&ended, 130);
@@ -100,7 +100,7 @@ fn s41_kill_after_two_seconds_ends_a_task_of_sixty() {
     assert!(ended.stdout.ends_with("guard dropped\n"), "{ended:#?}");
     let slow = outcome(&ended, &Phase::SERVICE_STOP, "slow");
     assert!(matches!(slow, Outcome::TimedOut { .. }), "{slow}");
-    assert!(ended.stderr.contains("phase=service-stop task=slow timed out after"), "{ended:#?}");
+    assert!(ended.stderr.contains("phase=service-stop task=slow outcome=\"timed out after"), "{ended:#?}");
     assert!(ended.stderr.contains("over budget"), "{ended:#?}");
 }
 
@@ -120,7 +120,7 @@ fn s315_a_budget_that_is_only_assumed_is_warned_of_once_with_what_to_set() {
     let said: Vec<_> = ended.stderr.lines().filter(|line| line.contains("over budget")).collect();
     assert_eq!(said.len(), 1, "{ended:#?}");
     assert!(
-        said[0].ends_with(
+        said[0].contains(
             "wait 48s before it kills; 30s are assumed for platform kubernetes: set \
              terminationGracePeriodSeconds: 48 in the manifest, and ADIEU__KILL_AFTER=48s"
         ),
@@ -138,7 +138,7 @@ fn s47_sigterm_is_heard_and_answered_when_every_worker_is_blocked() {
     assert!(ended.took < Duration::from_secs(4), "killed by the platform: {ended:#?}");
     assert_eq!(*outcome(&ended, &Phase::SERVICE_STOP, "never polled"), Outcome::Abandoned);
     assert_eq!(*outcome(&ended, &Phase::SERVICE_STOP, "on its thread"), Outcome::Finished);
-    assert!(ended.stderr.contains("task=never polled abandoned: still running"), "{ended:#?}");
+    assert!(ended.stderr.contains("task=\"never polled\" outcome=\"abandoned: still running"), "{ended:#?}");
     assert!(ended.stdout.contains("begun: SIGTERM"), "{ended:#?}");
 }
 
@@ -171,7 +171,7 @@ fn s31_a_blocking_task_that_never_ends_does_not_keep_the_process_alive() {
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
     assert_eq!(*outcome(&ended, &Phase::SERVICE_STOP, "stuck"), Outcome::Abandoned);
-    assert!(ended.stderr.contains("task=stuck abandoned: still running"), "{ended:#?}");
+    assert!(ended.stderr.contains("task=stuck outcome=\"abandoned: still running"), "{ended:#?}");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn s29_a_panicking_task_is_a_failure_of_that_task_alone() {
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
     assert!(ended.stdout.contains("next\n"), "{ended:#?}");
-    assert!(ended.stderr.contains("phase=service-stop task=bang panicked: bang"), "{ended:#?}");
+    assert!(ended.stderr.contains("phase=service-stop task=bang outcome=\"panicked: bang"), "{ended:#?}");
     let bang = outcome(&ended, &Phase::SERVICE_STOP, "bang");
     assert_eq!(*bang, Outcome::Panicked { message: "bang".into() });
 }

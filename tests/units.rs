@@ -194,7 +194,7 @@ fn s197_a_time_to_stop_that_is_not_known_is_said_at_start_up() {
         let ended = process.wait();
         check_code(&ended, ExitCode::CLEAN);
         for said in [
-            "deadline              kill-after=1m 30s (assumed for platform systemd)",
+            "deadline              kill_after=\"1m 30s\" source=\"assumed for platform systemd\"",
             &format!("TimeoutStopSec is not known: {problem}"),
             "Environment=ADIEU__KILL_AFTER=90s",
         ] {

@@ -38,7 +38,7 @@ impl fmt::Display for Rung {
         f.write_str(match self {
             Rung::Graceful => "shut down gracefully",
             Rung::EndWaiting => "end waiting early",
-            Rung::HardStop => "cancel what runs and only close down",
+            Rung::HardStop => "cancel running tasks and run only the closing phases",
             Rung::Exit => "exit at once",
         })
     }
