@@ -100,7 +100,10 @@ fn s41_kill_after_two_seconds_ends_a_task_of_sixty() {
     assert!(ended.stdout.ends_with("guard dropped\n"), "{ended:#?}");
     let slow = outcome(&ended, &Phase::SERVICE_STOP, "slow");
     assert!(matches!(slow, Outcome::TimedOut { .. }), "{slow}");
-    assert!(ended.stderr.contains("phase=service-stop task=slow outcome=\"timed out after"), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("phase=service-stop task=slow outcome=\"timed out after"),
+        "{ended:#?}"
+    );
     assert!(ended.stderr.contains("over budget"), "{ended:#?}");
 }
 
@@ -138,7 +141,10 @@ fn s47_sigterm_is_heard_and_answered_when_every_worker_is_blocked() {
     assert!(ended.took < Duration::from_secs(4), "killed by the platform: {ended:#?}");
     assert_eq!(*outcome(&ended, &Phase::SERVICE_STOP, "never polled"), Outcome::Abandoned);
     assert_eq!(*outcome(&ended, &Phase::SERVICE_STOP, "on its thread"), Outcome::Finished);
-    assert!(ended.stderr.contains("task=\"never polled\" outcome=\"abandoned: still running"), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("task=\"never polled\" outcome=\"abandoned: still running"),
+        "{ended:#?}"
+    );
     assert!(ended.stdout.contains("begun: SIGTERM"), "{ended:#?}");
 }
 
@@ -192,7 +198,10 @@ fn s29_a_panicking_task_is_a_failure_of_that_task_alone() {
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
     assert!(ended.stdout.contains("next\n"), "{ended:#?}");
-    assert!(ended.stderr.contains("phase=service-stop task=bang outcome=\"panicked: bang"), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("phase=service-stop task=bang outcome=\"panicked: bang"),
+        "{ended:#?}"
+    );
     let bang = outcome(&ended, &Phase::SERVICE_STOP, "bang");
     assert_eq!(*bang, Outcome::Panicked { message: "bang".into() });
 }
