@@ -13,8 +13,8 @@ use serde_json::Value;
 pub(crate) use seen::{Process, Seen, WaitingFor};
 pub(crate) use target::Target;
 
-use crate::Failure;
 use crate::duration::short;
+use crate::ending::Failure;
 use ask::{Answer, AskError, ask};
 
 /// The port waits half a minute for the end of a shutdown before it answers.
@@ -33,13 +33,6 @@ pub(crate) struct Connect {
     /// How long to wait for an answer.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     timeout: Duration,
-}
-
-/// What came of a request that should change something.
-pub(crate) enum Changed {
-    Done(Box<Seen>),
-    /// It is too late for that.
-    TooLate(String),
 }
 
 /// A look at a service.
@@ -101,14 +94,14 @@ impl Connect {
         }
     }
 
-    /// Asks for a change.
-    pub(crate) async fn change(&self, path: &str) -> Result<Changed, Failure> {
+    /// Requests a change, and fails if it is too late for it.
+    pub(crate) async fn change(&self, path: &str) -> Result<Seen, Failure> {
         let answer = self.ask(Method::POST, path, self.timeout).await;
         let answer = answer.map_err(|error| self.unreached(&error))?;
         if answer.status == StatusCode::CONFLICT {
-            return Ok(Changed::TooLate(answer.error()));
+            return Err(Failure::no(format!("{}: {}", self.target(), answer.error())));
         }
-        self.seen(answer).map(|seen| Changed::Done(Box::new(seen)))
+        self.seen(answer)
     }
 
     async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, AskError> {
@@ -172,7 +165,7 @@ impl Connect {
             }
             AskError::Http(error) => format!(
                 "what listens at {url} is not an admin port, or closed the connection: {}",
-                crate::with_causes(error)
+                adieu_core::adapter::error_text(error)
             ),
         })
     }

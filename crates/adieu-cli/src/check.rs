@@ -50,8 +50,8 @@ use verdict::Answer;
 pub(crate) use verdict::Verdict;
 pub(crate) use workload::{GRACE_VAR, Grace, PRE_STOP_VAR, Supervisor, Told, Workload};
 
+use crate::ending::{Failure, Printout, exit_code};
 use crate::fit::harmless;
-use crate::{Failure, Said, exit_code};
 
 /// Check that the platform waits long enough before it kills, and that routers can move away.
 #[derive(clap::Args)]
@@ -145,7 +145,7 @@ struct Outcome {
     config: String,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
+pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     let needs = args.about.needs()?;
     let facts =
         Facts { routing_lag: args.about.routing_lag, sidecar: args.sidecar, handled: args.signals };
@@ -180,7 +180,7 @@ pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
         Answer::Fits if is_denied => exit_code::NO,
         Answer::Fits => exit_code::WELL,
     };
-    Ok(Said { text, code })
+    Ok(Printout { text, code })
 }
 
 /// The configuration alone, on the platform that it names or is most often meant.

@@ -2,7 +2,7 @@
 
 use clap_complete::Shell;
 
-use crate::{Failure, Said};
+use crate::ending::{Failure, Printout};
 
 /// Print completions for a shell.
 #[derive(clap::Args)]
@@ -17,9 +17,9 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<Said, Failure> {
+pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<Printout, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "adieu", &mut script);
     let script = String::from_utf8(script);
-    script.map(Said::well).map_err(|error| Failure::unable(error.to_string()))
+    script.map(Printout::well).map_err(|error| Failure::unable(error.to_string()))
 }

@@ -2,12 +2,20 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use crate::{Failure, exit_code};
+use crate::admin::{Connect, Seen};
+use crate::ending::Failure;
 
-/// That somebody wants it. Only [`ask`] makes one.
+/// The user agrees. Only [`ask`] makes one.
 pub(crate) struct Consent(());
 
-/// Asks, unless `--yes` was given. Who is no terminal cannot be asked.
+impl Consent {
+    /// Begins the shutdown of a service.
+    pub(crate) async fn stop(self, connect: &Connect) -> Result<Seen, Failure> {
+        connect.change("/shutdown").await
+    }
+}
+
+/// Asks, unless `--yes` was given. Without a terminal there is nobody to ask, which is an error.
 pub(crate) fn ask(question: &str, yes: bool) -> Result<Consent, Failure> {
     if yes {
         return Ok(Consent(()));
@@ -26,6 +34,6 @@ pub(crate) fn ask(question: &str, yes: bool) -> Result<Consent, Failure> {
     read.map_err(|error| Failure::unable(format!("failed to read the answer: {error}")))?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(Consent(())),
-        _ => Err(Failure { message: "nothing was changed".into(), code: exit_code::NO }),
+        _ => Err(Failure::no("nothing was changed")),
     }
 }

@@ -18,9 +18,10 @@ use adieu::{Config, KillAfter, Phase, Reason, Shutdown, TaskCx};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::ending::{Failure, Printout, exit_code};
 use crate::fit::output_width;
 use crate::screen::Screen;
-use crate::{Failure, Said, exit_code, with_causes};
+use adieu_core::adapter::error_text;
 use fleet::Fleet;
 use frame::{Changes, View};
 use load::Load;
@@ -95,11 +96,11 @@ impl Default for Args {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
-    crate::wait(perform(args))
+pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
+    crate::ending::block_on(perform(args))
 }
 
-async fn perform(args: &Args) -> Result<Said, Failure> {
+async fn perform(args: &Args) -> Result<Printout, Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::unable(error.to_string()))?;
     let began = Instant::now();
     let act = |kind: Kind, name: &str| {
@@ -119,7 +120,7 @@ async fn perform(args: &Args) -> Result<Said, Failure> {
         acts.push(act(Kind::Plain, "plain")?);
     }
 
-    let shutdown = conductor(&acts).map_err(|error| Failure::unable(with_causes(&*error)))?;
+    let shutdown = conductor(&acts).map_err(|error| Failure::unable(error_text(&*error)))?;
     let playing = async {
         let played = tokio::select! {
             biased;
@@ -130,7 +131,7 @@ async fn perform(args: &Args) -> Result<Said, Failure> {
         // Whether we are through or somebody pressed Ctrl-C: the replicas are ended the same way.
         let ended = shutdown.run(Reason::ProcessExit).await;
         played?;
-        ended.map_err(|error| Failure::unable(with_causes(&error)))?;
+        ended.map_err(|error| Failure::unable(error_text(&error)))?;
         Ok::<_, Failure>(is_interrupted)
     };
     let mut show = Show::new(args.json);
@@ -152,7 +153,7 @@ async fn perform(args: &Args) -> Result<Said, Failure> {
         (false, true) => exit_code::WELL,
         (false, false) => exit_code::NO,
     };
-    Ok(Said { text, code })
+    Ok(Printout { text, code })
 }
 
 /// What ends the demo, also at Ctrl-C: tells the replicas to stop, and waits for them; asked again,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// As the log and the reports of a service write it: `850ms`, `6.9s`, `2m 5s`.
 pub(crate) fn short(duration: Duration) -> String {
-    adieu::Short(duration).to_string()
+    adieu_core::Short(duration).to_string()
 }
 
 /// How much longer or shorter: `+1.2s`, `-300ms`, `=`. What is less than a millisecond is noise.

@@ -3,7 +3,7 @@
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::{Failure, Said};
+use crate::ending::{Failure, Printout};
 
 /// Print the manual page.
 #[derive(clap::Args)]
@@ -13,7 +13,7 @@ Examples:
   adieu man > ~/.local/share/man/man1/adieu.1")]
 pub(crate) struct Args {}
 
-pub(crate) fn run(mut command: clap::Command, exit_codes: &str) -> Result<Said, Failure> {
+pub(crate) fn run(mut command: clap::Command, exit_codes: &str) -> Result<Printout, Failure> {
     let failed = |error: std::io::Error| Failure::unable(format!("failed to write: {error}"));
     // Now, because what is built below takes the names of what is above.
     command.build();
@@ -49,7 +49,7 @@ pub(crate) fn run(mut command: clap::Command, exit_codes: &str) -> Result<Said, 
     let table = exit_codes.split_once('\n').map_or("", |(_, table)| table);
     page.extend(verbatim(table).render().as_bytes());
     let page = String::from_utf8(page);
-    page.map(Said::well).map_err(|error| Failure::unable(error.to_string()))
+    page.map(Printout::well).map_err(|error| Failure::unable(error.to_string()))
 }
 
 /// Lines as they are.

@@ -17,7 +17,7 @@ use crate::check::{
     About, Facts, Grace, Handled, Level, Needs, Place, Supervisor, Told, Verdict, Workload,
     whole_seconds,
 };
-use crate::{Failure, Said};
+use crate::ending::{Failure, Printout};
 
 /// Print a Deployment, a systemd unit or a compose service whose numbers match the plan.
 #[derive(clap::Args)]
@@ -81,7 +81,7 @@ struct Numbers<'a> {
     config: Carried,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
+pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     let needs = args.about.needs()?;
     let facts = Facts {
         routing_lag: args.about.routing_lag,
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
         exec: &exec,
         config: Carried::read(args.about.config.as_deref())?,
     };
-    Ok(Said::well(match args.target {
+    Ok(Printout::well(match args.target {
         Target::Kubernetes => kubernetes::write(&numbers),
         Target::Systemd => systemd::write(&numbers),
         Target::Compose => compose::write(&numbers),

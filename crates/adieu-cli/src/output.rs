@@ -5,7 +5,7 @@
 
 use std::io::{ErrorKind, Result, Write};
 
-use crate::Failure;
+use crate::ending::Failure;
 
 /// Writes the result of a command.
 pub(crate) fn print(text: &str) -> std::result::Result<(), Failure> {

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlanView, PlannedPhase};
 use clap::ValueEnum;
 
-use crate::{Failure, Said, with_causes};
+use crate::ending::{Failure, Printout};
+use adieu_core::adapter::error_text;
 
 /// Show the phases of a shutdown, their order and the worst case.
 #[derive(clap::Args, Default)]
@@ -46,10 +47,10 @@ enum Format {
     Svg,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
+pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     let (config, plan) = read(args.config.as_deref())?;
     let view = PlanView::from(&plan);
-    Ok(Said::well(match args.format {
+    Ok(Printout::well(match args.format {
         Format::Text => text::draw(&view, plan.is_sequential(), drain(&config, &plan).as_deref()),
         Format::Json => {
             let json = serde_json::to_string_pretty(&view);
@@ -87,7 +88,7 @@ fn drain(config: &Config, plan: &Plan) -> Option<String> {
 pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
     let config = path.map_or_else(Config::from_env, Config::read);
     let proved = config.and_then(|config| config.plan().map(|plan| (config, plan)));
-    proved.map_err(|error| Failure::input(with_causes(&error)))
+    proved.map_err(|error| Failure::input(error_text(&error)))
 }
 
 /// A duration as people write it, to the millisecond.

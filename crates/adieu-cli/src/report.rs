@@ -15,8 +15,8 @@ use clap::ValueEnum;
 
 pub(crate) use read::from_value;
 
+use crate::ending::{Failure, Printout};
 use crate::fit::terminal_width;
-use crate::{Failure, Said};
 use compare::Comparison;
 use gantt::Gantt;
 
@@ -52,7 +52,7 @@ enum Format {
     Html,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
+pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     let Args { files, format } = args;
     if let [first, second] = &files[..]
         && first == second
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<Said, Failure> {
         // One, or none, which the command line does not let through.
         reports => reports.iter().map(|report| show(report, *format)).collect(),
     };
-    Ok(Said::well(shown))
+    Ok(Printout::well(shown))
 }
 
 fn show(report: &adieu::Report, format: Format) -> String {

@@ -3,8 +3,9 @@
 
 use std::io::{IsTerminal, Write};
 
+use crate::ending::Failure;
 use crate::fit::width;
-use crate::{Failure, output};
+use crate::output;
 
 /// What is shown while something goes on. Dropping it gives the cursor back.
 pub(crate) struct Screen {

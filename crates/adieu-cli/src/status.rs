@@ -7,8 +7,8 @@ use anstyle::{AnsiColor, Style};
 
 use crate::admin::{Connect, Seen, Target, WaitingFor};
 use crate::duration::short;
+use crate::ending::{Failure, Printout};
 use crate::fit::{fitted, harmless, width};
-use crate::{Failure, Said};
 
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
@@ -31,18 +31,20 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: &Args) -> Result<Said, Failure> {
+pub(crate) async fn run(args: &Args) -> Result<Printout, Failure> {
     let seen = args.connect.status().await?;
     if args.json {
         let json = serde_json::to_string_pretty(&seen.raw);
-        return Ok(Said::well(json.map_err(|error| Failure::unable(error.to_string()))? + "\n"));
+        return Ok(Printout::well(
+            json.map_err(|error| Failure::unable(error.to_string()))? + "\n",
+        ));
     }
     let mut text = draw(&seen, args.connect.target());
     if let Some(report) = &seen.report {
         text += "\n";
         text += &crate::report::chart(report);
     }
-    Ok(Said::well(text))
+    Ok(Printout::well(text))
 }
 
 pub(crate) fn draw(seen: &Seen, target: &Target) -> String {

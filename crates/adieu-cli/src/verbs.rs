@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use adieu::Stage;
 
-use crate::admin::{Changed, Connect, Look, Seen, duration};
+use crate::admin::{Connect, Look, Seen, duration};
 use crate::consent::{self, Consent};
+use crate::ending::{Failure, Printout};
 use crate::fit::harmless;
 use crate::screen::{Screen, interrupted};
-use crate::{Failure, Said, watch};
+use crate::watch;
 
 /// How long until the next look.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -86,23 +87,23 @@ pub(crate) struct Stop {
     watch: bool,
 }
 
-pub(crate) async fn cordon(args: &Cordon) -> Result<Said, Failure> {
-    let seen = change(&args.connect, cordon_path(args.now)).await?;
+pub(crate) async fn cordon(args: &Cordon) -> Result<Printout, Failure> {
+    let seen = args.connect.change(cordon_path(args.now)).await?;
     let target = args.connect.target();
     // A shutdown that has begun takes no work either way.
     let still = match seen.admitting {
         Some(true) => ", and admits work until routers have moved away",
         Some(false) | None => "",
     };
-    Ok(Said::well(format!("{target} is {}{still}\n", seen.readiness)))
+    Ok(Printout::well(format!("{target} is {}{still}\n", seen.readiness)))
 }
 
-pub(crate) async fn uncordon(args: &Uncordon) -> Result<Said, Failure> {
-    let seen = change(&args.connect, "/uncordon").await?;
-    Ok(Said::well(format!("{} is {}\n", args.connect.target(), seen.readiness)))
+pub(crate) async fn uncordon(args: &Uncordon) -> Result<Printout, Failure> {
+    let seen = args.connect.change("/uncordon").await?;
+    Ok(Printout::well(format!("{} is {}\n", args.connect.target(), seen.readiness)))
 }
 
-pub(crate) async fn drain(args: &Drain) -> Result<Said, Failure> {
+pub(crate) async fn drain(args: &Drain) -> Result<Printout, Failure> {
     let Drain { connect, wait, now, yes } = args;
     let seen = connect.status().await?;
     if seen.stage != Stage::Up {
@@ -122,9 +123,9 @@ async fn drain_with(
     connect: &Connect,
     wait: Duration,
     now: bool,
-) -> Result<Said, Failure> {
+) -> Result<Printout, Failure> {
     let target = connect.target();
-    change(connect, cordon_path(now)).await?;
+    connect.change(cordon_path(now)).await?;
     let mut screen = Screen::new();
     let (mut told, mut is_read) = (None, true);
     let draining = async {
@@ -169,40 +170,31 @@ async fn drain_with(
             Err(Failure::no(format!("{target} is not drained after {wait}: {left}; {back}")))
         }
         Some(Ok(Err(failure))) => Err(failure),
-        Some(Ok(Ok(()))) => Ok(Said::well(format!("{target} is drained\n"))),
+        Some(Ok(Ok(()))) => Ok(Printout::well(format!("{target} is drained\n"))),
     }
 }
 
-pub(crate) async fn stop(args: &Stop) -> Result<Said, Failure> {
+pub(crate) async fn stop(args: &Stop) -> Result<Printout, Failure> {
     let Stop { connect, yes, watch } = args;
     let seen = connect.status().await?;
     if seen.stage == Stage::Over {
-        return Ok(Said::well(format!("the shutdown of {} is over already\n", connect.target())));
+        return Ok(Printout::well(format!(
+            "the shutdown of {} is over already\n",
+            connect.target()
+        )));
     }
     let consent = consent::ask(&question("stop", connect, &seen), *yes)?;
     if *watch {
         return watch::follow(connect, false, Some(consent)).await;
     }
     let was_up = seen.stage == Stage::Up;
-    let seen = begin(consent, connect).await?;
+    let seen = consent.stop(connect).await?;
     if !was_up {
         let line = format!("{} was shutting down already, and hurries now\n", connect.target());
-        return Ok(Said::well(line));
+        return Ok(Printout::well(line));
     }
     let reason = seen.reason.map_or_else(String::new, |reason| format!(": {reason}"));
-    Ok(Said::well(format!("{} is shutting down{}\n", connect.target(), harmless(&reason))))
-}
-
-/// Begins the shutdown.
-pub(crate) async fn begin(_: Consent, connect: &Connect) -> Result<Seen, Failure> {
-    change(connect, "/shutdown").await
-}
-
-async fn change(connect: &Connect, path: &str) -> Result<Seen, Failure> {
-    match connect.change(path).await? {
-        Changed::Done(seen) => Ok(*seen),
-        Changed::TooLate(why) => Err(Failure::no(format!("{}: {why}", connect.target()))),
-    }
+    Ok(Printout::well(format!("{} is shutting down{}\n", connect.target(), harmless(&reason))))
 }
 
 /// `stop orders (process 7 on pod-7) at http://127.0.0.1:8558? It is ready, 3 in flight.`

@@ -9,8 +9,9 @@ use adieu::Stage;
 
 use crate::admin::{Connect, Look, Process, Seen, Target};
 use crate::consent::Consent;
+use crate::ending::{Failure, Printout, exit_code};
 use crate::screen::{Screen, interrupted};
-use crate::{Failure, Said, exit_code, report, status, verbs};
+use crate::{report, status};
 use changes::{Change, changes};
 
 /// How long until the next look, while nothing goes on and while something does.
@@ -54,7 +55,7 @@ enum End {
     Unread,
 }
 
-pub(crate) async fn run(args: &Args) -> Result<Said, Failure> {
+pub(crate) async fn run(args: &Args) -> Result<Printout, Failure> {
     follow(&args.connect, args.json, None).await
 }
 
@@ -63,7 +64,7 @@ pub(crate) async fn follow(
     connect: &Connect,
     json: bool,
     stop: Option<Consent>,
-) -> Result<Said, Failure> {
+) -> Result<Printout, Failure> {
     let begins = stop.is_some();
     let mut view = View { connect, screen: Screen::new(), json, last: None };
     let end = Box::pin(view.until_end(stop)).await?;
@@ -83,7 +84,7 @@ pub(crate) async fn follow(
                 Some(_) => String::new(),
                 None => format!("the shutdown of {target} is over, but it gives no report\n"),
             };
-            Ok(Said { text, code })
+            Ok(Printout { text, code })
         }
         End::Vanished => Err(Failure::no(vanished(target, last, ""))),
         End::Replaced(by) => {
@@ -95,8 +96,8 @@ pub(crate) async fn follow(
             let message = format!("{target} goes on shutting down: adieu watch follows it");
             Err(Failure::interrupted(message))
         }
-        End::Interrupted => Ok(Said { text: String::new(), code: exit_code::INTERRUPTED }),
-        End::Unread => Ok(Said::well(String::new())),
+        End::Interrupted => Ok(Printout { text: String::new(), code: exit_code::INTERRUPTED }),
+        End::Unread => Ok(Printout::well(String::new())),
     }
 }
 
@@ -142,7 +143,7 @@ impl View<'_> {
                 seen = &mut over => return self.end(Box::new(seen)),
                 () = asked => {}
             }
-            verbs::begin(consent, connect).await?;
+            consent.stop(connect).await?;
         }
         if !shown? {
             return Ok(End::Unread);

@@ -7,7 +7,8 @@ use adieu::{Config, Format, Plan};
 
 use super::place::Place;
 use super::workload::Override;
-use crate::{Failure, with_causes};
+use crate::ending::Failure;
+use adieu_core::adapter::error_text;
 
 /// Reads the file, or what the environment says, and proves its plan.
 pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
@@ -59,5 +60,5 @@ fn with_variables(
         None => Config::parse_with_vars("", Format::Toml, variables),
     };
     let proved = config.and_then(|config| config.plan().map(|plan| (config, plan)));
-    proved.map_err(|error| with_causes(&error))
+    proved.map_err(|error| error_text(&error))
 }

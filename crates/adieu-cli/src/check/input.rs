@@ -7,7 +7,7 @@ use super::tree::Tree;
 use super::workload::Workload;
 use super::{compose, ecs, files, fly, hints, ini, kubernetes, nomad, run_line, systemd, yaml};
 use super::{quadlet, supervisord};
-use crate::Failure;
+use crate::ending::Failure;
 use crate::fit::harmless;
 
 /// More than anybody wants to read about.

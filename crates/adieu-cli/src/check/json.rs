@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::place::{Finding, Place, Where};
 use super::verdict::Answer;
 use super::{Judged, Outcome};
-use crate::Failure;
+use crate::ending::Failure;
 
 /// The worst of all at the top, then each.
 pub(super) fn write(outcome: &Outcome) -> Result<String, Failure> {

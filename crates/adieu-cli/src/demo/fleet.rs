@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::member::{Keeper, Member, Spec, start};
 use super::replica::Kind;
 use super::spool::Spool;
-use crate::Failure;
+use crate::ending::Failure;
 
 /// Replicas that stand for each other.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::with_causes;
+use adieu_core::adapter::error_text;
 
 /// A connection to a replica.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Link {
         let stream = TcpStream::connect(to).await.map_err(|error| format!("connect: {error}"))?;
         let _ = stream.set_nodelay(true);
         let (requests, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(|error| with_causes(&error))?;
+            handshake(TokioIo::new(stream)).await.map_err(|error| error_text(&error))?;
         let mut connection_task = JoinSet::new();
         connection_task.spawn(async {
             // How it ended is told to whoever waits for an answer.
@@ -49,7 +49,7 @@ impl Link {
     ) -> Result<Response<Incoming>, Lost> {
         let request = Request::builder().method(how).uri(path).header("host", self.to.to_string());
         let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
-        self.requests.send_request(request).await.map_err(|error| with_causes(&error))
+        self.requests.send_request(request).await.map_err(|error| error_text(&error))
     }
 
     /// Asks, and reads the answer to its end.
@@ -59,7 +59,7 @@ impl Link {
         path: &str,
     ) -> Result<(StatusCode, Bytes), Lost> {
         let (head, body) = self.ask(how, path).await?.into_parts();
-        let body = body.collect().await.map_err(|error| with_causes(&error))?;
+        let body = body.collect().await.map_err(|error| error_text(&error))?;
         Ok((head.status, body.to_bytes()))
     }
 

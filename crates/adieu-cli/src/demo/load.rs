@@ -129,7 +129,7 @@ impl Load {
         }
         let mut ticks = answer.into_body();
         while let Some(tick) = ticks.frame().await {
-            tick.map_err(|error| format!("stream: {}", crate::with_causes(&error)))?;
+            tick.map_err(|error| format!("stream: {}", adieu_core::adapter::error_text(&error)))?;
         }
         Ok(())
     }

@@ -6,7 +6,8 @@ use adieu::{Config, Format};
 use serde_json::Value;
 
 use crate::check::{config_file, variables_here};
-use crate::{Failure, with_causes};
+use crate::ending::Failure;
+use adieu_core::adapter::error_text;
 
 /// A configuration that goes with the manifest.
 pub(super) struct Carried {
@@ -31,9 +32,9 @@ impl Carried {
             return Ok(Self { file: None, flat: Some(variables.clone()), variables });
         };
         let wrong = |problem: String| Failure::input(format!("{}: {problem}", path.display()));
-        let format = Format::of(&path).map_err(|error| wrong(with_causes(&error)))?;
+        let format = Format::of(&path).map_err(|error| wrong(error_text(&error)))?;
         let checked = Config::read_with_vars(&path, variables.clone());
-        let checked = checked.map_err(|error| wrong(with_causes(&error)))?;
+        let checked = checked.map_err(|error| wrong(error_text(&error)))?;
         let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
         // What it includes stays behind.
         if Config::parse_with_vars(&text, format, variables.clone()).ok().as_ref() != Some(&checked)

@@ -6,7 +6,7 @@ use std::path::Path;
 use adieu::Report;
 use serde_json::Value;
 
-use crate::Failure;
+use crate::ending::Failure;
 use crate::fit::harmless;
 
 /// No report is as long as this.

@@ -1,0 +1,83 @@
+//! How a command ends: with an answer or a failure, and an exit code.
+
+use std::io::Write;
+
+/// The exit codes of the command. Part of the stable interface.
+pub(crate) mod exit_code {
+    /// All is well: it fits, nothing failed, the shutdown was clean.
+    pub(crate) const WELL: u8 = 0;
+    /// The answer is no: it does not fit, something failed, the shutdown was not clean.
+    pub(crate) const NO: u8 = 1;
+    /// The input or the command line is wrong, or the input does not show the answer.
+    pub(crate) const INPUT: u8 = 2;
+    /// It could not be done: the output could not be written, no service could be reached.
+    pub(crate) const UNABLE: u8 = 3;
+    /// The user pressed Ctrl-C.
+    pub(crate) const INTERRUPTED: u8 = 130;
+}
+
+/// What a command prints, and the exit code that programs see.
+pub(crate) struct Printout {
+    /// May contain colours; they are removed where they are not wanted.
+    pub(crate) text: String,
+    pub(crate) code: u8,
+}
+
+/// Why a command failed, and the exit code that programs see.
+pub(crate) struct Failure {
+    message: String,
+    code: u8,
+}
+
+/// Runs `work` on this thread.
+pub(crate) fn block_on(
+    work: impl Future<Output = Result<Printout, Failure>>,
+) -> Result<Printout, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::unable(format!("failed to start: {error}")))?;
+    let done = runtime.block_on(work);
+    // Does not wait for the lookup of a name that is still in progress.
+    runtime.shutdown_background();
+    done
+}
+
+// === impl Printout ===
+
+impl Printout {
+    /// All is well.
+    pub(crate) fn well(text: String) -> Self {
+        Self { text, code: exit_code::WELL }
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// Writes the message to stderr, and returns the exit code.
+    pub(crate) fn report(self) -> u8 {
+        let Self { message, code } = self;
+        // Without a place for the message, the exit code alone must do.
+        let _ = writeln!(anstream::stderr(), "adieu: {message}");
+        code
+    }
+
+    /// The answer is no.
+    pub(crate) fn no(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::NO }
+    }
+
+    /// The input or the command line is wrong.
+    pub(crate) fn input(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::INPUT }
+    }
+
+    /// The user pressed Ctrl-C, and must learn the state of things.
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::INTERRUPTED }
+    }
+
+    /// It could not be done here.
+    pub(crate) fn unable(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: exit_code::UNABLE }
+    }
+}
