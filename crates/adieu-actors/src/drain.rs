@@ -125,7 +125,7 @@ impl Members {
         drop(running);
         self.report_abandoned(began);
         if letters.count() != letters_before {
-            self.update_dead_letters();
+            update_dead_letters(&mut self.reports, &self.nodes);
         }
         DrainReport { took: began.elapsed(), nodes: std::mem::take(&mut self.reports) }
     }
@@ -141,21 +141,6 @@ impl Members {
                 let ending = ended.map_or(NodeEnding::Abandoned, NodeEnding::from);
                 let after = After::of(&**node, ending);
                 self.reports.push(before.report(node.path().clone(), after, elapsed));
-            }
-        }
-    }
-
-    /// Updates the dead letters in the reports: a node may have refused messages after it was
-    /// reported.
-    fn update_dead_letters(&mut self) {
-        let count = |node: &Arc<dyn Node>| {
-            let letters = caught(|| node.dead_letters()).flatten().filter(|count| *count > 0)?;
-            Some((node.path().clone(), letters))
-        };
-        let letters: HashMap<NodePath, u64> = self.nodes.iter().filter_map(count).collect();
-        for report in &mut self.reports {
-            if let Some(letters) = letters.get(report.path()) {
-                report.set_dead_letters(*letters);
             }
         }
     }
@@ -253,6 +238,20 @@ impl Work {
             }
         };
         let _ = self.events.send(event); // Fails only if the drain was dropped.
+    }
+}
+
+/// Updates the dead letters in the reports: a node may have refused messages after it was reported.
+pub(crate) fn update_dead_letters(reports: &mut [NodeReport], nodes: &[Arc<dyn Node>]) {
+    let count = |node: &Arc<dyn Node>| {
+        let letters = caught(|| node.dead_letters()).flatten().filter(|count| *count > 0)?;
+        Some((node.path().clone(), letters))
+    };
+    let letters: HashMap<NodePath, u64> = nodes.iter().filter_map(count).collect();
+    for report in reports {
+        if let Some(letters) = letters.get(report.path()) {
+            report.raise_dead_letters(*letters);
+        }
     }
 }
 

@@ -67,6 +67,7 @@ mod counts;
 mod dead_letters;
 mod drain;
 mod gather;
+mod group;
 #[cfg(feature = "kameo")]
 pub mod kameo;
 mod machine;

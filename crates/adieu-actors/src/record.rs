@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-pub(crate) use current::{is_draining_actor_running, run_as};
+pub(crate) use current::{is_draining_code_running, mark_worker_thread, run_as};
 use ending::Ending;
 use settling::Settling;
 
@@ -37,7 +37,8 @@ pub(crate) struct Record {
     pub(crate) ending: Ending,
     path: NodePath,
     system: Weak<SystemState>,
-    /// How many messages the actor refused, or accepted and did not process to the end.
+    /// How many messages the actor refused, or accepted and did not process to the end, since its
+    /// drain or the end of its system began.
     pub(crate) dead: AtomicU64,
     /// Whether the actor has counted the messages that its framework did not deliver.
     #[cfg(feature = "kameo")]
@@ -78,7 +79,7 @@ impl Record {
     /// admission is closed, no code may.
     #[inline]
     pub(crate) fn admits(&self) -> bool {
-        !self.is_draining() || (!self.admission.is_closed() && is_draining_actor_running())
+        !self.is_draining() || (!self.admission.is_closed() && is_draining_code_running())
     }
 
     /// Notes that a message is being sent to the actor.
@@ -149,10 +150,14 @@ impl Record {
         because: Undelivered,
         count: u64,
     ) {
-        self.dead.fetch_add(count, Ordering::Relaxed);
-        if let Some(system) = self.system.upgrade() {
+        let system = self.system.upgrade();
+        let is_at_end = system.as_ref().is_some_and(|system| system.is_at_end());
+        if is_at_end || self.is_draining() {
+            self.dead.fetch_add(count, Ordering::Relaxed);
+        }
+        if let Some(system) = system {
             let letter = DeadLetter { to: self.path.clone(), from, message, because };
-            system.dead_letters.add(&letter, count);
+            system.dead_letters.add(&letter, count, is_at_end);
         }
     }
 }

@@ -6,6 +6,7 @@
 mod completion;
 mod declare;
 mod driver;
+mod extensions;
 mod gates;
 pub(crate) mod ladder;
 mod lame_duck;

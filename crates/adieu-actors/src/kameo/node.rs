@@ -265,6 +265,12 @@ impl<A: Actor> Node for KameoNode<A> {
         usize::try_from(queued).ok()
     }
 
+    fn has_work(&self) -> bool {
+        let is_queued = || self.in_mailbox().is_some_and(|in_mailbox| in_mailbox > 0);
+        self.pending.load(Ordering::SeqCst) > 0
+            || (self.record.ending.get().is_none() && is_queued())
+    }
+
     fn handled(&self) -> Option<u64> {
         (!self.has_untracked()).then(|| self.handled.load(Ordering::Relaxed))
     }
@@ -283,7 +289,8 @@ impl<A: Actor> Node for KameoNode<A> {
         let is_busy = self.pending.load(Ordering::SeqCst) > 0
             || self.has_untracked()
             || self.in_mailbox().is_some_and(|in_mailbox| in_mailbox > 0);
-        (!is_busy).then(|| self.handled.load(Ordering::SeqCst))
+        // Not `handled`: a handler that panics may have sent messages, too.
+        (!is_busy).then(|| self.begun.load(Ordering::SeqCst))
     }
 
     fn idle(&self) -> BoxFuture<'_, u64> {
@@ -332,7 +339,7 @@ impl<'a, A: Actor> Handling<'a, A> {
     ) -> Self {
         // Only the actor writes to these.
         node.is_handling.store(true, Ordering::Relaxed);
-        node.begun.store(node.begun.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        node.begun.store(node.begun.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
         Self { node, from, message, is_done: false }
     }
 

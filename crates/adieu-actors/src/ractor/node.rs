@@ -193,6 +193,11 @@ impl Node for RactorNode {
         has_letters.then(|| self.sealed.load(Ordering::Relaxed))
     }
 
+    fn has_work(&self) -> bool {
+        // ractor drops the messages of an actor that has ended, and no sender waits.
+        self.record.ending.get().is_none() && self.quiet().is_none()
+    }
+
     fn handled(&self) -> Option<u64> {
         Some(self.handled.load(Ordering::Relaxed))
     }

@@ -1,7 +1,9 @@
 //! Which actor's code runs on this thread.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
 
 use super::{HasRecord, Record};
 use crate::path::NodePath;
@@ -16,6 +18,8 @@ thread_local! {
     static ADDRESS: Cell<usize> = const { Cell::new(0) };
     /// Whether its code runs now.
     static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
+    /// Set on the threads of workers: cancelled when the workers are being drained.
+    static WORKER: OnceCell<CancellationToken> = const { OnceCell::new() };
 }
 
 /// Marks that the code of an actor runs on this thread, until it is dropped.
@@ -33,10 +37,18 @@ pub(crate) fn run_as<T>(node: &Arc<impl HasRecord + 'static>, work: impl FnOnce(
     work()
 }
 
-/// Returns whether the code that runs here belongs to an actor that is being drained.
+/// Marks this thread as a worker thread, whose drain begins when the token is cancelled.
+pub(crate) fn mark_worker_thread(draining: CancellationToken) {
+    let _ = WORKER.with(|worker| worker.set(draining)); // It fails if it is marked already.
+}
+
+/// Returns whether the code that runs here belongs to an actor or a worker that is being drained.
 #[cold]
-pub(crate) fn is_draining_actor_running() -> bool {
-    Record::current(Record::is_draining).unwrap_or(false)
+pub(crate) fn is_draining_code_running() -> bool {
+    let is_draining =
+        |token: &OnceCell<CancellationToken>| token.get().is_some_and(|token| token.is_cancelled());
+    let is_worker = || WORKER.try_with(is_draining).unwrap_or(false);
+    Record::current(Record::is_draining).unwrap_or(false) || is_worker()
 }
 
 // === impl Record ===

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ActorSystem;
 use crate::node::Node;
 use crate::path::NodePath;
-use crate::record::{Record, is_draining_actor_running};
+use crate::record::{Record, is_draining_code_running};
 use crate::spawn_error::SpawnError;
 
 /// A place in the tree where an actor can be spawned: in a system, below a path.
@@ -118,7 +118,7 @@ impl ActorSystem {
     /// drained, and only below another actor: accepted work may need a new child.
     pub(crate) fn add(&self, node: Arc<dyn Node>) -> Result<(), SpawnError> {
         let is_top = node.path().depth() <= NodePath::user().depth() + 1;
-        self.state.add(node, !is_top && is_draining_actor_running())
+        self.state.add(node, !is_top && is_draining_code_running())
     }
 
     fn place(&self, path: NodePath) -> Place {

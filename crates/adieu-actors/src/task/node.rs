@@ -128,6 +128,10 @@ impl Node for TaskNode {
         usize::try_from(self.pending.load(Ordering::SeqCst).saturating_sub(handling)).ok()
     }
 
+    fn has_work(&self) -> bool {
+        self.pending.load(Ordering::SeqCst) > 0
+    }
+
     fn handled(&self) -> Option<u64> {
         Some(self.handled.load(Ordering::SeqCst))
     }

@@ -31,9 +31,23 @@ macro_rules! on_kameo_and_ractor {
     };
 }
 
+/// Makes a test of each of these functions, for kameo, for ractor and for plain tasks.
+macro_rules! on_all_actors {
+    ($($test:ident),* $(,)?) => {
+        on_kameo_and_ractor![$($test),*];
+        mod on_tasks {
+            $(#[tokio::test(start_paused = true)]
+            async fn $test() {
+                super::$test::<crate::frameworks::Tasks>().await;
+            })*
+        }
+    };
+}
+
 mod on_kameo;
 mod on_ractor;
 mod plain;
+mod tasks;
 
 use std::sync::{Arc, Mutex};
 
@@ -42,6 +56,7 @@ use futures_util::future::BoxFuture;
 pub(crate) use on_kameo::Kameo;
 pub(crate) use on_ractor::Ractor;
 pub(crate) use plain::Plain;
+pub(crate) use tasks::Tasks;
 use tokio::sync::Notify;
 
 /// A job for an actor.

@@ -17,3 +17,4 @@ mod resources;
 mod stopping;
 mod tasks;
 mod threads;
+mod together;

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::driver;
+use super::extensions::Extensions;
 use super::gates::Drained;
 use super::ladder::{Ladder, Rung};
 use super::moves::Moves;
@@ -77,6 +78,7 @@ pub(crate) struct Shared {
     pub(super) begun: CancellationToken,
     /// What has begun and ended, for those who watch.
     pub(super) moves: watch::Sender<Moves>,
+    pub(super) extensions: Extensions,
 }
 
 /// What has been declared, and the run. Behind one lock, because a phase must be closed to new
@@ -166,6 +168,7 @@ impl Shared {
             refusals: Refusals::default(),
             begun: CancellationToken::new(),
             moves: watch::Sender::new(Moves::default()),
+            extensions: Extensions::default(),
         }
     }
 
