@@ -100,13 +100,14 @@ impl Members {
         let mut urgency = Urgency::None;
         self.machine.begin();
         loop {
-            self.run_effects(&work, &running);
+            self.run_effects(&work, &running, urgency);
             if self.machine.all_ended() {
                 break;
             }
             let (step, next) = match urgency {
                 Urgency::None => (Duration::ZERO, Some(Urgency::Kill)),
-                Urgency::Kill => (grace / 2, Some(Urgency::KillAll)),
+                Urgency::Kill => (grace / 2, Some(Urgency::KillAgain)),
+                Urgency::KillAgain => (grace * 3 / 4, Some(Urgency::KillAll)),
                 Urgency::KillAll => (grace, None),
             };
             tokio::select! {
@@ -146,7 +147,12 @@ impl Members {
     }
 
     /// Carries out the effects that the machine requests.
-    fn run_effects(&mut self, work: &Work, running: &FuturesUnordered<BoxFuture<'static, ()>>) {
+    fn run_effects(
+        &mut self,
+        work: &Work,
+        running: &FuturesUnordered<BoxFuture<'static, ()>>,
+        urgency: Urgency,
+    ) {
         let (mut stops, mut kills) = (Vec::new(), Vec::new());
         for effect in self.machine.take_effects() {
             match effect {
@@ -172,6 +178,19 @@ impl Members {
             };
             let before = ids().filter_map(|id| Some((id, *self.before.get(&id)?))).collect();
             running.push(Box::pin(work.clone().stop(siblings, addresses, before)));
+        }
+        if urgency != Urgency::None {
+            for id in stops.into_iter().flatten() {
+                if caught(|| self.nodes[id as usize].has_work()) == Some(true) {
+                    self.machine.has_work(id);
+                }
+            }
+            kills.extend(self.machine.take_effects().into_iter().filter_map(
+                |effect| match effect {
+                    Effect::Kill(id) => Some(id),
+                    Effect::Settle(_) | Effect::Stop(_) => None,
+                },
+            ));
         }
         for id in kills {
             // A node that panics here is abandoned, as one that cannot be killed.

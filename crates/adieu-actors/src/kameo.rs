@@ -132,7 +132,7 @@ impl<A: Actor> Spawn for Unstarted<A> {
         let actor = prepared.actor_ref().clone();
         let record = Record::new(path.clone(), &place.system.state);
         let node = Arc::new(KameoNode::new(record, actor.downgrade()));
-        place.system.add(Arc::clone(&node) as Arc<dyn Node>)?;
+        place.add(Arc::clone(&node) as Arc<dyn Node>)?;
         life::spawn(&node, prepared.run(self.args));
         let started = tokio::select! {
             biased;
@@ -216,7 +216,7 @@ impl<A: Actor> Ref<A> {
     /// As [`ActorSystem::spawn`](crate::ActorSystem::spawn), and if this actor has ended or was sent a
     /// stop message. During a drain only actors that are being drained can spawn.
     pub async fn spawn<S: Spawn>(&self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
-        Place::below(self.node.record(), name)?.spawn(name, actor).await
+        Place::below(Arc::clone(&self.node) as _, name)?.spawn(name, actor).await
     }
 
     /// Returns the termination of the actor, for a task of a shutdown that first sends it this

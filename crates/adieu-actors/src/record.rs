@@ -82,6 +82,11 @@ impl Record {
         !self.is_draining() || (!self.admission.is_closed() && is_draining_code_running())
     }
 
+    /// Returns whether actors can be spawned below this one.
+    pub(crate) fn may_have_children(&self) -> bool {
+        !self.admission.is_closed() && self.ending.get().is_none()
+    }
+
     /// Notes that a message is being sent to the actor.
     #[inline]
     pub(crate) fn note_work(&self) {

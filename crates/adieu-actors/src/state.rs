@@ -16,6 +16,7 @@ use crate::group::{Group, Member, Unfinished};
 use crate::node::Node;
 use crate::path::NodePath;
 use crate::quiet::Activity;
+use crate::record::Record;
 use crate::report::DrainReport;
 use crate::spawn_error::SpawnError;
 use crate::timeouts::Timeouts;
@@ -127,9 +128,14 @@ impl SystemState {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a node to the tree. `may_join_drain` permits that during a drain, until no actor has
-    /// work left.
-    pub(crate) fn add(&self, node: Arc<dyn Node>, may_join_drain: bool) -> Result<(), SpawnError> {
+    /// Adds a node to the tree, below an actor if one is given. `may_join_drain` permits that during a
+    /// drain, until no actor has work left.
+    pub(crate) fn add(
+        &self,
+        node: Arc<dyn Node>,
+        parent: Option<&Record>,
+        may_join_drain: bool,
+    ) -> Result<(), SpawnError> {
         let path = node.path().clone();
         let mut tree = self.tree();
         let admission = &self.admission.state;
@@ -141,6 +147,13 @@ impl SystemState {
                 shutdown.note_refusal(&error);
             }
             return Err(error);
+        }
+        // Under the lock: a parent that has ended was removed, and its children were stopped, before
+        // or will be after this.
+        if let Some(parent) = parent
+            && !(parent.may_have_children() && tree.is_present(parent.path()))
+        {
+            return Err(SpawnError::ParentStopped { path, above: parent.path().clone() });
         }
         tree.add(path, node)
     }

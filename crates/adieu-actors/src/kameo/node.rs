@@ -185,6 +185,8 @@ impl<A: Actor> KameoNode<A> {
     /// Notes an untracked message, if the actor was polled without another known cause.
     #[inline]
     fn note_poll(&self, has_known_cause: bool) {
+        // A killed actor handles no further message: it is polled for its stop hook.
+        let has_known_cause = has_known_cause || self.was_killed.load(Ordering::Relaxed);
         if !has_known_cause && self.has_started.load(Ordering::Relaxed) && !self.has_untracked() {
             self.has_untracked.store(true, Ordering::Relaxed);
             self.record.note_work();

@@ -113,11 +113,14 @@ impl ActorSystem {
     /// Terminates the system when this actor ends. If it has ended already, that happens at once.
     ///
     /// A system that is not part of a shutdown is then drained with
-    /// [`Timeouts::EVENT_SOURCED`], unless a caller gives a shorter timeout.
+    /// [`Timeouts::EVENT_SOURCED`], unless a caller gives a shorter timeout. Until then its guardian
+    /// owns it, so its handles can be dropped.
     pub fn guardian(&self, path: &NodePath) {
         let state = Arc::downgrade(&self.state);
+        // A shutdown owns its systems. No other code may own this one, so the guardian does.
+        let owned = self.state.shutdown().is_none().then(|| Arc::clone(&self.state));
         let on_end = Arc::new(move || {
-            if let Some(state) = state.upgrade() {
+            if let Some(state) = owned.clone().or_else(|| state.upgrade()) {
                 state.guardian_ended();
             }
         });
@@ -237,6 +240,8 @@ impl SystemState {
             let (system, report) = (self.name.to_string(), report.to_string());
             move || tracing::debug!(system, report, "actor system terminated")
         });
+        let guardian = self.tree().take_guardian();
+        drop(guardian); // After the lock was released. It may own the system.
         self.stage.send_replace(SystemStage::Terminated);
         report
     }
