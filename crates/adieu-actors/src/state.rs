@@ -150,8 +150,13 @@ impl SystemState {
         }
         // Under the lock: a parent that has ended was removed, and its children were stopped, before
         // or will be after this.
+        let may_join = |parent: &Record| {
+            parent.may_have_children()
+                && tree.is_present(parent.path())
+                && (may_join_drain || !parent.is_draining())
+        };
         if let Some(parent) = parent
-            && !(parent.may_have_children() && tree.is_present(parent.path()))
+            && !may_join(parent)
         {
             return Err(SpawnError::ParentStopped { path, above: parent.path().clone() });
         }

@@ -51,7 +51,7 @@ mod tasks;
 
 use std::sync::{Arc, Mutex};
 
-use adieu_actors::{ActorSystem, SpawnError, Termination};
+use adieu_actors::{ActorSystem, Spawn, SpawnError, Termination};
 use futures_util::future::BoxFuture;
 pub(crate) use on_kameo::Kameo;
 pub(crate) use on_ractor::Ractor;
@@ -145,4 +145,15 @@ pub(crate) trait Framework: Send + 'static {
     fn termination(of: &Self::Ref) -> Termination;
 
     fn stopped_by(of: &Self::Ref, job: Job) -> Termination;
+}
+
+/// Frameworks whose actors can have children of another framework.
+pub(crate) trait Mixes: Framework {
+    fn unstarted(name: &str, script: Script) -> impl Spawn<Ref = Self::Ref> + 'static;
+
+    fn spawn_below<S: Spawn + 'static>(
+        parent: &Self::Ref,
+        name: &str,
+        actor: S,
+    ) -> impl Future<Output = Result<S::Ref, SpawnError>> + Send;
 }

@@ -7,6 +7,7 @@
 mod frameworks;
 
 mod blocking;
+mod branches;
 mod conformance;
 mod conservation;
 mod coordinated;
