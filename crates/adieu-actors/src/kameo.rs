@@ -170,6 +170,8 @@ impl<A: Actor> Ref<A> {
     /// difference.
     #[must_use]
     pub fn actor_ref(&self) -> &ActorRef<A> {
+        // A message through it cannot be seen when it is sent.
+        self.node.record().note_work();
         &self.actor
     }
 
@@ -253,7 +255,7 @@ impl<A: Actor> Deref for Ref<A> {
     type Target = ActorRef<A>;
 
     fn deref(&self) -> &ActorRef<A> {
-        &self.actor
+        self.actor_ref()
     }
 }
 

@@ -93,6 +93,7 @@ mod view;
 pub use dead_letters::{DeadLetter, DeadLetterSubscription, Undelivered};
 pub use node::{BoxFuture, Ended, Node};
 pub use path::{NameError, NodePath};
+pub use record::{Identity, Scoped};
 pub use report::{DrainReport, NodeEnding, NodeReport};
 pub use spawn_error::SpawnError;
 pub use state::SystemStage;

@@ -2,6 +2,7 @@
 
 mod current;
 mod ending;
+mod identity;
 mod settling;
 
 #[cfg(feature = "kameo")]
@@ -11,6 +12,7 @@ use std::sync::{Arc, Weak};
 
 pub(crate) use current::{is_draining_code_running, mark_worker_thread, run_as};
 use ending::Ending;
+pub use identity::{Identity, Scoped};
 use settling::Settling;
 
 use crate::admission::{Admission, SystemAdmission};
@@ -44,6 +46,8 @@ pub(crate) struct Record {
     #[cfg(feature = "kameo")]
     is_undelivered_counted: AtomicBool,
     pub(crate) settling: Settling,
+    /// How many futures and functions run in the name of the actor, outside its own task.
+    scopes: AtomicU64,
 }
 
 /// Marks an actor as ended when it is dropped. The actor owns it, so every way to end drops it.
@@ -65,6 +69,7 @@ impl Record {
             #[cfg(feature = "kameo")]
             is_undelivered_counted: AtomicBool::new(false),
             settling: Settling::default(),
+            scopes: AtomicU64::new(0),
         }
     }
 
@@ -80,6 +85,11 @@ impl Record {
     #[inline]
     pub(crate) fn admits(&self) -> bool {
         !self.is_draining() || (!self.admission.is_closed() && is_draining_code_running())
+    }
+
+    /// Returns whether code outside the actor's own task runs in its name.
+    pub(crate) fn has_scopes(&self) -> bool {
+        self.scopes.load(Ordering::SeqCst) > 0
     }
 
     /// Returns whether actors can be spawned below this one.

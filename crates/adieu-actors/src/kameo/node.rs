@@ -290,6 +290,7 @@ impl<A: Actor> Node for KameoNode<A> {
         }
         let is_busy = self.pending.load(Ordering::SeqCst) > 0
             || self.has_untracked()
+            || self.record.has_scopes()
             || self.in_mailbox().is_some_and(|in_mailbox| in_mailbox > 0);
         // Not `handled`: a handler that panics may have sent messages, too.
         (!is_busy).then(|| self.begun.load(Ordering::SeqCst))
@@ -300,7 +301,8 @@ impl<A: Actor> Node for KameoNode<A> {
             self.probe().await;
             // A sender may have counted its message, and not sent it yet.
             let began = Instant::now();
-            while self.pending.load(Ordering::SeqCst) > 0 && !self.record.settling.is_reached() {
+            let is_busy = || self.pending.load(Ordering::SeqCst) > 0 || self.record.has_scopes();
+            while is_busy() && !self.record.settling.is_reached() {
                 tokio::time::sleep(pause_after(began)).await;
             }
             // An idle actor is polled only for probes.

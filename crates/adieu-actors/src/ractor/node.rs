@@ -102,7 +102,7 @@ impl RactorNode {
         // In this order: a message is sent before its handler begins, which is before it returns.
         let handled = self.handled.load(Ordering::SeqCst);
         let begun = self.begun.load(Ordering::SeqCst);
-        begun != handled || self.sent.load(Ordering::SeqCst) > begun
+        begun != handled || self.sent.load(Ordering::SeqCst) > begun || self.record.has_scopes()
     }
 
     // --- the actor, from when it starts ---

@@ -40,7 +40,7 @@ impl<M: Message> Ref<M> {
     /// difference.
     #[must_use]
     pub fn actor_ref(&self) -> &ActorRef<M> {
-        &self.actor
+        self
     }
 
     /// Sends a message. A message that is refused is a dead letter.
@@ -134,6 +134,8 @@ impl<M> Deref for Ref<M> {
     type Target = ActorRef<M>;
 
     fn deref(&self) -> &ActorRef<M> {
+        // A message through it cannot be seen when it is sent.
+        self.node.record().note_work();
         &self.actor
     }
 }

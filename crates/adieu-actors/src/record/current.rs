@@ -33,8 +33,22 @@ struct Running {
 /// Runs `work` as the code of this actor.
 #[inline]
 pub(crate) fn run_as<T>(node: &Arc<impl HasRecord + 'static>, work: impl FnOnce() -> T) -> T {
-    let _running = Running::begin(node);
+    let _running = Running::begin(Arc::as_ptr(node).addr(), || Arc::clone(node) as _);
     work()
+}
+
+/// Runs `work` as the code of this actor, whose type is not known.
+pub(super) fn run_as_node<T>(node: &Arc<dyn HasRecord>, work: impl FnOnce() -> T) -> T {
+    let _running = Running::begin(Arc::as_ptr(node).addr(), || Arc::clone(node));
+    work()
+}
+
+/// Returns the actor whose code runs here.
+pub(super) fn current_node() -> Option<Arc<dyn HasRecord>> {
+    if !IS_RUNNING.get() {
+        return None;
+    }
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
 /// Marks this thread as a worker thread, whose drain begins when the token is cancelled.
@@ -57,11 +71,7 @@ impl Record {
     /// Calls `read` with the record of the actor whose code runs here. Returns `None` if no actor of
     /// a system runs here.
     pub(crate) fn current<T>(read: impl FnOnce(&Self) -> T) -> Option<T> {
-        if !IS_RUNNING.get() {
-            return None;
-        }
-        let current = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten();
-        current.map(|current| read(current.record()))
+        current_node().map(|current| read(current.record()))
     }
 
     /// Returns the path of the actor whose code runs here.
@@ -74,12 +84,12 @@ impl Record {
 
 impl Running {
     #[inline]
-    fn begin(node: &Arc<impl HasRecord + 'static>) -> Self {
+    fn begin(address: usize, node: impl FnOnce() -> Arc<dyn HasRecord>) -> Self {
         let was_running = IS_RUNNING.replace(true);
-        if ADDRESS.get() == Arc::as_ptr(node).addr() {
+        if ADDRESS.get() == address {
             return Self { was_running, outer: None };
         }
-        let last = Self::set_current(Arc::clone(node) as Arc<dyn HasRecord>);
+        let last = Self::set_current(node());
         Self { was_running, outer: last.filter(|_| was_running) }
     }
 

@@ -144,7 +144,7 @@ impl Node for TaskNode {
         if self.record.settling.is_reached() {
             return Some(u64::MAX);
         }
-        let is_busy = self.pending.load(Ordering::SeqCst) > 0;
+        let is_busy = self.pending.load(Ordering::SeqCst) > 0 || self.record.has_scopes();
         (!is_busy).then(|| self.handled.load(Ordering::SeqCst))
     }
 
