@@ -43,6 +43,15 @@
 //!   [`Actor::on_undelivered`], and are counted if that calls [`undelivered`]. Otherwise the report
 //!   shows the number of dead letters as unknown.
 //!
+//! `Ref` has no `Context::forward`, `Context::pipe`, `enqueue`, `blocking_enqueue`, `Recipient` or
+//! links of its own. Through [`Ref::actor_ref`] they are available, and untracked. A message from
+//! `pipe` is not seen at all until it is handled: to answer later, spawn a task with the
+//! [identity](crate::Identity) of the actor.
+//!
+//! Inside a handler, `Context::actor_ref` is kameo's own reference. An actor that needs its own `Ref`
+//! has to be sent it in a message, after it was spawned. An actor that holds its own `Ref` does not
+//! stop when all other references were dropped, only when it is drained.
+//!
 //! If the handler of a message that was sent with [`Ref::tell`] returns an error, the actor ends, as
 //! with kameo's own `tell`. However, [`Actor::on_panic`] gets the error as text, as for a panic.
 

@@ -343,7 +343,7 @@ impl<'a, A: Actor> Handling<'a, A> {
     ) -> Self {
         // Only the actor writes to these.
         node.is_handling.store(true, Ordering::Relaxed);
-        node.begun.store(node.begun.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        node.begun.store(node.begun.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Self { node, from, message, is_done: false }
     }
 
