@@ -148,12 +148,19 @@ impl Machine {
 
     /// Notes that a node has processed the messages that it had accepted.
     pub(crate) fn settled(&mut self, id: Id) {
-        if !matches!(self.state(id), State::Settling | State::KillPending) {
-            return;
+        match self.state(id) {
+            State::Settling | State::KillPending => {
+                self.set_state(id, State::Waiting);
+                self.begin_children(id);
+                self.stop_if_childless(id);
+            }
+            State::Killed => {
+                // The driver no longer awaits its end. The stop makes it do so.
+                self.push_stop(id);
+                self.set_state(id, State::Killed);
+            }
+            State::Open | State::Waiting | State::Stopping | State::Ended => {}
         }
-        self.set_state(id, State::Waiting);
-        self.begin_children(id);
-        self.stop_if_childless(id);
     }
 
     /// Notes that a node has ended. That may happen for any reason and at any time.

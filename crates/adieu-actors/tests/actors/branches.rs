@@ -73,6 +73,7 @@ async fn s161_stuck_actors_of_one_branch_stop_in_order() {
         }
     }
     let report = system.shutdown(Duration::from_secs(2)).await.unwrap();
+    assert!(report.took < Duration::from_millis(2100), "it does not use the grace: {report}");
     let expected: Vec<String> = (0..5).rev().map(|depth| format!("{depth} stops")).collect();
     assert_eq!(log.lines(), expected, "{report}");
     assert_eq!((report.dead_letters(), system.dead_letter_count()), (15, 15), "{report}");
