@@ -47,7 +47,7 @@ impl Counts {
             let is_drained = ending == NodeEnding::Drained;
             is_drained.then(|| Some(queued.saturating_sub(dead_letters?))).flatten()
         });
-        NodeReport::new(path, ending, drained, dead_letters, elapsed)
+        NodeReport::new(path, ending, drained, elapsed).with_dead_letters(dead_letters)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Messages that were refused or never processed: their count, the latest of them, subscribers.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
 use crate::path::NodePath;
+use crate::report::DrainReport;
 
 /// How many of the latest dead letters are kept.
 const KEPT: usize = 1000;
@@ -57,6 +58,10 @@ pub(crate) struct DeadLetters {
 #[derive(Debug, Default)]
 struct Latest {
     ring: VecDeque<DeadLetter>,
+    /// The dead letters since the end of the system began, by receiver. The report contains them.
+    at_end: HashMap<NodePath, u64>,
+    /// How many of these the report contains, if it is complete.
+    reported: Option<u64>,
     subscribers: Vec<mpsc::Sender<DeadLetter>>,
 }
 
@@ -77,13 +82,16 @@ impl DeadLetters {
         DeadLetterSubscription { letters }
     }
 
-    /// Adds `count` equal dead letters.
-    pub(crate) fn add(&self, letter: &DeadLetter, count: u64) {
+    /// Adds `count` equal dead letters. `is_at_end` is whether the end of the system has begun.
+    pub(crate) fn add(&self, letter: &DeadLetter, count: u64, is_at_end: bool) {
         if count == 0 {
             return;
         }
         self.count.fetch_add(count, Ordering::Relaxed);
         let mut latest = self.lock();
+        if is_at_end {
+            *latest.at_end.entry(letter.to.clone()).or_default() += count;
+        }
         for _ in 0..count.min(KEPT as u64) {
             if latest.ring.len() == KEPT {
                 latest.ring.pop_front();
@@ -97,6 +105,21 @@ impl DeadLetters {
                 )
             });
         }
+    }
+
+    /// Adds the dead letters since the end of the system began to its report.
+    pub(crate) fn complete(&self, report: &mut DrainReport) {
+        let mut latest = self.lock();
+        if !latest.at_end.is_empty() {
+            report.add_dead_letters(&latest.at_end);
+        }
+        latest.reported = Some(latest.at_end.values().sum());
+    }
+
+    /// Returns how many dead letters were added after the report was completed.
+    pub(crate) fn unreported(&self) -> u64 {
+        let latest = self.lock();
+        latest.reported.map_or(0, |reported| latest.at_end.values().sum::<u64>() - reported)
     }
 
     fn lock(&self) -> MutexGuard<'_, Latest> {

@@ -100,13 +100,14 @@ impl Members {
         let mut urgency = Urgency::None;
         self.machine.begin();
         loop {
-            self.run_effects(&work, &running);
+            self.run_effects(&work, &running, urgency);
             if self.machine.all_ended() {
                 break;
             }
             let (step, next) = match urgency {
                 Urgency::None => (Duration::ZERO, Some(Urgency::Kill)),
-                Urgency::Kill => (grace / 2, Some(Urgency::KillAll)),
+                Urgency::Kill => (grace / 2, Some(Urgency::KillAgain)),
+                Urgency::KillAgain => (grace * 3 / 4, Some(Urgency::KillAll)),
                 Urgency::KillAll => (grace, None),
             };
             tokio::select! {
@@ -125,7 +126,7 @@ impl Members {
         drop(running);
         self.report_abandoned(began);
         if letters.count() != letters_before {
-            self.update_dead_letters();
+            update_dead_letters(&mut self.reports, &self.nodes);
         }
         DrainReport { took: began.elapsed(), nodes: std::mem::take(&mut self.reports) }
     }
@@ -145,23 +146,13 @@ impl Members {
         }
     }
 
-    /// Updates the dead letters in the reports: a node may have refused messages after it was
-    /// reported.
-    fn update_dead_letters(&mut self) {
-        let count = |node: &Arc<dyn Node>| {
-            let letters = caught(|| node.dead_letters()).flatten().filter(|count| *count > 0)?;
-            Some((node.path().clone(), letters))
-        };
-        let letters: HashMap<NodePath, u64> = self.nodes.iter().filter_map(count).collect();
-        for report in &mut self.reports {
-            if let Some(letters) = letters.get(report.path()) {
-                report.set_dead_letters(*letters);
-            }
-        }
-    }
-
     /// Carries out the effects that the machine requests.
-    fn run_effects(&mut self, work: &Work, running: &FuturesUnordered<BoxFuture<'static, ()>>) {
+    fn run_effects(
+        &mut self,
+        work: &Work,
+        running: &FuturesUnordered<BoxFuture<'static, ()>>,
+        urgency: Urgency,
+    ) {
         let (mut stops, mut kills) = (Vec::new(), Vec::new());
         for effect in self.machine.take_effects() {
             match effect {
@@ -187,6 +178,19 @@ impl Members {
             };
             let before = ids().filter_map(|id| Some((id, *self.before.get(&id)?))).collect();
             running.push(Box::pin(work.clone().stop(siblings, addresses, before)));
+        }
+        if urgency != Urgency::None {
+            for id in stops.into_iter().flatten() {
+                if caught(|| self.nodes[id as usize].has_work()) == Some(true) {
+                    self.machine.has_work(id);
+                }
+            }
+            kills.extend(self.machine.take_effects().into_iter().filter_map(
+                |effect| match effect {
+                    Effect::Kill(id) => Some(id),
+                    Effect::Settle(_) | Effect::Stop(_) => None,
+                },
+            ));
         }
         for id in kills {
             // A node that panics here is abandoned, as one that cannot be killed.
@@ -253,6 +257,20 @@ impl Work {
             }
         };
         let _ = self.events.send(event); // Fails only if the drain was dropped.
+    }
+}
+
+/// Updates the dead letters in the reports: a node may have refused messages after it was reported.
+pub(crate) fn update_dead_letters(reports: &mut [NodeReport], nodes: &[Arc<dyn Node>]) {
+    let count = |node: &Arc<dyn Node>| {
+        let letters = caught(|| node.dead_letters()).flatten().filter(|count| *count > 0)?;
+        Some((node.path().clone(), letters))
+    };
+    let letters: HashMap<NodePath, u64> = nodes.iter().filter_map(count).collect();
+    for report in reports {
+        if let Some(letters) = letters.get(report.path()) {
+            report.raise_dead_letters(*letters);
+        }
     }
 }
 

@@ -43,6 +43,15 @@
 //!   [`Actor::on_undelivered`], and are counted if that calls [`undelivered`]. Otherwise the report
 //!   shows the number of dead letters as unknown.
 //!
+//! `Ref` has no `Context::forward`, `Context::pipe`, `enqueue`, `blocking_enqueue`, `Recipient` or
+//! links of its own. Through [`Ref::actor_ref`] they are available, and untracked. A message from
+//! `pipe` is not seen at all until it is handled: to answer later, spawn a task with the
+//! [identity](crate::Identity) of the actor.
+//!
+//! Inside a handler, `Context::actor_ref` is kameo's own reference. An actor that needs its own `Ref`
+//! has to be sent it in a message, after it was spawned. An actor that holds its own `Ref` does not
+//! stop when all other references were dropped, only when it is drained.
+//!
 //! If the handler of a message that was sent with [`Ref::tell`] returns an error, the actor ends, as
 //! with kameo's own `tell`. However, [`Actor::on_panic`] gets the error as text, as for a panic.
 
@@ -132,7 +141,7 @@ impl<A: Actor> Spawn for Unstarted<A> {
         let actor = prepared.actor_ref().clone();
         let record = Record::new(path.clone(), &place.system.state);
         let node = Arc::new(KameoNode::new(record, actor.downgrade()));
-        place.system.add(Arc::clone(&node) as Arc<dyn Node>)?;
+        place.add(Arc::clone(&node) as Arc<dyn Node>)?;
         life::spawn(&node, prepared.run(self.args));
         let started = tokio::select! {
             biased;
@@ -170,6 +179,8 @@ impl<A: Actor> Ref<A> {
     /// difference.
     #[must_use]
     pub fn actor_ref(&self) -> &ActorRef<A> {
+        // A message through it cannot be seen when it is sent.
+        self.node.record().note_work();
         &self.actor
     }
 
@@ -216,7 +227,7 @@ impl<A: Actor> Ref<A> {
     /// As [`ActorSystem::spawn`](crate::ActorSystem::spawn), and if this actor has ended or was sent a
     /// stop message. During a drain only actors that are being drained can spawn.
     pub async fn spawn<S: Spawn>(&self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
-        Place::below(self.node.record(), name)?.spawn(name, actor).await
+        Place::below(Arc::clone(&self.node) as _, name)?.spawn(name, actor).await
     }
 
     /// Returns the termination of the actor, for a task of a shutdown that first sends it this
@@ -253,7 +264,7 @@ impl<A: Actor> Deref for Ref<A> {
     type Target = ActorRef<A>;
 
     fn deref(&self) -> &ActorRef<A> {
-        &self.actor
+        self.actor_ref()
     }
 }
 

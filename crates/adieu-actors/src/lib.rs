@@ -46,7 +46,20 @@
 //! processed become dead letters. Their stop hooks still run, if the framework supports that.
 //!
 //! The [report](DrainReport) contains how each actor ended. It is clean only if no message was refused
-//! or lost.
+//! or lost from when the drain began. If the system is part of a shutdown, that is when the shutdown
+//! began.
+//!
+//! # Several systems on one shutdown
+//!
+//! All systems and [worker threads](WorkerThreads) of a shutdown are drained together. While any of
+//! them has work, their actors and workers accept messages from each other. When none has work, or
+//! three quarters of the time have passed, all of them stop. A message that is refused after that is
+//! in the report of the system that refused it.
+//!
+//! # Tasks that an actor spawns
+//!
+//! A task that a handler spawns is not an actor. Its messages are refused during a drain, even if the
+//! handler awaits the task. To send in the name of the actor, take its [`Identity`] along.
 //!
 //! # What can be drained
 //!
@@ -68,6 +81,7 @@ mod counts;
 mod dead_letters;
 mod drain;
 mod gather;
+mod group;
 #[cfg(feature = "kameo")]
 pub mod kameo;
 mod machine;
@@ -93,6 +107,7 @@ mod view;
 pub use dead_letters::{DeadLetter, DeadLetterSubscription, Undelivered};
 pub use node::{BoxFuture, Ended, Node};
 pub use path::{NameError, NodePath};
+pub use record::{Identity, Scoped};
 pub use report::{DrainReport, NodeEnding, NodeReport};
 pub use spawn_error::SpawnError;
 pub use state::SystemStage;

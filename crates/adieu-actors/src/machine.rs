@@ -6,10 +6,11 @@
 //! 2. Children are stopped only after their parent has settled or ended, so that they accept the
 //!    messages that the parent's remaining work sends.
 //! 3. Siblings do not wait for each other.
-//! 4. At the deadline, each node with work is killed, but not before its children have ended: a
+//! 4. From the deadline on, each node with work is killed, but not before its children have ended: a
 //!    child without work can still stop in order. A node that only waits for its children is not
-//!    killed, because it can stop as soon as they have ended. When half of the grace has passed as
-//!    well, all nodes are killed.
+//!    killed, because it can stop as soon as they have ended. When half of the grace has passed,
+//!    nodes that were asked to stop are killed, and nodes that were killed at the deadline again.
+//!    When three quarters have passed, all nodes are killed, in any order.
 
 #[cfg(test)]
 mod tests;
@@ -39,8 +40,11 @@ enum State {
     Waiting,
     /// Still settling at the deadline. It is killed when its children have ended.
     KillPending,
-    /// Has been asked to stop.
+    /// Has been asked to stop, or was killed at an escalation.
     Stopping,
+    /// Was killed between two escalations, when its children had ended. It has until the last
+    /// escalation for its stop hook.
+    Killed,
     Ended,
 }
 
@@ -50,7 +54,9 @@ pub(crate) enum Urgency {
     None,
     /// The deadline has passed: nodes with work are killed.
     Kill,
-    /// Half of the grace has passed as well: all nodes are killed, and killed nodes again.
+    /// Half of the grace has passed: nodes that do not stop are killed, and killed nodes again.
+    KillAgain,
+    /// Three quarters of the grace have passed: all nodes are killed, parents with their children.
     KillAll,
 }
 
@@ -142,12 +148,19 @@ impl Machine {
 
     /// Notes that a node has processed the messages that it had accepted.
     pub(crate) fn settled(&mut self, id: Id) {
-        if !matches!(self.state(id), State::Settling | State::KillPending) {
-            return;
+        match self.state(id) {
+            State::Settling | State::KillPending => {
+                self.set_state(id, State::Waiting);
+                self.begin_children(id);
+                self.stop_if_childless(id);
+            }
+            State::Killed => {
+                // The driver no longer awaits its end. The stop makes it do so.
+                self.push_stop(id);
+                self.set_state(id, State::Killed);
+            }
+            State::Open | State::Waiting | State::Stopping | State::Ended => {}
         }
-        self.set_state(id, State::Waiting);
-        self.begin_children(id);
-        self.stop_if_childless(id);
     }
 
     /// Notes that a node has ended. That may happen for any reason and at any time.
@@ -174,7 +187,7 @@ impl Machine {
         // As of now: children that begin to stop below have time until the next escalation.
         let working = self.ids().filter(|id| match self.state(*id) {
             State::Settling | State::Stopping => true,
-            State::Open | State::Waiting | State::KillPending => all,
+            State::Open | State::Waiting | State::KillPending | State::Killed => all,
             State::Ended => false,
         });
         for id in working.collect::<Vec<_>>() {
@@ -184,6 +197,14 @@ impl Machine {
             } else {
                 self.kill(id);
             }
+        }
+    }
+
+    /// Notes that a node that was asked to stop after the deadline has work, so it is killed.
+    pub(crate) fn has_work(&mut self, id: Id) {
+        if self.state(id) == State::Stopping && self.urgency != Urgency::None {
+            self.set_state(id, State::Killed);
+            self.effects.push(Effect::Kill(id));
         }
     }
 
@@ -241,8 +262,11 @@ impl Machine {
         match self.state(id) {
             State::Waiting => self.stop(id),
             // The driver awaits its end since it was asked to settle.
-            State::KillPending => self.effects.push(Effect::Kill(id)),
-            State::Open | State::Settling | State::Stopping | State::Ended => {}
+            State::KillPending => {
+                self.set_state(id, State::Killed);
+                self.effects.push(Effect::Kill(id));
+            }
+            State::Open | State::Settling | State::Stopping | State::Killed | State::Ended => {}
         }
     }
 

@@ -80,6 +80,13 @@ pub trait Node: Send + Sync + 'static {
     /// that is unknown.
     fn queued(&self) -> Option<usize>;
 
+    /// Returns whether the node certainly has work: a message is being sent to it, is queued, or is
+    /// being processed. After the deadline, a node that was asked to stop and has work is killed at
+    /// once, while other nodes have time for their stop hooks.
+    fn has_work(&self) -> bool {
+        self.queued().is_some_and(|queued| queued > 0)
+    }
+
     /// Returns how many messages have been processed so far, or `None` if they are not counted.
     fn handled(&self) -> Option<u64> {
         None

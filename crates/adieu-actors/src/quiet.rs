@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all};
 use tokio::time::Instant;
@@ -25,14 +26,38 @@ pub(crate) fn address(node: &Arc<dyn Node>) -> usize {
     Arc::as_ptr(node).cast::<()>().addr()
 }
 
-/// Waits until all of these nodes are quiet. `nodes` is called for each round, because nodes may
-/// join. The counters of nodes with work are added to `found`, even if this future is dropped.
-pub(crate) async fn until_quiet(nodes: impl Fn() -> Vec<Arc<dyn Node>>, found: &mut Found) {
+/// The nodes and queues whose work a drain waits for.
+#[derive(Default)]
+pub(crate) struct Activity {
+    pub(crate) nodes: Vec<Arc<dyn Node>>,
+    pub(crate) queues: Queues,
+}
+
+/// The queues in front of worker threads: how many messages were ever sent to them, and whether any
+/// of these messages is unprocessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queues {
+    pub(crate) sent: u64,
+    pub(crate) is_busy: bool,
+}
+
+// === impl Activity ===
+
+impl From<Vec<Arc<dyn Node>>> for Activity {
+    fn from(nodes: Vec<Arc<dyn Node>>) -> Self {
+        Self { nodes, queues: Queues::default() }
+    }
+}
+
+/// Waits until all of these nodes and queues are quiet. `activity` is called for each round, because
+/// nodes may join. The counters of nodes with work are added to `found`, even if this future is
+/// dropped.
+pub(crate) async fn until_quiet(activity: impl Fn() -> Activity, found: &mut Found) {
     let began = Instant::now();
-    let mut before: Vec<(usize, u64)> = Vec::new();
-    let mut is_first = true;
+    let mut before: Vec<(usize, Number)> = Vec::new();
+    let mut queues_before = None;
     loop {
-        let nodes = nodes();
+        let Activity { nodes, queues } = activity();
         let mut now: Vec<_> = nodes.iter().map(|node| (address(node), check(node))).collect();
         for ((address, number), node) in now.iter().zip(&nodes) {
             if number.is_none() {
@@ -42,23 +67,24 @@ pub(crate) async fn until_quiet(nodes: impl Fn() -> Vec<Arc<dyn Node>>, found: &
         let busy = now.iter_mut().zip(&nodes).filter(|((_, number), _)| number.is_none());
         join_all(busy.map(async |((_, number), node)| *number = Some(until_idle(node).await)))
             .await;
-        let now: Vec<_> = now
-            .into_iter()
-            .map(|(address, number)| (address, number.unwrap_or_default()))
-            .collect();
-        let mut is_same = !is_first && before.len() == now.len();
+        let now: Vec<_> =
+            now.into_iter().filter_map(|(address, number)| Some((address, number?))).collect();
+        let are_queues_same = !queues.is_busy && queues_before == Some(queues);
+        let mut is_same = are_queues_same && before.len() == now.len();
         for ((address, number), (at, later)) in before.iter().zip(&now) {
             is_same &= address == at;
             // A node that has ended no longer works.
-            if number != later && *later != ENDED {
+            if number != later && *later != Number::Ended {
                 is_same = false;
-                found.entry(*address).or_insert(Counts::idle(*number));
+                if let Number::Quiet(number) = number {
+                    found.entry(*address).or_insert(Counts::idle(*number));
+                }
             }
         }
         if is_same {
             return;
         }
-        (before, is_first) = (now, false);
+        (before, queues_before) = (now, Some(queues));
         tokio::time::sleep(pause_after(began)).await;
     }
 }
@@ -71,26 +97,49 @@ pub(crate) async fn poll_until_quiet(node: &impl Node) {
     }
 }
 
-/// The number of a node that has ended.
-const ENDED: u64 = u64::MAX;
+/// How long a drain waits for senders of messages that nodes which have ended will refuse.
+const LAST_SENDERS: Duration = Duration::from_millis(100);
+
+/// Waits until no message is being sent to these nodes, which have ended. Such a message is refused,
+/// and the report should contain it. The wait is bounded: its sender may not be polled.
+pub(crate) async fn until_sent<'a>(nodes: impl Iterator<Item = &'a Arc<dyn Node>>) {
+    let is_sent_to = |node: &&Arc<dyn Node>| {
+        caught(|| node.has_work() && node.has_terminated().is_some()).unwrap_or(false)
+    };
+    let mut remaining: Vec<_> = nodes.filter(is_sent_to).collect();
+    let began = Instant::now();
+    while !remaining.is_empty() && began.elapsed() < LAST_SENDERS {
+        tokio::time::sleep(pause_after(began)).await;
+        remaining.retain(is_sent_to);
+    }
+}
+
+/// The number of a node, which changes when it works. Numbers of different kinds are never equal: a
+/// node may count in another way for [`Node::idle`] than for [`Node::quiet`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Number {
+    Quiet(u64),
+    Idle(u64),
+    Ended,
+}
 
 /// Returns the number of a node that is quiet, or `None` if it has work. A node that panics counts as
 /// quiet.
-fn check(node: &Arc<dyn Node>) -> Option<u64> {
+fn check(node: &Arc<dyn Node>) -> Option<Number> {
     if caught(|| node.has_terminated().is_some()) == Some(true) {
-        return Some(ENDED);
+        return Some(Number::Ended);
     }
-    caught(|| node.quiet()).unwrap_or(Some(0))
+    caught(|| node.quiet()).unwrap_or(Some(0)).map(Number::Quiet)
 }
 
 /// Waits until the node is idle, has ended or panics. Returns its number.
-async fn until_idle(node: &Arc<dyn Node>) -> u64 {
+async fn until_idle(node: &Arc<dyn Node>) -> Number {
     let idle = async {
         tokio::select! {
             biased;
-            number = node.idle() => number,
-            _ = node.terminated() => ENDED,
+            number = node.idle() => Number::Idle(number),
+            _ = node.terminated() => Number::Ended,
         }
     };
-    AssertUnwindSafe(idle).catch_unwind().await.unwrap_or_default()
+    AssertUnwindSafe(idle).catch_unwind().await.unwrap_or(Number::Idle(0))
 }

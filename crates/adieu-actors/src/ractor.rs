@@ -107,12 +107,11 @@ impl<A: Actor> Spawn for Unstarted<A> {
     type Ref = Ref<A::Msg>;
 
     async fn spawn_at(self, place: Place, path: NodePath) -> Result<Ref<A::Msg>, SpawnError> {
-        let Place { system, link, .. } = place;
-        let node = Arc::new(RactorNode::new(Record::new(path.clone(), &system.state)));
-        system.add(Arc::clone(&node) as Arc<dyn Node>)?;
+        let node = Arc::new(RactorNode::new(Record::new(path.clone(), &place.system.state)));
+        place.add(Arc::clone(&node) as Arc<dyn Node>)?;
         let wrapper = Wrapper::new(self.actor, Arc::clone(&node));
         // It starts in this task, not in one of its own: with very many actors that is faster.
-        let started = match link {
+        let started = match place.link {
             Some(parent) => ActorRuntime::spawn_linked(None, wrapper, self.args, parent).await,
             None => ActorRuntime::spawn(None, wrapper, self.args).await,
         };

@@ -2,6 +2,7 @@
 
 mod current;
 mod ending;
+mod identity;
 mod settling;
 
 #[cfg(feature = "kameo")]
@@ -9,8 +10,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-pub(crate) use current::{is_draining_actor_running, run_as};
+pub(crate) use current::{is_draining_code_running, mark_worker_thread, run_as};
 use ending::Ending;
+pub use identity::{Identity, Scoped};
 use settling::Settling;
 
 use crate::admission::{Admission, SystemAdmission};
@@ -37,12 +39,15 @@ pub(crate) struct Record {
     pub(crate) ending: Ending,
     path: NodePath,
     system: Weak<SystemState>,
-    /// How many messages the actor refused, or accepted and did not process to the end.
+    /// How many messages the actor refused, or accepted and did not process to the end, since its
+    /// drain or the end of its system began.
     pub(crate) dead: AtomicU64,
     /// Whether the actor has counted the messages that its framework did not deliver.
     #[cfg(feature = "kameo")]
     is_undelivered_counted: AtomicBool,
     pub(crate) settling: Settling,
+    /// How many futures and functions run in the name of the actor, outside its own task.
+    scopes: AtomicU64,
 }
 
 /// Marks an actor as ended when it is dropped. The actor owns it, so every way to end drops it.
@@ -64,6 +69,7 @@ impl Record {
             #[cfg(feature = "kameo")]
             is_undelivered_counted: AtomicBool::new(false),
             settling: Settling::default(),
+            scopes: AtomicU64::new(0),
         }
     }
 
@@ -78,7 +84,17 @@ impl Record {
     /// admission is closed, no code may.
     #[inline]
     pub(crate) fn admits(&self) -> bool {
-        !self.is_draining() || (!self.admission.is_closed() && is_draining_actor_running())
+        !self.is_draining() || (!self.admission.is_closed() && is_draining_code_running())
+    }
+
+    /// Returns whether code outside the actor's own task runs in its name.
+    pub(crate) fn has_scopes(&self) -> bool {
+        self.scopes.load(Ordering::SeqCst) > 0
+    }
+
+    /// Returns whether actors can be spawned below this one.
+    pub(crate) fn may_have_children(&self) -> bool {
+        !self.admission.is_closed() && self.ending.get().is_none()
     }
 
     /// Notes that a message is being sent to the actor.
@@ -149,10 +165,14 @@ impl Record {
         because: Undelivered,
         count: u64,
     ) {
-        self.dead.fetch_add(count, Ordering::Relaxed);
-        if let Some(system) = self.system.upgrade() {
+        let system = self.system.upgrade();
+        let is_at_end = system.as_ref().is_some_and(|system| system.is_at_end());
+        if is_at_end || self.is_draining() {
+            self.dead.fetch_add(count, Ordering::Relaxed);
+        }
+        if let Some(system) = system {
             let letter = DeadLetter { to: self.path.clone(), from, message, because };
-            system.dead_letters.add(&letter, count);
+            system.dead_letters.add(&letter, count, is_at_end);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The report of a drain: how each actor ended.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZero;
 use std::sync::Arc;
@@ -31,13 +32,17 @@ pub struct NodeReport {
     /// `None` if the actor drained, as most do.
     ending: Option<Box<NodeEnding>>,
     drained: Count,
-    dead_letters: Count,
+    dead_letters: Bound,
     after_nanos: u64,
 }
 
 /// A number that may be unknown. Stored plus one, so that it needs no extra space.
 #[derive(Clone, Copy, PartialEq)]
 struct Count(Option<NonZero<u64>>);
+
+/// A number of which only a lower bound may be known. The highest bit marks a bound.
+#[derive(Clone, Copy, PartialEq)]
+struct Bound(u64);
 
 /// How a node that was drained ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -61,6 +66,9 @@ pub enum NodeEnding {
     /// The actor did not end when it was killed: it blocks its thread, or its framework cannot kill
     /// it.
     Abandoned,
+    /// The actor had ended before its system was drained, and lost or refused messages after the
+    /// shutdown had begun.
+    EndedEarly,
 }
 
 // === impl DrainReport ===
@@ -90,11 +98,32 @@ impl DrainReport {
         self.nodes.iter().filter_map(NodeReport::drained).sum()
     }
 
-    /// Returns how many messages were refused during the drain, or accepted and never processed, as
-    /// far as that is known.
+    /// Returns how many messages were refused, or accepted and never processed, as far as that is
+    /// known.
+    ///
+    /// The report of a system contains the dead letters since its drain began or, if the system is
+    /// part of a shutdown, since the shutdown began. Earlier ones are counted by the system only:
+    /// they are not a failure of the drain.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
-        self.nodes.iter().filter_map(NodeReport::dead_letters).sum()
+        self.nodes.iter().map(NodeReport::least_dead_letters).sum()
+    }
+
+    /// Adds dead letters, by receiver. Nodes that have left the tree get a report of their own.
+    pub(crate) fn add_dead_letters(&mut self, letters: &HashMap<NodePath, u64>) {
+        let mut missing: HashMap<_, _> = letters.iter().collect();
+        for node in &mut self.nodes {
+            if let Some(count) = missing.remove(&node.path) {
+                node.raise_dead_letters(*count);
+            }
+        }
+        let mut missing: Vec<_> = missing.into_iter().collect();
+        missing.sort_unstable();
+        self.nodes.extend(missing.into_iter().map(|(path, count)| {
+            let dead_letters = Bound::exact(*count);
+            let ended = NodeReport::new(path.clone(), NodeEnding::EndedEarly, None, self.took);
+            NodeReport { dead_letters, ..ended }
+        }));
     }
 
     /// Merges the reports of several systems.
@@ -129,13 +158,18 @@ impl NodeReport {
         path: NodePath,
         ending: NodeEnding,
         drained: Option<u64>,
-        dead_letters: Option<u64>,
         after: Duration,
     ) -> Self {
         let ending = (ending != NodeEnding::Drained).then(|| Box::new(ending));
         let after_nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        let (drained, dead_letters) = (Count::new(drained), Count::new(dead_letters));
+        let (drained, dead_letters) = (Count::new(drained), Bound::exact(0));
         Self { path, ending, drained, dead_letters, after_nanos }
+    }
+
+    /// Sets the number of dead letters. `None` means that it is unknown.
+    pub(crate) fn with_dead_letters(mut self, count: Option<u64>) -> Self {
+        self.dead_letters = count.map_or(Bound::at_least(0), Bound::exact);
+        self
     }
 
     /// Returns the path of the actor.
@@ -163,14 +197,21 @@ impl NodeReport {
         self.dead_letters.get()
     }
 
+    /// Returns the least number of messages that the actor refused, or accepted and never processed.
+    #[must_use]
+    pub fn least_dead_letters(&self) -> u64 {
+        self.dead_letters.least()
+    }
+
     /// Returns whether the actor processed all accepted messages and stopped, and has no dead letters.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.ending.is_none() && self.dead_letters().unwrap_or_default() == 0
+        self.ending.is_none() && self.least_dead_letters() == 0
     }
 
-    pub(crate) fn set_dead_letters(&mut self, count: u64) {
-        self.dead_letters = Count::new(Some(count));
+    /// Raises the number of dead letters to `count`, if it is lower.
+    pub(crate) fn raise_dead_letters(&mut self, count: u64) {
+        self.dead_letters = self.dead_letters.raised(count);
     }
 
     /// Returns how long after the beginning of the drain the actor ended.
@@ -216,6 +257,32 @@ impl Count {
     }
 }
 
+// === impl Bound ===
+
+impl Bound {
+    const IS_BOUND: u64 = 1 << 63;
+
+    fn exact(number: u64) -> Self {
+        Self(number & !Self::IS_BOUND)
+    }
+
+    fn at_least(number: u64) -> Self {
+        Self(number | Self::IS_BOUND)
+    }
+
+    fn get(self) -> Option<u64> {
+        (self.0 & Self::IS_BOUND == 0).then_some(self.0)
+    }
+
+    fn least(self) -> u64 {
+        self.0 & !Self::IS_BOUND
+    }
+
+    fn raised(self, to: u64) -> Self {
+        Self(self.least().max(to) | self.0 & Self::IS_BOUND)
+    }
+}
+
 /// How many unclean actors are named.
 const NAMED: usize = 20;
 
@@ -247,7 +314,9 @@ impl fmt::Display for NodeReport {
         write!(f, "{} {}", self.path, self.ending())?;
         match self.dead_letters() {
             Some(letters) if letters > 0 => write!(f, ", {letters} dead letters"),
-            None if self.ending.is_some() => f.write_str(", dead letters unknown"),
+            None if self.ending.is_some() => {
+                write!(f, ", dead letters unknown (at least {})", self.least_dead_letters())
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -261,6 +330,7 @@ impl fmt::Display for NodeEnding {
             Self::HookFailed { error } => write!(f, "drained, but its stop hook failed: {error}"),
             Self::Killed => f.write_str("was killed"),
             Self::Abandoned => f.write_str("could not be killed, and is still running"),
+            Self::EndedEarly => f.write_str("ended before the drain"),
         }
     }
 }
@@ -293,7 +363,8 @@ mod tests {
 
     fn report(ending: NodeEnding, drained: Option<u64>, dead_letters: Option<u64>) -> NodeReport {
         let path = NodePath::user().child("orders").unwrap();
-        NodeReport::new(path, ending, drained, dead_letters, Duration::from_micros(1500))
+        let report = NodeReport::new(path, ending, drained, Duration::from_micros(1500));
+        report.with_dead_letters(dead_letters)
     }
 
     #[test]

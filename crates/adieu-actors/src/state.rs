@@ -1,18 +1,22 @@
 //! The state that all handles of an actor system and all its actors share.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use adieu_core::{Shutdown, WeakShutdown};
+use adieu_core::{Reason, Shutdown, WeakShutdown};
 use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::SystemAdmission;
 use crate::countdown::Countdown;
 use crate::dead_letters::DeadLetters;
+use crate::group::{Group, Member, Unfinished};
 use crate::node::Node;
 use crate::path::NodePath;
+use crate::quiet::Activity;
+use crate::record::Record;
 use crate::report::DrainReport;
 use crate::spawn_error::SpawnError;
 use crate::timeouts::Timeouts;
@@ -35,10 +39,22 @@ pub(crate) struct SystemState {
     pub(crate) grace: Duration,
     pub(crate) stage: watch::Sender<SystemStage>,
     shutdown: Option<WeakShutdown>,
+    /// Cancelled when the end of the system begins: with the shutdown that it is part of, or with
+    /// the drain of the worker thread that it is part of. Not set if it is part of neither.
+    end: Arc<OnceLock<CancellationToken>>,
+    /// The systems and worker threads of the same shutdown.
+    membership: OnceLock<Membership>,
     /// The drain of the whole system, which all callers await.
     pub(crate) drain: OnceLock<Shared<BoxFuture<'static, Arc<DrainReport>>>>,
     /// Drains of single actors and their children. They continue if their caller is dropped.
     pub(crate) stops: TaskTracker,
+}
+
+/// How a system belongs to the group of its shutdown.
+struct Membership {
+    group: Arc<Group>,
+    /// Dropped when the actors of the system have ended.
+    unfinished: Mutex<Option<Unfinished>>,
 }
 
 /// The stage of a system. Stages only advance.
@@ -67,18 +83,59 @@ impl SystemState {
             grace: Timeouts::GRACE,
             stage: watch::Sender::new(SystemStage::Running),
             shutdown,
+            end: Arc::default(),
+            membership: OnceLock::new(),
             drain: OnceLock::new(),
             stops: TaskTracker::new(),
         }
+    }
+
+    /// Sets the token that is cancelled when the end of the system begins.
+    pub(crate) fn ending_with(mut self, end: Arc<OnceLock<CancellationToken>>) -> Self {
+        self.end = end;
+        self
+    }
+
+    /// Makes the system a member of the group of its shutdown.
+    pub(crate) fn join(self: &Arc<Self>, shutdown: &Shutdown) {
+        let _ = self.end.set(shutdown.token());
+        let group = shutdown.extension::<Group>();
+        let member: Weak<Self> = Arc::downgrade(self);
+        let unfinished = Mutex::new(Some(group.join(member)));
+        let _ = self.membership.set(Membership { group, unfinished });
+    }
+
+    /// Returns the systems and worker threads of the same shutdown.
+    pub(crate) fn group(&self) -> Option<&Arc<Group>> {
+        self.membership.get().map(|membership| &membership.group)
+    }
+
+    /// Notes that all actors have ended, or that the shutdown does not drain them.
+    pub(crate) fn leave_group(&self) {
+        if let Some(Membership { unfinished, .. }) = self.membership.get() {
+            drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+
+    /// Returns whether the end of the system has begun. From then on the report contains its dead
+    /// letters.
+    pub(crate) fn is_at_end(&self) -> bool {
+        let is_over = self.end.get().is_some_and(CancellationToken::is_cancelled);
+        is_over || !self.admission.state.is_open()
     }
 
     pub(crate) fn tree(&self) -> MutexGuard<'_, Tree> {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a node to the tree. `may_join_drain` permits that during a drain, until no actor has
-    /// work left.
-    pub(crate) fn add(&self, node: Arc<dyn Node>, may_join_drain: bool) -> Result<(), SpawnError> {
+    /// Adds a node to the tree, below an actor if one is given. `may_join_drain` permits that during a
+    /// drain, until no actor has work left.
+    pub(crate) fn add(
+        &self,
+        node: Arc<dyn Node>,
+        parent: Option<&Record>,
+        may_join_drain: bool,
+    ) -> Result<(), SpawnError> {
         let path = node.path().clone();
         let mut tree = self.tree();
         let admission = &self.admission.state;
@@ -90,6 +147,18 @@ impl SystemState {
                 shutdown.note_refusal(&error);
             }
             return Err(error);
+        }
+        // Under the lock: a parent that has ended was removed, and its children were stopped, before
+        // or will be after this.
+        let may_join = |parent: &Record| {
+            parent.may_have_children()
+                && tree.is_present(parent.path())
+                && (may_join_drain || !parent.is_draining())
+        };
+        if let Some(parent) = parent
+            && !may_join(parent)
+        {
+            return Err(SpawnError::ParentStopped { path, above: parent.path().clone() });
         }
         tree.add(path, node)
     }
@@ -147,5 +216,29 @@ impl SystemState {
             *stage = (*stage).max(SystemStage::Terminating);
             was_running
         });
+    }
+}
+
+impl Member for SystemState {
+    fn is_drained_for(&self, reason: &Reason) -> bool {
+        self.shutdown().is_none_or(|shutdown| shutdown.policy(reason).terminate_actor_system)
+    }
+
+    fn begin_drain(&self) {
+        Self::begin_drain(self);
+    }
+
+    fn add_to(&self, activity: &mut Activity) {
+        activity.nodes.append(&mut self.nodes());
+    }
+
+    fn has_worked(&self) -> bool {
+        self.admission.has_worked()
+    }
+
+    fn unreported(&self) -> Option<String> {
+        let count = self.dead_letters.unreported();
+        (count > 0)
+            .then(|| format!("actor system {}: {count} dead letters after its report", self.name))
     }
 }

@@ -5,11 +5,12 @@ mod stop;
 mod terminate;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use adieu_core::{AddTaskError, Deadline, Phase, Shutdown, TaskSpec};
 pub use spawn::{Place, Spawn};
 pub use terminate::TerminateError;
+use tokio_util::sync::CancellationToken;
 
 use crate::dead_letters::{DeadLetter, DeadLetterSubscription};
 use crate::path::NodePath;
@@ -50,6 +51,9 @@ impl ActorSystem {
     ///
     /// The shutdown owns the system: its actors are drained even if every handle has been dropped.
     ///
+    /// All systems and [worker threads](crate::WorkerThreads) of a shutdown are drained together:
+    /// while any of them has work, their actors and workers accept messages from each other.
+    ///
     /// # Errors
     ///
     /// If the phase `actor-system-terminate` accepts no more tasks.
@@ -61,7 +65,17 @@ impl ActorSystem {
         shutdown.add_task(Phase::ACTOR_SYSTEM_TERMINATE, task, async move |cx| {
             drained.run_last_phase(&cx).await
         })?;
+        state.join(shutdown);
         Ok(Self { state, _shutdown: Some(shutdown.clone()) })
+    }
+
+    /// Creates the system of a worker thread, whose end begins when this token is cancelled.
+    pub(crate) fn of_worker(
+        name: impl Into<Arc<str>>,
+        end: &Arc<OnceLock<CancellationToken>>,
+    ) -> Self {
+        let state = SystemState::new(name.into(), None).ending_with(Arc::clone(end));
+        Self { state: Arc::new(state), _shutdown: None }
     }
 
     /// Returns the system of an actor, if it still exists.
@@ -109,7 +123,7 @@ impl ActorSystem {
     /// timer will send it a message has none.
     pub async fn await_quiescence(&self, deadline: Deadline) -> bool {
         let mut found = Found::new();
-        let nodes = || self.state.tree().below(&NodePath::user()).nodes;
+        let nodes = || self.state.tree().below(&NodePath::user()).nodes.into();
         let quiet = until_quiet(nodes, &mut found);
         tokio::time::timeout_at(deadline.instant(), quiet).await.is_ok()
     }
@@ -131,7 +145,7 @@ impl ActorSystem {
     ///
     /// Messages to actors of kameo and ractor and to plain tasks are counted automatically.
     pub fn add_dead_letter(&self, letter: &DeadLetter) {
-        self.state.dead_letters.add(letter, 1);
+        self.state.dead_letters.add(letter, 1, self.state.is_at_end());
     }
 
     /// Subscribes to all dead letters from now on.

@@ -24,6 +24,9 @@
 //!
 //! A message counts as processed when the next one is received, or when the task returns. A task that
 //! is killed is dropped at the `await` where it waits.
+//!
+//! A task ends when its body has returned and its [`Inbox`] was dropped. If the body moves the inbox
+//! into another task, that task processes the messages.
 
 mod inbox;
 mod life;
@@ -85,7 +88,7 @@ where
     async fn spawn_at(self, place: Place, path: NodePath) -> Result<Mailbox<M>, SpawnError> {
         let (sender, receiver) = mpsc::channel(self.capacity);
         let node = Arc::new(TaskNode::new(Record::new(path, &place.system.state)));
-        place.system.add(Arc::clone(&node) as Arc<dyn Node>)?;
+        place.add(Arc::clone(&node) as Arc<dyn Node>)?;
         let (inbox, slot) = Inbox::new(receiver, Arc::clone(&node));
         life::spawn(Arc::clone(&node), slot, (self.body)(inbox));
         Ok(Mailbox::new(sender, node))

@@ -27,7 +27,8 @@ use crate::timeouts::Timeouts;
 ///
 /// A message that is sent to a worker is processed, or is returned as an error and counted as a dead
 /// letter. While the workers drain, messages that they and their actors send each other are still
-/// accepted, until no worker and no actor has work.
+/// accepted, until no worker and no actor has work. If the workers are part of a shutdown, that
+/// includes all actor systems and worker threads of the shutdown.
 ///
 /// Dropping the last handle stops the workers, but does not wait for them.
 pub struct WorkerThreads<M> {
@@ -71,14 +72,17 @@ impl<M: Send + 'static> WorkerThreads<M> {
         shutdown.add_task(Phase::ACTOR_SYSTEM_TERMINATE, task, async move |cx| {
             let left = cx.remaining();
             let timeout = left.saturating_sub(Timeouts::GRACE * 2).max(left / 2);
-            let threads = Self { pool };
             let report = tokio::select! {
                 biased;
-                report = threads.shutdown(timeout) => report,
-                () = cx.cancelled() => threads.shutdown(Duration::ZERO).await,
+                report = pool.shutdown_in_group(cx.reason(), timeout) => report,
+                () = cx.cancelled() => pool.shutdown(Duration::ZERO).await,
             };
-            if report.is_clean() { Ok(()) } else { Err(report.to_string()) }
+            if !report.is_clean() {
+                return Err(report.to_string());
+            }
+            pool.unreported().map_or(Ok(()), Err)
         })?;
+        self.pool.join(shutdown);
         Ok(())
     }
 

@@ -45,6 +45,12 @@ impl Tree {
         self.roster.get(path)
     }
 
+    /// Returns whether the node that owns this path is in the tree. `path` must be the node's own
+    /// value.
+    pub(crate) fn is_present(&self, path: &NodePath) -> bool {
+        self.roster.get(path).is_some_and(|node| std::ptr::eq(node.path(), path))
+    }
+
     /// Adds a node at its path.
     ///
     /// # Errors
@@ -69,12 +75,11 @@ impl Tree {
     /// Removes the node that owns this path. `path` must be the node's own value: another node may
     /// have the same name by now, and that node stays.
     pub(crate) fn remove_ended(&mut self, path: &NodePath) -> Removed {
-        let present = self.roster.get(path);
-        let is_same_node = present.is_some_and(|node| std::ptr::eq(node.path(), path));
-        let is_name_free = present.is_none();
-        let guardian = self.guardian.as_ref().filter(|guardian| guardian.path == *path);
-        let guardian = guardian.filter(|_| is_same_node || is_name_free);
-        let on_guardian_end = guardian.map(|guardian| Arc::clone(&guardian.on_end));
+        let is_same_node = self.is_present(path);
+        let is_name_free = self.roster.get(path).is_none();
+        let is_guardian =
+            |guardian: &mut Guardian| guardian.path == *path && (is_same_node || is_name_free);
+        let on_guardian_end = self.guardian.take_if(is_guardian).map(|guardian| guardian.on_end);
         let node = if is_same_node { self.roster.remove(path) } else { None };
         Removed { node, on_guardian_end }
     }
@@ -82,8 +87,13 @@ impl Tree {
     /// Sets the guardian. Returns whether a node is at its path.
     pub(crate) fn set_guardian(&mut self, path: NodePath, on_end: OnGuardianEnd) -> bool {
         let is_present = self.roster.get(&path).is_some();
-        self.guardian = Some(Guardian { path, on_end });
+        self.guardian = is_present.then_some(Guardian { path, on_end });
         is_present
+    }
+
+    /// Removes and returns the guardian's callback, which may own the system.
+    pub(crate) fn take_guardian(&mut self) -> Option<OnGuardianEnd> {
+        self.guardian.take().map(|guardian| guardian.on_end)
     }
 
     /// Returns the nodes in the order in which they joined.

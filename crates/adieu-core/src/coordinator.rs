@@ -7,6 +7,7 @@ mod checks;
 mod completion;
 mod declare;
 mod driver;
+mod extensions;
 mod gates;
 mod home;
 pub(crate) mod ladder;

@@ -89,6 +89,9 @@
 //! | do something every minute | [`Shutdown::add_periodic`] |
 //! | run any other background loop | [`Shutdown::add_loop`] |
 //! | be unready while a database is away | [`Shutdown::check`] |
+//! | drain actors of kameo or ractor, or plain tasks with a mailbox | `actors::ActorSystem::on`, with the feature `kameo` or `ractor` |
+//! | run actors on threads of their own | `actors::WorkerThreads::on` |
+//! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |
 //! | let one replica do it, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` for the rest, with the feature `fleet` |
 //! | have a leader among replicas | `fleet::Lock::lead` |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |

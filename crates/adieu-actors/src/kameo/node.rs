@@ -185,6 +185,8 @@ impl<A: Actor> KameoNode<A> {
     /// Notes an untracked message, if the actor was polled without another known cause.
     #[inline]
     fn note_poll(&self, has_known_cause: bool) {
+        // A killed actor handles no further message: it is polled for its stop hook.
+        let has_known_cause = has_known_cause || self.was_killed.load(Ordering::Relaxed);
         if !has_known_cause && self.has_started.load(Ordering::Relaxed) && !self.has_untracked() {
             self.has_untracked.store(true, Ordering::Relaxed);
             self.record.note_work();
@@ -265,6 +267,12 @@ impl<A: Actor> Node for KameoNode<A> {
         usize::try_from(queued).ok()
     }
 
+    fn has_work(&self) -> bool {
+        let is_queued = || self.in_mailbox().is_some_and(|in_mailbox| in_mailbox > 0);
+        self.pending.load(Ordering::SeqCst) > 0
+            || (self.record.ending.get().is_none() && is_queued())
+    }
+
     fn handled(&self) -> Option<u64> {
         (!self.has_untracked()).then(|| self.handled.load(Ordering::Relaxed))
     }
@@ -282,8 +290,10 @@ impl<A: Actor> Node for KameoNode<A> {
         }
         let is_busy = self.pending.load(Ordering::SeqCst) > 0
             || self.has_untracked()
+            || self.record.has_scopes()
             || self.in_mailbox().is_some_and(|in_mailbox| in_mailbox > 0);
-        (!is_busy).then(|| self.handled.load(Ordering::SeqCst))
+        // Not `handled`: a handler that panics may have sent messages, too.
+        (!is_busy).then(|| self.begun.load(Ordering::SeqCst))
     }
 
     fn idle(&self) -> BoxFuture<'_, u64> {
@@ -291,7 +301,8 @@ impl<A: Actor> Node for KameoNode<A> {
             self.probe().await;
             // A sender may have counted its message, and not sent it yet.
             let began = Instant::now();
-            while self.pending.load(Ordering::SeqCst) > 0 && !self.record.settling.is_reached() {
+            let is_busy = || self.pending.load(Ordering::SeqCst) > 0 || self.record.has_scopes();
+            while is_busy() && !self.record.settling.is_reached() {
                 tokio::time::sleep(pause_after(began)).await;
             }
             // An idle actor is polled only for probes.

@@ -66,8 +66,8 @@ where
         let (node, actor) = (&to.node, &to.actor);
         node.begin_send(); // Before admission is checked; see `Admission`.
         if !node.admits(actor) {
-            node.finish();
             node.record().count_refused(type_name::<M>());
+            node.finish(); // After the message was counted; see `until_sent`.
             return Err(message);
         }
         let state = Mutex::new(State::Sending(message));
@@ -105,8 +105,8 @@ where
             self.shared.count_unprocessed();
         }
         back.map_or(Ok(()), |message| {
-            self.shared.node.finish();
             self.shared.node.record().count_refused(type_name::<M>());
+            self.shared.node.finish();
             Err(message)
         })
     }
@@ -121,9 +121,9 @@ where
 
     /// Takes the message back as [`Parcel::take_back`] does, and counts it as a dead letter.
     pub(super) fn take_back_refused(self) -> Option<M> {
-        let node = Arc::clone(&self.shared.node);
-        let message = self.take_back()?;
-        node.record().count_refused(type_name::<M>());
+        let message = self.shared.take()?;
+        self.shared.node.record().count_refused(type_name::<M>());
+        self.shared.node.finish();
         Some(message)
     }
 }

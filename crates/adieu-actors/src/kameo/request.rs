@@ -71,8 +71,8 @@ where
         let Self { to, message, .. } = self;
         let (parcel, signal) =
             Parcel::new(to, message, None).map_err(SendError::ActorNotRunning)?;
-        match to.actor_ref().mailbox_sender().try_send(signal) {
-            Ok(()) => parcel.accepted(to.actor_ref()).map_err(SendError::ActorNotRunning),
+        match to.actor.mailbox_sender().try_send(signal) {
+            Ok(()) => parcel.accepted(&to.actor).map_err(SendError::ActorNotRunning),
             Err(TrySendError::Full(signal)) => {
                 Err(returned(parcel.take_back(), signal, SendError::MailboxFull))
             }
@@ -91,8 +91,8 @@ where
         let Self { to, message, .. } = self;
         let (parcel, signal) =
             Parcel::new(to, message, None).map_err(SendError::ActorNotRunning)?;
-        match to.actor_ref().mailbox_sender().blocking_send(signal) {
-            Ok(()) => parcel.accepted(to.actor_ref()).map_err(SendError::ActorNotRunning),
+        match to.actor.mailbox_sender().blocking_send(signal) {
+            Ok(()) => parcel.accepted(&to.actor).map_err(SendError::ActorNotRunning),
             Err(error) => {
                 Err(returned(parcel.take_back_refused(), error.0, SendError::ActorNotRunning))
             }
@@ -103,13 +103,13 @@ where
         let Self { to, message, mailbox_timeout } = self;
         let (parcel, signal) =
             Parcel::new(to, message, reply).map_err(SendError::ActorNotRunning)?;
-        let mailbox = to.actor_ref().mailbox_sender();
+        let mailbox = to.actor.mailbox_sender();
         let sent = match mailbox_timeout {
             Some(timeout) => mailbox.send_timeout(signal, timeout).await,
             None => mailbox.send(signal).await.map_err(|error| SendTimeoutError::Closed(error.0)),
         };
         match sent {
-            Ok(()) => parcel.accepted(to.actor_ref()).map_err(SendError::ActorNotRunning),
+            Ok(()) => parcel.accepted(&to.actor).map_err(SendError::ActorNotRunning),
             Err(SendTimeoutError::Timeout(signal)) => {
                 let timed_out = |message| SendError::Timeout(Some(message));
                 Err(returned(parcel.take_back(), signal, timed_out))

@@ -1,7 +1,7 @@
 //! Random trees and random orders of events: leaves stop first, each effect is requested once, and
 //! every node ends.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use proptest::prelude::*;
 
@@ -45,6 +45,8 @@ struct Driver {
     killed: HashSet<Id>,
     requested: HashSet<(bool, Id)>,
     is_escalated: bool,
+    /// Whether nodes are killed in any order.
+    is_last: bool,
 }
 
 impl Driver {
@@ -56,14 +58,27 @@ impl Driver {
         machine.begin();
         let (settled, ended, killed, requested) = Default::default();
         let pending = Vec::new();
-        Self { case, machine, pending, settled, ended, killed, requested, is_escalated: false }
+        Self {
+            case,
+            machine,
+            pending,
+            settled,
+            ended,
+            killed,
+            requested,
+            is_escalated: false,
+            is_last: false,
+        }
     }
 
     fn take_effects(&mut self) {
-        for effect in self.machine.take_effects() {
+        let mut effects = VecDeque::from(self.machine.take_effects());
+        while let Some(effect) = effects.pop_front() {
             match effect {
                 Effect::Kill(id) => {
                     assert!(self.is_escalated, "killed before the deadline");
+                    let have_ended = self.children(id).iter().all(|id| self.ended.contains(id));
+                    assert!(have_ended || self.is_last, "{id} was killed before its children");
                     self.killed.insert(id);
                     continue; // It completes the effect that was requested before.
                 }
@@ -71,7 +86,13 @@ impl Driver {
                 Effect::Stop(ids) => {
                     let parent = |id: Id| self.case.parents[id as usize];
                     assert!(ids.clone().all(|id| parent(id) == parent(ids.start)), "not siblings");
-                    ids.for_each(|id| self.request(id, true));
+                    ids.clone().for_each(|id| self.request(id, true));
+                    for id in ids.filter(|_| self.is_escalated) {
+                        if self.case.stuck[id as usize] {
+                            self.machine.has_work(id);
+                        }
+                    }
+                    effects.extend(self.machine.take_effects());
                 }
             }
         }
@@ -135,10 +156,13 @@ proptest! {
         driver.run();
         prop_assert!(stuck || driver.machine.all_ended());
         // After the deadline stuck nodes end, too, because they are killed.
-        for urgency in [Urgency::Kill, Urgency::KillAll] {
+        for urgency in [Urgency::Kill, Urgency::KillAgain, Urgency::KillAll] {
             driver.is_escalated = true;
+            driver.is_last = urgency == Urgency::KillAll;
             driver.machine.escalate(urgency);
             driver.run();
+            // Every node reacts to a kill, so the first escalation is enough.
+            prop_assert!(driver.machine.all_ended(), "{:?}", urgency);
         }
         prop_assert!(driver.machine.all_ended());
         prop_assert_eq!(driver.ended.len(), size);

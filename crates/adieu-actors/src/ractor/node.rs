@@ -102,7 +102,7 @@ impl RactorNode {
         // In this order: a message is sent before its handler begins, which is before it returns.
         let handled = self.handled.load(Ordering::SeqCst);
         let begun = self.begun.load(Ordering::SeqCst);
-        begun != handled || self.sent.load(Ordering::SeqCst) > begun
+        begun != handled || self.sent.load(Ordering::SeqCst) > begun || self.record.has_scopes()
     }
 
     // --- the actor, from when it starts ---
@@ -191,6 +191,11 @@ impl Node for RactorNode {
     fn queued(&self) -> Option<usize> {
         let has_letters = self.has_letters.load(Ordering::Relaxed);
         has_letters.then(|| self.sealed.load(Ordering::Relaxed))
+    }
+
+    fn has_work(&self) -> bool {
+        // ractor drops the messages of an actor that has ended, and no sender waits.
+        self.record.ending.get().is_none() && self.quiet().is_none()
     }
 
     fn handled(&self) -> Option<u64> {

@@ -40,7 +40,7 @@ impl<M: Message> Ref<M> {
     /// difference.
     #[must_use]
     pub fn actor_ref(&self) -> &ActorRef<M> {
-        &self.actor
+        self
     }
 
     /// Sends a message. A message that is refused is a dead letter.
@@ -74,9 +74,9 @@ impl<M: Message> Ref<M> {
     /// As [`ActorSystem::spawn`](crate::ActorSystem::spawn), and if this actor has ended or was sent a
     /// stop message. During a drain only actors that are being drained can spawn.
     pub async fn spawn<S: Spawn>(&self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
-        let place = Place::below(self.node.record(), name)?;
-        let link = Some(self.actor.get_cell());
-        Place { link, ..place }.spawn(name, actor).await
+        let mut place = Place::below(Arc::clone(&self.node) as _, name)?;
+        place.link = Some(self.actor.get_cell());
+        place.spawn(name, actor).await
     }
 
     /// Returns the termination of the actor, for a task of a shutdown that first sends it this
@@ -134,6 +134,8 @@ impl<M> Deref for Ref<M> {
     type Target = ActorRef<M>;
 
     fn deref(&self) -> &ActorRef<M> {
+        // A message through it cannot be seen when it is sent.
+        self.node.record().note_work();
         &self.actor
     }
 }

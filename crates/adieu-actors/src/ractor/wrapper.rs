@@ -87,10 +87,11 @@ impl<A> Wrapper<A> {
         }
         let cell = cell.clone();
         Some(Box::pin(async move {
+            let is_draining = record.is_draining();
             record.wait_for_children().await;
-            if !record.is_draining()
-                && let Some(system) = ActorSystem::of(record)
-            {
+            // It processes no more messages, and children that join now would not be stopped.
+            record.close();
+            if !is_draining && let Some(system) = ActorSystem::of(record) {
                 // The actor ends without a drain, so no other code stops its children.
                 system.stop_children(record.path(), Timeouts::STATELESS).await;
             }

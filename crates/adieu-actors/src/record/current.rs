@@ -1,7 +1,9 @@
 //! Which actor's code runs on this thread.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
 
 use super::{HasRecord, Record};
 use crate::path::NodePath;
@@ -16,6 +18,8 @@ thread_local! {
     static ADDRESS: Cell<usize> = const { Cell::new(0) };
     /// Whether its code runs now.
     static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
+    /// Set on the threads of workers: cancelled when the workers are being drained.
+    static WORKER: OnceCell<CancellationToken> = const { OnceCell::new() };
 }
 
 /// Marks that the code of an actor runs on this thread, until it is dropped.
@@ -29,14 +33,36 @@ struct Running {
 /// Runs `work` as the code of this actor.
 #[inline]
 pub(crate) fn run_as<T>(node: &Arc<impl HasRecord + 'static>, work: impl FnOnce() -> T) -> T {
-    let _running = Running::begin(node);
+    let _running = Running::begin(Arc::as_ptr(node).addr(), || Arc::clone(node) as _);
     work()
 }
 
-/// Returns whether the code that runs here belongs to an actor that is being drained.
+/// Runs `work` as the code of this actor, whose type is not known.
+pub(super) fn run_as_node<T>(node: &Arc<dyn HasRecord>, work: impl FnOnce() -> T) -> T {
+    let _running = Running::begin(Arc::as_ptr(node).addr(), || Arc::clone(node));
+    work()
+}
+
+/// Returns the actor whose code runs here.
+pub(super) fn current_node() -> Option<Arc<dyn HasRecord>> {
+    if !IS_RUNNING.get() {
+        return None;
+    }
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
+/// Marks this thread as a worker thread, whose drain begins when the token is cancelled.
+pub(crate) fn mark_worker_thread(draining: CancellationToken) {
+    let _ = WORKER.with(|worker| worker.set(draining)); // It fails if it is marked already.
+}
+
+/// Returns whether the code that runs here belongs to an actor or a worker that is being drained.
 #[cold]
-pub(crate) fn is_draining_actor_running() -> bool {
-    Record::current(Record::is_draining).unwrap_or(false)
+pub(crate) fn is_draining_code_running() -> bool {
+    let is_draining =
+        |token: &OnceCell<CancellationToken>| token.get().is_some_and(|token| token.is_cancelled());
+    let is_worker = || WORKER.try_with(is_draining).unwrap_or(false);
+    Record::current(Record::is_draining).unwrap_or(false) || is_worker()
 }
 
 // === impl Record ===
@@ -45,11 +71,7 @@ impl Record {
     /// Calls `read` with the record of the actor whose code runs here. Returns `None` if no actor of
     /// a system runs here.
     pub(crate) fn current<T>(read: impl FnOnce(&Self) -> T) -> Option<T> {
-        if !IS_RUNNING.get() {
-            return None;
-        }
-        let current = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten();
-        current.map(|current| read(current.record()))
+        current_node().map(|current| read(current.record()))
     }
 
     /// Returns the path of the actor whose code runs here.
@@ -62,12 +84,12 @@ impl Record {
 
 impl Running {
     #[inline]
-    fn begin(node: &Arc<impl HasRecord + 'static>) -> Self {
+    fn begin(address: usize, node: impl FnOnce() -> Arc<dyn HasRecord>) -> Self {
         let was_running = IS_RUNNING.replace(true);
-        if ADDRESS.get() == Arc::as_ptr(node).addr() {
+        if ADDRESS.get() == address {
             return Self { was_running, outer: None };
         }
-        let last = Self::set_current(Arc::clone(node) as Arc<dyn HasRecord>);
+        let last = Self::set_current(node());
         Self { was_running, outer: last.filter(|_| was_running) }
     }
 

@@ -1,18 +1,21 @@
 //! Spawning actors: in a system, or below another actor.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::ActorSystem;
 use crate::node::Node;
 use crate::path::NodePath;
-use crate::record::{Record, is_draining_actor_running};
+use crate::record::{HasRecord, Record, is_draining_code_running};
 use crate::spawn_error::SpawnError;
 
 /// A place in the tree where an actor can be spawned: in a system, below a path.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Place {
     pub(crate) system: ActorSystem,
     pub(crate) path: NodePath,
+    /// The actor at this path. `None` at the top.
+    parent: Option<Arc<dyn HasRecord>>,
     /// The actor of ractor to which a child is linked.
     #[cfg(feature = "ractor")]
     pub(crate) link: Option<ractor::ActorCell>,
@@ -40,14 +43,23 @@ impl Place {
     ///
     /// If the name is not valid, the actor has ended or been sent a stop message, or its system no
     /// longer exists.
-    pub(crate) fn below(parent: &Record, name: &str) -> Result<Self, SpawnError> {
-        let path = parent.path().child(name)?;
-        if parent.admission.is_closed() || parent.ending.get().is_some() {
-            return Err(SpawnError::ParentStopped { path, above: parent.path().clone() });
+    pub(crate) fn below(parent: Arc<dyn HasRecord>, name: &str) -> Result<Self, SpawnError> {
+        let record = parent.record();
+        let path = record.path().child(name)?;
+        if !record.may_have_children() {
+            return Err(SpawnError::ParentStopped { path, above: record.path().clone() });
         }
-        let gone = || SpawnError::Gone { path: parent.path().clone() };
-        let system = ActorSystem::of(parent).ok_or_else(gone)?;
-        Ok(system.place(parent.path().clone()))
+        let gone = || SpawnError::Gone { path: record.path().clone() };
+        let system = ActorSystem::of(record).ok_or_else(gone)?;
+        let place = system.place(record.path().clone());
+        Ok(Self { parent: Some(parent), ..place })
+    }
+
+    /// Adds an actor to the tree here. During a drain that is permitted only to actors that are being
+    /// drained, and only below another actor: accepted work may need a new child.
+    pub(crate) fn add(&self, node: Arc<dyn Node>) -> Result<(), SpawnError> {
+        let parent = self.parent.as_ref().map(|parent| parent.record());
+        self.system.add(node, parent)
     }
 
     /// Returns the system of the actor to be spawned.
@@ -70,6 +82,13 @@ impl Place {
     pub async fn spawn<S: Spawn>(self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
         let path = self.path.child(name)?;
         actor.spawn_at(self, path).await
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Place");
+        debug.field("system", &self.system).field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -111,20 +130,19 @@ impl ActorSystem {
     /// If the system is terminating, or another node has this path.
     pub fn register(&self, node: Arc<dyn Node>) -> Result<(), SpawnError> {
         self.state.admission.note_work(); // The node may have work that the system cannot see.
-        self.add(node)
+        self.add(node, None)
     }
 
-    /// Adds a node to the tree. During a drain that is permitted only to actors that are being
-    /// drained, and only below another actor: accepted work may need a new child.
-    pub(crate) fn add(&self, node: Arc<dyn Node>) -> Result<(), SpawnError> {
+    fn add(&self, node: Arc<dyn Node>, parent: Option<&Record>) -> Result<(), SpawnError> {
         let is_top = node.path().depth() <= NodePath::user().depth() + 1;
-        self.state.add(node, !is_top && is_draining_actor_running())
+        self.state.add(node, parent, !is_top && is_draining_code_running())
     }
 
     fn place(&self, path: NodePath) -> Place {
         Place {
             system: self.clone(),
             path,
+            parent: None,
             #[cfg(feature = "ractor")]
             link: None,
         }

@@ -7,12 +7,12 @@ use adieu_core::Deadline;
 
 use super::ActorSystem;
 use crate::countdown::Countdown;
-use crate::drain::Members;
+use crate::drain::{Members, update_dead_letters};
 use crate::gather::gather;
 use crate::node::Node;
 use crate::panics::caught;
 use crate::path::NodePath;
-use crate::quiet::Found;
+use crate::quiet::{Found, until_sent};
 use crate::report::DrainReport;
 use crate::state::SystemState;
 
@@ -94,13 +94,17 @@ impl SystemState {
         };
         drop(nodes());
         let mut found = Found::new();
-        self.finish_work(&cx, nodes, &mut found).await;
+        self.finish_work(&cx, || nodes().into(), &mut found).await;
         let _seal = Seal::new(self, path);
         // Nodes that ended during the wait are only in the first group, nodes that were spawned
         // during it only in the second.
         group.add_missing(self.tree().below(path));
-        let members = Members::from(gather(path, top, group));
-        members.found(&found).drain(&cx).await
+        let members = Members::from(gather(path, top, group)).found(&found);
+        let nodes = members.nodes();
+        let mut report = members.drain(&cx).await;
+        until_sent(nodes.iter()).await;
+        update_dead_letters(&mut report.nodes, &nodes);
+        report
     }
 }
 

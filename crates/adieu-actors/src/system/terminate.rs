@@ -12,9 +12,9 @@ use super::ActorSystem;
 use crate::countdown::Countdown;
 use crate::drain::{DrainCx, Members};
 use crate::gather::gather;
-use crate::node::Node;
+use crate::group::Member;
 use crate::path::NodePath;
-use crate::quiet::{Found, until_quiet};
+use crate::quiet::{Activity, Found, until_quiet, until_sent};
 use crate::record::Record;
 use crate::report::DrainReport;
 use crate::state::{SystemStage, SystemState};
@@ -113,11 +113,14 @@ impl ActorSystem {
     /// Terminates the system when this actor ends. If it has ended already, that happens at once.
     ///
     /// A system that is not part of a shutdown is then drained with
-    /// [`Timeouts::EVENT_SOURCED`], unless a caller gives a shorter timeout.
+    /// [`Timeouts::EVENT_SOURCED`], unless a caller gives a shorter timeout. Until then its guardian
+    /// owns it, so its handles can be dropped.
     pub fn guardian(&self, path: &NodePath) {
         let state = Arc::downgrade(&self.state);
+        // A shutdown owns its systems. No other code may own this one, so the guardian does.
+        let owned = self.state.shutdown().is_none().then(|| Arc::clone(&self.state));
         let on_end = Arc::new(move || {
-            if let Some(state) = state.upgrade() {
+            if let Some(state) = owned.clone().or_else(|| state.upgrade()) {
                 state.guardian_ended();
             }
         });
@@ -155,9 +158,12 @@ impl SystemState {
 
     /// Runs the task of this system in the phase `actor-system-terminate`.
     pub(super) async fn run_last_phase(self: &Arc<Self>, cx: &TaskCx) -> Result<(), String> {
-        let policy = self.shutdown().map(|shutdown| shutdown.policy(cx.reason()));
-        if policy.is_some_and(|policy| !policy.terminate_actor_system) {
+        if !self.is_drained_for(cx.reason()) {
+            self.leave_group();
             return Ok(());
+        }
+        if let Some(group) = self.group() {
+            group.begin_drain(cx.reason());
         }
         // The grace of killed actors is part of the time of this phase.
         let left = cx.remaining();
@@ -174,7 +180,10 @@ impl SystemState {
                 draining.await
             }
         };
-        if report.is_clean() { Ok(()) } else { Err(report.to_string()) }
+        if !report.is_clean() {
+            return Err(report.to_string());
+        }
+        self.group().and_then(|group| group.unreported()).map_or(Ok(()), Err)
     }
 
     /// Returns the drain of the whole system, which all callers share.
@@ -196,27 +205,57 @@ impl SystemState {
     async fn drain_all(&self) -> DrainReport {
         self.begin_drain();
         let cx = self.drain_cx(&self.countdown);
-        if !self.admission.has_worked() {
+        if !self.has_work_to_finish() {
             // Actors with untracked messages run now, and then `has_worked` is true.
             tokio::task::yield_now().await;
         }
         let mut found = Found::new();
-        self.finish_work(&cx, || self.nodes(), &mut found).await;
-        let user = self.take_below(&NodePath::user()).found(&found).drain(&cx).await;
-        let system = self.take_below(&NodePath::system()).found(&found).drain(&cx).await;
+        self.finish_work(&cx, || self.activity(), &mut found).await;
+        let user = self.take_below(&NodePath::user()).found(&found);
+        let user_nodes = user.nodes();
+        let user = user.drain(&cx).await;
+        let system = self.take_below(&NodePath::system()).found(&found);
+        let system_nodes = system.nodes();
+        let system = system.drain(&cx).await;
         self.stops.close();
         tokio::select! {
             () = self.stops.wait() => {}
             () = self.countdown.passed(self.grace) => {}
         }
+        self.leave_group();
+        if let Some(group) = self.group() {
+            // Actors of other members may still send messages, which this system refuses.
+            tokio::select! {
+                () = group.all_ended() => {}
+                () = self.countdown.passed(self.grace) => {}
+            }
+        }
+        if self.admission.has_worked() {
+            until_sent(user_nodes.iter().chain(&*system_nodes)).await;
+        }
         let took = cx.began.elapsed();
-        let report = DrainReport { took, ..DrainReport::merged([user, system]) };
+        let mut report = DrainReport { took, ..DrainReport::merged([user, system]) };
+        self.dead_letters.complete(&mut report);
         adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
             let (system, report) = (self.name.to_string(), report.to_string());
             move || tracing::debug!(system, report, "actor system terminated")
         });
+        let guardian = self.tree().take_guardian();
+        drop(guardian); // After the lock was released. It may own the system.
         self.stage.send_replace(SystemStage::Terminated);
         report
+    }
+
+    /// Returns whether a message was ever sent to an actor that this drain waits for.
+    fn has_work_to_finish(&self) -> bool {
+        let group = self.group().filter(|group| group.is_draining());
+        group.map_or_else(|| self.admission.has_worked(), |group| group.has_worked())
+    }
+
+    /// Returns what has to be quiet before this system stops its actors.
+    fn activity(&self) -> Activity {
+        let group = self.group().filter(|group| group.is_draining());
+        group.map_or_else(|| self.nodes().into(), |group| group.activity())
     }
 
     pub(super) fn drain_cx<'a>(&'a self, countdown: &'a Countdown) -> DrainCx<'a> {
@@ -226,17 +265,17 @@ impl SystemState {
 
     /// Waits until none of these nodes has work, or three quarters of the time have passed.
     ///
-    /// If no message was ever sent in this system, there is nothing to wait for.
+    /// If no message was ever sent, there is nothing to wait for.
     pub(super) async fn finish_work(
         &self,
         cx: &DrainCx<'_>,
-        nodes: impl Fn() -> Vec<Arc<dyn Node>>,
+        activity: impl Fn() -> Activity,
         found: &mut Found,
     ) {
-        if self.admission.has_worked() {
+        if self.has_work_to_finish() {
             tokio::select! {
                 biased;
-                () = until_quiet(nodes, found) => {}
+                () = until_quiet(activity, found) => {}
                 () = cx.countdown.three_quarters_passed(cx.began) => {}
             }
         }

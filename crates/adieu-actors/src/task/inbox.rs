@@ -1,9 +1,9 @@
 //! The receiving side of a task's mailbox.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::node::TaskNode;
@@ -13,19 +13,19 @@ use crate::node::Node;
 pub struct Inbox<M> {
     receiver: Option<mpsc::Receiver<M>>,
     /// Gets the receiver when this is dropped.
-    slot: Slot<M>,
+    slot: Option<oneshot::Sender<mpsc::Receiver<M>>>,
     node: Arc<TaskNode>,
 }
 
-/// Holds the receiver after the task has dropped its inbox.
-pub(super) type Slot<M> = Arc<Mutex<Option<mpsc::Receiver<M>>>>;
+/// Gets the receiver of the messages when the inbox is dropped.
+pub(super) type Slot<M> = oneshot::Receiver<mpsc::Receiver<M>>;
 
 // === impl Inbox ===
 
 impl<M> Inbox<M> {
     pub(super) fn new(receiver: mpsc::Receiver<M>, node: Arc<TaskNode>) -> (Self, Slot<M>) {
-        let slot = Slot::default();
-        (Self { receiver: Some(receiver), slot: Arc::clone(&slot), node }, slot)
+        let (slot, dropped) = oneshot::channel();
+        (Self { receiver: Some(receiver), slot: Some(slot), node }, dropped)
     }
 
     /// Returns the next message, or `None` when the task should return: it was asked to stop and has
@@ -39,6 +39,8 @@ impl<M> Inbox<M> {
         let receiver = self.receiver.as_mut()?;
         let message = tokio::select! {
             biased;
+            // The inbox may be in another task than the one that was killed.
+            () = self.node.kill_token().cancelled() => None,
             () = self.node.stop_token().cancelled(), if !receiver.is_closed() => {
                 receiver.close();
                 receiver.recv().await
@@ -66,6 +68,8 @@ impl<M> fmt::Debug for Inbox<M> {
 /// Hands the remaining messages to the code that runs the task, which counts them.
 impl<M> Drop for Inbox<M> {
     fn drop(&mut self) {
-        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = self.receiver.take();
+        if let Some((slot, receiver)) = self.slot.take().zip(self.receiver.take()) {
+            let _ = slot.send(receiver); // Fails only if the runtime dropped the task.
+        }
     }
 }

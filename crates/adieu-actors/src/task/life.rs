@@ -3,7 +3,7 @@
 use std::any::type_name;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -68,9 +68,10 @@ async fn run<M, R: TaskResult>(node: Arc<TaskNode>, slot: Slot<M>, body: impl Fu
             }
         }
     };
+    // The body may have moved the inbox into another task, which processes the messages.
+    let receiver = slot.await;
     node.handler_interrupted(type_name::<M>());
-    let receiver = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(mut receiver) = receiver {
+    if let Ok(mut receiver) = receiver {
         // Senders that have reserved room will still send. All others are refused.
         receiver.close();
         let mut remaining = 0;
@@ -78,8 +79,8 @@ async fn run<M, R: TaskResult>(node: Arc<TaskNode>, slot: Slot<M>, body: impl Fu
             drop(message);
             remaining += 1;
         }
-        node.finish(remaining);
         node.record().count_unprocessed(None, Some(type_name::<M>()), remaining);
+        node.finish(remaining);
     }
     node.record().ending.set(ended);
 }

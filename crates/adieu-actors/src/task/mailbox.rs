@@ -61,8 +61,8 @@ impl<M: Send + 'static> Mailbox<M> {
             sending.keep();
             return Ok(());
         }
-        drop(sending);
         node.record().count_refused(type_name::<M>());
+        drop(sending); // After the message was counted; see `until_sent`.
         Err(SendError { message })
     }
 
@@ -90,7 +90,7 @@ impl<M: Send + 'static> Mailbox<M> {
     /// As [`ActorSystem::spawn`](crate::ActorSystem::spawn), and if this task has ended or was asked to
     /// stop.
     pub async fn spawn<S: Spawn>(&self, name: &str, actor: S) -> Result<S::Ref, SpawnError> {
-        Place::below(self.node.record(), name)?.spawn(name, actor).await
+        Place::below(Arc::clone(&self.node) as _, name)?.spawn(name, actor).await
     }
 }
 

@@ -128,6 +128,10 @@ impl Node for TaskNode {
         usize::try_from(self.pending.load(Ordering::SeqCst).saturating_sub(handling)).ok()
     }
 
+    fn has_work(&self) -> bool {
+        self.pending.load(Ordering::SeqCst) > 0
+    }
+
     fn handled(&self) -> Option<u64> {
         Some(self.handled.load(Ordering::SeqCst))
     }
@@ -140,7 +144,7 @@ impl Node for TaskNode {
         if self.record.settling.is_reached() {
             return Some(u64::MAX);
         }
-        let is_busy = self.pending.load(Ordering::SeqCst) > 0;
+        let is_busy = self.pending.load(Ordering::SeqCst) > 0 || self.record.has_scopes();
         (!is_busy).then(|| self.handled.load(Ordering::SeqCst))
     }
 

@@ -1,7 +1,7 @@
 //! The queues in front of the workers, and when no more messages can arrive.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use adieu_core::Deadline;
@@ -9,9 +9,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::countdown::Countdown;
+use crate::quiet::{Activity, Queues};
+use crate::record::is_draining_code_running;
+use crate::state::SystemState;
 
 /// The inboxes of all workers.
-#[derive(Debug)]
 pub(crate) struct Inboxes<M> {
     name: Arc<str>,
     inboxes: Vec<Inbox<M>>,
@@ -24,11 +26,18 @@ pub(crate) struct Inboxes<M> {
     draining: CancellationToken,
     /// Cancelled when all messages are refused.
     closed: CancellationToken,
+    /// Whether the group of the shutdown decides when all messages are refused.
+    is_in_group: AtomicBool,
+    /// How many messages were ever sent.
+    sent: AtomicU64,
+    /// The actor systems of the workers that have started.
+    systems: Mutex<Vec<(usize, Arc<SystemState>)>>,
+    /// Cancelled when the end of the workers begins; see `SystemState`.
+    end: Arc<OnceLock<CancellationToken>>,
     /// When `closed` is cancelled at the latest: a worker that hangs must not delay the others.
     close_deadline: Countdown,
 }
 
-#[derive(Debug)]
 struct Inbox<M> {
     sender: mpsc::Sender<M>,
     /// Whether its worker hangs, or has ended without a report.
@@ -64,8 +73,19 @@ impl<M> Inboxes<M> {
             .unzip();
         let (draining, closed) = (CancellationToken::new(), CancellationToken::new());
         let pending = AtomicUsize::new(count);
-        let close_deadline = Countdown::new();
-        (Self { name, inboxes, pending, draining, closed, close_deadline }, receivers)
+        let inboxes = Self {
+            name,
+            inboxes,
+            pending,
+            draining,
+            closed,
+            is_in_group: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+            systems: Mutex::default(),
+            end: Arc::default(),
+            close_deadline: Countdown::new(),
+        };
+        (inboxes, receivers)
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -88,13 +108,16 @@ impl<M> Inboxes<M> {
         }
     }
 
-    /// Sends a message from outside the workers. It is refused from when the drain begins.
+    /// Sends a message from outside the workers. From when the drain begins, it is refused unless the
+    /// sender is being drained, too.
     pub(super) async fn send_from_outside(
         &self,
         to: usize,
         message: M,
     ) -> Result<(), SendError<M>> {
-        self.send_until(&self.draining, to, message).await
+        let is_inside = is_draining_code_running();
+        let over = if is_inside { &self.closed } else { &self.draining };
+        self.send_until(over, to, message).await
     }
 
     /// Sends a message from one worker to another.
@@ -119,6 +142,7 @@ impl<M> Inboxes<M> {
         };
         match place {
             Some(place) => {
+                self.sent.fetch_add(1, Ordering::SeqCst);
                 place.send(message);
                 std::mem::forget(pending); // It is counted until it has been processed.
                 Ok(())
@@ -143,22 +167,77 @@ impl<M> Inboxes<M> {
         self.inboxes.get(of).map_or(0, |inbox| inbox.dead.load(Ordering::Relaxed))
     }
 
+    pub(super) fn all_dead_letters(&self) -> u64 {
+        self.inboxes.iter().map(|inbox| inbox.dead.load(Ordering::Relaxed)).sum()
+    }
+
     /// Uncounts messages that have been processed, or never will be.
     pub(super) fn done(&self, count: usize) {
         let before = self.pending.fetch_sub(count, Ordering::SeqCst);
-        if before == count && self.draining.is_cancelled() {
-            self.closed.cancel();
+        if before == count && self.draining.is_cancelled() && !self.is_in_group() {
+            self.close();
         }
     }
 
     /// Refuses messages from outside, and all messages when none is pending.
     pub(super) fn drain(&self, close_deadline: Deadline) {
         self.close_deadline.shorten(close_deadline);
-        self.draining.cancel();
+        self.begin_drain();
         // Either `done` observes the cancelled token, or the count here excludes its messages.
-        if self.pending.load(Ordering::SeqCst) == 0 {
-            self.closed.cancel();
+        if self.pending.load(Ordering::SeqCst) == 0 && !self.is_in_group() {
+            self.close();
         }
+    }
+
+    /// Refuses messages from outside.
+    fn begin_drain(&self) {
+        let _ = self.end.set(self.draining.clone());
+        self.draining.cancel();
+    }
+
+    // --- the group of the shutdown ---
+
+    /// Refuses messages from outside, and lets the group decide when all messages are refused.
+    pub(super) fn begin_drain_in_group(&self) {
+        self.is_in_group.store(true, Ordering::SeqCst);
+        self.begin_drain();
+    }
+
+    fn is_in_group(&self) -> bool {
+        self.is_in_group.load(Ordering::SeqCst)
+    }
+
+    /// Refuses all messages.
+    pub(super) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    pub(super) fn end(&self) -> &Arc<OnceLock<CancellationToken>> {
+        &self.end
+    }
+
+    fn systems(&self) -> MutexGuard<'_, Vec<(usize, Arc<SystemState>)>> {
+        self.systems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add_system(&self, of: usize, system: Arc<SystemState>) {
+        self.systems().push((of, system));
+    }
+
+    /// Removes and returns the systems, with the indices of their workers.
+    pub(super) fn take_systems(&self) -> Vec<(usize, Arc<SystemState>)> {
+        std::mem::take(&mut *self.systems())
+    }
+
+    /// Adds the actors and the queues.
+    pub(super) fn add_to(&self, activity: &mut Activity) {
+        for (_, system) in &*self.systems() {
+            activity.nodes.append(&mut system.nodes());
+        }
+        let sent = self.sent.load(Ordering::SeqCst);
+        let is_busy = self.pending.load(Ordering::SeqCst) > 0;
+        let queues = &mut activity.queues;
+        *queues = Queues { sent: queues.sent + sent, is_busy: queues.is_busy || is_busy };
     }
 
     /// Notes whether a worker is processing a message.

@@ -1,25 +1,36 @@
 //! The threads of a pool of workers, and how they are joined.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use adieu_core::Deadline;
+use adieu_core::{Deadline, Reason, Shutdown};
 use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 use tokio::sync::oneshot;
 
 use super::inbox::Inboxes;
 use super::report::{WorkerEnding, WorkerReport, WorkersReport};
 use crate::countdown::Countdown;
+use crate::group::{Group, Member, Unfinished};
+use crate::quiet::{Activity, Found, until_quiet};
 use crate::timeouts::Timeouts;
 
 /// The worker threads and their queues. Dropping it stops the workers.
 pub(super) struct Pool<M> {
     pub(super) inboxes: Arc<Inboxes<M>>,
     pub(super) countdown: Arc<Countdown>,
+    /// The systems and worker threads of the same shutdown.
+    membership: Arc<OnceLock<Membership>>,
     threads: Mutex<Vec<Thread>>,
     /// The shutdown of all workers, which all callers await.
     ending: OnceLock<Shared<BoxFuture<'static, Arc<WorkersReport>>>>,
+}
+
+/// How the workers belong to the group of their shutdown.
+struct Membership {
+    group: Arc<Group>,
+    /// Dropped when all workers have ended.
+    unfinished: Mutex<Option<Unfinished>>,
 }
 
 /// A worker thread that was started.
@@ -35,6 +46,7 @@ impl<M> Pool<M> {
         Self {
             inboxes: Arc::new(inboxes),
             countdown: Arc::new(Countdown::new()),
+            membership: Arc::default(),
             threads: Mutex::default(),
             ending: OnceLock::new(),
         }
@@ -63,9 +75,76 @@ impl<M: Send + 'static> Pool<M> {
         let ending = self.ending.get_or_init(|| {
             let threads = std::mem::take(&mut *self.threads());
             let (inboxes, countdown) = (&self.inboxes, &self.countdown);
-            join(threads, Arc::clone(inboxes), Arc::clone(countdown)).map(Arc::new).boxed().shared()
+            let ending = join(
+                threads,
+                Arc::clone(inboxes),
+                Arc::clone(countdown),
+                Arc::clone(&self.membership),
+            );
+            ending.map(Arc::new).boxed().shared()
         });
         ending.clone().await
+    }
+
+    /// Makes the workers members of the group of this shutdown.
+    pub(super) fn join(self: &Arc<Self>, shutdown: &Shutdown) {
+        let _ = self.inboxes.end().set(shutdown.token());
+        let group = shutdown.extension::<Group>();
+        let member: Weak<Self> = Arc::downgrade(self);
+        let unfinished = Mutex::new(Some(group.join(member)));
+        let _ = self.membership.set(Membership { group, unfinished });
+    }
+
+    /// Drains all workers with the other members of the group, and joins them.
+    pub(super) async fn shutdown_in_group(
+        &self,
+        reason: &Reason,
+        timeout: Duration,
+    ) -> Arc<WorkersReport> {
+        let Some(Membership { group, .. }) = self.membership.get() else {
+            return self.shutdown(timeout).await;
+        };
+        group.begin_drain(reason);
+        let close = async {
+            let mut found = Found::new();
+            tokio::select! {
+                () = until_quiet(|| group.activity(), &mut found) => {}
+                () = self.inboxes.closed() => {}
+            }
+            self.inboxes.close();
+        };
+        tokio::join!(self.shutdown(timeout), close).0
+    }
+
+    /// Describes messages that members of the group lost after their reports were completed.
+    pub(super) fn unreported(&self) -> Option<String> {
+        self.membership.get().and_then(|membership| membership.group.unreported())
+    }
+}
+
+impl<M: Send> Member for Pool<M> {
+    fn is_drained_for(&self, _: &Reason) -> bool {
+        true
+    }
+
+    fn begin_drain(&self) {
+        self.inboxes.begin_drain_in_group();
+    }
+
+    fn add_to(&self, activity: &mut Activity) {
+        self.inboxes.add_to(activity);
+    }
+
+    fn has_worked(&self) -> bool {
+        true // A worker may have work that no message has caused.
+    }
+
+    fn unreported(&self) -> Option<String> {
+        let reported = self.ending.get()?.peek()?;
+        let count = self.inboxes.all_dead_letters() - reported.dead_letters();
+        let name = self.inboxes.name();
+        (count > 0)
+            .then(|| format!("worker threads {name}: {count} dead letters after their report"))
     }
 }
 
@@ -80,6 +159,7 @@ async fn join<M: Send + 'static>(
     threads: Vec<Thread>,
     inboxes: Arc<Inboxes<M>>,
     countdown: Arc<Countdown>,
+    membership: Arc<OnceLock<Membership>>,
 ) -> WorkersReport {
     let began = tokio::time::Instant::now();
     let joined = threads.into_iter().enumerate().map(|(index, Thread { handle, report })| {
@@ -105,9 +185,22 @@ async fn join<M: Send + 'static>(
         }
     });
     let mut workers = join_all(joined).await;
-    // Other workers may have sent messages to a worker after its report.
+    if let Some(Membership { group, unfinished }) = membership.get() {
+        drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // Actors of other members may still send messages, which the workers refuse.
+        tokio::select! {
+            () = group.all_ended() => {}
+            () = countdown.passed(Timeouts::GRACE + Timeouts::GRACE / 2) => {}
+        }
+    }
+    // Other workers may have sent messages to a worker or its actors after its report.
     for worker in &mut workers {
         worker.dead_letters = inboxes.dead_letters(worker.index);
+    }
+    for (of, system) in inboxes.take_systems() {
+        if let Some(worker) = workers.iter_mut().find(|worker| worker.index == of) {
+            system.dead_letters.complete(&mut worker.actors);
+        }
     }
     WorkersReport { name: Arc::clone(inboxes.name()), took: began.elapsed(), workers }
 }

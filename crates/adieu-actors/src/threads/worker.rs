@@ -13,6 +13,7 @@ use super::inbox::{Inboxes, SendError};
 use super::report::{WorkerEnding, WorkerReport};
 use crate::countdown::Countdown;
 use crate::quiet::{Found, until_quiet};
+use crate::record::mark_worker_thread;
 use crate::report::DrainReport;
 use crate::system::ActorSystem;
 use crate::timeouts::Timeouts;
@@ -209,6 +210,8 @@ where
             return WorkerReport::missing(index, ending, inboxes.dead_letters(index));
         }
     };
+    // All code on this thread belongs to the worker.
+    mark_worker_thread(inboxes.draining().clone());
     let (ending, actors) = runtime.block_on(live(index, &slot, inboxes, countdown, body));
     // Blocking tasks are not awaited.
     runtime.shutdown_background();
@@ -227,7 +230,8 @@ where
     F: AsyncFn(Worker<M>) -> R,
     R: TaskResult,
 {
-    let system = ActorSystem::new(format!("{}-{index}", inboxes.name()));
+    let system = ActorSystem::of_worker(format!("{}-{index}", inboxes.name()), inboxes.end());
+    inboxes.add_system(index, Arc::clone(&system.state));
     let worker = Worker {
         index,
         system: system.clone(),
@@ -273,7 +277,7 @@ where
 
 /// Waits until the actors of a worker have no work.
 async fn until_all_quiet(system: &ActorSystem) {
-    until_quiet(|| system.state.nodes(), &mut Found::new()).await;
+    until_quiet(|| system.state.nodes().into(), &mut Found::new()).await;
 }
 
 /// Counts the messages that a body has not processed.

@@ -31,17 +31,32 @@ macro_rules! on_kameo_and_ractor {
     };
 }
 
+/// Makes a test of each of these functions, for kameo, for ractor and for plain tasks.
+macro_rules! on_all_actors {
+    ($($test:ident),* $(,)?) => {
+        on_kameo_and_ractor![$($test),*];
+        mod on_tasks {
+            $(#[tokio::test(start_paused = true)]
+            async fn $test() {
+                super::$test::<crate::frameworks::Tasks>().await;
+            })*
+        }
+    };
+}
+
 mod on_kameo;
 mod on_ractor;
 mod plain;
+mod tasks;
 
 use std::sync::{Arc, Mutex};
 
-use adieu_actors::{ActorSystem, SpawnError, Termination};
+use adieu_actors::{ActorSystem, Spawn, SpawnError, Termination};
 use futures_util::future::BoxFuture;
 pub(crate) use on_kameo::Kameo;
 pub(crate) use on_ractor::Ractor;
 pub(crate) use plain::Plain;
+pub(crate) use tasks::Tasks;
 use tokio::sync::Notify;
 
 /// A job for an actor.
@@ -130,4 +145,15 @@ pub(crate) trait Framework: Send + 'static {
     fn termination(of: &Self::Ref) -> Termination;
 
     fn stopped_by(of: &Self::Ref, job: Job) -> Termination;
+}
+
+/// Frameworks whose actors can have children of another framework.
+pub(crate) trait Mixes: Framework {
+    fn unstarted(name: &str, script: Script) -> impl Spawn<Ref = Self::Ref> + 'static;
+
+    fn spawn_below<S: Spawn + 'static>(
+        parent: &Self::Ref,
+        name: &str,
+        actor: S,
+    ) -> impl Future<Output = Result<S::Ref, SpawnError>> + Send;
 }

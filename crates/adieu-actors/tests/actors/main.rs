@@ -7,13 +7,16 @@
 mod frameworks;
 
 mod blocking;
+mod branches;
 mod conformance;
 mod conservation;
 mod coordinated;
 mod dead_letters;
 mod edge_cases;
+mod identity;
 mod observing;
 mod resources;
 mod stopping;
 mod tasks;
 mod threads;
+mod together;

@@ -11,6 +11,7 @@ use tracing::error;
 
 use super::completion::AwaitError;
 use super::driver::{self, Driver};
+use super::extensions::Extensions;
 use super::gates::Drained;
 use super::ladder::Ladder;
 use super::moves::Moves;
@@ -83,6 +84,7 @@ pub(crate) struct Shared {
     pub(super) moves: watch::Sender<Moves>,
     /// The latest driver, as long as it runs on a runtime.
     pub(super) driver: Mutex<Weak<Mutex<Driver>>>,
+    pub(super) extensions: Extensions,
 }
 
 /// What has been declared, and the run. Behind one lock, because a phase must be closed to new
@@ -175,6 +177,7 @@ impl Shared {
             begun: CancellationToken::new(),
             moves: watch::Sender::new(Moves::default()),
             driver: Mutex::default(),
+            extensions: Extensions::default(),
         }
     }
 

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_a_name_and_fields_and_quotes_values_with_blanks() {
+    fn s401_a_line_has_a_name_and_fields_and_quotes_values_with_blanks() {
         let lines = std::sync::Arc::default();
         tracing::subscriber::with_default(Lines(std::sync::Arc::clone(&lines)), || {
             let nothing: Option<&str> = None;

@@ -1,14 +1,14 @@
 //! An actor of kameo.
 
 use adieu_actors::kameo::{Ref, actor, undelivered};
-use adieu_actors::{ActorSystem, IntoTermination, SpawnError, Termination};
+use adieu_actors::{ActorSystem, IntoTermination, Spawn, SpawnError, Termination};
 use kameo::Actor;
 use kameo::actor::{ActorRef, WeakActorRef};
 use kameo::error::{ActorStopReason, Infallible};
 use kameo::mailbox;
 use kameo::message::{BoxMessage, Context, Message};
 
-use super::{Framework, Job, Script};
+use super::{Framework, Job, Mixes, Script};
 
 pub(crate) struct Kameo;
 
@@ -63,9 +63,7 @@ impl Framework for Kameo {
         name: &str,
         script: Script,
     ) -> Result<Self::Ref, SpawnError> {
-        let room = script.room.unwrap_or(64);
-        let runs_jobs = RunsJobs { name: name.to_owned(), script };
-        let runs_jobs = actor::<RunsJobs>(runs_jobs).mailbox(mailbox::bounded(room));
+        let runs_jobs = Self::unstarted(name, script);
         match parent {
             Some(parent) => parent.spawn(name, runs_jobs).await,
             None => system.spawn(name, runs_jobs).await,
@@ -82,5 +80,21 @@ impl Framework for Kameo {
 
     fn stopped_by(of: &Self::Ref, job: Job) -> Termination {
         of.stopped_by(job)
+    }
+}
+
+impl Mixes for Kameo {
+    fn unstarted(name: &str, script: Script) -> impl Spawn<Ref = Self::Ref> + 'static {
+        let room = script.room.unwrap_or(64);
+        let runs_jobs = RunsJobs { name: name.to_owned(), script };
+        actor::<RunsJobs>(runs_jobs).mailbox(mailbox::bounded(room))
+    }
+
+    async fn spawn_below<S: Spawn + 'static>(
+        parent: &Self::Ref,
+        name: &str,
+        actor: S,
+    ) -> Result<S::Ref, SpawnError> {
+        parent.spawn(name, actor).await
     }
 }

@@ -1,10 +1,10 @@
 //! An actor of ractor, with letters.
 
 use adieu_actors::ractor::{Letter, Ref, actor};
-use adieu_actors::{ActorSystem, IntoTermination, SpawnError, Termination};
+use adieu_actors::{ActorSystem, IntoTermination, Spawn, SpawnError, Termination};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::{Framework, Job, Script};
+use super::{Framework, Job, Mixes, Script};
 
 pub(crate) struct Ractor;
 
@@ -55,7 +55,7 @@ impl Framework for Ractor {
         name: &str,
         script: Script,
     ) -> Result<Self::Ref, SpawnError> {
-        let runs_jobs = actor(RunsJobs, (name.to_owned(), script));
+        let runs_jobs = Self::unstarted(name, script);
         match parent {
             Some(parent) => parent.spawn(name, runs_jobs).await,
             None => system.spawn(name, runs_jobs).await,
@@ -72,5 +72,19 @@ impl Framework for Ractor {
 
     fn stopped_by(of: &Self::Ref, job: Job) -> Termination {
         of.stopped_by_letter(job)
+    }
+}
+
+impl Mixes for Ractor {
+    fn unstarted(name: &str, script: Script) -> impl Spawn<Ref = Self::Ref> + 'static {
+        actor(RunsJobs, (name.to_owned(), script))
+    }
+
+    async fn spawn_below<S: Spawn + 'static>(
+        parent: &Self::Ref,
+        name: &str,
+        actor: S,
+    ) -> Result<S::Ref, SpawnError> {
+        parent.spawn(name, actor).await
     }
 }

@@ -1,0 +1,126 @@
+//! The actor systems and worker threads of one shutdown, which are drained together.
+//!
+//! Accepted work of one system may send messages to another one. So no member closes its admission
+//! before no member has work, and no member completes its report before the actors of all members
+//! have ended: until then it may refuse messages, which its report has to contain.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use adieu_core::Reason;
+use tokio::sync::watch;
+
+use crate::quiet::Activity;
+
+/// The actor systems and worker threads of one shutdown. The shutdown owns it, see
+/// `Shutdown::extension`.
+pub(crate) struct Group {
+    members: Mutex<Vec<Weak<dyn Member>>>,
+    progress: watch::Sender<Progress>,
+}
+
+/// An actor system, or a pool of worker threads.
+pub(crate) trait Member: Send + Sync {
+    /// Returns whether a shutdown for this reason drains the member.
+    fn is_drained_for(&self, reason: &Reason) -> bool;
+
+    /// Refuses messages from outside the group, from now on.
+    fn begin_drain(&self);
+
+    /// Adds the nodes and queues of this member.
+    fn add_to(&self, activity: &mut Activity);
+
+    /// Returns whether a message was ever sent to this member. If not, it has no work.
+    fn has_worked(&self) -> bool;
+
+    /// Describes messages that this member refused or lost after its report was completed.
+    fn unreported(&self) -> Option<String>;
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// Whether the phase `actor-system-terminate` has begun.
+    is_draining: bool,
+    /// How many members have actors that have not ended.
+    unfinished: usize,
+}
+
+/// A member that has actors, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Unfinished(watch::Sender<Progress>);
+
+// === impl Group ===
+
+impl Default for Group {
+    fn default() -> Self {
+        Self { members: Mutex::default(), progress: watch::Sender::new(Progress::default()) }
+    }
+}
+
+impl Group {
+    fn members(&self) -> MutexGuard<'_, Vec<Weak<dyn Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn present(&self) -> Vec<Arc<dyn Member>> {
+        self.members().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Adds a member. It drops the returned value when its actors have ended.
+    pub(crate) fn join(&self, member: Weak<dyn Member>) -> Unfinished {
+        self.members().push(member);
+        self.progress.send_modify(|progress| progress.unfinished += 1);
+        Unfinished(self.progress.clone())
+    }
+
+    /// Begins the drain of all members that a shutdown for this reason drains. Every member calls
+    /// it when its task in the phase begins: the first call is for all of them.
+    pub(crate) fn begin_drain(&self, reason: &Reason) {
+        let is_drained = |member: &Arc<dyn Member>| member.is_drained_for(reason);
+        let (drained, others): (Vec<_>, Vec<_>) = self.present().into_iter().partition(is_drained);
+        let is_other = |member: &Weak<dyn Member>| {
+            others.iter().any(|other| std::ptr::addr_eq(member.as_ptr(), Arc::as_ptr(other)))
+        };
+        self.members().retain(|member| !is_other(member));
+        drained.iter().for_each(|member| member.begin_drain());
+        self.progress.send_modify(|progress| progress.is_draining = true);
+    }
+
+    /// Returns whether the members are being drained together.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.progress.borrow().is_draining
+    }
+
+    /// Returns the nodes and queues of all members.
+    pub(crate) fn activity(&self) -> Activity {
+        let mut activity = Activity::default();
+        self.present().iter().for_each(|member| member.add_to(&mut activity));
+        activity
+    }
+
+    pub(crate) fn has_worked(&self) -> bool {
+        self.present().iter().any(|member| member.has_worked())
+    }
+
+    /// Waits until the actors of all members have ended, if the members are drained together.
+    pub(crate) async fn all_ended(&self) {
+        let mut progress = self.progress.subscribe();
+        let is_over = |progress: &Progress| !progress.is_draining || progress.unfinished == 0;
+        // It cannot fail: `self` holds the sender.
+        let _ = progress.wait_for(is_over).await;
+    }
+
+    /// Describes messages that members refused or lost after their reports were completed.
+    pub(crate) fn unreported(&self) -> Option<String> {
+        let texts: Vec<_> =
+            self.present().iter().filter_map(|member| member.unreported()).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
+
+// === impl Unfinished ===
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.0.send_modify(|progress| progress.unfinished -= 1);
+    }
+}
