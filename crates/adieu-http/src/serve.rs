@@ -46,6 +46,9 @@ use crate::probes::Probes;
 /// once. If the shutdown is aborted, it continues to serve, because an aborted shutdown can be
 /// resumed.
 ///
+/// The shutdown owns the server, which is a task of the runtime. Dropping the future loses no
+/// request; see [`Serve::into_future`].
+///
 /// In the shutdown, by phase:
 ///
 /// | phase | effect |
@@ -263,7 +266,11 @@ impl<L: Listener, S: App> IntoFuture for Serve<L, S> {
 
     /// # Cancel safety
     ///
-    /// Not cancel safe: dropping the future closes the listener and drops every connection.
+    /// No request is lost if the future is dropped, because it only waits: the server is a task of
+    /// the runtime, which the shutdown joins. During a shutdown, dropping the future changes
+    /// nothing. Before it, the process becomes unavailable, and the server closes its listener,
+    /// finishes the requests on its open connections and ends. A shutdown that begins meanwhile
+    /// waits for that.
     fn into_future(self) -> Serving {
         // Added here, not in the first poll: of several servers that are started together, none
         // must make the process ready before the others listen.

@@ -1,4 +1,7 @@
 //! Accepts, serves and ends connections, and owns them all.
+//!
+//! The driver is a task of the runtime, and the shutdown's tasks wait for its end. The future that
+//! the application holds only waits, too: dropping it must not lose the requests that got in.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +9,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use adieu_core::{AddTaskError, CheckHandle, Gate, Names, Readiness, Shutdown};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::accept_queue::{self, Unserved};
 use super::machine::{Effect, Event, Machine};
@@ -29,9 +34,8 @@ use crate::stage::{CurrentStage, Stage};
 /// busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the server checks, while requests finish, whether all of them wait for clients that
-/// have stopped reading.
-const STALL_CHECK: Duration = Duration::from_millis(250);
+/// How often the server checks, while requests finish, whether it has to wait any longer.
+const DRAIN_CHECK: Duration = Duration::from_millis(250);
 
 struct Server<L: Listener, S> {
     listener: Option<L>,
@@ -45,16 +49,36 @@ struct Server<L: Listener, S> {
     connections: JoinSet<()>,
     roster: Arc<Roster>,
     spare: SpareFd,
-    next_stall_check: Instant,
+    next_check: Instant,
     accept_after: Option<Instant>,
     /// A failure to accept is logged once, until a connection has been accepted again.
     has_warned: bool,
 }
 
+/// Starts the server, and waits for its end.
 pub(super) async fn run<L: Listener, S: App>(
     serve: Serve<L, S>,
     check: CheckHandle,
 ) -> Result<(), ServeError> {
+    let released = CancellationToken::new();
+    let Some(server) = start(serve, &check, released.clone())? else { return Ok(()) };
+    // Dropped with this future. The check is, too: from then on the process is unavailable.
+    let _released = released.drop_guard();
+    match server.await {
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The task is cancelled only with its runtime.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Adds the server to the shutdown, and spawns its driver. Returns `None` if the shutdown has begun.
+///
+/// `released` fires when the application has dropped the server's future.
+fn start<L: Listener, S: App>(
+    serve: Serve<L, S>,
+    check: &CheckHandle,
+    released: CancellationToken,
+) -> Result<Option<JoinHandle<()>>, ServeError> {
     let Serve { listener, mut app, shutdown, options } = serve;
     prepare(&mut app);
     let admission = options.admission();
@@ -66,7 +90,7 @@ pub(super) async fn run<L: Listener, S: App>(
     match register(&shutdown, &options, &gate, requests, reached_rx, &roster, &cuts) {
         Ok(()) => {}
         // The shutdown began during start-up: nothing is to be served, and that is no failure.
-        Err(AddTaskError::TooLate { .. }) => return Ok(()),
+        Err(AddTaskError::TooLate { .. }) => return Ok(None),
         Err(source) => return Err(ServeError::AddTask { name: options.name, source }),
     }
     if let Some(at) = listener.describe() {
@@ -103,16 +127,15 @@ pub(super) async fn run<L: Listener, S: App>(
         connections: JoinSet::new(),
         roster,
         spare: SpareFd::new(),
-        next_stall_check: Instant::now(),
+        next_check: Instant::now(),
         accept_after: None,
         has_warned: false,
     };
     // Start-up has ended, as far as this server is concerned.
     check.ready();
     shutdown.started();
-    server.run(&shutdown, &gate, requested).await;
-    drop(check); // The process serves no longer, so the check fails.
-    Ok(())
+    let driver = async move { server.run(&shutdown, &gate, requested, released).await };
+    Ok(Some(Handle::current().spawn(driver)))
 }
 
 /// Converts the handlers of an `axum::Router` into routes once, which axum would otherwise do with
@@ -131,8 +154,9 @@ impl<L: Listener, S: App> Server<L, S> {
         shutdown: &Shutdown,
         gate: &Gate,
         mut requested: watch::Receiver<Requested>,
+        released: CancellationToken,
     ) {
-        let (mut seen, mut is_over) = (Requested::default(), false);
+        let (mut seen, mut is_over, mut is_released) = (Requested::default(), false, false);
         let is_draining =
             |readiness| matches!(readiness, Readiness::Draining | Readiness::Stopping);
         let mut unready = std::pin::pin!(shutdown.until_readiness(is_draining));
@@ -152,13 +176,21 @@ impl<L: Listener, S: App> Server<L, S> {
                     self.limit_stall_timeout(now.finish_within);
                     now.stop_within.map_or(Event::Unbind, |within| Event::Stop { within })
                 }
-                () = drained(gate, shutdown), if self.machine.awaits_drain() => Event::Drained,
-                () = sleep_until(self.next_stall_check), if self.machine.awaits_drain() => {
-                    self.next_stall_check = Instant::now() + STALL_CHECK;
-                    if !self.awaits_only_stalled_clients(gate) {
+                () = released.cancelled(), if !is_released => {
+                    is_released = true;
+                    // A shutdown that has begun ends the server, in its own time.
+                    if shutdown.deadline().is_some() {
                         continue;
                     }
-                    Event::Stalled
+                    Event::Released
+                }
+                () = drained(gate, shutdown), if self.machine.awaits_drain() => Event::Drained,
+                () = sleep_until(self.next_check), if self.machine.awaits_drain() => {
+                    self.next_check = Instant::now() + DRAIN_CHECK;
+                    match self.drain_check(gate) {
+                        Some(event) => event,
+                        None => continue,
+                    }
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Event::Tick,
                 Some(ended) = self.connections.join_next_with_id() => {
@@ -264,11 +296,15 @@ impl<L: Listener, S: App> Server<L, S> {
         self.context.stall_timeout_ms.store(millis(timeout), Ordering::Relaxed);
     }
 
-    /// Returns whether all work inside the gate waits for clients of this server that have stopped
-    /// reading.
-    fn awaits_only_stalled_clients(&self, gate: &Gate) -> bool {
+    /// Returns whether the server need not wait for the gate to drain.
+    fn drain_check(&self, gate: &Gate) -> Option<Event> {
+        // The gate of a released server stays open, because others may share it. So the server
+        // counts its own requests.
+        if self.machine.is_released() && self.roster.open_requests() == 0 {
+            return Some(Event::Drained);
+        }
         let stalled = self.roster.stalled_requests(Instant::now());
-        stalled > 0 && gate.in_flight() <= stalled
+        (stalled > 0 && gate.in_flight() <= stalled).then_some(Event::Stalled)
     }
 
     async fn apply(&mut self, effect: Effect) {

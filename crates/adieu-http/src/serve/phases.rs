@@ -47,7 +47,7 @@ pub(super) fn register(
         let (requests, mut reached) = (Arc::clone(&requests), reached.clone());
         async move |_| {
             requests.send_modify(|requested| requested.unbind = true);
-            // The channel closes when the server, and its listener with it, has been dropped.
+            // The channel closes when the server has ended, and its listener with it.
             let _ = reached.wait_for(|reached| reached.is_unbound).await;
         }
     };
@@ -57,7 +57,7 @@ pub(super) fn register(
         async move |cx: TaskCx| {
             let within = hard_stop.min(cx.remaining() / 2);
             requests.send_modify(|requested| requested.stop_within = Some(within));
-            let _ = reached.wait_for(|reached| reached.has_ended).await;
+            ended(&mut reached).await?;
             cuts.report()
         }
     };
@@ -66,7 +66,7 @@ pub(super) fn register(
         async move |cx: TaskCx| {
             requests.send_modify(|requested| requested.finish_within = Some(cx.remaining()));
             tokio::select! {
-                _ = reached.wait_for(|reached| reached.has_ended) => cuts.report(),
+                ended = ended(&mut reached) => ended.and_then(|()| cuts.report()),
                 () = cx.cancelled() => Ok(()),
             }
         }
@@ -83,4 +83,11 @@ pub(super) fn register(
     let close = task("close").timeout((2 * options.hard_stop).max(Duration::from_secs(1)));
     shutdown.add_task(Phase::SERVICE_STOP, close, stop)?;
     Ok(())
+}
+
+/// Waits until the server has ended.
+async fn ended(reached: &mut watch::Receiver<Reached>) -> Result<(), String> {
+    // The channel closes early if the driver panics, or if its runtime is dropped.
+    let ended = reached.wait_for(|reached| reached.has_ended).await;
+    ended.map(drop).map_err(|_| "the server ended early: its requests are lost".into())
 }

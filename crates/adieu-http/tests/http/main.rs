@@ -6,6 +6,7 @@ mod admin;
 mod answers;
 mod client;
 mod descriptors;
+mod dropped;
 mod grpc;
 mod layer;
 mod nginx;
