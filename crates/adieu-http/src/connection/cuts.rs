@@ -1,6 +1,8 @@
 //! The answers that a server has cut before their clients had received them completely.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use adieu_core::{Gate, Shutdown};
 
@@ -19,7 +21,10 @@ pub(crate) struct Cuts {
 /// Why an answer was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CutReason {
-    StoppedReading,
+    /// The client has acknowledged nothing for this long.
+    Stalled(Duration),
+    /// The client's kernel answers neither probes nor retransmissions.
+    ClientGone,
     WindowElapsed,
 }
 
@@ -62,10 +67,11 @@ impl Cuts {
 // === impl CutReason ===
 
 impl CutReason {
-    fn text(self) -> &'static str {
+    fn text(self) -> Cow<'static, str> {
         match self {
-            Self::StoppedReading => "the client stopped reading",
-            Self::WindowElapsed => "the drain window elapsed",
+            Self::Stalled(most) => format!("the client read nothing for {most:?}").into(),
+            Self::ClientGone => "the client does not acknowledge".into(),
+            Self::WindowElapsed => "not finished when the window ended".into(),
         }
     }
 }

@@ -194,7 +194,6 @@ impl<I: Send + 'static> Drop for Io<I> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
     use std::time::Duration;
 
     use adieu_core::{Gate, Shutdown};
@@ -214,7 +213,7 @@ mod tests {
             stage: CurrentStage::new(),
             probes: None,
             websocket_close_timeout: Duration::from_secs(2),
-            stall_timeout_ms: AtomicU64::new(2_000),
+            stall_timeout: Duration::from_secs(2),
             queues: SendQueues::open(),
             cuts: Arc::new(Cuts::new("http".into(), Shutdown::new(), Gate::new("http"))),
         };

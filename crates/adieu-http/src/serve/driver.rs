@@ -4,7 +4,6 @@
 //! the application holds only waits, too: dropping it must not lose the requests that got in.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -111,7 +110,7 @@ fn start<L: Listener, S: App>(
         stage: CurrentStage::new(),
         probes: options.probes.clone(),
         websocket_close_timeout: options.websocket_close_timeout,
-        stall_timeout_ms: AtomicU64::new(millis(options.stall_timeout)),
+        stall_timeout: options.stall_timeout,
         queues,
         cuts,
     });
@@ -173,7 +172,6 @@ impl<L: Listener, S: App> Server<L, S> {
                     // time for its requests.
                     let (now, over) = now.map_or((Requested::STOP_NOW, true), |now| (*now, false));
                     (seen, is_over) = (now, over);
-                    self.limit_stall_timeout(now.finish_within);
                     now.stop_within.map_or(Event::Unbind, |within| Event::Stop { within })
                 }
                 () = released.cancelled(), if !is_released => {
@@ -289,13 +287,6 @@ impl<L: Listener, S: App> Server<L, S> {
         }
     }
 
-    /// Limits the stall timeout to half of the drain window.
-    fn limit_stall_timeout(&self, window: Option<Duration>) {
-        let most = self.options.stall_timeout;
-        let timeout = window.map_or(most, |window| most.min(window / 2));
-        self.context.stall_timeout_ms.store(millis(timeout), Ordering::Relaxed);
-    }
-
     /// Returns whether the server need not wait for the gate to drain.
     fn drain_check(&self, gate: &Gate) -> Option<Event> {
         // The gate of a released server stays open, because others may share it. So the server
@@ -344,10 +335,6 @@ impl<L: Listener, S: App> Server<L, S> {
         self.roster.all().iter().for_each(|conn| conn.reserve_first_request(now));
         self.reached.send_modify(|reached| reached.is_unbound = true);
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the function that gives handlers axum's `ConnectInfo`, if the option is set.

@@ -14,8 +14,6 @@ use crate::connection::Cuts;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Requested {
     pub(super) unbind: bool,
-    /// The drain window, once it has begun.
-    pub(super) finish_within: Option<Duration>,
     pub(super) stop_within: Option<Duration>,
 }
 
@@ -28,8 +26,7 @@ pub(super) struct Reached {
 
 impl Requested {
     /// The request of a shutdown that is over.
-    pub(super) const STOP_NOW: Self =
-        Self { unbind: true, finish_within: None, stop_within: Some(Duration::ZERO) };
+    pub(super) const STOP_NOW: Self = Self { unbind: true, stop_within: Some(Duration::ZERO) };
 }
 
 /// Adds the server's tasks to the shutdown.
@@ -64,7 +61,6 @@ pub(super) fn register(
     let finish = {
         let (mut reached, cuts) = (reached.clone(), Arc::clone(cuts));
         async move |cx: TaskCx| {
-            requests.send_modify(|requested| requested.finish_within = Some(cx.remaining()));
             tokio::select! {
                 ended = ended(&mut reached) => ended.and_then(|()| cuts.report()),
                 () = cx.cancelled() => Ok(()),
