@@ -33,6 +33,7 @@ use requests::Requests;
 use upgraded::Upgraded;
 
 use crate::admission::Admission;
+use crate::clock::TickingClock;
 use crate::probes::Probes;
 use crate::socket::{Endpoints, SendQueues};
 use crate::stage::{CurrentStage, Stage};
@@ -48,6 +49,7 @@ pub(crate) struct ServerContext {
     /// How long a client may acknowledge nothing of its answer when all other work is done.
     pub(crate) stall_timeout: Duration,
     pub(crate) queues: SendQueues,
+    pub(crate) clock: TickingClock,
     pub(crate) cuts: Arc<Cuts>,
 }
 
@@ -171,6 +173,14 @@ impl Conn {
         }
     }
 
+    /// Records, before an answer that belongs to no admitted request, that the last answer has been
+    /// written. With HTTP/2 the frames show that.
+    fn record_answered(&self) {
+        if !self.is_http2() {
+            self.requests.mark_all_ended(self.delivery.written());
+        }
+    }
+
     /// Returns the stream of the request that hyper calls now; 0 with HTTP/1.
     fn next_stream(&self) -> u32 {
         if self.is_http2() { self.requests.next_stream() } else { 0 }
@@ -213,7 +223,7 @@ impl Conn {
 
     /// Returns the requests that are inside the gate.
     pub(crate) fn inside(&self, now: Instant) -> Vec<Waiting> {
-        self.requests.inside(now)
+        self.requests.inside(&self.server.clock, now)
     }
 
     pub(crate) fn open_requests(&self) -> usize {
@@ -250,22 +260,24 @@ impl Conn {
 
     /// Returns the names of the answers that the client has not received completely.
     pub(crate) fn unread(&self) -> Vec<String> {
-        if self.has_unread_answer() { self.unread_names() } else { Vec::new() }
-    }
-
-    fn unread_names(&self) -> Vec<String> {
+        if !self.has_unread_answer() {
+            return Vec::new();
+        }
         let (acknowledged, _) = self.delivery.acknowledged(&self.server.queues);
         let mut names = self.requests.unread(acknowledged);
         if names.is_empty() {
+            // The answer to a probe, or to a request that has been reported or refused.
             names.push("an answer".into());
         }
         names
     }
 
-    /// Reports the answers that are cut because the connection is ended now.
+    /// Reports the requests that are cut because the connection is ended now.
     pub(crate) fn report_cut(&self, reason: CutReason) {
-        if self.has_unread_answer() {
-            self.server.cuts.add(self.unread_names(), reason);
+        let is_cut = self.open_requests() > 0 || self.has_unread_answer();
+        if self.mode() == Mode::Http && is_cut {
+            let (acknowledged, _) = self.delivery.acknowledged(&self.server.queues);
+            self.server.cuts.add(self.requests.settle_cut(acknowledged), reason);
         }
     }
 

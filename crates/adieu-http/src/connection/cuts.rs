@@ -1,13 +1,14 @@
 //! The answers that a server has cut before their clients had received them completely.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use adieu_core::{Gate, Shutdown};
 
-/// How many cut answers a report names. The log names all of them.
-const MAX_NAMED: usize = 5;
+/// How many cut answers a report names, and how many the log names, one line each. Both count all.
+const MAX_REPORTED: usize = 20;
+const MAX_LOGGED: usize = 1_000;
 
 /// The answers that a server has cut.
 #[derive(Debug)]
@@ -15,7 +16,16 @@ pub(crate) struct Cuts {
     server: Arc<str>,
     shutdown: Shutdown,
     gate: Gate,
-    unreported: Mutex<Vec<String>>,
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    count: usize,
+    /// The first of them.
+    names: Vec<String>,
+    /// How many of them the report contains.
+    reported: usize,
 }
 
 /// Why an answer was cut.
@@ -32,35 +42,58 @@ pub(crate) enum CutReason {
 
 impl Cuts {
     pub(crate) fn new(server: Arc<str>, shutdown: Shutdown, gate: Gate) -> Self {
-        Self { server, shutdown, gate, unreported: Mutex::default() }
+        Self { server, shutdown, gate, all: Mutex::default() }
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts and logs answers that are cut.
     pub(super) fn add(&self, names: Vec<String>, reason: CutReason) {
         self.gate.count_cut_off(names.len() as u64);
-        for name in &names {
-            let server = &self.server;
-            self.shutdown.warn(format!(
-                "answer cut            name={server} request={name:?} reason={:?}",
-                reason.text()
-            ));
+        let (server, reason) = (&self.server, reason.text());
+        for name in names {
+            let mut all = self.all();
+            all.count += 1;
+            let count = all.count;
+            if all.names.len() < MAX_REPORTED {
+                all.names.push(format!("{name} ({reason})"));
+            }
+            drop(all); // A log that blocks must not block the other connections.
+            if count <= MAX_LOGGED {
+                self.shutdown.warn(format!(
+                    "answer cut            name={server} request={name:?} reason={reason:?}"
+                ));
+            }
         }
-        let names = names.into_iter().map(|name| format!("{name} ({})", reason.text()));
-        self.unreported.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
     }
 
-    /// Returns an error that names the answers which have been cut since the last call.
+    /// Returns an error that counts and names the answers which have been cut, unless the last call
+    /// has done so.
     pub(crate) fn report(&self) -> Result<(), String> {
-        let cut =
-            std::mem::take(&mut *self.unreported.lock().unwrap_or_else(PoisonError::into_inner));
-        if cut.is_empty() {
+        let mut all = self.all();
+        if all.count == all.reported {
             return Ok(());
         }
-        let more = cut.len().saturating_sub(MAX_NAMED);
-        let named = cut.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        all.reported = all.count;
+        let unlogged = all.count.saturating_sub(MAX_LOGGED);
+        drop(all);
+        if unlogged > 0 {
+            let server = &self.server;
+            self.shutdown.warn(format!("answers cut           name={server} more={unlogged}"));
+        }
+        Err(self.summary().unwrap_or_default())
+    }
+
+    /// Counts and names the answers that have been cut: `2 answers cut: GET /a (…), GET /b (…)`.
+    pub(crate) fn summary(&self) -> Option<String> {
+        let all = self.all();
+        let named = all.names.join(", ");
+        let more = all.count.saturating_sub(all.names.len());
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let noun = if cut.len() == 1 { "answer" } else { "answers" };
-        Err(format!("{} {noun} cut: {named}{rest}", cut.len()))
+        let noun = if all.count == 1 { "answer" } else { "answers" };
+        (all.count > 0).then(|| format!("{} {noun} cut: {named}{rest}", all.count))
     }
 }
 

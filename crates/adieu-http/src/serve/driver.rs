@@ -22,6 +22,7 @@ use super::roster::Roster;
 use super::tls;
 use super::{Options, Serve, ServeError};
 use crate::app::App;
+use crate::clock::TickingClock;
 use crate::connection::{AddPeer, Conn, CutReason, Cuts, ServerContext, drive};
 use crate::listener::{Listener, is_of_one_connection};
 use crate::refusal::Refusal;
@@ -49,6 +50,7 @@ struct Server<L: Listener, S> {
     roster: Arc<Roster>,
     spare: SpareFd,
     next_check: Instant,
+    next_tick: Instant,
     accept_after: Option<Instant>,
     /// A failure to accept is logged once, until a connection has been accepted again.
     has_warned: bool,
@@ -112,6 +114,7 @@ fn start<L: Listener, S: App>(
         websocket_close_timeout: options.websocket_close_timeout,
         stall_timeout: options.stall_timeout,
         queues,
+        clock: TickingClock::new(),
         cuts,
     });
     let server = Server {
@@ -127,6 +130,7 @@ fn start<L: Listener, S: App>(
         roster,
         spare: SpareFd::new(),
         next_check: Instant::now(),
+        next_tick: Instant::now(),
         accept_after: None,
         has_warned: false,
     };
@@ -191,6 +195,10 @@ impl<L: Listener, S: App> Server<L, S> {
                     }
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Event::Tick,
+                () = sleep_until(self.next_tick), if !self.connections.is_empty() => {
+                    self.next_tick = self.context.clock.tick(Instant::now());
+                    continue;
+                }
                 Some(ended) = self.connections.join_next_with_id() => {
                     self.remove(ended);
                     continue;
@@ -236,7 +244,11 @@ impl<L: Listener, S: App> Server<L, S> {
 
     fn spawn(&mut self, io: L::Io, peer: L::Peer) {
         let endpoints = L::endpoints(&io).map(|(local, peer)| Endpoints { local, peer });
-        let conn = Conn::new(Arc::clone(&self.context), endpoints, Instant::now());
+        let now = Instant::now();
+        if self.connections.is_empty() {
+            self.next_tick = self.context.clock.tick(now); // The clock has not been ticking.
+        }
+        let conn = Conn::new(Arc::clone(&self.context), endpoints, now);
         let stages = self.stages.subscribe();
         let configure = Arc::clone(&self.options.configure);
         let app = self.app.clone();

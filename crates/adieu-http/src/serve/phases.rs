@@ -68,9 +68,13 @@ pub(super) fn register(
         }
     };
     let task = |verb| {
-        let roster = Arc::clone(roster);
-        TaskSpec::new(format!("{verb} {} connections", options.name))
-            .describe(move || roster.summary())
+        let (roster, cuts) = (Arc::clone(roster), Arc::clone(cuts));
+        TaskSpec::new(format!("{verb} {} connections", options.name)).describe(move || {
+            match cuts.summary() {
+                Some(cut) => format!("{}; {cut}", roster.summary()),
+                None => roster.summary(),
+            }
+        })
     };
     shutdown.drain(Drain::of(gate).first(unbind))?;
     // A request leaves the gate before the last byte of its answer has been sent, so the drain of

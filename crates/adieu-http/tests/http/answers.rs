@@ -58,7 +58,7 @@ async fn end(server: &Server) -> Arc<Report> {
 }
 
 /// The outcomes and details of all tasks in the report.
-fn problems(report: &Report) -> String {
+pub(crate) fn problems(report: &Report) -> String {
     let tasks = report.phases.iter().flat_map(|phase| &phase.tasks);
     tasks.map(|task| format!("{} {:?} {:?}\n", task.name, task.outcome, task.detail)).collect()
 }
@@ -136,7 +136,7 @@ async fn s211_the_shutdown_ends_after_the_last_answer_is_acknowledged() {
 }
 
 /// An HTTP/2 client, and its connection.
-async fn http2(
+pub(crate) async fn http2(
     stream: TcpStream,
 ) -> (hyper::client::conn::http2::SendRequest<String>, tokio::task::JoinHandle<()>) {
     let executor = hyper_util::rt::TokioExecutor::new();
@@ -147,7 +147,7 @@ async fn http2(
     (requests, tokio::spawn(async { drop(connection.await) }))
 }
 
-fn get_request(path: &str) -> http::Request<String> {
+pub(crate) fn get_request(path: &str) -> http::Request<String> {
     http::Request::get(format!("http://test{path}")).body(String::new()).unwrap()
 }
 
@@ -197,7 +197,7 @@ async fn s212_a_cut_answer_is_named_and_the_outcome_is_not_clean() {
 
 /// The lines that are logged.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -210,13 +210,22 @@ impl std::io::Write for Log {
     }
 }
 
+impl Log {
+    pub(crate) fn subscriber(&self) -> impl tracing::Subscriber + Send + Sync + use<> {
+        let writer = self.clone();
+        tracing_subscriber::fmt().with_writer(move || writer.clone()).finish()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
 // On one thread, because a default subscriber is the subscriber of one thread.
 #[tokio::test]
 async fn s212_a_cut_answer_is_named_in_the_log() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = tracing::subscriber::set_default(log.subscriber());
     let server = Server::start_with(big(30 * MB), window(60), |serve| {
         serve.stall_timeout(Duration::from_millis(300))
     })
@@ -225,7 +234,7 @@ async fn s212_a_cut_answer_is_named_in_the_log() {
     stalled.write_all(b"GET /big?secret HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
     stalled.readable().await.unwrap();
     end(&server).await;
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = log.text();
     let line = text.lines().find(|line| line.contains("answer cut")).expect(&text);
     assert!(line.contains("GET /big") && !line.contains("secret"), "{line}");
 }

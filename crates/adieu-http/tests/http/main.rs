@@ -5,6 +5,7 @@
 mod admin;
 mod answers;
 mod client;
+mod cuts;
 mod descriptors;
 mod dropped;
 mod grpc;
