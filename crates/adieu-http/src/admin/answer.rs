@@ -1,6 +1,7 @@
 //! The answers of the admin port.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
@@ -24,6 +25,8 @@ pub(super) struct Answers {
     pub(super) token: Option<Token>,
     /// Callers on this machine need the token, too.
     pub(super) is_token_required: bool,
+    /// The address that the port is bound to.
+    pub(super) bound: IpAddr,
     pub(super) metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
     /// Cordons whose lame duck has not ended. They are aborted when the port closes.
     cordoning: Mutex<JoinSet<()>>,
@@ -54,6 +57,7 @@ impl Answers {
             token: None,
             is_token_required: false,
             metrics: None,
+            bound: IpAddr::from([127, 0, 0, 1]),
             cordoning: Mutex::default(),
             has_warned: AtomicBool::new(false),
         }
@@ -108,7 +112,11 @@ impl Answers {
         const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
         let mut text = metrics::render(&self.shutdown);
         if let Some(render) = &self.metrics {
-            text += &render();
+            match std::panic::catch_unwind(AssertUnwindSafe(|| render())) {
+                Ok(more) => text += &more,
+                // The built-in metrics are needed most when the application fails.
+                Err(_) => text += "# the application's metrics failed: panicked\n",
+            }
         }
         with_type(StatusCode::OK, TYPE, text)
     }
@@ -156,8 +164,8 @@ impl Answers {
         change: impl FnOnce(&Self) -> Response<Bytes>,
     ) -> Response<Bytes> {
         let path = request.uri().path();
-        let verdict =
-            authorize(self.token.as_ref(), self.is_token_required, from.ip(), request.headers());
+        let (token, headers) = (self.token.as_ref(), request.headers());
+        let verdict = authorize(token, self.is_token_required, from.ip(), self.bound, headers);
         let (status, reason) = match verdict {
             Verdict::Allowed => {
                 self.shutdown.say(format!("admin request         POST {path} from={from}"));
