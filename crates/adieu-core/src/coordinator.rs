@@ -466,20 +466,6 @@ impl Shutdown {
         WeakShutdown { shared: Arc::downgrade(&self.shared), owner: self.owner.clone() }
     }
 
-    /// Logs a line. To be replaced by [`adapter::log`](crate::adapter::log).
-    #[doc(hidden)]
-    pub fn say(&self, line: impl Into<String>) {
-        let line = line.into();
-        self.shared.journal().log(move || tracing::info!("{line}"));
-    }
-
-    /// Logs a warning. To be replaced by [`adapter::log`](crate::adapter::log).
-    #[doc(hidden)]
-    pub fn warn(&self, line: impl Into<String>) {
-        let line = line.into();
-        self.shared.journal().log(move || tracing::warn!("{line}"));
-    }
-
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

@@ -253,7 +253,7 @@ impl Gate {
 
     /// Fails with what has been cut off since this was last called.
     pub(crate) fn report_cut_off(&self) -> Result<(), String> {
-        const MOST: usize = 5;
+        const MOST: usize = 20;
         let cut = self.inner.take_unreported_cuts();
         if cut.is_empty() {
             return Ok(());

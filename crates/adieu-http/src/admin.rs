@@ -41,8 +41,11 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// | `POST /uncordon` | reverts a cordon |
 ///
 /// The default address is `127.0.0.1:8558`. A `POST` request is accepted if it has the
-/// [token](Admin::token), or if it comes from this machine and neither from a web page nor through a
-/// proxy.
+/// [token](Admin::token), or if it comes from this machine and is addressed to it, and neither comes
+/// from a web page nor has a header that proxies add.
+///
+/// A proxy on this machine that adds no header and replaces `Host`, as nginx does by default, cannot
+/// be told from a local caller. Where a proxy can reach this port, use [`Admin::require_token`].
 ///
 /// These metrics are available from the start of the port to its end, without any set-up:
 ///
@@ -220,7 +223,8 @@ impl Admin {
     ///
     /// If the address cannot be bound, or the thread cannot be started.
     pub fn start(self) -> Result<AdminHandle, AdminError> {
-        let Self { addr, answers } = self;
+        let Self { addr, mut answers } = self;
+        answers.bound = addr.ip();
         let bind = |source| AdminError::Bind { addr, source };
         let listener = std::net::TcpListener::bind(addr).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;

@@ -50,11 +50,14 @@ pub(crate) trait Origin {
     /// Returns the settings under which the request was admitted.
     fn admission(&self) -> &Admission;
 
-    /// Returns the name of the request, if it is known.
-    fn name(&self) -> Option<Name>;
-
     /// Makes the request appear by name while the gate drains. Called when the request first waits.
     fn mark_waiting(&self, pass: Option<&mut Pass>);
+
+    /// Returns whether the request is admitted by an outer origin of the same gate, which cuts and
+    /// reports it when the gate's window has elapsed.
+    fn is_nested(&self) -> bool {
+        false
+    }
 
     /// Records whether the request waits for the application, or for the client to read.
     fn set_awaits_application(&mut self, _awaits: bool) {}
@@ -69,6 +72,13 @@ pub(crate) trait Origin {
 
     /// Records that the request was refused, and that its body may still be arriving.
     fn mark_refused(&self) {}
+
+    /// Records that the request needs no further report: it is reported as cut now, or the
+    /// application has failed its answer. Returns its name, if that had not been recorded.
+    fn settle(&self) -> Option<Name>;
+
+    /// Counts and names a request that was cut because the gate's window has elapsed.
+    fn report_cut(&self, name: Name);
 
     /// Takes the pass of a request whose connection is upgraded.
     ///
@@ -92,13 +102,17 @@ pub(crate) struct Admitted<O> {
     is_labelled: bool,
 }
 
+/// An extension of the refusal to a request that was cut and has been reported.
+#[derive(Clone, Copy, Debug)]
+struct IsCut;
+
 /// Waits until a request must end, and returns whose window has elapsed.
 type UntilCut = Pin<Box<dyn Future<Output = Window> + Send>>;
 
 /// The window that has elapsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Window {
-    /// The gate's. The task that drains the gate reports the requests that were left.
+    /// The gate's.
     Gate,
     /// The route's.
     Route,
@@ -133,22 +147,27 @@ impl Admission {
     }
 
     /// Waits until admitted requests must be cut off.
-    fn until_cut(&self) -> UntilCut {
-        let cut = self.gate.cut_token();
-        let Some(window) = self.window else {
+    fn until_cut(&self, is_nested: bool) -> UntilCut {
+        let (cut, closed, window) = (self.gate.cut_token(), self.gate.closed_token(), self.window);
+        let gate = async move {
+            if is_nested {
+                std::future::pending::<()>().await;
+            }
+            cut.cancelled_owned().await;
+        };
+        let Some(window) = window else {
             return Box::pin(async move {
-                cut.cancelled_owned().await;
+                gate.await;
                 Window::Gate
             });
         };
-        let closed = self.gate.closed_token();
         let route = async move {
             closed.cancelled_owned().await;
             tokio::time::sleep(window).await;
         };
         Box::pin(async move {
             tokio::select! {
-                () = cut.cancelled_owned() => Window::Gate,
+                () = gate => Window::Gate,
                 () = route => Window::Route,
             }
         })
@@ -189,6 +208,10 @@ impl<O: Origin> Admitted<O> {
         } else {
             self.info.keep_close(&mut response);
         }
+        if response.extensions_mut().remove::<IsCut>().is_some() {
+            // A layer has reported the request.
+            let _ = self.origin.settle();
+        }
         if response.body().is_end_stream() {
             return response.map(AdmittedBody::unaccounted);
         }
@@ -202,25 +225,28 @@ impl<O: Origin> Admitted<O> {
         self.origin.set_awaits_application(false);
         let admission = self.origin.admission();
         let has_window = admission.window.is_some() && class != DrainClass::CloseNow;
-        let until_cut = has_window.then(|| admission.until_cut());
+        let until_cut = has_window.then(|| admission.until_cut(self.origin.is_nested()));
         response.map(|body| AdmittedBody::admitted(body, self, until_cut))
     }
 
     /// Returns the refusal for a request that has no response when its window has elapsed.
     fn cut_without_answer(&self, window: Window) -> Response<Bytes> {
         self.origin.mark_refused();
-        self.count_cut_off(window);
+        self.report_cut(window);
         let admission = self.origin.admission();
-        admission.refuse(admission.gate.draining(), self.info)
+        let mut response = admission.refuse(admission.gate.draining(), self.info);
+        response.extensions_mut().insert(IsCut);
+        response
     }
 
-    /// Counts the request as cut off. When the gate's own window has elapsed, the gate's drain
-    /// reports the request's name; when the route's has, nothing else would.
-    fn count_cut_off(&self, window: Window) {
-        let Some(pass) = &self.pass else { return };
-        match (window, self.origin.name()) {
-            (Window::Route, Some(name)) => pass.note_cut_off(name.to_string()),
-            (Window::Route | Window::Gate, _) => pass.count_cut_off(),
+    /// Counts and names the request as cut, unless it has been already. gRPC health checks are not
+    /// counted.
+    fn report_cut(&self, window: Window) {
+        if let Some(name) = self.origin.settle() {
+            match window {
+                Window::Gate => self.origin.report_cut(name),
+                Window::Route => self.origin.admission().gate.note_cut_off(name.to_string()),
+            }
         }
     }
 
@@ -237,6 +263,7 @@ impl<O: Origin> Admitted<O> {
         let token = match &self.pass {
             Some(pass) => pass.token(),
             None if self.class == DrainClass::CloseNow => gate.closed_token(),
+            None if self.origin.is_nested() => return Box::pin(std::future::pending()),
             None => gate.cut_token(),
         };
         Box::pin(async move {

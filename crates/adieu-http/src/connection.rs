@@ -16,7 +16,7 @@ mod streams;
 mod upgraded;
 mod websocket;
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use requests::Requests;
 use upgraded::Upgraded;
 
 use crate::admission::Admission;
+use crate::clock::TickingClock;
 use crate::probes::Probes;
 use crate::socket::{Endpoints, SendQueues};
 use crate::stage::{CurrentStage, Stage};
@@ -45,10 +46,10 @@ pub(crate) struct ServerContext {
     pub(crate) probes: Option<Probes>,
     /// How long the closing handshake of a WebSocket may take.
     pub(crate) websocket_close_timeout: Duration,
-    /// How long a client may acknowledge nothing of its answer when all other work is done, in
-    /// milliseconds.
-    pub(crate) stall_timeout_ms: AtomicU64,
+    /// How long a client may acknowledge nothing of its answer when all other work is done.
+    pub(crate) stall_timeout: Duration,
     pub(crate) queues: SendQueues,
+    pub(crate) clock: TickingClock,
     pub(crate) cuts: Arc<Cuts>,
 }
 
@@ -93,14 +94,6 @@ struct Passes {
 /// How long before the gate closes a connection may have been accepted for its first request to be
 /// served afterwards, and how long the server then waits for that request.
 pub(crate) const FIRST_REQUEST: Duration = Duration::from_millis(500);
-
-// === impl ServerContext ===
-
-impl ServerContext {
-    fn stall_timeout(&self) -> Duration {
-        Duration::from_millis(self.stall_timeout_ms.load(Ordering::Relaxed))
-    }
-}
 
 // === impl Conn ===
 
@@ -180,6 +173,14 @@ impl Conn {
         }
     }
 
+    /// Records, before an answer that belongs to no admitted request, that the last answer has been
+    /// written. With HTTP/2 the frames show that.
+    fn record_answered(&self) {
+        if !self.is_http2() {
+            self.requests.mark_all_ended(self.delivery.written());
+        }
+    }
+
     /// Returns the stream of the request that hyper calls now; 0 with HTTP/1.
     fn next_stream(&self) -> u32 {
         if self.is_http2() { self.requests.next_stream() } else { 0 }
@@ -222,7 +223,7 @@ impl Conn {
 
     /// Returns the requests that are inside the gate.
     pub(crate) fn inside(&self, now: Instant) -> Vec<Waiting> {
-        self.requests.inside(now)
+        self.requests.inside(&self.server.clock, now)
     }
 
     pub(crate) fn open_requests(&self) -> usize {
@@ -234,14 +235,22 @@ impl Conn {
         self.delivery.unacknowledged(&self.server.queues)
     }
 
-    /// Returns for how long the client has not acknowledged anything new.
-    fn stalled_for(&self, now: Instant) -> Duration {
-        self.delivery.stalled_for(&self.server.queues, now)
+    /// Returns why the client need not be waited for any longer, if so.
+    fn given_up(&self, now: Instant) -> Option<CutReason> {
+        let stall = self.delivery.watch(&self.server.queues, now);
+        let most = self.server.stall_timeout;
+        if stall.is_gone {
+            Some(CutReason::ClientGone)
+        } else if stall.lasts >= most {
+            Some(CutReason::Stalled(most))
+        } else {
+            None
+        }
     }
 
-    /// Returns whether all open requests wait for a client that has stopped reading.
+    /// Returns whether all open requests wait for a client that need not be waited for any longer.
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
-        self.requests.all_await_client() && self.stalled_for(now) >= self.server.stall_timeout()
+        self.requests.all_await_client() && self.given_up(now).is_some()
     }
 
     /// Returns whether the client has yet to receive a part of an answer whose body has ended.
@@ -251,28 +260,33 @@ impl Conn {
 
     /// Returns the names of the answers that the client has not received completely.
     pub(crate) fn unread(&self) -> Vec<String> {
-        if self.has_unread_answer() { self.unread_names() } else { Vec::new() }
-    }
-
-    fn unread_names(&self) -> Vec<String> {
+        if !self.has_unread_answer() {
+            return Vec::new();
+        }
         let (acknowledged, _) = self.delivery.acknowledged(&self.server.queues);
         let mut names = self.requests.unread(acknowledged);
         if names.is_empty() {
+            // The answer to a probe, or to a request that has been reported or refused.
             names.push("an answer".into());
         }
         names
     }
 
-    /// Reports the answers that are cut because the connection is ended now.
+    /// Reports the requests that are cut because the connection is ended now.
     pub(crate) fn report_cut(&self, reason: CutReason) {
-        if self.has_unread_answer() {
-            self.server.cuts.add(self.unread_names(), reason);
+        let is_cut = self.open_requests() > 0 || self.has_unread_answer();
+        if self.mode() == Mode::Http && is_cut {
+            let (acknowledged, _) = self.delivery.acknowledged(&self.server.queues);
+            self.server.cuts.add(self.requests.settle_cut(acknowledged), reason);
         }
     }
 
-    /// Returns whether the connection needs more time: for an answer, for a client that is still
-    /// sending, or, with HTTP/2, for the client to close its side.
+    /// Returns whether the connection needs more time: for a request, for an answer, for a client
+    /// that is still sending, or, with HTTP/2, for the client to close its side.
     fn needs_time(&self) -> bool {
-        self.is_http2() || self.is_client_sending() || self.has_unread_answer()
+        self.is_http2()
+            || self.is_client_sending()
+            || self.open_requests() > 0
+            || self.has_unread_answer()
     }
 }

@@ -28,6 +28,12 @@ use crate::request::{Name, RequestInfo};
 /// gets `UNAVAILABLE`. An admitted request finishes. When its window has elapsed it is cut off: a
 /// request without a response gets the same 503, and a body that is being sent is aborted.
 ///
+/// The layer does not own the connection. An HTTP/1.0 client recognises the end of a body of unknown
+/// length by the end of the connection. If such a body is cut behind another server, that server
+/// closes the connection regularly, and the cut body looks complete. [`serve`](crate::serve()) resets
+/// a TCP connection instead. Let proxies speak HTTP/1.1, such as nginx with
+/// `proxy_http_version 1.1`.
+///
 /// # Streams
 ///
 /// The [`DrainClass`] of a response decides how it ends when the gate drains. Event streams
@@ -88,6 +94,9 @@ pin_project! {
 struct LayerRequest {
     admission: Arc<Admission>,
     name: Name,
+    /// The request is already inside the same gate, such as that of its server. The layer then only
+    /// adds its own window and class.
+    is_nested: bool,
 }
 
 // === impl GateLayer ===
@@ -118,6 +127,10 @@ impl GateLayer {
     ///
     /// For a route that is not worth the whole window. The report names a request that is cut off,
     /// and the outcome is not clean.
+    ///
+    /// Below [`serve`](crate::serve()), pass the server's gate to both, with
+    /// [`Serve::gate`](crate::Serve::gate) and [`GateLayer::new`]. A request then counts once. A gate
+    /// of its own must be drained, too: see [`Shutdown::gate`](adieu_core::Shutdown::gate).
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.admission.window = Some(window);
@@ -157,10 +170,12 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let info = RequestInfo::of(&request);
-        let inner = match self.admission.admit(info) {
+        let is_nested = self.admission.gate.current().is_some();
+        let admitted = if is_nested { Ok(None) } else { self.admission.admit(info) };
+        let inner = match admitted {
             Ok(pass) => {
-                let name = Name::of(&request);
-                let origin = LayerRequest { admission: Arc::clone(&self.admission), name };
+                let admission = Arc::clone(&self.admission);
+                let origin = LayerRequest { admission, name: Name::of(&request), is_nested };
                 let inner = within(pass.as_ref(), || self.inner.call(request));
                 AdmittedFuture::new(inner, Admitted::new(origin, pass, info))
             }
@@ -229,8 +244,16 @@ impl Origin for LayerRequest {
         &self.admission
     }
 
-    fn name(&self) -> Option<Name> {
+    fn is_nested(&self) -> bool {
+        self.is_nested
+    }
+
+    fn settle(&self) -> Option<Name> {
         Some(self.name.clone())
+    }
+
+    fn report_cut(&self, name: Name) {
+        self.admission.gate.note_cut_off(name.to_string());
     }
 
     fn mark_waiting(&self, pass: Option<&mut Pass>) {

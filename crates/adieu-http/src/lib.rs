@@ -4,6 +4,7 @@
 mod admin;
 mod admission;
 mod app;
+mod clock;
 mod connection;
 mod full_body;
 #[cfg(feature = "tonic")]

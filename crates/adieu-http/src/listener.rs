@@ -46,7 +46,9 @@ pub trait Listener: Send + Sized + 'static {
 
     /// Makes dropping `io` reset the connection instead of closing it regularly.
     ///
-    /// Called when an answer is cut whose end is the end of the connection.
+    /// Called when an answer is cut whose end is the end of the connection. Unix sockets have no
+    /// reset: over them, a cut answer to an HTTP/1.0 client looks complete. Let proxies speak
+    /// HTTP/1.1, such as nginx with `proxy_http_version 1.1`.
     fn reset_on_drop(_io: &Self::Io) {}
 
     /// Returns the listener's address for the log.

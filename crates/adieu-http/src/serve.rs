@@ -46,6 +46,9 @@ use crate::probes::Probes;
 /// once. If the shutdown is aborted, it continues to serve, because an aborted shutdown can be
 /// resumed.
 ///
+/// The shutdown owns the server, which is a task of the runtime. Dropping the future loses no
+/// request; see [`Serve::into_future`].
+///
 /// In the shutdown, by phase:
 ///
 /// | phase | effect |
@@ -161,11 +164,17 @@ impl<L, S> Serve<L, S> {
     }
 
     /// Sets after how long a client that acknowledges nothing of its answer is disconnected, when
-    /// all other work is done. Five seconds by default, and at most half of the drain window.
+    /// all other work is done. One minute by default.
     ///
-    /// A client that acknowledges more bytes keeps its connection until the window has elapsed.
-    /// Linux reports acknowledgements for TCP connections. On other platforms, and where netlink
-    /// sockets are not permitted, bytes count as acknowledged when the kernel has taken them.
+    /// A shorter time lets a client that does not read delay the shutdown less. But the kernel of a
+    /// client that reads slowly makes room in steps of megabytes: at 500 kB/s it acknowledges
+    /// nothing for up to 16 s, and keeps its answer only if this time is longer. A client that
+    /// acknowledges more bytes keeps its connection until the window has elapsed.
+    ///
+    /// On Linux, a client whose kernel answers neither probes nor retransmissions for five seconds
+    /// is disconnected sooner, because it is gone. Linux reports this and acknowledgements for TCP
+    /// connections. On other platforms, and where netlink sockets are not permitted, bytes count as
+    /// acknowledged when the kernel has taken them.
     pub fn stall_timeout(mut self, most: Duration) -> Self {
         self.options.stall_timeout = most;
         self
@@ -263,7 +272,11 @@ impl<L: Listener, S: App> IntoFuture for Serve<L, S> {
 
     /// # Cancel safety
     ///
-    /// Not cancel safe: dropping the future closes the listener and drops every connection.
+    /// No request is lost if the future is dropped, because it only waits: the server is a task of
+    /// the runtime, which the shutdown joins. During a shutdown, dropping the future changes
+    /// nothing. Before it, the process becomes unavailable, and the server closes its listener,
+    /// finishes the requests on its open connections and ends. A shutdown that begins meanwhile
+    /// waits for that.
     fn into_future(self) -> Serving {
         // Added here, not in the first poll: of several servers that are started together, none
         // must make the process ready before the others listen.
@@ -308,7 +321,7 @@ impl Options {
             class: None,
             probes: None,
             websocket_close_timeout: Duration::from_secs(2),
-            stall_timeout: Duration::from_secs(5),
+            stall_timeout: Duration::from_secs(60),
             hard_stop: Duration::from_secs(1),
             max_connections: usize::MAX,
             refusal_body: None,

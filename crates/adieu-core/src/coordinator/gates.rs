@@ -17,6 +17,9 @@ use crate::task::{AddTaskError, TaskCx, TaskSpec};
 /// time that is not needed for it need not be kept for it.
 const CLOSING: Duration = Duration::from_secs(2);
 
+/// How long work that was cut off has to name itself.
+const NAMING: Duration = Duration::from_millis(100);
+
 /// How a gate is drained; see [`Shutdown::drain`]. A gate alone will do for most.
 #[must_use = "it does nothing until it is given to `Shutdown::drain`"]
 pub struct Drain {
@@ -158,7 +161,12 @@ impl Shutdown {
                 // Closed already, unless the shutdown began at a later phase.
                 gate.close();
                 tokio::select! {
-                    _ = gate.drained(cx.shutdown_deadline()) => gate.report_cut_off(),
+                    _ = gate.drained(cx.shutdown_deadline()) => {
+                        // Kept as the detail, too: if the time is up just now, the error is lost.
+                        gate.report_cut_off().inspect_err(|cut| {
+                            left.get_or_init(|| cut.clone());
+                        })
+                    }
                     () = cx.cancelled() => {
                         left.get_or_init(|| gate.summary());
                         gate.cut();
@@ -170,10 +178,16 @@ impl Shutdown {
         let cut = TaskSpec::new(format!("cut {name}")).timeout(CLOSING);
         added.push(self.add_task(Phase::SERVICE_STOP, cut, {
             let gate = gate.clone();
-            async move |_| {
+            async move |cx: TaskCx| {
                 if !gate.is_drained() {
                     gate.cut();
+                    // Work that has a name and is cut names itself as it leaves.
+                    if !gate.oldest(1).is_empty() {
+                        let left = gate.drained(cx.shutdown_deadline());
+                        let _ = tokio::time::timeout(NAMING, left).await;
+                    }
                 }
+                gate.report_cut_off()
             }
         })?);
         lock(&self.shared().drained).push(drained);

@@ -1,6 +1,7 @@
 //! The answers of the admin port.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
@@ -12,6 +13,9 @@ use http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+
+use adieu_core::adapter::log;
+use tracing::{info, warn};
 
 use super::caller::{Token, Verdict, authorize, has_token, is_rebound};
 use super::process::Process;
@@ -26,6 +30,8 @@ pub(super) struct Answers {
     pub(super) token: Option<Token>,
     /// Callers on this machine need the token, too.
     pub(super) is_token_required: bool,
+    /// The address that the port is bound to.
+    pub(super) bound: IpAddr,
     pub(super) metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
     /// Cordons whose lame duck has not ended. They are aborted when the port closes.
     cordoning: Mutex<JoinSet<()>>,
@@ -57,6 +63,7 @@ impl Answers {
             token: None,
             is_token_required: false,
             metrics: None,
+            bound: IpAddr::from([127, 0, 0, 1]),
             cordoning: Mutex::default(),
             has_warned: AtomicBool::new(false),
         }
@@ -111,7 +118,11 @@ impl Answers {
         const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
         let mut text = metrics::render(&self.shutdown);
         if let Some(render) = &self.metrics {
-            text += &render();
+            match std::panic::catch_unwind(AssertUnwindSafe(|| render())) {
+                Ok(more) => text += &more,
+                // The built-in metrics are needed most when the application fails.
+                Err(_) => text += "# the application's metrics failed: panicked\n",
+            }
         }
         with_type(StatusCode::OK, TYPE, text)
     }
@@ -160,11 +171,12 @@ impl Answers {
         change: impl FnOnce(&Self) -> Response<Bytes>,
     ) -> Response<Bytes> {
         let path = request.uri().path();
-        let verdict =
-            authorize(self.token.as_ref(), self.is_token_required, from.ip(), request.headers());
+        let (token, headers) = (self.token.as_ref(), request.headers());
+        let verdict = authorize(token, self.is_token_required, from.ip(), self.bound, headers);
         let (status, reason) = match verdict {
             Verdict::Allowed => {
-                self.shutdown.say(format!("admin request         POST {path} from={from}"));
+                let path = path.to_owned();
+                log(&self.shutdown, move || info!(method = "POST", path, %from, "admin request"));
                 return change(self);
             }
             Verdict::WrongToken => (StatusCode::UNAUTHORIZED, "the token is wrong"),
@@ -179,8 +191,10 @@ impl Answers {
             }
         };
         if !self.has_warned.swap(true, Ordering::Relaxed) {
-            let line = format!("admin refused         POST {path} from={from} reason={reason:?}");
-            self.shutdown.warn(line + "; further refusals are not logged");
+            let path = path.to_owned();
+            log(&self.shutdown, move || {
+                warn!(method = "POST", path, %from, reason, "admin refused; logged once");
+            });
         }
         match status {
             StatusCode::UNAUTHORIZED => unauthorized(reason),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use subtle::ConstantTimeEq;
 
 use super::AdminError;
@@ -27,8 +27,18 @@ pub(super) enum Verdict {
     FromProxy,
 }
 
-/// The headers that proxies add.
-const PROXY_HEADERS: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "via"];
+/// The headers that proxies add, in addition to those that begin with `x-forwarded-`.
+const PROXY_HEADERS: [&str; 8] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "cf-connecting-ip",
+    "true-client-ip",
+];
+const X_FORWARDED: &str = "x-forwarded-";
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 const MIN_LEN: usize = 16;
@@ -67,6 +77,7 @@ pub(super) fn authorize(
     token: Option<&Token>,
     is_token_required: bool,
     from: IpAddr,
+    bound: IpAddr,
     headers: &HeaderMap,
 ) -> Verdict {
     match has_token(token, headers) {
@@ -83,7 +94,10 @@ pub(super) fn authorize(
     if is_rebound(from, headers) {
         return Verdict::FromWebPage;
     }
-    if PROXY_HEADERS.iter().any(|name| headers.contains_key(*name)) {
+    let is_of_proxy = |name: &HeaderName| {
+        name.as_str().starts_with(X_FORWARDED) || PROXY_HEADERS.contains(&name.as_str())
+    };
+    if headers.keys().any(is_of_proxy) || !is_local_host(bound, headers) {
         return Verdict::FromProxy;
     }
     // Browsers name the site of the page that sent the request, in one of two headers.
@@ -93,13 +107,37 @@ pub(super) fn authorize(
     if is_page { Verdict::FromWebPage } else { Verdict::Allowed }
 }
 
+/// Returns whether the request is addressed to this machine: to a loopback name or address, or to the
+/// address that the port is bound to.
+///
+/// A proxy passes on the name under which its own client has reached it, or, as nginx does by
+/// default, the name of its upstream. The latter is local, so that proxy is not recognised.
+fn is_local_host(bound: IpAddr, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return !headers.contains_key(HOST); // HTTP/1.0 needs none.
+    };
+    let Ok(host) = host.to_str() else { return false };
+    let name = host_name(host);
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    match name.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback() || address == bound,
+        Err(_) => name == "localhost" || name.ends_with(".localhost"),
+    }
+}
+
+/// Returns the part of a `Host` header before the port.
+fn host_name(host: &str) -> &str {
+    host.rsplit_once(':').map_or(host, |(name, port)| {
+        if port.bytes().all(|digit| digit.is_ascii_digit()) { name } else { host }
+    })
+}
+
 /// Returns whether the request may come from a browser that is subject to DNS rebinding: it was sent
 /// from this machine, under a host name that is not local.
 pub(super) fn is_rebound(from: IpAddr, headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
-    let name = host.rsplit_once(':').map_or(host, |(name, port)| {
-        if port.bytes().all(|digit| digit.is_ascii_digit()) { name } else { host }
-    });
+    let name = host_name(host);
     let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
     let is_local = name.eq_ignore_ascii_case("localhost") || !name.contains('.');
     from.to_canonical().is_loopback() && !is_address && !is_local
@@ -122,7 +160,8 @@ mod tests {
         let right = with(AUTHORIZATION, "bearer correct horse battery");
         let wrong = with(AUTHORIZATION, "Bearer correct horse batterx");
         let page = with(ORIGIN, "https://remote.example");
-        let judged = |from, headers: &HeaderMap| authorize(token.as_ref(), false, from, headers);
+        let judged =
+            |from, headers: &HeaderMap| authorize(token.as_ref(), false, from, here, headers);
         assert_eq!(judged(here, &none), Verdict::Allowed);
         assert_eq!(judged(mapped, &none), Verdict::Allowed);
         assert_eq!(judged(here, &page), Verdict::FromWebPage);
@@ -130,14 +169,32 @@ mod tests {
         assert_eq!(judged(remote, &none), Verdict::Remote);
         assert_eq!(judged(remote, &right), Verdict::Allowed);
         assert_eq!(judged(remote, &wrong), Verdict::WrongToken);
-        assert_eq!(authorize(None, false, remote, &right), Verdict::WrongToken);
+        assert_eq!(authorize(None, false, remote, here, &right), Verdict::WrongToken);
         let rebound = with(HOST, "evil.example:8558");
         assert_eq!(judged(here, &rebound), Verdict::FromWebPage);
-        for host in ["localhost:8558", "127.0.0.1:8558", "[::1]:8558", "pod"] {
+        for host in ["localhost:8558", "127.0.0.1:8558", "[::1]:8558", "LOCALHOST"] {
             assert_eq!(judged(here, &with(HOST, host)), Verdict::Allowed, "{host}");
         }
-        assert_eq!(authorize(token.as_ref(), true, here, &none), Verdict::NoToken);
-        assert_eq!(authorize(token.as_ref(), true, here, &right), Verdict::Allowed);
+        for host in ["pod", "10.0.0.7:8558", "[::1", "0.0.0.0", "[fe80::1]:8558"] {
+            assert_eq!(judged(here, &with(HOST, host)), Verdict::FromProxy, "{host}");
+        }
+        let bound: IpAddr = [10, 0, 0, 7].into();
+        let own = with(HOST, "10.0.0.7:8558");
+        assert_eq!(authorize(token.as_ref(), false, here, bound, &own), Verdict::Allowed);
+        for name in [
+            "x-forwarded-host",
+            "x-forwarded-proto",
+            "x-forwarded-port",
+            "x-forwarded-server",
+            "cf-connecting-ip",
+            "true-client-ip",
+            "x-envoy-external-address",
+        ] {
+            let headers = with(HeaderName::from_static(name), "10.0.0.7");
+            assert_eq!(judged(here, &headers), Verdict::FromProxy, "{name}");
+        }
+        assert_eq!(authorize(token.as_ref(), true, here, here, &none), Verdict::NoToken);
+        assert_eq!(authorize(token.as_ref(), true, here, here, &right), Verdict::Allowed);
         assert!(matches!(Token::new("short".into()), Err(AdminError::WeakToken { len: 5 })));
     }
 }

@@ -80,20 +80,29 @@ where
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Polled> {
-        let (body, until_end, slot) = match self.as_mut().project().state.project() {
+        let (mut body, until_end, slot) = match self.as_mut().project().state.project() {
             StateProj::Full { body } => return body.poll_frame(cx).map_err(Into::into),
             StateProj::Application { body, until_end, admitted } => (body, until_end, admitted),
         };
         let Some(admitted) = slot else {
             return body.poll_frame(cx).map_err(Into::into);
         };
-        let polled = within(admitted.pass.as_ref(), || body.poll_frame(cx));
+        let polled = within(admitted.pass.as_ref(), || body.as_mut().poll_frame(cx));
         // Once the body has a frame, the request waits for the client to make room for more.
         admitted.origin.set_awaits_application(polled.is_pending());
         match polled {
             Poll::Ready(None) => {
                 *slot = None;
                 return Poll::Ready(None);
+            }
+            // This was the last frame: the answer is complete, also if its window has just elapsed.
+            Poll::Ready(Some(Ok(frame))) if body.is_end_stream() => {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            Poll::Ready(Some(Err(error))) => {
+                // The application has failed the answer, or a layer has cut and reported it.
+                let _ = admitted.origin.settle();
+                return Poll::Ready(Some(Err(error.into())));
             }
             // Until the gate is closed there is no end to wait for. From then on the end is polled
             // with every frame, because a body that is always ready would otherwise never be cut.
@@ -137,7 +146,7 @@ impl<O: Origin> Admitted<O> {
     /// `CloseNow`, gRPC trailers, or an error that the client recognises as a cut.
     fn end_body(&self, window: Window) -> Polled {
         if self.class != DrainClass::CloseNow {
-            self.count_cut_off(window);
+            self.report_cut(window);
         }
         if self.info.is_grpc() {
             return Some(Ok(Frame::trailers(grpc_trailers())));

@@ -78,7 +78,7 @@ where
         let Some(admitted) = slot else { return Poll::Pending };
         let until_cut = until_cut.get_or_insert_with(|| {
             admitted.label();
-            admitted.origin.admission().until_cut()
+            admitted.origin.admission().until_cut(admitted.origin.is_nested())
         });
         let cut = until_cut.as_mut().poll(cx);
         cut.map(|window| Ok(admitted.cut_without_answer(window).map(AdmittedBody::full)))

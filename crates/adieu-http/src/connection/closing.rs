@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{Conn, CutReason};
+use super::Conn;
 
 /// How long, and how many bytes, are read and discarded from a client that is still sending after
 /// it has been answered.
@@ -23,10 +23,6 @@ const LINGER_BYTES: usize = 16 << 20;
 /// How often the acknowledgement of the last byte is checked, at first and later.
 const FIRST_CHECK: Duration = Duration::from_millis(1);
 const CHECK: Duration = Duration::from_millis(100);
-
-/// How long a client that acknowledges nothing keeps a connection that is otherwise closed. In a
-/// shutdown the server ends the connection sooner.
-const STALLED: Duration = Duration::from_secs(30);
 
 /// A connection that has written no more than this is left to the kernel when it is closed before
 /// the shutdown: all bytes are on their way.
@@ -99,9 +95,9 @@ impl Closing {
             if conn.unacknowledged().unwrap_or(0) == 0 {
                 return Poll::Ready(());
             }
-            if conn.stalled_for(Instant::now()) >= STALLED {
+            if let Some(reason) = conn.given_up(Instant::now()) {
                 if conn.is_winding_down() {
-                    conn.report_cut(CutReason::StoppedReading);
+                    conn.report_cut(reason);
                 }
                 return Poll::Ready(());
             }

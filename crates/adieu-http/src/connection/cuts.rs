@@ -1,11 +1,16 @@
 //! The answers that a server has cut before their clients had received them completely.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use adieu_core::adapter::log;
 use adieu_core::{Gate, Shutdown};
+use tracing::warn;
 
-/// How many cut answers a report names. The log names all of them.
-const MAX_NAMED: usize = 5;
+/// How many cut answers a report names, and how many the log names, one line each. Both count all.
+const MAX_REPORTED: usize = 20;
+const MAX_LOGGED: usize = 1_000;
 
 /// The answers that a server has cut.
 #[derive(Debug)]
@@ -13,13 +18,25 @@ pub(crate) struct Cuts {
     server: Arc<str>,
     shutdown: Shutdown,
     gate: Gate,
-    unreported: Mutex<Vec<String>>,
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    count: usize,
+    /// The first of them.
+    names: Vec<String>,
+    /// How many of them the report contains.
+    reported: usize,
 }
 
 /// Why an answer was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CutReason {
-    StoppedReading,
+    /// The client has acknowledged nothing for this long.
+    Stalled(Duration),
+    /// The client's kernel answers neither probes nor retransmissions.
+    ClientGone,
     WindowElapsed,
 }
 
@@ -27,45 +44,70 @@ pub(crate) enum CutReason {
 
 impl Cuts {
     pub(crate) fn new(server: Arc<str>, shutdown: Shutdown, gate: Gate) -> Self {
-        Self { server, shutdown, gate, unreported: Mutex::default() }
+        Self { server, shutdown, gate, all: Mutex::default() }
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts and logs answers that are cut.
     pub(super) fn add(&self, names: Vec<String>, reason: CutReason) {
         self.gate.count_cut_off(names.len() as u64);
-        for name in &names {
-            let server = &self.server;
-            self.shutdown.warn(format!(
-                "answer cut            name={server} request={name:?} reason={:?}",
-                reason.text()
-            ));
+        let (server, reason) = (&self.server, reason.text());
+        for name in names {
+            let mut all = self.all();
+            all.count += 1;
+            let count = all.count;
+            if all.names.len() < MAX_REPORTED {
+                all.names.push(format!("{name} ({reason})"));
+            }
+            drop(all); // A log that blocks must not block the other connections.
+            if count <= MAX_LOGGED {
+                let (server, reason) = (Arc::clone(server), reason.clone());
+                log(&self.shutdown, move || {
+                    warn!(name = &*server, request = name, reason = &*reason, "answer cut");
+                });
+            }
         }
-        let names = names.into_iter().map(|name| format!("{name} ({})", reason.text()));
-        self.unreported.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
     }
 
-    /// Returns an error that names the answers which have been cut since the last call.
+    /// Returns an error that counts and names the answers which have been cut, unless the last call
+    /// has done so.
     pub(crate) fn report(&self) -> Result<(), String> {
-        let cut =
-            std::mem::take(&mut *self.unreported.lock().unwrap_or_else(PoisonError::into_inner));
-        if cut.is_empty() {
+        let mut all = self.all();
+        if all.count == all.reported {
             return Ok(());
         }
-        let more = cut.len().saturating_sub(MAX_NAMED);
-        let named = cut.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        all.reported = all.count;
+        let unlogged = all.count.saturating_sub(MAX_LOGGED);
+        drop(all);
+        if unlogged > 0 {
+            let server = Arc::clone(&self.server);
+            log(&self.shutdown, move || warn!(name = &*server, more = unlogged, "answers cut"));
+        }
+        Err(self.summary().unwrap_or_default())
+    }
+
+    /// Counts and names the answers that have been cut: `2 answers cut: GET /a (…), GET /b (…)`.
+    pub(crate) fn summary(&self) -> Option<String> {
+        let all = self.all();
+        let named = all.names.join(", ");
+        let more = all.count.saturating_sub(all.names.len());
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let noun = if cut.len() == 1 { "answer" } else { "answers" };
-        Err(format!("{} {noun} cut: {named}{rest}", cut.len()))
+        let noun = if all.count == 1 { "answer" } else { "answers" };
+        (all.count > 0).then(|| format!("{} {noun} cut: {named}{rest}", all.count))
     }
 }
 
 // === impl CutReason ===
 
 impl CutReason {
-    fn text(self) -> &'static str {
+    fn text(self) -> Cow<'static, str> {
         match self {
-            Self::StoppedReading => "the client stopped reading",
-            Self::WindowElapsed => "the drain window elapsed",
+            Self::Stalled(most) => format!("the client read nothing for {most:?}").into(),
+            Self::ClientGone => "the client does not acknowledge".into(),
+            Self::WindowElapsed => "not finished when the window ended".into(),
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::io::Io;
 use super::service::{AddPeer, ConnService};
 use super::upgraded::drain_upgraded;
-use super::{Conn, CutReason, Streams};
+use super::{Conn, Streams};
 use crate::app::App;
 use crate::stage::Stage;
 
@@ -91,7 +91,7 @@ pub(crate) async fn drive<I, S>(
     }
 }
 
-/// Sends the rest of the answers, for as long as the client acknowledges some of it.
+/// Sends the rest of the answers, for as long as the client need not be given up.
 async fn flush(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::Receiver<Stage>) {
     let mut pause = FIRST_CHECK;
     loop {
@@ -102,10 +102,11 @@ async fn flush(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::
             _ = stages.wait_for(|stage| *stage == Stage::Dropping) => return,
             () = tokio::time::sleep(pause) => {}
         }
-        let stalled_for = conn.stalled_for(Instant::now());
-        let most = if conn.needs_time() { conn.server.stall_timeout() } else { Duration::ZERO };
-        if stalled_for >= most {
-            conn.report_cut(CutReason::StoppedReading);
+        if !conn.needs_time() {
+            return;
+        }
+        if let Some(reason) = conn.given_up(Instant::now()) {
+            conn.report_cut(reason);
             return;
         }
         pause = CHECK.min(pause * 2);

@@ -86,6 +86,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io<I> {
             Protocol::Http1 | Protocol::Unknown(_) => delivery.set_answered(written),
         }
         delivery.set_written(written);
+        if self.conn.requests.is_crowded() {
+            let (acknowledged, _) = delivery.acknowledged(&self.conn.server.queues);
+            self.conn.requests.forget_received(acknowledged);
+        }
     }
 }
 
@@ -194,7 +198,6 @@ impl<I: Send + 'static> Drop for Io<I> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
     use std::time::Duration;
 
     use adieu_core::{Gate, Shutdown};
@@ -204,6 +207,7 @@ mod tests {
     use super::super::{Cuts, ServerContext};
     use super::*;
     use crate::admission::Admission;
+    use crate::clock::TickingClock;
     use crate::socket::SendQueues;
     use crate::stage::CurrentStage;
 
@@ -214,8 +218,9 @@ mod tests {
             stage: CurrentStage::new(),
             probes: None,
             websocket_close_timeout: Duration::from_secs(2),
-            stall_timeout_ms: AtomicU64::new(2_000),
+            stall_timeout: Duration::from_secs(2),
             queues: SendQueues::open(),
+            clock: TickingClock::new(),
             cuts: Arc::new(Cuts::new("http".into(), Shutdown::new(), Gate::new("http"))),
         };
         let conn = Conn::new(Arc::new(server), None, Instant::now());

@@ -6,15 +6,16 @@
 //! nothing.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use adieu_core::{Pass, Waiting};
 use tokio::time::Instant;
 
-use super::Conn;
+use super::{Conn, CutReason};
 use crate::admission::{Admission, Origin};
+use crate::clock::{Tick, TickingClock};
 use crate::request::Name;
 
 /// The requests of one connection.
@@ -24,9 +25,10 @@ pub(super) struct Requests {
     /// lower half. One word, so that both are read at once.
     counts: AtomicU64,
     known: Mutex<Known>,
+    is_crowded: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     /// In the order of arrival. With HTTP/1 the latest request alone.
     list: Vec<Request>,
@@ -34,14 +36,18 @@ struct Known {
     /// HTTP/2 streams whose requests have been read and not been called yet. hyper calls them in
     /// the order of arrival.
     arrived: VecDeque<u32>,
+    /// With HTTP/2, how many answers have been written, and from how many on some are forgotten.
+    ended: usize,
+    max_ended: usize,
 }
 
 #[derive(Debug)]
 struct Request {
     id: u32,
     name: Name,
-    /// Set when the handler first waits, or when the request is first listed. Reading the clock
-    /// for every request would cost too much.
+    /// The last tick of the server's clock when the request was called.
+    called: Tick,
+    /// Set when the handler first waits. Reading the clock for every request would cost too much.
     since: Option<Instant>,
     /// The body has ended. The client may still be reading.
     is_sent: bool,
@@ -49,6 +55,8 @@ struct Request {
     stream: u32,
     /// With HTTP/2, how many bytes the connection had written when the last byte of the answer was.
     ended_at: Option<u64>,
+    /// The request has been reported as cut, or the application itself failed its answer.
+    is_settled: bool,
 }
 
 /// One open request of a connection. It is dropped when its body has ended.
@@ -63,9 +71,12 @@ pub(super) struct OpenRequest {
 const OPEN: u64 = 1 << 32;
 const AWAITS_APPLICATION: u64 = 1;
 
-/// How many answers of an HTTP/2 connection are remembered by name after their last byte has been
-/// written.
-const MAX_ENDED: usize = 32;
+/// From how many on the answers of an HTTP/2 connection that have been written are forgotten, if the
+/// client has received them.
+const ENDED: usize = 32;
+
+/// How many requests of a client that does not read its answers are remembered.
+const MAX_UNREAD: usize = 1_000;
 
 // === impl Requests ===
 
@@ -101,19 +112,33 @@ impl Requests {
     }
 
     /// Returns the requests whose bodies have not ended.
-    pub(super) fn inside(&self, now: Instant) -> Vec<Waiting> {
+    pub(super) fn inside(&self, clock: &TickingClock, now: Instant) -> Vec<Waiting> {
         let open = self.open();
-        let mut known = self.known();
-        let unsent = known.list.iter_mut().filter(|request| !request.is_sent);
+        let known = self.known();
+        let unsent = known.list.iter().filter(|request| !request.is_sent);
         // With HTTP/1 no request is marked as sent, but `open` is 0 then.
-        unsent.take(open).map(|request| request.waiting(now)).collect()
+        unsent.take(open).map(|request| request.waiting(clock, now)).collect()
     }
 
     /// Returns the names of the requests whose answers end after the first `acknowledged` bytes.
     pub(super) fn unread(&self, acknowledged: u64) -> Vec<String> {
         let known = self.known();
-        let is_unread = |request: &&Request| request.ended_at.is_none_or(|at| at > acknowledged);
+        let is_unread = |request: &&Request| request.is_unread(acknowledged);
         known.list.iter().filter(is_unread).map(|request| request.name.to_string()).collect()
+    }
+
+    /// Settles the requests that are cut if the connection ends now, and returns their names: the
+    /// open ones, and those whose answers end after the first `acknowledged` bytes.
+    ///
+    /// Each request is returned once.
+    pub(super) fn settle_cut(&self, acknowledged: u64) -> Vec<String> {
+        let mut known = self.known();
+        let cut = known.list.iter_mut().filter(|request| request.is_unread(acknowledged));
+        let cut = cut.map(|request| {
+            request.is_settled = true;
+            request.name.to_string()
+        });
+        cut.collect()
     }
 
     /// Records that a request has been read from an HTTP/2 stream.
@@ -126,6 +151,13 @@ impl Requests {
         self.known().arrived.pop_front().unwrap_or_default()
     }
 
+    /// Records that all answers end at or before byte `at` of the connection.
+    pub(super) fn mark_all_ended(&self, at: u64) {
+        for request in &mut self.known().list {
+            request.ended_at.get_or_insert(at);
+        }
+    }
+
     /// Records that the last byte for an HTTP/2 stream was byte `at` of the connection. `at` is 0 if
     /// the client has reset the stream.
     pub(super) fn mark_ended(&self, stream: u32, at: u64) {
@@ -134,12 +166,39 @@ impl Requests {
         if let Some(request) = known.list.iter_mut().find(|request| request.stream == stream) {
             request.ended_at = Some(at);
         }
-        let ended = known.list.iter().filter(|request| request.ended_at.is_some()).count();
-        if ended > MAX_ENDED
-            && let Some(at) = known.list.iter().position(|request| request.ended_at.is_some())
-        {
-            known.list.remove(at);
+        known.ended += 1;
+        if known.ended > known.max_ended {
+            self.is_crowded.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Returns whether many answers are remembered, and some should be forgotten.
+    #[inline]
+    pub(super) fn is_crowded(&self) -> bool {
+        self.is_crowded.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the answers that end with the first `acknowledged` bytes.
+    pub(super) fn forget_received(&self, acknowledged: u64) {
+        let mut known = self.known();
+        // An open request is kept: its handler may still run for a stream that has been reset.
+        known.list.retain(|request| {
+            !request.is_sent || request.ended_at.is_none_or(|at| at > acknowledged)
+        });
+        while known.list.len() > MAX_UNREAD {
+            known.list.remove(0);
+        }
+        known.ended = known.list.iter().filter(|request| request.ended_at.is_some()).count();
+        // Grows with a client that does not read, so that looking costs little.
+        known.max_ended = ENDED.max(2 * known.ended);
+        self.is_crowded.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        let (list, arrived) = (Vec::new(), VecDeque::new());
+        Self { list, last_id: 0, arrived, ended: 0, max_ended: ENDED }
     }
 }
 
@@ -150,8 +209,15 @@ impl Known {
 }
 
 impl Request {
-    fn waiting(&mut self, now: Instant) -> Waiting {
-        let since = *self.since.get_or_insert(now);
+    /// Returns whether the client has yet to acknowledge the end of an answer that is not settled.
+    fn is_unread(&self, acknowledged: u64) -> bool {
+        !self.is_settled && self.ended_at.is_none_or(|at| at > acknowledged)
+    }
+
+    fn waiting(&self, clock: &TickingClock, now: Instant) -> Waiting {
+        let (earliest, latest) = clock.bounds(self.called);
+        // A handler that first waits long after its call was blocking its thread before.
+        let since = self.since.filter(|since| *since <= latest).unwrap_or(earliest);
         let age: Duration = now.saturating_duration_since(since);
         Waiting::new(self.name.to_string(), age)
     }
@@ -169,7 +235,16 @@ impl OpenRequest {
         }
         known.last_id = known.last_id.checked_add(1).unwrap_or(1);
         let id = known.last_id;
-        let request = Request { id, name, since: None, is_sent: false, stream, ended_at: None };
+        let request = Request {
+            id,
+            name,
+            called: conn.server.clock.now(),
+            since: None,
+            is_sent: false,
+            stream,
+            ended_at: None,
+            is_settled: false,
+        };
         known.list.push(request);
         drop(known);
         conn.requests.add(OPEN + AWAITS_APPLICATION, is_http2);
@@ -192,10 +267,6 @@ impl OpenRequest {
 impl Origin for OpenRequest {
     fn admission(&self) -> &Admission {
         &self.conn.server.admission
-    }
-
-    fn name(&self) -> Option<Name> {
-        self.conn.requests.known().find(self.id).map(|request| request.name.clone())
     }
 
     /// Starts to count the request's age. The connection lists it by name, so the pass needs no
@@ -228,8 +299,20 @@ impl Origin for OpenRequest {
         self.conn.mark_client_sending();
     }
 
+    fn settle(&self) -> Option<Name> {
+        let mut known = self.conn.requests.known();
+        let request = known.find(self.id).filter(|request| !request.is_settled)?;
+        request.is_settled = true;
+        Some(request.name.clone())
+    }
+
+    fn report_cut(&self, name: Name) {
+        self.conn.server.cuts.add(vec![name.to_string()], CutReason::WindowElapsed);
+    }
+
     fn upgrade(&self, mut pass: Pass, is_websocket: bool) {
-        if let Some(name) = self.name() {
+        let name = self.conn.requests.known().find(self.id).map(|request| request.name.clone());
+        if let Some(name) = name {
             pass.set_label(name);
         }
         self.conn.upgrade(pass, is_websocket);

@@ -74,6 +74,7 @@ where
         let stream = conn.next_stream();
         let probed = server.probes.as_ref().and_then(|probes| probes.answer(&request));
         if let Some(mut response) = probed {
+            conn.record_answered();
             // Not in later stages: the client could not connect again.
             if server.stage.get() == Stage::WindingDown {
                 RequestInfo::of(&request).close_connection(&mut response);
@@ -95,6 +96,7 @@ where
                 AdmittedFuture::new(call, Admitted::new(open, pass, info))
             }
             Err(refusal) => {
+                conn.record_answered();
                 if !request.body().is_end_stream() {
                     conn.mark_client_sending();
                 }

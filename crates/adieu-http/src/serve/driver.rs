@@ -1,14 +1,20 @@
 //! Accepts, serves and ends connections, and owns them all.
+//!
+//! The driver is a task of the runtime, and the shutdown's tasks wait for its end. The future that
+//! the application holds only waits, too: dropping it must not lose the requests that got in.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use adieu_core::adapter::log;
 use adieu_core::{AddTaskError, CheckHandle, Gate, Names, Readiness, Shutdown};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 
 use super::accept_queue::{self, Unserved};
 use super::machine::{Effect, Event, Machine};
@@ -18,6 +24,7 @@ use super::roster::Roster;
 use super::tls;
 use super::{Options, Serve, ServeError};
 use crate::app::App;
+use crate::clock::TickingClock;
 use crate::connection::{AddPeer, Conn, CutReason, Cuts, ServerContext, drive};
 use crate::listener::{Listener, is_of_one_connection};
 use crate::refusal::Refusal;
@@ -29,9 +36,8 @@ use crate::stage::{CurrentStage, Stage};
 /// busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the server checks, while requests finish, whether all of them wait for clients that
-/// have stopped reading.
-const STALL_CHECK: Duration = Duration::from_millis(250);
+/// How often the server checks, while requests finish, whether it has to wait any longer.
+const DRAIN_CHECK: Duration = Duration::from_millis(250);
 
 struct Server<L: Listener, S> {
     listener: Option<L>,
@@ -45,16 +51,37 @@ struct Server<L: Listener, S> {
     connections: JoinSet<()>,
     roster: Arc<Roster>,
     spare: SpareFd,
-    next_stall_check: Instant,
+    next_check: Instant,
+    next_tick: Instant,
     accept_after: Option<Instant>,
     /// A failure to accept is logged once, until a connection has been accepted again.
     has_warned: bool,
 }
 
+/// Starts the server, and waits for its end.
 pub(super) async fn run<L: Listener, S: App>(
     serve: Serve<L, S>,
     check: CheckHandle,
 ) -> Result<(), ServeError> {
+    let released = CancellationToken::new();
+    let Some(server) = start(serve, &check, released.clone())? else { return Ok(()) };
+    // Dropped with this future. The check is, too: from then on the process is unavailable.
+    let _released = released.drop_guard();
+    match server.await {
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The task is cancelled only with its runtime.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Adds the server to the shutdown, and spawns its driver. Returns `None` if the shutdown has begun.
+///
+/// `released` fires when the application has dropped the server's future.
+fn start<L: Listener, S: App>(
+    serve: Serve<L, S>,
+    check: &CheckHandle,
+    released: CancellationToken,
+) -> Result<Option<JoinHandle<()>>, ServeError> {
     let Serve { listener, mut app, shutdown, options } = serve;
     prepare(&mut app);
     let admission = options.admission();
@@ -66,19 +93,20 @@ pub(super) async fn run<L: Listener, S: App>(
     match register(&shutdown, &options, &gate, requests, reached_rx, &roster, &cuts) {
         Ok(()) => {}
         // The shutdown began during start-up: nothing is to be served, and that is no failure.
-        Err(AddTaskError::TooLate { .. }) => return Ok(()),
+        Err(AddTaskError::TooLate { .. }) => return Ok(None),
         Err(source) => return Err(ServeError::AddTask { name: options.name, source }),
     }
     if let Some(at) = listener.describe() {
-        shutdown.say(format!("listening             name={} at={at}", options.name));
+        let (name, at) = (Arc::clone(&options.name), at.to_string());
+        log(&shutdown, move || info!(name = &*name, at, "listening"));
     }
 
     let queues = SendQueues::open();
     if queues.is_forbidden() {
-        shutdown.warn(format!(
-            "delivery unobserved   name={} reason=\"netlink sockets are not permitted\" fallback=\"bytes count as received when the kernel has taken them\"",
-            options.name
-        ));
+        let name = Arc::clone(&options.name);
+        let reason = "netlink sockets are not permitted";
+        let fallback = "bytes count as received when the kernel has taken them";
+        log(&shutdown, move || warn!(name = &*name, reason, fallback, "delivery unobserved"));
     }
     let names: Weak<dyn Names> = Arc::downgrade(&roster) as _;
     gate.add_names(names);
@@ -87,8 +115,9 @@ pub(super) async fn run<L: Listener, S: App>(
         stage: CurrentStage::new(),
         probes: options.probes.clone(),
         websocket_close_timeout: options.websocket_close_timeout,
-        stall_timeout_ms: AtomicU64::new(millis(options.stall_timeout)),
+        stall_timeout: options.stall_timeout,
         queues,
+        clock: TickingClock::new(),
         cuts,
     });
     let server = Server {
@@ -103,16 +132,16 @@ pub(super) async fn run<L: Listener, S: App>(
         connections: JoinSet::new(),
         roster,
         spare: SpareFd::new(),
-        next_stall_check: Instant::now(),
+        next_check: Instant::now(),
+        next_tick: Instant::now(),
         accept_after: None,
         has_warned: false,
     };
     // Start-up has ended, as far as this server is concerned.
     check.ready();
     shutdown.started();
-    server.run(&shutdown, &gate, requested).await;
-    drop(check); // The process serves no longer, so the check fails.
-    Ok(())
+    let driver = async move { server.run(&shutdown, &gate, requested, released).await };
+    Ok(Some(Handle::current().spawn(driver)))
 }
 
 /// Converts the handlers of an `axum::Router` into routes once, which axum would otherwise do with
@@ -131,8 +160,9 @@ impl<L: Listener, S: App> Server<L, S> {
         shutdown: &Shutdown,
         gate: &Gate,
         mut requested: watch::Receiver<Requested>,
+        released: CancellationToken,
     ) {
-        let (mut seen, mut is_over) = (Requested::default(), false);
+        let (mut seen, mut is_over, mut is_released) = (Requested::default(), false, false);
         let is_draining =
             |readiness| matches!(readiness, Readiness::Draining | Readiness::Stopping);
         let mut unready = std::pin::pin!(shutdown.until_readiness(is_draining));
@@ -149,18 +179,29 @@ impl<L: Listener, S: App> Server<L, S> {
                     // time for its requests.
                     let (now, over) = now.map_or((Requested::STOP_NOW, true), |now| (*now, false));
                     (seen, is_over) = (now, over);
-                    self.limit_stall_timeout(now.finish_within);
                     now.stop_within.map_or(Event::Unbind, |within| Event::Stop { within })
                 }
-                () = drained(gate, shutdown), if self.machine.is_draining() => Event::Drained,
-                () = sleep_until(self.next_stall_check), if self.machine.is_draining() => {
-                    self.next_stall_check = Instant::now() + STALL_CHECK;
-                    if !self.awaits_only_stalled_clients(gate) {
+                () = released.cancelled(), if !is_released => {
+                    is_released = true;
+                    // A shutdown that has begun ends the server, in its own time.
+                    if shutdown.deadline().is_some() {
                         continue;
                     }
-                    Event::Stalled
+                    Event::Released
+                }
+                () = drained(gate, shutdown), if self.machine.is_draining() => Event::Drained,
+                () = sleep_until(self.next_check), if self.machine.is_draining() => {
+                    self.next_check = Instant::now() + DRAIN_CHECK;
+                    match self.drain_check(gate) {
+                        Some(event) => event,
+                        None => continue,
+                    }
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Event::Tick,
+                () = sleep_until(self.next_tick), if !self.connections.is_empty() => {
+                    self.next_tick = self.context.clock.tick(Instant::now());
+                    continue;
+                }
                 Some(ended) = self.connections.join_next_with_id() => {
                     self.remove(ended);
                     continue;
@@ -188,11 +229,10 @@ impl<L: Listener, S: App> Server<L, S> {
             Err(error) => {
                 self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
                 if !std::mem::replace(&mut self.has_warned, true) {
-                    let name = &self.options.name;
-                    let error = error.to_string();
-                    self.shutdown.warn(format!(
-                        "failed to accept      name={name} error={error:?}; retrying"
-                    ));
+                    let name = Arc::clone(&self.options.name);
+                    log(&self.shutdown, move || {
+                        warn!(name = &*name, %error, "failed to accept a connection; retrying");
+                    });
                 }
             }
         }
@@ -206,7 +246,11 @@ impl<L: Listener, S: App> Server<L, S> {
 
     fn spawn(&mut self, io: L::Io, peer: L::Peer) {
         let endpoints = L::endpoints(&io).map(|(local, peer)| Endpoints { local, peer });
-        let conn = Conn::new(Arc::clone(&self.context), endpoints, Instant::now());
+        let now = Instant::now();
+        if self.connections.is_empty() {
+            self.next_tick = self.context.clock.tick(now); // The clock has not been ticking.
+        }
+        let conn = Conn::new(Arc::clone(&self.context), endpoints, now);
         let stages = self.stages.subscribe();
         let configure = Arc::clone(&self.options.configure);
         let app = self.app.clone();
@@ -244,31 +288,28 @@ impl<L: Listener, S: App> Server<L, S> {
     }
 
     fn log_unserved(&self, Unserved { refused, is_reset }: Unserved) {
-        let name = &self.options.name;
+        let name = Arc::clone(&self.options.name);
         if refused > 0 {
-            let reason = "out of file descriptors";
-            self.shutdown.warn(format!(
-                "queue refused         name={name} connections={refused} reason={reason:?}"
-            ));
+            let (name, reason) = (Arc::clone(&name), "out of file descriptors");
+            log(&self.shutdown, move || {
+                warn!(name = &*name, connections = refused, reason, "queue refused");
+            });
         }
         if is_reset {
             let reason = "the rest of the queue could not be accepted";
-            self.shutdown.warn(format!("queue reset           name={name} reason={reason:?}"));
+            log(&self.shutdown, move || warn!(name = &*name, reason, "queue reset"));
         }
     }
 
-    /// Limits the stall timeout to half of the drain window.
-    fn limit_stall_timeout(&self, window: Option<Duration>) {
-        let most = self.options.stall_timeout;
-        let timeout = window.map_or(most, |window| most.min(window / 2));
-        self.context.stall_timeout_ms.store(millis(timeout), Ordering::Relaxed);
-    }
-
-    /// Returns whether all work inside the gate waits for clients of this server that have stopped
-    /// reading.
-    fn awaits_only_stalled_clients(&self, gate: &Gate) -> bool {
+    /// Returns whether the server need not wait for the gate to drain.
+    fn drain_check(&self, gate: &Gate) -> Option<Event> {
+        // The gate of a released server stays open, because others may share it. So the server
+        // counts its own requests.
+        if self.machine.is_released() && self.roster.open_requests() == 0 {
+            return Some(Event::Drained);
+        }
         let stalled = self.roster.stalled_requests(Instant::now());
-        stalled > 0 && gate.in_flight() <= stalled
+        (stalled > 0 && gate.in_flight() <= stalled).then_some(Event::Stalled)
     }
 
     async fn apply(&mut self, effect: Effect) {
@@ -308,10 +349,6 @@ impl<L: Listener, S: App> Server<L, S> {
         self.roster.all().iter().for_each(|conn| conn.reserve_first_request(now));
         self.reached.send_modify(|reached| reached.is_unbound = true);
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the function that gives handlers axum's `ConnectInfo`, if the option is set.

@@ -17,12 +17,15 @@ pub(super) struct Machine {
     first_requests_until: Option<Instant>,
     flush_at: Option<Instant>,
     drop_at: Option<Instant>,
+    is_released: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// The process has become unready for good.
     Unready,
+    /// The application has dropped the server's future, and no shutdown has begun.
+    Released,
     /// The shutdown has requested to close the listener.
     Unbind,
     /// The gate is closed and empty.
@@ -49,7 +52,13 @@ pub(super) enum Effect {
 
 impl Machine {
     pub(super) fn new() -> Self {
-        Self { stage: Stage::Serving, first_requests_until: None, flush_at: None, drop_at: None }
+        Self {
+            stage: Stage::Serving,
+            first_requests_until: None,
+            flush_at: None,
+            drop_at: None,
+            is_released: false,
+        }
     }
 
     pub(super) fn stage(&self) -> Stage {
@@ -61,6 +70,12 @@ impl Machine {
         self.stage == Stage::Unbound && self.flush_at.is_none()
     }
 
+    /// Returns whether the server ends because the application has dropped its future, when its own
+    /// requests are done.
+    pub(super) fn is_released(&self) -> bool {
+        self.is_released && self.first_requests_until.is_none()
+    }
+
     /// Returns when [`Event::Tick`] is due.
     pub(super) fn due(&self) -> Option<Instant> {
         [self.first_requests_until, self.flush_at, self.drop_at].into_iter().flatten().min()
@@ -70,6 +85,10 @@ impl Machine {
         let mut effects = Vec::new();
         match event {
             Event::Unready => self.enter(Stage::WindingDown, &mut effects),
+            Event::Released => {
+                self.is_released = true;
+                self.unbind(now, &mut effects);
+            }
             Event::Unbind => self.unbind(now, &mut effects),
             Event::Drained => {
                 self.unbind(now, &mut effects);

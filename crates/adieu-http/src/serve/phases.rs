@@ -14,8 +14,6 @@ use crate::connection::Cuts;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Requested {
     pub(super) unbind: bool,
-    /// The drain window, once it has begun.
-    pub(super) finish_within: Option<Duration>,
     pub(super) stop_within: Option<Duration>,
 }
 
@@ -28,8 +26,7 @@ pub(super) struct Reached {
 
 impl Requested {
     /// The request of a shutdown that is over.
-    pub(super) const STOP_NOW: Self =
-        Self { unbind: true, finish_within: None, stop_within: Some(Duration::ZERO) };
+    pub(super) const STOP_NOW: Self = Self { unbind: true, stop_within: Some(Duration::ZERO) };
 }
 
 /// Adds the server's tasks to the shutdown.
@@ -47,7 +44,7 @@ pub(super) fn register(
         let (requests, mut reached) = (Arc::clone(&requests), reached.clone());
         async move |_| {
             requests.send_modify(|requested| requested.unbind = true);
-            // The channel closes when the server, and its listener with it, has been dropped.
+            // The channel closes when the server has ended, and its listener with it.
             let _ = reached.wait_for(|reached| reached.is_unbound).await;
         }
     };
@@ -57,24 +54,27 @@ pub(super) fn register(
         async move |cx: TaskCx| {
             let within = hard_stop.min(cx.remaining() / 2);
             requests.send_modify(|requested| requested.stop_within = Some(within));
-            let _ = reached.wait_for(|reached| reached.has_ended).await;
+            ended(&mut reached).await?;
             cuts.report()
         }
     };
     let finish = {
         let (mut reached, cuts) = (reached.clone(), Arc::clone(cuts));
         async move |cx: TaskCx| {
-            requests.send_modify(|requested| requested.finish_within = Some(cx.remaining()));
             tokio::select! {
-                _ = reached.wait_for(|reached| reached.has_ended) => cuts.report(),
+                ended = ended(&mut reached) => ended.and_then(|()| cuts.report()),
                 () = cx.cancelled() => Ok(()),
             }
         }
     };
     let task = |verb| {
-        let roster = Arc::clone(roster);
-        TaskSpec::new(format!("{verb} {} connections", options.name))
-            .describe(move || roster.summary())
+        let (roster, cuts) = (Arc::clone(roster), Arc::clone(cuts));
+        TaskSpec::new(format!("{verb} {} connections", options.name)).describe(move || {
+            match cuts.summary() {
+                Some(cut) => format!("{}; {cut}", roster.summary()),
+                None => roster.summary(),
+            }
+        })
     };
     shutdown.drain(Drain::of(gate).first(unbind))?;
     // A request leaves the gate before the last byte of its answer has been sent, so the drain of
@@ -83,4 +83,11 @@ pub(super) fn register(
     let close = task("close").timeout((2 * options.hard_stop).max(Duration::from_secs(1)));
     shutdown.add_task(Phase::SERVICE_STOP, close, stop)?;
     Ok(())
+}
+
+/// Waits until the server has ended.
+async fn ended(reached: &mut watch::Receiver<Reached>) -> Result<(), String> {
+    // The channel closes early if the driver panics, or if its runtime is dropped.
+    let ended = reached.wait_for(|reached| reached.has_ended).await;
+    ended.map(drop).map_err(|_| "the server ended early: its requests are lost".into())
 }

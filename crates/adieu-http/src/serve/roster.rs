@@ -36,6 +36,11 @@ impl Roster {
         self.lock().values().map(Arc::clone).collect()
     }
 
+    /// Returns how many requests are open.
+    pub(super) fn open_requests(&self) -> usize {
+        self.all().iter().map(|conn| conn.open_requests()).sum()
+    }
+
     /// Returns how many requests wait for clients that have stopped reading.
     pub(super) fn stalled_requests(&self, now: Instant) -> usize {
         let stalled = |conn: &Arc<Conn>| conn.is_stalled(now).then(|| conn.open_requests());

@@ -4,12 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
-use super::Endpoints;
+use super::{Endpoints, SendQueue};
 
 /// Access to the kernel's table of sockets.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ struct Netlink {
 }
 
 enum Answer {
-    Queued(u64),
+    Found(SendQueue),
     NotFound,
     Unknown,
 }
@@ -37,6 +38,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const IPPROTO_TCP: u8 = 6;
+const INET_DIAG_INFO: u16 = 2;
 const TCP_TIME_WAIT: u8 = 6;
 const TCP_CLOSE: u8 = 7;
 /// For a connection that has been closed, the kernel finds its listener.
@@ -48,6 +50,9 @@ const REQUEST: usize = HEAD + 56;
 /// The offsets of the fields in the kernel's message.
 const STATE: usize = HEAD + 1;
 const WRITE_QUEUE: usize = HEAD + 60;
+const ATTRIBUTES: usize = HEAD + 72;
+/// The offset of `tcpi_last_ack_recv` in `struct tcp_info`.
+const LAST_ACK_RECV: usize = 56;
 
 // === impl SendQueues ===
 
@@ -70,17 +75,17 @@ impl SendQueues {
         self.netlink.is_none()
     }
 
-    /// Returns how many bytes have been written and not acknowledged, including the end of the
-    /// stream. Returns 0 if the connection has been closed, and `None` if the kernel does not report
-    /// the number.
-    pub(crate) fn unacknowledged(&self, of: &Endpoints) -> Option<u64> {
+    /// Returns `None` if the kernel does not report the state of the connection.
+    pub(crate) fn get(&self, of: &Endpoints) -> Option<SendQueue> {
         let mut netlink = self.netlink.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         match netlink.ask(of) {
-            Answer::Queued(bytes) => {
+            Answer::Found(queue) => {
                 self.has_found.store(true, Ordering::Relaxed);
-                Some(bytes)
+                Some(queue)
             }
-            Answer::NotFound if self.has_found.load(Ordering::Relaxed) => Some(0),
+            Answer::NotFound if self.has_found.load(Ordering::Relaxed) => {
+                Some(SendQueue::default())
+            }
             Answer::NotFound | Answer::Unknown => None,
         }
     }
@@ -117,8 +122,8 @@ fn request(of: &Endpoints, sequence: u32) -> [u8; REQUEST] {
     request.extend(NLM_F_REQUEST.to_ne_bytes());
     request.extend(sequence.to_ne_bytes());
     request.extend(0u32.to_ne_bytes());
-    // `struct inet_diag_req_v2`: family, protocol, no extensions, all states.
-    request.extend([family.as_raw() as u8, IPPROTO_TCP, 0, 0]);
+    // `struct inet_diag_req_v2`: family, protocol, extensions, all states.
+    request.extend([family.as_raw() as u8, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0]);
     request.extend(u32::MAX.to_ne_bytes());
     // `struct inet_diag_sockid`: ports, addresses, interface, no cookie.
     request.extend(of.local.port().to_be_bytes());
@@ -149,11 +154,35 @@ fn parse(answer: &[u8]) -> Option<Answer> {
         SOCK_DIAG_BY_FAMILY
             if matches!(*answer.get(STATE)?, TCP_TIME_WAIT | TCP_CLOSE | TCP_LISTEN) =>
         {
-            Some(Answer::Queued(0))
+            Some(Answer::Found(SendQueue::default()))
         }
-        SOCK_DIAG_BY_FAMILY => Some(Answer::Queued(u32_at(answer, WRITE_QUEUE)?.into())),
+        SOCK_DIAG_BY_FAMILY => {
+            let unacknowledged = u32_at(answer, WRITE_QUEUE)?.into();
+            // Without `struct tcp_info` the client counts as one that answers.
+            let queue = tcp_info(answer).and_then(|info| {
+                let [retransmits, probes] = [*info.get(2)?, *info.get(3)?];
+                let since_answer = Duration::from_millis(u32_at(info, LAST_ACK_RECV)?.into());
+                let is_unanswered = retransmits > 0 || probes > 0;
+                Some(SendQueue { unacknowledged, is_unanswered, since_answer })
+            });
+            Some(Answer::Found(queue.unwrap_or(SendQueue { unacknowledged, ..Default::default() })))
+        }
         NLMSG_ERROR if u32_at(answer, HEAD)?.cast_signed() == -ENOENT => Some(Answer::NotFound),
         _ => None,
+    }
+}
+
+/// Returns the `struct tcp_info` among the attributes of the kernel's message.
+fn tcp_info(answer: &[u8]) -> Option<&[u8]> {
+    let mut rest = answer.get(ATTRIBUTES..)?;
+    loop {
+        let length = usize::from(u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?));
+        let kind = u16::from_ne_bytes(rest.get(2..4)?.try_into().ok()?);
+        let attribute = rest.get(4..length)?;
+        if kind == INET_DIAG_INFO {
+            return Some(attribute);
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
     }
 }
 
@@ -176,23 +205,24 @@ mod tests {
             let (mut server, peer) = listener.accept().unwrap();
             let ends = Endpoints { local: server.local_addr().unwrap(), peer };
             let queues = SendQueues::open();
-            assert_eq!(queues.unacknowledged(&ends), Some(0), "{at}");
+            let unacknowledged = || queues.get(&ends).map(|queue| queue.unacknowledged);
+            assert_eq!(unacknowledged(), Some(0), "{at}");
             server.set_nonblocking(true).unwrap();
             let mut written = 0;
             while let Ok(more) = server.write(&[7; 100_000]) {
                 written += more as u64;
             }
-            let queued = queues.unacknowledged(&ends).unwrap();
+            let queued = unacknowledged().unwrap();
             assert!(queued > 0 && queued < written, "{queued} of {written}");
             let mut read = vec![0; written as usize];
             client.read_exact(&mut read).unwrap();
-            while queues.unacknowledged(&ends) != Some(0) {
+            while unacknowledged() != Some(0) {
                 std::thread::yield_now();
             }
             drop((client, server));
-            assert_eq!(queues.unacknowledged(&ends), Some(0), "the listener is open");
+            assert_eq!(unacknowledged(), Some(0), "the listener is open");
             drop(listener);
-            assert_eq!(queues.unacknowledged(&ends), Some(0), "the listener is closed");
+            assert_eq!(unacknowledged(), Some(0), "the listener is closed");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A platform that does not report acknowledgements.
 
-use super::Endpoints;
+use super::{Endpoints, SendQueue};
 
 #[derive(Debug)]
 pub(crate) struct SendQueues;
@@ -15,7 +15,7 @@ impl SendQueues {
         false
     }
 
-    pub(crate) fn unacknowledged(&self, _: &Endpoints) -> Option<u64> {
+    pub(crate) fn get(&self, _: &Endpoints) -> Option<SendQueue> {
         None
     }
 }

@@ -24,8 +24,9 @@ fn send(addr: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
 }
 
 fn request(addr: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n"
+    );
     let answer = send(addr, request);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
@@ -273,7 +274,7 @@ async fn s99_bad_input_delays_neither_the_admin_port_nor_the_shutdown() {
         assert_eq!(status(send(addr, "\x16\x03\x01 garbage\r\n\r\n")).as_deref(), Some("400"));
         let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(64 << 10));
         assert_eq!(status(send(addr, long)).as_deref(), Some("431"));
-        let length = "POST /cordon HTTP/1.1\r\nhost: x\r\ncontent-length: -7\r\n\r\n";
+        let length = "POST /cordon HTTP/1.1\r\nhost: localhost\r\ncontent-length: -7\r\n\r\n";
         assert_eq!(status(send(addr, length)).as_deref(), Some("400"));
         assert_eq!(request(addr, "GET", "/%00%ff/../../etc/passwd", "").0, 404);
 
@@ -336,6 +337,8 @@ async fn s220_requests_from_a_browser_or_a_proxy_change_nothing_without_the_toke
             "x-real-ip: 203.0.113.7",
             "forwarded: for=203.0.113.7",
             "via: 1.1 proxy",
+            "x-forwarded-host: shop.example",
+            "cf-connecting-ip: 203.0.113.7",
         ] {
             for path in ["/cordon", "/shutdown"] {
                 let (code, body) = request(addr, "POST", path, &format!("{header}\r\n"));
@@ -395,4 +398,41 @@ async fn s394_a_cordon_with_now_refuses_at_once() {
         assert_eq!(state["admitting"], false, "{state}");
         assert!(orders.enter().is_err());
     });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s468_a_request_under_another_host_changes_nothing_without_the_token() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap().start().unwrap();
+    let addr = admin.local_addr();
+    shutdown.started();
+    let cordon = |host: String| {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        let head = format!("POST /cordon?now=true HTTP/1.1\r\nhost: {host}\r\n");
+        stream.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    tokio::task::block_in_place(|| {
+        for host in ["backend", "203.0.113.7:8558", "shop.example"] {
+            let answer = cordon(host.into());
+            assert!(answer.starts_with("HTTP/1.1 403"), "{host}: {answer}");
+            assert_eq!(shutdown.readiness(), Readiness::Ready, "{host}");
+        }
+        let answer = cordon(addr.to_string());
+        assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+    });
+    assert_eq!(shutdown.readiness(), Readiness::Cordoned);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s469_metrics_that_panic_do_not_hide_the_built_in_ones() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap();
+    let admin = admin.metrics(|| panic!("no metrics")).start().unwrap();
+    let addr = admin.local_addr();
+    let (code, body) = tokio::task::block_in_place(|| request(addr, "GET", "/metrics", ""));
+    assert_eq!(code, 200, "{body}");
+    assert!(body.contains("adieu_ready 0") && body.contains("panicked"), "{body}");
 }

@@ -58,7 +58,7 @@ async fn end(server: &Server) -> Arc<Report> {
 }
 
 /// The outcomes and details of all tasks in the report.
-fn problems(report: &Report) -> String {
+pub(crate) fn problems(report: &Report) -> String {
     let tasks = report.phases.iter().flat_map(|phase| &phase.tasks);
     tasks.map(|task| format!("{} {:?} {:?}\n", task.name, task.outcome, task.detail)).collect()
 }
@@ -136,7 +136,7 @@ async fn s211_the_shutdown_ends_after_the_last_answer_is_acknowledged() {
 }
 
 /// An HTTP/2 client, and its connection.
-async fn http2(
+pub(crate) async fn http2(
     stream: TcpStream,
 ) -> (hyper::client::conn::http2::SendRequest<String>, tokio::task::JoinHandle<()>) {
     let executor = hyper_util::rt::TokioExecutor::new();
@@ -147,7 +147,7 @@ async fn http2(
     (requests, tokio::spawn(async { drop(connection.await) }))
 }
 
-fn get_request(path: &str) -> http::Request<String> {
+pub(crate) fn get_request(path: &str) -> http::Request<String> {
     http::Request::get(format!("http://test{path}")).body(String::new()).unwrap()
 }
 
@@ -179,7 +179,10 @@ async fn s210_an_http2_client_that_pauses_gets_its_whole_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s212_a_cut_answer_is_named_and_the_outcome_is_not_clean() {
-    let server = Server::start_with(big(30 * MB), window(60), |serve| serve).await;
+    let server = Server::start_with(big(30 * MB), window(60), |serve| {
+        serve.stall_timeout(Duration::from_secs(2))
+    })
+    .await;
     let mut stalled = connect(&server).await;
     stalled.write_all(b"GET /big?secret HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
     stalled.readable().await.unwrap();
@@ -188,12 +191,13 @@ async fn s212_a_cut_answer_is_named_and_the_outcome_is_not_clean() {
     assert!(began.elapsed() < Duration::from_secs(8), "took {:?}", began.elapsed());
     assert!(!report.is_clean(), "{report}");
     let problems = problems(&report);
-    assert!(problems.contains("GET /big") && !problems.contains("secret"), "{problems}");
+    assert!(problems.contains("GET /big (the client read nothing for 2s)"), "{problems}");
+    assert!(!problems.contains("secret"), "{problems}");
 }
 
 /// The lines that are logged.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -206,13 +210,22 @@ impl std::io::Write for Log {
     }
 }
 
+impl Log {
+    pub(crate) fn subscriber(&self) -> impl tracing::Subscriber + Send + Sync + use<> {
+        let writer = self.clone();
+        tracing_subscriber::fmt().with_writer(move || writer.clone()).finish()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
 // On one thread, because a default subscriber is the subscriber of one thread.
 #[tokio::test]
 async fn s212_a_cut_answer_is_named_in_the_log() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = tracing::subscriber::set_default(log.subscriber());
     let server = Server::start_with(big(30 * MB), window(60), |serve| {
         serve.stall_timeout(Duration::from_millis(300))
     })
@@ -221,7 +234,7 @@ async fn s212_a_cut_answer_is_named_in_the_log() {
     stalled.write_all(b"GET /big?secret HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
     stalled.readable().await.unwrap();
     end(&server).await;
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = log.text();
     let line = text.lines().find(|line| line.contains("answer cut")).expect(&text);
     assert!(line.contains("GET /big") && !line.contains("secret"), "{line}");
 }
@@ -351,6 +364,7 @@ async fn pings_and_does_not_read(stream: TcpStream, requests: usize) {
 
 async fn disconnects_a_client_that_only_pings(app: Router) {
     let server = Server::start_with(app, window(60), |serve| {
+        let serve = serve.stall_timeout(Duration::from_secs(3));
         serve.http2_keep_alive(Duration::from_millis(100), Duration::from_secs(10))
     })
     .await;
@@ -401,7 +415,9 @@ async fn s374_a_request_whose_answer_flow_control_holds_back_is_listed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s371_answers_that_were_received_are_not_named_as_cut() {
     let app = big(MB).route("/small", get(async || "small"));
-    let server = Server::start_with(app, window(60), |serve| serve).await;
+    let server =
+        Server::start_with(app, window(60), |serve| serve.stall_timeout(Duration::from_secs(1)))
+            .await;
     let (mut requests, connection) = http2(connect(&server).await).await;
     for _ in 0..3 {
         let response = requests.send_request(get_request("/small")).await.unwrap();
@@ -414,4 +430,72 @@ async fn s371_answers_that_were_received_are_not_named_as_cut() {
     assert!(problems.contains("1 answer cut: GET /big"), "{problems}");
     drop((response, requests));
     let _ = connection.await;
+}
+
+/// Runs curl at a limited rate during the shutdown, and returns how many bytes it has received.
+async fn curl(server: &Server, args: &[&str]) -> String {
+    let mut curl = tokio::process::Command::new("curl");
+    curl.args(["-sS", "--limit-rate", "500k", "-o", "/dev/null", "-w", "%{size_download}"]);
+    curl.args(args).arg(format!("http://{}/big", server.addr)).kill_on_drop(true);
+    let output = curl.output().await.expect("curl, from the package of that name");
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s210_curl_at_a_limited_rate_gets_its_whole_answer() {
+    const SIZE: usize = 16 * MB;
+    let server = Server::start_with(big(SIZE), window(75), |serve| serve).await;
+    let clients = async {
+        tokio::join!(
+            curl(&server, &["--http1.1"]),
+            curl(&server, &["--http1.0"]),
+            curl(&server, &["--http2-prior-knowledge"]),
+        )
+    };
+    let shutdown = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        end(&server).await
+    };
+    let ((one, old, two), report) = tokio::join!(clients, shutdown);
+    assert_eq!([one, old, two], [SIZE.to_string(), SIZE.to_string(), SIZE.to_string()]);
+    assert!(report.is_clean(), "{report}");
+}
+
+/// Requests `/big`, then drops every packet that arrives, as if its machine had vanished: a filter on
+/// the socket rejects them before TCP sees them.
+const VANISH: &str = r#"
+use Socket;
+my ($port) = @ARGV;
+socket(my $client, PF_INET, SOCK_STREAM, 0) or die $!;
+setsockopt($client, SOL_SOCKET, SO_RCVBUF, 65536) or die $!;
+connect($client, sockaddr_in($port, inet_aton("127.0.0.1"))) or die $!;
+syswrite($client, "GET /big HTTP/1.1\r\nhost: test\r\n\r\n") or die $!;
+sysread($client, my $read, 1000) or die $!;
+my $reject_all = pack("SCCL", 6, 0, 0, 0);
+setsockopt($client, SOL_SOCKET, 26, pack("S x6 P", 1, $reject_all)) or die "filter: $!";
+$| = 1;
+print "gone\n";
+while (sysread($client, $read, 100000)) {}
+sleep 60;
+"#;
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s463_a_client_that_has_vanished_does_not_hold_the_window() {
+    let server = Server::start_with(big(30 * MB), window(60), |serve| serve).await;
+    let mut perl = tokio::process::Command::new("perl");
+    perl.args(["-e", VANISH, &server.addr.port().to_string()]).kill_on_drop(true);
+    let mut perl = perl.stdout(std::process::Stdio::piped()).spawn().expect("perl");
+    let mut gone = [0; 5];
+    perl.stdout.take().unwrap().read_exact(&mut gone).await.unwrap();
+    let began = Instant::now();
+    let report = end(&server).await;
+    assert!(began.elapsed() < Duration::from_secs(20), "took {:?}", began.elapsed());
+    let problems = problems(&report);
+    assert!(problems.contains("GET /big (the client does not acknowledge)"), "{problems}");
+    perl.kill().await.unwrap();
 }

@@ -5,7 +5,9 @@
 mod admin;
 mod answers;
 mod client;
+mod cuts;
 mod descriptors;
+mod dropped;
 mod grpc;
 mod layer;
 mod nginx;

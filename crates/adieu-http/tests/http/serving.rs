@@ -240,7 +240,10 @@ async fn s89_the_drain_ends_with_its_window_regardless_of_clients() {
 async fn s215_a_client_that_stops_reading_is_disconnected_and_one_that_reads_is_not() {
     const SIZE: usize = 32 << 20;
     let app = Router::new().route("/big", get(async || vec![b'x'; SIZE]));
-    let server = Server::start(app).await;
+    let server = Server::start_with(app, Config::for_tests(), |serve| {
+        serve.stall_timeout(Duration::from_secs(2))
+    })
+    .await;
     let (mut reader, mut stalled) = (server.connect().await, server.connect().await);
     for client in [&mut reader, &mut stalled] {
         client.request("/big").await;

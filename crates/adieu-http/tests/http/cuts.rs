@@ -1,0 +1,166 @@
+//! Requests that are cut: each is counted once, and named.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu_core::{Config, Gate, Reason, Report};
+use adieu_http::GateLayer;
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http_body_util::BodyExt;
+use tokio::net::TcpStream;
+use tokio_stream::StreamExt;
+
+use super::answers::{Log, get_request, http2, problems};
+use super::client::{Client, Server};
+
+/// Handlers that never answer, and answers that never end.
+fn stuck() -> Router {
+    let drip = async || {
+        let chunk = || Ok::<_, std::io::Error>(bytes::Bytes::from_static(b"tick\n"));
+        let ticks = tokio_stream::iter(std::iter::repeat_with(chunk));
+        Body::from_stream(ticks.throttle(Duration::from_millis(20)))
+    };
+    Router::new()
+        .route("/wait/{n}", get(async || pending::<String>().await))
+        .route("/drip/{n}", get(drip))
+}
+
+fn window(window: Duration) -> Config {
+    Config::for_tests().drain_timeout(window)
+}
+
+async fn inside(gate: &Gate, count: usize) {
+    while gate.in_flight() < count {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn run(server: &Server) -> Arc<Report> {
+    server.shutdown.run(Reason::Unknown).await.unwrap()
+}
+
+/// Has `2 * each` requests over HTTP/1 and as many over HTTP/2 cut. Returns their paths, the report
+/// and how many the gate has counted.
+async fn cut(each: usize, config: Config) -> (Vec<String>, Arc<Report>, u64) {
+    let server = Server::start_with(stuck(), config, |serve| serve).await;
+    let gate = server.shutdown.gates()[0].clone();
+    let paths =
+        |first| (first..first + each).flat_map(|n| [format!("/wait/{n}"), format!("/drip/{n}")]);
+    let (one, two): (Vec<_>, Vec<_>) = (paths(1_000).collect(), paths(2_000).collect());
+    let mut clients = Vec::new();
+    for path in &one {
+        let mut client = server.connect().await;
+        client.request(path).await;
+        clients.push(client);
+    }
+    let (requests, connection) = http2(TcpStream::connect(server.addr).await.unwrap()).await;
+    let mut reading = tokio::task::JoinSet::new();
+    for path in &two {
+        let response = requests.clone().send_request(get_request(path));
+        reading.spawn(async move {
+            let mut body = response.await.ok()?.into_body();
+            while body.frame().await?.is_ok() {}
+            None::<()>
+        });
+    }
+    inside(&gate, 4 * each).await;
+    let report = run(&server).await;
+    drop((clients, requests, connection, reading));
+    (one.into_iter().chain(two).collect(), report, gate.cut_off())
+}
+
+// On one thread, because a default subscriber is the subscriber of one thread.
+#[tokio::test]
+async fn s464_every_request_that_is_cut_is_named_in_the_log() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.subscriber());
+    let (paths, report, counted) = cut(10, window(Duration::from_millis(500))).await;
+    let text = log.text();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("answer cut")).collect();
+    for path in &paths {
+        let named = lines.iter().filter(|line| line.contains(&format!("GET {path}\""))).count();
+        assert_eq!(named, 1, "{path} in\n{text}");
+    }
+    assert_eq!((lines.len(), counted), (40, 40));
+    let problems = problems(&report);
+    assert!(problems.contains("40 answers cut: GET /"), "{problems}");
+    assert!(problems.contains(" and 20 more"), "{problems}");
+    assert!(problems.contains("(not finished when the window ended)"), "{problems}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s465_a_request_that_is_cut_counts_once() {
+    for window in [Duration::ZERO, Duration::from_millis(300)] {
+        let config = Config::for_tests().drain_timeout(window);
+        let (_, report, counted) = cut(5, config).await;
+        assert!(problems(&report).contains("20 answers cut"), "{report}");
+        assert_eq!(counted, 20, "with a window of {window:?}");
+    }
+}
+
+/// Serves routes with a window of their own on the server's gate.
+async fn with_route_window(route: Duration, gate_window: Duration) -> (Server, Gate) {
+    let gate = Gate::new("api");
+    let app = stuck().layer(GateLayer::new(&gate).window(route));
+    let server = Server::start_with(app, window(gate_window), |serve| serve.gate(&gate)).await;
+    (server, gate)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s466_a_request_on_a_route_with_a_window_counts_once_and_gets_the_refusal() {
+    let (server, gate) =
+        with_route_window(Duration::from_secs(10), Duration::from_millis(300)).await;
+    let mut client = server.connect().await;
+    client.request("/wait/1").await;
+    inside(&gate, 1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let summary = gate.summary();
+    assert!(summary.starts_with("1 in flight"), "{summary}");
+    assert_eq!(summary.matches("/wait/1").count(), 1, "{summary}");
+    let report = run(&server).await;
+    assert!(client.response().await.starts_with("http/1.1 503"));
+    let problems = problems(&report);
+    assert!(problems.contains("1 answer cut: GET /wait/1"), "{problems}");
+    assert_eq!(gate.cut_off(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s226_a_request_is_named_if_both_windows_end_at_once() {
+    const WINDOW: Duration = Duration::from_millis(300);
+    for _ in 0..10 {
+        let (server, gate) = with_route_window(WINDOW, WINDOW).await;
+        let (mut wait, mut drip) = (server.connect().await, server.connect().await);
+        wait.request("/wait/1").await;
+        drip.request("/drip/2").await;
+        drip.until("tick\n").await;
+        inside(&gate, 2).await;
+        let report = run(&server).await;
+        let problems = problems(&report);
+        assert!(problems.contains("GET /wait/1") && problems.contains("GET /drip/2"), "{problems}");
+        assert_eq!(gate.cut_off(), 2, "{problems}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s467_a_request_is_listed_with_its_age_even_if_it_has_never_waited() {
+    let block = async || std::thread::sleep(Duration::from_secs(2));
+    let app = Router::new().route("/block", get(block));
+    let server = Server::start(app).await;
+    let gate = server.shutdown.gates()[0].clone();
+    let mut idle = server.connect().await;
+    idle.get("/none").await;
+    let mut block = Client::new(TcpStream::connect(server.addr).await.unwrap());
+    block.request("/block").await;
+    // Not through the runtime, whose timers may wait for the thread that is blocked.
+    while gate.in_flight() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(1_500));
+    let oldest = gate.oldest(1);
+    let age = oldest.first().expect("the request is listed").age;
+    assert!(age > Duration::from_millis(1_400) && age < Duration::from_millis(2_600), "{age:?}");
+    block.response().await;
+}
