@@ -210,8 +210,12 @@ fn s29_a_panicking_task_is_a_failure_of_that_task_alone() {
 fn s48_the_body_returns_fails_or_panics_and_the_shutdown_runs() {
     for (scenario, code, said) in [
         ("returning body", ExitCode::CLEAN, "reason=process-exit"),
-        ("failing body", ExitCode::FAILED, "body: no database"),
-        ("panicking body", ExitCode::FAILED, "body: panicked: no database"),
+        ("failing body", ExitCode::FAILED, "body failed           error=\"no database\""),
+        (
+            "panicking body",
+            ExitCode::FAILED,
+            "body failed           error=\"panicked: no database\"",
+        ),
     ] {
         let ended = start(scenario, &[]).wait();
         check_code(&ended, code);
@@ -328,7 +332,7 @@ fn s46_a_log_that_blocks_does_not_disable_the_ladder() {
 fn s41_what_is_detected_counts_from_the_signal() {
     let vars = [("ADIEU__KILL_AFTER", "auto"), ("TERMINATION_GRACE_PERIOD_SECONDS", "4")];
     let mut process = started("returning to a slow task", &vars);
-    process.wait_for("reason=process-exit deadline=1h");
+    process.wait_for("reason=process-exit deadline=\"1h");
     process.signal(Signal::TERM);
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
@@ -355,6 +359,6 @@ fn s105_a_start_up_that_fails_ends_the_process_and_says_why() {
     let ended = start("lifecycle", &[("BROKER_TIMEOUT_MS", "100")]).wait();
     check_code(&ended, ExitCode::FAILED);
     assert_eq!(ended.stdout, "postgres up\nready\npostgres down\n");
-    let said = "body: failed to start up: step broker did not start: timed out after 100ms";
+    let said = "failed to start up: step broker did not start: timed out after 100ms";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
 }

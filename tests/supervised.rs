@@ -105,5 +105,5 @@ fn s78_an_address_that_makes_no_sense_is_said_and_nothing_more() {
     process.signal(Signal::TERM);
     let ended = process.wait();
     assert_eq!(ended.status.code(), Some(i32::from(ExitCode::CLEAN)), "{ended:#?}");
-    assert!(ended.stderr.contains("NOTIFY_SOCKET is \"vsock:2:1234\""), "{ended:#?}");
+    assert!(ended.stderr.contains("vsock:2:1234"), "{ended:#?}");
 }

@@ -127,7 +127,7 @@ fn s41_what_the_unit_allows_is_known_and_systemd_does_not_have_to_kill() {
     let mut systemd = Systemd::start();
     let unit = systemd.start_service("slow task", "TimeoutStopSec=6");
     let written = systemd.written(&unit);
-    let said = format!("deadline              kill-after=6s (TimeoutStopSec of {unit})");
+    let said = format!("deadline              kill_after=6s source=\"TimeoutStopSec of {unit}\"");
     assert!(written.contains(&said), "{written}");
     systemd.systemctl(&["stop", "--no-block", &unit]);
     systemd.wait_until("it says what it waits for", || {
@@ -154,7 +154,10 @@ fn s41_a_unit_without_a_limit_is_known_as_one() {
     let mut systemd = Systemd::start();
     let unit = systemd.start_service("clean", "TimeoutStopSec=infinity");
     let written = systemd.written(&unit);
-    assert!(written.contains(&format!("kill-after=never (TimeoutStopSec of {unit})")), "{written}");
+    assert!(
+        written.contains(&format!("kill_after=never source=\"TimeoutStopSec of {unit}\"")),
+        "{written}"
+    );
     systemd.systemctl(&["stop", &unit]);
     assert_eq!(systemd.show(&unit, "Result"), "success", "{}", systemd.written(&unit));
 }

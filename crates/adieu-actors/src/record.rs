@@ -18,7 +18,7 @@ use settling::Settling;
 use crate::admission::{Admission, SystemAdmission};
 use crate::dead_letters::{DeadLetter, Undelivered};
 use crate::path::NodePath;
-use crate::state::SystemState;
+use crate::state::{Parent, SystemState};
 
 /// An actor as a node, with its record.
 ///
@@ -200,5 +200,19 @@ impl<N: HasRecord> Drop for EndGuard<N> {
             system.remove_ended(&record.path);
         }
         record.ending.announce();
+    }
+}
+
+impl Parent for Record {
+    fn path(&self) -> &NodePath {
+        Self::path(self)
+    }
+
+    fn may_have_children(&self) -> bool {
+        Self::may_have_children(self)
+    }
+
+    fn is_draining(&self) -> bool {
+        Self::is_draining(self)
     }
 }

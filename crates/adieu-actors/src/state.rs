@@ -16,7 +16,6 @@ use crate::group::{Group, Member, Unfinished};
 use crate::node::Node;
 use crate::path::NodePath;
 use crate::quiet::Activity;
-use crate::record::Record;
 use crate::report::DrainReport;
 use crate::spawn_error::SpawnError;
 use crate::timeouts::Timeouts;
@@ -67,6 +66,13 @@ pub enum SystemStage {
     Terminating,
     /// Every actor has ended or was abandoned.
     Terminated,
+}
+
+/// What a spawn below an actor needs to know of it.
+pub(crate) trait Parent {
+    fn path(&self) -> &NodePath;
+    fn may_have_children(&self) -> bool;
+    fn is_draining(&self) -> bool;
 }
 
 // === impl SystemState ===
@@ -133,7 +139,7 @@ impl SystemState {
     pub(crate) fn add(
         &self,
         node: Arc<dyn Node>,
-        parent: Option<&Record>,
+        parent: Option<&dyn Parent>,
         may_join_drain: bool,
     ) -> Result<(), SpawnError> {
         let path = node.path().clone();
@@ -150,7 +156,7 @@ impl SystemState {
         }
         // Under the lock: a parent that has ended was removed, and its children were stopped, before
         // or will be after this.
-        let may_join = |parent: &Record| {
+        let may_join = |parent: &dyn Parent| {
             parent.may_have_children()
                 && tree.is_present(parent.path())
                 && (may_join_drain || !parent.is_draining())

@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::path::NodePath;
 use crate::record::{HasRecord, Record, is_draining_code_running};
 use crate::spawn_error::SpawnError;
+use crate::state::Parent;
 
 /// A place in the tree where an actor can be spawned: in a system, below a path.
 #[derive(Clone)]
@@ -135,6 +136,7 @@ impl ActorSystem {
 
     fn add(&self, node: Arc<dyn Node>, parent: Option<&Record>) -> Result<(), SpawnError> {
         let is_top = node.path().depth() <= NodePath::user().depth() + 1;
+        let parent = parent.map(|parent| parent as &dyn Parent);
         self.state.add(node, parent, !is_top && is_draining_code_running())
     }
 
