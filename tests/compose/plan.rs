@@ -33,6 +33,10 @@ pub enum Shape {
     BlockingSubscriber,
     /// Item 11: the signal arrives while the service starts up.
     StartupSignal,
+    /// Like item 3: an actor sends to an actor of another system on the same shutdown.
+    OtherSystem,
+    /// Like item 1: the future of the server is dropped when the shutdown begins.
+    DroppedServer,
 }
 
 /// A random service, and what is done to it.
@@ -111,6 +115,8 @@ pub enum Topology {
     ParentToChild,
     /// From an actor to its parent.
     ChildToParent,
+    /// From an actor to an actor of another system.
+    OtherSystem,
 }
 
 /// What happens to the handle of the actor system.
@@ -164,6 +170,8 @@ pub enum Body {
     Waits,
     /// By itself, after a while: that begins the shutdown.
     Returns,
+    /// When the shutdown begins. That drops the server's future.
+    Selects,
 }
 
 /// Who listens to the log.
@@ -220,7 +228,7 @@ impl Client {
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::DroppedHandle,
         Self::PoolStep,
         Self::PoolTask,
@@ -235,6 +243,8 @@ impl Shape {
         Self::PanickingSubscriber,
         Self::BlockingSubscriber,
         Self::StartupSignal,
+        Self::OtherSystem,
+        Self::DroppedServer,
     ];
 
     /// What it is called on the command line.
@@ -255,6 +265,8 @@ impl Shape {
             Self::PanickingSubscriber => "panicking-subscriber",
             Self::BlockingSubscriber => "blocking-subscriber",
             Self::StartupSignal => "startup-signal",
+            Self::OtherSystem => "other-system",
+            Self::DroppedServer => "dropped-server",
         }
     }
 
@@ -296,7 +308,7 @@ impl Plan {
         let has_racer = rng.u8(0..8) == 0;
         let locks = pick(&mut rng, &[Locks::None, Locks::None, Locks::One, Locks::Shared]);
         let guards = rng.usize(0..=2);
-        let body = pick(&mut rng, &[Body::Serves, Body::Serves, Body::Waits, Body::Returns]);
+        let body = pick(&mut rng, &[Body::Serves, Body::Waits, Body::Returns, Body::Selects]);
         let subscriber = match rng.u8(0..10) {
             0 => Subscriber::Panics,
             1 => Subscriber::Blocks,
@@ -370,6 +382,9 @@ impl Plan {
             }
             Shape::PanickingSubscriber | Shape::BlockingSubscriber => {}
             Shape::StartupSignal => self.trigger.during_startup = false,
+            Shape::OtherSystem => self.each(|it| it.without(Topology::OtherSystem)),
+            Shape::DroppedServer if self.body == Body::Selects => self.body = Body::Serves,
+            Shape::DroppedServer => {}
         }
     }
 
@@ -384,6 +399,7 @@ impl Plan {
                 | Shape::Threads
                 | Shape::Stuck
                 | Shape::Racer
+                | Shape::OtherSystem
         );
         if needs_actors && self.departments.is_empty() {
             let mut rng = fastrand::Rng::with_seed(self.seed);
@@ -420,6 +436,8 @@ impl Plan {
                 // What takes longest to start is what the signal finds.
                 self.trigger.after_ms %= self.startup_ms.iter().sum::<u64>().max(1);
             }
+            Shape::OtherSystem => self.each(|it| it.force(Topology::OtherSystem)),
+            Shape::DroppedServer => self.body = Body::Selects,
         }
     }
 
@@ -476,6 +494,7 @@ impl Department {
             Topology::Siblings,
             Topology::ParentToChild,
             Topology::ChildToParent,
+            Topology::OtherSystem,
         ];
         Self {
             framework: pick(rng, &frameworks),

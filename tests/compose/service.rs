@@ -91,6 +91,10 @@ async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Err
             tokio::spawn(serving);
             pause(plan.trigger.after_ms).await;
         }
+        Body::Selects => tokio::select! {
+            ended = serving => ended?,
+            _ = shutdown.begun() => {}
+        },
     }
     drop(in_body);
     Ok(())

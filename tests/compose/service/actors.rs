@@ -116,6 +116,11 @@ async fn spawn_department(
             let entry = top(clerk("front", false)).await?;
             (entry, top(clerk("back", true)).await?)
         }
+        Topology::OtherSystem => {
+            let entry = top(clerk("front", false)).await?;
+            let other = ActorSystem::on(shutdown, format!("other-{number}"))?;
+            (entry, spawn_top(&other, department.framework, clerk("back", true)).await?)
+        }
         Topology::ParentToChild => {
             let parent = top(clerk("parent", false)).await?;
             let child = parent.spawn_below(system, clerk("child", true)).await?;
