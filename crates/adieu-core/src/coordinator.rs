@@ -225,8 +225,8 @@ impl Shutdown {
         place: &'static Location<'static>,
     ) -> Result<TaskHandle, AddTaskError> {
         let job = job(&spec);
-        let TaskSpec { name, timeout, describe } = spec;
-        let entry = Entry { name, timeout, describe, blocking, place, job };
+        let TaskSpec { name, timeout, describe, runs_on } = spec;
+        let entry = Entry { name, timeout, describe, runs_on, blocking, place, job };
         let (phase, seq) = self.shared.add_task(phase, entry)?;
         Ok(TaskHandle { shared: Arc::downgrade(&self.shared), phase, seq })
     }

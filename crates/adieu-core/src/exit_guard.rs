@@ -123,7 +123,7 @@ impl Drop for ExitGuard {
             if shutdown.shared().runs_on_exit() {
                 let report = shutdown.shared().run_blocking(Reason::ProcessExit);
                 conclude(&shutdown, None, report.as_ref());
-                shutdown.shared().journal().flush(LAST_WORDS);
+                let _ = shutdown.shared().journal().flush(LAST_WORDS);
                 shutdown.shared().leave_process();
             }
         });

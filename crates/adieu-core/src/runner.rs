@@ -146,7 +146,7 @@ impl Runner {
         let code = conclude(&shutdown, ended, report.as_ref());
 
         // The waits fit into what the watchdog allows, and leave a fifth of it unused.
-        shutdown.shared().journal().flush(share_of_exit(&shutdown, 4));
+        let _ = shutdown.shared().journal().flush(share_of_exit(&shutdown, 4));
         flush_shared(share_of_exit(&shutdown, 4));
         drop_guards(&shutdown, share_of_exit(&shutdown, 3));
         runtime.shutdown_timeout(share_of_exit(&shutdown, 2));

@@ -193,7 +193,7 @@ impl Run {
         }
     }
 
-    /// What tasks have said of themselves by now, as far as somebody could ask them.
+    /// Adds how tasks described themselves when they failed.
     pub(super) fn fill_in(&self, report: &mut Report) {
         // Most shutdowns have none, and some have very many tasks.
         if self.details.is_empty() {
@@ -202,7 +202,7 @@ impl Run {
         for (phase, &id) in report.phases.iter_mut().zip(self.plan.ordered_ids()) {
             let tasks = self.machine.phase(id).tasks.clone();
             for (task, id) in phase.tasks.iter_mut().zip(tasks) {
-                task.detail = self.details.get(&TaskId(id)).and_then(|detail| detail.told());
+                task.detail = self.details.get(&TaskId(id)).map(|detail| detail.text());
             }
         }
     }
@@ -241,11 +241,20 @@ impl Undescribed {
         self.waiting_for.iter().map(|(waiting, _)| waiting.left).min()
     }
 
+    /// For those who cannot wait for the answers.
+    pub(super) fn without_details(self) -> Status {
+        self.described_by(|_| None)
+    }
+
     /// Asks the tasks what they wait for. Not under a lock: it is the user's code that answers.
     pub(super) fn describe(self) -> Status {
+        self.described_by(|describe| Some(ask(describe)))
+    }
+
+    fn described_by(self, ask: impl Fn(&Describe) -> Option<String>) -> Status {
         let Self { stage, reason, elapsed, remaining, waiting_for } = self;
         let asked = waiting_for.into_iter().map(|(waiting, describe)| WaitingFor {
-            detail: describe.as_ref().map(ask),
+            detail: describe.as_ref().and_then(&ask),
             ..waiting
         });
         Status { stage, reason: Some(reason), elapsed, remaining, waiting_for: asked.collect() }

@@ -74,6 +74,7 @@ pub(super) fn register(
     let task = |verb| {
         let roster = Arc::clone(roster);
         TaskSpec::new(format!("{verb} {} connections", options.name))
+            .only_waits()
             .describe(move || roster.summary())
     };
     shutdown.drain(Drain::of(gate).first(unbind))?;
