@@ -67,7 +67,7 @@ impl Shared {
         }
         let weak = Arc::downgrade(self);
         let started = Listener::start(signals, move |signal| {
-            let Some(shared) = weak.upgrade() else { return };
+            let Some(shared) = weak.upgrade() else { return false };
             let is_over = shared.stage() == Stage::Over;
             if shared.receive(signal) == Some(Rung::Exit) {
                 let code = signal.exit_code();
@@ -75,6 +75,7 @@ impl Shared {
                 last_words(move || format!("{signal:<21} {why}, exit code {code}"));
                 end_now(code);
             }
+            true
         })?;
         if let Err(error) = self.adopt_platform() {
             started.stop()?; // Refused: leave the process as it was.
