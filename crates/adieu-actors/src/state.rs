@@ -85,13 +85,25 @@ impl SystemState {
         if admission.is_closed() || (!admission.is_open() && !may_join_drain) {
             drop(tree);
             let error = SpawnError::Terminating { path, system: Arc::clone(&self.name) };
-            // If the body of the application returns this error late in start-up, it has not failed.
-            if let Some(shutdown) = self.shutdown() {
-                shutdown.note_refusal(&error);
-            }
+            self.note_refusal(&error);
             return Err(error);
         }
-        tree.add(path, node)
+        let added = tree.add(path, node);
+        drop(tree);
+        if let Err(error) = &added
+            && !admission.is_open()
+        {
+            self.note_refusal(error); // Its parent has been stopped by the drain.
+        }
+        added
+    }
+
+    /// Remembers an error that only says that the system is terminating: if the body of the
+    /// application returns it late in start-up, the body has not failed.
+    pub(crate) fn note_refusal(&self, error: &dyn std::fmt::Display) {
+        if let Some(shutdown) = self.shutdown() {
+            shutdown.note_refusal(error);
+        }
     }
 
     /// Removes a node that has ended. `path` must be the node's own value; see

@@ -158,6 +158,13 @@ impl Shared {
         self.watchdog.arm(self.config.reserve.max(LEAST_EXIT));
     }
 
+    /// Has the watchdog call this at its deadline; see [`Watchdog::leave_by`].
+    ///
+    /// [`Watchdog::leave_by`]: crate::watchdog::Watchdog::leave_by
+    pub(crate) fn leave_by(&self, leave: impl FnOnce() -> Option<(u8, String)> + Send + 'static) {
+        self.watchdog.leave_by(leave);
+    }
+
     /// How long the watchdog lets the process live; `None` if that is not limited.
     pub(crate) fn time_to_exit(&self) -> Option<Duration> {
         self.watchdog.left()
