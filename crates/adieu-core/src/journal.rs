@@ -73,8 +73,10 @@ pub(crate) enum Line {
         /// How long admitted work has to drain at least, where only the deadline limits it.
         drain_window: Option<Duration>,
     },
+    /// A signal, or a request that has the effect of one.
     Signal {
         signal: Signal,
+        via: Option<&'static str>,
         rung: Rung,
     },
     TaskFailed {
@@ -250,9 +252,16 @@ impl Line {
                     "shutdown initiated"
                 );
             }
-            Self::Signal { signal, rung } => {
+            Self::Signal { signal, via, rung } => {
                 let next = rung.next(*signal);
-                warn!(%signal, effect = %rung, if_repeated = %next, "signal received");
+                match via {
+                    Some(via) => {
+                        warn!(via, effect = %rung, if_repeated = %next, "stop requested");
+                    }
+                    None => {
+                        warn!(%signal, effect = %rung, if_repeated = %next, "signal received");
+                    }
+                }
             }
             Self::TaskFailed { phase, task, outcome, detail, took } => {
                 let (took, detail) =

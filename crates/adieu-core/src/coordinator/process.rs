@@ -69,7 +69,7 @@ impl Shared {
         let started = Listener::start(signals, move |signal| {
             let Some(shared) = weak.upgrade() else { return false };
             let is_over = shared.stage() == Stage::Over;
-            if shared.receive(signal) == Some(Rung::Exit) {
+            if shared.receive(signal, None) == Some(Rung::Exit) {
                 let code = signal.exit_code();
                 let why = if is_over { "the shutdown is over" } else { "exit at once" };
                 last_words(move || format!("{signal:<21} {why}, exit code {code}"));
@@ -114,7 +114,12 @@ impl Shared {
         listener.map_or(Ok(()), Listener::stop)
     }
 
-    pub(super) fn receive(self: &Arc<Self>, signal: Signal) -> Option<Rung> {
+    /// Does what the signal would do. `via` names what it came by, if it is not a real signal.
+    pub(super) fn receive(
+        self: &Arc<Self>,
+        signal: Signal,
+        via: Option<&'static str>,
+    ) -> Option<Rung> {
         let rung = lock(&self.ladder).climb(now(), signal)?;
         if self.stage() == Stage::Over && !self.owns_process.load(Ordering::Relaxed) {
             // There is nothing left to wait for, and no runner that leaves.
@@ -125,7 +130,7 @@ impl Shared {
         }
         // Only noted: whoever listens to the log may be what hangs, and the next signal must be
         // heard. The driver says it.
-        self.journal.note(Line::Signal { signal, rung });
+        self.journal.note(Line::Signal { signal, via, rung });
         if self.stage() == Stage::Up {
             self.begin(Reason::ProcessTerminate(signal), None);
         } else if rung == Rung::Graceful {

@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::report::{PhaseReport, Report, TaskReport};
-use crate::status::{Stage, Status, WaitingFor};
+use crate::status::{Stage, Status, UncleanTask, WaitingFor};
 use crate::task::{Describe, Detail, LazySpan, RunCx, TaskId, ask};
 use crate::time::{Instant, wall_clock};
 
@@ -50,6 +50,7 @@ pub(super) struct Undescribed {
     elapsed: Duration,
     remaining: Duration,
     waiting_for: Vec<(WaitingFor, Option<Describe>)>,
+    unclean: Vec<UncleanTask>,
 }
 
 // === impl Run ===
@@ -148,7 +149,27 @@ impl Run {
             elapsed: now.saturating_duration_since(machine.began()),
             remaining: self.cx.deadline.get().saturating_duration_since(now),
             waiting_for,
+            unclean: self.unclean(),
         }
+    }
+
+    /// The tasks that have ended otherwise than they should.
+    fn unclean(&self) -> Vec<UncleanTask> {
+        let machine = &self.machine;
+        let phases = machine.phases().iter().map(|phase| (phase, machine.tasks_of(phase)));
+        let ended = phases.flat_map(|(phase, tasks)| {
+            tasks.iter().filter_map(move |task| match &task.state {
+                TaskState::Over { outcome, .. } => Some((phase, task, outcome)),
+                TaskState::Running | TaskState::Cancelling(_) | TaskState::Aborting(_) => None,
+            })
+        });
+        let unclean = ended.filter(|(_, _, outcome)| !outcome.is_clean());
+        let listed = unclean.map(|(phase, task, outcome)| UncleanTask {
+            phase: phase.name.to_string(),
+            task: Arc::clone(&task.name),
+            outcome: outcome.clone(),
+        });
+        listed.collect()
     }
 
     pub(super) fn report(&self, registry: &Registry, now: Instant) -> Report {
@@ -252,11 +273,12 @@ impl Undescribed {
     }
 
     fn described_by(self, ask: impl Fn(&Describe) -> Option<String>) -> Status {
-        let Self { stage, reason, elapsed, remaining, waiting_for } = self;
+        let Self { stage, reason, elapsed, remaining, waiting_for, unclean } = self;
         let asked = waiting_for.into_iter().map(|(waiting, describe)| WaitingFor {
             detail: describe.as_ref().and_then(&ask),
             ..waiting
         });
-        Status { stage, reason: Some(reason), elapsed, remaining, waiting_for: asked.collect() }
+        let (reason, waiting_for) = (Some(reason), asked.collect());
+        Status { stage, reason, elapsed, remaining, waiting_for, unclean }
     }
 }

@@ -532,3 +532,15 @@ async fn s315_what_is_added_later_is_another_line() {
     let text = heard.wait_for(|text| warnings(text).len() == 2);
     assert!(warnings(&text)[1].contains("cluster-leave"), "{text}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn s53_a_request_to_stop_is_not_logged_as_a_signal() {
+    let (heard, _guard) = Heard::listen();
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    drop(shutdown.run(Reason::Unknown));
+    shutdown.receive_request("admin-port");
+    shutdown.completed().await.unwrap();
+    let text = heard.text();
+    assert!(text.contains("WARN stop requested via=\"admin-port\" effect=shut down"), "{text}");
+    assert!(!text.contains("SIGTERM"), "{text}");
+}
