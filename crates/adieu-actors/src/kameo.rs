@@ -139,7 +139,9 @@ impl<A: Actor> Spawn for Unstarted<A> {
             biased;
             started = actor.wait_for_startup_with_result(|started| started.map_err(text)) => started,
             ended = node.terminated() => match ended {
-                Ended::Killed => return Err(SpawnError::Killed { path }),
+                Ended::Killed => {
+                    return Err(place.system.state.noted(SpawnError::Killed { path }));
+                }
                 // It has started, and has stopped already.
                 Ended::Stopped | Ended::HookFailed { .. } => Ok(()),
                 Ended::Failed { error } => Err(error),

@@ -90,12 +90,15 @@ impl SystemState {
         }
         let added = tree.add(path, node);
         drop(tree);
-        if let Err(error) = &added
-            && !admission.is_open()
-        {
-            self.note_refusal(error); // Its parent has been stopped by the drain.
+        added.map_err(|error| self.noted(error))
+    }
+
+    /// Notes the error if the drain may be its cause: it stops parents, and kills what starts.
+    pub(crate) fn noted(&self, error: SpawnError) -> SpawnError {
+        if !self.admission.state.is_open() {
+            self.note_refusal(&error);
         }
-        added
+        error
     }
 
     /// Remembers an error that only says that the system is terminating: if the body of the

@@ -43,7 +43,11 @@ impl Place {
     pub(crate) fn below(parent: &Record, name: &str) -> Result<Self, SpawnError> {
         let path = parent.path().child(name)?;
         if parent.admission.is_closed() || parent.ending.get().is_some() {
-            return Err(SpawnError::ParentStopped { path, above: parent.path().clone() });
+            let error = SpawnError::ParentStopped { path, above: parent.path().clone() };
+            return Err(match parent.system() {
+                Some(system) => system.noted(error),
+                None => error,
+            });
         }
         let gone = || SpawnError::Gone { path: parent.path().clone() };
         let system = ActorSystem::of(parent).ok_or_else(gone)?;

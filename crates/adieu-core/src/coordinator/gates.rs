@@ -105,7 +105,9 @@ impl Shutdown {
     ///
     /// The window is the time of [`Phase::SERVICE_REQUESTS_DONE`]: what the deadline leaves beyond
     /// the reserve and the worst case of the later phases, unless `drain-timeout` is set; see
-    /// [`config`](crate::config). With nobody inside it ends at once; when it expires, the report
+    /// [`config`](crate::config). For example, with `kill-after = 30s` and one task in
+    /// `close-resources`, of 27 s the reserve takes 3 s, `service-stop` 2 s, `close-resources` 5 s and
+    /// graces 1.2 s: the window is 15.8 s, less the lame duck. With nobody inside it ends at once; when it expires, the report
     /// says who was left.
     ///
     /// # Errors
