@@ -153,10 +153,13 @@ fn s51_the_watchdog_says_what_was_waited_for_and_ends_the_process() {
     let mut process = started("wedged body", &[("ADIEU__KILL_AFTER", "2s")]);
     process.signal(Signal::TERM);
     let ended = process.wait();
-    check_code(&ended, ExitCode::WATCHDOG);
+    // The phases are over, so the outcome is known.
+    check_code(&ended, ExitCode::UNCLEAN);
     assert!(ended.took < Duration::from_secs(2), "killed by the platform: {ended:#?}");
     assert!(
-        ended.stderr.contains("watchdog              the deadline has passed, exit code 72"),
+        ended.stderr.contains(
+            "watchdog              the deadline has passed, exit code 70; waiting for the body"
+        ),
         "{ended:#?}"
     );
 }
@@ -189,6 +192,35 @@ fn s50_a_blocking_thread_or_a_guard_that_hangs_does_not_keep_the_process_alive()
         check_code(&ended, ExitCode::CLEAN);
         assert!(ended.took < Duration::from_secs(10), "{ended:#?}");
     }
+}
+
+#[test]
+fn s482_a_main_thread_that_hangs_after_a_clean_shutdown_exits_with_its_code() {
+    for vars in [&[("ADIEU__KILL_AFTER", "10s")][..], &[("WAITS", "yes")]] {
+        let mut process = started("hanging body destructor", vars);
+        process.signal(Signal::TERM);
+        let ended = process.wait();
+        check_code(&ended, ExitCode::CLEAN);
+        assert!(ended.took < Duration::from_secs(6), "{ended:#?}");
+        assert!(report(&ended).is_clean());
+        assert!(ended.stdout.ends_with("guard dropped\n"), "{ended:#?}");
+        assert!(ended.stderr.contains("exit code 0; waiting for the body, or a destructor"));
+    }
+}
+
+#[test]
+fn s482_a_report_file_that_cannot_be_written_does_not_hang_the_exit() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("report.json");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_victim"));
+    command.arg("returning body").env("ADIEU__KILL_AFTER", "none");
+    let began = std::time::Instant::now();
+    let ended = command.env("ADIEU__REPORT_FILE", &pipe).output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{ended:?}");
+    let logged = String::from_utf8_lossy(&ended.stderr);
+    assert!(logged.contains("report-file was not written within"), "{logged}");
 }
 
 #[test]

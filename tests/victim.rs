@@ -278,6 +278,15 @@ fn main() -> ExitCode {
             std::future::pending::<()>().await;
             Ok::<(), Error>(())
         }),
+        "hanging body destructor" => adieu::main(async |shutdown: Shutdown| {
+            shutdown.keep_until_exit(Farewell);
+            let _hangs = HangingGuard;
+            let ended = ready_until_begun(&shutdown).await;
+            if std::env::var_os("WAITS").is_some() {
+                std::future::pending::<()>().await;
+            }
+            ended
+        }),
         other => {
             println!("no such scenario: {other}");
             ExitCode::from(2)

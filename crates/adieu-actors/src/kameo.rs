@@ -70,6 +70,7 @@ use ::kameo::mailbox::{self, MailboxReceiver, MailboxSender};
 use ::kameo::message::{BoxMessage, Message};
 use life::text;
 use node::KameoNode;
+pub(crate) use request::refusals;
 pub use request::{Ask, Tell};
 
 use crate::node::{Ended, Node};
@@ -147,7 +148,9 @@ impl<A: Actor> Spawn for Unstarted<A> {
             biased;
             started = actor.wait_for_startup_with_result(|started| started.map_err(text)) => started,
             ended = node.terminated() => match ended {
-                Ended::Killed => return Err(SpawnError::Killed { path }),
+                Ended::Killed => {
+                    return Err(place.system.state.noted(SpawnError::Killed { path }));
+                }
                 // It has started, and has stopped already.
                 Ended::Stopped | Ended::HookFailed { .. } => Ok(()),
                 Ended::Failed { error } => Err(error),

@@ -148,10 +148,7 @@ impl SystemState {
         if admission.is_closed() || (!admission.is_open() && !may_join_drain) {
             drop(tree);
             let error = SpawnError::Terminating { path, system: Arc::clone(&self.name) };
-            // If the body of the application returns this error late in start-up, it has not failed.
-            if let Some(shutdown) = self.shutdown() {
-                shutdown.note_refusal(&error);
-            }
+            self.note_refusal(&error);
             return Err(error);
         }
         // Under the lock: a parent that has ended was removed, and its children were stopped, before
@@ -164,9 +161,29 @@ impl SystemState {
         if let Some(parent) = parent
             && !may_join(parent)
         {
-            return Err(SpawnError::ParentStopped { path, above: parent.path().clone() });
+            let error = SpawnError::ParentStopped { path, above: parent.path().clone() };
+            drop(tree);
+            return Err(self.noted(error));
         }
-        tree.add(path, node)
+        let added = tree.add(path, node);
+        drop(tree);
+        added.map_err(|error| self.noted(error))
+    }
+
+    /// Notes the error if the drain may be its cause: it stops parents, and kills what starts.
+    pub(crate) fn noted(&self, error: SpawnError) -> SpawnError {
+        if !self.admission.state.is_open() {
+            self.note_refusal(&error);
+        }
+        error
+    }
+
+    /// Remembers an error that only says that the system is terminating: if the body of the
+    /// application returns it late in start-up, the body has not failed.
+    pub(crate) fn note_refusal(&self, error: &dyn std::fmt::Display) {
+        if let Some(shutdown) = self.shutdown() {
+            shutdown.note_refusal(error);
+        }
     }
 
     /// Removes a node that has ended. `path` must be the node's own value; see

@@ -10,7 +10,7 @@ use adieu::Stage;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-pub(crate) use seen::{Process, Seen, WaitingFor};
+pub(crate) use seen::{Process, Seen, UncleanTask, WaitingFor};
 pub(crate) use target::Target;
 
 use crate::duration::short;

@@ -61,6 +61,7 @@ pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
         gates: _,
         report: _,
         admitting,
+        unclean: _,
         raw: _,
     } = seen;
     let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));

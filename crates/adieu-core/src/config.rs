@@ -8,7 +8,7 @@
 //! | key | default | what it sets |
 //! |---|---|---|
 //! | `kill-after` | `auto` | what the platform allows; `none` if nobody kills us |
-//! | `reserve` | `3s` | what only the closing phases and the exit may spend |
+//! | `reserve` | `3s` | what only the closing phases and the exit may spend; 100 ms at least |
 //! | `lame-duck` | `auto` | how long, at most, to serve on when not ready any more: `auto` is 5 s after a signal, less if there is little time, and none at a terminal; never more than nine tenths of its phase, so 4.5 s unless `before-service-unbind` has more than its 5 s |
 //! | `lame-duck-min` | `4s` | how long at least, also when nobody comes, but no longer than `lame-duck`: what routers usually need to hear of it. After that it ends when nobody has come for a second |
 //! | `drain-timeout` | `auto` | how long admitted work may take to finish when the doors have closed: the timeout of `service-requests-done`. `auto` is what the deadline leaves beyond the reserve and the worst case of the later phases, and `default-phase-timeout` at least; where no deadline is known it is 10 s. With `0s`, work is cancelled at once |
@@ -613,8 +613,9 @@ fn ask_systemd() -> Result<Resolved, String> {
         })
         .map_err(|problem: String| {
             format!(
-                "TimeoutStopSec is not known: {problem}; put its value into the unit as well, as \
-                 Environment=ADIEU__KILL_AFTER=90s, or set kill-after"
+                "TimeoutStopSec is not known, 90s are assumed: {problem}; put the value of \
+                 TimeoutStopSec into the unit as well, as Environment=ADIEU__KILL_AFTER=..., or \
+                 set kill-after"
             )
         })
 }

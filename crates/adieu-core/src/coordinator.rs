@@ -226,8 +226,8 @@ impl Shutdown {
         place: &'static Location<'static>,
     ) -> Result<TaskHandle, AddTaskError> {
         let job = job(&spec);
-        let TaskSpec { name, timeout, describe } = spec;
-        let entry = Entry { name, timeout, describe, blocking, place, job };
+        let TaskSpec { name, timeout, describe, runs_on } = spec;
+        let entry = Entry { name, timeout, describe, runs_on, blocking, place, job };
         let (phase, seq) = self.shared.add_task(phase, entry)?;
         Ok(TaskHandle { shared: Arc::downgrade(&self.shared), phase, seq })
     }
@@ -437,7 +437,14 @@ impl Shutdown {
     /// up to the caller.
     #[must_use = "on the last rung it is the caller who ends the process"]
     pub fn receive(&self, signal: Signal) -> Option<Rung> {
-        self.shared.receive(signal)
+        self.shared.receive(signal, None)
+    }
+
+    /// Does what SIGTERM would do, for a request that came by other means, and logs those. It never
+    /// ends the process. For adapters.
+    #[doc(hidden)]
+    pub fn receive_request(&self, via: &'static str) {
+        let _ = self.shared.receive(Signal::TERM, Some(via));
     }
 
     /// Starts a thread that ends the process at the deadline of the shutdown if it is then still

@@ -46,7 +46,8 @@ use crate::watchdog::LAST_WORDS;
 ///
 /// When `main` returns, tokio waits for threads of its blocking pool, for ever if need be. If
 /// [`Shutdown::start_watchdog`] was called, the process has the reserve, three seconds, to end in
-/// from when the guard has done its work; then the watchdog ends it.
+/// from when the guard has done its work; then the watchdog ends it: with the code that
+/// [`ExitGuard::finish`] returned, or with 72 if the guard was dropped.
 ///
 /// # On a current-thread runtime
 ///
@@ -107,6 +108,9 @@ impl ExitGuard {
         };
         self.shutdown = None;
         let code = conclude(&shutdown, Some(ended), report.as_ref());
+        // The outcome is known, also if what comes after this hangs.
+        let hung = "main to return: a thread of the runtime, or a destructor, blocks it";
+        shutdown.shared().leave_by(move || Some((code, hung.into())));
         shutdown.shared().leave_process();
         code.into()
     }
@@ -123,7 +127,7 @@ impl Drop for ExitGuard {
             if shutdown.shared().runs_on_exit() {
                 let report = shutdown.shared().run_blocking(Reason::ProcessExit);
                 conclude(&shutdown, None, report.as_ref());
-                shutdown.shared().journal().flush(LAST_WORDS);
+                let _ = shutdown.shared().journal().flush(LAST_WORDS);
                 shutdown.shared().leave_process();
             }
         });

@@ -34,6 +34,7 @@ use pool::{Inner, Lent};
 use threads::ThreadIndex;
 
 use crate::deadline::Deadline;
+use crate::shield::drop_shielded;
 use crate::sync::Ordering;
 
 /// Admits work until it is closed, then says when the last of it has left.
@@ -317,7 +318,8 @@ impl Gate {
         let now = crate::time::now();
         // Turned into text here, not under the lock: it is the user's code that does it.
         let waiting = |(label, since): (labels::Label, _)| Waiting {
-            label: crate::task::text_of(|| label.to_string()),
+            // With its drop: the pass may have left meanwhile, and this is the last one then.
+            label: crate::task::text_of(move || label.to_string()),
             age: now.saturating_duration_since(since),
         };
         let mut oldest: Vec<_> = oldest.into_iter().map(waiting).collect();
@@ -392,7 +394,9 @@ impl Pass {
         if let Some(id) = self.marks.label() {
             self.marks = Marks::of(self.marks.class());
             let label = self.inner.labels().remove(id);
-            drop(label); // Not under the lock: the user's code may run in its drop.
+            // Not under the lock, and shielded: the user's code may run in its drop, and a panic
+            // there must not keep the pass inside.
+            drop_shielded(label);
         }
     }
 

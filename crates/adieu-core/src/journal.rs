@@ -14,6 +14,7 @@ mod metrics;
 mod metrics;
 mod stderr;
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,25 +24,30 @@ use tracing::{Dispatch, error, info, warn};
 
 use crate::log_thread::{LogThread, current_dispatch};
 use crate::outcome::{Ending, Outcome};
+use crate::park;
 use crate::phase::Phase;
 use crate::readiness::{Check, CheckState};
 use crate::rung::Rung;
 use crate::shield::shielded;
 use crate::signals::Signal;
 use crate::sync::lock;
-use crate::task::Detail;
-use crate::time::Short;
+use crate::task::{Describers, Detail};
+use crate::time::{Short, real_now};
 
 pub(crate) use stderr::write_line;
 
 /// How long a driver on a current-thread runtime waits for its lines; see [`Journal::catch_up`].
 const CATCH_UP: Duration = Duration::from_millis(100);
 
+/// How long a line, or whoever else needs it at once, waits for a description.
+const ANSWER: Duration = Duration::from_millis(100);
+
 /// Logs lines through `tracing`, or on stderr if that was requested and there is no subscriber, so
 /// that a first program shows something without any set-up.
 pub(crate) struct Journal {
     on_stderr: AtomicBool,
     thread: LogThread,
+    describers: Describers,
     /// The subscriber of the thread on which the shutdown was made, and of the one on which it
     /// began: a subscriber that was set for one thread alone gets the lines, too.
     made_with: Option<Dispatch>,
@@ -67,8 +73,10 @@ pub(crate) enum Line {
         /// How long admitted work has to drain at least, where only the deadline limits it.
         drain_window: Option<Duration>,
     },
+    /// A signal, or a request that has the effect of one.
     Signal {
         signal: Signal,
+        via: Option<&'static str>,
         rung: Rung,
     },
     TaskFailed {
@@ -120,6 +128,7 @@ impl Journal {
         Self {
             on_stderr: AtomicBool::new(false),
             thread: LogThread::default(),
+            describers: Describers::default(),
             made_with: current_dispatch(),
             begun_with: Mutex::default(),
             is_late: AtomicBool::new(false),
@@ -143,11 +152,21 @@ impl Journal {
             || LevelFilter::current() != LevelFilter::OFF
     }
 
-    /// Queues a line. Never blocks.
+    /// Queues a line, and what it is to describe. Never blocks.
     pub(crate) fn note(&self, line: Line) {
-        if self.is_heard() || line.asks() {
+        let is_heard = self.is_heard();
+        if let Some(detail) = line.detail(is_heard) {
+            self.describers.submit(Arc::clone(detail));
+        }
+        if is_heard {
             self.submit(move || line.emit());
         }
+    }
+
+    /// Has something described by the application now. Blocks, but only for a moment.
+    pub(crate) fn describe_now(&self, detail: &Arc<Detail>) -> String {
+        self.describers.submit(Arc::clone(detail));
+        detail.wait(ANSWER)
     }
 
     /// Queues a `tracing` event, which `emit` logs on another thread. Never blocks.
@@ -170,14 +189,19 @@ impl Journal {
         });
     }
 
-    /// Waits until every line has been logged.
+    /// Waits until every line has been logged, and all that is to be described has been.
     pub(crate) async fn idle(&self) {
         self.thread.idle().await;
+        self.describers.idle().await;
     }
 
-    /// Blocks until every line has been logged, but no longer than `within`.
-    pub(crate) fn flush(&self, within: Duration) {
-        let _ = self.thread.flush(within);
+    /// Blocks as [`Journal::idle`] waits; false if that takes longer than `within`.
+    pub(crate) fn flush(&self, within: Duration) -> bool {
+        park::block_on_until(pin!(self.idle()), real_now() + within).is_some()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.thread.is_idle() && self.describers.is_idle()
     }
 
     /// Blocks for a moment until the subscriber has caught up; not if it was late the last time and
@@ -186,11 +210,11 @@ impl Journal {
     /// For a driver that shares its thread, and so its clock, with what it describes: in tests with
     /// a paused clock the lines then show the time at which they were noted.
     pub(crate) fn catch_up(&self) {
-        if self.thread.is_idle() || self.is_late.load(Ordering::Relaxed) {
-            self.is_late.store(!self.thread.is_idle(), Ordering::Relaxed);
+        if self.is_idle() || self.is_late.load(Ordering::Relaxed) {
+            self.is_late.store(!self.is_idle(), Ordering::Relaxed);
             return;
         }
-        self.is_late.store(!self.thread.flush(CATCH_UP), Ordering::Relaxed);
+        self.is_late.store(!self.flush(CATCH_UP), Ordering::Relaxed);
     }
 }
 
@@ -203,9 +227,14 @@ impl Line {
         self.trace();
     }
 
-    /// Whether logging it finds out something that is wanted elsewhere, too.
-    fn asks(&self) -> bool {
-        matches!(self, Self::TaskFailed { detail: Some(_), .. })
+    /// What has to be described for it, or for the report, which has it also if no one hears the
+    /// line.
+    fn detail(&self, is_heard: bool) -> Option<&Arc<Detail>> {
+        match self {
+            Self::TaskFailed { detail, .. } => detail.as_ref(),
+            Self::StillWaiting { waiting_for, .. } if is_heard => Some(waiting_for),
+            _ => None,
+        }
     }
 
     /// Logs it as a `tracing` event: a short name, and fields.
@@ -223,12 +252,20 @@ impl Line {
                     "shutdown initiated"
                 );
             }
-            Self::Signal { signal, rung } => {
+            Self::Signal { signal, via, rung } => {
                 let next = rung.next(*signal);
-                warn!(%signal, effect = %rung, if_repeated = %next, "signal received");
+                match via {
+                    Some(via) => {
+                        warn!(via, effect = %rung, if_repeated = %next, "stop requested");
+                    }
+                    None => {
+                        warn!(%signal, effect = %rung, if_repeated = %next, "signal received");
+                    }
+                }
             }
             Self::TaskFailed { phase, task, outcome, detail, took } => {
-                let (took, detail) = (Short(*took), detail.as_ref().map(|detail| detail.tell()));
+                let (took, detail) =
+                    (Short(*took), detail.as_ref().map(|detail| detail.wait(ANSWER)));
                 if *outcome == Outcome::Abandoned {
                     error!(%phase, task = &**task, %outcome, detail, %took, "task failed");
                 } else {
@@ -245,7 +282,7 @@ impl Line {
                 warn!(%phase, task = &**task, why = "its phase has started", "task rejected");
             }
             Self::StillWaiting { waiting_for, left } => {
-                info!(waiting_for = %waiting_for.tell(), left = %Short(*left), "still waiting");
+                info!(waiting_for = %waiting_for.wait(ANSWER), left = %Short(*left), "still waiting");
             }
             Self::Complete { outcome: outcome @ Ending::Clean, took } => {
                 info!(%outcome, took = %Short(*took), "shutdown complete");

@@ -70,7 +70,7 @@ pub use report::{PhaseReport, Report, TaskReport, UncleanShutdown};
 pub use rung::Rung;
 pub use runner::{Runner, main};
 pub use signals::{Signal, SignalError};
-pub use status::{Stage, Status, WaitingFor};
+pub use status::{Stage, Status, UncleanTask, WaitingFor};
 #[cfg(all(feature = "systemd", unix))]
 pub use systemd::NotifyError;
 pub use task::{AddTaskError, TaskCx, TaskInfo, TaskResult, TaskSpec};

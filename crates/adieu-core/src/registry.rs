@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::plan::PhaseId;
 use crate::shield::drop_each_shielded;
-use crate::task::{Describe, Job};
+use crate::task::{Describe, Job, RunsOn};
 use crate::time::Duration;
 
 #[derive(Default)]
@@ -22,6 +22,7 @@ pub(crate) struct Entry {
     pub(crate) name: Arc<str>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) describe: Option<Describe>,
+    pub(crate) runs_on: RunsOn,
     pub(crate) blocking: bool,
     pub(crate) place: &'static Location<'static>,
     pub(crate) job: Box<dyn Job>,

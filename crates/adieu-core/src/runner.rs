@@ -1,9 +1,11 @@
 //! Owns the process: runtime, signals, body, shutdown, exit code.
 
 use std::io::Write;
+use std::path::Path;
 use std::pin::Pin;
 use std::process::ExitCode as ProcessExitCode;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tracing::{error, info};
@@ -18,10 +20,11 @@ use crate::report::Report;
 use crate::shield::drop_shielded;
 use crate::signals::Signal;
 use crate::status::Stage;
+use crate::sync::lock;
 use crate::systemd;
 use crate::task::{Ended, TaskResult, catch, chain, end_of};
-use crate::time::real_now;
-use crate::watchdog::last_words;
+use crate::time::{Short, real_now};
+use crate::watchdog::{LAST_WORDS, last_words};
 
 /// How long the body may go on when the shutdown is over, to say a last word.
 const LAST_WORD: Duration = Duration::from_millis(100);
@@ -135,6 +138,8 @@ impl Runner {
         let entered = runtime.enter();
         let shutdown = Shutdown::configured(config)?;
         shutdown.shared().own_process();
+        let exit = Arc::new(ExitProgress::default());
+        shutdown.shared().leave_by(leave_without_main(&shutdown, &exit));
         shutdown.start_watchdog()?;
         if hooked {
             shutdown.install_signals_for(self.signals)?;
@@ -144,12 +149,15 @@ impl Runner {
 
         let (ended, report) = run_body(&runtime, &shutdown, body);
         let code = conclude(&shutdown, ended, report.as_ref());
+        *lock(&exit.code) = Some(code);
 
         // The waits fit into what the watchdog allows, and leave a fifth of it unused.
-        shutdown.shared().journal().flush(share_of_exit(&shutdown, 4));
+        let _ = shutdown.shared().journal().flush(share_of_exit(&shutdown, 4));
         flush_shared(share_of_exit(&shutdown, 4));
         drop_guards(&shutdown, share_of_exit(&shutdown, 3));
         runtime.shutdown_timeout(share_of_exit(&shutdown, 2));
+        // The watchdog still waits, also when the shutdown has been dropped.
+        exit.has_returned.store(true, Ordering::Relaxed);
         Ok(code)
     }
 }
@@ -157,6 +165,38 @@ impl Runner {
 impl Default for Runner {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// How far the main thread is on its way out.
+#[derive(Default)]
+struct ExitProgress {
+    /// Known when the body has ended and has been dropped.
+    code: Mutex<Option<u8>>,
+    has_returned: AtomicBool,
+}
+
+/// Returns what the watchdog does if the shutdown is over and the main thread does not end: a
+/// destructor or an exit handler of the application hangs. The outcome is known all the same.
+fn leave_without_main(
+    shutdown: &Shutdown,
+    exit: &Arc<ExitProgress>,
+) -> impl FnOnce() -> Option<(u8, String)> + Send + 'static {
+    let (shutdown, exit) = (shutdown.downgrade(), Arc::clone(exit));
+    move || {
+        let code = *lock(&exit.code);
+        if exit.has_returned.load(Ordering::Relaxed) {
+            return code.map(|code| (code, "an exit handler (atexit) of the process".into()));
+        }
+        let shutdown = shutdown.upgrade().filter(|shutdown| shutdown.stage() == Stage::Over)?;
+        let hung = match code {
+            Some(_) => "main to return",
+            None => "the body, or a destructor of one of its locals, which blocks the main thread",
+        };
+        let code = code.unwrap_or_else(|| conclude(&shutdown, None, shutdown.report().as_ref()));
+        drop_guards(&shutdown, LAST_WORDS);
+        let _ = shutdown.shared().journal().flush(LAST_WORDS);
+        Some((code, hung.into()))
     }
 }
 
@@ -244,7 +284,7 @@ pub(crate) fn conclude(
         shared.journal().log(move || error!(error = &*error, "body failed"));
     }
     if let (Some(path), Some(report)) = (&shared.config().report_file, report)
-        && let Err(error) = write_report(path, report)
+        && let Err(error) = write_report(path, report, share_of_exit(shutdown, 4))
     {
         shared.journal().log(move || error!(%error, "failed to write the report"));
     }
@@ -280,8 +320,20 @@ fn drop_guards(shutdown: &Shutdown, within: Duration) {
     }
 }
 
-fn write_report(path: &std::path::Path, report: &Report) -> std::io::Result<()> {
-    let mut file = std::fs::File::create(path)?;
-    serde_json::to_writer_pretty(&mut file, report)?;
-    file.write_all(b"\n")
+/// Writes the report, on another thread: a pipe that no process reads blocks, as does a dead disk.
+fn write_report(path: &Path, report: &Arc<Report>, within: Duration) -> std::io::Result<()> {
+    let (path, report) = (path.to_owned(), Arc::clone(report));
+    let (done, written) = std::sync::mpsc::channel();
+    std::thread::Builder::new().name("adieu report".into()).spawn(move || {
+        let write = || {
+            let mut file = std::fs::File::create(&path)?;
+            serde_json::to_writer_pretty(&mut file, &*report)?;
+            file.write_all(b"\n")
+        };
+        let _ = done.send(write());
+    })?;
+    written.recv_timeout(within).unwrap_or_else(|_| {
+        let after = Short(within);
+        Err(std::io::Error::other(format!("report-file was not written within {after}")))
+    })
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::time::Short;
-use crate::time::millis;
+use crate::outcome::Outcome;
+use crate::time::{Short, millis};
 
 /// How far the shutdown is. The order is the order in which they come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -37,6 +37,21 @@ pub struct Status {
     pub remaining: Duration,
     /// The tasks that are not over yet, the oldest first.
     pub waiting_for: Vec<WaitingFor>,
+    /// The tasks that have ended otherwise than they should. Every other task of a phase that has
+    /// started, and that is not waited for, has finished.
+    pub unclean: Vec<UncleanTask>,
+}
+
+/// A task that has failed, or was cut short.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UncleanTask {
+    /// Its phase.
+    pub phase: String,
+    /// Its name.
+    pub task: Arc<str>,
+    /// How it ended.
+    pub outcome: Outcome,
 }
 
 /// A task that is not over yet.
@@ -68,6 +83,7 @@ impl Status {
             elapsed: Duration::ZERO,
             remaining: Duration::ZERO,
             waiting_for: Vec::new(),
+            unclean: Vec::new(),
         }
     }
 

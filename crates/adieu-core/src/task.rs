@@ -2,6 +2,7 @@
 
 mod context;
 mod crew;
+mod describers;
 mod detail;
 mod end;
 mod job;
@@ -14,6 +15,7 @@ use std::time::Duration;
 pub use context::TaskCx;
 pub(crate) use context::{PhaseCx, RunCx, inside, inside_key, is_inside};
 pub(crate) use crew::{Crew, Done};
+pub(crate) use describers::Describers;
 pub(crate) use detail::{Describe, Detail, ask, text_of};
 pub(crate) use end::{Ended, TaskId, end_of};
 pub(crate) use job::{Blocking, Job, catch, caught};
@@ -38,6 +40,17 @@ pub struct TaskSpec {
     pub(crate) name: Arc<str>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) describe: Option<Describe>,
+    pub(crate) runs_on: RunsOn,
+}
+
+/// Which runtime an async task runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunsOn {
+    /// The application's.
+    Home,
+    /// The library's own, whose thread the application cannot block. For tasks that only wait and
+    /// signal: they call nothing of the application.
+    Own,
 }
 
 /// What a task may return: nothing, or a result whose error says what went wrong.
@@ -166,7 +179,7 @@ pub enum AddTaskError {
 impl TaskSpec {
     /// A task of this name that may take as long as its phase.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), timeout: None, describe: None }
+        Self { name: name.into(), timeout: None, describe: None, runs_on: RunsOn::Home }
     }
 
     /// Limits the task to less than its phase allows.
@@ -181,11 +194,19 @@ impl TaskSpec {
         self.describe = Some(Arc::new(describe));
         self
     }
+
+    /// Runs the task where the application cannot block it. For adapters, and only for tasks that
+    /// call nothing of the application and need no I/O of its runtime.
+    #[doc(hidden)]
+    pub fn only_waits(mut self) -> Self {
+        self.runs_on = RunsOn::Own;
+        self
+    }
 }
 
 impl fmt::Debug for TaskSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, timeout, describe } = self;
+        let Self { name, timeout, describe, runs_on: _ } = self;
         f.debug_struct("TaskSpec")
             .field("name", name)
             .field("timeout", timeout)

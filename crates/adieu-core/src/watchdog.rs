@@ -6,6 +6,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::journal::write_line;
+use crate::shield::shielded;
 use crate::signals::end_now;
 use crate::sync::lock;
 use crate::time::{Duration, Instant, real_now};
@@ -14,7 +15,9 @@ use crate::time::{Duration, Instant, real_now};
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Ends the process at a deadline, unless it is called off.
-#[derive(Clone)]
+///
+/// Its thread ends when this is dropped, unless there is a deadline: that is then the one of the
+/// process.
 pub(crate) struct Watchdog {
     shared: Arc<Kennel>,
 }
@@ -29,18 +32,30 @@ struct Orders {
     /// On the real clock.
     deadline: Option<Instant>,
     exit: Option<u8>,
+    /// Tells with which code the process ends at the deadline, and what was waited for, if the
+    /// outcome is known by then.
+    leave: Option<Leave>,
+    is_dropped: bool,
 }
+
+type Leave = Box<dyn FnOnce() -> Option<(u8, String)> + Send>;
 
 // === impl Watchdog ===
 
 impl Watchdog {
     pub(crate) fn new() -> Self {
-        let orders = Orders { thread_started: false, deadline: None, exit: None };
+        let orders = Orders {
+            thread_started: false,
+            deadline: None,
+            exit: None,
+            leave: None,
+            is_dropped: false,
+        };
         Self { shared: Arc::new(Kennel { orders: Mutex::new(orders), changed: Condvar::new() }) }
     }
 
-    /// Starts the thread, once. At the deadline it says what `waiting_for` returns and ends the
-    /// process with `code`.
+    /// Starts the thread, once. At the deadline it logs what `waiting_for` returns and ends the
+    /// process with `code`; unless [`Watchdog::leave_by`] knows better.
     pub(crate) fn start(
         &self,
         code: u8,
@@ -50,12 +65,18 @@ impl Watchdog {
         if orders.thread_started {
             return Ok(());
         }
-        let watchdog = self.clone();
+        let kennel = Arc::clone(&self.shared);
         std::thread::Builder::new()
             .name("adieu watchdog".into())
-            .spawn(move || watchdog.watch(code, waiting_for))?;
+            .spawn(move || kennel.watch(code, waiting_for))?;
         orders.thread_started = true;
         Ok(())
+    }
+
+    /// From now on `leave` is called at the deadline. It does what remains to be done, quickly, and
+    /// returns the exit code; `None` if the outcome is not known.
+    pub(crate) fn leave_by(&self, leave: impl FnOnce() -> Option<(u8, String)> + Send + 'static) {
+        lock(&self.shared.orders).leave = Some(Box::new(leave));
     }
 
     /// Sets the deadline, or brings it nearer.
@@ -83,33 +104,52 @@ impl Watchdog {
         lock(&self.shared.orders).exit = Some(code);
         self.shared.changed.notify_all();
     }
+}
 
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        lock(&self.shared.orders).is_dropped = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+// === impl Kennel ===
+
+impl Kennel {
     fn watch(&self, code: u8, waiting_for: impl Fn() -> String + Send + 'static) {
-        let mut orders = lock(&self.shared.orders);
+        let Some(leave) = self.until_deadline() else { return };
+        // The outcome is better than that it came late.
+        let known = leave.and_then(|leave| shielded(leave).ok().flatten());
+        let (code, hung) = known.map_or((code, None), |(code, hung)| (code, Some(hung)));
+        last_words(move || {
+            let hung = hung.unwrap_or_else(waiting_for);
+            format!(
+                "watchdog              the deadline has passed, exit code {code}; waiting for {hung}"
+            )
+        });
+        end_now(code)
+    }
+
+    /// Waits for the deadline; `None` if there will be none.
+    fn until_deadline(&self) -> Option<Option<Leave>> {
+        let mut orders = lock(&self.orders);
         loop {
             if let Some(code) = orders.exit {
                 end_now(code);
             }
             orders = match orders.deadline {
-                None => self.shared.changed.wait(orders).unwrap_or_else(PoisonError::into_inner),
+                None if orders.is_dropped => return None,
+                None => self.changed.wait(orders).unwrap_or_else(PoisonError::into_inner),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(real_now());
                     if left.is_zero() {
-                        break;
+                        return Some(orders.leave.take());
                     }
-                    let waited = self.shared.changed.wait_timeout(orders, left);
+                    let waited = self.changed.wait_timeout(orders, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
-        drop(orders);
-        last_words(move || {
-            format!(
-                "watchdog              the deadline has passed, exit code {code}; waiting for {}",
-                waiting_for()
-            )
-        });
-        end_now(code)
     }
 }
 

@@ -48,7 +48,11 @@ impl Place {
         let record = parent.record();
         let path = record.path().child(name)?;
         if !record.may_have_children() {
-            return Err(SpawnError::ParentStopped { path, above: record.path().clone() });
+            let error = SpawnError::ParentStopped { path, above: record.path().clone() };
+            return Err(match record.system() {
+                Some(system) => system.noted(error),
+                None => error,
+            });
         }
         let gone = || SpawnError::Gone { path: record.path().clone() };
         let system = ActorSystem::of(record).ok_or_else(gone)?;

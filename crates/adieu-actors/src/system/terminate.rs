@@ -165,6 +165,11 @@ impl SystemState {
         if let Some(group) = self.group() {
             group.begin_drain(cx.reason());
         }
+        // From here on a send may fail only because the shutdown drains the actors.
+        #[cfg(feature = "kameo")]
+        for refusal in crate::kameo::refusals() {
+            self.note_refusal(&refusal);
+        }
         // The grace of killed actors is part of the time of this phase.
         let left = cx.remaining();
         let timeout = left.saturating_sub(self.grace + Timeouts::SPARE).max(left / 2);

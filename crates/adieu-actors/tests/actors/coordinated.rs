@@ -251,6 +251,32 @@ async fn s355_the_timeout_of_terminate_limits_only_the_actors() {
     assert!(report.took >= Duration::from_secs(5), "{report}");
 }
 
+/// The exit code of a body that returns this error when the shutdown is over.
+async fn exit_code(
+    shutdown: &Shutdown,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> String {
+    // Wrapped in an error that does not name its cause.
+    let error = Err::<(), _>(std::io::Error::other(error));
+    format!("{:?}", shutdown.run_on_exit().finish(error).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn s192_a_message_or_child_that_the_drain_refuses_is_no_failure_of_the_body() {
+    let (shutdown, log) = (shutdown(), Log::default());
+    let system = ActorSystem::on(&shutdown, "shop").unwrap();
+    let orders = Kameo::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
+    shutdown.run(Reason::Unknown).await.unwrap();
+    let success = format!("{:?}", std::process::ExitCode::SUCCESS);
+    let refused = orders.tell(Job::log(&log, "late")).await.unwrap_err();
+    assert_eq!(exit_code(&shutdown, std::io::Error::other(refused.to_string())).await, success);
+    let child = Kameo::spawn(&system, Some(&orders), "late", Script::new(&log)).await;
+    let Err(refused) = child else { panic!("it was spawned") };
+    assert_eq!(exit_code(&shutdown, refused).await, success);
+    let other = std::io::Error::other("no database");
+    assert_ne!(exit_code(&shutdown, other).await, success);
+}
+
 #[tokio::test(start_paused = true)]
 async fn s176_a_system_without_a_shutdown_is_drained_when_its_guardian_ends() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());

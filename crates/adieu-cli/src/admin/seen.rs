@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adieu::{CheckState, Readiness, Report, Stage};
+use adieu::{CheckState, Outcome, Readiness, Report, Stage};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -19,6 +19,8 @@ pub(crate) struct Seen {
     pub(crate) elapsed: Duration,
     pub(crate) remaining: Duration,
     pub(crate) waiting_for: Vec<WaitingFor>,
+    /// The tasks that did not end as they should; `None` if the service is too old to send them.
+    pub(crate) unclean: Option<Vec<UncleanTask>>,
     pub(crate) checks: Vec<Check>,
     /// `None` if it does not say.
     pub(crate) in_flight: Option<u64>,
@@ -61,6 +63,13 @@ pub(crate) struct Check {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct UncleanTask {
+    pub(crate) phase: String,
+    pub(crate) task: String,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Gate {
     pub(crate) name: String,
     pub(crate) in_flight: u64,
@@ -82,6 +91,8 @@ struct Sent {
     remaining_ms: f64,
     #[serde(default)]
     waiting_for: Vec<WaitingFor>,
+    #[serde(default)]
+    unclean: Option<Vec<UncleanTask>>,
     #[serde(default)]
     checks: Vec<SentCheck>,
     #[serde(default)]
@@ -111,6 +122,7 @@ impl Seen {
             elapsed_ms,
             remaining_ms,
             waiting_for,
+            unclean,
             checks,
             in_flight,
             admitting,
@@ -139,6 +151,7 @@ impl Seen {
             elapsed: millis(elapsed_ms),
             remaining: millis(remaining_ms),
             waiting_for,
+            unclean,
             checks: checks.into_iter().filter_map(Check::new).collect(),
             in_flight,
             admitting,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use adieu::{CheckState, Outcome, Readiness, Stage};
 use serde_json::{Value, json};
 
-use crate::admin::{Seen, WaitingFor};
+use crate::admin::{Seen, UncleanTask, WaitingFor};
 use crate::duration::short;
 use crate::fit::harmless;
 
@@ -31,7 +31,7 @@ pub(super) enum Why {
     Other,
 }
 
-/// How a task ended, as far as that can be seen. Its outcome is known from the report alone.
+/// How a task ended, as far as that can be seen. Older services report outcomes only at the end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum End {
     Known(Outcome),
@@ -120,8 +120,14 @@ fn is_cancelled(task: &WaitingFor) -> bool {
 /// How a task ended that was seen before and is not there `now`, so much later.
 fn end_of(task: &WaitingFor, between: Duration, now: &Seen) -> End {
     let report = now.report.as_ref().and_then(|report| report.phase(&task.phase)?.task(&task.task));
-    match (report, task.left()) {
-        (Some(report), _) => End::Known(report.outcome.clone()),
+    let is_same = |other: &&UncleanTask| other.phase == task.phase && other.task == task.task;
+    let unclean = now.unclean.as_ref().map(|unclean| {
+        let listed = unclean.iter().find(is_same);
+        listed.map_or(Outcome::Finished, |listed| listed.outcome.clone())
+    });
+    let known = report.map(|report| report.outcome.clone()).or(unclean);
+    match (known, task.left()) {
+        (Some(outcome), _) => End::Known(outcome),
         (None, Some(left)) if left <= between => End::OutOfTime,
         (None, Some(_) | None) => End::InTime,
     }
@@ -291,6 +297,22 @@ mod tests {
             matches!(change, Change::TaskOver { .. } | Change::TaskCancelled { .. })
         };
         changes.iter().find(task).map_or_else(String::new, |change| change.text(now))
+    }
+
+    #[test]
+    fn s484_a_task_that_failed_is_shown_as_failed_before_the_end() {
+        let failed = json!({
+            "stage": "shutting-down", "readiness": "draining", "elapsed_ms": 1_100,
+            "unclean": [{ "phase": "stop", "task": "flush",
+                "outcome": { "kind": "failed", "error": "disk full" } }],
+        });
+        let said = last_of(&running(1_000, 4_000), &Seen::new(failed).unwrap());
+        assert!(said.ends_with("stop / flush failed: disk full\n"), "{said}");
+        let finished = json!({
+            "stage": "shutting-down", "readiness": "draining", "elapsed_ms": 1_100, "unclean": [],
+        });
+        let said = last_of(&running(1_000, 4_000), &Seen::new(finished).unwrap());
+        assert!(said.ends_with("stop / flush finished\n"), "{said}");
     }
 
     #[test]

@@ -321,7 +321,7 @@ fn s323_watch_names_a_task_that_timed_out() {
     drop(service.shutdown.run(Reason::Unknown));
     // Not "over": looks are a tenth of a second apart, so one of them sees it being cancelled.
     watching.until("service-unbind / sync timed out, is being cancelled");
-    watching.until("service-unbind / sync ended, out of time");
+    watching.until("service-unbind / sync timed out after 1s");
     watching.until("service-stop / flush started");
     service.flush.cancel();
     let Ran { code, stdout, .. } = watching.end();

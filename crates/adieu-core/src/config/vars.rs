@@ -48,15 +48,20 @@ pub(super) fn overlay(
             })?;
             let key =
                 existing(entries, part).unwrap_or_else(|| part.to_lowercase().replace('_', "-"));
-            // The variable is meant to hold against the file, whichever name that uses.
+            // The variable is meant to hold against the file, whichever name that uses. Two variables
+            // contradict each other, which is found when the keys are read.
             for same in section::same_as(&key) {
-                entries.remove(*same);
+                if !origins.has_set(&path, same) {
+                    entries.remove(*same);
+                }
             }
             path.push(key.clone());
             table = entries.entry(key).or_insert_with(|| Value::Object(Map::new()));
         }
         *table = Value::String(value);
-        if let Some(same) = section::same_path(&path) {
+        if let Some(same) = section::same_path(&path)
+            && !origins.0.contains_key(&same.join("."))
+        {
             section::take(block, same);
         }
         origins.0.insert(path.join("."), name);
@@ -73,6 +78,12 @@ fn existing(entries: &Map<String, Value>, part: &str) -> Option<String> {
 // === impl Origins ===
 
 impl Origins {
+    /// Whether a variable has set this key of the table at `path`.
+    fn has_set(&self, path: &[String], key: &str) -> bool {
+        let path = path.iter().map(String::as_str).chain([key]).collect::<Vec<_>>();
+        self.0.contains_key(&path.join("."))
+    }
+
     /// Names the variable that the error is about, if it is about one.
     pub(super) fn explain(&self, block: &str, error: ConfigError) -> ConfigError {
         let name = |path: String| {

@@ -6,7 +6,9 @@
 //!
 //! - a task on that runtime, which is fast, because what it starts is at hand;
 //! - a thread, the stand-in, which looks in now and then, because tasks that block all workers
-//!   would block the first, too. So deadlines hold and log lines come on a wedged runtime.
+//!   would block the first, too. So deadlines hold and log lines come on a wedged runtime. It has a
+//!   small runtime of its own, on which the library's own tasks run: those that only wait and
+//!   signal, such as the lame duck, drains and turns to stop.
 //!
 //! On a current-thread runtime there is only the task: it must share that runtime's clock, which
 //! tests pause. Without any runtime there is only a thread, with a runtime of its own.
@@ -35,7 +37,8 @@ use crate::report::Report;
 use crate::status::Stage;
 use crate::sync::lock;
 use crate::task::{
-    Crew, Describe, Detail, Done, Job, LazySpan, PhaseCx, RunCx, TaskCx, TaskId, spans_are_wanted,
+    Crew, Describe, Detail, Done, Job, LazySpan, PhaseCx, RunCx, RunsOn, TaskCx, TaskId,
+    spans_are_wanted,
 };
 use crate::time::{Instant, now};
 use crate::watchdog::LAST_WORDS;
@@ -49,6 +52,9 @@ const BATCH: usize = 1024;
 /// From so many tasks on they are spawned from outside the runtime. A worker that spawns wakes
 /// another for each of them, which costs more than the spawning; measured, twice as much in all.
 const MANY: usize = 256;
+
+/// What stands in log and report for a task that does not describe itself in time.
+const NO_ANSWER: &str = "(no answer when asked)";
 
 /// How often the stand-in looks in.
 const LOOK_IN: Duration = Duration::from_millis(20);
@@ -87,6 +93,7 @@ pub(super) struct Driver {
 struct Taken {
     timeout: Option<Duration>,
     describe: Option<Describe>,
+    runs_on: RunsOn,
     job: Box<dyn Job>,
 }
 
@@ -96,10 +103,12 @@ pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Begin
     let Some(home) = home else {
         return on_own_thread(shared, generation, beginning);
     };
-    let Some(driver) = Driver::new(shared, home.clone(), beginning) else { return };
+    let stands_in = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
+    let stand_in = if stands_in { StandIn::start(shared, generation) } else { None };
+    let own = stand_in.as_ref().map(|stand_in| stand_in.runtime.clone());
+    let Some(driver) = Driver::new(shared, home.clone(), own, beginning) else { return };
     let driver = Arc::new(Mutex::new(driver));
     *lock(&shared.driver) = Arc::downgrade(&driver);
-    let stands_in = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
     // The runtime owns it, and all who await the report join it: it ends with the report.
     if stands_in {
         // Here, unless this is a task: to wake a worker for it costs more, and most allocators
@@ -108,7 +117,9 @@ pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Begin
             lock(&driver).step();
         }
         home.spawn(drive(Arc::clone(shared), Arc::clone(&driver), None));
-        stand_in(shared, driver, generation);
+        if let Some(stand_in) = stand_in {
+            stand_in.give(driver);
+        }
     } else {
         let lost = Lost::new(shared, generation);
         home.spawn(drive(Arc::clone(shared), driver, Some(lost)));
@@ -121,11 +132,15 @@ pub(super) fn start(shared: &Arc<Shared>, home: Option<Handle>, beginning: Begin
 pub(super) fn take_over(shared: &Arc<Shared>, runtime: &Handle) {
     let driver = lock(&shared.driver).upgrade();
     let Some(driver) = driver else { return };
-    lock(&driver).crew.move_to(runtime.clone());
+    let stand_in = StandIn::start(shared, shared.generation());
+    let own = stand_in.as_ref().map(|stand_in| stand_in.runtime.clone());
+    lock(&driver).crew.move_to(runtime.clone(), own);
     // The driver that stands still may wait for the next nudge, and would keep it.
     shared.nudge.notify_one();
     runtime.spawn(drive(Arc::clone(shared), Arc::clone(&driver), None));
-    stand_in(shared, driver, shared.generation());
+    if let Some(stand_in) = stand_in {
+        stand_in.give(driver);
+    }
 }
 
 async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Lost>) {
@@ -141,7 +156,7 @@ async fn drive(shared: Arc<Shared>, driver: Arc<Mutex<Driver>>, lost: Option<Los
                 return; // The stand-in has published it; the runtime may be gone any moment.
             }
             if is_alone {
-                shared.journal().flush(LAST_WORDS);
+                let _ = shared.journal().flush(LAST_WORDS);
             } else {
                 // Other tasks may need this worker.
                 let _ = tokio::time::timeout(LAST_WORDS, shared.journal().idle()).await;
@@ -173,26 +188,57 @@ fn publish(shared: &Shared, driver: &Mutex<Driver>) {
     }
 }
 
-/// Drives from a plain thread, so that it goes on when the runtime does not.
-fn stand_in(shared: &Arc<Shared>, driver: Arc<Mutex<Driver>>, generation: u64) {
-    let standing_in = Arc::clone(shared);
-    let spawned = std::thread::Builder::new().name("adieu".into()).spawn(move || {
-        let mut lost = Lost::new(&standing_in, generation);
-        loop {
-            // First: whoever began has made the first step, and the task makes the next ones.
-            std::thread::sleep(LOOK_IN);
-            let over = lock(&driver).step();
-            if over {
-                lost.shared.journal().flush(LAST_WORDS);
-                publish(&lost.shared, &driver);
-                // Nothing is lost, even if the other one has only just taken the report.
-                let _ = lost.generation.take();
-                return;
+/// A thread that drives, so that the shutdown goes on when its runtime does not, and on whose
+/// runtime the library's own tasks run.
+struct StandIn {
+    runtime: Handle,
+    driver: std::sync::mpsc::Sender<Arc<Mutex<Driver>>>,
+}
+
+impl StandIn {
+    /// Starts the thread, which waits for its driver. `None` if there is no thread for it, which is
+    /// logged.
+    fn start(shared: &Arc<Shared>, generation: u64) -> Option<Self> {
+        let started = Self::try_start(shared, generation);
+        let log = |error| {
+            let log = move || error!(%error, "failed to start the stand-in thread");
+            shared.journal().log(log);
+        };
+        started.map_err(log).ok()
+    }
+
+    fn try_start(shared: &Arc<Shared>, generation: u64) -> std::io::Result<Self> {
+        let own = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = own.handle().clone();
+        let (driver, given) = std::sync::mpsc::channel::<Arc<Mutex<Driver>>>();
+        let shared = Arc::clone(shared);
+        std::thread::Builder::new().name("adieu".into()).spawn(move || {
+            if let Ok(driver) = given.recv() {
+                own.block_on(stand_in(&driver, Lost::new(&shared, generation)));
             }
+            // A task of ours that did not end may be inside a destructor of the application.
+            own.shutdown_background();
+        })?;
+        Ok(Self { runtime, driver })
+    }
+
+    fn give(self, driver: Arc<Mutex<Driver>>) {
+        let _ = self.driver.send(driver);
+    }
+}
+
+async fn stand_in(driver: &Mutex<Driver>, mut lost: Lost) {
+    loop {
+        // First: whoever began has made the first step, and the task makes the next ones.
+        tokio::time::sleep(LOOK_IN).await;
+        let over = lock(driver).step();
+        if over {
+            let _ = lost.shared.journal().flush(LAST_WORDS);
+            publish(&lost.shared, driver);
+            // Nothing is lost, even if the other one has only just taken the report.
+            let _ = lost.generation.take();
+            return;
         }
-    });
-    if let Err(error) = spawned {
-        shared.journal().log(move || error!(%error, "failed to start the stand-in thread"));
     }
 }
 
@@ -209,7 +255,7 @@ fn on_own_thread(shared: &Arc<Shared>, generation: u64, beginning: Beginning) {
                         .log(move || error!(%error, "failed to build a runtime"));
                 }
             };
-            if let Some(driver) = Driver::new(&shared, runtime.handle().clone(), beginning) {
+            if let Some(driver) = Driver::new(&shared, runtime.handle().clone(), None, beginning) {
                 runtime.block_on(drive(shared, Arc::new(Mutex::new(driver)), Some(lost)));
             }
         }
@@ -250,10 +296,15 @@ impl Drop for Lost {
 // === impl Driver ===
 
 impl Driver {
-    fn new(shared: &Arc<Shared>, tasks_on: Handle, beginning: Beginning) -> Option<Self> {
+    fn new(
+        shared: &Arc<Shared>,
+        tasks_on: Handle,
+        own: Option<Handle>,
+        beginning: Beginning,
+    ) -> Option<Self> {
         let (run, phases) = shared.with_run(|run, _, plan| (Arc::clone(&run.cx), plan.len()))?;
         Some(Self {
-            crew: Crew::new(Shared::key(shared), tasks_on, Arc::clone(&shared.nudge)),
+            crew: Crew::new(Shared::key(shared), tasks_on, own, Arc::clone(&shared.nudge)),
             shared: Arc::clone(shared),
             run,
             beginning: Some(beginning),
@@ -402,9 +453,9 @@ impl Driver {
             let mut tasks = Vec::with_capacity(entries.len());
             let entries: Vec<Taken> = entries
                 .into_iter()
-                .map(|Entry { name, timeout, describe, job, .. }| {
+                .map(|Entry { name, timeout, describe, runs_on, job, .. }| {
                     tasks.push(NewTask { name, timeout });
-                    Taken { timeout, describe, job }
+                    Taken { timeout, describe, runs_on, job }
                 })
                 .collect();
             let rest = plan.is_open_ended(phase.0).then(|| run.rest_after(phase, registry, plan));
@@ -456,7 +507,7 @@ impl Driver {
                 if let Some(describe) = entry.describe {
                     self.shared.with_run(|run, _, _| run.describes(task, describe));
                 }
-                entry.job.start(cx, task, &mut self.crew);
+                entry.job.start(cx, task, entry.runs_on, &mut self.crew);
             }
         };
         if many && is_on_worker() {
@@ -478,8 +529,9 @@ impl Driver {
         let status = self.shared.with_run(|run, _, _| run.status(Stage::ShuttingDown, now()));
         if let Some(status) = status {
             let left = status.until_cut().unwrap_or_default();
+            let names_only = status.clone().without_details().waiting_line();
             let ask = Arc::new(move || status.clone().describe().waiting_line());
-            let waiting_for = Detail::new(ask);
+            let waiting_for = Detail::new(ask, names_only);
             self.shared.journal().note(Line::StillWaiting { waiting_for, left });
         }
     }
@@ -493,7 +545,7 @@ impl Driver {
             Some((phase, name, outcome.clone(), *took, run.describe_of(id)))
         });
         let Some(Some((phase, task, outcome, took, describe))) = found else { return };
-        let detail = describe.map(Detail::new);
+        let detail = describe.map(|describe| Detail::new(describe, NO_ANSWER));
         if let Some(detail) = &detail {
             self.shared.with_run(|run, _, _| run.detailed(id, Arc::clone(detail)));
         }

@@ -48,7 +48,8 @@ impl Shutdown {
             return Ok(None);
         }
         let shared = Arc::downgrade(self.shared());
-        let task = TaskSpec::new("lame duck").describe(|| "routers to move away".into());
+        let task =
+            TaskSpec::new("lame duck").only_waits().describe(|| "routers to move away".into());
         let added =
             self.add_task(Phase::BEFORE_SERVICE_UNBIND, task, async move |cx: TaskCx| {
                 // The driver holds the shutdown for as long as this runs.

@@ -67,14 +67,15 @@ impl Shared {
         }
         let weak = Arc::downgrade(self);
         let started = Listener::start(signals, move |signal| {
-            let Some(shared) = weak.upgrade() else { return };
+            let Some(shared) = weak.upgrade() else { return false };
             let is_over = shared.stage() == Stage::Over;
-            if shared.receive(signal) == Some(Rung::Exit) {
+            if shared.receive(signal, None) == Some(Rung::Exit) {
                 let code = signal.exit_code();
                 let why = if is_over { "the shutdown is over" } else { "exit at once" };
                 last_words(move || format!("{signal:<21} {why}, exit code {code}"));
                 end_now(code);
             }
+            true
         })?;
         if let Err(error) = self.adopt_platform() {
             started.stop()?; // Refused: leave the process as it was.
@@ -113,7 +114,12 @@ impl Shared {
         listener.map_or(Ok(()), Listener::stop)
     }
 
-    pub(super) fn receive(self: &Arc<Self>, signal: Signal) -> Option<Rung> {
+    /// Does what the signal would do. `via` names what it came by, if it is not a real signal.
+    pub(super) fn receive(
+        self: &Arc<Self>,
+        signal: Signal,
+        via: Option<&'static str>,
+    ) -> Option<Rung> {
         let rung = lock(&self.ladder).climb(now(), signal)?;
         if self.stage() == Stage::Over && !self.owns_process.load(Ordering::Relaxed) {
             // There is nothing left to wait for, and no runner that leaves.
@@ -124,7 +130,7 @@ impl Shared {
         }
         // Only noted: whoever listens to the log may be what hangs, and the next signal must be
         // heard. The driver says it.
-        self.journal.note(Line::Signal { signal, rung });
+        self.journal.note(Line::Signal { signal, via, rung });
         if self.stage() == Stage::Up {
             self.begin(Reason::ProcessTerminate(signal), None);
         } else if rung == Rung::Graceful {
@@ -155,6 +161,13 @@ impl Shared {
     /// The process must be over before long, if the watchdog was started.
     pub(crate) fn leave_process(&self) {
         self.watchdog.arm(self.config.reserve.max(LEAST_EXIT));
+    }
+
+    /// Has the watchdog call this at its deadline; see [`Watchdog::leave_by`].
+    ///
+    /// [`Watchdog::leave_by`]: crate::watchdog::Watchdog::leave_by
+    pub(crate) fn leave_by(&self, leave: impl FnOnce() -> Option<(u8, String)> + Send + 'static) {
+        self.watchdog.leave_by(leave);
     }
 
     /// How long the watchdog lets the process live; `None` if that is not limited.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use super::Shutdown;
 use super::shared::Shared;
-use crate::gate::Draining;
+use crate::gate::{Draining, Gate};
 use crate::journal::Line;
 use crate::outcome::{Outcome, SkipCause};
 use crate::phase::Phase;
@@ -79,7 +79,10 @@ impl Shared {
         if self.stage() == Stage::Up {
             return false;
         }
-        let texts = lock(&self.refusals.0).texts.clone();
+        let mut texts = lock(&self.refusals.0).texts.clone();
+        // Passes are refused without a trace: entering is too quick for one.
+        let gates = [&self.gates, &self.loops].into_iter().flat_map(|gates| lock(gates).clone());
+        texts.extend(gates.filter(Gate::is_closed).map(|gate| gate.draining().to_string()));
         let mut cause = Some(error);
         while let Some(error) = cause {
             let text = error.to_string();

@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::report::{PhaseReport, Report, TaskReport};
-use crate::status::{Stage, Status, WaitingFor};
+use crate::status::{Stage, Status, UncleanTask, WaitingFor};
 use crate::task::{Describe, Detail, LazySpan, RunCx, TaskId, ask};
 use crate::time::{Instant, wall_clock};
 
@@ -50,6 +50,7 @@ pub(super) struct Undescribed {
     elapsed: Duration,
     remaining: Duration,
     waiting_for: Vec<(WaitingFor, Option<Describe>)>,
+    unclean: Vec<UncleanTask>,
 }
 
 // === impl Run ===
@@ -148,7 +149,27 @@ impl Run {
             elapsed: now.saturating_duration_since(machine.began()),
             remaining: self.cx.deadline.get().saturating_duration_since(now),
             waiting_for,
+            unclean: self.unclean(),
         }
+    }
+
+    /// The tasks that have ended otherwise than they should.
+    fn unclean(&self) -> Vec<UncleanTask> {
+        let machine = &self.machine;
+        let phases = machine.phases().iter().map(|phase| (phase, machine.tasks_of(phase)));
+        let ended = phases.flat_map(|(phase, tasks)| {
+            tasks.iter().filter_map(move |task| match &task.state {
+                TaskState::Over { outcome, .. } => Some((phase, task, outcome)),
+                TaskState::Running | TaskState::Cancelling(_) | TaskState::Aborting(_) => None,
+            })
+        });
+        let unclean = ended.filter(|(_, _, outcome)| !outcome.is_clean());
+        let listed = unclean.map(|(phase, task, outcome)| UncleanTask {
+            phase: phase.name.to_string(),
+            task: Arc::clone(&task.name),
+            outcome: outcome.clone(),
+        });
+        listed.collect()
     }
 
     pub(super) fn report(&self, registry: &Registry, now: Instant) -> Report {
@@ -193,7 +214,7 @@ impl Run {
         }
     }
 
-    /// What tasks have said of themselves by now, as far as somebody could ask them.
+    /// Adds how tasks described themselves when they failed.
     pub(super) fn fill_in(&self, report: &mut Report) {
         // Most shutdowns have none, and some have very many tasks.
         if self.details.is_empty() {
@@ -202,7 +223,7 @@ impl Run {
         for (phase, &id) in report.phases.iter_mut().zip(self.plan.ordered_ids()) {
             let tasks = self.machine.phase(id).tasks.clone();
             for (task, id) in phase.tasks.iter_mut().zip(tasks) {
-                task.detail = self.details.get(&TaskId(id)).and_then(|detail| detail.told());
+                task.detail = self.details.get(&TaskId(id)).map(|detail| detail.text());
             }
         }
     }
@@ -241,13 +262,23 @@ impl Undescribed {
         self.waiting_for.iter().map(|(waiting, _)| waiting.left).min()
     }
 
+    /// For those who cannot wait for the answers.
+    pub(super) fn without_details(self) -> Status {
+        self.described_by(|_| None)
+    }
+
     /// Asks the tasks what they wait for. Not under a lock: it is the user's code that answers.
     pub(super) fn describe(self) -> Status {
-        let Self { stage, reason, elapsed, remaining, waiting_for } = self;
+        self.described_by(|describe| Some(ask(describe)))
+    }
+
+    fn described_by(self, ask: impl Fn(&Describe) -> Option<String>) -> Status {
+        let Self { stage, reason, elapsed, remaining, waiting_for, unclean } = self;
         let asked = waiting_for.into_iter().map(|(waiting, describe)| WaitingFor {
-            detail: describe.as_ref().map(ask),
+            detail: describe.as_ref().and_then(&ask),
             ..waiting
         });
-        Status { stage, reason: Some(reason), elapsed, remaining, waiting_for: asked.collect() }
+        let (reason, waiting_for) = (Some(reason), asked.collect());
+        Status { stage, reason, elapsed, remaining, waiting_for, unclean }
     }
 }

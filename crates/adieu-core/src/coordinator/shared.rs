@@ -405,7 +405,7 @@ impl Shared {
         drop_each_shielded(leftover);
         drop_each_shielded(drained);
         if exits && !owns_process {
-            self.journal.flush(LAST_WORDS);
+            let _ = self.journal.flush(LAST_WORDS);
             self.watchdog.exit(exit_code);
         }
     }

@@ -33,6 +33,9 @@ mod asymmetric {
     use std::sync::OnceLock;
 
     use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
+    use tracing::{Level, error};
+
+    use crate::log_thread::log_aside;
 
     static WORKS: OnceLock<bool> = OnceLock::new();
 
@@ -48,10 +51,12 @@ mod asymmetric {
     }
 
     pub(super) fn everywhere() {
-        if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+        if let Err(error) = membarrier(MembarrierCommand::PrivateExpedited) {
             // A sandbox has been put up since. What a thread has stored is seen by all within
-            // nanoseconds, barrier or not; a millisecond is an age.
+            // nanoseconds, barrier or not; a millisecond is an age. But nothing guarantees it.
             std::thread::sleep(std::time::Duration::from_millis(1));
+            let advice = "allow membarrier, or install the filter before the first gate is made";
+            log_aside(Level::ERROR, || move || error!(%error, advice, "membarrier was refused"));
         }
     }
 }

@@ -18,7 +18,7 @@ use super::hook::StopHook;
 use super::machine::Machine;
 use crate::background::OwnedLoops;
 use crate::budget::GRACE;
-use crate::coordinator::{AddPhaseError, Shutdown, TaskHandle};
+use crate::coordinator::{AddPhaseError, Shutdown, TaskHandle, WeakShutdown};
 use crate::deadline::Deadline;
 use crate::phase::{Phase, PhaseSpec};
 use crate::plan::PlanError;
@@ -39,19 +39,23 @@ pub(super) fn register(
     for step in board.steps() {
         let spec = TaskSpec::new(format!("stop {}", board.id(step)))
             .timeout(board.graph.until_stopped(step))
+            .only_waits()
             .describe({
                 let board = Arc::clone(board);
                 move || board.describe(step)
             });
-        let board = Arc::clone(board);
-        let task = async move |cx: TaskCx| match stop(&board, step, Some(cx)).await {
-            None => Ok(()),
-            // So that it is reported as one. It has been said when it happened.
-            Some(Problem::Panicked(message)) => {
-                std::panic::resume_unwind(Box::new(message.to_string()))
-            }
-            Some(problem) => Err(problem.to_string()),
-        };
+        let (board, shutdown_of_it) = (Arc::clone(board), shutdown.downgrade());
+        let task =
+            async move |cx: TaskCx| match stop(&board, step, home_of(&shutdown_of_it), Some(cx))
+                .await
+            {
+                None => Ok(()),
+                // So that it is reported as one. It has been said when it happened.
+                Some(Problem::Panicked(message)) => {
+                    std::panic::resume_unwind(Box::new(message.to_string()))
+                }
+                Some(problem) => Err(problem.to_string()),
+            };
         match shutdown.add_task(Lifecycle::PHASE, spec, task) {
             Ok(task) => added.push(task),
             Err(error) => {
@@ -63,6 +67,12 @@ pub(super) fn register(
         }
     }
     Ok(added)
+}
+
+/// The runtime on which hooks run: the turns to stop are waited for on another one.
+fn home_of(shutdown: &WeakShutdown) -> Handle {
+    let home = shutdown.upgrade().and_then(|shutdown| shutdown.shared().home());
+    home.unwrap_or_else(Handle::current)
 }
 
 /// Adds the phase in which steps are stopped, or makes it long enough for one more lifecycle. What
@@ -88,7 +98,7 @@ fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), AddPhaseError>
 }
 
 /// Stops one step when its turn has come, and says what went wrong. Nothing, if it is not up.
-async fn stop(board: &Board, step: usize, task: Option<TaskCx>) -> Option<Problem> {
+async fn stop(board: &Board, step: usize, home: Handle, task: Option<TaskCx>) -> Option<Problem> {
     let time_up = task.as_ref().map_or_else(CancellationToken::new, |task| task.token().clone());
     let its_turn = async {
         // Not before start-up has ended: what is just starting may come up, and need this.
@@ -113,7 +123,7 @@ async fn stop(board: &Board, step: usize, task: Option<TaskCx>) -> Option<Proble
     let deadline = Deadline::after(timeout);
     let reason = task.as_ref().map(|task| task.reason().clone());
     let cx = StopCx { step: board.id(step), reason, deadline, token, task };
-    let ended = run(hook, cx, &time_up).await;
+    let ended = run(hook, cx, &home, &time_up).await;
     let is_late = now() > deadline.instant().into_std();
     let problem = match ended {
         StopEnd::Ended(Ok(Ok(()))) if is_late => Some(Problem::TimedOut(timeout)),
@@ -138,10 +148,10 @@ enum StopEnd {
 }
 
 /// Runs a stop to its end, within its time.
-async fn run(hook: StopHook, cx: StopCx, time_up: &CancellationToken) -> StopEnd {
+async fn run(hook: StopHook, cx: StopCx, home: &Handle, time_up: &CancellationToken) -> StopEnd {
     let (deadline, token) = (cx.deadline, cx.token.clone());
     let name = format!("stop {}", cx.step);
-    let mut work = Apart::new(&name, &Handle::current(), caught(hook.stop(cx)));
+    let mut work = Apart::new(&name, home, caught(hook.stop(cx)));
     let ended = tokio::select! {
         biased;
         ended = &mut work => ended,
@@ -178,8 +188,8 @@ pub(super) async fn roll_back(board: &Arc<Board>, loops: &OwnedLoops, runtime: &
 
     let mut stopping = JoinSet::new();
     for step in board.steps().filter(|&step| board.look(|machine| machine.is_up(step))) {
-        let board = Arc::clone(board);
-        stopping.spawn_on(async move { stop(&board, step, None).await }, runtime);
+        let (board, home) = (Arc::clone(board), runtime.clone());
+        stopping.spawn_on(async move { stop(&board, step, home, None).await }, runtime);
     }
     let most = board.look(|machine| board.graph.stop_budget(|step| !machine.is_down(step)));
     let all = async { while stopping.join_next().await.is_some() {} };

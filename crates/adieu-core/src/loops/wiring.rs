@@ -143,7 +143,7 @@ impl Shutdown {
         let (name, ending) = (gate.name(), Arc::clone(ending));
         let describe = |verb: &str| {
             let ending = Arc::clone(&ending);
-            TaskSpec::new(format!("{verb} {name}")).describe(move || ending.summary())
+            TaskSpec::new(format!("{verb} {name}")).only_waits().describe(move || ending.summary())
         };
         self.add_drain(gate, added)?;
         let (leave, end) = (describe("leave"), describe("end"));

@@ -2,13 +2,13 @@
 //! of. systemd does not tell its services by itself.
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::plan::LONGEST;
-use crate::time::{Short, real_now};
+use crate::time::{Instant, Short, real_now};
 
 /// How long systemd may take to answer: start-up waits for it.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -79,39 +79,52 @@ impl Unit {
     }
 }
 
-/// What a command writes to its stdout, if it is quick.
+/// The line that a command writes to its stdout, if it is quick.
 fn output_of(command: &mut Command) -> Result<String, String> {
+    let give_up = real_now() + ANSWER;
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(|error| format!("failed to run systemctl: {error}"))?;
-    let ended = wait_for(&mut child);
+    let line = read_line(&mut child, give_up);
+    let ended = wait_for(&mut child, give_up);
     if ended.is_err() {
         let _ = child.kill();
         let _ = child.wait();
     }
-    ended?;
-    let mut text = String::new();
-    let read = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut text));
-    match read {
-        Some(Ok(_)) => Ok(text),
-        Some(Err(error)) => Err(format!("failed to read from systemctl: {error}")),
-        None => Err("systemctl has no output".into()),
+    ended.and(line)
+}
+
+/// Reads one line, on another thread: the end of the output may never come, because a child of the
+/// command may have it, too.
+fn read_line(child: &mut Child, give_up: Instant) -> Result<String, String> {
+    let stdout = child.stdout.take().ok_or("systemctl has no output")?;
+    let (send, line) = std::sync::mpsc::channel();
+    let reader = std::thread::Builder::new().name("adieu unit".into()).spawn(move || {
+        let mut text = String::new();
+        let read = BufReader::new(stdout).read_line(&mut text);
+        let _ = send.send(read.map(|_| text));
+    });
+    reader.map_err(|error| format!("failed to read from systemctl: {error}"))?;
+    match line.recv_timeout(give_up.saturating_duration_since(real_now())) {
+        Ok(read) => read.map_err(|error| format!("failed to read from systemctl: {error}")),
+        Err(_) => Err(no_answer()),
     }
 }
 
-/// Waits until the child has ended well. Its answer is short: it fits into the pipe.
-fn wait_for(child: &mut Child) -> Result<(), String> {
-    let give_up = real_now() + ANSWER;
+/// Waits until the child has ended well.
+fn wait_for(child: &mut Child, give_up: Instant) -> Result<(), String> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => return Err(format!("systemctl failed: {status}")),
-            Ok(None) if real_now() >= give_up => {
-                return Err(format!("systemctl did not answer within {}", Short(ANSWER)));
-            }
+            Ok(None) if real_now() >= give_up => return Err(no_answer()),
             Ok(None) => std::thread::sleep(LOOK),
             Err(error) => return Err(format!("failed to wait for systemctl: {error}")),
         }
     }
+}
+
+fn no_answer() -> String {
+    format!("systemctl did not answer within {}", Short(ANSWER))
 }
 
 /// A span of time as systemd prints it, such as `1min 30s`; `Some(None)` if it has no end.
@@ -163,6 +176,25 @@ mod tests {
         ] {
             assert_eq!(parse_span(text), span, "{text}");
         }
+    }
+
+    #[test]
+    fn s41_a_command_that_leaves_its_output_open_is_waited_for_no_longer_than_a_second() {
+        let run = |script: &str| {
+            let began = real_now();
+            let output = output_of(Command::new("sh").args(["-c", script]));
+            (output, real_now() - began)
+        };
+        let (answer, took) = run("echo 6s; sleep 5 &");
+        assert_eq!(answer.as_deref(), Ok("6s\n"));
+        assert!(took < ANSWER, "{took:?}");
+        for silent in ["sleep 5 &", "sleep 5", "echo 6s; exec sleep 5", "printf 6s; sleep 5 &"] {
+            let (answer, took) = run(silent);
+            assert_eq!(answer, Err(no_answer()), "{silent}");
+            assert!(took < 2 * ANSWER, "{silent}: {took:?}");
+        }
+        assert!(run("echo 6s; exit 3").0.is_err());
+        assert_eq!(run("true").0.as_deref(), Ok(""));
     }
 
     #[test]

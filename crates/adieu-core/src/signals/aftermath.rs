@@ -78,7 +78,13 @@ pub(super) fn restore(signals: &[Signal]) -> io::Result<()> {
     for signal in signals {
         let Some(known) = uses.get_mut(&signal.0) else { continue };
         known.installed = known.installed.saturating_sub(1);
-        if matches!(known.before, Before::Something) || known.is_watched {
+        if matches!(known.before, Before::Something) {
+            continue;
+        }
+        if known.is_watched {
+            // A registration waits for handlers that run: what they have received counts as
+            // received before the removal.
+            let _: Additions = registrations.additions(signal.0)?;
             continue;
         }
         let handle = match thread {
@@ -97,12 +103,17 @@ fn start_thread() -> io::Result<Handle> {
     let handle = signals.handle();
     std::thread::Builder::new().name("adieu removed signals".into()).spawn(move || {
         for signal in signals.forever() {
-            if has_default_action(signal) {
-                act_out_default(signal);
-            }
+            receive(signal);
         }
     })?;
     Ok(handle)
+}
+
+/// Does what a signal does that this library does not listen to.
+pub(super) fn receive(signal: i32) {
+    if has_default_action(signal) {
+        act_out_default(signal);
+    }
 }
 
 /// Whether nothing in this process listens to the signal.

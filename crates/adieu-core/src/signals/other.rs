@@ -16,7 +16,7 @@ pub(crate) struct Listener;
 impl Listener {
     pub(crate) fn start(
         _signals: Vec<Signal>,
-        _hear: impl Fn(Signal) + Send + 'static,
+        _hear: impl Fn(Signal) -> bool + Send + 'static,
     ) -> Result<Self, SignalError> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this platform has no Unix signals").into())
     }

@@ -1,7 +1,7 @@
 //! The tasks that are running: spawned, aborted, joined. The driver owns it, so all that runs has
 //! an owner.
 //!
-//! Async tasks run on the user's runtime. Blocking ones run on threads of their own that need no
+//! Async tasks run on the user's runtime, those of the library on its own. Blocking ones run on threads of their own that need no
 //! runtime, so they start and end also when all of the runtime's workers are blocked.
 
 use std::collections::{HashSet, VecDeque};
@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::RunsOn;
 use super::end::{Ended, TaskId};
 use crate::shield::{drop_shielded, shielded};
 use crate::sync::lock;
@@ -21,6 +22,8 @@ const MOST_THREADS: usize = 256;
 
 pub(crate) struct Crew {
     runtime: Handle,
+    /// Where the library's own tasks run; the same if it has no runtime of its own.
+    own_runtime: Handle,
     ended: Arc<EndedTasks>,
     /// By task id: ids are handed out in the order in which tasks start. Kept until all is over:
     /// to drop the handle of a task that has ended is to free it, and that can wait.
@@ -86,10 +89,16 @@ impl EndedTasks {
 // === impl Crew ===
 
 impl Crew {
-    /// `key` names the shutdown; its async tasks run on `runtime`. `nudge` is notified when tasks
-    /// have ended.
-    pub(crate) fn new(key: usize, runtime: Handle, nudge: Arc<Notify>) -> Self {
+    /// `key` names the shutdown. Async tasks of the application run on `runtime`, those of the
+    /// library on `own_runtime`. `nudge` is notified when tasks have ended.
+    pub(crate) fn new(
+        key: usize,
+        runtime: Handle,
+        own_runtime: Option<Handle>,
+        nudge: Arc<Notify>,
+    ) -> Self {
         Self {
+            own_runtime: own_runtime.unwrap_or_else(|| runtime.clone()),
             runtime,
             ended: Arc::new(EndedTasks { key, list: Mutex::default(), origin: now(), nudge }),
             handles: Vec::new(),
@@ -99,8 +108,9 @@ impl Crew {
         }
     }
 
-    /// From now on, tasks are started on this runtime.
-    pub(crate) fn move_to(&mut self, runtime: Handle) {
+    /// From now on, tasks are started on these runtimes.
+    pub(crate) fn move_to(&mut self, runtime: Handle, own_runtime: Option<Handle>) {
+        self.own_runtime = own_runtime.unwrap_or_else(|| runtime.clone());
         self.runtime = runtime;
     }
 
@@ -115,8 +125,17 @@ impl Crew {
     }
 
     /// Spawns a task, which reports its end.
-    pub(super) fn spawn(&mut self, task: TaskId, work: impl Future<Output = ()> + Send + 'static) {
-        let handle = self.runtime.spawn(work);
+    pub(super) fn spawn(
+        &mut self,
+        task: TaskId,
+        on: RunsOn,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let runtime = match on {
+            RunsOn::Home => &self.runtime,
+            RunsOn::Own => &self.own_runtime,
+        };
+        let handle = runtime.spawn(work);
         if self.handles.len() <= task.0 {
             self.handles.resize_with(task.0 + 1, || None);
         }

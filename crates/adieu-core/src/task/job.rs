@@ -13,12 +13,12 @@ use super::context::inside;
 use super::crew::{Crew, EndedTasks};
 use super::end::{Ended, TaskId, end_of};
 use super::span::TaskSpan;
-use super::{TaskCx, TaskResult};
+use super::{RunsOn, TaskCx, TaskResult};
 use crate::shield::shielded;
 
 /// A task that has been added and not started.
 pub(crate) trait Job: Send {
-    fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew);
+    fn start(self: Box<Self>, cx: TaskCx, task: TaskId, on: RunsOn, crew: &mut Crew);
 }
 
 /// A function that blocks, to be run on a thread of its own.
@@ -34,10 +34,10 @@ where
     F: FnOnce(TaskCx) -> Fut + Send + 'static,
     Fut: Future<Output: TaskResult> + Send + 'static,
 {
-    fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
+    fn start(self: Box<Self>, cx: TaskCx, task: TaskId, on: RunsOn, crew: &mut Crew) {
         let reports = Arc::clone(crew.ended());
         let stage = Stage::Called { call: Some((self, cx)) };
-        crew.spawn(task, Running { task, reports, span: TaskSpan::default(), stage });
+        crew.spawn(task, on, Running { task, reports, span: TaskSpan::default(), stage });
     }
 }
 
@@ -123,7 +123,7 @@ where
     F: FnOnce(TaskCx) -> R + Send + 'static,
     R: TaskResult,
 {
-    fn start(self: Box<Self>, cx: TaskCx, task: TaskId, crew: &mut Crew) {
+    fn start(self: Box<Self>, cx: TaskCx, task: TaskId, _: RunsOn, crew: &mut Crew) {
         let Blocking { name, f } = *self;
         let key = crew.ended().key;
         let work = move || {

@@ -504,3 +504,24 @@ fn s20_what_would_overflow_the_stack_is_refused() {
     assert!(Config::parse(&"[".repeat(100_000), Format::Json).is_err());
     assert!(Config::parse(&("a = ".to_owned() + &"[".repeat(100_000)), Format::Toml).is_err());
 }
+
+#[test]
+fn s203_two_variables_that_mean_the_same_are_an_error() {
+    let both = |one: &str, other: &str| {
+        let vars = [(one.to_owned(), "1s".to_owned()), (other.to_owned(), "4s".to_owned())];
+        Config::parse_with_vars("", Format::Toml, vars).unwrap_err().to_string()
+    };
+    assert_eq!(
+        both("ADIEU__DRAIN_TIMEOUT", "ADIEU__PHASES__SERVICE_REQUESTS_DONE__TIMEOUT"),
+        "drain-timeout (set by ADIEU__DRAIN_TIMEOUT): means the same as \
+         phases.service-requests-done.timeout: write one of them"
+    );
+    let same = both("ADIEU__EXIT_PROCESS", "ADIEU__EXIT_JVM");
+    assert!(same.contains("means the same as exit-process"), "{same}");
+    // Against the file, the variable holds.
+    let vars = [("ADIEU__DRAIN_TIMEOUT".to_owned(), "1s".to_owned())];
+    let text = "phases.service-requests-done.timeout = '9s'";
+    let config = Config::parse_with_vars(text, Format::Toml, vars).unwrap();
+    let timeout = config.plan().unwrap().phase(Phase::SERVICE_REQUESTS_DONE).unwrap().timeout();
+    assert_eq!(timeout, Duration::from_secs(1));
+}

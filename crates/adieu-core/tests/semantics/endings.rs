@@ -379,3 +379,35 @@ fn s310_the_guard_takes_over_a_shutdown_whose_only_thread_leaves() {
     assert_eq!(outcome(Phase::SERVICE_STOP), Outcome::Finished);
     assert_eq!(outcome(Phase::CLOSE_RESOURCES), Outcome::Finished);
 }
+
+#[tokio::test]
+async fn s192_a_pass_that_was_refused_by_the_shutdown_is_no_failure_of_the_body() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let exit = shutdown.run_on_exit();
+    let gate = shutdown.gate("http").unwrap();
+    shutdown.run(Reason::Unknown).await.unwrap();
+    let refused = gate.enter().unwrap_err();
+    // A wrapper that does not name its cause.
+    let code = exit.finish(Err::<(), _>(std::io::Error::other(refused))).await;
+    assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::SUCCESS));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn s481_the_watchdog_of_a_dropped_shutdown_leaves_no_thread() {
+    let watchdogs = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")));
+        names.flatten().filter(|name| name.trim() == "adieu watchdog").count()
+    };
+    for _ in 0..20 {
+        Shutdown::new().start_watchdog().unwrap();
+    }
+    let kept = Shutdown::new();
+    kept.start_watchdog().unwrap();
+    let give_up = std::time::Instant::now() + Duration::from_secs(10);
+    while watchdogs() != 1 {
+        assert!(std::time::Instant::now() < give_up, "{} are left", watchdogs());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -297,3 +297,28 @@ fn s58_a_gate_is_made_of_what_another_left() {
     let gate = Arc::new(Gate::new("g"));
     assert!(gate.enter().is_ok());
 }
+
+#[tokio::test]
+async fn s196_a_pass_whose_label_panics_when_dropped_leaves_its_gate() {
+    struct Bomb;
+    impl std::fmt::Display for Bomb {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a label")
+        }
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a label that panics when it is dropped")
+        }
+    }
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let gate = shutdown.gate("http").unwrap();
+    let mut pass = gate.enter().unwrap().labelled(Bomb);
+    pass.set_label(Bomb);
+    assert_eq!(gate.oldest(1)[0].label, "a label");
+    gate.close();
+    drop(pass);
+    assert!(gate.is_drained());
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert!(report.is_clean(), "{report}");
+}

@@ -1274,3 +1274,61 @@ async fn s38_a_stop_that_awaits_its_shutdown_gets_an_error() {
     let outcome = outcome(&report, "stop awaits");
     assert!(outcome.contains("cannot wait for the end of the shutdown"), "{outcome}");
 }
+
+/// Blocks every worker until it is dropped.
+fn block_workers(workers: usize) -> std::sync::mpsc::Sender<()> {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+    let (blocks, blocked) = std::sync::mpsc::channel();
+    for _ in 0..workers {
+        let (held, blocks) = (std::sync::Arc::clone(&held), blocks.clone());
+        tokio::spawn(async move {
+            blocks.send(()).unwrap();
+            let _ = held.lock().unwrap().recv();
+        });
+    }
+    for _ in 0..workers {
+        blocked.recv().unwrap();
+    }
+    release
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s106_steps_are_stopped_while_the_application_blocks_every_worker() {
+    let notes = Notes::new();
+    let (shutdown, brief) = (shutdown(), Duration::from_millis(500));
+    let noted = |id: &'static str| {
+        let notes = notes.clone();
+        Step::new(id).stop_timeout(brief).stop(async move |_: StopCx| notes.note(id))
+    };
+    let lifecycle = build([noted("base"), noted("top").depends_on("base")]);
+    lifecycle.start(&shutdown).await.unwrap();
+    let release = block_workers(2);
+    let report = shutdown.run(Reason::Unknown).wait().unwrap();
+    assert!(report.is_clean(), "{report}");
+    assert!(report.took < brief, "{report}");
+    let stopped = notes.0.to_string();
+    assert!(stopped.find("top") < stopped.find("base") && stopped.contains("base"), "{stopped}");
+    drop(release);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s480_the_librarys_own_tasks_run_while_the_application_blocks_every_worker() {
+    let brief = Duration::from_millis(400);
+    let config = adieu_core::Config::for_tests()
+        .lame_duck(brief / 4)
+        .phase_timeout(Phase::BEFORE_SERVICE_UNBIND, brief);
+    let shutdown = Shutdown::configured(config).unwrap();
+    let gate = shutdown.gate("http").unwrap();
+    // As a server does: it hands over what it has queued, on the runtime.
+    let first = adieu_core::Drain::of(&gate).first(async |_| tokio::task::yield_now().await);
+    shutdown.drain(first).unwrap();
+    let pass = gate.enter().unwrap();
+    let release = block_workers(2);
+    let completion = shutdown.run(Reason::Unknown);
+    std::thread::sleep(Duration::from_secs(3)); // Longer than all but the drain may take.
+    drop(pass);
+    let report = completion.wait().unwrap();
+    assert!(report.is_clean(), "{report}");
+    drop(release);
+}

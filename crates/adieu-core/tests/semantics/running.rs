@@ -281,3 +281,23 @@ async fn s37_nothing_is_kept_for_ever() {
     shutdown.run_from(Phase::CLUSTER_LEAVE, Reason::Unknown).unwrap().await.unwrap();
     assert_eq!(Arc::strong_count(&held), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn s483_the_status_names_tasks_that_have_failed() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    shutdown.add_task(Phase::SERVICE_UNBIND, "good", async |_| ()).unwrap();
+    shutdown.add_task(Phase::SERVICE_UNBIND, "bad", async |_| Err::<(), _>("no luck")).unwrap();
+    let brief = Duration::from_secs(1);
+    shutdown
+        .add_task(Phase::SERVICE_STOP, "long", async move |_| tokio::time::sleep(brief).await)
+        .unwrap();
+    assert!(shutdown.status().unclean.is_empty());
+    let completion = shutdown.run(Reason::Unknown);
+    tokio::time::sleep(brief / 2).await;
+    let status = shutdown.status();
+    assert_eq!(status.waiting_for[0].task.as_ref(), "long");
+    let unclean: Vec<_> = status.unclean.iter().map(|task| (&*task.phase, &*task.task)).collect();
+    assert_eq!(unclean, [("service-unbind", "bad")]);
+    assert_eq!(status.unclean[0].outcome.to_string(), "failed: no luck");
+    completion.await.unwrap();
+}

@@ -156,10 +156,9 @@ async fn s53_what_panics_or_blocks_when_asked_holds_up_nothing() {
     flushed.await.expect("what comes after should have run");
     let detail =
         |phase: Phase, task: &str| report.phase(&phase).unwrap().task(task).unwrap().detail.clone();
-    // Who blocks also holds up those who would be asked after it; but nothing else.
-    let panicked = detail(Phase::SERVICE_UNBIND, "panics");
-    assert!(panicked.is_none_or(|said| said == "(panicked when asked)"), "{report}");
-    assert_eq!(detail(Phase::SERVICE_UNBIND, "blocks"), None);
+    let answered = |task: &str| detail(Phase::SERVICE_UNBIND, task).unwrap();
+    assert_eq!(answered("panics"), "(panicked when asked)");
+    assert_eq!(answered("blocks"), "(no answer when asked)");
     assert!(gate.summary().ends_with("(panicked when asked)"), "{}", gate.summary());
     assert!(report.took < Duration::from_secs(5), "{report}");
     drop(freed);
@@ -418,6 +417,8 @@ async fn check_with(hostile: impl Fn() + Send + Sync + 'static) {
     let fails = TaskSpec::new("fails").describe(|| "this".into());
     shutdown.add_task(Phase::SERVICE_STOP, fails, faults::fail).unwrap();
     let report = shutdown.run(Reason::Unknown).await.unwrap();
+    let failed = report.phase(&Phase::SERVICE_STOP).unwrap().task("fails").unwrap();
+    assert_eq!(failed.detail.as_deref(), Some("this"), "the report has what the log lacks");
     assert!(report.took < Duration::from_secs(1), "{report}");
     for phase in [Phase::SERVICE_UNBIND, Phase::BEFORE_ACTOR_SYSTEM_TERMINATE] {
         let outcome = &report.phase(&phase).unwrap().outcome;
@@ -530,4 +531,16 @@ async fn s315_what_is_added_later_is_another_line() {
     shutdown.add_task(Phase::CLUSTER_LEAVE, "task", async |_| ()).unwrap();
     let text = heard.wait_for(|text| warnings(text).len() == 2);
     assert!(warnings(&text)[1].contains("cluster-leave"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s53_a_request_to_stop_is_not_logged_as_a_signal() {
+    let (heard, _guard) = Heard::listen();
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    drop(shutdown.run(Reason::Unknown));
+    shutdown.receive_request("admin-port");
+    shutdown.completed().await.unwrap();
+    let text = heard.text();
+    assert!(text.contains("WARN stop requested via=\"admin-port\" effect=shut down"), "{text}");
+    assert!(!text.contains("SIGTERM"), "{text}");
 }

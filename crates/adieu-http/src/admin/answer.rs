@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use adieu_core::{Shutdown, Signal};
+use adieu_core::Shutdown;
 use bytes::Bytes;
 use http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
@@ -205,8 +205,8 @@ impl Answers {
     fn stop(&self) -> Response<Bytes> {
         // The first reason wins, so this changes nothing in a shutdown that has begun.
         drop(self.shutdown.run(AdminStop));
-        // A repeated signal can end the process. A request does not: the verdict is ignored.
-        let _ = self.shutdown.receive(Signal::TERM);
+        // A repeated signal can end the process. A request does not.
+        self.shutdown.receive_request("admin-port");
         self.state(StatusCode::ACCEPTED)
     }
 

@@ -69,11 +69,10 @@ pub(super) fn register(
     };
     let task = |verb| {
         let (roster, cuts) = (Arc::clone(roster), Arc::clone(cuts));
-        TaskSpec::new(format!("{verb} {} connections", options.name)).describe(move || {
-            match cuts.summary() {
-                Some(cut) => format!("{}; {cut}", roster.summary()),
-                None => roster.summary(),
-            }
+        let spec = TaskSpec::new(format!("{verb} {} connections", options.name)).only_waits();
+        spec.describe(move || match cuts.summary() {
+            Some(cut) => format!("{}; {cut}", roster.summary()),
+            None => roster.summary(),
         })
     };
     shutdown.drain(Drain::of(gate).first(unbind))?;
