@@ -209,6 +209,7 @@ fn s482_a_main_thread_that_hangs_after_a_clean_shutdown_exits_with_its_code() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
 fn s482_a_report_file_that_cannot_be_written_does_not_hang_the_exit() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("report.json");

@@ -198,8 +198,8 @@ fn s197_a_time_to_stop_that_is_not_known_is_said_at_start_up() {
         check_code(&ended, ExitCode::CLEAN);
         for said in [
             "deadline              kill_after=\"1m 30s\" source=\"assumed for platform systemd\"",
-            &format!("TimeoutStopSec is not known: {problem}"),
-            "Environment=ADIEU__KILL_AFTER=90s",
+            &format!("TimeoutStopSec is not known, 90s are assumed: {problem}"),
+            "put the value of TimeoutStopSec into the unit as well, as Environment=ADIEU__KILL_AFTER=",
         ] {
             assert!(ended.stderr.contains(said), "{said}: {ended:#?}");
         }

@@ -117,7 +117,9 @@ impl<A: Actor> Spawn for Unstarted<A> {
         };
         match started {
             Ok((actor, _)) => Ok(Ref::new(actor, node)),
-            Err(_) if node.was_killed() => Err(system.state.noted(SpawnError::Killed { path })),
+            Err(_) if node.was_killed() => {
+                Err(place.system.state.noted(SpawnError::Killed { path }))
+            }
             Err(error) => Err(SpawnError::Start { path, error: error.to_string().into() }),
         }
     }

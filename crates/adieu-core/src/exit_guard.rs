@@ -110,7 +110,7 @@ impl ExitGuard {
         let code = conclude(&shutdown, Some(ended), report.as_ref());
         // The outcome is known, also if what comes after this hangs.
         let hung = "main to return: a thread of the runtime, or a destructor, blocks it";
-        shutdown.shared().leave_by(move || Some((code, hung.into())));
+        shutdown.shared().leave_by(move |_| Some((code, hung.into())));
         shutdown.shared().leave_process();
         code.into()
     }

@@ -233,7 +233,17 @@ impl Line {
         match self {
             Self::TaskFailed { detail, .. } => detail.as_ref(),
             Self::StillWaiting { waiting_for, .. } if is_heard => Some(waiting_for),
-            _ => None,
+            Self::Deadline { .. }
+            | Self::OverBudget { .. }
+            | Self::Initiated { .. }
+            | Self::Signal { .. }
+            | Self::PhaseOver { .. }
+            | Self::PhaseSkipped { .. }
+            | Self::TaskTooLate { .. }
+            | Self::StillWaiting { .. }
+            | Self::Complete { .. }
+            | Self::CheckChanged { .. }
+            | Self::LoopFailed { .. } => None,
         }
     }
 

@@ -24,7 +24,7 @@ use crate::sync::lock;
 use crate::systemd;
 use crate::task::{Ended, TaskResult, catch, chain, end_of};
 use crate::time::{Short, real_now};
-use crate::watchdog::{LAST_WORDS, last_words};
+use crate::watchdog::last_words;
 
 /// How long the body may go on when the shutdown is over, to say a last word.
 const LAST_WORD: Duration = Duration::from_millis(100);
@@ -181,9 +181,9 @@ struct ExitProgress {
 fn leave_without_main(
     shutdown: &Shutdown,
     exit: &Arc<ExitProgress>,
-) -> impl FnOnce() -> Option<(u8, String)> + Send + 'static {
+) -> impl FnOnce(Duration) -> Option<(u8, String)> + Send + 'static {
     let (shutdown, exit) = (shutdown.downgrade(), Arc::clone(exit));
-    move || {
+    move |within| {
         let code = *lock(&exit.code);
         if exit.has_returned.load(Ordering::Relaxed) {
             return code.map(|code| (code, "an exit handler (atexit) of the process".into()));
@@ -193,9 +193,11 @@ fn leave_without_main(
             Some(_) => "main to return",
             None => "the body, or a destructor of one of its locals, which blocks the main thread",
         };
-        let code = code.unwrap_or_else(|| conclude(&shutdown, None, shutdown.report().as_ref()));
-        drop_guards(&shutdown, LAST_WORDS);
-        let _ = shutdown.shared().journal().flush(LAST_WORDS);
+        let share = within / 3;
+        let conclude = || conclude_within(&shutdown, None, shutdown.report().as_ref(), share);
+        let code = code.unwrap_or_else(conclude);
+        drop_guards(&shutdown, share);
+        let _ = shutdown.shared().journal().flush(share);
         Some((code, hung.into()))
     }
 }
@@ -273,6 +275,15 @@ pub(crate) fn conclude(
     body: Option<Ended>,
     report: Option<&Arc<Report>>,
 ) -> u8 {
+    conclude_within(shutdown, body, report, share_of_exit(shutdown, 4))
+}
+
+fn conclude_within(
+    shutdown: &Shutdown,
+    body: Option<Ended>,
+    report: Option<&Arc<Report>>,
+    within: Duration,
+) -> u8 {
     let shared = shutdown.shared();
     let failed = match body {
         Some(Ended::Failed(error)) => Some(error),
@@ -284,7 +295,7 @@ pub(crate) fn conclude(
         shared.journal().log(move || error!(error = &*error, "body failed"));
     }
     if let (Some(path), Some(report)) = (&shared.config().report_file, report)
-        && let Err(error) = write_report(path, report, share_of_exit(shutdown, 4))
+        && let Err(error) = write_report(path, report, within)
     {
         shared.journal().log(move || error!(%error, "failed to write the report"));
     }

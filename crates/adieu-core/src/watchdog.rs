@@ -35,10 +35,15 @@ struct Orders {
     /// Tells with which code the process ends at the deadline, and what was waited for, if the
     /// outcome is known by then.
     leave: Option<Leave>,
+    to_leave: Duration,
     is_dropped: bool,
 }
 
-type Leave = Box<dyn FnOnce() -> Option<(u8, String)> + Send>;
+/// Is given the time that it may take.
+type Leave = Box<dyn FnOnce(Duration) -> Option<(u8, String)> + Send>;
+
+/// What of the time to exit in is kept for [`Watchdog::leave_by`]: a quarter, and this much at most.
+const TO_LEAVE: Duration = Duration::from_millis(500);
 
 // === impl Watchdog ===
 
@@ -49,6 +54,7 @@ impl Watchdog {
             deadline: None,
             exit: None,
             leave: None,
+            to_leave: Duration::ZERO,
             is_dropped: false,
         };
         Self { shared: Arc::new(Kennel { orders: Mutex::new(orders), changed: Condvar::new() }) }
@@ -75,8 +81,25 @@ impl Watchdog {
 
     /// From now on `leave` is called at the deadline. It does what remains to be done, quickly, and
     /// returns the exit code; `None` if the outcome is not known.
-    pub(crate) fn leave_by(&self, leave: impl FnOnce() -> Option<(u8, String)> + Send + 'static) {
+    pub(crate) fn leave_by(
+        &self,
+        leave: impl FnOnce(Duration) -> Option<(u8, String)> + Send + 'static,
+    ) {
         lock(&self.shared.orders).leave = Some(Box::new(leave));
+    }
+
+    /// Brings the deadline nearer: the process has this long to exit in. Some of it is kept for what
+    /// is to be done then.
+    pub(crate) fn arm_exit(&self, left: Duration) {
+        self.arm(left);
+        let mut orders = lock(&self.shared.orders);
+        if let Some(deadline) = orders.deadline.filter(|_| orders.leave.is_some()) {
+            let kept = (deadline.saturating_duration_since(real_now()) / 4).min(TO_LEAVE);
+            orders.to_leave = kept;
+            orders.deadline = deadline.checked_sub(kept);
+        }
+        drop(orders);
+        self.shared.changed.notify_all();
     }
 
     /// Sets the deadline, or brings it nearer.
@@ -117,9 +140,9 @@ impl Drop for Watchdog {
 
 impl Kennel {
     fn watch(&self, code: u8, waiting_for: impl Fn() -> String + Send + 'static) {
-        let Some(leave) = self.until_deadline() else { return };
+        let Some((leave, within)) = self.until_deadline() else { return };
         // The outcome is better than that it came late.
-        let known = leave.and_then(|leave| shielded(leave).ok().flatten());
+        let known = leave.and_then(|leave| shielded(|| leave(within)).ok().flatten());
         let (code, hung) = known.map_or((code, None), |(code, hung)| (code, Some(hung)));
         last_words(move || {
             let hung = hung.unwrap_or_else(waiting_for);
@@ -131,7 +154,7 @@ impl Kennel {
     }
 
     /// Waits for the deadline; `None` if there will be none.
-    fn until_deadline(&self) -> Option<Option<Leave>> {
+    fn until_deadline(&self) -> Option<(Option<Leave>, Duration)> {
         let mut orders = lock(&self.orders);
         loop {
             if let Some(code) = orders.exit {
@@ -143,7 +166,7 @@ impl Kennel {
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(real_now());
                     if left.is_zero() {
-                        return Some(orders.leave.take());
+                        return Some((orders.leave.take(), orders.to_leave));
                     }
                     let waited = self.changed.wait_timeout(orders, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0

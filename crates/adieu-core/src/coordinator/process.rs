@@ -160,13 +160,16 @@ impl Shared {
 
     /// The process must be over before long, if the watchdog was started.
     pub(crate) fn leave_process(&self) {
-        self.watchdog.arm(self.config.reserve.max(LEAST_EXIT));
+        self.watchdog.arm_exit(self.config.reserve.max(LEAST_EXIT));
     }
 
     /// Has the watchdog call this at its deadline; see [`Watchdog::leave_by`].
     ///
     /// [`Watchdog::leave_by`]: crate::watchdog::Watchdog::leave_by
-    pub(crate) fn leave_by(&self, leave: impl FnOnce() -> Option<(u8, String)> + Send + 'static) {
+    pub(crate) fn leave_by(
+        &self,
+        leave: impl FnOnce(Duration) -> Option<(u8, String)> + Send + 'static,
+    ) {
         self.watchdog.leave_by(leave);
     }
 

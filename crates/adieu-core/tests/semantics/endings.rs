@@ -405,9 +405,11 @@ fn s481_the_watchdog_of_a_dropped_shutdown_leaves_no_thread() {
     }
     let kept = Shutdown::new();
     kept.start_watchdog().unwrap();
-    let give_up = std::time::Instant::now() + Duration::from_secs(10);
-    while watchdogs() != 1 {
-        assert!(std::time::Instant::now() < give_up, "{} are left", watchdogs());
+    for _ in 0..10_000 {
+        if watchdogs() == 1 {
+            return;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
+    panic!("{} are left", watchdogs());
 }

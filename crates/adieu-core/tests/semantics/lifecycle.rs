@@ -1282,7 +1282,7 @@ fn block_workers(workers: usize) -> std::sync::mpsc::Sender<()> {
     let (blocks, blocked) = std::sync::mpsc::channel();
     for _ in 0..workers {
         let (held, blocks) = (std::sync::Arc::clone(&held), blocks.clone());
-        tokio::spawn(async move {
+        tokio::runtime::Handle::current().spawn(async move {
             blocks.send(()).unwrap();
             let _ = held.lock().unwrap().recv();
         });
