@@ -70,7 +70,6 @@ use ::kameo::mailbox::{self, MailboxReceiver, MailboxSender};
 use ::kameo::message::{BoxMessage, Message};
 use life::text;
 use node::KameoNode;
-pub(crate) use request::refusals;
 pub use request::{Ask, Tell};
 
 use crate::node::{Ended, Node};

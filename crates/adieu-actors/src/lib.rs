@@ -92,6 +92,7 @@ mod quiet;
 #[cfg(feature = "ractor")]
 pub mod ractor;
 mod record;
+mod refusals;
 mod report;
 mod roster;
 mod spawn_error;

@@ -121,11 +121,6 @@ where
     }
 }
 
-/// Returns the texts of the errors that a send to an actor has because its system has drained.
-pub(crate) fn refusals() -> [String; 2] {
-    [SendError::<()>::ActorNotRunning(()).to_string(), SendError::<()>::ActorStopped.to_string()]
-}
-
 /// Creates an error that contains a message that was taken back, and drops its signal.
 fn returned<A: Actor, M>(
     message: Option<M>,

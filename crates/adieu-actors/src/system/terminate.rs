@@ -16,6 +16,7 @@ use crate::group::Member;
 use crate::path::NodePath;
 use crate::quiet::{Activity, Found, until_quiet, until_sent};
 use crate::record::Record;
+use crate::refusals::refusals;
 use crate::report::DrainReport;
 use crate::state::{SystemStage, SystemState};
 use crate::timeouts::Timeouts;
@@ -166,8 +167,7 @@ impl SystemState {
             group.begin_drain(cx.reason());
         }
         // From here on a send may fail only because the shutdown drains the actors.
-        #[cfg(feature = "kameo")]
-        for refusal in crate::kameo::refusals() {
+        for refusal in refusals() {
             self.note_refusal(&refusal);
         }
         // The grace of killed actors is part of the time of this phase.
