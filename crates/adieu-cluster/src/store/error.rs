@@ -1,0 +1,83 @@
+//! Why a store did not do what was requested.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SessionId;
+
+/// An error of a client or a server, of whatever kind.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a store did not do what was requested.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store could not be reached, or did not answer. Trying again may help. A commit may have
+    /// been applied all the same.
+    #[error("{store} failed to {verb}")]
+    Unavailable {
+        /// The store's name.
+        store: &'static str,
+        /// What was requested.
+        verb: &'static str,
+        /// The cause.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// The store refuses, and will go on refusing: wrong credentials, no permission, damaged data.
+    #[error("{store} refused to {verb}")]
+    Refused {
+        /// The store's name.
+        store: &'static str,
+        /// What was requested.
+        verb: &'static str,
+        /// The cause.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// The session of a new record has ended.
+    #[error("{store} failed to commit: session {} has ended", session.get())]
+    NoSession {
+        /// The store's name.
+        store: &'static str,
+        /// The session.
+        session: SessionId,
+    },
+    /// The time to live is shorter than the store can measure.
+    #[error("{store} cannot open a session of {ttl:?}: the shortest time to live is {shortest:?}")]
+    TtlTooShort {
+        /// The store's name.
+        store: &'static str,
+        /// The time to live that was requested.
+        ttl: Duration,
+        /// The shortest that is possible.
+        shortest: Duration,
+    },
+}
+
+// === impl StoreError ===
+
+impl StoreError {
+    /// Returns an error that may pass. `verb` completes "failed to …".
+    pub fn unavailable(
+        store: &'static str,
+        verb: &'static str,
+        source: impl Into<BoxError>,
+    ) -> Self {
+        Self::Unavailable { store, verb, source: Arc::from(source.into()) }
+    }
+
+    /// Returns an error that will not pass. `verb` completes "refused to …".
+    pub fn refused(store: &'static str, verb: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Refused { store, verb, source: Arc::from(source.into()) }
+    }
+
+    /// Returns whether trying again may help.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } => true,
+            Self::Refused { .. } | Self::NoSession { .. } | Self::TtlTooShort { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A table in a folder, for several processes on one machine.
+
+mod clock;
+mod versions;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until};
+
+use self::clock::Clock;
+use self::versions::Versions;
+use super::table::Table;
+use super::{
+    Changes, Commit, Committed, Reply, Revision, Session, Snapshot, Standing, Store, StoreError,
+    Update,
+};
+
+const NAME: &str = "files";
+
+/// How often a reader looks for changes.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How many of the runtime's blocking threads may wait for the disk at a time.
+const THREADS: usize = 4;
+
+/// A table in a folder, for several processes on one machine. It needs no server, and survives
+/// crashes and reboots.
+///
+/// Each version of the table is a file of its own. A process writes the next version under another
+/// name and then links it to its number, which succeeds for one process only. So there is no lock:
+/// a process that is killed or stopped at any instant neither damages the table nor holds up the
+/// others.
+///
+/// Sessions are measured by the machine's clock since it was started, which no setting of the date
+/// changes. After a restart of the machine all sessions have ended, and revisions go on.
+///
+/// # What it is not for
+///
+/// - Several machines: not on a network file system.
+/// - More than a few hundred commits in a second: each writes the whole table.
+/// - On systems other than Linux the clock is the time of day, and setting the date may end sessions.
+#[derive(Clone, Debug)]
+pub struct Files {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    versions: Versions,
+    clock: Clock,
+    threads: Arc<Semaphore>,
+}
+
+/// The contents of one version.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Contents {
+    /// Which start of the machine the sessions were measured in.
+    boot: String,
+    table: Table,
+}
+
+struct FileChanges {
+    files: Files,
+    prefix: String,
+    after: Revision,
+    /// The version in which there were no changes.
+    seen: Option<u64>,
+    /// When the next session ends, if none is kept.
+    next_end: Option<Duration>,
+    next_look: Instant,
+}
+
+// === impl Files ===
+
+impl Files {
+    /// Returns the table in this folder, which is created if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If the path is empty, or the folder cannot be created or written to.
+    pub fn open(folder: impl AsRef<Path>) -> io::Result<Self> {
+        let shared = Shared {
+            versions: Versions::open(folder.as_ref())?,
+            clock: Clock::new(),
+            threads: Arc::new(Semaphore::new(THREADS)),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Runs `act` on a thread that may block.
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        verb: &'static str,
+        act: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let permit = Arc::clone(&shared.threads).acquire_owned().await;
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            act(&shared)
+        });
+        done.await.map_err(|error| StoreError::unavailable(NAME, verb, error))?
+    }
+
+    /// Changes the table. `act` may run several times, each time on a newer table.
+    async fn change<T: Send + 'static>(
+        &self,
+        verb: &'static str,
+        act: impl Fn(&mut Table, Duration) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.on_thread(verb, move |shared| shared.change(verb, act)).await
+    }
+}
+
+impl Store for Files {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+
+    fn open(&self, ttl: Duration) -> Reply<'_, Session> {
+        let shortest = self.shortest_ttl();
+        Box::pin(async move {
+            if ttl < shortest {
+                return Err(StoreError::TtlTooShort { store: NAME, ttl, shortest });
+            }
+            self.change("open a session", move |table, now| Ok(table.open(ttl, now))).await
+        })
+    }
+
+    fn keep<'a>(&'a self, session: &'a Session) -> Reply<'a, Standing> {
+        let id = session.id;
+        Box::pin(self.change("keep a session", move |table, now| Ok(table.keep(id, now))))
+    }
+
+    fn close<'a>(&'a self, session: &'a Session) -> Reply<'a, ()> {
+        let id = session.id;
+        Box::pin(self.change("close a session", move |table, _| {
+            table.end(id);
+            Ok(())
+        }))
+    }
+
+    fn load<'a>(&'a self, prefix: &'a str) -> Reply<'a, Snapshot> {
+        let prefix = prefix.to_owned();
+        Box::pin(self.change("load a table", move |table, _| Ok(table.load(&prefix))))
+    }
+
+    fn changes<'a>(&'a self, prefix: &'a str, after: Revision) -> Reply<'a, Box<dyn Changes>> {
+        let changes = FileChanges {
+            files: self.clone(),
+            prefix: prefix.to_owned(),
+            after,
+            seen: None,
+            next_end: None,
+            next_look: Instant::now(),
+        };
+        Box::pin(std::future::ready(Ok(Box::new(changes) as Box<dyn Changes>)))
+    }
+
+    fn commit<'a>(&'a self, commit: &'a Commit) -> Reply<'a, Committed> {
+        let commit = commit.clone();
+        Box::pin(self.change("commit", move |table, _| {
+            let no_session = |session| StoreError::NoSession { store: NAME, session };
+            table.commit(&commit).map_err(no_session)
+        }))
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn change<T>(
+        &self,
+        verb: &'static str,
+        act: impl Fn(&mut Table, Duration) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        loop {
+            let (version, before) = self.read(verb)?;
+            let mut table = before.clone();
+            let now = self.clock.now();
+            table.expire(now);
+            let done = act(&mut table, now)?;
+            if table == before {
+                return Ok(done);
+            }
+            let contents = Contents { boot: self.clock.boot().to_owned(), table };
+            let text = serde_json::to_vec(&contents)
+                .map_err(|error| StoreError::refused(NAME, verb, error))?;
+            let written = self.versions.write_next(version, &text);
+            if written.map_err(|error| StoreError::unavailable(NAME, verb, error))? {
+                return Ok(done);
+            }
+            // Another process was first. Its version decides what can be done now.
+        }
+    }
+
+    /// Reads the newest version.
+    fn read(&self, verb: &'static str) -> Result<(u64, Table), StoreError> {
+        let unavailable = |error| StoreError::unavailable(NAME, verb, error);
+        let (version, text) = self.versions.newest().map_err(unavailable)?;
+        if text.is_empty() {
+            return Ok((version, Table::default()));
+        }
+        let contents: Contents = serde_json::from_slice(&text).map_err(|error| {
+            // To begin again would reuse revisions, which are fences.
+            let problem = format!(
+                "{} is damaged ({error}); restore it, or delete the folder if nothing knows its fences",
+                self.versions.path(version).display()
+            );
+            StoreError::refused(NAME, verb, problem)
+        })?;
+        let Contents { boot, mut table } = contents;
+        if boot != self.clock.boot() {
+            table.end_all();
+        }
+        Ok((version, table))
+    }
+}
+
+// === impl FileChanges ===
+
+impl FileChanges {
+    /// Looks for changes; `None` if there are none.
+    async fn look(&mut self) -> Result<Option<Update>, StoreError> {
+        let verb = "watch a table";
+        let (seen, next_end) = (self.seen, self.next_end);
+        let (prefix, after) = (self.prefix.clone(), self.after);
+        let looked = self.files.on_thread(verb, move |shared| {
+            let is_over = next_end.is_some_and(|end| end <= shared.clock.now());
+            if seen.is_some_and(|seen| !is_over && !shared.versions.has_next(seen)) {
+                return Ok(None);
+            }
+            // Ends sessions whose time is up; then the newest version has all changes.
+            shared.change(verb, |_, _| Ok(()))?;
+            let (version, table) = shared.read(verb)?;
+            Ok(Some((version, table.next_end(), table.changes(&prefix, after))))
+        });
+        let Some((version, next_end, update)) = looked.await? else { return Ok(None) };
+        (self.seen, self.next_end) = (Some(version), next_end);
+        if let Some(Update::Changed { revision, .. }) = &update {
+            self.after = *revision;
+        }
+        Ok(update)
+    }
+}
+
+impl Changes for FileChanges {
+    fn next(&mut self) -> Reply<'_, Update> {
+        Box::pin(async {
+            loop {
+                sleep_until(self.next_look).await;
+                if let Some(update) = self.look().await? {
+                    return Ok(update);
+                }
+                self.next_look = Instant::now() + POLL;
+            }
+        })
+    }
+}

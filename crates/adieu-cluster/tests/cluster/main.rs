@@ -1,0 +1,5 @@
+//! Tests of the cluster: the stores, and what is built on them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod conformance;
