@@ -587,11 +587,11 @@ async fn s74_what_was_interrupted_is_handed_over_when_it_no_longer_runs() {
         10s 2 dropped
         10s job 1 finished
         10s job 2 interrupted
-        14s 3 dropped
-        14s job 3 interrupted
-        14s committed
-        14s left
-        14s over
+        14s 100ms 3 dropped
+        14s 100ms job 3 interrupted
+        14s 100ms committed
+        14s 100ms left
+        14s 100ms over
     "#]]
     .assert_eq(&timeline.to_string());
     assert_eq!(outcome(&report, Phase::BEFORE_CLUSTER_SHUTDOWN, "leave orders"), "finished");
