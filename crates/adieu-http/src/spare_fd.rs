@@ -3,6 +3,12 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
+
+/// Held while a reserve is exchanged for a connection, and while a server that has run out of
+/// descriptors tries again to accept: it would take the descriptor that another one has released.
+static EXCHANGE: Mutex<()> = Mutex::new(());
 
 /// A file descriptor in reserve.
 #[derive(Debug)]
@@ -24,6 +30,21 @@ impl SpareFd {
         self.0.take().is_some()
     }
 
+    /// Releases the descriptor, and accepts with it. If there is nothing to accept, it is reserved
+    /// again. Returns `None` if there is no reserve.
+    pub(crate) fn exchange<T>(&mut self, accept: impl FnOnce() -> Poll<T>) -> Option<Poll<T>> {
+        exclusively(|| {
+            if !self.release() {
+                return None;
+            }
+            let accepted = accept();
+            if accepted.is_pending() {
+                self.refill();
+            }
+            Some(accepted)
+        })
+    }
+
     /// Opens a descriptor again, unless there is one. Returns false if that fails.
     pub(crate) fn refill(&mut self) -> bool {
         if self.0.is_none() && cfg!(unix) {
@@ -31,6 +52,12 @@ impl SpareFd {
         }
         self.0.is_some()
     }
+}
+
+/// Runs `accept` while no reserve in this process is being exchanged.
+pub(crate) fn exclusively<T>(accept: impl FnOnce() -> T) -> T {
+    let _guard = EXCHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+    accept()
 }
 
 /// Returns whether this process, or the machine, has used up its descriptors.

@@ -208,7 +208,8 @@ impl StandIn {
     }
 
     fn try_start(shared: &Arc<Shared>, generation: u64) -> std::io::Result<Self> {
-        let own = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // Only timers: sockets need file descriptors, which may have run out.
+        let own = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let runtime = own.handle().clone();
         let (driver, given) = std::sync::mpsc::channel::<Arc<Mutex<Driver>>>();
         let shared = Arc::clone(shared);

@@ -95,18 +95,17 @@ async fn accept(
 ) -> std::io::Result<(TcpStream, SocketAddr)> {
     tokio::time::sleep_until(accept_after).await;
     loop {
-        match listener.accept().await {
-            Err(error) if is_exhausted(&error) && spare.release() => {}
+        let error = match listener.accept().await {
+            Err(error) if is_exhausted(&error) => error,
             accepted => return accepted,
-        }
-        // The kernel allocates a descriptor before it looks into the queue, which may be empty. Then
-        // the reserve is refilled at once, before another thread takes the descriptor.
-        let again = std::future::poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await;
-        match again {
-            Poll::Ready(accepted) => return accepted,
-            Poll::Pending => {
-                spare.refill();
-            }
+        };
+        let exchanged =
+            std::future::poll_fn(|cx| Poll::Ready(spare.exchange(|| listener.poll_accept(cx))));
+        match exchanged.await {
+            None => return Err(error),
+            Some(Poll::Ready(accepted)) => return accepted,
+            // The kernel allocates a descriptor before it looks into the queue, which may be empty.
+            Some(Poll::Pending) => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::refusal::Refusal;
-use crate::spare_fd::{SpareFd, is_exhausted};
+use crate::spare_fd::{SpareFd, exclusively, is_exhausted};
 
 /// How long to wait for file descriptors, and how long to refuse clients that got none. The sum is
 /// less than the time that a gate's drain allows before the gate closes.
@@ -49,7 +49,7 @@ where
     let until = Instant::now() + FOR_DESCRIPTORS;
     let mut unserved = Unserved::default();
     loop {
-        let (io, peer) = match next(&mut queue, spare) {
+        let (io, peer) = match exclusively(|| next(&mut queue, spare)) {
             Next::QueueEmpty => return unserved,
             Next::Failed => return Unserved { is_reset: true, ..unserved },
             Next::Accepted((io, peer)) => {

@@ -3,7 +3,9 @@
 //! The driver is a task of the runtime, and the shutdown's tasks wait for its end. The future that
 //! the application holds only waits, too: dropping it must not lose the requests that got in.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ use crate::connection::{AddPeer, Conn, CutReason, Cuts, ServerContext, drive};
 use crate::listener::{Listener, is_of_one_connection};
 use crate::refusal::Refusal;
 use crate::socket::{Endpoints, SendQueues};
-use crate::spare_fd::SpareFd;
+use crate::spare_fd::{SpareFd, exclusively};
 use crate::stage::{CurrentStage, Stage};
 
 /// How long accepting pauses after an error, so that a lack of file descriptors does not become a
@@ -368,10 +370,11 @@ async fn accept<L: Listener>(
     accept_after: Option<Instant>,
 ) -> io::Result<(L::Io, L::Peer)> {
     let Some(listener) = listener else { return std::future::pending().await };
-    if let Some(at) = accept_after {
-        sleep_until(at).await;
-    }
-    listener.accept().await
+    let Some(at) = accept_after else { return listener.accept().await };
+    sleep_until(at).await;
+    // The last attempt failed, perhaps for want of a descriptor.
+    let mut accept = pin!(listener.accept());
+    poll_fn(|cx| exclusively(|| accept.as_mut().poll(cx))).await
 }
 
 /// Waits until the gate is closed and empty. Never returns if the deadline passes first: the
