@@ -1,71 +1,210 @@
-//! A barrier that costs the one who seldom needs it, and not those who always do.
+//! A memory barrier that is cheap for the frequent side and expensive for the rare side.
 //!
-//! Entering must be seen before closing is looked for, and closing before entering is looked for.
-//! Both sides would need a full fence, which costs more than all the rest of entering. Instead the
-//! closing side makes every thread of the process pass a barrier (`membarrier`), and the entering
-//! side only keeps the compiler from reordering. Where the system cannot do that, it says so, and
-//! both sides fence.
+//! `enter` stores a count and then loads the state; `close` stores the state and then loads the
+//! counts. Without a full barrier between the two steps on both sides, both threads could miss each
+//! other's store. A full barrier costs more than the rest of `enter`. So in *asymmetric* mode the
+//! closing thread makes every thread of the process execute one (`membarrier`), and `enter` only keeps
+//! the compiler from reordering. In *fenced* mode, both sides execute a fence.
+//!
+//! A sandbox can take `membarrier` away after gates were opened in asymmetric mode. The threads that
+//! are inside `enter` at that moment cannot be made to execute a barrier. [`heavy`] then fails, and the
+//! gate never counts as drained.
 
 use crate::sync::{Ordering, fence};
 
-/// On the side that is passed all the time. Orders nothing unless barriers are asymmetric.
+/// How the two sides of a gate are ordered. Fixed for as long as a gate is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// `light` on one side, `heavy` on the other.
+    Asymmetric,
+    /// A fence on both sides.
+    Fenced,
+}
+
+/// The system refused to execute a barrier in every thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused;
+
+/// Orders the steps of the frequent side, if the rare side calls [`heavy`] in asymmetric mode.
 #[inline(always)]
 pub(super) fn light() {
+    #[cfg(all(test, adieu_loom))]
+    model::interruption_point();
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// On the side that is passed once: when this returns, every thread has passed a full barrier, or
-/// has to fence for itself.
-pub(super) fn heavy() {
+/// Orders the steps of the rare side. In asymmetric mode, every other thread has executed a full
+/// barrier when this returns.
+///
+/// # Errors
+///
+/// If the system refuses. The steps of the two sides are then not ordered.
+pub(super) fn heavy(mode: Mode) -> Result<(), Refused> {
     fence(Ordering::SeqCst);
-    if is_asymmetric() {
-        asymmetric::everywhere();
+    match mode {
+        Mode::Asymmetric => system::barrier_in_every_thread(),
+        Mode::Fenced => Ok(()),
     }
 }
 
-/// Whether `light` is enough on the one side. Always gives the same answer.
-pub(super) fn is_asymmetric() -> bool {
-    asymmetric::works()
+/// Whether [`heavy`] has failed in this process.
+pub(super) fn was_refused() -> bool {
+    system::was_refused()
+}
+
+/// Returns the mode for a gate that is opened now.
+pub(super) fn mode() -> Mode {
+    if system::has_barrier() { Mode::Asymmetric } else { Mode::Fenced }
 }
 
 #[cfg(all(target_os = "linux", not(adieu_loom), not(miri)))]
-mod asymmetric {
+mod system {
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
     use tracing::{Level, error};
 
+    use super::Refused;
     use crate::log_thread::log_aside;
 
+    /// Whether the barrier worked when the first gate was opened.
     static WORKS: OnceLock<bool> = OnceLock::new();
+    /// Whether the barrier has been refused since. Filters can be added but not removed, so gates
+    /// that are opened later use fences.
+    static WAS_REFUSED: AtomicBool = AtomicBool::new(false);
 
-    pub(super) fn works() -> bool {
-        *WORKS.get_or_init(|| {
+    pub(super) fn has_barrier() -> bool {
+        let works = WORKS.get_or_init(|| {
             let can = membarrier_query().contains_command(MembarrierCommand::PrivateExpedited);
             let registered = || membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
-            // Once it works for a registered process it always does; try it all the same, since
-            // a sandbox may allow the one call and refuse the other.
+            // A sandbox may allow the registration and refuse the barrier itself.
             let passed = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
             can && registered() && passed()
-        })
+        });
+        *works && !was_refused()
     }
 
-    pub(super) fn everywhere() {
-        if let Err(error) = membarrier(MembarrierCommand::PrivateExpedited) {
-            // A sandbox has been put up since. What a thread has stored is seen by all within
-            // nanoseconds, barrier or not; a millisecond is an age. But nothing guarantees it.
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            let advice = "allow membarrier, or install the filter before the first gate is made";
-            log_aside(Level::ERROR, || move || error!(%error, advice, "membarrier was refused"));
+    pub(super) fn was_refused() -> bool {
+        WAS_REFUSED.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn barrier_in_every_thread() -> Result<(), Refused> {
+        let Err(error) = membarrier(MembarrierCommand::PrivateExpedited) else { return Ok(()) };
+        if !WAS_REFUSED.swap(true, Ordering::Relaxed) {
+            let effect = "gates that were opened before cannot be drained";
+            let advice = "allow membarrier, or install the filter before the first gate is opened";
+            let log = move || error!(%error, effect, advice, "membarrier was refused");
+            log_aside(Level::ERROR, || log);
         }
+        Err(Refused)
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(adieu_loom), not(miri))))]
-mod asymmetric {
-    pub(super) fn works() -> bool {
+#[cfg(all(test, adieu_loom))]
+mod system {
+    use super::{Refused, model};
+
+    pub(super) fn has_barrier() -> bool {
         false
     }
 
-    pub(super) fn everywhere() {}
+    pub(super) fn was_refused() -> bool {
+        false
+    }
+
+    pub(super) fn barrier_in_every_thread() -> Result<(), Refused> {
+        model::interrupt_every_thread();
+        Ok(())
+    }
+}
+
+#[cfg(not(any(all(target_os = "linux", not(adieu_loom), not(miri)), all(test, adieu_loom))))]
+mod system {
+    use super::Refused;
+
+    pub(super) fn has_barrier() -> bool {
+        false
+    }
+
+    pub(super) fn was_refused() -> bool {
+        false
+    }
+
+    pub(super) fn barrier_in_every_thread() -> Result<(), Refused> {
+        Err(Refused)
+    }
+}
+
+/// `membarrier` for loom: every thread that takes part executes a fence when it is interrupted, and
+/// the caller waits until each has done so or has ended.
+///
+/// The kernel can interrupt a thread between any two instructions. In the model, a thread can be
+/// interrupted before its operation, between its two steps (in [`light`]), and after its operation.
+/// Other points make no difference, because each operation has only these two steps.
+#[cfg(all(test, adieu_loom))]
+pub(super) mod model {
+    use std::cell::Cell;
+
+    use loom::sync::atomic::{AtomicBool, Ordering, fence};
+
+    #[derive(Default)]
+    struct Interrupt {
+        /// Whether a thread has this number.
+        is_used: AtomicBool,
+        is_pending: AtomicBool,
+        has_fenced: AtomicBool,
+    }
+
+    loom::lazy_static! {
+        static ref INTERRUPTS: [Interrupt; 2] = Default::default();
+    }
+
+    loom::thread_local! {
+        static THREAD: Cell<Option<usize>> = Cell::new(None);
+    }
+
+    /// Spawns a thread of this number, 0 or 1, which can be interrupted. A model may contain one heavy
+    /// barrier only, because a thread does not count how often it was interrupted.
+    pub(in crate::gate) fn spawn<T: 'static>(
+        number: usize,
+        work: impl FnOnce() -> T + 'static,
+    ) -> loom::thread::JoinHandle<T> {
+        INTERRUPTS[number].is_used.store(true, Ordering::Relaxed);
+        loom::thread::spawn(move || {
+            THREAD.with(|thread| thread.set(Some(number)));
+            interruption_point();
+            let returned = work();
+            interruption_point();
+            // The end of a thread is a barrier, too.
+            fence_as(number);
+            returned
+        })
+    }
+
+    pub(super) fn interruption_point() {
+        if let Some(number) = THREAD.with(Cell::get)
+            && INTERRUPTS[number].is_pending.load(Ordering::Relaxed)
+        {
+            fence_as(number);
+        }
+    }
+
+    fn fence_as(number: usize) {
+        fence(Ordering::SeqCst);
+        INTERRUPTS[number].has_fenced.store(true, Ordering::Release);
+    }
+
+    pub(super) fn interrupt_every_thread() {
+        let used = || INTERRUPTS.iter().filter(|thread| thread.is_used.load(Ordering::Relaxed));
+        for interrupt in used() {
+            interrupt.is_pending.store(true, Ordering::Relaxed);
+        }
+        for interrupt in used() {
+            while !interrupt.has_fenced.load(Ordering::Acquire) {
+                loom::thread::yield_now();
+            }
+        }
+        fence(Ordering::SeqCst);
+    }
 }

@@ -7,8 +7,8 @@ pub enum DrainClass {
     /// It finishes within the window: a request, a message, a job.
     #[default]
     Finish,
-    /// It ends at once, because its client will come back: a stream of events, a WebSocket, a watch.
+    /// It ends at once, because its client will reconnect: a stream of events, a WebSocket, a watch.
     CloseNow,
-    /// It is told, and ends itself where it can go on later: a long export with a cursor.
+    /// It is notified, and ends where it can be resumed later: a long export with a cursor.
     Resumable,
 }

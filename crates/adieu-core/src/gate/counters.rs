@@ -1,43 +1,49 @@
-//! Counts who is inside, without any two threads writing to the same place.
+//! Counts the passes that are inside, without any two threads writing to the same memory.
 //!
-//! Every thread has a slot of its own in each gate, with two counters that it alone writes: how
-//! often it entered, and how often it left. A pass that is entered on one thread and dropped on
-//! another counts up on both; only the sums mean something.
+//! Every thread has a slot of its own in each gate, with two counters that only this thread writes: how
+//! often it entered, and how often it left. A pass that enters on one thread and is dropped on another
+//! increments one counter on each; only the sums have a meaning.
 //!
 //! # Why closing is safe
 //!
-//! 1. Who enters counts first and looks at the state after (with a barrier between). Who closes
-//!    sets the state first and sums after (with a barrier between). So of a pair that meet, at
-//!    least one sees the other: either the one who enters sees that it is closed, and takes its
-//!    count back; or the one who closes sees the count.
-//! 2. Whoever sums reads all that left before any that entered. Each leave that is read has its
-//!    enter, and every enter that was cloned from it, before it; so the sum may be too high for a
+//! 1. `enter` increments, then loads the state. `close` stores the state, then sums. There is a full
+//!    barrier between the two steps on both sides (Dekker), so of a racing pair at least one observes
+//!    the other: either `enter` sees that the gate is closed, and takes its count back; or `close` sees
+//!    the count.
+//! 2. No thread may rely on a sum before the barrier of the closing thread is over. So `close` stores
+//!    `CLOSING`, executes the barrier, and then stores `CLOSED`. Only a gate in `CLOSED` can be drained.
+//!    If the system refuses the barrier, the gate stays in `CLOSING`.
+//! 3. A sum reads all `left` counters before any `entered` counter. Each leave that is read has its
+//!    enter, and every enter that was cloned from it, before it. So the sum may be too high for a
 //!    moment, but is never too low, and "zero" is never false.
-//! 3. Nobody can enter a closed gate but beside somebody who is inside, and then it is not zero.
-//!    So zero, seen once after closing, stays. It is latched, because one who comes too late may
-//!    still count up and down again.
+//! 4. A closed gate admits only clones of passes that are inside, and while one is inside the sum is not
+//!    zero. So zero, seen once in `CLOSED`, is final. It is latched, because a thread that enters too
+//!    late may still increment both counters.
 
 use std::sync::OnceLock;
 
-use super::barrier;
+use super::barrier::{self, Mode};
 use super::threads::ThreadIndex;
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
-/// How many threads a segment of slots is for, and how many segments there can be besides the
+/// How many threads a segment of slots is for, and how many segments there can be in addition to the
 /// first. Threads beyond that share one slot, with atomic adds.
 const SEGMENT: usize = if cfg!(adieu_loom) { 2 } else { 64 };
 const MORE: usize = if cfg!(adieu_loom) { 0 } else { 63 };
 
 pub(super) struct Counters {
     state: AtomicU32,
+    /// Latched; see 4 above.
     drained: AtomicBool,
-    /// For the first threads, which in most programs are all that enter.
+    /// Whether the gate was opened in [`Mode::Fenced`]. Written only while no other thread has access.
+    is_fenced: AtomicBool,
+    /// For the first threads, which in most programs are all threads that enter.
     first: [Slot; SEGMENT],
     more: [OnceLock<Box<[Slot; SEGMENT]>>; MORE],
     shared: Slot,
 }
 
-/// What of a gate is open.
+/// Whether a gate admits work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Open,
@@ -45,18 +51,21 @@ pub(crate) enum State {
     Closed,
 }
 
-/// The state as it is stored. Only the first lets anybody pass without a second look; the order is
-/// that in which one may follow the other.
+/// The state as it is stored. Only `OPEN` admits work after one load. A state changes to a higher one,
+/// except when a cordon is removed.
 mod stored {
-    /// Open, and who closes makes all threads pass a barrier.
+    /// Open in [`Mode::Asymmetric`](super::Mode::Asymmetric).
     pub(super) const OPEN: u32 = 0;
-    /// Open, and everybody must fence for themselves.
+    /// Open in [`Mode::Fenced`](super::Mode::Fenced).
     pub(super) const OPEN_FENCED: u32 = 1;
     pub(super) const CORDONED: u32 = 2;
-    pub(super) const CLOSED: u32 = 3;
+    /// Admits no work, but threads that saw the gate open may not have been counted yet.
+    pub(super) const CLOSING: u32 = 3;
+    /// Closed, and everything that was admitted has been counted.
+    pub(super) const CLOSED: u32 = 4;
 }
 
-/// A thread's place in a gate. On a cache line of its own.
+/// The counters of one thread in a gate, on a cache line of their own.
 #[repr(align(64))]
 struct Slot {
     entered: AtomicUsize,
@@ -67,25 +76,30 @@ struct Slot {
 
 impl Counters {
     pub(super) fn new() -> Self {
+        Self::in_mode(barrier::mode())
+    }
+
+    fn in_mode(mode: Mode) -> Self {
         Self {
-            state: AtomicU32::new(open()),
+            state: AtomicU32::new(open_in(mode)),
             drained: AtomicBool::new(false),
+            is_fenced: AtomicBool::new(mode == Mode::Fenced),
             first: segment(),
             more: [const { OnceLock::new() }; MORE],
             shared: Slot::new(),
         }
     }
 
-    /// Counts one in. False, and not counted, if the gate is not open.
+    /// Counts one pass in. Returns false, and counts nothing, if the gate is not open.
     #[inline]
     pub(super) fn enter(&self, index: ThreadIndex) -> bool {
         self.add(index, |slot| &slot.entered);
         barrier::light();
-        // Pairs with the store in `shut`: see 1 above.
+        // Pairs with the store in `close` and `cordon`; see 1 above.
         self.state.load(Ordering::Acquire) == stored::OPEN || self.enter_fenced(index)
     }
 
-    /// It has been counted in, and it is not simply open.
+    /// Continues `enter` after the increment, if the state is not `OPEN`.
     #[cold]
     fn enter_fenced(&self, index: ThreadIndex) -> bool {
         fence(Ordering::SeqCst);
@@ -96,19 +110,19 @@ impl Counters {
         false
     }
 
-    /// Counts one in beside one that is inside. The gate is not asked.
+    /// Counts in a clone of a pass that is inside, whatever the state is.
     pub(super) fn enter_beside(&self, index: ThreadIndex) {
         self.add(index, |slot| &slot.entered);
     }
 
-    /// Counts one out. True if somebody may be waiting for that.
+    /// Counts one pass out. Returns true if the caller must wake the waiters.
     #[inline]
     #[must_use]
     pub(super) fn leave(&self, index: ThreadIndex) -> bool {
         self.add(index, |slot| &slot.left);
         barrier::light();
-        // Pairs with the store in `shut`: who sums after it has either seen us leave, or we see
-        // that we must wake them.
+        // Pairs with the store in `close`: a waiter that sums after it either sees this leave, or this
+        // thread sees that it must wake the waiter.
         self.state.load(Ordering::Acquire) != stored::OPEN && self.leave_fenced()
     }
 
@@ -118,28 +132,34 @@ impl Counters {
         self.state.load(Ordering::Acquire) != stored::OPEN_FENCED
     }
 
+    /// Admits no work from now on. If the system refuses the barrier, the gate never counts as drained.
     pub(super) fn close(&self) {
-        self.shut(stored::CLOSED);
+        self.state.fetch_max(stored::CLOSING, Ordering::SeqCst);
+        if barrier::heavy(self.mode()).is_ok() {
+            self.state.fetch_max(stored::CLOSED, Ordering::SeqCst);
+        }
     }
 
+    /// Admits no work until `uncordon`. Does nothing once the gate is closed.
     pub(super) fn cordon(&self) {
-        self.shut(stored::CORDONED);
-    }
-
-    fn shut(&self, to: u32) {
-        // `max`: closed is never cleared, and cordoning a closed gate does nothing.
-        self.state.fetch_max(to, Ordering::SeqCst);
-        barrier::heavy();
+        self.state.fetch_max(stored::CORDONED, Ordering::SeqCst);
+        // If it is refused, threads that saw the gate open may enter for a moment longer.
+        let _ = barrier::heavy(self.mode());
     }
 
     pub(super) fn uncordon(&self) -> bool {
         let swapped = self.state.compare_exchange(
             stored::CORDONED,
-            open(),
+            open_in(self.mode()),
             Ordering::SeqCst,
             Ordering::SeqCst,
         );
         swapped.is_ok() || self.state() == State::Open
+    }
+
+    fn mode(&self) -> Mode {
+        let is_fenced = self.is_fenced.load(Ordering::Relaxed);
+        if is_fenced { Mode::Fenced } else { Mode::Asymmetric }
     }
 
     pub(super) fn state(&self) -> State {
@@ -150,11 +170,18 @@ impl Counters {
         }
     }
 
+    /// Whether the system refused the barrier of `close`, so that work may be inside which was not
+    /// counted.
+    pub(super) fn may_have_missed(&self) -> bool {
+        self.state.load(Ordering::Acquire) == stored::CLOSING && barrier::was_refused()
+    }
+
     pub(super) fn is_drained(&self) -> bool {
         if self.drained.load(Ordering::Acquire) {
             return true;
         }
-        let drained = self.state() == State::Closed && self.sum() == 0;
+        let is_closed = self.state.load(Ordering::Acquire) == stored::CLOSED;
+        let drained = is_closed && self.sum() == 0;
         if drained {
             self.drained.store(true, Ordering::Release);
         }
@@ -165,18 +192,20 @@ impl Counters {
         if self.drained.load(Ordering::Acquire) { 0 } else { self.sum() }
     }
 
-    /// Opens it anew for another gate. Only when it is drained and nobody can reach it any more.
+    /// Opens the counters for another gate. They must be drained, and no other thread may have access.
     pub(super) fn reopen(&self) {
+        let mode = barrier::mode();
         self.drained.store(false, Ordering::SeqCst);
-        self.state.store(open(), Ordering::SeqCst);
+        self.is_fenced.store(mode == Mode::Fenced, Ordering::SeqCst);
+        self.state.store(open_in(mode), Ordering::SeqCst);
     }
 
-    /// How many have been counted in so far.
+    /// Returns how many passes have been counted in so far.
     pub(super) fn entered(&self) -> usize {
         self.count(|slot| &slot.entered)
     }
 
-    /// Never too low: see 2 above.
+    /// Returns how many passes are inside. Never too low; see 3 above.
     fn sum(&self) -> usize {
         let left = self.count(|slot| &slot.left);
         let entered = self.count(|slot| &slot.entered);
@@ -185,7 +214,7 @@ impl Counters {
 
     fn count(&self, of: fn(&Slot) -> &AtomicUsize) -> usize {
         self.slots().fold(0, |sum: usize, slot| {
-            // Acquire: with a leave we see all that came before it.
+            // Acquire: pairs with the store in `add_alone`.
             sum.wrapping_add(of(slot).load(Ordering::Acquire))
         })
     }
@@ -197,7 +226,7 @@ impl Counters {
 
     #[inline]
     fn add(&self, index: ThreadIndex, counter: impl Fn(&Slot) -> &AtomicUsize) {
-        // A thread that has no number yet has one that is far out of bounds.
+        // A thread without a number has one that is far out of bounds.
         match self.first.get(index.0) {
             Some(slot) => add_alone(counter(slot)),
             None => self.add_elsewhere(index.claimed(), counter),
@@ -207,7 +236,7 @@ impl Counters {
     #[cold]
     fn add_elsewhere(&self, index: ThreadIndex, counter: impl Fn(&Slot) -> &AtomicUsize) {
         if let Some(slot) = self.first.get(index.0) {
-            return add_alone(counter(slot)); // It has just got its number.
+            return add_alone(counter(slot)); // It has just claimed its number.
         }
         match self.more.get((index.0 / SEGMENT).wrapping_sub(1)) {
             Some(segment_cell) => {
@@ -221,10 +250,10 @@ impl Counters {
     }
 }
 
-/// This thread alone writes here, so a load and a store do what an atomic add would.
+/// Increments a counter that only this thread writes, so a load and a store are enough.
 #[inline]
 fn add_alone(counter: &AtomicUsize) {
-    // Release: whoever reads that we left sees all that came before.
+    // Release: a thread that reads this leave sees everything that came before it.
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
@@ -236,9 +265,12 @@ impl Slot {
     }
 }
 
-/// How an open gate is stored here.
-fn open() -> u32 {
-    if barrier::is_asymmetric() { stored::OPEN } else { stored::OPEN_FENCED }
+/// Returns how an open gate of this mode is stored.
+fn open_in(mode: Mode) -> u32 {
+    match mode {
+        Mode::Asymmetric => stored::OPEN,
+        Mode::Fenced => stored::OPEN_FENCED,
+    }
 }
 
 fn segment() -> [Slot; SEGMENT] {
@@ -246,67 +278,4 @@ fn segment() -> [Slot; SEGMENT] {
 }
 
 #[cfg(all(test, adieu_loom))]
-mod loom_tests {
-    use super::*;
-    use loom::sync::Arc;
-    use loom::thread;
-
-    const A: ThreadIndex = ThreadIndex::of(0);
-    const B: ThreadIndex = ThreadIndex::of(1);
-
-    // Invariant 3 of the gate. Fails when `enter` looks before it counts.
-    #[test]
-    fn loom_closed_and_empty_is_final() {
-        loom::model(|| {
-            let gate = Arc::new(Counters::new());
-            let late = thread::spawn({
-                let gate = Arc::clone(&gate);
-                move || gate.enter(A)
-            });
-            gate.close();
-            let seen_drained = gate.is_drained();
-            let entered = late.join().unwrap();
-            assert!(!(seen_drained && entered), "entered a drained gate");
-            assert_eq!(gate.in_flight(), usize::from(entered));
-        });
-    }
-
-    // A pass that is cloned on one thread while its parent leaves on another: never zero.
-    // Fails when `sum` reads who entered before who left.
-    #[test]
-    fn loom_a_clone_is_never_missed() {
-        loom::model(|| {
-            let gate = Arc::new(Counters::new());
-            assert!(gate.enter(A));
-            gate.close();
-            // The one who sums is the spawned one: loom does not try to interrupt the loads of
-            // the first thread, and a version of this model that had them there could not fail.
-            let sums = thread::spawn({
-                let gate = Arc::clone(&gate);
-                move || gate.is_drained()
-            });
-            gate.enter_beside(B); // The clone,
-            let _ = gate.leave(B); // and the parent, which was carried here.
-            assert!(!sums.join().unwrap(), "the clone is still inside");
-            assert_eq!(gate.in_flight(), 1);
-        });
-    }
-
-    // Whoever leaves last is seen to have left, or sees that it must wake who waits.
-    // Fails when `leave` looks before it counts.
-    #[test]
-    fn loom_the_last_one_out_is_not_missed() {
-        loom::model(|| {
-            let gate = Arc::new(Counters::new());
-            assert!(gate.enter(A));
-            let leaver = thread::spawn({
-                let gate = Arc::clone(&gate);
-                move || gate.leave(A)
-            });
-            gate.close();
-            let seen = gate.is_drained();
-            let wakes = leaver.join().unwrap();
-            assert!(seen || wakes, "nobody would ever wake who waits");
-        });
-    }
-}
+mod loom_tests;

@@ -1,4 +1,4 @@
-//! The names of what is inside, for those who gave one.
+//! The names of the work inside a gate, as far as it has names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,9 +12,9 @@ use crate::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// What it is.
+    /// The label of the work.
     pub label: String,
-    /// How long it has been inside.
+    /// How long the work has been inside.
     pub age: Duration,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct LabelId(pub(super) NonZeroU64);
 // === impl Waiting ===
 
 impl Waiting {
-    /// Names work that has been inside for this long.
+    /// Describes work that has been inside for this long.
     #[must_use]
     pub fn new(label: impl Into<String>, age: Duration) -> Self {
         Self { label: label.into(), age }

@@ -1,11 +1,11 @@
-//! What a pass carries besides its gate, in one word: its class and its label.
+//! The class and the label of a pass, in one word.
 
 use std::num::NonZeroU64;
 
 use super::class::DrainClass;
 use super::labels::LabelId;
 
-/// The lowest two bits are the class, the rest is the number of the label. Zero, for most.
+/// The lowest two bits are the class, the others the number of the label. Zero for most passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Marks(u64);
 

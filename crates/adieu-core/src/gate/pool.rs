@@ -1,8 +1,8 @@
-//! What a gate is made of, lent to it and given back.
+//! The memory of gates, which is lent to a gate and reused after it.
 //!
-//! Passes point to it without counting references: that count would be the one place that all
-//! threads write to. So it lives for ever, and is lent again when its gate is gone and drained. If
-//! the last handle of a gate is dropped before its last pass, the last pass returns it.
+//! Passes point to it without counting references, because all threads would write to that count. So it
+//! is never freed. It is lent again when its gate has no handles left and is drained. If the last handle
+//! of a gate is dropped before its last pass, the last pass returns it.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -18,11 +18,11 @@ static FREE: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
 
 pub(super) struct Inner {
     pub(super) counters: Counters,
-    /// Woken when somebody leaves a gate that is not open, and when it opens or shuts.
+    /// Notified when a pass leaves a gate that is not open, and when the state of the gate changes.
     pub(super) left: Notify,
-    /// How often somebody was refused. Written to on the way out only.
+    /// How often work was refused. Not written when work is admitted.
     pub(super) refused: AtomicU64,
-    /// Every handle is gone, and the counters have not been returned yet.
+    /// Every handle has been dropped, and the counters have not been returned to the pool yet.
     is_orphan: AtomicBool,
     labels: Mutex<Labels>,
     about: Mutex<About>,
@@ -41,11 +41,11 @@ struct About {
 #[derive(Default)]
 struct Cuts {
     count: u64,
-    /// What no report has named yet.
+    /// The work that no report has named yet.
     unreported: Vec<String>,
 }
 
-/// Held by every handle of one gate; gives the rest back when the last is gone.
+/// Held by every handle of one gate. Returns the memory when the last one is dropped.
 pub(super) struct Lent(pub(super) &'static Inner);
 
 pub(super) fn borrow(name: Arc<str>) -> &'static Inner {
@@ -76,8 +76,8 @@ pub(super) fn borrow(name: Arc<str>) -> &'static Inner {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Before closing: a pass that leaves a closed gate reads this flag. Of the last handle and
-        // the last pass, at least one then sees the other, as in `Counters`.
+        // Before `close`, because a pass that leaves a closed gate loads this flag. Of the last handle
+        // and the last pass, at least one then observes the other, as in `Counters`.
         self.0.is_orphan.store(true, Ordering::SeqCst);
         self.0.counters.close();
         self.0.return_if_unused();
@@ -87,7 +87,7 @@ impl Drop for Lent {
 // === impl Inner ===
 
 impl Inner {
-    /// Wakes who waits for the gate to be empty.
+    /// Wakes the tasks that wait for a state of the gate.
     #[cold]
     pub(super) fn wake(&self) {
         self.left.notify_waiters();
@@ -104,8 +104,8 @@ impl Inner {
 
     /// Returns the counters to the pool if neither a handle nor a pass points to them.
     fn return_if_unused(&'static self) {
-        // The flag is checked under the lock of the pool. Whoever finds it set knows that the
-        // counters have not been lent again, and may latch that they are drained.
+        // The flag is loaded under the lock of the pool. If it is set, the counters have not been lent
+        // again, and `is_drained` may latch.
         let mut free = lock(&FREE);
         if self.is_orphan.load(Ordering::SeqCst) && self.counters.is_drained() {
             self.is_orphan.store(false, Ordering::SeqCst);
@@ -163,11 +163,11 @@ impl Inner {
         std::mem::take(&mut lock(&self.about).cuts.unreported)
     }
 
-    pub(super) fn tell_closed(&self) {
+    pub(super) fn fire_closed(&self) {
         self.closed_token().cancel();
     }
 
-    pub(super) fn tell_cut(&self) {
+    pub(super) fn fire_cut(&self) {
         self.closed_token().cancel();
         self.cut_token().cancel();
     }
@@ -190,7 +190,7 @@ mod tests {
             drop(gate);
             drop(last);
         }
-        // Tests that run beside this one take some from the pool, too.
+        // Other tests in this process also take memory from the pool.
         assert!(used.len() < 50, "{} of 1,000 gates have been leaked", used.len());
     }
 

@@ -1,7 +1,7 @@
-//! Riding on a pass: what runs inside admitted work may enter its gate again.
+//! Lets code that runs on a pass enter the gate of that pass again.
 //!
-//! While a [`Scope`] is polled, its gate is noted on this thread. That is looked at only when a
-//! gate refuses, so entering an open gate costs nothing more.
+//! While a [`Scope`] is polled, a thread-local variable names its gate. The variable is read only when a
+//! gate refuses work, so it costs nothing to enter an open gate.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use super::Pass;
 use super::pool::Inner;
 
 thread_local! {
-    /// The gate of the innermost scope. Apart from the others, because mostly there are none.
+    /// The gate of the innermost scope. Separate from the others, because usually there is only one.
     static INNERMOST: Cell<Option<&'static Inner>> = const { Cell::new(None) };
     static OTHERS: RefCell<Vec<&'static Inner>> = const { RefCell::new(Vec::new()) };
 }
@@ -24,24 +24,24 @@ pin_project! {
     pub struct Scope<F> {
         #[pin]
         work: F,
-        // After the work: it is over only when the work has been dropped.
+        // Declared after the work, so that it is dropped after it.
         pass: Pass,
     }
 }
 
-/// Whether this code runs inside a scope of this gate. A pass is then alive: the scope holds it.
+/// Whether this code runs inside a scope of this gate. The scope holds a pass.
 pub(super) fn is_inside(gate: &'static Inner) -> bool {
     let is_gate = |inside: &&'static Inner| std::ptr::eq(*inside, gate);
     let among_others = || OTHERS.try_with(|others| others.borrow().iter().any(is_gate));
     innermost().as_ref().is_some_and(is_gate) || among_others().unwrap_or(false)
 }
 
-/// The gate of the innermost scope in which this code runs.
+/// Returns the gate of the innermost scope in which this code runs.
 pub(super) fn innermost() -> Option<&'static Inner> {
     INNERMOST.get()
 }
 
-/// Runs `work` on a pass of this gate. The caller holds one for as long.
+/// Runs `work` on a pass of this gate, which the caller holds until this returns.
 #[inline]
 pub(super) fn within<T>(gate: &'static Inner, work: impl FnOnce() -> T) -> T {
     /// Whether there was a scope around this one.
@@ -57,7 +57,7 @@ pub(super) fn within<T>(gate: &'static Inner, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// False if the thread is at its end: then the outer scope is forgotten.
+/// Returns false if the thread is ending. The outer scope is then lost.
 #[cold]
 fn push(outer: &'static Inner) -> bool {
     OTHERS.try_with(|others| others.borrow_mut().push(outer)).is_ok()

@@ -1,22 +1,22 @@
-//! Numbers for threads: small, and never two alike at the same time.
+//! Small numbers for threads. No two living threads have the same number.
 
 use std::cell::Cell;
 use std::sync::Mutex;
 
 use crate::sync::lock;
 
-/// Numbers that threads have given back, and the first that none has had.
+/// The numbers that ended threads have returned, and the lowest number that was never used.
 static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
 
-/// A thread's number among the threads that live: nobody else has it at the same time.
+/// The number of a thread. No other living thread has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ThreadIndex(pub(super) usize);
 
-/// Gives the number back when the thread ends.
+/// Returns the number when the thread ends.
 struct Claim(usize);
 
 thread_local! {
-    // Apart from the claim, because what has no destructor is read without a check.
+    // Separate from the claim, because a thread-local without a destructor is read without a check.
     static INDEX: Cell<usize> = const { Cell::new(ThreadIndex::UNCLAIMED.0) };
     static CLAIM: Claim = Claim::new();
 }
@@ -26,16 +26,16 @@ thread_local! {
 impl ThreadIndex {
     /// The thread has not claimed a number yet.
     const UNCLAIMED: Self = Self(usize::MAX - 1);
-    /// The thread is at its end, and has given its number back.
+    /// The thread is ending, and has returned its number.
     const NONE: Self = Self(usize::MAX);
 
-    /// This thread's number, as far as it has one.
+    /// Returns the number of this thread, or `UNCLAIMED` or `NONE`.
     #[inline]
     pub(super) fn current() -> Self {
         Self(INDEX.get())
     }
 
-    /// The same, but claimed if it was not. Out of all bounds if the thread is at its end.
+    /// Claims a number if the thread has not done so. Returns `NONE` if the thread is ending.
     pub(super) fn claimed(self) -> Self {
         if self != Self::UNCLAIMED {
             return self;
@@ -56,7 +56,7 @@ impl ThreadIndex {
 impl Claim {
     fn new() -> Self {
         let mut free = lock(&FREE);
-        // What the thread before wrote to its slots is seen by the next through this lock.
+        // Through this lock, the next owner of a number sees the counters that the last owner wrote.
         Self(free.0.pop().unwrap_or_else(|| {
             let next = free.1;
             free.1 += 1;
