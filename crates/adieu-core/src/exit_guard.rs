@@ -99,7 +99,7 @@ impl ExitGuard {
     /// Dropping the future drops the guard.
     pub async fn finish(mut self, result: impl TaskResult) -> ProcessExitCode {
         let Some(shutdown) = self.shutdown.clone() else { return ProcessExitCode::SUCCESS };
-        shutdown.shared().own_exit_code();
+        shutdown.shared().process().own_exit_code();
         let ended = runner::end_of_body(&shutdown, result);
         let report = if shutdown.shared().runs_on_exit() {
             shutdown.run(Reason::ProcessExit).await.ok()
@@ -110,8 +110,8 @@ impl ExitGuard {
         let code = conclude(&shutdown, Some(ended), report.as_ref());
         // The outcome is known, also if what comes after this hangs.
         let hung = "main to return: a thread of the runtime, or a destructor, blocks it";
-        shutdown.shared().leave_by(move |_| Some((code, hung.into())));
-        shutdown.shared().leave_process();
+        shutdown.shared().process().leave_by(move |_| Some((code, hung.into())));
+        shutdown.shared().process().limit_exit();
         code.into()
     }
 }
@@ -120,7 +120,7 @@ impl Drop for ExitGuard {
     fn drop(&mut self) {
         let Some(shutdown) = self.shutdown.take() else { return };
         if std::thread::panicking() {
-            shutdown.shared().own_exit_code(); // A panic must not look like a clean end.
+            shutdown.shared().process().own_exit_code(); // A panic must not look like a clean end.
         }
         // Shielded: a second panic while `main` unwinds would abort the process.
         let _ = shielded(|| {
@@ -128,7 +128,7 @@ impl Drop for ExitGuard {
                 let report = shutdown.shared().run_blocking(Reason::ProcessExit);
                 conclude(&shutdown, None, report.as_ref());
                 let _ = shutdown.shared().journal().flush(LAST_WORDS);
-                shutdown.shared().leave_process();
+                shutdown.shared().process().limit_exit();
             }
         });
     }

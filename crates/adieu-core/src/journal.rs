@@ -30,7 +30,7 @@ use crate::readiness::{Check, CheckState};
 use crate::rung::Rung;
 use crate::shield::shielded;
 use crate::signals::Signal;
-use crate::sync::lock;
+use crate::sync::{assert_none_held, lock};
 use crate::task::{Describers, Detail};
 use crate::time::{Short, real_now};
 
@@ -154,6 +154,7 @@ impl Journal {
 
     /// Queues a line, and what it is to describe. Never blocks.
     pub(crate) fn note(&self, line: Line) {
+        assert_none_held("logged a line");
         let is_heard = self.is_heard();
         if let Some(detail) = line.detail(is_heard) {
             self.describers.submit(Arc::clone(detail));
@@ -171,6 +172,7 @@ impl Journal {
 
     /// Queues a `tracing` event, which `emit` logs on another thread. Never blocks.
     pub(crate) fn log(&self, emit: impl FnOnce() + Send + 'static) {
+        assert_none_held("logged a line");
         if self.is_heard() {
             self.submit(emit);
         }

@@ -137,9 +137,10 @@ impl Runner {
         let runtime = self.runtime.build()?;
         let entered = runtime.enter();
         let shutdown = Shutdown::configured(config)?;
-        shutdown.shared().own_process();
+        shutdown.shared().process().own_exit_code();
+        shutdown.shared().journal().use_stderr();
         let exit = Arc::new(ExitProgress::default());
-        shutdown.shared().leave_by(leave_without_main(&shutdown, &exit));
+        shutdown.shared().process().leave_by(leave_without_main(&shutdown, &exit));
         shutdown.start_watchdog()?;
         if hooked {
             shutdown.install_signals_for(self.signals)?;
@@ -310,14 +311,14 @@ fn conclude_within(
 
 /// A part of the time that the watchdog allows, a second at most.
 fn share_of_exit(shutdown: &Shutdown, part: u32) -> Duration {
-    let left = shutdown.shared().time_to_exit().unwrap_or(MOST_SHARE);
+    let left = shutdown.shared().process().time_to_exit().unwrap_or(MOST_SHARE);
     (left / part).min(MOST_SHARE)
 }
 
 /// Drops what was to be kept until the exit, the latest first, and waits for that only so long:
 /// a log flusher that hangs must not keep the process alive.
 fn drop_guards(shutdown: &Shutdown, within: Duration) {
-    let guards = shutdown.shared().take_guards();
+    let guards = shutdown.shared().process().take_guards();
     if guards.is_empty() {
         return;
     }

@@ -5,8 +5,11 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::sync::assert_none_held;
+
 /// Runs `work`, and turns a panic into its message.
 pub(crate) fn shielded<T>(work: impl FnOnce() -> T) -> Result<T, Arc<str>> {
+    assert_none_held("ran code of the application");
     catch_unwind(AssertUnwindSafe(work)).map_err(message_of)
 }
 

@@ -9,7 +9,11 @@ pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
+mod ordered;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) use ordered::{OrderedMutex, Place, assert_none_held};
 
 /// Locks, also when a thread has panicked while it held the lock.
 ///

@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 use super::shared::Shared;
 use crate::readiness::CheckState;
 
-/// A promise that something will be there before the process is ready: a connection, a cache, an
-/// index.
+/// A condition that must be met once before the process is ready: a connection, a cache, an index.
 ///
-/// Dropping it unkept means that it failed, so a panic in start-up never makes the process ready.
+/// A promise that is dropped without being kept has failed, so a panic in start-up never makes the
+/// process ready.
 #[must_use = "a promise that is dropped without being kept counts as failed"]
 pub struct Promise {
     pub(super) shared: Weak<Shared>,
@@ -17,11 +17,11 @@ pub struct Promise {
     pub(super) kept: bool,
 }
 
-/// Says, for as long as the process lives, whether something is there that it cannot work without:
-/// a database, a quorum, room on a disk.
+/// Reports, for as long as the process lives, whether something is available without which the process
+/// cannot work: a database, a quorum, space on a disk.
 ///
-/// It belongs to the component that it speaks for. Dropping it means that the component is gone, so
-/// it counts as failed. For what must be there only once see [`Promise`].
+/// The component that reports owns the handle. If the handle is dropped, the check has failed. For
+/// conditions that must be met only once see [`Promise`].
 #[must_use = "a check that is dropped counts as failed"]
 pub struct CheckHandle {
     pub(super) shared: Weak<Shared>,
@@ -31,7 +31,7 @@ pub struct CheckHandle {
 // === impl Promise ===
 
 impl Promise {
-    /// It is there.
+    /// Keeps the promise: the condition is met.
     pub fn keep(mut self) {
         self.kept = true;
     }
@@ -58,12 +58,12 @@ impl fmt::Debug for Promise {
 // === impl CheckHandle ===
 
 impl CheckHandle {
-    /// It is there.
+    /// Reports that the check succeeds.
     pub fn ready(&self) {
         self.settle(CheckState::Ready, None);
     }
 
-    /// It is not there, for now; `why` is shown by probes.
+    /// Reports that the check fails. Probes show `why`.
     pub fn failing(&self, why: impl Into<Arc<str>>) {
         self.settle(CheckState::Failed, Some(why.into()));
     }
@@ -78,7 +78,7 @@ impl CheckHandle {
 impl Drop for CheckHandle {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.abandon(self.id, Some("nobody speaks for it any more".into()));
+            shared.abandon(self.id, Some("the handle of this check was dropped".into()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for the report.
+//! Waits for the report.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,22 +9,22 @@ use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::Shared;
-use super::home::{Home, look_at};
+use super::home::{Home, probe};
 use crate::park;
 use crate::report::Report;
 use crate::task::is_inside;
 use crate::time::real_now;
 
-/// How often a thread that blocks looks whether it waits in vain.
+/// How often a blocked thread checks whether it waits in vain.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Waits until the shutdown is over, and gives its report.
+/// Waits until the shutdown is over, and returns its report.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping it neither stops nor delays the shutdown, and another one can be had at
-/// any time.
-#[must_use = "the shutdown goes on without it, but nobody waits for its end"]
+/// Cancel safe: dropping it neither stops nor delays the shutdown, and
+/// [`Shutdown::completed`](crate::Shutdown::completed) returns another one at any time.
+#[must_use = "the shutdown continues, but this does not wait for its end"]
 pub struct Completion {
     key: usize,
     shared: Weak<Shared>,
@@ -56,7 +56,7 @@ pub enum AwaitError {
          runtime is dropped"
     )]
     RuntimeGone,
-    /// What runs the shutdown panicked, and there will be no report.
+    /// The driver of the shutdown panicked, and there will be no report.
     #[error(
         "the driver of the shutdown panicked: see the message of the panic; if the runtime has no \
          timers, build it with `enable_time` or `enable_all`"
@@ -71,7 +71,7 @@ pub enum AwaitError {
 
 impl Completion {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        let mut state = shared.watch();
+        let mut state = shared.progress.subscribe();
         let waiting = Box::pin(async move {
             let settled = state.wait_for(|state| state.settled().is_some()).await;
             // While the shutdown runs, its driver holds it.
@@ -85,12 +85,12 @@ impl Completion {
     ///
     /// # Errors
     ///
-    /// As awaiting it; also if the shutdown runs on a current-thread runtime that stands still,
+    /// As when it is awaited. Also if the shutdown runs on a current-thread runtime that stands still,
     /// because this thread is its only one, or because no thread is in its `block_on`. The latter is
-    /// found out at the deadline of the shutdown.
+    /// detected at the deadline of the shutdown.
     pub fn wait(mut self) -> Result<Arc<Report>, AwaitError> {
-        // That this thread is inside the runtime does not decide it: threads of the runtime's
-        // blocking pool are so, too, and may wait.
+        // It is not enough that this thread is inside the runtime: threads of the runtime's blocking
+        // pool are, too, and may wait.
         let is_current =
             |home: &Handle| Handle::try_current().is_ok_and(|current| current.id() == home.id());
         if !is_inside(self.key) && self.stands_still(is_current) {
@@ -110,12 +110,12 @@ impl Completion {
         }
     }
 
-    /// Whether the shutdown runs on such a current-thread runtime, and no thread polls its tasks.
-    fn stands_still(&self, is_such: impl Fn(&Handle) -> bool) -> bool {
+    /// Whether the shutdown runs on a current-thread runtime that matches, and no thread polls its tasks.
+    fn stands_still(&self, matches: impl Fn(&Handle) -> bool) -> bool {
         let home = self.shared.upgrade().and_then(|shared| shared.home());
         home.filter(|home| home.runtime_flavor() == RuntimeFlavor::CurrentThread)
-            .filter(is_such)
-            .is_some_and(|home| look_at(&home) == Home::StandsStill)
+            .filter(matches)
+            .is_some_and(|home| probe(&home) == Home::StandsStill)
     }
 }
 

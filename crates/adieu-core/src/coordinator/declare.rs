@@ -1,26 +1,23 @@
-//! Declaring phases and tasks, and judging at each change whether the worst case still fits.
+//! Declares phases and tasks, and checks at each change whether the worst case still fits.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use super::shared::{Core, Shared};
+use super::core::Core;
+use super::shared::Shared;
 use crate::budget::BudgetCheck;
 use crate::config::AT_ONCE;
 use crate::phase::{Phase, PhaseSpec};
-use crate::plan::{LONGEST, PhaseId, Plan, PlanError};
+use crate::plan::{LONGEST, PhaseId, PlanError};
 use crate::registry::Entry;
 use crate::shield::drop_each_shielded;
-use crate::sync::lock;
-use crate::task::{AddTaskError, TaskInfo};
+use crate::task::AddTaskError;
 
 /// Why a phase was not added or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddPhaseError {
-    /// It does not fit into the plan.
+    /// The phase does not fit into the plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// In strict mode: with this change the shutdown could take longer than the platform allows.
@@ -31,7 +28,7 @@ pub enum AddPhaseError {
         /// The figures, and what to change.
         check: Box<BudgetCheck>,
     },
-    /// The shutdown has begun; its plan can no longer grow.
+    /// The shutdown has begun, so its plan can no longer grow.
     #[error("failed to change phase {phase}: the shutdown has begun")]
     TooLate {
         /// The phase that was to be added or changed.
@@ -44,11 +41,11 @@ struct Added {
     phase: PhaseId,
     seq: u64,
     over: Option<BudgetCheck>,
-    /// Whether the shutdown has begun, and may take longer because of it.
+    /// Whether the shutdown has begun, and may take longer because of this task.
     grows_running: bool,
 }
 
-/// A task that was not added, to be dropped outside the lock.
+/// A task that was not added. It is dropped without the lock.
 struct Refused {
     entry: Option<Entry>,
     why: Refusal,
@@ -73,9 +70,7 @@ impl Shared {
             if core.run.is_some() {
                 return Err(AddPhaseError::TooLate { phase: spec.name });
             }
-            core.plan.add(spec)?;
-            core.registry.grow(core.plan.len());
-            Ok(())
+            Ok(core.declared.change_plan(|plan| plan.add(spec))?)
         })
     }
 
@@ -85,43 +80,55 @@ impl Shared {
         timeout: Duration,
     ) -> Result<(), AddPhaseError> {
         self.change_plan(Phase::new(phase), |core| {
-            let at = core.plan.position(phase)?;
-            if core.is_too_late(PhaseId(at)) {
+            let id = core.declared.phase_id(phase)?;
+            if core.is_too_late(id) {
                 return Err(AddPhaseError::TooLate { phase: Phase::new(phase) });
             }
-            Ok(core.plan.timeout(phase, timeout)?)
+            Ok(core.declared.change_plan(|plan| plan.timeout(phase, timeout))?)
         })
     }
 
-    /// Changes the plan, and takes the change back if strictness forbids it.
+    /// Changes the plan. In strict mode, reverts a change with which the worst case is too long.
     fn change_plan(
         self: &Arc<Self>,
         phase: Phase,
         change: impl FnOnce(&mut Core) -> Result<(), AddPhaseError>,
     ) -> Result<(), AddPhaseError> {
-        let mut core = lock(&self.core);
-        let before = self.config.strict.then(|| core.plan.clone());
-        if let Err(error) = change(&mut core) {
-            drop(core);
-            if matches!(error, AddPhaseError::TooLate { .. }) {
-                self.note_refusal(&error);
+        match self.try_change_plan(phase, change) {
+            Ok((over, is_running)) => {
+                self.warn_of(over);
+                if is_running {
+                    self.engine.request(|requests| requests.grown += 1);
+                }
+                Ok(())
             }
-            return Err(error);
+            Err(error) => {
+                if matches!(error, AddPhaseError::TooLate { .. }) {
+                    self.note_refusal(&error);
+                }
+                Err(error)
+            }
         }
-        core.built = None;
+    }
+
+    /// Returns the figures if the worst case is now too long, and whether the shutdown has begun.
+    fn try_change_plan(
+        &self,
+        phase: Phase,
+        change: impl FnOnce(&mut Core) -> Result<(), AddPhaseError>,
+    ) -> Result<(Option<BudgetCheck>, bool), AddPhaseError> {
+        let mut core = self.core.lock();
+        let before = self.config().strict.then(|| core.declared.plan.clone());
+        change(&mut core)?;
         let over = core.over_budget();
         if let (Some(before), Some(check)) = (before, &over) {
-            core.plan = before;
-            core.built = None;
+            core.declared.change_plan(|plan| -> Result<(), AddPhaseError> {
+                *plan = before;
+                Ok(())
+            })?;
             return Err(AddPhaseError::OverBudget { phase, check: Box::new(check.clone()) });
         }
-        let is_running = core.run.is_some();
-        drop(core);
-        self.warn_of(over);
-        if is_running {
-            self.wish(|wishes| wishes.grown += 1);
-        }
-        Ok(())
+        Ok((over, core.run.is_some()))
     }
 
     pub(super) fn add_task(
@@ -134,27 +141,20 @@ impl Shared {
             Ok(Added { phase, seq, over, grows_running }) => {
                 self.warn_of(over);
                 if grows_running {
-                    // What comes before has less time than it was given.
-                    self.wish(|wishes| wishes.grown += 1);
+                    // The phases before this one have less time than was planned.
+                    self.engine.request(|requests| requests.grown += 1);
                 }
                 Ok((phase, seq))
             }
             Err(refused) => {
                 let Refused { entry, why } = *refused;
-                drop(entry); // The user's code may run in its drop: not under our lock.
+                drop(entry); // Its destructor is code of the application: not under the lock.
                 let phase = Phase::new(phase);
                 let is_late = matches!(why, Refusal::TooLate);
                 if is_late {
                     self.refuse_task(&phase, &task);
                 }
-                let error = match why {
-                    Refusal::EmptyName => AddTaskError::EmptyName { phase },
-                    Refusal::UnknownPhase(problem) => AddTaskError::UnknownPhase { task, problem },
-                    Refusal::ZeroTimeout => AddTaskError::ZeroTimeout { task, phase },
-                    Refusal::EndlessTimeout => AddTaskError::EndlessTimeout { task, phase },
-                    Refusal::TooLate => AddTaskError::TooLate { task, phase },
-                    Refusal::OverBudget(check) => AddTaskError::OverBudget { task, phase, check },
-                };
+                let error = why.into_error(task, phase);
                 if is_late {
                     self.note_refusal(&error);
                 }
@@ -163,7 +163,7 @@ impl Shared {
         }
     }
 
-    /// Adds a task, or gives it back; and says if the worst case is now too long.
+    /// Adds a task, or returns it.
     fn try_add_task(&self, phase: &str, entry: Entry) -> Result<Added, Box<Refused>> {
         if entry.name.trim().is_empty() {
             return Refused::because(Some(entry), Refusal::EmptyName);
@@ -175,100 +175,58 @@ impl Shared {
             }
             Some(_) | None => {}
         }
-        let mut core = lock(&self.core);
-        let id = match core.plan.position(phase) {
-            Ok(at) => PhaseId(at),
+        let mut core = self.core.lock();
+        let id = match core.declared.phase_id(phase) {
+            Ok(id) => id,
             Err(problem) => return Refused::because(Some(entry), Refusal::UnknownPhase(problem)),
         };
         if core.is_too_late(id) {
             return Refused::because(Some(entry), Refusal::TooLate);
         }
-        // Most tasks do not change the worst case: asking is for those that do.
-        let before = core.registry.takes(id, LONGEST);
-        let seq = core.registry.add(id, entry);
-        let grows = core.registry.takes(id, LONGEST) > before;
+        let (seq, grows) = core.declared.add_task(id, entry);
+        // Most tasks do not change the worst case, and need no check.
         let over = if grows { core.over_budget() } else { None };
         match over {
-            Some(check) if self.config.strict => {
-                let entry = core.registry.cancel(id, seq);
+            Some(check) if self.config().strict => {
+                let entry = core.declared.registry.cancel(id, seq);
                 Refused::because(entry, Refusal::OverBudget(Box::new(check)))
             }
             over => Ok(Added { phase: id, seq, over, grows_running: grows && core.run.is_some() }),
         }
     }
 
-    /// Takes a task back while it is pending; true if it is taken back then.
-    pub(crate) fn cancel(&self, phase: PhaseId, seq: u64) -> bool {
-        let mut core = lock(&self.core);
-        let entry = core.registry.cancel(phase, seq);
-        let is_cancelled = core.registry.is_cancelled(phase, seq);
+    /// Cancels a task if it is pending. Returns true if it is cancelled, now or before.
+    pub(super) fn cancel(&self, phase: PhaseId, seq: u64) -> bool {
+        let mut core = self.core.lock();
+        let entry = core.declared.registry.cancel(phase, seq);
+        let is_cancelled = core.declared.registry.is_cancelled(phase, seq);
         drop(core);
         drop(entry); // Not under the lock.
         is_cancelled
     }
 
-    pub(crate) fn is_cancelled(&self, phase: PhaseId, seq: u64) -> bool {
-        lock(&self.core).registry.is_cancelled(phase, seq)
-    }
-
-    /// Takes back every pending task of this name, and returns how many there were.
+    /// Cancels every pending task of this name, and returns how many there were.
     pub(super) fn cancel_named(&self, phase: &str, name: &str) -> Result<usize, PlanError> {
-        let mut core = lock(&self.core);
-        let id = PhaseId(core.plan.position(phase)?);
-        let entries = core.registry.cancel_named(id, name);
+        let mut core = self.core.lock();
+        let id = core.declared.phase_id(phase)?;
+        let entries = core.declared.registry.cancel_named(id, name);
         drop(core);
         let count = entries.len();
         drop_each_shielded(entries); // Not under the lock.
         Ok(count)
     }
 
-    pub(super) fn tasks(&self) -> Vec<TaskInfo> {
-        let core = lock(&self.core);
-        let phases = (0..core.plan.len()).map(PhaseId);
-        phases
-            .flat_map(|id| core.registry.pending(id).map(move |entry| (id, entry)))
-            .map(|(id, entry)| TaskInfo {
-                phase: core.plan.name(id.0).clone(),
-                name: Arc::clone(&entry.name),
-                timeout: entry.timeout,
-                blocking: entry.blocking,
-                added_at: format!("{}:{}", entry.place.file(), entry.place.line()),
-            })
-            .collect()
-    }
-
-    pub(super) fn plan(&self) -> Plan {
-        lock(&self.core).built_plan()
-    }
-
-    pub(super) fn phase_id(&self, phase: &str) -> Result<PhaseId, PlanError> {
-        lock(&self.core).plan.position(phase).map(PhaseId)
-    }
-
-    pub(super) fn check_budget(&self) -> BudgetCheck {
-        lock(&self.core).check_budget()
-    }
-
-    /// Whether the configuration says how long the phase may take.
-    pub(crate) fn has_configured_timeout(&self, phase: &Phase) -> bool {
-        self.config.sets_timeout_of(phase)
-    }
-
-    /// From now on no time is taken to drain, unless somebody has said how long it may take.
+    /// From now on, admitted work gets no time to drain, unless a timeout is set for that.
     pub(crate) fn drain_at_once(&self) {
-        self.drains_at_once.store(true, Ordering::Relaxed);
-        let mut core = lock(&self.core);
-        if let Ok(at) = core.plan.position(Phase::SERVICE_REQUESTS_DONE.as_str())
-            && core.plan.is_open_ended(at)
-            && core.plan.timeout(Phase::SERVICE_REQUESTS_DONE, AT_ONCE).is_ok()
+        self.drains.lock().at_once = true;
+        let mut core = self.core.lock();
+        let drain = Phase::SERVICE_REQUESTS_DONE;
+        if let Ok(PhaseId(at)) = core.declared.phase_id(drain.as_str())
+            && core.declared.plan.is_open_ended(at)
         {
-            core.built = None;
+            // The phase exists and the timeout is valid, so this cannot fail.
+            let _ = core.declared.change_plan(|plan| plan.timeout(drain, AT_ONCE));
         }
-    }
-
-    /// The runtime that tasks run on, if one is known.
-    pub(crate) fn home(&self) -> Option<Handle> {
-        lock(&self.core).home.clone()
     }
 }
 
@@ -277,5 +235,20 @@ impl Shared {
 impl Refused {
     fn because(entry: Option<Entry>, why: Refusal) -> Result<Added, Box<Self>> {
         Err(Box::new(Self { entry, why }))
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    fn into_error(self, task: Arc<str>, phase: Phase) -> AddTaskError {
+        match self {
+            Self::EmptyName => AddTaskError::EmptyName { phase },
+            Self::UnknownPhase(problem) => AddTaskError::UnknownPhase { task, problem },
+            Self::ZeroTimeout => AddTaskError::ZeroTimeout { task, phase },
+            Self::EndlessTimeout => AddTaskError::EndlessTimeout { task, phase },
+            Self::TooLate => AddTaskError::TooLate { task, phase },
+            Self::OverBudget(check) => AddTaskError::OverBudget { task, phase, check },
+        }
     }
 }

@@ -1,23 +1,22 @@
 //! Values that adapters share on one shutdown. The engine does not know their types.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::Shutdown;
-use crate::sync::lock;
 
 #[derive(Default)]
-pub(super) struct Extensions(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+pub(super) struct Extensions(Vec<Arc<dyn Any + Send + Sync>>);
 
 // === impl Shutdown ===
 
 impl Shutdown {
     /// Returns the value of this type that belongs to the shutdown. It is created on first use, and
-    /// dropped with the shutdown. For adapters, whose parts have to know each other.
+    /// dropped with the shutdown. For adapters, whose parts have to find each other.
     #[doc(hidden)]
     #[must_use]
     pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
-        let mut values = lock(&self.shared().extensions.0);
+        let Extensions(values) = &mut *self.shared().extensions.lock();
         let found = values.iter().find_map(|value| Arc::clone(value).downcast::<T>().ok());
         found.unwrap_or_else(|| {
             let value = Arc::new(T::default());

@@ -1,50 +1,36 @@
-//! Drains gates in the phases where that belongs.
+//! Adds the tasks that close and drain a gate to the phases where that belongs.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::Shutdown;
-use super::shared::Shared;
+use super::drains::{BeforeClosing, WorkBeforeClosing, work_before_closing};
 use super::task_handle::TaskHandle;
 use crate::gate::Gate;
 use crate::journal::Journal;
 use crate::phase::Phase;
-use crate::sync::lock;
 use crate::task::{AddTaskError, Detail, TaskCx, TaskSpec};
 
-/// Doors are closed at once, and telling is quick. That this is so is worth saying, because the
-/// time that is not needed for it need not be kept for it.
+/// The timeout of the tasks that close a gate and that cut off its work. Both are quick. A short timeout
+/// leaves more of the deadline to the phases that need it.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// How long work that was cut off has to name itself.
+/// How long work that was cut off has to record its name.
 const NAMING: Duration = Duration::from_millis(100);
-/// How long before its time is up a door is closed that has not been, and how long a worker may then
-/// take to poll a task.
+/// How long before the end of its time a gate is closed although the work before it has not ended.
 const LAST_LOOK: Duration = Duration::from_millis(200);
+/// How long a worker may take to poll a task. If it takes longer, all workers are blocked.
 const POLLED: Duration = Duration::from_millis(100);
 
-/// How a gate is drained; see [`Shutdown::drain`]. A gate alone will do for most.
+/// How a gate is drained; see [`Shutdown::drain`]. For most gates, a reference to the gate is enough.
 #[must_use = "it does nothing until it is given to `Shutdown::drain`"]
 pub struct Drain {
     gate: Gate,
     first: Option<BeforeClosing>,
 }
-
-/// What is to be done before one gate is closed. `None` when it is too late to add to that.
-type AllBefore = Arc<Mutex<Option<Vec<BeforeClosing>>>>;
-
-/// A gate that is drained, and what is to be done before it is closed.
-pub(super) struct Drained {
-    gate: Gate,
-    before: AllBefore,
-}
-
-type BeforeClosing = Box<dyn FnOnce(TaskCx) -> BoxFuture + Send>;
-type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 // === impl Drain ===
 
@@ -54,10 +40,9 @@ impl Drain {
         Self { gate: gate.clone(), first: None }
     }
 
-    /// Runs `f` before the gate is closed, in the same phase: to take in what has been queued, or
-    /// to stop taking.
+    /// Runs `f` before the gate is closed, in the same phase, for example to accept queued connections.
     ///
-    /// It has two seconds; if it does not end in time the gate is closed without it.
+    /// It has two seconds. If it does not end in time, the gate is closed without it.
     pub fn first<F, Fut>(mut self, f: F) -> Self
     where
         F: FnOnce(TaskCx) -> Fut + Send + 'static,
@@ -95,22 +80,22 @@ impl Shutdown {
         Ok(gate)
     }
 
-    /// Closes the gate in [`Phase::SERVICE_UNBIND`], waits in [`Phase::SERVICE_REQUESTS_DONE`]
-    /// until all who are inside have left, and tells who is left in [`Phase::SERVICE_STOP`] that
-    /// the window is over.
+    /// Closes the gate in [`Phase::SERVICE_UNBIND`], waits in [`Phase::SERVICE_REQUESTS_DONE`] until
+    /// all admitted work has left, and cuts off the remaining work in [`Phase::SERVICE_STOP`].
     ///
-    /// With the first gate comes a lame duck in [`Phase::BEFORE_SERVICE_UNBIND`]: not ready, still
-    /// admitting, so that routers can move away. See `lame-duck` in [`config`](crate::config).
+    /// The first gate also adds a lame duck to [`Phase::BEFORE_SERVICE_UNBIND`]: the process is not
+    /// ready, but still admits work, so that routers can move away. See `lame-duck` in
+    /// [`config`](crate::config).
     ///
-    /// A gate that is drained already is not drained twice; what is to be done before it is closed
-    /// is added to what there is.
+    /// A gate that is drained already is not drained twice. The work of [`Drain::first`] is added to the
+    /// work that is known.
     ///
-    /// The window is the time of [`Phase::SERVICE_REQUESTS_DONE`]: what the deadline leaves beyond
-    /// the reserve and the worst case of the later phases, unless `drain-timeout` is set; see
-    /// [`config`](crate::config). For example, with `kill-after = 30s` and one task in
-    /// `close-resources`, of 27 s the reserve takes 3 s, `service-stop` 2 s, `close-resources` 5 s and
-    /// graces 1.2 s: the window is 15.8 s, less the lame duck. With nobody inside it ends at once; when it expires, the report
-    /// says who was left.
+    /// Admitted work may drain for the time of [`Phase::SERVICE_REQUESTS_DONE`], the window. It is the
+    /// time that the deadline leaves beyond the reserve and the worst case of the later phases, unless
+    /// `drain-timeout` is set; see [`config`](crate::config). For example, with `kill-after = 30s` and
+    /// one task in `close-resources`, 27 s are available. The reserve takes 3 s, `service-stop` 2 s,
+    /// `close-resources` 5 s and graces 1.2 s. The window is 15.8 s, less the lame duck. If no work is
+    /// inside, the window ends at once. When it expires, the report names the remaining work.
     ///
     /// # Errors
     ///
@@ -119,19 +104,33 @@ impl Shutdown {
     pub fn drain(&self, drain: impl Into<Drain>) -> Result<(), AddTaskError> {
         let drain = drain.into();
         let gate = drain.gate.clone();
-        if self.shared().is_drained_by(&gate) {
-            return self.shared().drain_more(drain);
+        let known = self.shared().drains.lock().work_before_closing(&gate);
+        if let Some(before) = known {
+            return self.drain_more(drain, &before);
         }
         let mut added = Vec::from_iter(self.add_lame_duck()?);
         if let Err(error) = self.add_drain(drain, &mut added) {
-            // All or none.
+            // All tasks or none.
             for task in added {
                 task.cancel();
             }
             return Err(error);
         }
-        self.shared().take_on(&gate, &self.shared().gates);
+        self.shared().drains.lock().add_request_gate(&gate);
         Ok(())
+    }
+
+    /// Adds work before a gate is closed that is drained already.
+    fn drain_more(&self, drain: Drain, before: &WorkBeforeClosing) -> Result<(), AddTaskError> {
+        let Drain { gate, first } = drain;
+        if let Some(before) = &mut *before.lock() {
+            before.extend(first);
+            return Ok(());
+        }
+        let task = format!("close {}", gate.name()).into();
+        let error = AddTaskError::TooLate { task, phase: Phase::SERVICE_UNBIND };
+        self.note_refusal(&error);
+        Err(error)
     }
 
     /// Adds the tasks that drain a gate, up to the first that cannot be added.
@@ -142,98 +141,83 @@ impl Shutdown {
         added: &mut Vec<TaskHandle>,
     ) -> Result<(), AddTaskError> {
         let Drain { gate, first } = drain.into();
-        let before: AllBefore = Arc::new(Mutex::new(Some(Vec::from_iter(first))));
-        let drained = Drained { gate: gate.clone(), before: Arc::clone(&before) };
-        let name = gate.name();
-        let close = TaskSpec::new(format!("close {name}")).timeout(CLOSING).only_waits();
+        let before = work_before_closing(first);
+        added.push(self.add_closing(&gate, &before)?);
+        added.push(self.add_draining(&gate)?);
+        added.push(self.add_cutting(&gate)?);
+        self.shared().drains.lock().add_drained(gate, before);
+        Ok(())
+    }
+
+    #[track_caller]
+    fn add_closing(
+        &self,
+        gate: &Gate,
+        before: &WorkBeforeClosing,
+    ) -> Result<TaskHandle, AddTaskError> {
+        let task = TaskSpec::new(format!("close {}", gate.name())).timeout(CLOSING).only_waits();
+        let (gate, before) = (gate.clone(), Arc::clone(before));
         let shared = Arc::downgrade(self.shared());
-        added.push(self.add_task(Phase::SERVICE_UNBIND, close, {
-            let (gate, shared) = (gate.clone(), shared.clone());
-            async move |cx: TaskCx| {
-                let before = lock(&before).take().unwrap_or_default();
-                let home = shared.upgrade().and_then(|shared| shared.home());
-                if !before.is_empty() {
-                    do_before(before, home.unwrap_or_else(Handle::current), cx, &gate).await;
-                }
-                gate.close();
+        self.add_task(Phase::SERVICE_UNBIND, task, async move |cx: TaskCx| {
+            let before = before.lock().take().unwrap_or_default();
+            let home = shared.upgrade().and_then(|shared| shared.home());
+            if !before.is_empty() {
+                do_before(before, home.unwrap_or_else(Handle::current), cx, &gate).await;
             }
-        })?);
-        // Who was left is said as of when the window was over: being told makes them leave.
+            gate.close();
+        })
+    }
+
+    #[track_caller]
+    fn add_draining(&self, gate: &Gate) -> Result<TaskHandle, AddTaskError> {
+        // The remaining work is described as of the end of the window, because it leaves when it is cut.
         let left = Arc::new(OnceLock::new());
-        let task = TaskSpec::new(format!("drain {name}")).only_waits().describe({
+        let task = TaskSpec::new(format!("drain {}", gate.name())).only_waits().describe({
             let (gate, left) = (gate.clone(), Arc::clone(&left));
             move || left.get().cloned().unwrap_or_else(|| gate.summary())
         });
-        added.push(self.add_task(Phase::SERVICE_REQUESTS_DONE, task, {
-            let gate = gate.clone();
-            async move |cx: TaskCx| {
-                // Closed already, unless the shutdown began at a later phase.
-                gate.close();
-                tokio::select! {
-                    _ = gate.drained(cx.shutdown_deadline()) => {
-                        // Kept as the detail, too: if the time is up just now, the error is lost.
-                        gate.report_cut_off().inspect_err(|cut| {
-                            left.get_or_init(|| cut.clone());
-                        })
-                    }
-                    () = cx.cancelled() => {
-                        if let Some(shared) = shared.upgrade() {
-                            left.get_or_init(|| summary_of(&gate, shared.journal()));
-                        }
-                        gate.cut();
-                        Ok(())
-                    }
+        let (gate, shared) = (gate.clone(), Arc::downgrade(self.shared()));
+        self.add_task(Phase::SERVICE_REQUESTS_DONE, task, async move |cx: TaskCx| {
+            // Closed already, unless the shutdown began at a later phase.
+            gate.close();
+            tokio::select! {
+                _ = gate.drained(cx.shutdown_deadline()) => {
+                    // Also stored as the detail: if the time is up just now, the error is lost.
+                    gate.report_cut_off().inspect_err(|cut| {
+                        left.get_or_init(|| cut.clone());
+                    })
                 }
-            }
-        })?);
-        let cut = TaskSpec::new(format!("cut {name}")).timeout(CLOSING).only_waits();
-        added.push(self.add_task(Phase::SERVICE_STOP, cut, {
-            let gate = gate.clone();
-            async move |cx: TaskCx| {
-                if !gate.is_drained() {
+                () = cx.cancelled() => {
+                    if let Some(shared) = shared.upgrade() {
+                        left.get_or_init(|| summary_of(&gate, shared.journal()));
+                    }
                     gate.cut();
-                    // Work that has a name and is cut names itself as it leaves.
-                    if !gate.oldest(1).is_empty() {
-                        let left = gate.drained(cx.shutdown_deadline());
-                        let _ = tokio::time::timeout(NAMING, left).await;
-                    }
+                    Ok(())
                 }
-                gate.report_cut_off()
             }
-        })?);
-        lock(&self.shared().drained).push(drained);
-        Ok(())
+        })
+    }
+
+    #[track_caller]
+    fn add_cutting(&self, gate: &Gate) -> Result<TaskHandle, AddTaskError> {
+        let task = TaskSpec::new(format!("cut {}", gate.name())).timeout(CLOSING).only_waits();
+        let gate = gate.clone();
+        self.add_task(Phase::SERVICE_STOP, task, async move |cx: TaskCx| {
+            if !gate.is_drained() {
+                gate.cut();
+                // Work with a name that is cut off records its name when it leaves.
+                if !gate.oldest(1).is_empty() {
+                    let left = gate.drained(cx.shutdown_deadline());
+                    let _ = tokio::time::timeout(NAMING, left).await;
+                }
+            }
+            gate.report_cut_off()
+        })
     }
 }
 
-// === impl Shared ===
-
-impl Shared {
-    fn is_drained_by(&self, gate: &Gate) -> bool {
-        lock(&self.drained).iter().any(|drained| drained.gate.is(gate))
-    }
-
-    /// It is drained already: once is enough, but not before all have done what they must.
-    fn drain_more(&self, drain: Drain) -> Result<(), AddTaskError> {
-        let all = lock(&self.drained);
-        let known = all.iter().find(|drained| drained.gate.is(&drain.gate));
-        let before = known.map(|drained| Arc::clone(&drained.before));
-        drop(all);
-        match before.as_ref().map(|before| lock(before)).as_deref_mut() {
-            Some(Some(before)) => before.extend(drain.first),
-            Some(None) | None => {
-                let task = format!("close {}", drain.gate.name()).into();
-                let error = AddTaskError::TooLate { task, phase: Phase::SERVICE_UNBIND };
-                self.note_refusal(&error);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Does on the application's runtime what is to be done before a gate is closed, and closes the
-/// gate without it when there is no time left.
+/// Runs the work before a gate is closed on the application's runtime, and closes the gate without it
+/// when there is no time left.
 async fn do_before(before: Vec<BeforeClosing>, home: Handle, cx: TaskCx, gate: &Gate) {
     let mut all = JoinSet::new();
     for first in before {
@@ -246,8 +230,8 @@ async fn do_before(before: Vec<BeforeClosing>, home: Handle, cx: TaskCx, gate: &
         return;
     }
     gate.close();
-    // Not late by its own fault if the application blocks every worker: the work that it is to
-    // hand over is waited for in the next phase.
+    // If the application blocks every worker, the work is not late by its own fault. The next phase
+    // waits for the work that it would have handed over.
     let looked = tokio::time::timeout(POLLED, home.spawn(async {})).await;
     if looked.is_ok() {
         tokio::select! {
@@ -259,14 +243,14 @@ async fn do_before(before: Vec<BeforeClosing>, home: Handle, cx: TaskCx, gate: &
     }
 }
 
-/// Who is inside, in one line. It has labels of the application, which may block.
+/// Describes the work inside a gate in one line. Labels are code of the application, which may block.
 fn summary_of(gate: &Gate, journal: &Journal) -> String {
     let count = format!("{} in flight", gate.in_flight());
     let gate = gate.clone();
     journal.describe_now(&Detail::new(Arc::new(move || gate.summary()), count))
 }
 
-/// Waits until all have ended. A panic of one of them is one of the task that waits.
+/// Waits until all have ended. If one of them panics, the waiting task panics, too.
 async fn end_of(all: &mut JoinSet<()>) {
     while let Some(ended) = all.join_next().await {
         if let Err(error) = ended

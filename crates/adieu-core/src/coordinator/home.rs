@@ -1,4 +1,4 @@
-//! Finds out whether the runtime of the tasks polls them, for a thread that is about to block.
+//! Checks whether a runtime polls its tasks, for a thread that is about to block.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -11,14 +11,14 @@ const PATIENCE: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     Runs,
-    /// No thread polls its tasks: the calling thread would have to, or its own thread is blocked.
+    /// No thread polls its tasks: the calling thread would have to, or its threads are blocked.
     StandsStill,
     /// It has been dropped.
     Gone,
 }
 
-/// Spawns a task and waits until it is polled or dropped: tokio has no method that tells.
-pub(super) fn look_at(runtime: &Handle) -> Home {
+/// Spawns a task and waits until it is polled or dropped, because tokio has no method for this.
+pub(super) fn probe(runtime: &Handle) -> Home {
     let (polled, seen) = channel();
     drop(runtime.spawn(async move {
         let _ = polled.send(());

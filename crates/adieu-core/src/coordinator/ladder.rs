@@ -1,18 +1,18 @@
-//! The signal ladder: what a repeated signal means.
+//! The signal ladder: the meaning of repeated signals.
 //!
 //! ```text
 //! SIGINT   graceful ------------------> hard stop -> exit
 //! others   graceful -> end waiting ---> hard stop -> exit
 //! ```
 //!
-//! A second SIGINT is a person who has lost patience. A second SIGTERM may be a kubelet that was
-//! restarted and sends it again, so it ends only the waits that are mere waits.
+//! A second SIGINT comes from a person who has lost patience. A second SIGTERM may come from a kubelet
+//! that was restarted and sends it again, so it only ends waits in which no work is done.
 
 use crate::rung::Rung;
 use crate::signals::Signal;
 use crate::time::Instant;
 
-/// Where we stand on the ladder.
+/// The position on the ladder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ladder {
     rung: Option<Rung>,
@@ -22,7 +22,7 @@ pub(crate) struct Ladder {
 // === impl Ladder ===
 
 impl Ladder {
-    /// The rung that this signal leads to, or `None` if it is an echo of the one before.
+    /// Returns the rung that this signal leads to, or `None` if it is an echo of the last signal.
     pub(crate) fn climb(&mut self, now: Instant, signal: Signal) -> Option<Rung> {
         let echo = self.last.is_some_and(|(last, at)| {
             last == signal && now.saturating_duration_since(at) < Signal::ECHO

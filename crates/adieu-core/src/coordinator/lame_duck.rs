@@ -1,7 +1,6 @@
-//! Lame duck: not ready any more, still serving, so that routers can move away.
+//! The lame duck: the process is not ready but still serves, so that routers can move away.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Shutdown;
@@ -13,23 +12,23 @@ use crate::phase::Phase;
 use crate::plan::{Plan, PlannedPhase};
 use crate::platform::Platform;
 use crate::reason::Reason;
-use crate::sync::lock;
 use crate::task::{AddTaskError, TaskCx, TaskSpec};
 use crate::time::now;
 
-/// How long it is at most by itself, and what of a short time may be spent on it.
+/// How long the lame duck is at most, unless it is configured.
 const USUAL: Duration = Duration::from_secs(5);
+/// The part of a short deadline that it may take: one fifth.
 const SHARE: u32 = 5;
 
-/// Nobody has come for so long: nobody will.
+/// If no work has arrived for this long, routers have moved away.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How often that is looked at. Only while a shutdown waits for nothing else.
+/// How often that is checked. Only while a shutdown waits for nothing else.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Config {
-    /// How long the lame duck can be after a signal of a platform that leaves so much time, `None`
-    /// if any: its own length, and what its phase in this plan has room for.
+    /// Returns how long the lame duck can be after a signal, if the platform allows this much time
+    /// (`None` for any): the configured or usual length, but not longer than its phase in this plan.
     #[must_use]
     pub fn lame_duck_within(&self, plan: &Plan, allowed: Option<Duration>) -> Duration {
         let room = plan.phase(Phase::BEFORE_SERVICE_UNBIND).filter(|phase| phase.is_enabled());
@@ -42,9 +41,9 @@ impl Config {
 }
 
 impl Shutdown {
-    /// Adds the lame duck, once: with the first gate there is somebody to wait for.
+    /// Adds the lame duck with the first gate: before that, no router sends work.
     pub(super) fn add_lame_duck(&self) -> Result<Option<TaskHandle>, AddTaskError> {
-        if !lock(&self.shared().gates).is_empty() {
+        if !self.shared().drains.lock().requests().is_empty() {
             return Ok(None);
         }
         let shared = Arc::downgrade(self.shared());
@@ -54,7 +53,7 @@ impl Shutdown {
             self.add_task(Phase::BEFORE_SERVICE_UNBIND, task, async move |cx: TaskCx| {
                 // The driver holds the shutdown for as long as this runs.
                 if let Some(shared) = shared.upgrade() {
-                    waddle(&shared, &cx).await;
+                    serve_unready(&shared, &cx).await;
                 }
             })?;
         Ok(Some(added))
@@ -66,7 +65,7 @@ impl Shared {
     /// shutdown begins.
     pub(super) async fn routers_move_away(&self) {
         let config = self.config();
-        let at_once = self.drains_at_once.load(Ordering::Relaxed);
+        let at_once = self.drains.lock().at_once;
         let most = match config.lame_duck {
             LameDuck::For(most) => most,
             LameDuck::Auto if at_once || Platform::detect() == Platform::Terminal => Duration::ZERO,
@@ -75,20 +74,20 @@ impl Shared {
         if most.is_zero() {
             return;
         }
-        let gates = lock(&self.gates).clone();
+        let gates = self.drains.lock().requests().to_vec();
         tokio::select! {
-            () = nobody_comes(&gates, config.lame_duck_min) => {}
+            () = no_work_arrives(&gates, config.lame_duck_min) => {}
             () = tokio::time::sleep(most) => {}
-            () = self.begun.cancelled() => {}
+            () = self.progress.begun().cancelled() => {}
         }
     }
 }
 
-/// Serves on until the time is up, somebody is in a hurry, or nobody comes any more.
-async fn waddle(shared: &Shared, cx: &TaskCx) {
+/// Continues to serve until the time is up, a second signal is received, or no more work arrives.
+async fn serve_unready(shared: &Shared, cx: &TaskCx) {
     let config = shared.config();
     let allowed = cx.shutdown_deadline().remaining();
-    let at_once = shared.drains_at_once.load(Ordering::Relaxed);
+    let at_once = shared.drains.lock().at_once;
     let most = match config.lame_duck {
         LameDuck::Auto if at_once => Duration::ZERO,
         LameDuck::Auto | LameDuck::For(_) => {
@@ -96,17 +95,17 @@ async fn waddle(shared: &Shared, cx: &TaskCx) {
         }
     };
     let most = most.min(share_of_phase(cx.remaining()));
-    let flip = async {
+    let become_unready = async {
         tokio::time::sleep(config.unready_after).await;
-        shared.change_facts(|facts| facts.keeps_ready = false);
+        shared.progress.change_facts(|facts| facts.keeps_ready = false);
         std::future::pending().await
     };
     let serve = async {
-        let gates = lock(&shared.gates).clone();
-        nobody_comes(&gates, config.lame_duck_min).await;
+        let gates = shared.drains.lock().requests().to_vec();
+        no_work_arrives(&gates, config.lame_duck_min).await;
     };
     tokio::select! {
-        () = flip => {}
+        () = become_unready => {}
         () = serve => {}
         () = tokio::time::sleep(most) => {}
         () = cx.hurried() => {}
@@ -114,7 +113,7 @@ async fn waddle(shared: &Shared, cx: &TaskCx) {
     }
 }
 
-/// How long it may take for this reason.
+/// Returns how long the lame duck may be for this reason.
 fn duration(
     config: &Config,
     reason: &Reason,
@@ -123,7 +122,7 @@ fn duration(
 ) -> Duration {
     match config.lame_duck {
         LameDuck::For(duration) => duration,
-        // A person at a terminal is no router.
+        // At a terminal, there are no routers.
         LameDuck::Auto if reason.signal().is_some() && platform() != Platform::Terminal => {
             usual(allowed)
         }
@@ -135,15 +134,14 @@ fn usual(allowed: Duration) -> Duration {
     USUAL.min(allowed / SHARE)
 }
 
-/// Not all of the phase: what ends with its phase would be reported as cut.
+/// Less than the whole phase, because a task that ends with its phase would be reported as cut.
 fn share_of_phase(phase: Duration) -> Duration {
     phase / 10 * 9
 }
 
-/// Waits until nobody has come for a while; `least` in any case. Who is inside does not matter:
-/// that routers send nobody any more is what is waited for, and the phases after this one wait for
-/// the others.
-async fn nobody_comes(gates: &[Gate], least: Duration) {
+/// Waits until no work has arrived for a while, but at least for `least`. Work inside the gates does not
+/// count, because later phases wait for it.
+async fn no_work_arrives(gates: &[Gate], least: Duration) {
     let began = now();
     let mut seen = None;
     let mut since = began;
@@ -166,7 +164,7 @@ mod tests {
     use crate::signals::Signal;
 
     #[test]
-    fn it_is_for_routers_not_for_people() {
+    fn a_terminal_gets_no_lame_duck() {
         let seconds = Duration::from_secs;
         let term = Reason::ProcessTerminate(Signal::TERM);
         let auto = Config::new();
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_planned_with_is_what_its_phase_has_room_for() {
+    fn the_lame_duck_is_no_longer_than_its_phase_allows() {
         let within = |config: &Config, allowed_ms: u64| {
             let allowed = Duration::from_millis(allowed_ms);
             config.lame_duck_within(&config.plan().unwrap(), Some(allowed)).as_millis()

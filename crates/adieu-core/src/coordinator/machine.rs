@@ -1,17 +1,17 @@
 //! Decides what happens next in a shutdown.
 //!
-//! `now` and an [`Event`] come in, [`Effect`]s go out. It is synchronous and can be cloned, and it
-//! knows no clock, no runtime and no log, so tests can try every order of events by calling a
-//! function. The driver does what it decides.
+//! The input is the time and an [`Event`]; the output is a list of [`Effect`]s, which the driver carries
+//! out. The machine is synchronous and can be cloned. It has no clock, no runtime and no log, so tests
+//! can try every order of events by calling a function.
 //!
 //! # Invariants
 //!
-//! 1. A phase opens when all it waits for is over, never before, and opens at most once.
-//! 2. Cancelling and aborting are requests, not ends: a task is over when the driver has joined it
-//!    or when it has been given up, which happens at a set time.
-//! 3. Every phase has let go by the end of its rank's share of the deadline, so the rest is there
-//!    for those after it. Only `actor-system-terminate`, which is never skipped, has a moment more.
-//! 4. The deadline never moves away. The rung only rises.
+//! 1. A phase opens when all phases that it waits for are over, never before, and at most once.
+//! 2. Cancelling and aborting are requests. A task is over when the driver has joined it, or when it has
+//!    been given up, which happens at a fixed time.
+//! 3. Every phase is over at the end of its rank's share of the deadline, so that later phases have the
+//!    rest. Only `actor-system-terminate`, which is never skipped, has one grace more.
+//! 4. The deadline never becomes later. The rung only rises.
 
 mod pressure;
 
@@ -28,37 +28,37 @@ use crate::rung::Rung;
 use crate::task::{Ended, TaskId};
 use crate::time::{Duration, Instant};
 
-/// The error of a task whose runtime was dropped while it ran, or before.
+/// The error of a task whose runtime was dropped before the task was over.
 const RUNTIME_GONE: &str =
     "its runtime was dropped before it was over; keep the runtime until the shutdown is over";
 
-/// What has happened.
+/// Something that has happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A phase was opened as asked; these are its tasks. From here on none can be added.
+    /// The driver has opened a phase, with these tasks. No more can be added.
     Opened { phase: PhaseId, time: PhaseTime, tasks: Vec<NewTask> },
     /// A task is over.
     Joined { task: TaskId, at: Instant, ended: Ended },
     /// Time has passed.
     Tick,
-    /// Somebody is more urgent than before.
+    /// A repeated signal, or another request, has made the shutdown more urgent.
     Climb(Rung),
-    /// There is less time than was thought.
+    /// The deadline has become earlier.
     Shorten(Instant),
-    /// The phases after this one may take this long, which is more than was thought.
+    /// The worst case of the phases after this one has become longer.
     Rest(PhaseId, Duration),
 }
 
-/// What is to be done.
+/// Something that the driver must do.
 #[derive(Clone, Debug, PartialEq)]
-#[must_use = "an effect that nobody runs is a shutdown that never happens"]
+#[must_use = "a shutdown makes no progress if its effects are not carried out"]
 pub(crate) enum Effect {
-    /// Take the phase's tasks, and say `Opened`.
+    /// Take the phase's tasks, and reply with `Opened`.
     Open(PhaseId),
-    /// Spawn the tasks that were taken; the first has this id, the others follow. The phase is
-    /// cut at that instant.
+    /// Spawn the tasks that were taken. The first has this id, and the others follow. The phase is
+    /// cancelled at that instant.
     Start { phase: PhaseId, first: TaskId, cut: Instant },
-    /// The phase is cut at this earlier instant now.
+    /// The phase is now cancelled at this earlier instant.
     Cut(PhaseId, Instant),
     /// Fire the token of every task of the phase.
     CancelPhase(PhaseId),
@@ -66,11 +66,11 @@ pub(crate) enum Effect {
     CancelTask(TaskId),
     /// Abort the task, and join it.
     Abort(TaskId),
-    /// End the waits that are mere waits.
+    /// End waits in which no work is done, such as the lame duck.
     EndWaiting,
-    /// A task ended otherwise than it should: say so.
+    /// Log a task that was not clean.
     TaskFailed(TaskId),
-    /// A phase is over: say so.
+    /// A phase is over: release it and log it.
     PhaseOver(PhaseId),
     /// All phases are over.
     Over,
@@ -82,8 +82,7 @@ pub(crate) type Effects = Vec<Effect>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PhaseTime {
     pub(crate) timeout: Duration,
-    /// If it is open-ended, so that `timeout` is only the least: the worst case of all that comes
-    /// after it.
+    /// For an open-ended phase, whose `timeout` is only the minimum: the worst case of all later phases.
     pub(crate) rest: Option<Duration>,
 }
 
@@ -126,9 +125,9 @@ pub(crate) struct PhaseRun {
 
 #[derive(Clone, Debug)]
 pub(crate) enum PhaseState {
-    /// For the phases it depends on.
+    /// Waiting for the phases that it depends on.
     Waiting,
-    /// The driver was told to take its tasks.
+    /// The driver takes its tasks.
     Opening,
     Running {
         since: Instant,
@@ -136,7 +135,7 @@ pub(crate) enum PhaseState {
     },
     Over {
         outcome: Outcome,
-        /// When it ran; `None` if it never did.
+        /// When it ran; `None` if it was skipped.
         ran: Option<(Instant, Instant)>,
     },
 }
@@ -145,7 +144,7 @@ pub(crate) enum PhaseState {
 pub(crate) struct TaskRun {
     pub(crate) name: Arc<str>,
     pub(crate) phase: PhaseId,
-    /// For a task that has less time than its phase.
+    /// For a task with less time than its phase.
     own: Option<Box<OwnTime>>,
     pub(crate) state: TaskState,
 }
@@ -154,7 +153,7 @@ pub(crate) struct TaskRun {
 struct OwnTime {
     /// When its time is up.
     cut: Instant,
-    /// When it is next pressed, if that is not when its phase is.
+    /// When it is next pressed, unless that is together with its phase.
     due: Option<Instant>,
 }
 
@@ -163,7 +162,7 @@ pub(crate) enum TaskState {
     Running,
     // Running => Cancelling: its token has fired.
     Cancelling(Cause),
-    // Cancelling => Aborting: it did not listen.
+    // Cancelling => Aborting: it did not end within its grace.
     Aborting(Cause),
     Over { outcome: Outcome, took: Duration },
 }
@@ -175,7 +174,7 @@ pub(crate) enum Cause {
     HardStop,
 }
 
-/// How hard a phase's tasks have been pressed to end.
+/// How far the tasks of a phase have been pressed to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pressure {
     None,
@@ -192,7 +191,8 @@ enum Timer {
 // === impl PhaseRun ===
 
 impl PhaseRun {
-    /// How long it may take; of an open-ended phase, how long it may take as things stand.
+    /// Returns how long the phase may take. For an open-ended phase that runs, this is its current
+    /// window.
     pub(crate) fn timeout(&self) -> Duration {
         match self.state {
             PhaseState::Running { since, cut } if self.time.rest.is_some() => {
@@ -209,7 +209,7 @@ impl PhaseRun {
 // === impl TaskRun ===
 
 impl TaskRun {
-    /// From now on it is pressed when its phase is, or not at all.
+    /// From now on, the task is pressed together with its phase.
     fn follow_phase(&mut self) {
         if let Some(own) = &mut self.own {
             own.due = None;
@@ -220,7 +220,7 @@ impl TaskRun {
 // === impl Machine ===
 
 impl Machine {
-    /// A shutdown that has begun at `now`. With `from`, all that comes before that phase is
+    /// Makes the machine of a shutdown that begins at `now`. With `from`, all phases before that one are
     /// skipped.
     pub(crate) fn new(plan: &Plan, from: Option<PhaseId>, limits: Limits, now: Instant) -> Self {
         let mut phases: Vec<PhaseRun> = plan
@@ -266,7 +266,7 @@ impl Machine {
         machine
     }
 
-    /// Opens what waits for nothing.
+    /// Opens the phases that wait for no other.
     pub(crate) fn begin(&mut self, now: Instant) -> Effects {
         let mut effects = Effects::new();
         let ready: Vec<PhaseId> = self.ids().filter(|&id| self.is_ready(id)).collect();
@@ -274,8 +274,8 @@ impl Machine {
         effects
     }
 
-    /// Goes on after an abort: what did not run because of it runs now, except what comes before
-    /// `from`. The time starts anew.
+    /// Continues after an abort, within new limits: the phases that were skipped because of it run now,
+    /// except those before `from`.
     pub(crate) fn resume(
         &mut self,
         plan: &Plan,
@@ -324,7 +324,7 @@ impl Machine {
         effects
     }
 
-    /// When `Tick` is next due.
+    /// Returns when `Tick` is next due.
     pub(crate) fn next_due(&mut self) -> Option<Instant> {
         while let Some(&Reverse((at, timer))) = self.timers.peek() {
             if self.due_of(timer) == Some(at) {
@@ -363,12 +363,12 @@ impl Machine {
         &self.tasks[phase.tasks.clone()]
     }
 
-    /// When the task started: with its phase, like all of its tasks.
+    /// Returns when the task started. All tasks of a phase start with it.
     pub(crate) fn started(&self, task: &TaskRun) -> Option<Instant> {
         self.since(task.phase)
     }
 
-    /// When the phase started, if it did.
+    /// Returns when the phase started, if it did.
     pub(crate) fn since(&self, phase: PhaseId) -> Option<Instant> {
         match self.phases[phase.0].state {
             PhaseState::Running { since, .. } => Some(since),
@@ -377,14 +377,14 @@ impl Machine {
         }
     }
 
-    /// When the task is cancelled, if it runs and has not been.
+    /// Returns when the task will be cancelled, if it runs and has not been.
     pub(crate) fn cut_of(&self, task: &TaskRun) -> Option<Instant> {
         let PhaseState::Running { cut, .. } = self.phases[task.phase.0].state else { return None };
         let own = task.own.as_ref().map_or(cut, |own| own.cut.min(cut));
         matches!(task.state, TaskState::Running).then_some(own)
     }
 
-    /// How it all ended, once it has.
+    /// Returns how the shutdown ended. Meaningful once it is over.
     pub(crate) fn ending(&self) -> Ending {
         if let Some(broken) = self.broken_by {
             return Ending::Aborted { phase: self.phases[broken.0].name.to_string() };
@@ -407,10 +407,10 @@ impl Machine {
         matches!(phase.state, PhaseState::Waiting) && phase.waits_for == 0
     }
 
-    /// Opens or skips the phases that are ready, and those that become ready by that.
+    /// Opens or skips the phases that are ready, and those that become ready because of it.
     ///
-    /// With a list of its own instead of recursion: a long chain of disabled phases must not
-    /// overflow the stack.
+    /// It uses a list instead of recursion, so that a long chain of disabled phases cannot overflow the
+    /// stack.
     fn advance(&mut self, now: Instant, mut ready: Vec<PhaseId>, effects: &mut Effects) {
         while let Some(id) = ready.pop() {
             if let Some(because) = self.skip_cause(now, id) {
@@ -472,7 +472,7 @@ impl Machine {
         }
     }
 
-    /// When a phase that runs since `since` is to be cancelled.
+    /// Returns when a phase that has run since `since` must be cancelled.
     fn cut(&self, now: Instant, id: PhaseId, since: Instant) -> Instant {
         let phase = &self.phases[id.0];
         let PhaseTime { timeout, rest } = phase.time;
@@ -483,7 +483,7 @@ impl Machine {
         let shared = self.limits.cut_of(phase.rank).max(now);
         match phase.rank {
             Rank::Early | Rank::Closing | Rank::Last => own.min(shared),
-            // Actors are drained, whatever is left: they get a moment at least.
+            // Actors are always drained, so they get one grace at least.
             Rank::Actors => own.min(shared.max(now + self.limits.grace)),
         }
     }
@@ -531,7 +531,7 @@ impl Machine {
         effects.push(Effect::PhaseOver(id));
     }
 
-    /// The phases that waited for `id` alone.
+    /// Returns the phases that waited for no phase other than `id`.
     fn release_dependents(&mut self, id: PhaseId) -> Vec<PhaseId> {
         let dependents = std::mem::take(&mut self.phases[id.0].dependents);
         for dependent in &dependents {
@@ -543,7 +543,7 @@ impl Machine {
         ready
     }
 
-    /// Skips waiting phases without opening what they held up.
+    /// Skips waiting phases without opening the phases that depend on them.
     fn skip_quietly(&mut self, because: &SkipCause, which: impl Fn(PhaseId) -> bool) {
         for id in self.ids() {
             let phase = &mut self.phases[id.0];
@@ -565,13 +565,13 @@ impl Machine {
         };
         let cut = task.own.as_ref().map_or(cut, |own| own.cut.min(cut));
         let cause = match task.state {
-            // It was given up before it ended after all.
+            // It was given up before it ended.
             TaskState::Over { .. } => return,
-            // It ended too late, and blocked whoever should have pressed it.
+            // It ended too late, and has blocked the driver, which should have cancelled it.
             TaskState::Running if at > cut => Some(Cause::Time),
             TaskState::Running => None,
             TaskState::Cancelling(Cause::Time) | TaskState::Aborting(Cause::Time) if at < cut => {
-                None // It ended in time; the news was slow.
+                None // It ended in time, but the driver learned of it later.
             }
             TaskState::Cancelling(cause) | TaskState::Aborting(cause) => Some(cause),
         };
@@ -585,7 +585,7 @@ impl Machine {
             (_, Ended::Failed(error)) => Outcome::Failed { error },
             (_, Ended::Panicked(message)) => Outcome::Panicked { message },
             (Some(Cause::HardStop), Ended::Aborted) => Outcome::Aborted,
-            // The machine did not abort it: it was dropped with its runtime.
+            // The machine did not abort it, so it was dropped with its runtime.
             (None, Ended::Aborted) => Outcome::Failed { error: RUNTIME_GONE.into() },
         };
         let took = at.saturating_duration_since(since);
@@ -614,8 +614,8 @@ impl Machine {
     }
 }
 
-/// Whether this outcome ends a shutdown in a phase that does not recover. A hard stop does not:
-/// the closing phases must still run.
+/// Whether this outcome aborts the shutdown, in a phase that does not recover. A hard stop does not,
+/// because the closing phases must still run.
 fn breaks(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Finished | Outcome::Skipped { .. } | Outcome::Cancelled | Outcome::Aborted => {

@@ -1,12 +1,12 @@
-//! What has begun and ended, counted for whoever watches the shutdown.
+//! Counts the phases that have begun and the tasks that have ended, for a supervisor.
 
-/// How many phases have begun and how many tasks have ended: who has seen these numbers before has
-/// nothing new to look at.
+/// How many phases have begun and how many tasks have ended. If the numbers are the same as before,
+/// there is no news.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moves {
     pub(crate) begun: usize,
     pub(crate) ended: usize,
-    /// Nobody is woken if nobody watches.
+    /// Whether a supervisor waits for changes. Without one, changes wake no task.
     pub(crate) are_watched: bool,
 }
 

@@ -1,12 +1,12 @@
-//! What was refused only because the shutdown had begun.
+//! The errors that were returned only because the shutdown had begun.
 //!
-//! A body whose start-up meets a signal gets such an error from whatever it declares next, and
-//! usually returns it, wrapped in a type of its own. That is not a failure of the body. Wrappers
-//! need not name their cause (`#[error(transparent)]`, `anyhow::Error`, a string), so an error is
-//! recognised by the text that was given out, not by its type.
+//! If a signal arrives during start-up, the next declaration of the body fails. The body usually returns
+//! that error, wrapped in a type of its own. This is not a failure of the body. Wrappers need not name
+//! their cause (`#[error(transparent)]`, `anyhow::Error`, a string), so an error is recognised by its
+//! text, not by its type.
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::Shutdown;
 use super::shared::Shared;
@@ -16,16 +16,13 @@ use crate::outcome::{Outcome, SkipCause};
 use crate::phase::Phase;
 use crate::report::{Report, TaskReport};
 use crate::status::Stage;
-use crate::sync::lock;
 
-/// Refusals beyond this many are not remembered: code that goes on trying must not use up memory.
+/// Refusals beyond this number are not stored, because code that retries for ever must not exhaust the
+/// memory.
 const MOST: usize = 1_000;
 
 #[derive(Default)]
-pub(super) struct Refusals(Mutex<Refused>);
-
-#[derive(Default)]
-struct Refused {
+pub(super) struct Refusals {
     texts: Vec<String>,
     tasks: Vec<(Phase, Arc<str>)>,
 }
@@ -33,7 +30,7 @@ struct Refused {
 // === impl Shutdown ===
 
 impl Shutdown {
-    /// Remembers an error that only says that the shutdown has begun: a body that returns it has
+    /// Stores an error that was returned only because the shutdown had begun. A body that returns it has
     /// not failed. For adapters.
     #[doc(hidden)]
     pub fn note_refusal(&self, error: &dyn Display) {
@@ -44,45 +41,46 @@ impl Shutdown {
 // === impl Shared ===
 
 impl Shared {
-    pub(crate) fn note_refusal(&self, error: &dyn Display) {
+    pub(super) fn note_refusal(&self, error: &dyn Display) {
         let text = error.to_string();
-        let mut refused = lock(&self.refusals.0);
+        let mut refused = self.refusals.lock();
         if refused.texts.len() < MOST && !refused.texts.contains(&text) {
             refused.texts.push(text);
         }
     }
 
-    /// Notes a task that was added too late, in the log and in the report.
+    /// Adds a task that was declared too late to the log and to the report.
     pub(super) fn refuse_task(&self, phase: &Phase, task: &Arc<str>) {
         let entry = (phase.clone(), Arc::clone(task));
-        let mut refused = lock(&self.refusals.0);
+        let mut refused = self.refusals.lock();
         if refused.tasks.len() >= MOST || refused.tasks.contains(&entry) {
             return;
         }
         refused.tasks.push(entry);
         drop(refused);
         let (phase, task) = (phase.clone(), Arc::clone(task));
-        self.journal.note(Line::TaskTooLate { phase, task });
+        self.journal().note(Line::TaskTooLate { phase, task });
         self.amend_report();
     }
 
-    /// Adds the tasks that came too late to a report that has been published.
+    /// Adds the tasks that were declared too late to a report that has been published.
     pub(super) fn amend_report(&self) {
-        let tasks = lock(&self.refusals.0).tasks.clone();
+        let tasks = self.refusals.lock().tasks.clone();
         if !tasks.is_empty() {
-            self.change_report(|report| add_refused(report, &tasks));
+            self.progress.amend_report(|report| add_refused(report, &tasks));
         }
     }
 
-    /// Whether this error only says that the shutdown has begun.
+    /// Whether this error was returned only because the shutdown had begun.
     pub(crate) fn is_refusal(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        if self.stage() == Stage::Up {
+        if self.progress.stage() == Stage::Up {
             return false;
         }
-        let mut texts = lock(&self.refusals.0).texts.clone();
-        // Passes are refused without a trace: entering is too quick for one.
-        let gates = [&self.gates, &self.loops].into_iter().flat_map(|gates| lock(gates).clone());
-        texts.extend(gates.filter(Gate::is_closed).map(|gate| gate.draining().to_string()));
+        let mut texts = self.refusals.lock().texts.clone();
+        // Gates do not store their refusals, because that would make entering slow.
+        let gates: Vec<Gate> = self.drains.lock().gates().cloned().collect();
+        let closed = gates.iter().filter(|gate| gate.is_closed());
+        texts.extend(closed.map(|gate| gate.draining().to_string()));
         let mut cause = Some(error);
         while let Some(error) = cause {
             let text = error.to_string();
@@ -95,7 +93,7 @@ impl Shared {
     }
 }
 
-/// Adds each task to its phase, unless it is there already.
+/// Adds each task to its phase, unless the report has it already.
 fn add_refused(report: &mut Report, tasks: &[(Phase, Arc<str>)]) {
     let outcome = Outcome::Skipped { because: SkipCause::TooLate };
     for (phase, name) in tasks {

@@ -1,4 +1,4 @@
-//! One run of the shutdown: the machine, and what the machine must not know.
+//! One run of the shutdown: the machine, and the facts that the machine must not know.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::declared::Declared;
 use super::machine::{Effects, Machine, PhaseRun, PhaseState, TaskRun, TaskState};
 use crate::budget::{Budget, Limits};
+use crate::config::Config;
 use crate::deadline::LiveDeadline;
 use crate::outcome::{Outcome, SkipCause};
-use crate::plan::{PhaseId, Plan, PlanBuilder};
+use crate::plan::{PhaseId, Plan};
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Registry;
@@ -23,26 +25,35 @@ pub(super) struct Run {
     pub(super) machine: Machine,
     pub(super) cx: Arc<RunCx>,
     pub(super) policy: Policy,
+    reason_name: String,
     plan: Plan,
     budget: Budget,
     started_at: String,
-    /// The tasks that say what they wait for.
+    /// The functions of tasks that describe what the task waits for.
     describes: HashMap<TaskId, Describe>,
-    /// What they said when they went wrong.
+    /// The descriptions of tasks that failed.
     details: HashMap<TaskId, Arc<Detail>>,
 }
 
-/// What decides how a run goes.
+/// The reason of a run, and what follows from it. Reasons can be code of the application, which must not
+/// run under a lock, so they are asked once, before.
+pub(super) struct Cause {
+    reason: Reason,
+    pub(super) name: String,
+    pub(super) has_signal: bool,
+    pub(super) policy: Policy,
+}
+
+/// The facts that decide how a run goes.
 pub(super) struct Beginning {
-    pub(super) reason: Reason,
+    pub(super) cause: Cause,
     pub(super) from: Option<PhaseId>,
     pub(super) plan: Plan,
     pub(super) budget: Budget,
     pub(super) limits: Limits,
-    pub(super) policy: Policy,
 }
 
-/// A status whose tasks have not yet been asked what they wait for.
+/// A status without the descriptions of the tasks.
 #[derive(Clone)]
 pub(super) struct Undescribed {
     stage: Stage,
@@ -53,11 +64,25 @@ pub(super) struct Undescribed {
     unclean: Vec<UncleanTask>,
 }
 
+// === impl Cause ===
+
+impl Cause {
+    pub(super) fn of(reason: Reason, config: &Config) -> Self {
+        Self {
+            name: reason.to_string(),
+            has_signal: reason.signal().is_some(),
+            policy: config.policies.of(&reason),
+            reason,
+        }
+    }
+}
+
 // === impl Run ===
 
 impl Run {
     pub(super) fn new(now: Instant, beginning: Beginning) -> Self {
-        let Beginning { reason, from, plan, budget, limits, policy } = beginning;
+        let Beginning { cause, from, plan, budget, limits } = beginning;
+        let Cause { reason, name: reason_name, has_signal: _, policy } = cause;
         Self {
             machine: Machine::new(&plan, from, limits, now),
             cx: Arc::new(RunCx {
@@ -67,6 +92,7 @@ impl Run {
                 span: LazySpan::default(),
             }),
             policy,
+            reason_name,
             plan,
             budget,
             started_at: humantime::format_rfc3339_millis(wall_clock()).to_string(),
@@ -75,10 +101,9 @@ impl Run {
         }
     }
 
-    /// The limits within which an aborted run goes on.
+    /// Returns the limits within which an aborted run continues.
     ///
-    /// While the platform counts, its deadline stands. If that has passed and we are still here,
-    /// or there was none, the time starts anew.
+    /// The platform's deadline stays. If that has passed, or there was none, the time starts again.
     pub(super) fn renew(&mut self, now: Instant) -> Limits {
         let mut limits = self.machine.limits();
         if self.budget.kill_after.is_none() || limits.deadline <= now {
@@ -97,20 +122,16 @@ impl Run {
         self.machine.resume(&self.plan, from, limits, now)
     }
 
-    /// How long all that comes after this phase takes at most, with the tasks that it has and the
-    /// graces of unruly ones.
-    pub(super) fn rest_after(
-        &self,
-        phase: PhaseId,
-        registry: &Registry,
-        plan: &PlanBuilder,
-    ) -> Duration {
+    /// Returns the worst case of all phases after this one, with the tasks that were declared, and with
+    /// two graces for each phase: until a task is aborted, and until it is given up.
+    pub(super) fn rest_after(&self, phase: PhaseId, declared: &Declared) -> Duration {
+        let Declared { plan, registry, .. } = declared;
         let graces = 2 * self.machine.limits().grace;
         let takes = |id: PhaseId| Some(registry.takes(id, plan.timeout_of(id.0))? + graces);
         self.plan.around(phase, takes).1
     }
 
-    pub(super) fn describes(&mut self, task: TaskId, describe: Describe) {
+    pub(super) fn add_describe(&mut self, task: TaskId, describe: Describe) {
         self.describes.insert(task, describe);
     }
 
@@ -118,7 +139,7 @@ impl Run {
         self.describes.get(&task).cloned()
     }
 
-    pub(super) fn detailed(&mut self, task: TaskId, detail: Arc<Detail>) {
+    pub(super) fn add_detail(&mut self, task: TaskId, detail: Arc<Detail>) {
         self.details.insert(task, detail);
     }
 
@@ -145,7 +166,7 @@ impl Run {
         waiting_for.sort_by_key(|(waiting, _)| std::cmp::Reverse(waiting.age));
         Undescribed {
             stage,
-            reason: self.cx.reason.to_string(),
+            reason: self.reason_name.clone(),
             elapsed: now.saturating_duration_since(machine.began()),
             remaining: self.cx.deadline.get().saturating_duration_since(now),
             waiting_for,
@@ -153,7 +174,7 @@ impl Run {
         }
     }
 
-    /// The tasks that have ended otherwise than they should.
+    /// Lists the tasks that have ended and were not clean.
     fn unclean(&self) -> Vec<UncleanTask> {
         let machine = &self.machine;
         let phases = machine.phases().iter().map(|phase| (phase, machine.tasks_of(phase)));
@@ -178,7 +199,7 @@ impl Run {
         Report {
             exit_code: self.policy.exit_code_of(&outcome),
             outcome,
-            reason: self.cx.reason.to_string(),
+            reason: self.reason_name.clone(),
             started_at: self.started_at.clone(),
             took: self.since_began(now),
             allowed: self.since_began(self.cx.deadline.get()),
@@ -195,7 +216,7 @@ impl Run {
             }
         };
         let started = run.tasks.clone().map(|task| self.task_report(TaskId(task)));
-        // The tasks of a phase that was skipped are still where they were put.
+        // The tasks of a phase that was skipped are still in the registry.
         let skipped = registry.pending(id).map(|entry| TaskReport {
             name: Arc::clone(&entry.name),
             outcome: outcome.clone(),
@@ -214,9 +235,9 @@ impl Run {
         }
     }
 
-    /// Adds how tasks described themselves when they failed.
-    pub(super) fn fill_in(&self, report: &mut Report) {
-        // Most shutdowns have none, and some have very many tasks.
+    /// Adds the descriptions of tasks that failed.
+    pub(super) fn add_details_to(&self, report: &mut Report) {
+        // Most shutdowns have no details, and some have very many tasks.
         if self.details.is_empty() {
             return;
         }
@@ -257,28 +278,29 @@ fn is_running(phase: &PhaseRun) -> bool {
 // === impl Undescribed ===
 
 impl Undescribed {
-    /// How long until the first of these tasks is cancelled.
+    /// Returns how long it is until the first of these tasks is cancelled.
     pub(super) fn until_cut(&self) -> Option<Duration> {
         self.waiting_for.iter().map(|(waiting, _)| waiting.left).min()
     }
 
-    /// For those who cannot wait for the answers.
+    /// Returns the status without descriptions, for callers that cannot wait for them.
     pub(super) fn without_details(self) -> Status {
         self.described_by(|_| None)
     }
 
-    /// Asks the tasks what they wait for. Not under a lock: it is the user's code that answers.
+    /// Has the tasks describe what they wait for. This runs code of the application, so it must not be
+    /// called under a lock.
     pub(super) fn describe(self) -> Status {
         self.described_by(|describe| Some(ask(describe)))
     }
 
-    fn described_by(self, ask: impl Fn(&Describe) -> Option<String>) -> Status {
+    fn described_by(self, describe_task: impl Fn(&Describe) -> Option<String>) -> Status {
         let Self { stage, reason, elapsed, remaining, waiting_for, unclean } = self;
-        let asked = waiting_for.into_iter().map(|(waiting, describe)| WaitingFor {
-            detail: describe.as_ref().and_then(&ask),
+        let described = waiting_for.into_iter().map(|(waiting, describe)| WaitingFor {
+            detail: describe.as_ref().and_then(&describe_task),
             ..waiting
         });
-        let (reason, waiting_for) = (Some(reason), asked.collect());
+        let (reason, waiting_for) = (Some(reason), described.collect());
         Status { stage, reason, elapsed, remaining, waiting_for, unclean }
     }
 }

@@ -1,7 +1,6 @@
-//! What a supervisor may see of the shutdown, and where it is told from.
+//! The view of a shutdown that a supervisor gets.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -9,29 +8,29 @@ use tokio::sync::watch;
 
 use super::Shutdown;
 use super::moves::Moves;
-use super::shared::{Shared, State};
+use super::progress::State;
+use super::shared::Shared;
 use crate::gate::Gate;
 use crate::readiness::Readiness;
 use crate::status::{Stage, Status};
-use crate::sync::lock;
 use crate::time::Short;
 
-/// What can be seen of the shutdown at one time.
+/// The state of the shutdown at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) readiness: Readiness,
     pub(crate) stage: Stage,
     pub(crate) moves: Moves,
-    /// How many passes are inside gates that nobody can enter any more.
+    /// How many passes are inside closed gates.
     pub(crate) inside: usize,
-    /// The phases that are waited for; none if no shutdown waits for anything.
+    /// The phases with tasks that have not ended; none while no shutdown runs.
     pub(crate) phases: BTreeSet<String>,
-    /// What is waited for, and how much time is left.
+    /// The tasks that have not ended, and the time until the first of them is cancelled.
     pub(crate) waiting_for: String,
     pub(crate) left: Duration,
 }
 
-/// Waits until there is something else to see.
+/// Waits until the state has changed.
 pub(crate) struct Lookout {
     state: watch::Receiver<State>,
     moves: watch::Receiver<Moves>,
@@ -40,26 +39,28 @@ pub(crate) struct Lookout {
 // === impl Shutdown ===
 
 impl Shutdown {
-    /// Where to tell it from.
+    /// Returns the runtime from which a supervisor is notified.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         self.shared().home().or_else(|| Handle::try_current().ok())
     }
 
-    /// A lookout, for the first who asks.
+    /// Returns a lookout, to the first caller only.
     pub(crate) fn lookout(&self) -> Option<Lookout> {
-        let shared: &Arc<Shared> = self.shared();
+        let shared = self.shared();
         let is_first = |moves: &mut Moves| !std::mem::replace(&mut moves.are_watched, true);
-        let (state, moves) = (shared.watch(), shared.moves.subscribe());
-        shared.moves.send_if_modified(is_first).then_some(Lookout { state, moves })
+        let (state, moves) = (shared.progress.subscribe(), shared.engine.moves.subscribe());
+        shared.engine.moves.send_if_modified(is_first).then_some(Lookout { state, moves })
     }
 }
 
 // === impl Shared ===
 
 impl Shared {
-    /// Looks. Tasks are asked what they wait for, so not under a lock.
+    /// Returns the current state. Tasks describe themselves for it, so it must not be called under a
+    /// lock.
     pub(crate) fn look(&self) -> Seen {
-        let (stage, readiness, moves) = (self.stage(), self.readiness(), *self.moves.borrow());
+        let (stage, readiness) = (self.progress.stage(), self.progress.readiness());
+        let moves = *self.engine.moves.borrow();
         let status = (stage == Stage::ShuttingDown).then(|| self.status());
         let left = status.as_ref().map_or(Duration::ZERO, |status| status.remaining);
         let line = |status: &Status| {
@@ -69,20 +70,19 @@ impl Shared {
         let waiting_for = status.as_ref().map_or_else(String::new, line);
         let waiting = status.into_iter().flat_map(|status| status.waiting_for);
         let phases = waiting.map(|waiting| waiting.phase).collect();
-        let inside = inside_closed(&self.gates) + inside_closed(&self.loops);
+        let drains = self.drains.lock();
+        let closed = drains.gates().filter(|gate| gate.is_closed());
+        let inside = closed.map(Gate::in_flight).sum();
         Seen { readiness, stage, moves, inside, phases, waiting_for, left }
     }
-}
-
-fn inside_closed(gates: &Mutex<Vec<Gate>>) -> usize {
-    lock(gates).iter().filter(|gate| gate.is_closed()).map(Gate::in_flight).sum()
 }
 
 // === impl Lookout ===
 
 impl Lookout {
-    /// Waits until stage or readiness is another, at once; or something has begun or ended, after
-    /// a while in which more may. Returns at once when the shutdown is gone.
+    /// Waits until the stage or the readiness differs from `seen`. If only phases have begun or tasks have
+    /// ended, waits at least for `gathers`, in which more of them may. Returns at once when the shutdown
+    /// has been dropped.
     pub(crate) async fn until_other_than(&mut self, seen: &Seen, gathers: Duration) {
         let changed = self
             .state

@@ -1,7 +1,7 @@
-//! Takes a task back.
+//! Cancels a task that was added.
 
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use super::shared::Shared;
 use crate::plan::PhaseId;
@@ -17,22 +17,26 @@ pub struct TaskHandle {
 // === impl TaskHandle ===
 
 impl TaskHandle {
-    /// Takes the task back while it is pending.
+    /// Cancels the task if it is pending.
     ///
-    /// Returns `true` if it will not run: it was pending, or has been cancelled before. Returns
-    /// `false`, and interrupts nothing, once its phase has started or the shutdown is gone.
-    #[expect(clippy::must_use_candidate, reason = "it also does something")]
+    /// Returns `true` if the task will not run: it was pending, or has been cancelled before. Returns
+    /// `false`, and interrupts nothing, once its phase has started or the shutdown has been dropped.
+    #[expect(clippy::must_use_candidate, reason = "it also changes something")]
     pub fn cancel(&self) -> bool {
         let shared = self.shared.upgrade();
         shared.is_some_and(|shared| shared.cancel(self.phase, self.seq))
     }
 
-    /// Whether the task has been taken back: through this handle, through a clone, or by
-    /// [`Shutdown::cancel_tasks`](crate::Shutdown::cancel_tasks). `false` when the shutdown is gone.
+    /// Whether the task has been cancelled: through this handle, through a clone, or by
+    /// [`Shutdown::cancel_tasks`](crate::Shutdown::cancel_tasks). `false` if the shutdown has been
+    /// dropped.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         let shared = self.shared.upgrade();
-        shared.is_some_and(|shared| shared.is_cancelled(self.phase, self.seq))
+        let is_cancelled = |shared: &Arc<Shared>| {
+            shared.core.lock().declared.registry.is_cancelled(self.phase, self.seq)
+        };
+        shared.as_ref().is_some_and(is_cancelled)
     }
 }
 

@@ -87,7 +87,8 @@ fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), AddPhaseError>
     match shutdown.add_phase(phase) {
         Err(AddPhaseError::Plan(PlanError::DuplicatePhase { .. })) => {
             let known = shutdown.plan().phase(Lifecycle::PHASE).map(|phase| phase.timeout());
-            if known < Some(needed) && !shutdown.shared().has_configured_timeout(&Lifecycle::PHASE)
+            if known < Some(needed)
+                && !shutdown.shared().config().sets_timeout_of(&Lifecycle::PHASE)
             {
                 shutdown.set_phase_timeout(Lifecycle::PHASE, needed)?;
             }

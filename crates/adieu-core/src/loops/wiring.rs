@@ -124,7 +124,7 @@ impl Shutdown {
             }
             return Err(error);
         }
-        self.shared().take_on_loop(&gate);
+        self.shared().add_loop_gate(&gate);
         if let Some(owner) = self.owner() {
             owner.add(&ending);
         }

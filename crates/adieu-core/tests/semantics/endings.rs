@@ -77,6 +77,44 @@ impl CustomReason for AlsoAsked {
     }
 }
 
+/// Calls the shutdown whenever it is asked for its name or its signal.
+#[derive(Debug)]
+struct Curious {
+    shutdown: Shutdown,
+}
+
+impl PartialEq for Curious {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl CustomReason for Curious {
+    fn name(&self) -> &str {
+        let _ = (self.shutdown.status().stage, self.shutdown.tasks(), self.shutdown.gates());
+        "curious"
+    }
+
+    fn signal(&self) -> Option<Signal> {
+        let _ = (self.shutdown.plan(), self.shutdown.deadline());
+        None
+    }
+}
+
+// If a lock were held, this would wait for ever.
+#[test]
+fn s551_a_reason_of_the_application_is_called_without_a_lock() {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        shutdown.add_task(Phase::SERVICE_STOP, "fails", async |_| Err::<(), _>("no")).unwrap();
+        let report = shutdown.run(Curious { shutdown: shutdown.clone() }).wait().unwrap();
+        done.send((report.reason.clone(), shutdown.status().reason)).unwrap();
+    });
+    let (reported, shown) = ended.recv_timeout(Duration::from_secs(20)).expect("no deadlock");
+    assert_eq!((reported.as_str(), shown.as_deref()), ("curious", Some("curious")));
+}
+
 #[test]
 fn s301_reasons_are_equal_if_their_signals_or_their_data_are() {
     let signal = Reason::ProcessTerminate;

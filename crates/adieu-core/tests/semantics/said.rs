@@ -217,7 +217,7 @@ async fn s77_a_check_that_changes_is_said_once() {
     expect![[r#"
         WARN check failed check="database" detail="connection refused"
         INFO check recovered check="database"
-        WARN check failed check="disk" detail="nobody speaks for it any more"
+        WARN check failed check="disk" detail="the handle of this check was dropped"
     "#]]
     .assert_eq(&heard.lines(3));
     shutdown.run(Reason::Unknown).await.unwrap();

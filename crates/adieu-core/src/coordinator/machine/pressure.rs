@@ -1,8 +1,8 @@
-//! Makes tasks end: when their time is up, when somebody is in a hurry, when there is less time
-//! than was thought.
+//! Makes tasks end: when their time is up, after a repeated signal, and when the deadline becomes
+//! earlier.
 //!
-//! Pressure rises in three steps, a grace apart: cancel, abort, give up. All tasks of a phase are
-//! pressed together, except those that have less time than their phase.
+//! Pressure rises in three steps, one grace apart: cancel, abort, give up. All tasks of a phase are
+//! pressed together, except those with less time than their phase.
 
 use std::cmp::Reverse;
 
@@ -20,7 +20,7 @@ impl Machine {
             }
             self.timers.pop();
             if self.due_of(timer) != Some(at) {
-                continue; // It was set anew, or is no longer needed.
+                continue; // It was replaced, or is no longer needed.
             }
             match timer {
                 Timer::Phase(id) => self.press_phase(now, id, Cause::Time, effects),
@@ -29,7 +29,7 @@ impl Machine {
         }
     }
 
-    /// Presses a phase's tasks one step harder: cancel, then abort, then give up.
+    /// Presses the tasks of a phase one step further: cancel, then abort, then give up.
     fn press_phase(&mut self, now: Instant, id: PhaseId, cause: Cause, effects: &mut Effects) {
         let phase = &mut self.phases[id.0];
         let tasks = phase.tasks.clone();
@@ -65,7 +65,7 @@ impl Machine {
         self.set_phase_due(id, now + self.limits.grace);
     }
 
-    /// The same for a task that has a timeout of its own.
+    /// Does the same for a task that has a timeout of its own.
     fn press_task(&mut self, now: Instant, id: TaskId, effects: &mut Effects) {
         let task = &mut self.tasks[id.0];
         match task.state {
@@ -119,7 +119,7 @@ impl Machine {
         if rung < Rung::HardStop {
             return;
         }
-        // What runs is cancelled first, so that it is not taken for timed out.
+        // Running tasks are cancelled first, so that they do not count as timed out.
         for id in self.running() {
             let phase = &self.phases[id.0];
             if phase.rank == Rank::Early && phase.pressure == Pressure::None {
@@ -127,8 +127,8 @@ impl Machine {
                 self.press_phase(now, id, Cause::HardStop, effects);
             }
         }
-        // Early phases that wait are skipped when their turn comes, not now: what they wait for
-        // is still running, and nothing may run beneath a later phase.
+        // Early phases that wait are skipped when they become ready, not now. The phases that they wait
+        // for still run, and no phase may start before those are over.
         self.shorten(now, now + self.limits.reserve, effects);
     }
 
@@ -143,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// What comes after an open-ended phase may take this long, so the phase has less time.
+    /// Stores a longer worst case of the phases after an open-ended one, which then has less time.
     pub(super) fn leave_time(
         &mut self,
         now: Instant,
@@ -158,7 +158,7 @@ impl Machine {
         }
     }
 
-    /// Cuts a running phase sooner, if its time is up sooner than was thought.
+    /// Cancels a running phase earlier, if its time is now up earlier.
     fn cut_sooner(&mut self, now: Instant, id: PhaseId, effects: &mut Effects) {
         let PhaseState::Running { since, cut } = self.phases[id.0].state else { return };
         let sooner = self.cut(now, id, since).max(now);
@@ -170,7 +170,7 @@ impl Machine {
         effects.push(Effect::Cut(id, sooner));
     }
 
-    /// What is already being made to end gets no more grace than there is now.
+    /// Shortens the grace of tasks that are being pressed to the grace of the new deadline.
     fn hasten(&mut self, now: Instant, id: PhaseId) {
         let soon = now + self.limits.grace;
         let phase = &self.phases[id.0];

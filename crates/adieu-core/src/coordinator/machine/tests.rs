@@ -1,6 +1,6 @@
-//! Random plans, random tasks, random orders of events: what must hold of all of them.
+//! Properties that hold for random plans, random tasks and random orders of events.
 //!
-//! A simulated driver does what the machine asks, on a clock that jumps from event to event.
+//! A simulated driver carries out the effects of the machine, on a clock that jumps from event to event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use crate::budget::Budget;
 use crate::phase::PhaseSpec;
 use crate::plan::Order;
 
-/// What a task does when it is let, told to stop, and aborted.
+/// How a task behaves when it runs, when it is cancelled, and when it is aborted.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Takes(u64),
     Fails(u64),
-    /// Ends when it is told to.
+    /// Ends when it is cancelled.
     Listens,
     /// Ends when it is aborted.
     Deaf,
@@ -29,7 +29,7 @@ struct Scenario {
     sequential: bool,
     kill_after: Option<u64>,
     phases: Vec<(Vec<usize>, u64, bool, bool)>,
-    /// For each phase, built-in ones first.
+    /// The tasks of each phase, built-in phases first.
     tasks: Vec<Vec<(Kind, Option<u64>)>>,
     wishes: BTreeMap<u64, Wish>,
 }
@@ -106,10 +106,10 @@ impl Scenario {
     }
 }
 
-/// How a simulated shutdown went.
+/// The result of a simulated shutdown.
 struct Played {
     machine: Machine,
-    /// The worst case of what comes after the drain.
+    /// The worst case of the phases after the drain.
     rest: Duration,
     began: Instant,
     ended: Instant,
@@ -123,7 +123,7 @@ struct Sim<'a> {
     machine: Machine,
     now: Instant,
     kinds: Vec<Kind>,
-    /// What will be joined when. A set, so that the order within an instant is by task.
+    /// When each task will be joined. A set, so that the order within an instant is by task.
     joins: BTreeSet<(Instant, TaskId, bool)>,
     opened: BTreeSet<PhaseId>,
     over: usize,
@@ -195,7 +195,7 @@ impl Sim<'_> {
         self.carry_out(effects);
     }
 
-    /// How long a phase takes at most with its tasks, and the graces of unruly ones.
+    /// Returns the worst case of a phase with its tasks, and with two graces.
     fn takes(&self, id: PhaseId) -> Option<Duration> {
         let tasks = &self.scenario.tasks[id.0 % self.scenario.tasks.len()];
         let timeout = self.plan.get(id).timeout();
@@ -284,7 +284,7 @@ proptest! {
         play(&scenario);
     }
 
-    // A12: earlier phases cannot spend what is kept for later ones.
+    // Earlier phases cannot spend the time that is kept for later ones.
     #[test]
     fn the_reserve_is_kept(scenario in scenario(Just(BTreeMap::new()))) {
         let played = play(&scenario);
@@ -296,7 +296,7 @@ proptest! {
         prop_assert!(played.ended <= played.limits.deadline);
     }
 
-    // What drains may take longer than its timeout, but not what later phases may need.
+    // A drain may take longer than its timeout, but not the time that later phases may need.
     #[test]
     fn s202_the_drain_leaves_the_later_phases_their_time(
         scenario in scenario(Just(BTreeMap::new())),
@@ -330,8 +330,8 @@ proptest! {
         }
     }
 
-    // However often and late it is shortened: it is over by the deadline, or at once if that was
-    // already past.
+    // However often and late the deadline is shortened, the shutdown is over by then, or at once if it
+    // has passed.
     #[test]
     fn it_is_over_by_the_deadline_whatever_is_wished(scenario in scenario(some_wishes())) {
         let played = play(&scenario);

@@ -1,0 +1,56 @@
+//! Ends a shutdown: publishes the report, and drops everything that was kept for the run.
+
+use super::shared::Shared;
+use crate::outcome::Ending;
+use crate::report::Report;
+use crate::shield::drop_each_shielded;
+use crate::watchdog::LAST_WORDS;
+
+// === impl Shared ===
+
+impl Shared {
+    /// Publishes the report: all phases are over.
+    pub(super) fn finish(&self, report: Report) {
+        let exit_code = report.exit_code;
+        let is_aborted = matches!(report.outcome, Ending::Aborted { .. });
+        self.limit_or_release_process();
+        // Before the report is published: a thread that waits for it may drop the runtime at once, and
+        // the driver on that runtime should not return to its timer.
+        self.engine.nudge.notify_one();
+        self.progress.finish(report);
+        self.amend_report();
+        if !is_aborted {
+            self.drop_leftovers();
+        }
+        if self.exits_process() {
+            let _ = self.journal().flush(LAST_WORDS);
+            self.process.watchdog.exit(exit_code);
+        }
+    }
+
+    /// If `main` ends the process, limits the time until then. Otherwise the process may live on.
+    fn limit_or_release_process(&self) {
+        if self.process.owns_exit_code() {
+            self.process.limit_exit();
+        } else {
+            self.process.watchdog.disarm();
+        }
+    }
+
+    /// Drops what never ran: tasks, and work before gates are closed. It may hold handles to this
+    /// shutdown. An aborted shutdown can be resumed, so it keeps them.
+    fn drop_leftovers(&self) {
+        let tasks = self.core.lock().declared.registry.clear();
+        let drained = self.drains.lock().take_drained();
+        // Each separately: a destructor that panics must affect neither the others nor the next steps.
+        drop_each_shielded(tasks);
+        drop_each_shielded(drained);
+    }
+
+    /// Whether the end of the shutdown ends the process: `exit-process` is on, and `main` does not end
+    /// the process with a code of its own.
+    pub(super) fn exits_process(&self) -> bool {
+        let by_policy = self.with_run(|run, _| run.policy.exit_process).unwrap_or(false);
+        by_policy && !self.process.owns_exit_code()
+    }
+}

@@ -1,0 +1,110 @@
+//! Installs signals, and takes over the limit of the platform that sends them.
+
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::shared::Shared;
+use crate::budget::BudgetCheck;
+use crate::config::Resolved;
+use crate::journal::Line;
+use crate::rung::Rung;
+use crate::signals::{Listener, Signal, SignalError, end_now};
+use crate::status::Stage;
+use crate::time::Duration;
+use crate::watchdog::last_words;
+
+/// The limit of the platform, to be logged.
+struct Adopted {
+    kill_after: Option<Duration>,
+    how: String,
+    advice: Option<String>,
+    over: Option<BudgetCheck>,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn install_signals(
+        self: &Arc<Self>,
+        mut signals: Vec<Signal>,
+    ) -> Result<(), SignalError> {
+        signals.sort();
+        signals.dedup();
+        if signals.is_empty() {
+            return Err(SignalError::NoneNamed);
+        }
+        if let Some(adopted) = self.install_once(signals)? {
+            self.log_adopted(adopted);
+        }
+        Ok(())
+    }
+
+    /// Returns `None` if the same signals are installed already.
+    fn install_once(
+        self: &Arc<Self>,
+        signals: Vec<Signal>,
+    ) -> Result<Option<Adopted>, SignalError> {
+        let mut listener = self.process.listener.lock();
+        if let Some(listener) = &*listener {
+            if listener.signals() == signals {
+                return Ok(None);
+            }
+            return Err(SignalError::OthersInstalled { installed: listener.signals().to_vec() });
+        }
+        let weak = Arc::downgrade(self);
+        let started = Listener::start(signals, move |signal| {
+            let Some(shared) = weak.upgrade() else { return false };
+            shared.receive_or_exit(signal);
+            true
+        })?;
+        match self.adopt_platform() {
+            Ok(adopted) => {
+                *listener = Some(started);
+                Ok(Some(adopted))
+            }
+            Err(error) => {
+                started.stop()?; // Leave the process as it was.
+                Err(error)
+            }
+        }
+    }
+
+    /// Receives a signal on the thread of the listener. On the last rung, it ends the process.
+    fn receive_or_exit(self: &Arc<Self>, signal: Signal) {
+        let is_over = self.progress.stage() == Stage::Over;
+        if self.receive(signal, None) == Some(Rung::Exit) {
+            let code = signal.exit_code();
+            let why = if is_over { "the shutdown is over" } else { "exit at once" };
+            last_words(move || format!("{signal:<21} {why}, exit code {code}"));
+            end_now(code);
+        }
+    }
+
+    /// From now on, the deadline is the time that the platform allows.
+    fn adopt_platform(&self) -> Result<Adopted, SignalError> {
+        let Resolved { kill_after, source, advice } =
+            self.config().kill_after.resolve(|name| std::env::var(name).ok());
+        let mut core = self.core.lock();
+        let before = std::mem::replace(&mut core.allowance.budget.kill_after, kill_after);
+        let how = source.to_string();
+        core.allowance.source = source;
+        // Signals are installed inside the runtime on which the tasks are to run.
+        core.adopt_runtime();
+        let over = core.over_budget();
+        if let Some(check) = over.clone().filter(|_| self.config().strict) {
+            core.allowance.budget.kill_after = before;
+            return Err(SignalError::OverBudget { check: Box::new(check) });
+        }
+        Ok(Adopted { kill_after, how, advice, over })
+    }
+
+    fn log_adopted(self: &Arc<Self>, adopted: Adopted) {
+        let Adopted { kill_after, how, advice, over } = adopted;
+        self.journal().note(Line::Deadline { kill_after, how });
+        if let Some(advice) = advice {
+            self.journal().log(move || warn!(advice, "time until the kill is not known"));
+        }
+        self.warn_of(over);
+    }
+}
