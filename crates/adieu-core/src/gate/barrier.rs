@@ -114,7 +114,7 @@ mod system {
     }
 
     pub(super) fn barrier_in_every_thread() -> Result<(), Refused> {
-        model::interrupt_every_thread();
+        model::interrupt();
         Ok(())
     }
 }
@@ -136,74 +136,66 @@ mod system {
     }
 }
 
-/// `membarrier` for loom: every thread that takes part executes a fence when it is interrupted, and
-/// the caller waits until each has done so or has ended.
+/// `membarrier` for loom: the thread that can be interrupted executes a fence, and the caller waits until
+/// it has done so or has ended. A model may contain one such thread and one heavy barrier.
 ///
 /// The kernel can interrupt a thread between any two instructions. In the model, a thread can be
-/// interrupted before its operation, between its two steps (in [`light`]), and after its operation.
-/// Other points make no difference, because each operation has only these two steps.
+/// interrupted before its operation, between its two steps (in [`light`]), and after its operation. Other
+/// points make no difference, because an operation has only these two steps.
 #[cfg(all(test, adieu_loom))]
 pub(super) mod model {
     use std::cell::Cell;
 
     use loom::sync::atomic::{AtomicBool, Ordering, fence};
+    use loom::thread::JoinHandle;
 
     #[derive(Default)]
     struct Interrupt {
-        /// Whether a thread has this number.
-        is_used: AtomicBool,
+        /// Whether there is a thread that can be interrupted.
+        is_possible: AtomicBool,
         is_pending: AtomicBool,
         has_fenced: AtomicBool,
     }
 
     loom::lazy_static! {
-        static ref INTERRUPTS: [Interrupt; 2] = Default::default();
+        static ref INTERRUPT: Interrupt = Interrupt::default();
     }
 
     loom::thread_local! {
-        static THREAD: Cell<Option<usize>> = Cell::new(None);
+        static IS_INTERRUPTIBLE: Cell<bool> = Cell::new(false);
     }
 
-    /// Spawns a thread of this number, 0 or 1, which can be interrupted. A model may contain one heavy
-    /// barrier only, because a thread does not count how often it was interrupted.
-    pub(in crate::gate) fn spawn<T: 'static>(
-        number: usize,
-        work: impl FnOnce() -> T + 'static,
-    ) -> loom::thread::JoinHandle<T> {
-        INTERRUPTS[number].is_used.store(true, Ordering::Relaxed);
+    /// Spawns the thread that can be interrupted.
+    pub(in crate::gate) fn spawn<T: 'static>(work: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+        INTERRUPT.is_possible.store(true, Ordering::Relaxed);
         loom::thread::spawn(move || {
-            THREAD.with(|thread| thread.set(Some(number)));
+            IS_INTERRUPTIBLE.with(|is| is.set(true));
             interruption_point();
             let returned = work();
             interruption_point();
-            // The end of a thread is a barrier, too.
-            fence_as(number);
+            execute_fence(); // The end of a thread is a barrier, too.
             returned
         })
     }
 
     pub(super) fn interruption_point() {
-        if let Some(number) = THREAD.with(Cell::get)
-            && INTERRUPTS[number].is_pending.load(Ordering::Relaxed)
-        {
-            fence_as(number);
+        if IS_INTERRUPTIBLE.with(Cell::get) && INTERRUPT.is_pending.load(Ordering::Relaxed) {
+            execute_fence();
         }
     }
 
-    fn fence_as(number: usize) {
+    fn execute_fence() {
         fence(Ordering::SeqCst);
-        INTERRUPTS[number].has_fenced.store(true, Ordering::Release);
+        INTERRUPT.has_fenced.store(true, Ordering::Release);
     }
 
-    pub(super) fn interrupt_every_thread() {
-        let used = || INTERRUPTS.iter().filter(|thread| thread.is_used.load(Ordering::Relaxed));
-        for interrupt in used() {
-            interrupt.is_pending.store(true, Ordering::Relaxed);
+    pub(super) fn interrupt() {
+        if !INTERRUPT.is_possible.load(Ordering::Relaxed) {
+            return;
         }
-        for interrupt in used() {
-            while !interrupt.has_fenced.load(Ordering::Acquire) {
-                loom::thread::yield_now();
-            }
+        INTERRUPT.is_pending.store(true, Ordering::Relaxed);
+        while !INTERRUPT.has_fenced.load(Ordering::Acquire) {
+            loom::thread::yield_now();
         }
         fence(Ordering::SeqCst);
     }
