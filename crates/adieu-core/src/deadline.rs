@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! 1. A [`Deadline`] has no method that makes it later.
+//! 1. No method of [`Deadline`] extends it.
 //! 2. A [`LiveDeadline`] never moves to a later instant: only `fetch_min` changes it.
 
 use crate::sync::{AtomicU64, Ordering};

@@ -41,7 +41,7 @@ const MAX_SHARE: Duration = Duration::from_secs(1);
 ///
 /// fn main() -> std::process::ExitCode {
 ///     adieu_core::main(async |shutdown| {
-///         shutdown.add_task(Phase::SERVICE_STOP, "say goodbye", async |_| println!("adieu"))?;
+///         shutdown.add_task(Phase::SERVICE_STOP, "print", async |_| println!("adieu"))?;
 ///         shutdown.begun().await;
 ///         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 ///     })

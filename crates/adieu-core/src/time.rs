@@ -20,7 +20,7 @@ pub(crate) fn real_now() -> Instant {
 }
 
 /// Returns the time of day, for reports. It is never used to measure a duration.
-#[expect(clippy::disallowed_methods, reason = "a report says when it happened, in wall time")]
+#[expect(clippy::disallowed_methods, reason = "a report contains the wall time")]
 pub(crate) fn wall_clock() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }

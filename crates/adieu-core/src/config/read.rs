@@ -175,8 +175,8 @@ fn policy(keys: &mut Section<'_>) -> Result<PolicyChange, ConfigError> {
     })
 }
 
-/// Our names for a reason that may be given as Akka's class name, such as
-/// `akka.actor.CoordinatedShutdown$ClusterDowningReason$`. An application's own stays as it is.
+/// Returns our names for a reason. The key may be a class name of Akka, such as
+/// `akka.actor.CoordinatedShutdown$ClusterDowningReason$`. The name of a custom reason is unchanged.
 fn reason_names(key: &str, keys: &Section<'_>) -> Result<Vec<String>, ConfigError> {
     let class = key.trim_end_matches('$').rsplit(['$', '.', '+']).next().unwrap_or(key);
     let plain = |name: &str| name.to_lowercase().replace('-', "");

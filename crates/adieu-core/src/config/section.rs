@@ -168,7 +168,7 @@ impl<'a> Section<'a> {
         tables.table.iter().map(section).collect()
     }
 
-    /// Refuses what was never known for.
+    /// Returns an error if the table has a key that was never read.
     pub(super) fn finish(self) -> Result<(), ConfigError> {
         match self.table.keys().find(|key| !self.known.contains(&key.as_str())) {
             None => Ok(()),

@@ -138,7 +138,7 @@ mod tests {
         tracing::subscriber::with_default(Lines(std::sync::Arc::clone(&lines)), || {
             let nothing: Option<&str> = None;
             tracing::info!(phase = %"service-stop", tasks = 3, nothing, "phase over");
-            tracing::warn!(task = "close pool", error = "said \"no\"", empty = "", "task failed");
+            tracing::warn!(task = "close pool", error = "got \"no\"", empty = "", "task failed");
             tracing::info!("a name that is longer than its column");
             tracing::debug!("not shown");
         });
@@ -147,7 +147,7 @@ mod tests {
             lines,
             [
                 "phase over            phase=service-stop tasks=3",
-                "task failed           task=\"close pool\" error=\"said \\\"no\\\"\" empty=\"\"",
+                "task failed           task=\"close pool\" error=\"got \\\"no\\\"\" empty=\"\"",
                 "a name that is longer than its column",
             ]
         );

@@ -208,12 +208,12 @@ async fn s63_each_class_is_signalled_at_its_time() {
     let stream = gate.enter_as(DrainClass::CloseNow).unwrap();
     let export = gate.enter_as(DrainClass::Resumable).unwrap();
     let tokens = [&finish, &stream, &export].map(adieu_core::Pass::token);
-    let told = || tokens.each_ref().map(|token| token.is_cancelled());
-    assert_eq!(told(), [false, false, false]);
+    let cancelled = || tokens.each_ref().map(|token| token.is_cancelled());
+    assert_eq!(cancelled(), [false, false, false]);
     gate.close();
-    assert_eq!(told(), [false, true, true]);
+    assert_eq!(cancelled(), [false, true, true]);
     gate.cut();
-    assert_eq!(told(), [true, true, true]);
+    assert_eq!(cancelled(), [true, true, true]);
     finish.cancelled().await;
     assert_eq!(stream.clone().class(), DrainClass::CloseNow);
 }

@@ -197,7 +197,7 @@ async fn s104_a_start_is_cancelled_at_its_timeout_and_then_aborted() {
             assert_eq!(cx.step(), "listens");
             assert_eq!(cx.remaining(), seconds(2));
             cx.cancelled().await;
-            Err("told to stop")
+            Err("cancelled in time")
         })
         .start_timeout(seconds(2));
     let error = build([listens]).start(&shutdown()).await.unwrap_err();
@@ -353,7 +353,7 @@ async fn s106_in_a_rollback_each_stop_is_bounded_and_a_wave_stops_concurrently()
             assert_eq!(cx.remaining(), seconds(2));
             assert!(cx.reason().is_none(), "a rollback has no reason");
             cx.cancelled().await;
-            notes.note(format!("{id} is told"));
+            notes.note(format!("{id} is cancelled"));
             std::future::pending::<()>().await
         })
     };
@@ -370,8 +370,8 @@ async fn s106_in_a_rollback_each_stop_is_bounded_and_a_wave_stops_concurrently()
         100ms pg: over
         100ms stop one: started
         100ms stop two: started
-        2s 100ms one is told
-        2s 100ms two is told
+        2s 100ms one is cancelled
+        2s 100ms two is cancelled
         2s 300ms stop one: dropped
         2s 300ms stop two: dropped
         2s 300ms stop pg: started

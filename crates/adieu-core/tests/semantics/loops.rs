@@ -90,7 +90,7 @@ impl Source for Taker {
     }
 
     async fn give_back(&mut self, jobs: Vec<u64>) -> Result<(), String> {
-        self.0.timeline.note(format!("given back: {jobs:?}"));
+        self.0.timeline.note(format!("returned: {jobs:?}"));
         Ok(())
     }
 
@@ -366,7 +366,7 @@ async fn s72_a_consumer_returns_finishes_commits_and_leaves_in_this_order() {
     timeline.note(format!("over: {}", report.outcome));
     expect![[r#"
         0s connected
-        1s given back: [7, 8]
+        1s returned: [7, 8]
         2s job 2 finished
         4s job 4 finished
         4s committed
@@ -408,7 +408,7 @@ async fn s72_a_cordon_returns_jobs_that_have_not_begun() {
     sleep(10).await;
     expect![[r#"
         0s connected
-        1s given back: [1]
+        1s returned: [1]
         5s job 5 finished
         11s uncordoned
         13s job 2 finished
@@ -621,7 +621,7 @@ async fn s74_after_a_hard_stop_interrupted_jobs_are_passed_on_within_the_reserve
         let _ = shutdown.receive(Signal::INT);
         shutdown.completed().await.unwrap();
         let text = timeline.to_string();
-        for line in ["given back: [4]", "3 dropped", "job 3 interrupted", "committed", "left"] {
+        for line in ["returned: [4]", "3 dropped", "job 3 interrupted", "committed", "left"] {
             assert!(text.contains(line), "{line}, {early}:\n{text}");
         }
     }
@@ -673,7 +673,7 @@ async fn s75_if_a_source_fails_jobs_that_have_not_begun_are_returned() {
     expect![[r#"
         0s connected
         2s job 2 finished
-        2s given back: [1, 5]
+        2s returned: [1, 5]
         2s committed
         2s left
         2s 415ms connected

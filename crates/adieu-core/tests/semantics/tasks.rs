@@ -444,11 +444,11 @@ fn s22_concurrent_cancels_return_the_same() {
     for _ in 0..200 {
         let shutdown = Shutdown::new();
         let task = shutdown.add_task(Phase::SERVICE_STOP, "x", async |_| ()).unwrap();
-        let told = std::thread::scope(|scope| {
+        let returned = std::thread::scope(|scope| {
             let other = scope.spawn(|| task.cancel());
             (task.cancel(), other.join().unwrap())
         });
-        assert_eq!(told, (true, true));
+        assert_eq!(returned, (true, true));
     }
 }
 
