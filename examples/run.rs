@@ -127,7 +127,7 @@ fn lifecycle() {
     check(
         env!("CARGO_BIN_EXE_09_lifecycle"),
         expect![[r#"
-        in a fleet, steps that change shared state must be guarded, so that one replica at a time does it; these are not: indexes
+        in a fleet, steps that change shared state must be guarded, so that one replica at a time runs them; unguarded steps: indexes
         connected
         closed
         failed to start up: step broker did not start: connection refused

@@ -124,7 +124,7 @@ fn s315_a_budget_that_is_only_assumed_is_warned_of_once_with_what_to_set() {
     assert_eq!(said.len(), 1, "{ended:#?}");
     assert!(
         said[0].contains(
-            "wait 48s before it kills; 30s are assumed for platform kubernetes: set \
+            "wait 48s before it kills; assuming 30s for platform kubernetes: set \
              terminationGracePeriodSeconds: 48 in the manifest, and ADIEU__KILL_AFTER=48s"
         ),
         "{}",
@@ -157,9 +157,7 @@ fn s51_the_watchdog_says_what_was_waited_for_and_ends_the_process() {
     check_code(&ended, ExitCode::UNCLEAN);
     assert!(ended.took < Duration::from_secs(2), "killed by the platform: {ended:#?}");
     assert!(
-        ended.stderr.contains(
-            "watchdog              the deadline has passed, exit code 70; waiting for the body"
-        ),
+        ended.stderr.contains("deadline passed       exit_code=70 waiting_for=\"the body"),
         "{ended:#?}"
     );
 }

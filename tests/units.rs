@@ -183,7 +183,7 @@ fn s197_a_time_to_stop_that_is_not_known_is_said_at_start_up() {
     for (id, path, problem) in [
         (id, "/nowhere", "failed to run systemctl: No such file"),
         (id, runtime_folder, "systemctl did not answer within 1s"),
-        ("0", runtime_folder, "the unit of this process is not known"),
+        ("0", runtime_folder, "the unit of this process is unknown"),
     ] {
         let vars = [
             ("INVOCATION_ID", id),
@@ -198,8 +198,8 @@ fn s197_a_time_to_stop_that_is_not_known_is_said_at_start_up() {
         check_code(&ended, ExitCode::CLEAN);
         for said in [
             "deadline              kill_after=\"1m 30s\" source=\"assumed for platform systemd\"",
-            &format!("TimeoutStopSec is not known, 90s are assumed: {problem}"),
-            "put the value of TimeoutStopSec into the unit as well, as Environment=ADIEU__KILL_AFTER=",
+            &format!("TimeoutStopSec is unknown, assuming 90s: {problem}"),
+            "set kill-after, or put Environment=ADIEU__KILL_AFTER=",
         ] {
             assert!(ended.stderr.contains(said), "{said}: {ended:#?}");
         }

@@ -1,5 +1,5 @@
-//! For crates that connect something to a shutdown: a server, actors, locks. Applications do not
-//! need it.
+//! Functions for crates that connect a server, actors or locks to a shutdown. Applications do not
+//! need them.
 
 use std::error::Error;
 
@@ -7,11 +7,11 @@ pub use crate::log_thread::log_aside;
 
 use crate::coordinator::Shutdown;
 
-/// Logs as `shutdown` does: `emit` logs one `tracing` event, on another thread, in the order of the
-/// shutdown's own lines. Without a subscriber the event is written to stderr, if
-/// [`main`](crate::main) owns the process.
+/// Logs one `tracing` event in the order of the shutdown's own lines.
 ///
-/// Returns at once, whatever the subscriber does.
+/// `emit` runs on the thread that logs for the shutdown, so this function returns at once even if
+/// the subscriber blocks. Without a subscriber the event is written to stderr, if
+/// [`main`](crate::main) owns the process.
 ///
 /// ```
 /// use adieu_core::{Shutdown, adapter};
@@ -23,7 +23,8 @@ pub fn log(shutdown: &Shutdown, emit: impl FnOnce() + Send + 'static) {
     shutdown.shared().journal().log(emit);
 }
 
-/// Returns the text of an error with its causes, each once.
+/// Returns the text of an error and of its causes. A cause that the text already ends with is not
+/// repeated.
 #[must_use]
 pub fn error_text(error: &(dyn Error + 'static)) -> String {
     crate::task::chain(error)

@@ -1,5 +1,5 @@
-//! Ends background loops and joins them, for the shutdown that owns them or for a lifecycle that must
-//! end them earlier. What a loop does is not known here.
+//! Ends background loops and joins them: in the shutdown that owns them, or earlier when start-up
+//! fails. This module does not know what a loop does.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -12,28 +12,29 @@ use crate::sync::lock;
 use crate::task::TaskCx;
 use crate::time::{Duration, now};
 
-/// How much of a loop's time is kept for handing back interrupted work and for leaving.
+/// The part of a loop's time that is reserved for returning interrupted work and for leaving.
 const TO_CLEAR_UP: Duration = Duration::from_secs(1);
 
-/// Ends a loop, and knows whether it has ended. Dropping it ends the loop at once, so no loop
-/// outlives its shutdown.
+/// Ends a loop, and knows whether the loop has ended. Dropping the handle aborts the loop, so no
+/// loop outlives its shutdown.
 pub(crate) struct LoopHandle {
     pub(crate) gate: Gate,
     pub(crate) last_call: CancellationToken,
     pub(crate) over: CancellationToken,
-    /// Why it failed, until that has been reported.
+    /// The loop's error, until it has been reported.
     pub(crate) error: Arc<Mutex<Option<Arc<str>>>>,
     pub(crate) task: AbortHandle,
 }
 
-/// The loops that were added through one handle. It does not own them: the shutdown does.
+/// The loops that were added through one handle of the shutdown, which owns them.
 #[derive(Default)]
 pub(crate) struct OwnedLoops(Mutex<Vec<Weak<LoopHandle>>>);
 
 // === impl LoopHandle ===
 
 impl LoopHandle {
-    /// Tells the loop to stop now and waits until it has; with the last of its time it is made to.
+    /// Signals the loop to stop now, and waits until it has ended. When the time is almost up, the
+    /// loop gets its last call; when it is up, the loop is aborted.
     pub(crate) async fn join(&self, cx: TaskCx) -> Result<(), String> {
         self.gate.close();
         self.gate.cut();
@@ -42,7 +43,7 @@ impl LoopHandle {
             () = self.over.cancelled() => return self.ended(),
             () = tokio::time::sleep(left - TO_CLEAR_UP.min(left / 2)) => self.last_call.cancel(),
             () = cx.cancelled() => {
-                // There is less time than was thought. Who closes down sees to what is left.
+                // The time was shortened. The closing phase joins the loop once more.
                 self.last_call.cancel();
                 self.over.cancelled().await;
                 return self.ended();
@@ -53,9 +54,9 @@ impl LoopHandle {
             () = cx.cancelled() => self.task.abort(),
         }
         self.over.cancelled().await;
-        // What it had spawned under its passes.
+        // Waits for the tasks that the loop has spawned under its passes.
         self.gate.drained(cx.shutdown_deadline()).await;
-        Err("it did not end and was aborted".into())
+        Err("aborted: the loop did not end in time".into())
     }
 
     /// Ends the loop as [`LoopHandle::join`] does, while there is no shutdown, within `left`.
@@ -69,8 +70,8 @@ impl LoopHandle {
             if tokio::time::timeout_at(end, self.over.cancelled()).await.is_err() {
                 self.task.abort();
                 return match tokio::time::timeout(GRACE, self.over.cancelled()).await {
-                    Ok(()) => Err("it was aborted".into()),
-                    Err(_) => Err("it was aborted, and is still running".into()),
+                    Ok(()) => Err("aborted".into()),
+                    Err(_) => Err("aborted, but still running".into()),
                 };
             }
         }
@@ -81,7 +82,7 @@ impl LoopHandle {
         self.gate.name()
     }
 
-    /// What it was waiting for, in one line.
+    /// Returns in one line what the loop is waiting for.
     pub(crate) fn summary(&self) -> String {
         self.gate.summary()
     }
@@ -106,7 +107,7 @@ impl OwnedLoops {
         all.push(Arc::downgrade(added));
     }
 
-    /// The loops that have not been dropped.
+    /// Returns the loops that have not been dropped.
     pub(crate) fn all(&self) -> Vec<Arc<LoopHandle>> {
         lock(&self.0).iter().filter_map(Weak::upgrade).collect()
     }

@@ -1,4 +1,4 @@
-//! What the platform allows, and how it is shared out.
+//! Divides the time that the platform allows among the phases.
 //!
 //! ```text
 //! signal                                                       SIGKILL
@@ -9,8 +9,9 @@
 //!                               closing actors last exit
 //! ```
 //!
-//! The phase in which admitted work drains has what the others leave; see [`Limits::window`].
-//! Of the reserve, each of the four has a quarter, and what the ones before it have left unused.
+//! The phase in which admitted work drains gets the time that the others leave; see
+//! [`Limits::window`]. Each of the four parts of the reserve has a quarter of it, and the time that
+//! the parts before it have not used.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,49 +20,51 @@ use crate::phase::Phase;
 use crate::plan::{CriticalPath, PhaseId, Plan, PlannedPhase, Rank};
 use crate::time::{Instant, Short};
 
-/// How long a cancelled task has before it is aborted, and an aborted one before it is given up.
+/// How long a cancelled task has before it is aborted, and an aborted task before it is abandoned.
 pub(crate) const GRACE: Duration = Duration::from_millis(200);
 
-/// What is kept for the closing phases and the exit if nobody says otherwise.
+/// The default time for the closing phases and the exit.
 pub(crate) const RESERVE: Duration = Duration::from_secs(3);
 
-/// How long a shutdown may take, and what of that only the last phases may spend.
+/// How long a shutdown may take, and which part of that only the closing phases may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
-    /// When the platform kills us. Without it, the plan's own timeouts are the bound.
+    /// When the platform kills the process. `None` if it does not: then the timeouts of the plan are
+    /// the only limit.
     pub(crate) kill_after: Option<Duration>,
     pub(crate) reserve: Duration,
 }
 
-/// A budget at work: instants instead of spans.
+/// The budget of a running shutdown, with instants instead of durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) deadline: Instant,
     pub(crate) reserve: Duration,
     pub(crate) grace: Duration,
-    /// How long an open-ended phase may take where the deadline is only what the plan adds up to.
+    /// How long an open-ended phase may take if the deadline is only the sum of the plan's timeouts.
     pub(crate) window: Option<Duration>,
 }
 
-/// The plan's worst case against what the platform allows.
+/// Compares the worst case of a plan with the time that the platform allows.
 ///
-/// [`Display`](fmt::Display) says it in one line, with what to change if it does not fit.
+/// [`Display`](fmt::Display) writes one line. If the worst case does not fit, the line contains what
+/// to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BudgetCheck {
     /// The longest chain of phases that have tasks.
     pub critical_path: CriticalPath,
-    /// What is kept for the closing phases and the exit.
+    /// The time that only the closing phases and the exit may spend.
     pub reserve: Duration,
-    /// What may be planned with; `None` if nobody is known to kill us.
+    /// The time that may be planned with; `None` if no platform is known to kill the process.
     pub allowed: Option<Duration>,
-    /// When the platform kills us.
+    /// When the platform kills the process.
     pub kill_after: Option<Duration>,
-    /// How long admitted work has to finish if every phase before takes its worst case; more if
-    /// they take less and [`drain_is_open_ended`](Self::drain_is_open_ended). `None` if nothing
-    /// drains.
+    /// How long admitted work has to finish if every earlier phase takes its worst case. If the drain
+    /// is [open-ended](Self::drain_is_open_ended), the work also gets the time that earlier phases do
+    /// not use. `None` if nothing drains.
     pub drain: Option<Duration>,
-    /// Whether nobody has set how long admitted work may take to finish.
+    /// Whether no timeout has been set for the phase in which admitted work finishes.
     pub drain_is_open_ended: bool,
     budget: Budget,
 }
@@ -69,20 +72,21 @@ pub struct BudgetCheck {
 // === impl Budget ===
 
 impl Budget {
-    /// What of `kill_after` may be planned with. The rest is the platform's own lag.
+    /// Returns the part of `kill_after` that may be planned with. The rest is a margin for delays of
+    /// the platform.
     pub(crate) fn allowed(self) -> Option<Duration> {
         self.kill_after.map(|kill| kill - margin(kill))
     }
 
-    /// Of a short time, only a quarter is kept.
+    /// Returns the reserve: the configured one, or a quarter of the allowed time if that is less.
     fn reserve_of(self, allowed: Duration) -> Duration {
         self.reserve.min(allowed / 4)
     }
 
     /// Fixes the deadline of a shutdown that begins now.
     ///
-    /// The grace is a fifteenth of the reserve at most: each rank's part of the reserve is a
-    /// quarter, and holds a moment to run and two graces.
+    /// The grace is a fifteenth of the reserve at most, so that the quarter of each rank has room for
+    /// some work and two graces.
     pub(crate) fn begin(self, now: Instant, plan: &Plan) -> Limits {
         match self.allowed() {
             Some(allowed) => Limits {
@@ -91,8 +95,8 @@ impl Budget {
                 grace: grace_of(self.reserve_of(allowed)),
                 window: None,
             },
-            // Nobody kills us, so the deadline must only be later than any way the phases can
-            // take: all of them in a row, each with the grace of its unruly tasks.
+            // No platform kills the process, so the deadline only has to be later than the phases can
+            // possibly end: all of them in a row, each with two graces for tasks that do not end.
             None => {
                 let takes = |phase: &PlannedPhase| phase.timeout_without_deadline() + 2 * GRACE;
                 let deadline = now + plan.order().map(takes).sum::<Duration>() + 2 * self.reserve;
@@ -107,8 +111,8 @@ impl Budget {
         }
     }
 
-    /// How long a phase may take, as far as it is certain: an open-ended one may take longer if
-    /// there is a deadline that leaves time for it.
+    /// Returns how long a phase may certainly take. An open-ended phase may take longer if the
+    /// deadline leaves time for it.
     pub(crate) fn timeout_of(self, phase: &PlannedPhase) -> Duration {
         match self.kill_after {
             Some(_) => phase.timeout(),
@@ -116,7 +120,8 @@ impl Budget {
         }
     }
 
-    /// `takes` says how long a phase takes at most, with the tasks that it has.
+    /// Compares the worst case of the plan with this budget. `takes` returns the maximum time of a
+    /// phase with its tasks.
     pub(crate) fn check(
         self,
         plan: &Plan,
@@ -133,7 +138,8 @@ impl Budget {
                 Some(allowed) => {
                     let graces = 2 * grace_of(check.reserve);
                     let (before, after) = plan.around(id, |id| Some(takes(id)? + graces));
-                    // As the machine does it, if it gets there as late as it can.
+                    // The same calculation as in the machine, if all earlier phases take their worst
+                    // case.
                     let most = allowed.saturating_sub(check.reserve + before + graces);
                     let open = most.saturating_sub(after);
                     if open_ended { least.max(open).min(most) } else { least.min(most) }
@@ -162,8 +168,8 @@ fn grace_of(reserve: Duration) -> Duration {
     GRACE.min(reserve / 15)
 }
 
-/// Two seconds or a tenth, since platforms count whole seconds and signals are late; but of a
-/// short time only a quarter.
+/// Returns the time that is not planned with, because platforms count whole seconds and signals
+/// arrive late: two seconds or a tenth, and at most a quarter.
 fn margin(kill_after: Duration) -> Duration {
     Duration::from_secs(2).max(kill_after / 10).min(kill_after / 4)
 }
@@ -171,8 +177,8 @@ fn margin(kill_after: Duration) -> Duration {
 // === impl Limits ===
 
 impl Limits {
-    /// Brings the deadline nearer. The reserve is kept as far as that goes: of what is then left,
-    /// early phases get a quarter at least.
+    /// Shortens the deadline. The reserve shrinks to three quarters of the remaining time if it is
+    /// longer, so that early phases get at least a quarter.
     pub(crate) fn shorten(&mut self, now: Instant, deadline: Instant) {
         self.deadline = self.deadline.min(deadline);
         let left = self.deadline.saturating_duration_since(now);
@@ -180,7 +186,8 @@ impl Limits {
         self.grace = self.grace.min(self.reserve / 15);
     }
 
-    /// When a phase of this rank must have let go: cancelled, aborted, and given up.
+    /// Returns when a phase of this rank must have ended: its tasks have finished, or were cancelled,
+    /// aborted and abandoned.
     pub(crate) fn end_of(self, rank: Rank) -> Instant {
         let kept = match rank {
             Rank::Early => self.reserve,
@@ -192,13 +199,15 @@ impl Limits {
         before(self.deadline, kept)
     }
 
-    /// When a phase of this rank is cancelled at the latest, so that it has let go in time.
+    /// Returns when a phase of this rank is cancelled at the latest: two graces before its end.
     pub(crate) fn cut_of(self, rank: Rank) -> Instant {
         before(self.end_of(rank), 2 * self.grace)
     }
 
-    /// When an open-ended phase is cancelled that runs since `since`: as late as the reserve and
-    /// `rest`, the worst case of all that comes after it, allow; but not before it has had `least`.
+    /// Returns when an open-ended phase that started at `since` is cancelled.
+    ///
+    /// That is as late as possible: the reserve and `rest`, the worst case of all later phases, must
+    /// fit after it. The phase gets at least the time `least`.
     pub(crate) fn window(self, since: Instant, least: Duration, rest: Duration) -> Instant {
         let least = since + least;
         let kept = rest.saturating_add(self.reserve + 2 * self.grace);
@@ -214,9 +223,12 @@ fn before(instant: Instant, span: Duration) -> Instant {
 // === impl BudgetCheck ===
 
 impl BudgetCheck {
-    /// This plan, with phases that take as long as `takes` says or do not count, against a platform
-    /// that kills so long after its signal; `None` if nobody does. For tools that know the numbers
-    /// and run no shutdown: a process asks [`Shutdown::check_budget`](crate::Shutdown::check_budget).
+    /// Compares a plan with a platform that kills the process `kill_after` its signal, or never if
+    /// that is `None`. `takes` returns the maximum time of a phase, or `None` if the phase does not
+    /// count.
+    ///
+    /// For tools that know the numbers and run no shutdown. A process uses
+    /// [`Shutdown::check_budget`](crate::Shutdown::check_budget).
     #[must_use]
     pub fn of(
         plan: &Plan,
@@ -227,20 +239,22 @@ impl BudgetCheck {
         Budget { kill_after, reserve }.check(plan, |id| takes(plan.get(id)))
     }
 
-    /// The worst case and the reserve.
+    /// Returns the sum of the worst case and the reserve.
     #[must_use]
     pub fn needed(&self) -> Duration {
         self.critical_path.worst_case.saturating_add(self.reserve)
     }
 
-    /// Whether it fits. It does if nobody is known to kill us.
+    /// Returns whether the needed time fits into the allowed time. It does if no limit is known.
     #[must_use]
     pub fn fits(&self) -> bool {
         self.allowed.is_none_or(|allowed| self.needed() <= allowed)
     }
 
-    /// How long the platform would have to wait, in whole seconds. More than the shortfall: the
-    /// margin and the reserve grow with it.
+    /// Returns the shortest grace period of the platform that would fit, in whole seconds.
+    ///
+    /// It exceeds the current one by more than the shortfall, because the margin and the reserve grow
+    /// with it.
     #[must_use]
     pub fn enough(&self) -> Duration {
         let fits = |seconds: u64| {
@@ -248,8 +262,8 @@ impl BudgetCheck {
             let allowed = kill_after - margin(kill_after);
             self.critical_path.worst_case.saturating_add(self.budget.reserve_of(allowed)) <= allowed
         };
-        // Whoever waits longer waits long enough, so the least can be found by halving. Twice the
-        // whole is more than enough: the margin is a quarter at most.
+        // If a period fits, every longer one does, so a binary search finds the shortest. Twice the
+        // needed time always fits, because the margin is a quarter at most.
         let whole = self.critical_path.worst_case.saturating_add(self.budget.reserve).as_secs();
         let (mut short, mut long) = (0, whole.saturating_add(1).saturating_mul(2));
         while long - short > 1 {
@@ -267,7 +281,7 @@ impl fmt::Display for BudgetCheck {
         let needed = self.needed();
         write!(f, "worst case {worst} ({path}) + reserve {reserve} = {}", Short(needed))?;
         let (Some(allowed), Some(kill_after)) = (self.allowed, self.kill_after) else {
-            return f.write_str("; no kill-after is set, so nothing limits it");
+            return f.write_str("; no kill-after is set, so there is no limit");
         };
         let (allowed_s, kill_s) = (Short(allowed), Short(kill_after));
         if self.fits() {
@@ -301,7 +315,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1_000))]
 
         #[test]
-        fn s202_the_window_leaves_the_rest_its_time(
+        fn s202_the_window_leaves_time_for_later_phases(
             allowed in 0..600_000u64,
             later in 0..60_000u64,
             reserve in 100..30_000u64,
@@ -317,13 +331,13 @@ mod tests {
             };
             let (soon, late) = (limits(allowed), limits(allowed + later));
             let window = soon.window(since, least, millis(rest));
-            prop_assert!(window >= since + least, "it has its least");
+            prop_assert!(window >= since + least, "shorter than the minimum");
             if window > since + least {
                 let over = window + 2 * soon.grace + millis(rest) + soon.reserve;
-                prop_assert!(over <= soon.deadline, "the rest and the reserve are left");
+                prop_assert!(over <= soon.deadline, "no time for the rest and the reserve");
             }
             let less = soon.window(since, least, millis(rest + more));
-            prop_assert!(less <= window, "the more comes after it, the less it has");
+            prop_assert!(less <= window, "longer although the later phases need more");
             let shortened = {
                 let mut limits = late;
                 limits.shorten(now, soon.deadline);
@@ -351,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn s202_the_check_knows_how_long_admitted_work_has_at_least() {
+    fn s202_the_check_shows_the_minimum_drain_window() {
         let plan = Plan::default();
         let takes = |phase: &PlannedPhase| {
             [Phase::SERVICE_UNBIND, Phase::SERVICE_REQUESTS_DONE, Phase::CLOSE_RESOURCES]
@@ -366,8 +380,8 @@ mod tests {
         };
         // 27 s, less 5 s before it and 5 s after it, the reserve, and three times two graces.
         assert_eq!(drain(Some(30)), Some(12_800));
-        assert_eq!(drain(Some(19)), Some(5_000), "it has its least");
-        assert_eq!(drain(Some(10)), Some(466), "as far as there is time");
+        assert_eq!(drain(Some(19)), Some(5_000), "the minimum");
+        assert_eq!(drain(Some(10)), Some(466), "less than the minimum: no more time");
         let none = BudgetCheck::of(&plan, |_| None, RESERVE, None);
         assert_eq!(none.drain, None);
         let check = BudgetCheck::of(&plan, takes, RESERVE, Some(Duration::from_secs(30)));
@@ -400,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_says_by_how_much_and_what_would() {
+    fn an_exceeded_budget_shows_the_shortfall_and_a_period_that_fits() {
         let plan = Plan::default();
         let takes = |id: PhaseId| {
             [Phase::SERVICE_UNBIND, Phase::CLUSTER_EXITING, Phase::ACTOR_SYSTEM_TERMINATE]
@@ -417,13 +431,13 @@ mod tests {
         assert!(!check.fits());
         assert!(budget(32).check(&plan, takes).fits());
         assert!(!budget(31).check(&plan, takes).fits());
-        // With little time the reserve is cut short; with enough it is not, and must fit, too.
+        // A short period also shortens the reserve. The suggested one must fit the full reserve.
         let short = budget(2).check(&plan, takes).to_string();
         assert!(short.ends_with("wait 32s before it kills"), "{short}");
     }
 
     #[test]
-    fn enough_is_the_least_that_fits() {
+    fn enough_is_the_shortest_period_that_fits() {
         for millis in [0, 1, 400, 1_000, 5_500, 19_000, 27_001, 600_000, 31_536_000_000] {
             let worst_case = Duration::from_millis(millis);
             let path = CriticalPath { phases: Vec::new(), worst_case };

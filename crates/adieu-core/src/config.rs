@@ -1,35 +1,36 @@
-//! What can be set, and the texts it can be set in.
+//! The configuration of a shutdown, and its file formats.
 //!
 //! A configuration is a block of keys, under `coordinated-shutdown`, `akka.coordinated-shutdown` or
-//! `pekko.coordinated-shutdown`, in TOML, JSON or (feature `hocon`) HOCON. A document that has
-//! none is itself the block. Environment variables override any key:
+//! `pekko.coordinated-shutdown`, in TOML, JSON or (feature `hocon`) HOCON. A document without such a
+//! block is itself the block. Environment variables override any key:
 //! `ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT=7s` sets `phases.service-unbind.timeout`.
 //!
-//! | key | default | what it sets |
+//! | key | default | meaning |
 //! |---|---|---|
-//! | `kill-after` | `auto` | what the platform allows; `none` if nobody kills us |
-//! | `reserve` | `3s` | what only the closing phases and the exit may spend; 100 ms at least |
-//! | `lame-duck` | `auto` | how long, at most, to serve on when not ready any more: `auto` is 5 s after a signal, less if there is little time, and none at a terminal; never more than nine tenths of its phase, so 4.5 s unless `before-service-unbind` has more than its 5 s |
-//! | `lame-duck-min` | `4s` | how long at least, also when nobody comes, but no longer than `lame-duck`: what routers usually need to hear of it. After that it ends when nobody has come for a second |
-//! | `drain-timeout` | `auto` | how long admitted work may take to finish when the doors have closed: the timeout of `service-requests-done`. `auto` is what the deadline leaves beyond the reserve and the worst case of the later phases, and `default-phase-timeout` at least; where no deadline is known it is 10 s. With `0s`, work is cancelled at once |
+//! | `kill-after` | `auto` | the time from the platform's signal to the kill. `auto` detects it; `none` means that the platform does not kill |
+//! | `reserve` | `3s` | the time that only the closing phases and the exit may spend; at least 100 ms |
+//! | `lame-duck` | `auto` | the longest time to serve requests after the process has become unready. `auto` is 5 s after a signal, less if there is little time, and none at a terminal. It is never more than nine tenths of its phase, so 4.5 s unless `before-service-unbind` has more than its 5 s |
+//! | `lame-duck-min` | `4s` | the shortest time to do so, at most `lame-duck`, even without requests: routers usually need that long to react. After it the lame duck ends when no request has arrived for one second |
+//! | `drain-timeout` | `auto` | how long admitted work may take to finish after listeners and gates have closed: the timeout of `service-requests-done`. `auto` is the time that the deadline leaves beyond the reserve and the worst case of the later phases, at least `default-phase-timeout`, and 10 s if no deadline is known. With `0s`, work is cancelled at once |
 //! | `unready-after` | `0s` | how long the process stays ready after the shutdown has begun |
-//! | `strict` | `off` | refuse, rather than warn, when the worst case does not fit |
+//! | `strict` | `off` | whether a worst case that does not fit is an error instead of a warning |
 //! | `order` | `dag` | `sequential` runs one phase after another |
-//! | `default-phase-timeout` | `5s` | for phases that say nothing else |
+//! | `default-phase-timeout` | `5s` | the timeout of phases that do not set one |
 //! | `terminate-actor-system` | `on` | whether `actor-system-terminate` terminates the actor system |
-//! | `exit-process`, `exit-jvm`, `exit-clr` | `off` | whether the process ends with the last phase |
+//! | `exit-process`, `exit-jvm`, `exit-clr` | `off` | whether the process exits after the last phase |
 //! | `exit-code` | `0` | the exit code of a clean shutdown |
 //! | `run-by-actor-system-terminate` | `on` | whether terminating the actor system runs the shutdown |
-//! | `run-by-process-hook`, `run-by-jvm-shutdown-hook`, `run-by-clr-shutdown-hook` | `on` | whether [`main`](crate::main) installs signals and runs the shutdown when its body ends, and whether [`ExitGuard`](crate::ExitGuard) runs it; `akka.jvm-shutdown-hooks = off` switches it off, too |
-//! | `run-when-down` | `on` | whether being put out of the cluster runs the shutdown |
+//! | `run-by-process-hook`, `run-by-jvm-shutdown-hook`, `run-by-clr-shutdown-hook` | `on` | whether [`main`](crate::main) installs signals and runs the shutdown when its body ends, and whether [`ExitGuard`](crate::ExitGuard) runs it; `akka.jvm-shutdown-hooks = off` also switches it off |
+//! | `run-when-down` | `on` | whether removal from the cluster runs the shutdown |
 //! | `report-file` | none | where [`main`](crate::main) writes the report as JSON |
-//! | `reason-overrides.REASON.{exit-code, exit-process, terminate-actor-system}` | none | the same, for one reason, by the name that it has in the report: `SIGTERM`, `process-exit`; `process-terminate` is every signal |
-//! | `phases.NAME.{timeout, recover, enabled}` | as built in | how a phase behaves |
-//! | `phases.NAME.depends-on` | as built in | replaces what a phase waits for |
-//! | `phases.NAME.{after, before}` | none | adds to what a phase, or another one, waits for |
+//! | `reason-overrides.REASON.{exit-code, exit-process, terminate-actor-system}` | none | the same keys for one reason, by its name in the report, such as `SIGTERM` or `process-exit`; `process-terminate` stands for every signal |
+//! | `phases.NAME.{timeout, recover, enabled}` | as built in | the properties of a phase |
+//! | `phases.NAME.depends-on` | as built in | replaces the dependencies of the phase |
+//! | `phases.NAME.after` | none | adds dependencies to the phase |
+//! | `phases.NAME.before` | none | makes other phases depend on this one |
 //!
-//! Durations carry a unit: `5s`, `250 ms`, `1m 30s`. In HOCON a bare number is milliseconds, as
-//! it is in Akka; elsewhere it is refused. An unknown key is an error.
+//! Durations have a unit: `5s`, `250 ms`, `1m 30s`. In HOCON a number without a unit is in
+//! milliseconds, as in Akka; in the other formats it is an error. An unknown key is an error.
 
 mod duration;
 mod error;
@@ -57,16 +58,16 @@ use crate::reason::Reason;
 
 const SHORTEST_RESERVE: Duration = Duration::from_millis(100);
 
-/// A window that is as good as none: a phase must have some time.
+/// The drain window for a `drain-timeout` of zero, because the timeout of a phase must not be zero.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// What routers usually need to hear that a process is not ready any more.
+/// The time that routers usually need to notice that a process has become unready.
 const ROUTERS: Duration = Duration::from_secs(4);
 
-/// The variable that names a configuration file for [`Config::from_env`].
+/// The environment variable with the path of the configuration file; see [`Config::from_env`].
 pub const CONFIG_VAR: &str = "ADIEU_CONFIG";
 
-/// How the shutdown behaves. See the table of keys in [`config`](crate::config).
+/// The configuration of a shutdown. The module [`config`](crate::config) has a table of the keys.
 ///
 /// ```
 /// use adieu_core::{Config, Format};
@@ -83,7 +84,7 @@ pub const CONFIG_VAR: &str = "ADIEU_CONFIG";
 /// # Ok::<(), adieu_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-#[must_use = "a configuration does nothing until a shutdown is made from it"]
+#[must_use = "a configuration does nothing until a shutdown is created from it"]
 pub struct Config {
     pub(crate) kill_after: KillAfter,
     pub(crate) reserve: Duration,
@@ -99,37 +100,37 @@ pub struct Config {
     pub(crate) phases: BTreeMap<Phase, PhaseChange>,
 }
 
-/// When the platform kills the process that it has told to stop.
+/// When the platform kills the process after its signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KillAfter {
-    /// Whatever the environment suggests when signals are installed; see [`Platform`].
+    /// Detected from the environment when signals are installed; see [`Platform`].
     #[default]
     Detect,
-    /// Nobody kills us. The phases' own timeouts still bound the shutdown.
+    /// Never. The timeouts of the phases still limit the shutdown.
     Never,
-    /// This long after its signal.
+    /// After this time.
     After(Duration),
 }
 
-/// When the platform kills, and how that is known.
+/// When the platform kills, and the source of that value.
 pub(crate) struct Resolved {
-    /// `None` if it does not.
+    /// `None` if the platform does not kill.
     pub(crate) kill_after: Option<Duration>,
     pub(crate) source: Source,
-    /// What to do to have it known.
+    /// How to set the value if it could not be found.
     pub(crate) advice: Option<String>,
 }
 
-/// How it is known when the platform kills.
+/// The source of the value of `kill-after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Known(String),
-    /// It is what this platform usually does.
+    /// The default of this platform.
     Assumed(Platform),
 }
 
-/// The times of a [`Config`] that are compared with what the platform allows; see
+/// The times of a [`Config`] that are compared with the time that the platform allows; see
 /// [`Config::times`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -146,7 +147,7 @@ pub struct Times {
     pub unready_after: Duration,
 }
 
-/// How long the process serves on when it is not ready any more.
+/// How long the process serves requests after it has become unready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LameDuck {
     /// Five seconds after a signal, less if there is little time; none at a terminal.
@@ -154,7 +155,7 @@ pub(crate) enum LameDuck {
     For(Duration),
 }
 
-/// What runs the shutdown by itself.
+/// The events that run the shutdown automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Triggers {
     pub(crate) actor_system_terminate: bool,
@@ -165,7 +166,7 @@ pub(crate) struct Triggers {
 // === impl Config ===
 
 impl Config {
-    /// The defaults.
+    /// Creates the default configuration.
     pub fn new() -> Self {
         Self {
             kill_after: KillAfter::Detect,
@@ -183,8 +184,10 @@ impl Config {
         }
     }
 
-    /// The four switches that tests of applications need: the shutdown terminates no actor
-    /// system, and nothing runs it but a call: no terminating system, no signal, no downing.
+    /// Creates a configuration for tests of applications.
+    ///
+    /// The shutdown has no deadline and no lame duck, and terminates no actor system. Only a call
+    /// runs it: not a terminating actor system, a signal or a removal from the cluster.
     pub fn for_tests() -> Self {
         let mut config = Self::new();
         config.kill_after = KillAfter::Never;
@@ -200,15 +203,15 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// If the text is not in that format, a key is unknown or has a wrong value, the phases do not
-    /// make a plan, or switches contradict each other.
+    /// If the text has a syntax error, a key is unknown or has an invalid value, the phases form no
+    /// valid plan, or switches contradict each other.
     pub fn parse(text: &str, format: Format) -> Result<Self, ConfigError> {
         Self::parse_with_vars(text, format, std::iter::empty())
     }
 
-    /// Reads a configuration from text, and lets environment variables override its keys.
+    /// Reads a configuration from text. Environment variables override its keys.
     ///
-    /// Variables that do not begin with `ADIEU__` are left alone.
+    /// Variables that do not begin with `ADIEU__` are ignored.
     ///
     /// # Errors
     ///
@@ -221,18 +224,18 @@ impl Config {
         read::config(format.parse(text)?, format, vars)
     }
 
-    /// Reads a configuration file, `.toml`, `.json` or `.conf`, and lets this process's
-    /// environment variables override its keys.
+    /// Reads a configuration file: `.toml`, `.json` or `.conf`. The environment variables of this
+    /// process override its keys.
     ///
     /// # Errors
     ///
-    /// As [`Config::parse`]; also if the file cannot be read, is not a regular file or is larger
-    /// than 4 MiB, or if its ending is unknown.
+    /// As [`Config::parse`]; also if the file cannot be read, is not a regular file, is larger than
+    /// 4 MiB, or has an unknown extension.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         Self::read_with_vars(path, vars::of_process())
     }
 
-    /// Reads a configuration file, and lets these variables override its keys, and no others.
+    /// Reads a configuration file. Only the given variables override its keys.
     ///
     /// # Errors
     ///
@@ -247,8 +250,8 @@ impl Config {
         read.map_err(|error| error.in_file(path))
     }
 
-    /// The configuration that this process's environment describes: the file that `ADIEU_CONFIG`
-    /// names, if it does, and what the `ADIEU__` variables override.
+    /// Reads the configuration from the environment: the file in `ADIEU_CONFIG`, if that is set, and
+    /// the `ADIEU__` variables, which override its keys.
     ///
     /// # Errors
     ///
@@ -260,63 +263,64 @@ impl Config {
         }
     }
 
-    /// What the platform allows.
+    /// Sets when the platform kills the process.
     pub fn kill_after(mut self, kill_after: KillAfter) -> Self {
         self.kill_after = kill_after;
         self
     }
 
-    /// What only the closing phases and the exit may spend; at most a quarter of what is allowed.
+    /// Sets the time that only the closing phases and the exit may spend. At most a quarter of the
+    /// allowed time is used.
     pub fn reserve(mut self, reserve: Duration) -> Self {
         self.reserve = reserve;
         self
     }
 
-    /// Whether to refuse, rather than warn, when the worst case does not fit.
+    /// Sets whether a worst case that does not fit is an error instead of a warning.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// Whether phases that do not depend on each other run side by side.
+    /// Sets whether phases that do not depend on each other run concurrently.
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Whether [`Phase::ACTOR_SYSTEM_TERMINATE`] terminates the actor system.
+    /// Sets whether [`Phase::ACTOR_SYSTEM_TERMINATE`] terminates the actor system.
     pub fn terminate_actor_system(mut self, terminate: bool) -> Self {
         self.policies.base.terminate_actor_system = terminate;
         self
     }
 
-    /// Whether the process ends with the last phase, even if its main function goes on.
+    /// Sets whether the process exits after the last phase, even if its `main` is still running.
     pub fn exit_process(mut self, exit: bool) -> Self {
         self.policies.base.exit_process = exit;
         self
     }
 
-    /// The exit code of a clean shutdown.
+    /// Sets the exit code of a clean shutdown.
     pub fn exit_code(mut self, code: u8) -> Self {
         self.policies.base.exit_code = code;
         self
     }
 
-    /// The exit code of a shutdown for this reason, however it ends. Each signal is a reason of its
-    /// own.
+    /// Sets the exit code of a shutdown with this reason, whether or not it is clean. Each signal is a
+    /// reason of its own.
     pub fn exit_code_for(mut self, reason: &Reason, code: u8) -> Self {
         self.override_for(reason).exit_code = Some(code);
         self
     }
 
-    /// Whether the process ends with the last phase of a shutdown for this reason.
+    /// Sets whether the process exits after the last phase of a shutdown with this reason.
     pub fn exit_process_for(mut self, reason: &Reason, exit: bool) -> Self {
         self.override_for(reason).exit_process = Some(exit);
         self
     }
 
-    /// Whether [`Phase::ACTOR_SYSTEM_TERMINATE`] of a shutdown for this reason terminates the actor
-    /// system.
+    /// Sets whether [`Phase::ACTOR_SYSTEM_TERMINATE`] of a shutdown with this reason terminates the
+    /// actor system.
     pub fn terminate_actor_system_for(mut self, reason: &Reason, terminate: bool) -> Self {
         self.override_for(reason).terminate_actor_system = Some(terminate);
         self
@@ -326,87 +330,90 @@ impl Config {
         self.policies.overrides.entry(reason.name().to_owned()).or_default()
     }
 
-    /// How long a phase may take that says nothing else.
+    /// Sets the timeout of phases that do not set one.
     pub fn default_phase_timeout(mut self, timeout: Duration) -> Self {
         self.default_phase_timeout = timeout;
         self
     }
 
-    /// How long this phase may take.
+    /// Sets the timeout of a phase.
     pub fn phase_timeout(mut self, phase: impl Into<Phase>, timeout: Duration) -> Self {
         self.phases.entry(phase.into()).or_default().timeout = Some(timeout);
         self
     }
 
-    /// Whether the shutdown goes on when a task of this phase fails.
+    /// Sets whether the shutdown continues when a task of this phase fails.
     pub fn phase_recovers(mut self, phase: impl Into<Phase>, recover: bool) -> Self {
         self.phases.entry(phase.into()).or_default().recover = Some(recover);
         self
     }
 
-    /// Whether this phase runs at all.
+    /// Sets whether this phase runs at all.
     pub fn phase_enabled(mut self, phase: impl Into<Phase>, enabled: bool) -> Self {
         self.phases.entry(phase.into()).or_default().enabled = Some(enabled);
         self
     }
 
-    /// Whether terminating the actor system runs the shutdown.
+    /// Sets whether terminating the actor system runs the shutdown.
     pub fn run_by_actor_system_terminate(mut self, run: bool) -> Self {
         self.triggers.actor_system_terminate = run;
         self
     }
 
-    /// Whether [`main`](crate::main) installs signals and runs the shutdown when its body ends, and
-    /// whether [`ExitGuard`](crate::ExitGuard) runs it.
+    /// Sets whether [`main`](crate::main) installs signals and runs the shutdown when its body ends,
+    /// and whether [`ExitGuard`](crate::ExitGuard) runs it.
     pub fn run_by_process_hook(mut self, run: bool) -> Self {
         self.triggers.process_hook = run;
         self
     }
 
-    /// Whether being put out of the cluster runs the shutdown.
+    /// Sets whether removal from the cluster runs the shutdown.
     pub fn run_when_down(mut self, run: bool) -> Self {
         self.triggers.downed = run;
         self
     }
 
-    /// How long, at most, the process serves on when it is not ready any more.
+    /// Sets the longest time for which the process serves requests after it has become unready.
     pub fn lame_duck(mut self, most: Duration) -> Self {
         self.lame_duck = LameDuck::For(most);
         self
     }
 
-    /// How long it does so at least, also when nobody comes; no longer than at most.
+    /// Sets the shortest time for which the process does so, even without requests. It is limited to
+    /// [`Config::lame_duck`].
     ///
-    /// Four seconds at first, which is what routers usually need to hear of it: of a service that
-    /// is seldom asked, that nobody comes for a while says nothing about them.
+    /// The default is four seconds, which routers usually need to react. If a service gets few
+    /// requests, a pause between them does not show that the routers have reacted.
     pub fn lame_duck_min(mut self, least: Duration) -> Self {
         self.lame_duck_min = least;
         self
     }
 
-    /// How long admitted work may take to finish when the doors have closed: the timeout of
-    /// [`Phase::SERVICE_REQUESTS_DONE`]. Without it, as long as the deadline leaves beyond the
-    /// reserve and the worst case of the later phases; ten seconds where no deadline is known.
+    /// Sets how long admitted work may take to finish after listeners and gates have closed: the
+    /// timeout of [`Phase::SERVICE_REQUESTS_DONE`]. With zero, work is cancelled at once.
     ///
-    /// With zero, work is cancelled at once.
+    /// By default it has the time that the deadline leaves beyond the reserve and the worst case of
+    /// the later phases, or ten seconds if no deadline is known.
     pub fn drain_timeout(self, timeout: Duration) -> Self {
         self.phase_timeout(Phase::SERVICE_REQUESTS_DONE, timeout.max(AT_ONCE))
     }
 
-    /// How long after the shutdown has begun the process stops being ready; at the latest when its
-    /// doors close. For services of one replica, which routers would otherwise find gone.
+    /// Sets how long the process stays ready after the shutdown has begun, at the latest until its
+    /// listeners and gates close.
+    ///
+    /// For services with one replica, which routers would otherwise report as unavailable.
     pub fn unready_after(mut self, delay: Duration) -> Self {
         self.unready_after = delay;
         self
     }
 
-    /// Where [`main`](crate::main) writes the report as JSON.
+    /// Sets the file to which [`main`](crate::main) writes the report as JSON.
     pub fn report_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.report_file = Some(path.into());
         self
     }
 
-    /// The times that are compared with what the platform allows.
+    /// Returns the times that are compared with the time that the platform allows.
     #[must_use]
     pub fn times(&self) -> Times {
         Times {
@@ -421,17 +428,17 @@ impl Config {
         }
     }
 
-    /// Whether this configuration itself says how long the phase may take.
+    /// Returns whether this configuration sets the timeout of the phase.
     #[must_use]
     pub fn sets_timeout_of(&self, phase: &Phase) -> bool {
         self.phases.get(phase).is_some_and(|change| change.timeout.is_some())
     }
 
-    /// The plan that this configuration describes.
+    /// Returns the plan that this configuration describes.
     ///
     /// # Errors
     ///
-    /// If its phases do not make one.
+    /// If its phases form no valid plan.
     pub fn plan(&self) -> Result<Plan, ConfigError> {
         Ok(self.plan_builder()?.build())
     }
@@ -443,7 +450,7 @@ impl Config {
             .map_err(at("default-phase-timeout".into()))?;
         plan.order(self.order);
         plan.apply(&self.phases).map_err(|problem| at(self.path_of(&problem))(problem))?;
-        // The lame duck must fit into its phase, unless somebody has set that by hand.
+        // The lame duck must fit into its phase, unless the phase's timeout is configured.
         let unbind = Phase::BEFORE_SERVICE_UNBIND;
         if let (LameDuck::For(most), false) = (self.lame_duck, self.sets_timeout_of(&unbind)) {
             let fits = most / 9 * 10 + Duration::from_millis(500);
@@ -454,7 +461,7 @@ impl Config {
         Ok(plan)
     }
 
-    /// The key that is to blame for this, from our block on.
+    /// Returns the path of the key that causes the problem, relative to our block.
     fn path_of(&self, problem: &PlanError) -> String {
         let under = |phase: &Phase, key: &str| format!("phases.{phase}{key}");
         match problem {
@@ -481,18 +488,18 @@ impl Config {
         }
     }
 
-    /// Refuses switches that contradict each other.
+    /// Returns an error if values contradict each other or are out of range.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if let KillAfter::After(Duration::ZERO) = self.kill_after {
             return Err(ConfigError::Contradiction {
-                problem: "kill-after is zero, which leaves no time at all; write none if nobody \
-                          kills the process"
+                problem: "kill-after is zero, which leaves no time; write none if the platform \
+                          does not kill the process"
                     .into(),
             });
         }
         if self.reserve < SHORTEST_RESERVE {
             return Err(ConfigError::Contradiction {
-                problem: "reserve is too short to close down in: 100ms is the least".into(),
+                problem: "reserve is too short: at least 100ms required".into(),
             });
         }
         let kill_after =
@@ -507,15 +514,15 @@ impl Config {
             ("unready-after", self.unready_after),
         ] {
             if span > LONGEST {
-                let problem = format!("{key} is endless: a year is the most");
+                let problem = format!("{key} is longer than the maximum (one year)");
                 return Err(ConfigError::Contradiction { problem });
             }
         }
         if !self.triggers.actor_system_terminate {
             return Ok(());
         }
-        // Terminating the system would run the shutdown, which would wait for a termination
-        // that it was told not to bring about.
+        // Terminating the system would run the shutdown, which would then wait for a termination that
+        // it does not carry out.
         if !self.policies.base.terminate_actor_system {
             return Err(ConfigError::Contradiction {
                 problem: "run-by-actor-system-terminate is on and terminate-actor-system is off: \
@@ -545,7 +552,7 @@ impl Default for Config {
 // === impl KillAfter ===
 
 impl KillAfter {
-    /// How long that is, and how we know. May ask systemd, which takes a second at most.
+    /// Returns the time and its source. May query systemd, which takes a second at most.
     pub(crate) fn resolve(self, env: impl Fn(&str) -> Option<String>) -> Resolved {
         let known = |kill_after, how: &str| Resolved {
             kill_after,
@@ -556,8 +563,8 @@ impl KillAfter {
             Self::Never => known(None, "configured"),
             Self::After(after) => known(Some(after), "configured"),
             Self::Detect => {
-                // Not ours, so a value that makes no sense is passed over; the line that says how
-                // the deadline was found then names another source.
+                // Not our variable, so an invalid value is ignored. The log line about the deadline
+                // then shows another source.
                 let seconds = |name| {
                     let seconds = env(name).and_then(|value| value.trim().parse::<u64>().ok());
                     seconds.map(Duration::from_secs).filter(|span| *span <= LONGEST)
@@ -570,9 +577,9 @@ impl KillAfter {
                 let platform = Platform::detect();
                 let mut advice = None;
                 if platform == Platform::Systemd {
-                    match ask_systemd() {
+                    match query_systemd() {
                         Ok(resolved) => return resolved,
-                        Err(how_to_tell) => advice = Some(how_to_tell),
+                        Err(how_to_set) => advice = Some(how_to_set),
                     }
                 }
                 let kill_after = platform.kill_after();
@@ -602,9 +609,9 @@ impl fmt::Display for Source {
     }
 }
 
-/// What the unit of this process says, or else how to tell this process.
-fn ask_systemd() -> Result<Resolved, String> {
-    let unit = Unit::current().ok_or_else(|| "the unit of this process is not known".to_owned());
+/// Returns `TimeoutStopSec` of this process's unit, or advice on how to set it.
+fn query_systemd() -> Result<Resolved, String> {
+    let unit = Unit::current().ok_or_else(|| "the unit of this process is unknown".to_owned());
     let known = unit.and_then(|unit| Ok((unit.stop_timeout()?, unit)));
     known
         .map(|(kill_after, unit)| {
@@ -613,9 +620,8 @@ fn ask_systemd() -> Result<Resolved, String> {
         })
         .map_err(|problem: String| {
             format!(
-                "TimeoutStopSec is not known, 90s are assumed: {problem}; put the value of \
-                 TimeoutStopSec into the unit as well, as Environment=ADIEU__KILL_AFTER=..., or \
-                 set kill-after"
+                "TimeoutStopSec is unknown, assuming 90s: {problem}; set kill-after, or put \
+                 Environment=ADIEU__KILL_AFTER=... with the value of TimeoutStopSec into the unit"
             )
         })
 }
@@ -625,7 +631,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grace_period_is_taken_from_the_environment_if_it_makes_sense() {
+    fn a_valid_grace_period_is_read_from_the_environment() {
         let resolve = |grace: &str, prestop: Option<&str>| {
             let env = |name: &str| match name {
                 "TERMINATION_GRACE_PERIOD_SECONDS" => Some(grace.to_owned()),
@@ -639,8 +645,8 @@ mod tests {
         assert_eq!(resolve("45", None), seconds(45));
         assert_eq!(resolve("45", Some("10")), seconds(35));
         assert_eq!(resolve("5", Some("10")), seconds(1));
-        for nonsense in ["45s", "", "-1", "18446744073709551615"] {
-            assert_eq!(resolve(nonsense, None), None, "{nonsense}");
+        for invalid in ["45s", "", "-1", "18446744073709551615"] {
+            assert_eq!(resolve(invalid, None), None, "{invalid}");
         }
         let after = KillAfter::After(Duration::from_secs(7));
         assert_eq!(after.resolve(|_| None).kill_after, seconds(7));

@@ -1,15 +1,14 @@
-//! When something must be over.
+//! An instant by which something must have ended.
 //!
 //! # Invariants
 //!
-//! 1. A [`Deadline`] has no method that makes it later.
-//! 2. A [`LiveDeadline`] that has been seen at an instant is never seen at a later one: it is
-//!    lowered by `fetch_min` alone.
+//! 1. No method of [`Deadline`] extends it.
+//! 2. A [`LiveDeadline`] never moves to a later instant: only `fetch_min` changes it.
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Duration, Instant, now};
 
-/// When something must be over. Made once; only ever cut shorter.
+/// An instant by which something must have ended. It can be shortened, never extended.
 ///
 /// ```
 /// use adieu_core::Deadline;
@@ -23,7 +22,7 @@ use crate::time::{Duration, Instant, now};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
-/// A deadline that others can see being cut shorter.
+/// A shared deadline that can be shortened while others read it.
 #[derive(Debug)]
 pub(crate) struct LiveDeadline {
     origin: Instant,
@@ -33,47 +32,47 @@ pub(crate) struct LiveDeadline {
 // === impl Deadline ===
 
 impl Deadline {
-    /// A deadline this far away.
+    /// Returns a deadline that passes after `timeout`.
     ///
     /// # Panics
     ///
-    /// If the instant is too far away for the platform's clock to count to.
+    /// If the platform's clock cannot represent the instant.
     #[must_use]
     pub fn after(timeout: Duration) -> Self {
         Self(now() + timeout)
     }
 
-    /// A deadline at an instant of tokio's clock.
+    /// Returns a deadline at an instant of tokio's clock.
     #[must_use]
     pub fn at(instant: Instant) -> Self {
         Self(instant)
     }
 
-    /// The same deadline, or `timeout` from now if that is sooner.
+    /// Returns this deadline, or one that passes after `timeout` if that is sooner.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
         now().checked_add(timeout).map_or(self, |cut| Self(self.0.min(cut)))
     }
 
-    /// How much time is left; zero when it has passed.
+    /// Returns the time until the deadline; zero if it has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(now())
     }
 
-    /// Whether no time is left.
+    /// Returns whether the deadline has passed.
     #[must_use]
     pub fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// The instant itself, as tokio's timers take it.
+    /// Returns the instant, for tokio's timers.
     #[must_use]
     pub fn instant(self) -> tokio::time::Instant {
         tokio::time::Instant::from_std(self.0)
     }
 
-    /// Waits until it has passed.
+    /// Waits until the deadline has passed.
     ///
     /// # Cancel safety
     ///
@@ -91,7 +90,7 @@ impl LiveDeadline {
     }
 
     pub(crate) fn get(&self) -> Instant {
-        // Relaxed: the instant is all there is to know; no other memory hangs on it.
+        // Relaxed: no other memory is published together with the instant.
         self.origin + Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
@@ -112,7 +111,7 @@ mod loom_tests {
 
     // Invariant 2. Fails when `shorten` loads, compares and stores instead of `fetch_min`.
     #[test]
-    fn loom_two_who_shorten_leave_the_shorter() {
+    fn loom_of_two_concurrent_changes_the_shorter_deadline_wins() {
         loom::model(|| {
             let origin = now();
             let at = move |secs| origin + Duration::from_secs(secs);
@@ -122,7 +121,7 @@ mod loom_tests {
                 move || live.shorten(at(5))
             });
             live.shorten(at(10));
-            assert!(live.get() <= at(10), "seen later than it was set");
+            assert!(live.get() <= at(10), "later than it was set");
             other.join().unwrap();
             assert_eq!(live.get(), at(5));
         });

@@ -1,4 +1,4 @@
-//! Runs the shutdown when `main` ends, for programs that own their runtime themselves.
+//! Runs the shutdown when `main` ends, for programs with a runtime of their own.
 
 use std::process::ExitCode as ProcessExitCode;
 
@@ -9,12 +9,12 @@ use crate::shield::shielded;
 use crate::task::TaskResult;
 use crate::watchdog::LAST_WORDS;
 
-/// Runs the shutdown when it is dropped, and waits for its end: when `main` returns, when it fails
-/// with `?`, and when it unwinds. Returned by [`Shutdown::run_on_exit`].
+/// Runs the shutdown when the guard is dropped, and waits for its end: when `main` returns, when it
+/// fails with `?`, and when it unwinds. Returned by [`Shutdown::run_on_exit`].
 ///
 /// For `#[tokio::main]` and a `main` without a runtime. [`main`](crate::main) does the same without
-/// a guard. Bind it first, after the shutdown: what is bound later is dropped before the shutdown
-/// runs.
+/// a guard. Bind the guard directly after the shutdown: values that are bound later are dropped
+/// before the shutdown runs.
 ///
 /// ```
 /// use adieu_core::{Phase, Shutdown};
@@ -25,45 +25,46 @@ use crate::watchdog::LAST_WORDS;
 ///     let _exit = shutdown.run_on_exit();
 ///     shutdown.install_signals()?;
 ///     shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", async |_| println!("closed"))?;
-///     serve().await?; // Whatever becomes of it, the pool is closed.
+///     serve().await?; // The pool is closed even if this fails.
 ///     Ok(())
 /// }
 /// # async fn serve() -> std::io::Result<()> { Ok(()) }
 /// ```
 ///
-/// A shutdown that a signal has begun is joined. One that is over is not run again. The reason is
-/// [`Reason::ProcessExit`]. With `run-by-process-hook = off` the guard runs nothing, and only waits
-/// for a shutdown that somebody else has begun.
+/// The reason is [`Reason::ProcessExit`]. If a signal has already begun the shutdown, the guard waits
+/// for it. If the shutdown is over, it does not run again. With `run-by-process-hook = off` the guard
+/// does not begin the shutdown, and only waits for one that is already running.
 ///
 /// # The exit code
 ///
-/// A destructor cannot change what `main` returns: a program whose `main` returns `Ok(())` exits with
-/// 0, also if the shutdown was not clean. End with [`ExitGuard::finish`] to exit with the code of the
-/// report, or set `exit-process = on`: then the process ends with the last phase and the code of the
-/// report, and an error that `main` returns is not shown. A `main` that unwinds ends with its own code.
+/// A destructor cannot change the value that `main` returns: a program whose `main` returns `Ok(())`
+/// exits with 0, even if the shutdown was not clean. There are two ways to exit with the code of the
+/// report. Either end with [`ExitGuard::finish`], or set `exit-process = on`: then the process ends
+/// after the last phase, and an error that `main` returns is not shown. A `main` that unwinds ends
+/// with its own code.
 ///
-/// # What comes after
+/// # After the guard
 ///
-/// When `main` returns, tokio waits for threads of its blocking pool, for ever if need be. If
-/// [`Shutdown::start_watchdog`] was called, the process has the reserve, three seconds, to end in
-/// from when the guard has done its work; then the watchdog ends it: with the code that
+/// When `main` returns, tokio waits for the threads of its blocking pool, without a limit. If
+/// [`Shutdown::start_watchdog`] was called, the process must end within the reserve (three seconds by
+/// default) after the guard has run the shutdown. Otherwise the watchdog ends it: with the code that
 /// [`ExitGuard::finish`] returned, or with 72 if the guard was dropped.
 ///
 /// # On a current-thread runtime
 ///
-/// The thread that drops the guard is the one that polls tasks there. So tasks of the shutdown run on
-/// a runtime of their own, and what belongs to the first one (its sockets, its timers, tasks that
-/// were spawned or started there) makes no progress; a task that needs it ends at its timeout. Await
-/// [`ExitGuard::finish`] instead.
+/// There the thread that drops the guard is the only one that polls tasks. So the tasks of the
+/// shutdown run on a new runtime. Sockets, timers and tasks of the first runtime make no progress,
+/// and a task of the shutdown that needs them ends at its timeout. Await [`ExitGuard::finish`]
+/// instead.
 ///
-/// # What it cannot do
+/// # Limitations
 ///
-/// [`std::process::exit`] and [`std::process::abort`] run no destructors, nor does a panic with
-/// `panic = "abort"`.
+/// [`std::process::exit`], [`std::process::abort`] and panics with `panic = "abort"` run no
+/// destructors, so the guard does not run either.
 #[must_use = "the shutdown runs when this is dropped: bind it to a name, not to `_`"]
 #[derive(Debug)]
 pub struct ExitGuard {
-    /// `None` when it has done its work.
+    /// `None` after [`ExitGuard::finish`].
     shutdown: Option<Shutdown>,
 }
 
@@ -79,8 +80,10 @@ impl Shutdown {
 // === impl ExitGuard ===
 
 impl ExitGuard {
-    /// Runs the shutdown, and returns the exit code for `main`: 1 if `result` is an error, which is
-    /// logged, and otherwise the code of the report; see [`ExitCode`](crate::ExitCode).
+    /// Runs the shutdown, and returns the exit code for `main`.
+    ///
+    /// The code is 1 if `result` is an error, which is logged, and otherwise the code of the report;
+    /// see [`ExitCode`](crate::ExitCode).
     ///
     /// ```
     /// use adieu_core::Shutdown;
@@ -96,7 +99,7 @@ impl ExitGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the guard.
+    /// Not cancel safe: dropping the future drops the guard, which then runs the shutdown.
     pub async fn finish(mut self, result: impl TaskResult) -> ProcessExitCode {
         let Some(shutdown) = self.shutdown.clone() else { return ProcessExitCode::SUCCESS };
         shutdown.shared().process().own_exit_code();
@@ -108,7 +111,7 @@ impl ExitGuard {
         };
         self.shutdown = None;
         let code = conclude(&shutdown, Some(ended), report.as_ref());
-        // The outcome is known, also if what comes after this hangs.
+        // From here on the outcome is known, even if the rest of `main` hangs.
         let hung = "main to return: a thread of the runtime, or a destructor, blocks it";
         shutdown.shared().process().leave_by(move |_| Some((code, hung.into())));
         shutdown.shared().process().limit_exit();
@@ -120,7 +123,7 @@ impl Drop for ExitGuard {
     fn drop(&mut self) {
         let Some(shutdown) = self.shutdown.take() else { return };
         if std::thread::panicking() {
-            shutdown.shared().process().own_exit_code(); // A panic must not look like a clean end.
+            shutdown.shared().process().own_exit_code(); // The exit code of a panic must not become 0.
         }
         // Shielded: a second panic while `main` unwinds would abort the process.
         let _ = shielded(|| {

@@ -1,10 +1,10 @@
-//! Logs and counts what a shutdown does: one line for each transition.
+//! Logs and counts the transitions of a shutdown, one line for each.
 //!
-//! Each line is a `tracing` event: a short name, and fields. Subscribers get it as it is; the layout
-//! on stderr is derived from the same event.
+//! Each line is a `tracing` event: a short name, and fields. Subscribers receive the event; the
+//! layout on stderr is derived from the same event.
 //!
-//! Queueing a line never blocks and calls no code of the application, so it can be done anywhere.
-//! The [`LogThread`] calls subscriber and recorder, in the order of the lines.
+//! Queueing a line never blocks and calls no code of the application, so it is allowed anywhere.
+//! The [`LogThread`] calls the subscriber and the recorder, in the order of the lines.
 
 #[cfg(not(feature = "metrics"))]
 #[path = "journal/metrics_off.rs"]
@@ -34,29 +34,31 @@ use crate::sync::{assert_none_held, lock};
 use crate::task::{Describers, Detail};
 use crate::time::{Short, real_now};
 
-pub(crate) use stderr::write_line;
+pub(crate) use stderr::{event_line, write_line};
 
 /// How long a driver on a current-thread runtime waits for its lines; see [`Journal::catch_up`].
 const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// How long a line, or whoever else needs it at once, waits for a description.
+/// How long a line, or a caller of [`Journal::describe_now`], waits for a description.
 const ANSWER: Duration = Duration::from_millis(100);
 
-/// Logs lines through `tracing`, or on stderr if that was requested and there is no subscriber, so
-/// that a first program shows something without any set-up.
+/// Logs lines through `tracing`, or on stderr if that was requested and there is no subscriber.
+///
+/// The fallback to stderr lets a first program show its shutdown without any set-up.
 pub(crate) struct Journal {
     on_stderr: AtomicBool,
     thread: LogThread,
     describers: Describers,
-    /// The subscriber of the thread on which the shutdown was made, and of the one on which it
-    /// began: a subscriber that was set for one thread alone gets the lines, too.
+    /// The subscriber of the thread that created the shutdown. A subscriber that is set for one
+    /// thread only receives the lines through this field and the next one.
     made_with: Option<Dispatch>,
+    /// The subscriber of the thread that began the shutdown.
     begun_with: Mutex<Option<Dispatch>>,
-    /// The subscriber did not keep up when a driver last waited for it.
+    /// True if the subscriber did not keep up when a driver last waited for it.
     is_late: AtomicBool,
 }
 
-/// One thing that happened.
+/// One event of the shutdown.
 pub(crate) enum Line {
     Deadline {
         kill_after: Option<Duration>,
@@ -70,7 +72,7 @@ pub(crate) enum Line {
         deadline: Duration,
         phases: usize,
         worst_case: Duration,
-        /// How long admitted work has to drain at least, where only the deadline limits it.
+        /// The minimum time for admitted work to drain; `None` unless only the deadline limits it.
         drain_window: Option<Duration>,
     },
     /// A signal, or a request that has the effect of one.
@@ -116,14 +118,14 @@ pub(crate) enum Line {
         name: Arc<str>,
         part: &'static str,
         error: Arc<str>,
-        again_in: Option<Duration>,
+        retry_in: Option<Duration>,
     },
 }
 
 // === impl Journal ===
 
 impl Journal {
-    /// Keeps the subscriber of the calling thread.
+    /// Creates a journal that keeps the subscriber of the calling thread.
     pub(crate) fn new() -> Self {
         Self {
             on_stderr: AtomicBool::new(false),
@@ -135,24 +137,24 @@ impl Journal {
         }
     }
 
-    /// Writes lines to stderr from now on, if there is no subscriber for them.
+    /// Makes the journal write lines to stderr if there is no subscriber.
     pub(crate) fn use_stderr(&self) {
         self.on_stderr.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, the subscriber of the calling thread gets the lines.
+    /// Sends further lines to the subscriber of the calling thread.
     pub(crate) fn listen_here(&self) {
         *lock(&self.begun_with) = current_dispatch();
     }
 
-    /// Whether a line would be logged or counted.
+    /// Returns whether a line would be logged or counted.
     pub(crate) fn is_heard(&self) -> bool {
         metrics::COUNTS
             || self.on_stderr.load(Ordering::Relaxed)
             || LevelFilter::current() != LevelFilter::OFF
     }
 
-    /// Queues a line, and what it is to describe. Never blocks.
+    /// Queues a line, and the description that it needs. Never blocks.
     pub(crate) fn note(&self, line: Line) {
         assert_none_held("logged a line");
         let is_heard = self.is_heard();
@@ -164,7 +166,7 @@ impl Journal {
         }
     }
 
-    /// Has something described by the application now. Blocks, but only for a moment.
+    /// Asks the application for a description, and waits up to 100 ms for the answer.
     pub(crate) fn describe_now(&self, detail: &Arc<Detail>) -> String {
         self.describers.submit(Arc::clone(detail));
         detail.wait(ANSWER)
@@ -191,13 +193,14 @@ impl Journal {
         });
     }
 
-    /// Waits until every line has been logged, and all that is to be described has been.
+    /// Waits until every line has been logged and every description has been made.
     pub(crate) async fn idle(&self) {
         self.thread.idle().await;
         self.describers.idle().await;
     }
 
-    /// Blocks as [`Journal::idle`] waits; false if that takes longer than `within`.
+    /// Blocks until the journal is [idle](Journal::idle). Returns false if that takes longer than
+    /// `within`.
     pub(crate) fn flush(&self, within: Duration) -> bool {
         park::block_on_until(pin!(self.idle()), real_now() + within).is_some()
     }
@@ -206,11 +209,11 @@ impl Journal {
         self.thread.is_idle() && self.describers.is_idle()
     }
 
-    /// Blocks for a moment until the subscriber has caught up; not if it was late the last time and
-    /// still is.
+    /// Blocks for up to 100 ms until the subscriber has caught up. Returns at once if the subscriber
+    /// was late the last time and still is.
     ///
-    /// For a driver that shares its thread, and so its clock, with what it describes: in tests with
-    /// a paused clock the lines then show the time at which they were noted.
+    /// For a driver on a current-thread runtime, which shares its clock with the tasks: in tests with
+    /// a paused clock, the lines then show the time at which they were queued.
     pub(crate) fn catch_up(&self) {
         if self.is_idle() || self.is_late.load(Ordering::Relaxed) {
             self.is_late.store(!self.is_idle(), Ordering::Relaxed);
@@ -223,14 +226,15 @@ impl Journal {
 // === impl Line ===
 
 impl Line {
-    /// Counts it and logs it. A recorder that panics does not keep it from being logged.
+    /// Counts the line, then logs it. A recorder that panics does not prevent the logging.
     fn emit(&self) {
         let _ = shielded(|| metrics::count(self));
         self.trace();
     }
 
-    /// What has to be described for it, or for the report, which has it also if no one hears the
-    /// line.
+    /// Returns the description that the line or the report needs.
+    ///
+    /// The report contains the details of failed tasks even if no line is logged.
     fn detail(&self, is_heard: bool) -> Option<&Arc<Detail>> {
         match self {
             Self::TaskFailed { detail, .. } => detail.as_ref(),
@@ -249,7 +253,7 @@ impl Line {
         }
     }
 
-    /// Logs it as a `tracing` event: a short name, and fields.
+    /// Logs the line as a `tracing` event: a short name, and fields.
     fn trace(&self) {
         match self {
             Self::Deadline { kill_after, how } => {
@@ -291,7 +295,7 @@ impl Line {
                 info!(%phase, %outcome, tasks, "phase skipped");
             }
             Self::TaskTooLate { phase, task } => {
-                warn!(%phase, task = &**task, why = "its phase has started", "task rejected");
+                warn!(%phase, task = &**task, why = "the phase has started", "task rejected");
             }
             Self::StillWaiting { waiting_for, left } => {
                 info!(waiting_for = %waiting_for.wait(ANSWER), left = %Short(*left), "still waiting");
@@ -308,9 +312,9 @@ impl Line {
             Self::CheckChanged { check: Check { name, .. } } => {
                 info!(check = &**name, "check recovered");
             }
-            Self::LoopFailed { name, part, error, again_in } => {
-                let again_in = again_in.map(|span| Short(span).to_string());
-                warn!(name = &**name, error = &**error, again_in, "{part} failed");
+            Self::LoopFailed { name, part, error, retry_in } => {
+                let retry_in = retry_in.map(|span| Short(span).to_string());
+                warn!(name = &**name, error = &**error, retry_in, "{part} failed");
             }
         }
     }

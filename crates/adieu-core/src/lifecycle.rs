@@ -1,15 +1,15 @@
-//! Start-up: steps in waves, and the same steps in reverse when the process ends.
+//! Starts steps in waves, and stops them in reverse order when the process ends.
 //!
-//! What was started is what must be stopped, so both follow from one graph. [`graph`] puts steps
-//! in waves, once; [`machine`] decides which start and which may be stopped; [`start`] and [`stop`]
-//! do it, and see the same [`board`].
+//! Starting and stopping use one graph, because every step that was started must be stopped.
+//! [`graph`] arranges steps in waves, once. [`machine`] decides which steps start and which may be
+//! stopped. [`start`] and [`stop`] carry that out, and share the [`board`].
 
-mod apart;
 mod board;
 mod context;
 mod error;
 mod graph;
 mod hook;
+mod isolated;
 mod machine;
 mod profile;
 mod start;
@@ -29,7 +29,7 @@ pub use step::Step;
 use crate::coordinator::Shutdown;
 use crate::phase::Phase;
 
-/// What a process starts, in order, and stops in reverse when it ends.
+/// The steps of a process: started in order, and stopped in reverse when the process ends.
 ///
 /// ```
 /// use adieu_core::{DeploymentProfile, Lifecycle, Reason, Shutdown, Step};
@@ -61,22 +61,22 @@ use crate::phase::Phase;
 /// # }
 /// ```
 ///
-/// Values that later steps need, such as the pool, are best put into a
-/// [`OnceLock`](std::sync::OnceLock) that both share: a step that requires it finds it there.
+/// To pass a value such as the pool to later steps, put it into a
+/// [`OnceLock`](std::sync::OnceLock) that the steps share.
 ///
 /// # When steps are stopped
 ///
-/// In a phase of its own, [`Lifecycle::PHASE`], the last one unless you add another: work has
-/// drained, loops have ended, actors have stopped, and tasks of [`Phase::CLOSE_RESOURCES`] could
-/// still use what is now closed. Each step is a task there, `stop` and its id, so that
-/// the report and the line that says what is waited for name it. The phase may take as long as all
-/// waves may take, one after another, unless the configuration says otherwise.
+/// Steps are stopped in a phase of their own, [`Lifecycle::PHASE`], which is the last one unless you
+/// add another. By then work has drained, loops have ended, actors have stopped, and the tasks of
+/// [`Phase::CLOSE_RESOURCES`] have run. Each step is a task of that phase, named `stop` and its id, so
+/// it appears in the report and in "still waiting" lines. Unless configured, the timeout of the phase
+/// is the sum of the longest timeout of each wave.
 #[must_use = "a lifecycle does nothing until it is started"]
 pub struct Lifecycle {
     parts: Parts,
 }
 
-/// Puts a lifecycle together.
+/// Builds a [`Lifecycle`].
 #[must_use = "a lifecycle does nothing until it is built and started"]
 #[derive(Debug, Default)]
 pub struct LifecycleBuilder {
@@ -98,40 +98,40 @@ impl Lifecycle {
     /// The phase in which steps are stopped.
     pub const PHASE: Phase = Phase::known("stop-steps");
 
-    /// A lifecycle without steps.
+    /// Returns a builder without steps.
     pub fn builder() -> LifecycleBuilder {
         LifecycleBuilder::default()
     }
 
-    /// Starts the steps, wave by wave; and registers with the shutdown what is to be stopped.
+    /// Starts the steps, wave by wave, and registers their stops with the shutdown.
     ///
-    /// The steps of a wave start side by side. Each has its own time to start; when that is up its
-    /// token fires, and soon after it is aborted. The process is not ready before all have started;
-    /// then [`Shutdown::started`] is called.
+    /// The steps of a wave start concurrently. Each has its own timeout: when it elapses, the step's
+    /// token fires, and a grace (200 ms) later its start is aborted. The process is not ready before
+    /// all steps have started. Then this method calls [`Shutdown::started`].
     ///
-    /// If a step fails, panics or takes too long, the others of its wave are cancelled, and what
-    /// has started is stopped, in reverse: first the loops that steps have added through
-    /// [`StartCx::shutdown`], then wave by wave the steps, each within its own time. All that goes
-    /// wrong is in the error, and the process does not become ready.
+    /// If a step fails, panics or times out, the other starts of its wave are cancelled, and start-up
+    /// is rolled back. First the loops end that steps have added through [`StartCx::shutdown`]; then
+    /// the steps that have started are stopped in reverse, each within its own timeout. The error
+    /// contains every failure, and the process does not become ready.
     ///
-    /// If the shutdown begins meanwhile, starts are cancelled as well, but it is the shutdown that
-    /// stops what has started, in its own phase: work that has been admitted drains first. See
+    /// If the shutdown begins during start-up, starts are cancelled as well. Then the shutdown stops
+    /// the steps that have started, in its own phase, so that admitted work drains first. See
     /// [`StartError::is_shutdown`].
     ///
-    /// Steps run on the shutdown's runtime, or else on the one this is called on.
+    /// Steps run on the runtime of the shutdown, or on the current one if the shutdown has none.
     ///
     /// # Errors
     ///
-    /// If a step did not start or the shutdown began. When it returns, what had started has been
-    /// stopped. Nothing was started if there is no runtime, or the shutdown does not take on the
-    /// tasks; see [`Shutdown::add_task`].
+    /// If a step did not start, or the shutdown began. By then the steps that had started have been
+    /// stopped. If there is no runtime, or the shutdown rejects the tasks (see
+    /// [`Shutdown::add_task`]), no step was started.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it aborts the starts that are under way, or the stops if it is rolling back. What is
-    /// up by then is stopped when the shutdown runs.
+    /// Dropping the future aborts the starts that are in progress, or the stops during a rollback.
+    /// Steps that are up by then are stopped when the shutdown runs.
     pub async fn start(self, shutdown: &Shutdown) -> Result<(), StartError> {
-        // Boxed: it is large, and everybody's `main` holds it.
+        // Boxed, because the future is large and becomes part of `main`.
         let started = Box::pin(start::start(self, shutdown)).await;
         if let Err(error) = &started
             && error.is_shutdown()
@@ -141,26 +141,26 @@ impl Lifecycle {
         started
     }
 
-    /// The ids of the steps, by wave; in a wave by priority.
+    /// Returns the ids of the steps by wave, sorted by priority within a wave.
     pub fn waves(&self) -> impl Iterator<Item = Vec<&str>> {
         let Graph { ids, waves, .. } = &self.parts.graph;
         waves.iter().map(|wave| wave.iter().map(|&step| &*ids[step]).collect())
     }
 
-    /// How long it takes at most to start: the longest timeout of each wave, one after another.
+    /// Returns the maximum time to start: the sum of the longest timeout of each wave.
     #[must_use]
     pub fn start_budget(&self) -> Duration {
         self.parts.graph.start_budget()
     }
 
-    /// How long it takes at most to stop: the longest timeout of each wave, one after another, and
-    /// for each wave 400 ms to abort what hangs.
+    /// Returns the maximum time to stop: the sum of the longest timeout of each wave, plus 400 ms for
+    /// each wave to abort stops that hang.
     #[must_use]
     pub fn stop_budget(&self) -> Duration {
         self.parts.graph.stop_budget(|_| true)
     }
 
-    /// What is not wrong, but probably not meant either. [`Lifecycle::start`] says it.
+    /// Returns warnings about probable mistakes. [`Lifecycle::start`] logs them.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.parts.warnings.iter().map(String::as_str)
     }
@@ -178,7 +178,7 @@ impl fmt::Debug for Lifecycle {
 // === impl LifecycleBuilder ===
 
 impl LifecycleBuilder {
-    /// Where the process runs. One process alone, if nobody says otherwise.
+    /// Sets where the process runs. The default is a single process.
     pub fn profile(mut self, profile: DeploymentProfile) -> Self {
         self.profile = profile;
         self
@@ -196,19 +196,20 @@ impl LifecycleBuilder {
         self
     }
 
-    /// Starts the steps one at a time: within a wave by priority, the highest first, and equal ones
-    /// in the order in which they were added. They are stopped one at a time, too, in reverse.
+    /// Starts and stops the steps one at a time. Within a wave the step with the highest priority
+    /// starts first; steps of equal priority start in the order in which they were added.
     pub fn one_at_a_time(mut self) -> Self {
         self.one_at_a_time = true;
         self
     }
 
-    /// Puts the steps in waves.
+    /// Arranges the steps in waves.
     ///
     /// # Errors
     ///
-    /// If steps have the same id or provide the same, require or depend on what is not there, or
-    /// wait for each other; if a timeout is zero or endless; or if the profile forbids a step.
+    /// If two steps have the same id or provide the same capability, a step requires or depends on
+    /// something that does not exist, steps wait for each other, a timeout is zero or longer than one
+    /// year, or the profile forbids a step.
     pub fn build(self) -> Result<Lifecycle, AssembleError> {
         let Self { mut steps, profile, one_at_a_time } = self;
         let graph = Graph::assemble(&steps, one_at_a_time)?;

@@ -1,8 +1,8 @@
-//! A thread that runs what subscribers and recorders do with our lines.
+//! The thread that calls subscribers and recorders.
 //!
 //! A subscriber may block (a full pipe, a slow disk) and may panic (`tracing_subscriber::fmt` does
-//! when stdout and stderr are both broken pipes). Neither may reach a driver, a lease or a
-//! connection, so all of them only queue, which never blocks; this thread does the rest.
+//! when stdout and stderr are both broken pipes). Neither may disturb a driver, a lease or a
+//! connection. These only queue their lines, which never blocks; this thread calls the subscriber.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -19,13 +19,14 @@ use crate::shield::{drop_shielded, shielded};
 use crate::sync::lock;
 use crate::time::real_now;
 
-/// Lines beyond this many are dropped, and counted, while the subscriber blocks.
-const MOST_LINES: usize = 10_000;
+/// The length of the queue. While the subscriber blocks, further lines are dropped and counted.
+const MAX_LINES: usize = 10_000;
 
-/// A queue of lines, and the thread that works on it, which starts with the first line.
+/// A queue of lines, and the thread that processes it. The thread starts with the first line.
 ///
-/// The thread ends when this is dropped and the queue is empty. It is not joined: a subscriber that
-/// blocks for ever must not keep the process alive. Use [`LogThread::flush`] to wait for it.
+/// When the `LogThread` is dropped, the thread processes the queue and ends. It is not joined: a
+/// subscriber that blocks for ever must not keep the process alive. Use [`LogThread::flush`] to wait
+/// for the lines.
 pub(crate) struct LogThread {
     queue: Arc<Queue>,
 }
@@ -46,20 +47,21 @@ struct QueueState {
 }
 
 struct QueuedLine {
-    /// The subscriber it is for; `None` for the global one.
+    /// The subscriber that receives the line; `None` for the global one.
     dispatch: Option<Dispatch>,
     emit: Box<dyn FnOnce() + Send>,
 }
 
-/// For lines of adapters that belong to no shutdown.
+/// Logs the lines of adapters that belong to no shutdown.
 static SHARED: LazyLock<LogThread> = LazyLock::new(LogThread::default);
 
-/// Logs on another thread, with the subscriber of this one. Returns at once, and does nothing if no
-/// subscriber wants lines of this level.
+/// Logs on another thread, with the subscriber of the calling thread.
 ///
-/// `prepare` is called here, and returns the function that logs there. For tasks that belong to no
-/// shutdown and must survive a subscriber that panics or blocks; see [`log`](crate::adapter::log)
-/// for the others.
+/// Returns at once, and does nothing if no subscriber is interested in this level. `prepare` is
+/// called on the calling thread, and returns the function that logs on the other one.
+///
+/// Use it for tasks that belong to no shutdown and must survive a subscriber that panics or blocks.
+/// Tasks that belong to a shutdown use [`log`](crate::adapter::log).
 pub fn log_aside<Emit: FnOnce() + Send + 'static>(
     level: tracing::Level,
     prepare: impl FnOnce() -> Emit,
@@ -69,14 +71,14 @@ pub fn log_aside<Emit: FnOnce() + Send + 'static>(
     }
 }
 
-/// Waits for lines of [`log_aside`] at the end of the process.
+/// Waits for the lines of [`log_aside`] at the end of the process, for up to `within`.
 pub(crate) fn flush_shared(within: Duration) {
     if *SHARED.queue.pending.borrow() > 0 {
         let _ = SHARED.flush(within);
     }
 }
 
-/// The subscriber of this thread; `None` if there is none yet.
+/// Returns the subscriber of the calling thread; `None` if there is none yet.
 pub(crate) fn current_dispatch() -> Option<Dispatch> {
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
     (!dispatch.is::<NoSubscriber>()).then_some(dispatch)
@@ -85,14 +87,14 @@ pub(crate) fn current_dispatch() -> Option<Dispatch> {
 // === impl LogThread ===
 
 impl LogThread {
-    /// Queues a line. Never blocks and calls nothing of the application.
+    /// Queues a line. Never blocks, and calls no code of the application.
     pub(crate) fn submit(&self, dispatch: Option<Dispatch>, emit: impl FnOnce() + Send + 'static) {
         let line = QueuedLine { dispatch, emit: Box::new(emit) };
         let mut state = lock(&self.queue.state);
-        if state.lines.len() >= MOST_LINES {
+        if state.lines.len() >= MAX_LINES {
             state.dropped += 1;
             drop(state);
-            drop_shielded(line); // It may hold what the application gave us.
+            drop_shielded(line); // It may own values of the application.
             return;
         }
         state.lines.push_back(line);
@@ -100,7 +102,7 @@ impl LogThread {
         if !state.has_thread {
             let queue = Arc::clone(&self.queue);
             let thread = std::thread::Builder::new().name("adieu log".into());
-            // Without a thread the lines wait; the next line tries again.
+            // If no thread can be started, the lines stay queued, and the next line tries again.
             state.has_thread = thread.spawn(move || queue.process()).is_ok();
         }
         drop(state);
@@ -114,7 +116,7 @@ impl LogThread {
         let _ = pending.wait_for(|pending| *pending == 0).await;
     }
 
-    /// Blocks until every line has been processed; false if that takes longer than `within`.
+    /// Blocks until every line has been processed. Returns false if that takes longer than `within`.
     pub(crate) fn flush(&self, within: Duration) -> bool {
         park::block_on_until(pin!(self.idle()), real_now() + within).is_some()
     }
@@ -147,7 +149,7 @@ impl Drop for LogThread {
 impl Queue {
     fn process(&self) {
         while let Some((line, dropped)) = self.next() {
-            // A panic loses this line; the next one may come through.
+            // A panic loses this line only.
             let _ = shielded(|| line.emit(dropped));
             self.pending.send_if_modified(|pending| {
                 *pending -= 1;
@@ -156,8 +158,8 @@ impl Queue {
         }
     }
 
-    /// Waits for the next line, and returns it with how many were dropped since the one before;
-    /// `None` when there will be none.
+    /// Waits for the next line, and returns it with the number of lines that were dropped before it.
+    /// Returns `None` when the queue is empty and closed.
     fn next(&self) -> Option<(QueuedLine, usize)> {
         let mut state = lock(&self.state);
         loop {

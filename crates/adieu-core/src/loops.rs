@@ -1,9 +1,8 @@
-//! Loops that take work: two levels at which they are told, and somebody who keeps them running.
+//! Background loops that take work: they are signalled at two levels, and restarted after a crash.
 //!
-//! A loop has a gate. *Take no more* is that the gate is closed, or cordoned for a while; *stop
-//! now* is that it is cut. The keeper runs the loop on the shutdown's runtime, starts it again when
-//! it crashes, and is joined by a task of the shutdown. A consumer and a periodic loop are loops
-//! that are ready-made.
+//! Each loop has a gate. *Take no more* means that the gate is closed, or cordoned for a while; *stop
+//! now* means that the gate is cut. The keeper runs the loop on the shutdown's runtime and restarts
+//! it after a crash. A task of the shutdown joins it. Consumers and periodic loops are built on this.
 
 mod backoff;
 mod consumer;
@@ -24,9 +23,9 @@ pub use source::{Interrupted, JobCx, Source};
 
 use crate::task::{AddTaskError, BoxError, TaskResult};
 
-/// Names a loop, and says how it is started again after a crash.
+/// The name of a loop, and how it is restarted after a crash.
 ///
-/// A plain string will do where only the name matters.
+/// A plain string can be used instead if only the name matters.
 #[derive(Clone, Debug)]
 #[must_use = "a loop does nothing until it is added to a shutdown"]
 pub struct LoopSpec {
@@ -39,56 +38,56 @@ pub struct LoopSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddLoopError {
-    /// The loop would have nowhere to run.
-    #[error("failed to add loop {name}: there is no runtime; make the shutdown inside one")]
+    /// There is no runtime for the loop.
+    #[error("failed to add loop {name}: there is no runtime; create the shutdown inside one")]
     NoRuntime {
         /// The loop in question.
         name: Arc<str>,
     },
-    /// A loop needs a name: it is what is said when it is waited for.
-    #[error("failed to add a loop: its name is empty")]
+    /// A loop needs a name, which appears in logs and reports.
+    #[error("failed to add a loop: the name is empty")]
     EmptyName,
-    /// It would never wait.
-    #[error("failed to add loop {name}: its period is zero")]
+    /// With a period of zero the loop would never wait.
+    #[error("failed to add loop {name}: the period is zero")]
     ZeroPeriod {
         /// The loop in question.
         name: Arc<str>,
     },
-    /// It would never come.
-    #[error("failed to add loop {name}: its period is endless, a year is the most")]
+    /// A period is one year at most.
+    #[error("failed to add loop {name}: the period is longer than the maximum (one year)")]
     EndlessPeriod {
         /// The loop in question.
         name: Arc<str>,
     },
-    /// The shutdown could not take it on.
+    /// The shutdown rejected a task that ends the loop.
     #[error("failed to add loop {name}")]
     Task {
         /// The loop in question.
         name: Arc<str>,
-        /// Why not.
+        /// Why the task was rejected.
         #[source]
         source: AddTaskError,
     },
 }
 
-/// A loop that is a function.
+/// A loop whose work is a function.
 pub(crate) struct Function<F>(pub(crate) F);
 
 // === impl LoopSpec ===
 
 impl LoopSpec {
-    /// A loop of this name.
+    /// Describes a loop with the default pauses after crashes.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), backoff: Backoff::default(), seed: None }
     }
 
-    /// How long it pauses after each crash.
+    /// Sets how long the loop pauses after each crash.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Makes what is random about it repeatable, for tests.
+    /// Sets the seed of the random pauses, for repeatable tests.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self

@@ -1,8 +1,8 @@
-//! Names in error messages: what is known, and which of it was probably meant.
+//! Lists known names in error messages, and finds the one that was probably meant.
 
 use std::fmt;
 
-/// The names that would have been accepted, for an error message.
+/// The valid names, for an error message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known(Vec<String>);
 
@@ -13,7 +13,7 @@ impl Known {
         Self(names.into_iter().map(str::to_owned).collect())
     }
 
-    /// The names, in the order in which they were declared.
+    /// Returns the names, in the order in which they were declared.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -21,7 +21,7 @@ impl Known {
 
 impl fmt::Display for Known {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "known are {}", self.0.join(", "))
+        write!(f, "known phases: {}", self.0.join(", "))
     }
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn joined(names: &[impl fmt::Display], by: &str) -> String {
     names.iter().map(ToString::to_string).collect::<Vec<_>>().join(by)
 }
 
-/// The name that `wanted` was probably meant to be.
+/// Returns the known name that is most similar to `wanted`, if one is similar enough.
 pub(crate) fn nearest<'a>(
     wanted: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -44,9 +44,9 @@ pub(crate) fn nearest<'a>(
         .map(|(_, name)| name)
 }
 
-/// How many letters must change to turn `a` into `b`.
+/// Returns the number of letters that must change to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
-    // Nobody mistypes a name this badly, and the table grows with the product of the lengths.
+    // Longer names are cut, because the time grows with the product of the lengths.
     const TOO_LONG: usize = 100;
     let b: Vec<char> = b.chars().take(TOO_LONG).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -6,61 +6,61 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How a task ended. A phase ended as the worst of its tasks did.
+/// How a task ended. The outcome of a phase is the worst outcome of its tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It did what it had to.
+    /// The task returned without an error.
     Finished,
-    /// It never ran.
+    /// The task never ran.
     Skipped {
-        /// Why not.
+        /// Why it did not run.
         because: SkipCause,
     },
-    /// It was told to stop by a hard stop, and stopped by itself.
+    /// A hard stop cancelled the task, and it ended.
     Cancelled,
-    /// It was told to stop by a hard stop, did not, and was aborted.
+    /// A hard stop cancelled the task. It did not end, and was aborted.
     Aborted,
-    /// It said that it failed.
+    /// The task returned an error.
     Failed {
-        /// What it said, with its causes.
+        /// The error, with its causes.
         error: Arc<str>,
     },
-    /// It panicked.
+    /// The task panicked.
     Panicked {
-        /// The panic's message.
+        /// The message of the panic.
         message: Arc<str>,
     },
-    /// Its time was up: it was cancelled and, if need be, aborted.
+    /// The task exceeded its time. It was cancelled and, if it did not end, aborted.
     TimedOut {
-        /// How long it had had.
+        /// The time that it had.
         #[serde(with = "crate::time::millis", rename = "after_ms")]
         after: Duration,
     },
-    /// Its time was up and it could not be ended: blocking code, which is still running.
+    /// The task exceeded its time, blocks its thread, and is still running.
     Abandoned,
 }
 
-/// Why something never ran.
+/// Why a phase or a task did not run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cause", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum SkipCause {
     /// The phase is disabled.
     Disabled,
-    /// The shutdown was told to begin at a later phase.
+    /// The shutdown began at a later phase.
     BeforeFrom,
-    /// A phase that does not recover went wrong.
+    /// A phase that does not recover failed.
     Broken {
         /// That phase.
         phase: String,
     },
     /// A hard stop: only the closing phases still run.
     HardStop,
-    /// What was left of the deadline belongs to the closing phases.
+    /// The remaining time was reserved for the closing phases.
     OutOfTime,
-    /// It was added when its phase had started or was over.
+    /// The task was added after its phase had started.
     TooLate,
 }
 
@@ -69,11 +69,11 @@ pub enum SkipCause {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Ending {
-    /// Everything that had to be done was done.
+    /// Every phase and every task finished, or was not meant to run.
     Clean,
-    /// All phases are over, but something failed, was cut short or was given up.
+    /// All phases are over, but a task failed, was cut short or was abandoned.
     Unclean,
-    /// A phase that does not recover went wrong; the phases after it did not run.
+    /// A phase that does not recover failed, and the phases after it did not run.
     Aborted {
         /// That phase.
         phase: String,
@@ -83,7 +83,7 @@ pub enum Ending {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Whether nothing went wrong: it finished, or was not to run.
+    /// Returns whether the task finished or was not meant to run.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         match self {
@@ -98,7 +98,7 @@ impl Outcome {
         }
     }
 
-    /// One sign for it, so that it can be told apart without colour.
+    /// Returns one character for the outcome, so that outcomes can be distinguished without colour.
     #[must_use]
     pub fn sign(&self) -> char {
         match self {
@@ -111,7 +111,7 @@ impl Outcome {
         }
     }
 
-    /// The higher, the worse.
+    /// Returns the rank of the outcome: a higher value is worse.
     pub(crate) fn severity(&self) -> u8 {
         match self {
             Self::Finished => 0,
@@ -159,7 +159,7 @@ impl fmt::Display for SkipCause {
         match self {
             Self::Disabled => f.write_str("disabled"),
             Self::BeforeFrom => f.write_str("the shutdown began at a later phase"),
-            Self::Broken { phase } => write!(f, "{phase} went wrong and does not recover"),
+            Self::Broken { phase } => write!(f, "{phase} failed and does not recover"),
             Self::HardStop => f.write_str("hard stop"),
             Self::OutOfTime => f.write_str("out of time"),
             Self::TooLate => f.write_str("added after the phase had started"),

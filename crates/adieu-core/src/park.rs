@@ -1,4 +1,4 @@
-//! Awaiting on a plain thread, without any runtime's help.
+//! Awaits a future on a plain thread, without a runtime.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,9 +15,11 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls `future` on this thread until it is ready or the real clock says so.
+/// Polls `future` on the calling thread until it is ready. Returns `None` if it is not ready at
+/// `give_up`.
 ///
-/// Timers of a runtime need that runtime to turn: this does not.
+/// The time is read from the real clock, because the timers of a runtime stop when its threads are
+/// blocked.
 pub(crate) fn block_on_until<T>(
     mut future: Pin<&mut impl Future<Output = T>>,
     give_up: Instant,

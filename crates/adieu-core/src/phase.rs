@@ -1,4 +1,4 @@
-//! Names a stage of the shutdown and says how it behaves.
+//! The built-in phases of a shutdown, and the description of further ones.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// The name of a phase.
 ///
-/// The built-in phases are constants; any other phase is named by its string. Wherever a phase is
-/// asked for, a constant and a string do equally well.
+/// The built-in phases are constants; any other phase is named by its string. Functions that take a
+/// phase accept both.
 ///
 /// ```
 /// use adieu_core::Phase;
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase(Cow<'static, str>);
 
-/// Describes a phase that is to be added to a plan.
+/// Describes a phase to be added to a plan.
 ///
 /// ```
 /// use adieu_core::{Phase, PhaseSpec};
@@ -41,40 +41,41 @@ pub struct PhaseSpec {
 // === impl Phase ===
 
 impl Phase {
-    /// Readiness goes false and the lame duck begins. The first phase, open to applications.
+    /// The process becomes unready, and the lame duck begins. The first phase, open to applications.
     pub const BEFORE_SERVICE_UNBIND: Phase = Phase::known("before-service-unbind");
-    /// Doors close: listeners, gates, consumers.
+    /// Listeners, gates and consumers stop accepting work.
     pub const SERVICE_UNBIND: Phase = Phase::known("service-unbind");
-    /// Work that was admitted finishes.
+    /// Admitted work finishes.
     pub const SERVICE_REQUESTS_DONE: Phase = Phase::known("service-requests-done");
-    /// What is left is cut.
+    /// Remaining work is cut off.
     pub const SERVICE_STOP: Phase = Phase::known("service-stop");
     /// After the service, before the cluster. Open to applications.
     pub const BEFORE_CLUSTER_SHUTDOWN: Phase = Phase::known("before-cluster-shutdown");
     /// Shards are handed over.
     pub const CLUSTER_SHARDING_SHUTDOWN_REGION: Phase =
         Phase::known("cluster-sharding-shutdown-region");
-    /// The node says that it leaves.
+    /// The node announces that it leaves the cluster.
     pub const CLUSTER_LEAVE: Phase = Phase::known("cluster-leave");
     /// Singletons are handed over.
     pub const CLUSTER_EXITING: Phase = Phase::known("cluster-exiting");
-    /// Leaving is confirmed.
+    /// The cluster has confirmed that the node has left.
     pub const CLUSTER_EXITING_DONE: Phase = Phase::known("cluster-exiting-done");
     /// Cluster transports close.
     pub const CLUSTER_SHUTDOWN: Phase = Phase::known("cluster-shutdown");
-    /// Flush and say goodbye; actors still answer. Open to applications; may spend the reserve.
+    /// For tasks that need running actors, such as flushing. Open to applications; may spend the
+    /// reserve.
     ///
-    /// Do not close here what actors use: they are drained after this phase. See
+    /// Do not close a resource here that actors use: they are drained after this phase. See
     /// [`Phase::CLOSE_RESOURCES`].
     pub const BEFORE_ACTOR_SYSTEM_TERMINATE: Phase = Phase::known("before-actor-system-terminate");
-    /// Actors are drained. Waits for every phase that is not declared to come after it, also for
-    /// phases that it does not name.
+    /// Actors are drained. This phase waits for every phase that is not declared to come after it,
+    /// even without a declared dependency.
     pub const ACTOR_SYSTEM_TERMINATE: Phase = Phase::known("actor-system-terminate");
     /// Pools, stores, brokers and clients are closed. Open to applications; may spend the reserve.
     ///
-    /// What actors use is closed after them: make it a [`Step`](crate::Step), or a task of this
-    /// phase. Requests, jobs and actors are done, and steps are stopped after this phase, so a task
-    /// here can still use what a step has opened.
+    /// Close a resource that actors use in a task of this phase, or in a [`Step`](crate::Step).
+    /// Requests, jobs and actors have ended by then. Steps are stopped after this phase, so its tasks
+    /// can still use the resources of steps.
     pub const CLOSE_RESOURCES: Phase = Phase::known("close-resources");
 
     /// The built-in phases in the order in which they run: the twelve of Akka, and
@@ -95,7 +96,7 @@ impl Phase {
         Phase::CLOSE_RESOURCES,
     ];
 
-    /// Names a phase. Whether a phase of this name exists is checked where it is used.
+    /// Creates the name of a phase. Functions that use the name check whether the phase exists.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self(Cow::Owned(name.into()))
@@ -105,7 +106,7 @@ impl Phase {
         Self(Cow::Borrowed(name))
     }
 
-    /// The name itself.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -151,8 +152,8 @@ impl From<String> for Phase {
 // === impl PhaseSpec ===
 
 impl PhaseSpec {
-    /// A phase of this name that waits for nothing, with the default timeout, enabled, and
-    /// recovering from the failures of its tasks.
+    /// Describes an enabled phase that has no dependencies, has the default timeout, and recovers
+    /// from failed tasks.
     pub fn new(name: impl Into<Phase>) -> Self {
         Self {
             name: name.into(),
@@ -164,31 +165,31 @@ impl PhaseSpec {
         }
     }
 
-    /// Starts only when `phase` is over. May be said several times.
+    /// Makes this phase wait for `phase`. Can be called several times.
     pub fn after(mut self, phase: impl Into<Phase>) -> Self {
         self.after.push(phase.into());
         self
     }
 
-    /// Makes the existing `phase` wait for this one, beside all that it waits for already.
+    /// Makes `phase` wait for this phase, in addition to its own dependencies.
     pub fn before(mut self, phase: impl Into<Phase>) -> Self {
         self.before.push(phase.into());
         self
     }
 
-    /// How long the phase may take. Without it the plan's default timeout holds.
+    /// Sets how long the phase may take. The default is the plan's default timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Whether the shutdown goes on when a task of this phase fails or times out.
+    /// Sets whether the shutdown continues when a task of this phase fails or times out.
     pub fn recover(mut self, recover: bool) -> Self {
         self.recover = recover;
         self
     }
 
-    /// Whether the phase runs at all.
+    /// Sets whether the phase runs at all.
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self

@@ -1,8 +1,7 @@
-//! Phases and what each waits for, proved acyclic.
+//! The graph of phases.
 //!
-//! A [`PlanBuilder`] is a plan being declared: every change to it is checked when it is made, and
-//! a refused change leaves it as it was. A [`Plan`] is a plan proved: it knows its order, what
-//! each phase waits for, and its critical path.
+//! A [`PlanBuilder`] checks every change when it is made; a rejected change has no effect. A [`Plan`]
+//! is acyclic. It knows the order of its phases, their dependencies, and its critical path.
 
 mod builder;
 mod critical_path;
@@ -21,13 +20,13 @@ pub use view::{CriticalPathView, PhaseView, PlanView};
 
 use crate::phase::Phase;
 
-/// How long draining may take where no deadline is known and no timeout is set.
+/// How long draining may take if no deadline is known and no timeout is set.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Phases and their dependencies, proved acyclic.
+/// Phases and their dependencies, without cycles.
 ///
-/// The built-in phases are always there. `actor-system-terminate` waits for every phase that is not
-/// declared to come after it, whether or not a dependency was declared.
+/// A plan always contains the built-in phases. `actor-system-terminate` waits for every phase that is
+/// not declared to come after it, even without a declared dependency.
 ///
 /// ```
 /// use adieu_core::{Phase, PhaseSpec, Plan};
@@ -61,73 +60,74 @@ pub struct PlannedPhase {
     waits_for: Vec<PhaseId>,
 }
 
-/// A phase's place in one plan.
+/// The index of a phase in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PhaseId(pub(crate) usize);
 
-/// Which share of the deadline a phase may spend: the earlier it is, the less.
+/// Which part of the time before the deadline a phase may spend. Earlier ranks may spend less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// Gives way when time runs short.
+    /// May not spend the reserve, and is cut or skipped when there is little time.
     Early,
-    /// `before-actor-system-terminate`, and what is between it and `actor-system-terminate`: may
-    /// spend the reserve.
+    /// `before-actor-system-terminate`, and the phases between it and `actor-system-terminate`. They
+    /// may spend the reserve.
     Closing,
     /// `actor-system-terminate`, which is never skipped for lack of time.
     Actors,
-    /// What is declared to come after `actor-system-terminate`.
+    /// The phases that are declared to come after `actor-system-terminate`.
     Last,
 }
 
-/// Whether phases that do not depend on each other run side by side.
+/// Whether phases that do not depend on each other run concurrently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// A phase starts as soon as everything it depends on is over.
+    /// A phase starts as soon as all its dependencies are over.
     #[default]
     Dag,
-    /// One phase after another; independent chains come out whole, one after the other.
+    /// One phase runs after another. Independent chains are not interleaved.
     Sequential,
 }
 
 // === impl Plan ===
 
 impl Plan {
-    /// Starts from the built-in phases.
+    /// Returns a builder with the built-in phases.
     pub fn builder() -> PlanBuilder {
         PlanBuilder::new()
     }
 
-    /// The phases in an order in which each comes after all it waits for.
+    /// Returns the phases in an order in which each comes after its dependencies.
     #[must_use]
     pub fn order(&self) -> impl ExactSizeIterator<Item = &PlannedPhase> {
         self.order.iter().map(|&id| self.get(id))
     }
 
-    /// The phase of this name.
+    /// Returns the phase with this name.
     #[must_use]
     pub fn phase(&self, name: impl AsRef<str>) -> Option<&PlannedPhase> {
         self.id(name.as_ref()).map(|id| self.get(id))
     }
 
-    /// The names of the phases that `phase` declares or is known to depend on.
+    /// Returns the names of the phases that `phase` depends on, declared or implied.
     pub fn depends_on<'a>(&'a self, phase: &'a PlannedPhase) -> impl Iterator<Item = &'a Phase> {
         phase.depends_on.iter().map(|&id| &self.get(id).name)
     }
 
-    /// Whether phases run one after another even where they do not depend on each other.
+    /// Returns whether phases run one after another even if they do not depend on each other.
     #[must_use]
     pub fn is_sequential(&self) -> bool {
         self.sequential
     }
 
-    /// The chain of phases that decides how long the shutdown can take, counting those phases
-    /// for which `counts` says so and that are enabled.
+    /// Returns the chain of phases that determines how long the shutdown can take. It counts the
+    /// enabled phases for which `counts` returns true.
     #[must_use]
     pub fn critical_path(&self, counts: impl Fn(&Phase) -> bool) -> CriticalPath {
         self.critical_path_with(|phase| counts(phase.name()).then(|| phase.timeout()))
     }
 
-    /// The same, with phases that take as long as `takes` says, or do not count.
+    /// Returns the critical path if phases take as long as `takes` returns. A phase for which it
+    /// returns `None` does not count.
     #[must_use]
     pub fn critical_path_with(
         &self,
@@ -136,7 +136,7 @@ impl Plan {
         critical_path::of(self, |id| takes(self.get(id)))
     }
 
-    /// The same, by place.
+    /// Does the same as [`Plan::critical_path_with`], by index.
     pub(crate) fn critical_path_of(
         &self,
         takes: impl Fn(PhaseId) -> Option<Duration>,
@@ -144,7 +144,7 @@ impl Plan {
         critical_path::of(self, takes)
     }
 
-    /// How long all takes at most that comes before this phase, and that comes after it.
+    /// Returns how long all phases before this one take at most, and all phases after it.
     pub(crate) fn around(
         &self,
         id: PhaseId,
@@ -173,7 +173,7 @@ impl Plan {
         &self.order
     }
 
-    /// Everything that must be over before `id` can start.
+    /// Marks all phases that must be over before `id` can start.
     pub(crate) fn ancestors(&self, id: PhaseId) -> Vec<bool> {
         let mut found = vec![false; self.phases.len()];
         let mut open = self.get(id).waits_for.clone();
@@ -195,39 +195,42 @@ impl Default for Plan {
 // === impl PlannedPhase ===
 
 impl PlannedPhase {
-    /// The phase's name.
+    /// Returns the name of the phase.
     #[must_use]
     pub fn name(&self) -> &Phase {
         &self.name
     }
 
-    /// How long it may take; at least so long if it is [open-ended](Self::is_open_ended).
+    /// Returns how long the phase may take. An [open-ended](Self::is_open_ended) phase has at least
+    /// this time.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Whether it may take longer than its timeout, namely what the deadline leaves beyond the
-    /// reserve and the worst case of the phases after it. So it is with
-    /// [`Phase::SERVICE_REQUESTS_DONE`], unless its timeout has been set.
+    /// Returns whether the phase may take longer than its timeout: the time that the deadline leaves
+    /// beyond the reserve and the worst case of the later phases.
+    ///
+    /// Only [`Phase::SERVICE_REQUESTS_DONE`] is open-ended, unless its timeout is set.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
         self.open_ended
     }
 
-    /// How long it may take where no deadline is known: ten seconds if it is open-ended.
+    /// Returns how long the phase may take if no deadline is known: at least ten seconds if it is
+    /// open-ended.
     #[must_use]
     pub fn timeout_without_deadline(&self) -> Duration {
         if self.open_ended { self.timeout.max(DRAIN) } else { self.timeout }
     }
 
-    /// Whether the shutdown goes on when a task of this phase fails.
+    /// Returns whether the shutdown continues when a task of this phase fails.
     #[must_use]
     pub fn recovers(&self) -> bool {
         self.recover
     }
 
-    /// Whether it runs at all.
+    /// Returns whether the phase runs at all.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.enabled
@@ -237,8 +240,8 @@ impl PlannedPhase {
         self.rank
     }
 
-    /// What must be over before it starts: its dependencies or, in a sequential plan, the phase
-    /// before it.
+    /// Returns the phases that must be over before this one starts: its dependencies or, in a
+    /// sequential plan, the phase before it.
     pub(crate) fn waits_for(&self) -> &[PhaseId] {
         &self.waits_for
     }

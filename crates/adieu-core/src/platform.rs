@@ -1,4 +1,4 @@
-//! Who ends this process, and how long it waits before it kills.
+//! Recognises the platform that stops the process, and knows how long it waits before it kills.
 
 mod unit;
 
@@ -7,25 +7,26 @@ use std::time::Duration;
 
 pub(crate) use unit::Unit;
 
-/// Where the process runs, as far as its environment tells.
+/// Where the process runs, as far as its environment shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Platform {
-    /// A pod: 30 s from SIGTERM to SIGKILL unless the manifest says otherwise.
+    /// A pod: 30 s from SIGTERM to SIGKILL, unless the manifest sets another time.
     Kubernetes,
-    /// A systemd service: what its unit says, which is asked for; 90 s if that is not known.
+    /// A systemd service: `TimeoutStopSec` of its unit, or 90 s if that is not known.
     Systemd,
-    /// A container: 10 s unless `stop_grace_period` or `--time` say otherwise.
+    /// A container: 10 s, unless `stop_grace_period` or `--time` sets another time.
     Docker,
-    /// A person at a terminal, who decides for themselves.
+    /// A terminal: no limit, because a person decides when to kill the process.
     Terminal,
-    /// Nothing that we know.
+    /// An unknown platform: no limit.
     Unknown,
 }
 
-/// What the environment shows of the platform. Taken at the edge, so that it can be made up.
+/// The properties of the environment from which the platform is recognised. A separate value, so
+/// that tests can set it.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each sign is seen or not, in any combination")]
+#[expect(clippy::struct_excessive_bools, reason = "all combinations are possible")]
 pub(crate) struct Signs {
     pub(crate) kubernetes: bool,
     pub(crate) systemd: bool,
@@ -53,7 +54,7 @@ impl Platform {
         let Signs { kubernetes, systemd, docker, terminal } = signs;
         match () {
             () if kubernetes => Self::Kubernetes,
-            // A login session under systemd sets INVOCATION_ID for the shells in it, too.
+            // Before systemd: a login session under systemd sets INVOCATION_ID for its shells.
             () if terminal => Self::Terminal,
             () if systemd => Self::Systemd,
             () if docker => Self::Docker,
@@ -61,7 +62,7 @@ impl Platform {
         }
     }
 
-    /// How long it waits from its signal to the kill, unless it has been told otherwise.
+    /// Returns the platform's default time from its signal to the kill; `None` if it does not kill.
     #[must_use]
     pub fn kill_after(self) -> Option<Duration> {
         match self {
@@ -72,7 +73,7 @@ impl Platform {
         }
     }
 
-    /// How to have it wait this long, and how to have the process know.
+    /// Describes how to make the platform wait this long, and how to pass the value to the process.
     pub(crate) fn how_to_allow(self, wait: Duration) -> String {
         let seconds = wait.as_secs();
         let usual = self.kill_after().unwrap_or_default().as_secs();
@@ -82,10 +83,10 @@ impl Platform {
             Self::Docker => {
                 format!("docker run --stop-timeout {seconds}, or stop_grace_period: {seconds}s")
             }
-            Self::Terminal | Self::Unknown => "the time that it waits".into(),
+            Self::Terminal | Self::Unknown => "its grace period".into(),
         };
         format!(
-            "{usual}s are assumed for platform {self}: set {set}, and ADIEU__KILL_AFTER={seconds}s"
+            "assuming {usual}s for platform {self}: set {set}, and ADIEU__KILL_AFTER={seconds}s"
         )
     }
 }
@@ -107,22 +108,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s315_what_to_set_depends_on_the_platform() {
+    fn s315_the_advice_names_the_setting_of_the_platform() {
         let enough = Duration::from_secs(24);
         assert_eq!(
             Platform::Docker.how_to_allow(enough),
-            "10s are assumed for platform docker: set docker run --stop-timeout 24, or \
+            "assuming 10s for platform docker: set docker run --stop-timeout 24, or \
              stop_grace_period: 24s, and ADIEU__KILL_AFTER=24s"
         );
         assert_eq!(
             Platform::Kubernetes.how_to_allow(enough),
-            "30s are assumed for platform kubernetes: set terminationGracePeriodSeconds: 24 in the \
+            "assuming 30s for platform kubernetes: set terminationGracePeriodSeconds: 24 in the \
              manifest, and ADIEU__KILL_AFTER=24s"
         );
     }
 
     #[test]
-    fn the_most_telling_sign_decides() {
+    fn if_several_platforms_match_the_most_specific_one_is_chosen() {
         let none = Signs::default();
         let cases = [
             (none, Platform::Unknown, None),

@@ -1,30 +1,30 @@
-//! What a shutdown does at its end, by reason.
+//! The actions at the end of a shutdown, and its exit code, by reason.
 
 use std::collections::BTreeMap;
 
 use crate::outcome::Ending;
 use crate::reason::Reason;
 
-/// What the process tells its supervisor. Part of the stable interface.
+/// The exit codes of the process. They are part of the stable interface.
 ///
-/// A code other than 0 that was configured for the reason is used instead of `CLEAN`, `UNCLEAN`
-/// and `ABORTED`.
+/// If a code other than 0 is configured for the reason, it replaces `CLEAN`, `UNCLEAN` and
+/// `ABORTED`.
 #[derive(Debug)]
 pub enum ExitCode {}
 
-/// What happens when the last phase is over.
+/// The actions at the end of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
     /// Whether `actor-system-terminate` terminates the actor system.
     pub terminate_actor_system: bool,
-    /// Whether the process ends, even if its main function goes on.
+    /// Whether the process exits after the last phase, even if its `main` is still running.
     pub exit_process: bool,
     /// The exit code of a clean shutdown.
     pub exit_code: u8,
 }
 
-/// What a reason changes of the [`Policy`].
+/// The changes that one reason makes to the [`Policy`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PolicyChange {
     pub(crate) terminate_actor_system: Option<bool>,
@@ -32,31 +32,31 @@ pub(crate) struct PolicyChange {
     pub(crate) exit_code: Option<u8>,
 }
 
-/// What `reason-overrides` calls the reasons of all signals together.
+/// The name in `reason-overrides` that stands for the reasons of all signals.
 pub(crate) const ANY_SIGNAL: &str = "process-terminate";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Policies {
     pub(crate) base: Policy,
-    /// By the reason's name.
+    /// By the name of the reason.
     pub(crate) overrides: BTreeMap<String, PolicyChange>,
 }
 
 // === impl ExitCode ===
 
 impl ExitCode {
-    /// Everything that had to be done was done.
+    /// The shutdown was clean.
     pub const CLEAN: u8 = 0;
-    /// The program's body failed or panicked, or it could not be started.
+    /// The body of the program failed or panicked, or could not be started.
     pub const FAILED: u8 = 1;
-    /// Stopped, but something failed, was cut short or was given up.
+    /// All phases are over, but a task failed, was cut short or was abandoned.
     pub const UNCLEAN: u8 = 70;
-    /// A phase that does not recover went wrong; the phases after it did not run.
+    /// A phase that does not recover failed, and the phases after it did not run.
     pub const ABORTED: u8 = 71;
-    /// The deadline passed with the process still there; the watchdog ended it.
+    /// The watchdog ended the process at the deadline.
     pub const WATCHDOG: u8 = 72;
 
-    /// A signal forced the process to end: 128 and its number.
+    /// Returns the exit code of a process that a signal has forced to exit: 128 plus its number.
     #[must_use]
     pub fn forced(signal: crate::signals::Signal) -> u8 {
         signal.exit_code()
@@ -75,10 +75,10 @@ impl Policy {
         }
     }
 
-    /// The exit code of a shutdown that ended like this.
+    /// Returns the exit code for this ending.
     pub(crate) fn exit_code_of(self, ending: &Ending) -> u8 {
         match ending {
-            // The reason itself is bad news: how tidily we left does not change that.
+            // The reason itself is a failure, however cleanly the shutdown ended.
             _ if self.exit_code != ExitCode::CLEAN => self.exit_code,
             Ending::Clean => ExitCode::CLEAN,
             Ending::Unclean => ExitCode::UNCLEAN,
@@ -97,7 +97,7 @@ impl Default for Policy {
 
 impl Policies {
     pub(crate) fn of(&self, reason: &Reason) -> Policy {
-        // An override for one signal holds against one for all of them.
+        // The override for one signal has priority over the one for all signals.
         let family = reason.signal().and_then(|_| self.overrides.get(ANY_SIGNAL));
         let own = self.overrides.get(reason.name());
         family.into_iter().chain(own).fold(self.base, |policy, change| policy.changed(change))
@@ -106,10 +106,10 @@ impl Policies {
 
 impl Default for Policies {
     fn default() -> Self {
-        // A node that was put out, or never got in, must not look like a success.
-        let bad_news = PolicyChange { exit_code: Some(u8::MAX), ..PolicyChange::default() };
+        // A node that was removed from the cluster, or could not join it, must not exit with 0.
+        let failure = PolicyChange { exit_code: Some(u8::MAX), ..PolicyChange::default() };
         let overrides = [Reason::ClusterDowning, Reason::ClusterJoinUnsuccessful]
-            .map(|reason| (reason.name().to_owned(), bad_news));
+            .map(|reason| (reason.name().to_owned(), failure));
         Self { base: Policy::default(), overrides: overrides.into() }
     }
 }

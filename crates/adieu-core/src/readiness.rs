@@ -1,4 +1,4 @@
-//! Whether work should be sent here: one truth, derived, never set.
+//! Readiness: whether routers should send work to this process. It is derived, never set.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,66 +8,65 @@ use serde::Serialize;
 
 use crate::status::Stage;
 
-/// Whether work should be sent here, and if not, why.
+/// Whether routers should send work to this process, and if not, why.
 ///
-/// It follows from how far start-up and shutdown are, from promises and checks, and from whether
-/// somebody has cordoned the process; nobody can set it.
+/// It is derived from start-up, promises, checks, cordons and the shutdown. No method sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Readiness {
-    /// Start-up has not ended, or something that was promised is not there yet.
+    /// Start-up has not ended, or a promise or check is pending.
     Starting,
-    /// Send work.
+    /// The process accepts work.
     Ready,
-    /// Something that was promised has failed, or a check is failing.
+    /// A promise was broken, or a check is failing.
     Unavailable,
-    /// Somebody wants no work here for now.
+    /// The process is cordoned: it refuses work until the cordon is removed.
     Cordoned,
-    /// The shutdown has begun: what was admitted is finished.
+    /// The shutdown has begun, and admitted work is finishing.
     Draining,
-    /// What was admitted is finished or cut; the rest is coming down.
+    /// Admitted work has finished or was cut off, and the later phases are running.
     Stopping,
 }
 
-/// One promise or check, as a probe shows it.
+/// One promise or check, for probes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Check {
-    /// What was promised, or is checked.
+    /// The name of the promise or check.
     pub name: Arc<str>,
-    /// How it stands.
+    /// Its state.
     pub state: CheckState,
     /// Why it has failed, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<Arc<str>>,
 }
 
-/// How a promise or check stands.
+/// The state of a promise or check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum CheckState {
-    /// Not yet.
+    /// Not reported yet.
     Pending,
-    /// Kept, or there.
+    /// The promise was kept, or the check succeeds.
     Ready,
-    /// Broken, or not there.
+    /// The promise was broken, or the check fails.
     Failed,
 }
 
-/// What readiness follows from, besides the stage of the shutdown.
+/// The facts from which readiness is derived, in addition to the stage of the shutdown.
 #[derive(Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, in any combination")]
+#[expect(clippy::struct_excessive_bools, reason = "all combinations are possible")]
 pub(crate) struct Facts {
     pub(crate) started: bool,
     pub(crate) cordoned: bool,
-    /// The shutdown has begun, and nobody is to know yet.
+    /// The shutdown has begun, but the process stays ready for now (`unready-after`).
     pub(crate) keeps_ready: bool,
-    /// What was admitted is finished or cut.
+    /// Admitted work has finished or was cut off.
     pub(crate) drained: bool,
     checks: BTreeMap<u64, Check>,
-    /// Those for which nobody speaks any more.
+    /// The failed checks whose handles were dropped.
     abandoned: Vec<u64>,
     next_check: u64,
 }
@@ -78,7 +77,7 @@ impl Facts {
     pub(crate) fn expect(&mut self, name: Arc<str>) -> u64 {
         let id = self.next_check;
         self.next_check += 1;
-        // Who speaks for it anew takes the place of who does not speak any more.
+        // A new check replaces an abandoned one of the same name.
         let checks = &mut self.checks;
         self.abandoned.retain(|old| {
             let is_replaced = checks.get(old).is_some_and(|check| check.name == name);
@@ -91,7 +90,7 @@ impl Facts {
         id
     }
 
-    /// Notes how it stands, and says how it stood before.
+    /// Sets the state of a check, and returns its previous state.
     pub(crate) fn settle(
         &mut self,
         id: u64,
@@ -103,7 +102,7 @@ impl Facts {
         Some(std::mem::replace(&mut check.state, state))
     }
 
-    /// Nobody speaks for it any more, and it is not there.
+    /// Marks a check whose handle was dropped, so that a new check of its name can replace it.
     pub(crate) fn abandon(&mut self, id: u64) {
         self.abandoned.push(id);
     }
@@ -116,7 +115,7 @@ impl Facts {
         self.checks.values()
     }
 
-    /// The one place in which readiness is decided.
+    /// Derives the readiness. This is the only place that does so.
     pub(crate) fn readiness(&self, stage: Stage) -> Readiness {
         let any = |state| self.checks.values().any(|check| check.state == state);
         match stage {
@@ -137,7 +136,7 @@ impl Facts {
 // === impl Readiness ===
 
 impl Readiness {
-    /// Whether work should be sent here.
+    /// Returns whether routers should send work to this process.
     #[must_use]
     pub fn is_ready(self) -> bool {
         self == Self::Ready
@@ -162,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_from_every_combination_of_facts() {
+    fn readiness_is_derived_from_every_combination_of_facts() {
         let stages = [Stage::Up, Stage::ShuttingDown, Stage::Over];
         let checks =
             [None, Some(CheckState::Pending), Some(CheckState::Ready), Some(CheckState::Failed)];

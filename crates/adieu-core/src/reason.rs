@@ -1,4 +1,4 @@
-//! Why we stop.
+//! The reason of a shutdown.
 
 use std::any::Any;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::signals::Signal;
 
-/// Why the shutdown runs. The first reason given wins and is readable in every task.
+/// The reason of a shutdown. The first reason counts, and every task can read it.
 ///
-/// An application's own reasons are types of its own that implement [`CustomReason`]; the data
-/// they carry can be got back in a task with [`Reason::downcast_ref`]. Two of them are equal if they
-/// have the same type and are equal.
+/// An application can define reasons of its own: types that implement [`CustomReason`]. A task gets
+/// the data of such a reason with [`Reason::downcast_ref`]. Two custom reasons are equal if they have
+/// the same type and equal data.
 ///
 /// ```
 /// use adieu_core::{CustomReason, Reason};
@@ -30,35 +30,34 @@ use crate::signals::Signal;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A signal told the process to end.
+    /// The process received a signal.
     ProcessTerminate(Signal),
-    /// The process is about to end by itself: its main body has returned.
+    /// The body of the program has returned.
     ProcessExit,
-    /// The actor system was told to terminate, or its root stopped.
+    /// The actor system was terminated, or its guardian has ended.
     ActorSystemTerminate,
     /// The node leaves the cluster.
     ClusterLeaving,
-    /// The cluster has put the node out.
+    /// The cluster has removed the node.
     ClusterDowning,
     /// The node could not join the cluster.
     ClusterJoinUnsuccessful,
     /// The cluster refused the node's configuration.
     IncompatibleConfiguration,
-    /// Nobody said why.
+    /// No reason was given.
     Unknown,
-    /// A reason of the application's own.
+    /// A reason that the application defines.
     Custom(Arc<dyn CustomReason>),
 }
 
-/// A reason of the application's own, with whatever data it carries.
+/// A reason that the application defines, with its data.
 ///
-/// The type must be comparable, because [`Reason`] is: derive `PartialEq`.
+/// The type must implement `PartialEq`, because [`Reason`] does: derive it.
 pub trait CustomReason: Any + fmt::Debug + sealed::Comparable + Send + Sync {
-    /// The name under which the reason is logged, reported, and overridden in configuration.
+    /// Returns the name of the reason in the log, the report and the configuration.
     fn name(&self) -> &str;
 
-    /// Returns the signal that the reason stands for, if it does. The shutdown then has the lame
-    /// duck and the deadline that it has after this signal.
+    /// Returns a signal if the shutdown should have the lame duck and the deadline of that signal.
     fn signal(&self) -> Option<Signal> {
         None
     }
@@ -67,7 +66,7 @@ pub trait CustomReason: Any + fmt::Debug + sealed::Comparable + Send + Sync {
 mod sealed {
     use std::any::Any;
 
-    /// Compares values whose types are not known.
+    /// Compares values of unknown types.
     #[diagnostic::on_unimplemented(
         message = "a `CustomReason` must be comparable, and `{Self}` is not",
         note = "derive or implement `PartialEq` for `{Self}`"
@@ -87,8 +86,8 @@ mod sealed {
 // === impl Reason ===
 
 impl Reason {
-    /// The name of the reason: the same in the log, in the report, in the status, and in
-    /// `reason-overrides` of the configuration. A signal's reason has the signal's name.
+    /// Returns the name of the reason. It is the same in the log, in the report, in the status, and
+    /// in `reason-overrides` of the configuration. The reason of a signal has the signal's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -104,7 +103,7 @@ impl Reason {
         }
     }
 
-    /// The application's own reason, if it is one of type `T`.
+    /// Returns the custom reason if it has the type `T`.
     #[must_use]
     pub fn downcast_ref<T: CustomReason>(&self) -> Option<&T> {
         match self {
@@ -120,8 +119,7 @@ impl Reason {
         }
     }
 
-    /// Returns the signal that told the process to end, or that a reason of the application's own
-    /// stands for.
+    /// Returns the signal that the process received, or the signal of a custom reason.
     #[must_use]
     pub fn signal(&self) -> Option<Signal> {
         match self {

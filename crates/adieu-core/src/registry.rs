@@ -1,7 +1,7 @@
-//! The tasks that have been added and not yet started, by phase.
+//! The tasks that have been added and have not started, by phase.
 //!
-//! Adding is a push. Cancelling leaves a hole, and holes are swept when they are as many as the
-//! tasks, so that code which adds and cancels for ever does not grow.
+//! Adding pushes a slot. Cancelling empties a slot, and empty slots are removed when there are as
+//! many as tasks, so that the memory of code that adds and cancels repeatedly stays bounded.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::time::Duration;
 
 #[derive(Default)]
 pub(crate) struct Registry {
-    phases: Vec<Shelf>,
+    phases: Vec<PhaseTasks>,
     next_seq: u64,
 }
 
@@ -29,14 +29,14 @@ pub(crate) struct Entry {
 }
 
 #[derive(Default)]
-struct Shelf {
-    /// In the order of `seq`, so that one can be found by it.
+struct PhaseTasks {
+    /// Sorted by `seq`, for binary search.
     slots: Vec<Slot>,
     live: usize,
-    /// The longest time that a task here may take, if each has one of its own.
+    /// The longest timeout of a task; `None` if a task has no timeout of its own.
     longest: Option<Duration>,
     started: bool,
-    /// The tasks that were here when it started, in the order of `seq`.
+    /// The `seq` of each task that was started, sorted.
     ran: Vec<u64>,
 }
 
@@ -54,57 +54,57 @@ impl Drop for Registry {
 // === impl Registry ===
 
 impl Registry {
-    /// Makes room for a plan of this many phases.
+    /// Adds phases until there are this many.
     pub(crate) fn grow(&mut self, phases: usize) {
         if self.phases.len() < phases {
-            self.phases.resize_with(phases, Shelf::default);
+            self.phases.resize_with(phases, PhaseTasks::default);
         }
     }
 
     /// Adds a task to a phase that has not started.
     pub(crate) fn add(&mut self, phase: PhaseId, entry: Entry) -> u64 {
-        let shelf = &mut self.phases[phase.0];
+        let tasks = &mut self.phases[phase.0];
         let seq = self.next_seq;
         self.next_seq += 1;
-        shelf.longest = match (shelf.live, entry.timeout) {
+        tasks.longest = match (tasks.live, entry.timeout) {
             (0, timeout) => timeout,
-            (_, timeout) => shelf.longest.zip(timeout).map(|(longest, own)| longest.max(own)),
+            (_, timeout) => tasks.longest.zip(timeout).map(|(longest, own)| longest.max(own)),
         };
-        shelf.slots.push(Slot { seq, entry: Some(entry) });
-        shelf.live += 1;
+        tasks.slots.push(Slot { seq, entry: Some(entry) });
+        tasks.live += 1;
         seq
     }
 
-    /// Takes a pending task back. It is returned so that the caller can drop it outside the lock.
+    /// Removes a pending task. Returns it so that the caller can drop it outside the lock.
     pub(crate) fn cancel(&mut self, phase: PhaseId, seq: u64) -> Option<Entry> {
-        let shelf = &mut self.phases[phase.0];
-        let at = shelf.slots.binary_search_by_key(&seq, |slot| slot.seq).ok()?;
-        let entry = shelf.slots[at].entry.take()?;
-        shelf.take_out(1);
+        let tasks = &mut self.phases[phase.0];
+        let at = tasks.slots.binary_search_by_key(&seq, |slot| slot.seq).ok()?;
+        let entry = tasks.slots[at].entry.take()?;
+        tasks.count_removed(1);
         Some(entry)
     }
 
-    /// Takes back every pending task of this name.
+    /// Removes every pending task of this name.
     pub(crate) fn cancel_named(&mut self, phase: PhaseId, name: &str) -> Vec<Entry> {
-        let shelf = &mut self.phases[phase.0];
+        let tasks = &mut self.phases[phase.0];
         let is_named = |entry: &mut Entry| &*entry.name == name;
         let taken: Vec<Entry> =
-            shelf.slots.iter_mut().filter_map(|slot| slot.entry.take_if(is_named)).collect();
-        shelf.take_out(taken.len());
+            tasks.slots.iter_mut().filter_map(|slot| slot.entry.take_if(is_named)).collect();
+        tasks.count_removed(taken.len());
         taken
     }
 
-    /// Takes all tasks of a phase. None can be added to it from here on.
+    /// Removes all tasks of a phase and marks it as started. No task can be added to it afterwards.
     pub(crate) fn start(&mut self, phase: PhaseId) -> Vec<Entry> {
-        let shelf = &mut self.phases[phase.0];
-        shelf.started = true;
-        shelf.live = 0;
-        let slots = std::mem::take(&mut shelf.slots);
-        shelf.ran.extend(slots.iter().filter(|slot| slot.entry.is_some()).map(|slot| slot.seq));
+        let tasks = &mut self.phases[phase.0];
+        tasks.started = true;
+        tasks.live = 0;
+        let slots = std::mem::take(&mut tasks.slots);
+        tasks.ran.extend(slots.iter().filter(|slot| slot.entry.is_some()).map(|slot| slot.seq));
         slots.into_iter().filter_map(|slot| slot.entry).collect()
     }
 
-    /// Takes all that is left, to be dropped outside the lock.
+    /// Removes all remaining tasks. The caller drops them outside the lock.
     pub(crate) fn clear(&mut self) -> Vec<Entry> {
         (0..self.phases.len()).flat_map(|phase| self.start(PhaseId(phase))).collect()
     }
@@ -113,19 +113,19 @@ impl Registry {
         self.phases[phase.0].started
     }
 
-    /// How long the tasks of a phase take at most, if the phase allows so much; `None` without any.
+    /// Returns how long the tasks of a phase may take, at most `allowed`; `None` if it has no task.
     pub(crate) fn takes(&self, phase: PhaseId, allowed: Duration) -> Option<Duration> {
-        let shelf = &self.phases[phase.0];
-        let takes = shelf.longest.map_or(allowed, |longest| longest.min(allowed));
-        (shelf.live > 0).then_some(takes)
+        let tasks = &self.phases[phase.0];
+        let takes = tasks.longest.map_or(allowed, |longest| longest.min(allowed));
+        (tasks.live > 0).then_some(takes)
     }
 
-    /// Whether a task that was added has been taken back: it is neither pending nor was it started.
+    /// Returns whether a task was cancelled: it is neither pending nor was it started.
     pub(crate) fn is_cancelled(&self, phase: PhaseId, seq: u64) -> bool {
-        let shelf = &self.phases[phase.0];
-        let slot = shelf.slots.binary_search_by_key(&seq, |slot| slot.seq);
-        let is_pending = slot.is_ok_and(|at| shelf.slots[at].entry.is_some());
-        !is_pending && shelf.ran.binary_search(&seq).is_err()
+        let tasks = &self.phases[phase.0];
+        let slot = tasks.slots.binary_search_by_key(&seq, |slot| slot.seq);
+        let is_pending = slot.is_ok_and(|at| tasks.slots[at].entry.is_some());
+        !is_pending && tasks.ran.binary_search(&seq).is_err()
     }
 
     pub(crate) fn count(&self, phase: PhaseId) -> usize {
@@ -137,11 +137,11 @@ impl Registry {
     }
 }
 
-// === impl Shelf ===
+// === impl PhaseTasks ===
 
-impl Shelf {
-    /// Counts tasks that were taken out, and sweeps the holes when they are as many as the tasks.
-    fn take_out(&mut self, taken: usize) {
+impl PhaseTasks {
+    /// Counts removed tasks, and removes the empty slots when there are as many as tasks.
+    fn count_removed(&mut self, taken: usize) {
         self.live -= taken;
         if self.slots.len() > 2 * self.live {
             self.slots.retain(|slot| slot.entry.is_some());

@@ -1,4 +1,4 @@
-//! The outcome of everything, with times.
+//! The report of a shutdown: outcomes and times of all phases and tasks.
 
 mod timeline;
 mod unclean;
@@ -11,9 +11,9 @@ pub use unclean::UncleanShutdown;
 
 use crate::outcome::{Ending, Outcome};
 
-/// How a shutdown went: the outcome, start and duration of everything.
+/// The result of a shutdown: the outcome, start and duration of each phase and task.
 ///
-/// It serialises with times in milliseconds, and [`Display`](std::fmt::Display)s as a timeline:
+/// It serialises with times in milliseconds. [`Display`](std::fmt::Display) writes a timeline:
 ///
 /// ```text
 /// shutdown clean in 6.9s of 27s: SIGTERM, exit code 0
@@ -25,34 +25,34 @@ use crate::outcome::{Ending, Outcome};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// How it ended as a whole.
+    /// How the shutdown ended.
     pub outcome: Ending,
-    /// Why it ran.
+    /// The name of the reason.
     pub reason: String,
     /// When it began, in wall time, as RFC 3339.
     pub started_at: String,
     /// How long it took.
     #[serde(with = "crate::time::millis", rename = "took_ms")]
     pub took: Duration,
-    /// How long it could have taken: the deadline that was fixed when it began, as far as it was
-    /// not shortened.
+    /// How long it was allowed to take: the time from its beginning to its deadline, which may have
+    /// been shortened.
     #[serde(with = "crate::time::millis", rename = "allowed_ms")]
     pub allowed: Duration,
-    /// What the process should say to its supervisor.
+    /// The exit code that the process should have.
     pub exit_code: u8,
     /// Every phase of the plan, in order.
     pub phases: Vec<PhaseReport>,
 }
 
-/// How a phase went.
+/// The result of one phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PhaseReport {
     /// Its name.
     pub name: String,
-    /// As the worst of its tasks ended.
+    /// The worst outcome of its tasks.
     pub outcome: Outcome,
-    /// What it waited for.
+    /// The phases that it waited for.
     pub depends_on: Vec<String>,
     /// How long it was allowed to take.
     #[serde(with = "crate::time::millis", rename = "timeout_ms")]
@@ -67,7 +67,7 @@ pub struct PhaseReport {
     pub tasks: Vec<TaskReport>,
 }
 
-/// How a task went.
+/// The result of one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TaskReport {
@@ -75,7 +75,8 @@ pub struct TaskReport {
     pub name: Arc<str>,
     /// How it ended.
     pub outcome: Outcome,
-    /// What it was waiting for when it went wrong, if it says so.
+    /// What the task was waiting for when it failed or was cut short, if it
+    /// [describes](crate::TaskSpec::describe) that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// When it started, from the beginning of the shutdown; `None` if it never did.
@@ -89,26 +90,27 @@ pub struct TaskReport {
 // === impl Report ===
 
 impl Report {
-    /// Whether everything that had to be done was done.
+    /// Returns whether the shutdown was clean.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.outcome == Ending::Clean
     }
 
-    /// Returns the report if the shutdown was clean, and otherwise an error that names what failed.
+    /// Returns the report if the shutdown was clean, and otherwise an error that names the tasks that
+    /// failed.
     ///
-    /// For programs that end with `?`. The exit code of such a program is its own; the one that the
-    /// configuration asks for is in the report.
+    /// For programs that end with `?`. Such a program chooses its own exit code; the one of the
+    /// shutdown is in the report.
     ///
     /// # Errors
     ///
-    /// If the shutdown was aborted, or a task failed, panicked, timed out, was aborted, was given up
+    /// If the shutdown was aborted, or a task failed, panicked, timed out, was aborted, was abandoned
     /// or did not run.
     pub fn into_result(self: Arc<Self>) -> Result<Arc<Self>, UncleanShutdown> {
         if self.is_clean() { Ok(self) } else { Err(UncleanShutdown::new(self)) }
     }
 
-    /// The phase of this name.
+    /// Returns the phase with this name.
     #[must_use]
     pub fn phase(&self, name: impl AsRef<str>) -> Option<&PhaseReport> {
         self.phases.iter().find(|phase| phase.name == name.as_ref())
@@ -118,7 +120,7 @@ impl Report {
 // === impl PhaseReport ===
 
 impl PhaseReport {
-    /// The first task of this name.
+    /// Returns the first task with this name.
     #[must_use]
     pub fn task(&self, name: &str) -> Option<&TaskReport> {
         self.tasks.iter().find(|task| &*task.name == name)

@@ -1,27 +1,28 @@
-//! How urgent a shutdown is.
+//! The urgency of a shutdown.
 
 use std::fmt;
 
 use crate::signals::Signal;
 
-/// How urgent it is. The order is the urgency: it may rise, never fall.
+/// The urgency of a shutdown, lowest first. It can rise, and never falls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Rung {
-    /// Everything in its order and its time.
+    /// Every phase runs in its order, within its time.
     Graceful,
-    /// Waits that are mere waits end now; work goes on.
+    /// Tasks that only wait end now; tasks that do work continue. See
+    /// [`TaskCx::hurried`](crate::TaskCx::hurried).
     EndWaiting,
-    /// What runs is cancelled; only the closing phases still run, within the reserve.
+    /// Running tasks are cancelled. Only the closing phases still run, within the reserve.
     HardStop,
-    /// The process ends now.
+    /// The process exits at once.
     Exit,
 }
 
 // === impl Rung ===
 
 impl Rung {
-    /// Where one more of this signal leads.
+    /// Returns the urgency after one more signal of this kind.
     #[must_use]
     pub fn next(self, signal: Signal) -> Rung {
         match self {

@@ -26,22 +26,22 @@ use crate::task::{Ended, TaskResult, catch, chain, end_of};
 use crate::time::{Short, real_now};
 use crate::watchdog::last_words;
 
-/// How long the body may go on when the shutdown is over, to say a last word.
-const LAST_WORD: Duration = Duration::from_millis(100);
+/// How long the body may continue after the shutdown is over.
+const BODY_GRACE: Duration = Duration::from_millis(100);
 
-/// The longest that any single wait takes when the process leaves.
-const MOST_SHARE: Duration = Duration::from_secs(1);
+/// The maximum of each wait when the process exits.
+const MAX_SHARE: Duration = Duration::from_secs(1);
 
-/// Runs `body` as the whole of a process, and returns its exit code.
+/// Runs `body` and then the shutdown, and returns the exit code of the process.
 ///
-/// Short for [`Runner::new`] and [`Runner::run`].
+/// Equivalent to [`Runner::new`] followed by [`Runner::run`].
 ///
 /// ```no_run
 /// use adieu_core::Phase;
 ///
 /// fn main() -> std::process::ExitCode {
 ///     adieu_core::main(async |shutdown| {
-///         shutdown.add_task(Phase::SERVICE_STOP, "say goodbye", async |_| println!("adieu"))?;
+///         shutdown.add_task(Phase::SERVICE_STOP, "print", async |_| println!("adieu"))?;
 ///         shutdown.begun().await;
 ///         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 ///     })
@@ -55,18 +55,19 @@ where
     Runner::new().run(body)
 }
 
-/// Owns the process.
+/// Owns the process: its runtime, its signals, its shutdown and its exit code.
 ///
-/// It builds a multi-threaded tokio runtime, installs signals before anything slow, and runs the
-/// body. When the body returns or fails, or a signal comes, also during start-up, the shutdown
-/// runs. Then guards are dropped, blocking threads get what is left of the reserve, and the exit
-/// code is returned. A body that returns an error that only says that the shutdown has begun, also
-/// inside another error, has not failed. A watchdog ends the process at the deadline if all else fails.
-/// With `run-by-process-hook = off` no signals are installed, and the end of the body does not run the
-/// shutdown.
+/// The runner builds a multi-threaded tokio runtime, installs signal handlers before any slow work,
+/// and runs the body. When the body returns or fails, or a signal arrives, even during start-up, the
+/// shutdown runs. Then guards are dropped, blocking threads have the rest of the reserve to end, and
+/// the runner returns the exit code. A watchdog ends the process at the deadline if it hangs.
 ///
-/// If nobody has set a `tracing` subscriber, what happens is said on stderr. With the feature
-/// `systemd` it is said to systemd, too; then call [`Shutdown::started`] when start-up has ended.
+/// An error that only reports that the shutdown has begun, even inside another error, does not count
+/// as a failure of the body. With `run-by-process-hook = off` the runner installs no signal handlers,
+/// and the end of the body does not run the shutdown.
+///
+/// Without a `tracing` subscriber the log is written to stderr. With the feature `systemd` the runner
+/// also notifies systemd; then call [`Shutdown::started`] when start-up has ended.
 #[derive(Debug)]
 #[must_use = "a runner does nothing until it runs"]
 pub struct Runner {
@@ -78,8 +79,8 @@ pub struct Runner {
 // === impl Runner ===
 
 impl Runner {
-    /// A runner configured by the environment; see [`Config::from_env`]. A mistake there is
-    /// reported by [`Runner::run`].
+    /// Creates a runner that is configured by the environment; see [`Config::from_env`].
+    /// [`Runner::run`] reports an invalid configuration.
     pub fn new() -> Self {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.enable_all();
@@ -92,7 +93,7 @@ impl Runner {
         self
     }
 
-    /// Listens to these signals instead of SIGTERM and SIGINT.
+    /// Handles these signals instead of SIGTERM and SIGINT.
     pub fn signals(mut self, signals: impl IntoIterator<Item = Signal>) -> Self {
         self.signals = signals.into_iter().collect();
         self
@@ -104,7 +105,7 @@ impl Runner {
         self
     }
 
-    /// Changes how the runtime is built: its threads, their names, their stacks.
+    /// Changes the builder of the runtime: its threads, their names, their stacks.
     pub fn runtime(mut self, change: impl FnOnce(&mut tokio::runtime::Builder)) -> Self {
         change(&mut self.runtime);
         self
@@ -120,7 +121,7 @@ impl Runner {
             Ok(code) => code.into(),
             Err(error) => {
                 // Bounded: a stderr that blocks must not keep the process from ending.
-                let text = format!("failed to start       {}", chain(&*error));
+                let text = format!("failed to start: {}", chain(&*error));
                 last_words(move || text);
                 ExitCode::FAILED.into()
             }
@@ -145,19 +146,19 @@ impl Runner {
         if hooked {
             shutdown.install_signals_for(self.signals)?;
         }
-        systemd::attend(&shutdown);
+        systemd::start_notifying(&shutdown);
         drop(entered);
 
         let (ended, report) = run_body(&runtime, &shutdown, body);
         let code = conclude(&shutdown, ended, report.as_ref());
         *lock(&exit.code) = Some(code);
 
-        // The waits fit into what the watchdog allows, and leave a fifth of it unused.
+        // The waits fit into the time that the watchdog allows, and leave a fifth of it unused.
         let _ = shutdown.shared().journal().flush(share_of_exit(&shutdown, 4));
         flush_shared(share_of_exit(&shutdown, 4));
         drop_guards(&shutdown, share_of_exit(&shutdown, 3));
         runtime.shutdown_timeout(share_of_exit(&shutdown, 2));
-        // The watchdog still waits, also when the shutdown has been dropped.
+        // From here on the watchdog names exit handlers as the cause if the process does not end.
         exit.has_returned.store(true, Ordering::Relaxed);
         Ok(code)
     }
@@ -169,16 +170,18 @@ impl Default for Runner {
     }
 }
 
-/// How far the main thread is on its way out.
+/// How far the main thread has come in exiting.
 #[derive(Default)]
 struct ExitProgress {
-    /// Known when the body has ended and has been dropped.
+    /// The exit code. Known when the body has ended and was dropped.
     code: Mutex<Option<u8>>,
     has_returned: AtomicBool,
 }
 
-/// Returns what the watchdog does if the shutdown is over and the main thread does not end: a
-/// destructor or an exit handler of the application hangs. The outcome is known all the same.
+/// Returns the function that the watchdog calls if the shutdown is over and the main thread does not
+/// end, because a destructor or an exit handler of the application hangs.
+///
+/// The outcome is known by then, so the process should exit with its code.
 fn leave_without_main(
     shutdown: &Shutdown,
     exit: &Arc<ExitProgress>,
@@ -203,7 +206,7 @@ fn leave_without_main(
     }
 }
 
-/// Runs the body until it ends or the shutdown is over, and the shutdown until it is over.
+/// Runs the body until it ends or the shutdown is over, and then waits for the end of the shutdown.
 fn run_body<F, R>(
     runtime: &tokio::runtime::Runtime,
     shutdown: &Shutdown,
@@ -221,7 +224,7 @@ where
         ended = Some(Ended::Panicked(message));
     }
     drop(entered);
-    // It may have been amended since.
+    // The report may have changed since, if tasks were added too late.
     (ended, shutdown.report().or(report))
 }
 
@@ -240,16 +243,16 @@ fn wait_for_both(
         });
         let report = match first {
             Ok(ended) if !shutdown.shared().runs_on_exit() => return (Some(ended), None),
-            // If a signal was first, this joins the shutdown that is in progress.
+            // If a signal was first, this waits for the shutdown that is in progress.
             Ok(ended) => return (Some(ended), shutdown.run(Reason::ProcessExit).wait().ok()),
             Err(report) => report,
         };
         // Without the runtime's timers: its workers may all be blocked.
         let entered = runtime.enter();
-        let within = share_of_exit(shutdown, 4).min(LAST_WORD);
+        let within = share_of_exit(shutdown, 4).min(BODY_GRACE);
         let ended = park::block_on_until(body.as_mut(), real_now() + within);
         drop(entered);
-        // Unless the body's last word was to resume a shutdown that was aborted.
+        // The body may have resumed an aborted shutdown; then wait for that one.
         if ended.is_some() || shutdown.stage() == Stage::Over {
             let report = shutdown.completed().wait().ok().or(report);
             return (ended, report);
@@ -257,10 +260,10 @@ fn wait_for_both(
     }
 }
 
-/// How a body that returned this has ended.
+/// Returns how a body with this result has ended.
 pub(crate) fn end_of_body(shutdown: &Shutdown, returned: impl TaskResult) -> Ended {
     match returned.into_result() {
-        // It was told to end before it had begun: that is an end like any other.
+        // The shutdown interrupted start-up, which is not a failure.
         Err(error) if shutdown.shared().is_refusal(&*error) => {
             let error = chain(&*error);
             shutdown.shared().journal().log(move || info!(error, "start-up interrupted"));
@@ -270,7 +273,7 @@ pub(crate) fn end_of_body(shutdown: &Shutdown, returned: impl TaskResult) -> End
     }
 }
 
-/// Logs how the body failed, if it did, stores the report, and returns the exit code.
+/// Logs the error of the body, writes the report, and returns the exit code.
 pub(crate) fn conclude(
     shutdown: &Shutdown,
     body: Option<Ended>,
@@ -303,20 +306,20 @@ fn conclude_within(
     match (failed, report) {
         (Some(_), _) => ExitCode::FAILED,
         (None, Some(report)) => report.exit_code,
-        // It was not to run, and nothing has begun it.
+        // The end of the body does not run the shutdown, and nothing else has begun it.
         (None, None) if shutdown.stage() == Stage::Up => ExitCode::CLEAN,
         (None, None) => ExitCode::UNCLEAN,
     }
 }
 
-/// A part of the time that the watchdog allows, a second at most.
+/// Returns a part of the time that the watchdog allows, a second at most.
 fn share_of_exit(shutdown: &Shutdown, part: u32) -> Duration {
-    let left = shutdown.shared().process().time_to_exit().unwrap_or(MOST_SHARE);
-    (left / part).min(MOST_SHARE)
+    let left = shutdown.shared().process().time_to_exit().unwrap_or(MAX_SHARE);
+    (left / part).min(MAX_SHARE)
 }
 
-/// Drops what was to be kept until the exit, the latest first, and waits for that only so long:
-/// a log flusher that hangs must not keep the process alive.
+/// Drops the guards of the shutdown, the latest first, and waits for that for up to `within`: a guard
+/// that hangs, such as a log flusher, must not keep the process alive.
 fn drop_guards(shutdown: &Shutdown, within: Duration) {
     let guards = shutdown.shared().process().take_guards();
     if guards.is_empty() {
@@ -332,7 +335,7 @@ fn drop_guards(shutdown: &Shutdown, within: Duration) {
     }
 }
 
-/// Writes the report, on another thread: a pipe that no process reads blocks, as does a dead disk.
+/// Writes the report on another thread, because a pipe without a reader or a failed disk can block.
 fn write_report(path: &Path, report: &Arc<Report>, within: Duration) -> std::io::Result<()> {
     let (path, report) = (path.to_owned(), Arc::clone(report));
     let (done, written) = std::sync::mpsc::channel();

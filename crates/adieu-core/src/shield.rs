@@ -1,5 +1,4 @@
-//! Runs code of the application that must not take ours down with it: subscribers, recorders,
-//! destructors, descriptions.
+//! Contains the panics of the application's code: subscribers, recorders, destructors, descriptions.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,25 +6,25 @@ use std::sync::Arc;
 
 use crate::sync::assert_none_held;
 
-/// Runs `work`, and turns a panic into its message.
+/// Runs `work`. Returns the message if `work` panics.
 pub(crate) fn shielded<T>(work: impl FnOnce() -> T) -> Result<T, Arc<str>> {
     assert_none_held("ran code of the application");
     catch_unwind(AssertUnwindSafe(work)).map_err(message_of)
 }
 
-/// Drops a value whose destructor may panic, and returns the message if it does.
+/// Drops a value whose destructor may panic. Returns the message if it panics.
 pub(crate) fn drop_shielded<T>(value: T) -> Option<Arc<str>> {
     shielded(|| drop(value)).err()
 }
 
-/// Drops each of these, whether or not the destructors of others panic.
+/// Drops all values, even if some of their destructors panic.
 pub(crate) fn drop_each_shielded<T>(values: impl IntoIterator<Item = T>) {
     for value in values {
         drop_shielded(value);
     }
 }
 
-/// The message of a panic. The payload is dropped, and may panic itself.
+/// Returns the message of a panic. Drops the payload, whose destructor may panic as well.
 pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> Arc<str> {
     let message = if let Some(text) = panic.downcast_ref::<&str>() {
         (*text).into()
@@ -56,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_panics_when_dropped_stays_inside() {
+    fn a_payload_that_panics_when_dropped_is_contained() {
         let message = shielded(|| std::panic::panic_any(Bomb(3))).unwrap_err();
         assert_eq!(&*message, "a panic without a message");
         assert!(drop_shielded(Bomb(3)).is_some());

@@ -1,7 +1,7 @@
 //! Signals from the operating system.
 //!
-//! They are received on a thread of their own, so that they are heard when the async runtime is
-//! wedged. Nothing outside this module touches OS signals.
+//! A thread of its own receives them, so that they are handled even if the async runtime is blocked.
+//! No other module of this crate handles OS signals.
 
 #[cfg_attr(unix, path = "signals/unix.rs")]
 #[cfg_attr(not(unix), path = "signals/other.rs")]
@@ -32,17 +32,17 @@ pub enum SignalError {
     },
     /// Other signals are installed already.
     #[error(
-        "failed to install signals: {} are installed already; remove them first",
+        "failed to install signals: {} are already installed; remove them first",
         crate::names::joined(installed, ", ")
     )]
     OthersInstalled {
-        /// Those that are.
+        /// The installed signals.
         installed: Vec<Signal>,
     },
     /// No signal was named.
-    #[error("failed to install signals: none was named")]
+    #[error("failed to install signals: the list of signals is empty")]
     NoneNamed,
-    /// The plan does not fit into what the platform allows, and the mode is strict.
+    /// In strict mode: the worst case of the plan exceeds the time that the platform allows.
     #[error("failed to install signals: {check}")]
     OverBudget {
         /// The figures, and what to change.
@@ -51,7 +51,7 @@ pub enum SignalError {
     /// The operating system refused.
     #[error("failed to install signals")]
     Os {
-        /// What it said.
+        /// The error of the operating system.
         #[from]
         source: std::io::Error,
     },
@@ -60,36 +60,39 @@ pub enum SignalError {
 // === impl Signal ===
 
 impl Signal {
-    /// A supervisor asks the process to end.
+    /// SIGTERM: a supervisor requests the end of the process.
     pub const TERM: Signal = Signal(os::TERM);
-    /// A person at a terminal asks the process to end.
+    /// SIGINT: a person at a terminal requests the end of the process, with Ctrl-C.
     pub const INT: Signal = Signal(os::INT);
-    /// The terminal is gone.
+    /// SIGHUP: the terminal was closed.
     pub const HUP: Signal = Signal(os::HUP);
-    /// End, as nginx and others take it.
+    /// SIGQUIT: nginx and others end gracefully on it.
     pub const QUIT: Signal = Signal(os::QUIT);
-    /// For the application to define.
+    /// SIGUSR1: its meaning is up to the application.
     pub const USR1: Signal = Signal(os::USR1);
-    /// For the application to define.
+    /// SIGUSR2: its meaning is up to the application.
     pub const USR2: Signal = Signal(os::USR2);
 
-    /// Shells signal a whole process group, and wrappers forward what they get: the same signal
-    /// within this time is the same signal.
+    /// If the same signal arrives twice within this time, it counts once.
+    ///
+    /// Shells signal a whole process group, and wrappers forward their signals, so a process can get
+    /// one signal twice.
     pub const ECHO: Duration = Duration::from_millis(20);
 
-    /// The signal of this number. Whether it can be caught is checked when it is installed.
+    /// Returns the signal with this number. Installing it checks whether it can be caught.
     #[must_use]
     pub const fn new(number: i32) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Returns the number of the signal.
     #[must_use]
     pub const fn number(self) -> i32 {
         self.0
     }
 
-    /// Its name, such as `SIGTERM`; of one that has none, such as a realtime signal, `signal-40`.
+    /// Returns the name of the signal, such as `SIGTERM`, or `signal-40` for a signal without a name,
+    /// such as a realtime signal.
     #[must_use]
     pub fn name(self) -> &'static str {
         static NUMBERED: LazyLock<Vec<String>> =
@@ -98,12 +101,12 @@ impl Signal {
         os::name(self.0).or_else(|| numbered().map(String::as_str)).unwrap_or("signal")
     }
 
-    /// The signal of this name, in any case.
+    /// Returns the signal with this name. Upper and lower case are equal.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         (1..=HIGHEST).map(Self).find(|signal| signal.name().eq_ignore_ascii_case(name))
     }
 
-    /// The exit code of a process that this signal forced to end: 128 and its number.
+    /// Returns the exit code of a process that this signal has forced to exit: 128 plus its number.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         u8::try_from(self.0.saturating_add(128)).unwrap_or(u8::MAX)

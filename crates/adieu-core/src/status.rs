@@ -1,4 +1,4 @@
-//! What the shutdown is doing right now.
+//! The current state of the shutdown, for status pages and log lines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use serde::Serialize;
 use crate::outcome::Outcome;
 use crate::time::{Short, millis};
 
-/// How far the shutdown is. The order is the order in which they come.
+/// How far the shutdown has come, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Stage {
-    /// Nobody has asked for a shutdown.
+    /// The shutdown has not begun.
     Up,
     /// The phases are running.
     ShuttingDown,
@@ -21,24 +21,24 @@ pub enum Stage {
     Over,
 }
 
-/// What the shutdown is doing right now.
+/// The current state of the shutdown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// How far it is.
+    /// How far the shutdown has come.
     pub stage: Stage,
-    /// Why it runs, if it does.
+    /// The reason of the shutdown, if it has begun.
     pub reason: Option<String>,
-    /// How long it has been running.
+    /// The time since the shutdown began.
     #[serde(with = "millis", rename = "elapsed_ms")]
     pub elapsed: Duration,
-    /// How much of the deadline is left.
+    /// The time until the deadline.
     #[serde(with = "millis", rename = "remaining_ms")]
     pub remaining: Duration,
-    /// The tasks that are not over yet, the oldest first.
+    /// The running tasks, the oldest first.
     pub waiting_for: Vec<WaitingFor>,
-    /// The tasks that have ended otherwise than they should. Every other task of a phase that has
-    /// started, and that is not waited for, has finished.
+    /// The tasks that have failed or were cut short. If a phase has started, each of its tasks that
+    /// is neither here nor in `waiting_for` has finished.
     pub unclean: Vec<UncleanTask>,
 }
 
@@ -54,7 +54,7 @@ pub struct UncleanTask {
     pub outcome: Outcome,
 }
 
-/// A task that is not over yet.
+/// A running task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WaitingFor {
@@ -62,20 +62,20 @@ pub struct WaitingFor {
     pub phase: String,
     /// Its name.
     pub task: Arc<str>,
-    /// How long it has been running.
+    /// The time since it started.
     #[serde(with = "millis", rename = "age_ms")]
     pub age: Duration,
-    /// How long until it is cancelled.
+    /// The time until it is cancelled.
     #[serde(with = "millis", rename = "left_ms")]
     pub left: Duration,
-    /// What it is waiting for, if it says so.
+    /// What the task is waiting for, if it [describes](crate::TaskSpec::describe) that.
     pub detail: Option<String>,
 }
 
 // === impl Status ===
 
 impl Status {
-    /// What there is to say before a run has begun.
+    /// Returns the status without a run.
     pub(crate) fn before(stage: Stage) -> Self {
         Self {
             stage,
@@ -87,13 +87,13 @@ impl Status {
         }
     }
 
-    /// How long until the first of these tasks is cancelled; `None` if it waits for none.
+    /// Returns the time until the first running task is cancelled; `None` if no task is running.
     #[must_use]
     pub fn until_cut(&self) -> Option<Duration> {
         self.waiting_for.iter().map(|waiting| waiting.left).min()
     }
 
-    /// Names what is waited for in one line: the oldest few, and how many more.
+    /// Names the running tasks in one line: the five oldest, and the number of the others.
     pub(crate) fn waiting_line(&self) -> String {
         const NAMED: usize = 5;
         if self.waiting_for.is_empty() {

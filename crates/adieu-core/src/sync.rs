@@ -1,4 +1,4 @@
-//! The one door to atomics, through which loom can stand in for them.
+//! Re-exports the atomics of this crate, so that loom can replace them, and locks mutexes.
 
 #[cfg(adieu_loom)]
 pub(crate) use loom::sync::atomic::{
@@ -15,10 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use ordered::{OrderedMutex, Place, assert_none_held};
 
-/// Locks, also when a thread has panicked while it held the lock.
+/// Locks the mutex, even if a thread has panicked while it held the lock.
 ///
-/// What our locks guard is changed in single steps, so it is whole at any of them; and a shutdown
-/// must go on after a panic, not join it.
+/// Values behind our locks are changed in single steps, so a panic leaves them consistent, and a
+/// shutdown must continue after a panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Something to be done in a phase: its name, what it is given, and how it may end.
+//! The tasks of phases: how they are described, what they may return, and why they are rejected.
 
 mod context;
 mod crew;
@@ -24,9 +24,9 @@ pub(crate) use span::{LazySpan, are_wanted as spans_are_wanted};
 use crate::phase::Phase;
 use crate::plan::PlanError;
 
-/// Names a task, and says how long it may take if that is less than its phase allows.
+/// The name of a task, and optionally a timeout shorter than that of its phase.
 ///
-/// A plain string will do where only the name matters.
+/// A plain string can be used instead if only the name matters.
 ///
 /// ```
 /// use adieu_core::TaskSpec;
@@ -49,11 +49,11 @@ pub(crate) enum RunsOn {
     /// The application's.
     Home,
     /// The library's own, whose thread the application cannot block. For tasks that only wait and
-    /// signal: they call nothing of the application.
+    /// signal: they must call no code of the application.
     Own,
 }
 
-/// What a task may return: nothing, or a result whose error says what went wrong.
+/// The values that a task may return: nothing, or a result.
 ///
 /// Sealed: it is implemented for `()`, for `Result<(), E>` where `E` is an error or turns into one,
 /// such as a string, and for `!`, the type of a task that ends in `loop {}`.
@@ -61,14 +61,14 @@ pub(crate) enum RunsOn {
 /// ```
 /// # use adieu_core::{Phase, Shutdown};
 /// # let shutdown = Shutdown::new();
-/// // It never ends, so it is cancelled when its time is up.
+/// // The task never ends, so it is cancelled at its timeout.
 /// shutdown.add_task(Phase::SERVICE_STOP, "heartbeat", async |_| loop {
 ///     tokio::task::yield_now().await;
 /// })?;
 /// # Ok::<(), adieu_core::AddTaskError>(())
 /// ```
 ///
-/// Anything else is refused:
+/// Other types do not compile:
 ///
 /// ```compile_fail,E0277
 /// # use adieu_core::{Phase, Shutdown};
@@ -92,7 +92,7 @@ mod sealed {
     #[expect(unnameable_types, reason = "that is what seals it")]
     pub trait Sealed {}
 
-    #[expect(unnameable_types, reason = "only there to name `!`")]
+    #[expect(unnameable_types, reason = "only used to name `!`")]
     pub trait Returning {
         type Returned;
     }
@@ -102,11 +102,11 @@ mod sealed {
     }
 }
 
-/// One task that was added and has not been cancelled.
+/// A task that was added, and was neither started nor cancelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskInfo {
-    /// The phase it belongs to.
+    /// Its phase.
     pub phase: Phase,
     /// Its name.
     pub name: Arc<str>,
@@ -118,35 +118,35 @@ pub struct TaskInfo {
     pub added_at: String,
 }
 
-/// Why a task was not added.
+/// Why a task was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddTaskError {
-    /// There is no such phase.
+    /// The phase does not exist.
     #[error("failed to add task {task}: {problem}")]
     UnknownPhase {
         /// The task in question.
         task: Arc<str>,
-        /// Names the phases that there are.
+        /// Lists the known phases.
         problem: PlanError,
     },
-    /// A task needs a name: it is what is said when it is waited for.
-    #[error("failed to add a task to phase {phase}: its name is empty")]
+    /// A task needs a name, which appears in logs and reports.
+    #[error("failed to add a task to phase {phase}: the name is empty")]
     EmptyName {
         /// The phase it was for.
         phase: Phase,
     },
     /// A timeout of zero would fail the task at once.
-    #[error("failed to add task {task} to phase {phase}: its timeout is zero")]
+    #[error("failed to add task {task} to phase {phase}: the timeout is zero")]
     ZeroTimeout {
         /// The task in question.
         task: Arc<str>,
         /// The phase it was for.
         phase: Phase,
     },
-    /// Nothing may wait for ever.
+    /// A timeout is one year at most.
     #[error(
-        "failed to add task {task} to phase {phase}: its timeout is endless, a year is the most"
+        "failed to add task {task} to phase {phase}: the timeout is longer than the maximum (one year)"
     )]
     EndlessTimeout {
         /// The task in question.
@@ -154,7 +154,7 @@ pub enum AddTaskError {
         /// The phase it was for.
         phase: Phase,
     },
-    /// The phase has started or is over, so the task would never run.
+    /// The phase has already started, so the task would never run.
     #[error("failed to add task {task}: phase {phase} has already started")]
     TooLate {
         /// The task in question.
@@ -162,7 +162,7 @@ pub enum AddTaskError {
         /// The phase it was for.
         phase: Phase,
     },
-    /// In strict mode: with this task the shutdown could take longer than the platform allows.
+    /// In strict mode: with this task the worst case exceeds the time that the platform allows.
     #[error("failed to add task {task} to phase {phase}: {check}")]
     OverBudget {
         /// The task in question.
@@ -177,26 +177,30 @@ pub enum AddTaskError {
 // === impl TaskSpec ===
 
 impl TaskSpec {
-    /// A task of this name that may take as long as its phase.
+    /// Describes a task that may take as long as its phase.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), timeout: None, describe: None, runs_on: RunsOn::Home }
     }
 
-    /// Limits the task to less than its phase allows.
+    /// Sets a timeout shorter than that of the phase.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Says what the task is waiting for, whenever somebody asks: in the lines that say what is
-    /// waited for, and in the report if it went wrong.
+    /// Sets a function that describes what the task is waiting for.
+    ///
+    /// The description appears in the status, in "still waiting" lines, and in the report if the task
+    /// fails or is cut short.
     pub fn describe(mut self, describe: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.describe = Some(Arc::new(describe));
         self
     }
 
-    /// Runs the task where the application cannot block it. For adapters, and only for tasks that
-    /// call nothing of the application and need no I/O of its runtime.
+    /// Runs the task on the library's own runtime, which the application cannot block.
+    ///
+    /// For adapters, and only for tasks that call no code of the application and need no I/O of its
+    /// runtime.
     #[doc(hidden)]
     pub fn only_waits(mut self) -> Self {
         self.runs_on = RunsOn::Own;
@@ -243,7 +247,7 @@ impl<E: Into<BoxError> + Send + 'static> TaskResult for Result<(), E> {
     }
 }
 
-/// `!`, which has no name yet where a type is expected.
+/// The type `!`, which cannot be named directly yet.
 type Never = <fn() -> ! as sealed::Returning>::Returned;
 
 impl sealed::Sealed for Never {}
@@ -253,7 +257,8 @@ impl TaskResult for Never {
     }
 }
 
-/// An error with its causes, each once.
+/// Returns the text of an error and of its causes. A cause that the text already ends with is not
+/// repeated.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,32 +1,32 @@
-//! The one door to the clock.
+//! The clocks of this crate.
 //!
-//! Everything in this crate that needs the time takes it from here or is handed it, so that a
-//! test which pauses tokio's clock pauses the whole engine. The watchdog is the exception: it
-//! exists for the case in which the runtime, and so tokio's clock, has stopped.
+//! All code of this crate reads the time here or gets it as an argument, so that a test that pauses
+//! tokio's clock pauses the whole engine. The watchdog is the exception: it must work when the
+//! runtime, and with it tokio's clock, has stopped.
 
 pub(crate) mod millis;
 
 pub(crate) use std::time::{Duration, Instant};
 
-/// The time on tokio's clock, which tests can pause.
+/// Returns the time of tokio's clock, which tests can pause.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// The time on the operating system's clock, which nothing can pause.
+/// Returns the time of the operating system's clock, which cannot be paused.
 #[expect(clippy::disallowed_methods, reason = "the watchdog runs when tokio's clock does not")]
 pub(crate) fn real_now() -> Instant {
     Instant::now()
 }
 
-/// The time of day, for reports: never used to measure anything.
-#[expect(clippy::disallowed_methods, reason = "a report says when it happened, in wall time")]
+/// Returns the time of day, for reports. It is never used to measure a duration.
+#[expect(clippy::disallowed_methods, reason = "a report contains the wall time")]
 pub(crate) fn wall_clock() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }
 
-/// A duration as an operator reads it: `850ms`, `6.9s`, `2m 5s`. For the other crates of this
-/// workspace, too.
+/// Displays a duration in a short form: `850ms`, `6.9s`, `2m 5s`. The other crates of this workspace
+/// use it as well.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Short(pub Duration);
@@ -47,8 +47,8 @@ impl std::fmt::Display for Short {
                 rest => format!("{}.{rest}s", tenths / 10),
             }
         } else {
-            // Whole seconds, rounded down: what is left is never more than it says. What tenths round
-            // up to is a minute.
+            // Whole seconds, rounded down, so that a remaining time is never shown too long. The
+            // tenths just below a minute round up to one.
             humantime::format_duration(Duration::from_secs(duration.as_secs().max(60))).to_string()
         };
         f.pad(&text)
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_as_people_write_them() {
+    fn durations_are_displayed_in_a_short_form() {
         let cases = [
             (Duration::ZERO, "0s"),
             (Duration::from_micros(12), "12us"),

@@ -1,55 +1,56 @@
-//! A plain thread that ends the process when nothing else can.
+//! A plain thread that ends the process at the deadline.
 //!
-//! It needs no runtime, takes no lock that others hold for long, and writes its last words from
-//! another thread, so that even a stderr that blocks cannot keep it from ending the process.
+//! It needs no runtime and takes no lock that is held for long. It writes its message from another
+//! thread, so that a stderr that blocks cannot prevent the end of the process.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use crate::journal::write_line;
+use crate::journal::{event_line, write_line};
 use crate::shield::shielded;
 use crate::signals::end_now;
 use crate::sync::lock;
 use crate::time::{Duration, Instant, real_now};
 
-/// How long last words may take.
+/// How long the last message before the exit may take.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// Ends the process at a deadline, unless it is called off.
+/// Ends the process at a deadline, unless it is disarmed.
 ///
-/// Its thread ends when this is dropped, unless there is a deadline: that is then the one of the
-/// process.
+/// When the watchdog is dropped without a deadline, its thread ends. With a deadline the thread
+/// remains, because the process must still end by then.
 pub(crate) struct Watchdog {
-    shared: Arc<Kennel>,
+    monitor: Arc<Monitor>,
 }
 
-struct Kennel {
-    orders: Mutex<Orders>,
+struct Monitor {
+    state: Mutex<WatchState>,
     changed: Condvar,
 }
 
-struct Orders {
+struct WatchState {
     thread_started: bool,
     /// On the real clock.
     deadline: Option<Instant>,
     exit: Option<u8>,
-    /// Tells with which code the process ends at the deadline, and what was waited for, if the
-    /// outcome is known by then.
+    /// Called at the deadline; see [`Watchdog::leave_by`].
     leave: Option<Leave>,
     to_leave: Duration,
     is_dropped: bool,
 }
 
-/// Is given the time that it may take.
+/// Gets the time that it may take. Returns the exit code and the cause of the delay if the outcome
+/// is known.
 type Leave = Box<dyn FnOnce(Duration) -> Option<(u8, String)> + Send>;
 
-/// What of the time to exit in is kept for [`Watchdog::leave_by`]: a quarter, and this much at most.
+/// The maximum of the time before the exit that is reserved for [`Watchdog::leave_by`]. It is a
+/// quarter if that is less.
 const TO_LEAVE: Duration = Duration::from_millis(500);
 
 // === impl Watchdog ===
 
 impl Watchdog {
     pub(crate) fn new() -> Self {
-        let orders = Orders {
+        let state = WatchState {
             thread_started: false,
             deadline: None,
             exit: None,
@@ -57,118 +58,118 @@ impl Watchdog {
             to_leave: Duration::ZERO,
             is_dropped: false,
         };
-        Self { shared: Arc::new(Kennel { orders: Mutex::new(orders), changed: Condvar::new() }) }
+        Self { monitor: Arc::new(Monitor { state: Mutex::new(state), changed: Condvar::new() }) }
     }
 
-    /// Starts the thread, once. At the deadline it logs what `waiting_for` returns and ends the
-    /// process with `code`; unless [`Watchdog::leave_by`] knows better.
+    /// Starts the thread, once. At the deadline it writes the text of `waiting_for` to stderr and
+    /// ends the process with `code`, unless the function of [`Watchdog::leave_by`] knows the outcome.
     pub(crate) fn start(
         &self,
         code: u8,
         waiting_for: impl Fn() -> String + Send + 'static,
     ) -> std::io::Result<()> {
-        let mut orders = lock(&self.shared.orders);
-        if orders.thread_started {
+        let mut state = lock(&self.monitor.state);
+        if state.thread_started {
             return Ok(());
         }
-        let kennel = Arc::clone(&self.shared);
+        let monitor = Arc::clone(&self.monitor);
         std::thread::Builder::new()
             .name("adieu watchdog".into())
-            .spawn(move || kennel.watch(code, waiting_for))?;
-        orders.thread_started = true;
+            .spawn(move || monitor.watch(code, waiting_for))?;
+        state.thread_started = true;
         Ok(())
     }
 
-    /// From now on `leave` is called at the deadline. It does what remains to be done, quickly, and
-    /// returns the exit code; `None` if the outcome is not known.
+    /// Makes the thread call `leave` at the deadline. `leave` finishes the remaining work within the
+    /// given time and returns the exit code and the cause of the delay, or `None` if the outcome is
+    /// not known.
     pub(crate) fn leave_by(
         &self,
         leave: impl FnOnce(Duration) -> Option<(u8, String)> + Send + 'static,
     ) {
-        lock(&self.shared.orders).leave = Some(Box::new(leave));
+        lock(&self.monitor.state).leave = Some(Box::new(leave));
     }
 
-    /// Brings the deadline nearer: the process has this long to exit in. Some of it is kept for what
-    /// is to be done then.
+    /// Shortens the deadline: the process must exit within `left`. A part of that time is reserved
+    /// for the function of [`Watchdog::leave_by`].
     pub(crate) fn arm_exit(&self, left: Duration) {
         self.arm(left);
-        let mut orders = lock(&self.shared.orders);
-        if let Some(deadline) = orders.deadline.filter(|_| orders.leave.is_some()) {
+        let mut state = lock(&self.monitor.state);
+        if let Some(deadline) = state.deadline.filter(|_| state.leave.is_some()) {
             let kept = (deadline.saturating_duration_since(real_now()) / 4).min(TO_LEAVE);
-            orders.to_leave = kept;
-            orders.deadline = deadline.checked_sub(kept);
+            state.to_leave = kept;
+            state.deadline = deadline.checked_sub(kept);
         }
-        drop(orders);
-        self.shared.changed.notify_all();
+        drop(state);
+        self.monitor.changed.notify_all();
     }
 
-    /// Sets the deadline, or brings it nearer.
+    /// Sets or shortens the deadline.
     pub(crate) fn arm(&self, left: Duration) {
         let at = real_now() + left;
-        let mut orders = lock(&self.shared.orders);
-        orders.deadline = Some(orders.deadline.map_or(at, |deadline| deadline.min(at)));
-        drop(orders);
-        self.shared.changed.notify_all();
+        let mut state = lock(&self.monitor.state);
+        state.deadline = Some(state.deadline.map_or(at, |deadline| deadline.min(at)));
+        drop(state);
+        self.monitor.changed.notify_all();
     }
 
-    /// How long it is until the deadline; `None` if there is none.
+    /// Returns the time until the deadline; `None` if there is none.
     pub(crate) fn left(&self) -> Option<Duration> {
-        let deadline = lock(&self.shared.orders).deadline;
+        let deadline = lock(&self.monitor.state).deadline;
         deadline.map(|deadline| deadline.saturating_duration_since(real_now()))
     }
 
     pub(crate) fn disarm(&self) {
-        lock(&self.shared.orders).deadline = None;
-        self.shared.changed.notify_all();
+        lock(&self.monitor.state).deadline = None;
+        self.monitor.changed.notify_all();
     }
 
     /// Ends the process with this code, if the thread was started.
     pub(crate) fn exit(&self, code: u8) {
-        lock(&self.shared.orders).exit = Some(code);
-        self.shared.changed.notify_all();
+        lock(&self.monitor.state).exit = Some(code);
+        self.monitor.changed.notify_all();
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        lock(&self.shared.orders).is_dropped = true;
-        self.shared.changed.notify_all();
+        lock(&self.monitor.state).is_dropped = true;
+        self.monitor.changed.notify_all();
     }
 }
 
-// === impl Kennel ===
+// === impl Monitor ===
 
-impl Kennel {
+impl Monitor {
     fn watch(&self, code: u8, waiting_for: impl Fn() -> String + Send + 'static) {
         let Some((leave, within)) = self.until_deadline() else { return };
-        // The outcome is better than that it came late.
+        // If the outcome is known, its exit code is more useful than the watchdog's own.
         let known = leave.and_then(|leave| shielded(|| leave(within)).ok().flatten());
         let (code, hung) = known.map_or((code, None), |(code, hung)| (code, Some(hung)));
         last_words(move || {
             let hung = hung.unwrap_or_else(waiting_for);
-            format!(
-                "watchdog              the deadline has passed, exit code {code}; waiting for {hung}"
-            )
+            let fields = [("exit_code", &*code.to_string()), ("waiting_for", &hung)];
+            event_line("deadline passed", &fields)
         });
         end_now(code)
     }
 
-    /// Waits for the deadline; `None` if there will be none.
+    /// Waits for the deadline. Returns `None` if the watchdog was dropped without one.
     fn until_deadline(&self) -> Option<(Option<Leave>, Duration)> {
-        let mut orders = lock(&self.orders);
+        let mut state = lock(&self.state);
         loop {
-            if let Some(code) = orders.exit {
+            if let Some(code) = state.exit {
                 end_now(code);
             }
-            orders = match orders.deadline {
-                None if orders.is_dropped => return None,
-                None => self.changed.wait(orders).unwrap_or_else(PoisonError::into_inner),
+            state = match state.deadline {
+                None if state.is_dropped => return None,
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(real_now());
                     if left.is_zero() {
-                        return Some((orders.leave.take(), orders.to_leave));
+                        return Some((state.leave.take(), state.to_leave));
                     }
-                    let waited = self.changed.wait_timeout(orders, left);
+                    let waited = self.changed.wait_timeout(state, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
@@ -176,14 +177,14 @@ impl Kennel {
     }
 }
 
-/// Writes to stderr, but waits for that no longer than a moment.
-pub(crate) fn last_words(words: impl FnOnce() -> String + Send + 'static) {
-    let (said, done) = std::sync::mpsc::channel();
-    let spoken = std::thread::Builder::new().spawn(move || {
-        write_line(&words());
-        let _ = said.send(());
+/// Writes a line to stderr, and waits for that 250 ms at most.
+pub(crate) fn last_words(line: impl FnOnce() -> String + Send + 'static) {
+    let (done, written) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().spawn(move || {
+        write_line(&line());
+        let _ = done.send(());
     });
-    if spoken.is_ok() {
-        let _ = done.recv_timeout(LAST_WORDS);
+    if thread.is_ok() {
+        let _ = written.recv_timeout(LAST_WORDS);
     }
 }

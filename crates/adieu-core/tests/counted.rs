@@ -1,4 +1,4 @@
-//! What is counted. A process of its own: the recorder is that of the whole process.
+//! Metrics. A test binary of its own, because the recorder is global to the process.
 
 #![cfg(feature = "metrics")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -54,16 +54,16 @@ impl Recorder for Counted {
     }
 }
 
-/// Both in one test, because they share the recorder.
+/// Both promises in one test, because they share the recorder.
 #[tokio::test(start_paused = true)]
-async fn s54_what_happens_is_counted_and_s190_a_recorder_that_panics_costs_only_its_figure() {
+async fn s54_events_are_counted_and_s190_a_recorder_that_panics_loses_only_its_value() {
     let counted = Counted::default();
     metrics::set_global_recorder(counted.clone()).unwrap();
     let count = async |reason: Reason, figures: usize| {
         let shutdown = Shutdown::new();
         shutdown.add_task(Phase::SERVICE_STOP, "slow", faults::hang).unwrap();
         shutdown.run(reason).await.unwrap();
-        // Quick, unless a panic prints its backtrace.
+        // Fast, unless a panic prints its backtrace.
         while counted.0.lock().unwrap().len() < figures {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,7 +1,7 @@
 //! Coordinated shutdown for Rust services.
 //!
-//! A service that owns its process: runtime, signals, phases, exit code. With the feature `axum` it
-//! serves so that a deploy drops no request.
+//! [`main`] owns the process: runtime, signals, phases, exit code. With the feature `axum` it serves
+//! requests, and a deploy drops none.
 //!
 #![cfg_attr(feature = "axum", doc = "```no_run")]
 #![cfg_attr(not(feature = "axum"), doc = "```ignore")]
@@ -23,7 +23,7 @@
 //! }
 //! ```
 //!
-//! Inside an existing `#[tokio::main]`, the same engine as a handle:
+//! In a program with `#[tokio::main]`, use [`Shutdown`], the handle of the same engine:
 //!
 //! ```no_run
 //! use adieu::{Phase, PhaseSpec, Shutdown, TaskCx};
@@ -34,7 +34,7 @@
 //!     let shutdown = Shutdown::new();
 //!     let _exit = shutdown.run_on_exit(); // runs it when `main` returns, fails or unwinds
 //!     shutdown.install_signals()?;
-//!     shutdown.start_watchdog()?; // ends the process at the deadline, whatever hangs
+//!     shutdown.start_watchdog()?; // ends the process at the deadline if it hangs
 //!     shutdown.add_phase(
 //!         PhaseSpec::new("flush-metrics")
 //!             .after(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE)
@@ -50,106 +50,107 @@
 //! }
 //! ```
 //!
-//! # The few nouns
+//! # Concepts
 //!
-//! - A [`Phase`] is a named stage of the shutdown. Akka's twelve are built in, and
-//!   [`Phase::CLOSE_RESOURCES`] after them; they run in the order in which they are listed in
-//!   [`Phase::BUILT_IN`]. [`PhaseSpec`] describes one of your own. A phase starts when all it
-//!   depends on is over; phases that do not depend on each other run side by side.
-//! - A task is a named function in a phase, async or blocking. It is given a [`TaskCx`]: the
-//!   reason, the deadline, a cancellation token. The tasks of a phase run side by side.
-//! - A [`Gate`] admits work until it is closed; a [`Pass`] is one unit of work inside. Make one with
-//!   [`Shutdown::gate`], and the shutdown closes it and waits for what is inside.
-//! - A loop takes work for as long as the process lives: [`Shutdown::add_loop`] runs it, starts it
-//!   again when it crashes, and joins it. A consumer takes its jobs from a [`Source`].
-//! - A [`Step`] is started when the process starts and stopped when it ends. A [`Lifecycle`] puts
-//!   steps in waves, by what each requires and provides, and stops them in reverse.
-//! - [`Readiness`] says whether work should be sent here. It follows from [`Shutdown::started`],
-//!   from each [`Promise`] and check, from cordons and from the shutdown; nobody can set it.
-//! - A [`Reason`] says why. The first one wins.
-//! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It comes from
-//!   [`KillAfter`]: what the platform allows between its signal and the kill.
-//! - The [`Report`] says how everything ended, and when. It prints as a timeline and maps to an
-//!   [`ExitCode`].
-//! - A [`Plan`] is the phases and what each waits for, proved acyclic, with its worst case.
+//! - A [`Phase`] is a named stage of the shutdown. The twelve phases of Akka are built in, and
+//!   [`Phase::CLOSE_RESOURCES`] after them; [`Phase::BUILT_IN`] lists them in order. [`PhaseSpec`]
+//!   describes a new one. A phase starts when all its dependencies are over; phases that do not
+//!   depend on each other run concurrently.
+//! - A task is a named function in a phase, async or blocking. It gets a [`TaskCx`] with the reason,
+//!   the deadline and a cancellation token. The tasks of a phase run concurrently.
+//! - A [`Gate`] admits work until it is closed; a [`Pass`] is one unit of admitted work. If you create
+//!   the gate with [`Shutdown::gate`], the shutdown closes it and waits for the admitted work.
+//! - A loop takes work for as long as the process lives. [`Shutdown::add_loop`] runs it, restarts it
+//!   after a crash, and joins it. A consumer is a loop that takes jobs from a [`Source`].
+//! - A [`Step`] is started when the process starts and stopped when it ends. A [`Lifecycle`] arranges
+//!   steps in waves, by the capabilities that each requires and provides, and stops them in reverse.
+//! - [`Readiness`] is whether routers should send work to the process. It is derived from
+//!   [`Shutdown::started`], promises ([`Promise`]), checks, cordons and the shutdown. No method sets
+//!   it.
+//! - A [`Reason`] is why the shutdown runs. The first one counts.
+//! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It is derived from
+//!   [`KillAfter`]: the time between the platform's signal and the kill.
+//! - The [`Report`] contains how and when each phase and task ended. It displays as a timeline and
+//!   contains an [`ExitCode`].
+//! - A [`Plan`] is the graph of phases, with its worst case.
 //!
 //! # Which do I need
 //!
 //! | I want to | use |
 //! |---|---|
-//! | write a new service | [`main`], or [`Runner`] to set more |
-//! | add shutdown to an existing one | [`Shutdown::new`], [`Shutdown::install_signals`], [`Shutdown::run_on_exit`] |
+//! | write a new service | [`main`], or [`Runner`] for more options |
+//! | add shutdown to an existing service | [`Shutdown::new`], [`Shutdown::install_signals`], [`Shutdown::run_on_exit`] |
 //! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`] |
-//! | start what my service needs, in order, and stop it in reverse | [`Lifecycle`], [`Step`] |
-//! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
+//! | start pools and clients in order, and stop them in reverse | [`Lifecycle`], [`Step`] |
+//! | run code at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
 //! | serve axum or tonic without dropping a request | `http::serve`, with the feature `axum` or `tonic` |
-//! | take no work that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |
+//! | admit only work that can be finished | [`Shutdown::gate`], [`Gate::enter`] |
 //! | limit how long requests may take to finish | `drain-timeout` in the configuration |
 //! | consume a queue | [`Shutdown::add_consumer`], [`Source`] |
-//! | do something every minute | [`Shutdown::add_periodic`] |
+//! | run code every minute | [`Shutdown::add_periodic`] |
 //! | run any other background loop | [`Shutdown::add_loop`] |
-//! | be unready while a database is away | [`Shutdown::check`] |
+//! | be unready while a database is unreachable | [`Shutdown::check`] |
 //! | drain actors of kameo or ractor, or plain tasks with a mailbox | `actors::ActorSystem::on`, with the feature `kameo` or `ractor` |
 //! | run actors on threads of their own | `actors::WorkerThreads::on` |
 //! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |
-//! | let one replica do it, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` for the rest, with the feature `fleet` |
-//! | have a leader among replicas | `fleet::Lock::lead` |
-//! | know what it is waiting for | the log, [`Shutdown::status`] |
-//! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` judges from outside whether a service lost work that it had accepted |
+//! | let one replica do work, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` otherwise, with the feature `fleet` |
+//! | elect a leader among replicas | `fleet::Lock::lead` |
+//! | see what the shutdown is waiting for | the log, [`Shutdown::status`] |
+//! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` checks from outside whether a service lost accepted work |
 //!
-//! # What to put where
+//! # Which phase to use
 //!
-//! | phase | what belongs there |
+//! | phase | tasks |
 //! |---|---|
-//! | [`BEFORE_SERVICE_UNBIND`](Phase::BEFORE_SERVICE_UNBIND) | say that you are going: readiness, lame duck |
-//! | [`SERVICE_UNBIND`](Phase::SERVICE_UNBIND) | close doors: listeners, consumers |
-//! | [`SERVICE_REQUESTS_DONE`](Phase::SERVICE_REQUESTS_DONE) | wait for what got in |
-//! | [`SERVICE_STOP`](Phase::SERVICE_STOP) | cut what is left |
-//! | [`BEFORE_CLUSTER_SHUTDOWN`](Phase::BEFORE_CLUSTER_SHUTDOWN) | your own, when nothing new can arrive |
+//! | [`BEFORE_SERVICE_UNBIND`](Phase::BEFORE_SERVICE_UNBIND) | announce the end: readiness, lame duck |
+//! | [`SERVICE_UNBIND`](Phase::SERVICE_UNBIND) | stop accepting work: listeners, gates, consumers |
+//! | [`SERVICE_REQUESTS_DONE`](Phase::SERVICE_REQUESTS_DONE) | wait for admitted work |
+//! | [`SERVICE_STOP`](Phase::SERVICE_STOP) | cut off remaining work |
+//! | [`BEFORE_CLUSTER_SHUTDOWN`](Phase::BEFORE_CLUSTER_SHUTDOWN) | your own tasks, when no new work can arrive |
 //! | `CLUSTER_…` | leave a cluster |
-//! | [`BEFORE_ACTOR_SYSTEM_TERMINATE`](Phase::BEFORE_ACTOR_SYSTEM_TERMINATE) | your own, while actors still answer: flush |
-//! | [`ACTOR_SYSTEM_TERMINATE`](Phase::ACTOR_SYSTEM_TERMINATE) | actors are drained |
+//! | [`BEFORE_ACTOR_SYSTEM_TERMINATE`](Phase::BEFORE_ACTOR_SYSTEM_TERMINATE) | your own tasks while actors still run: flush |
+//! | [`ACTOR_SYSTEM_TERMINATE`](Phase::ACTOR_SYSTEM_TERMINATE) | drain actors |
 //! | [`CLOSE_RESOURCES`](Phase::CLOSE_RESOURCES) | close pools, stores, brokers, clients |
-//! | [`stop-steps`](Lifecycle::PHASE) | steps are stopped, in reverse |
+//! | [`stop-steps`](Lifecycle::PHASE) | stop steps, in reverse |
 //!
-//! One rule decides where a pool is closed: **what actors use is closed after them. Make it a
-//! [`Step`], or a task in [`Phase::CLOSE_RESOURCES`].** A pool that is closed earlier fails the
-//! messages that actors still have to process. Tasks in `close-resources` may use what steps have
-//! opened, because steps are stopped after it. A phase of your own comes before the actors unless it
-//! is declared to come after [`Phase::ACTOR_SYSTEM_TERMINATE`].
+//! One rule decides where to close a pool: **close a resource that actors use after the actors. Make
+//! it a [`Step`], or a task in [`Phase::CLOSE_RESOURCES`].** If a pool is closed earlier, messages fail
+//! that actors still have to process. Tasks in `close-resources` may use the resources of steps,
+//! because steps are stopped after it. A phase that you add comes before the actors, unless it is
+//! declared to come after [`Phase::ACTOR_SYSTEM_TERMINATE`].
 //!
-//! # How long requests have
+//! # How long requests may take
 //!
-//! When the doors have closed, admitted work has a window to finish: requests, jobs, streams and
-//! upgraded connections. It is as long as the deadline leaves time: what the platform allows, less
-//! the worst case of the later phases that have tasks, less the reserve, and never less than
-//! `default-phase-timeout`. Where no deadline is known, at a terminal for instance, the window is ten
-//! seconds. `drain-timeout` in the [configuration](config), or [`Config::drain_timeout`], sets another
-//! length, and then that holds. `adieu check` says how long the window is in a deployment; the line
-//! that says what is waited for every five seconds says how much of it is left.
+//! After listeners and gates have closed, admitted work has a window to finish: requests, jobs,
+//! streams and upgraded connections. The window is the time that the platform allows, minus the worst
+//! case of the later phases that have tasks, minus the reserve. It is never less than
+//! `default-phase-timeout`. If no deadline is known, for example at a terminal, the window is ten
+//! seconds. `drain-timeout` in the [configuration](config), or [`Config::drain_timeout`], sets a fixed
+//! length. `adieu check` shows the window in a deployment, and the "still waiting" line, every five
+//! seconds, shows the remaining time.
 //!
 //! # Signals
 //!
-//! SIGTERM and SIGINT run the shutdown. Repeated, they climb a ladder, and each step says what the
-//! next will do: a second SIGINT cancels what runs and goes straight to the closing phases, a third
-//! exits at once. A second SIGTERM only ends mere waiting: tasks that wait for
-//! [`TaskCx::hurried`] beside what they wait for end then. See [`Rung`].
+//! SIGTERM and SIGINT run the shutdown. Repeated signals escalate, and the log line of each shows what
+//! the next one will do. A second SIGINT cancels running tasks and runs only the closing phases; a
+//! third exits at once. A second SIGTERM only ends tasks that wait for [`TaskCx::hurried`]. See
+//! [`Rung`].
 //!
-//! # What you see
+//! # Logs and status
 //!
-//! Everything is said through `tracing`. [`main`] says it on stderr if no subscriber has been set;
-//! a [`Shutdown`] of your own does not, so set one up. [`Shutdown::status`] and the [`Report`] are
-//! the same as values.
+//! All events are logged through `tracing`. If no subscriber is set, [`main`] writes them to stderr; a
+//! [`Shutdown`] that you create yourself does not, so set a subscriber. [`Shutdown::status`] and
+//! the [`Report`] contain the same information as values.
 //!
-//! The command `adieu` (`cargo install adieu-cli`) sees the same from outside. Before a deploy,
-//! `adieu check --config service.toml --manifest deploy.yaml` says whether the platform waits long
-//! enough before it kills, and what to change if not; while a service stops, `adieu watch` follows
-//! what its admin port says; afterwards, `adieu report` draws where the time went.
+//! The command `adieu` (`cargo install adieu-cli`) shows it from outside. Before a deploy,
+//! `adieu check --config service.toml --manifest deploy.yaml` reports whether the platform waits long
+//! enough before it kills, and what to change if it does not. While a service stops, `adieu watch`
+//! follows its admin port. Afterwards, `adieu report` shows where the time went.
 //!
 //! # Background work
 //!
-//! A loop is given a [`LoopCx`], which says when to take no more and when to stop now. What it drops
-//! when doors close is the taking, never the work:
+//! A loop gets a [`LoopCx`], which signals when to take no more work and when to stop. When gates
+//! close, the loop drops a pending wait for a job, never a job that it has taken:
 //!
 //! ```no_run
 //! # use adieu::{LoopCx, Shutdown};
@@ -164,7 +165,7 @@
 //!             let Some(job) = cx.take(queue.next()).await else { continue };
 //!             match cx.enter() {
 //!                 Ok(pass) => pass.scope(work(job)).await,
-//!                 Err(_) => queue.requeue(job).await, // doors have closed just now
+//!                 Err(_) => queue.requeue(job).await, // the gate has just closed
 //!             }
 //!         }
 //!     }
@@ -172,7 +173,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A task that you have spawned yourself can end with [`Shutdown::token`], and be joined in a task:
+//! A task that you have spawned yourself can listen to [`Shutdown::token`], and a task of the shutdown
+//! can join it:
 //!
 //! ```no_run
 //! # use adieu::{Phase, Shutdown};
@@ -190,18 +192,18 @@
 //!
 //! # Features
 //!
-//! | feature | what it adds |
+//! | feature | adds |
 //! |---|---|
-//! | `hocon` | configuration in HOCON, as Akka and Akka.NET have it |
+//! | `hocon` | configuration in HOCON, the format of Akka and Akka.NET |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `http` | the module `http`: a server with a real drain, a tower layer, probes, an admin port |
-//! | `axum`, `tonic` | `http`, with what these two need besides |
+//! | `axum`, `tonic` | `http`, with support for these two |
 //! | `tls` | `http` over rustls |
-//! | `prometheus` | `http`, with a recorder of metrics behind the admin port's `/metrics` |
+//! | `prometheus` | `http`, with a metrics recorder for `/metrics` of the admin port |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
-//! | `redis`, `postgres`, `etcd` | `fleet`, with locks there and the client re-exported; `etcd` needs `protoc` to build |
-//! | `systemd` | tells systemd how it stands, for a unit of `Type=notify` |
-//! | `actors` | the module `actors`: a tree of whatever can be drained, leaves first |
+//! | `redis`, `postgres`, `etcd` | `fleet`, with locks in that store and its client re-exported; `etcd` needs `protoc` to build |
+//! | `systemd` | notifications to systemd, for a unit of `Type=notify` |
+//! | `actors` | the module `actors`: drains a tree of actors, pools or servers, leaves first |
 //! | `kameo`, `ractor` | `actors`, for the actors of these two |
 //!
 //! The minimum supported Rust version is the `rust-version` of the manifest; raising it is a minor

@@ -119,7 +119,7 @@ fn mistakes_are_named_with_their_place() {
         "akka.coordinated-shutdown { phases { a { timeout = infinite } } }",
         ".conf",
         expect![[r#"
-        adieu: FILE.conf: akka.coordinated-shutdown.phases.a.timeout: nothing may wait for ever: write a duration such as 30s
+        adieu: FILE.conf: akka.coordinated-shutdown.phases.a.timeout: infinite is longer than the maximum (one year): write one such as 30s
     "#]],
     );
     refuses(
@@ -133,7 +133,7 @@ fn mistakes_are_named_with_their_place() {
         "",
         ".yaml",
         expect![[r#"
-        adieu: failed to tell the format of FILE.yaml: name it .toml, .json or .conf (HOCON)
+        adieu: unknown format of FILE.yaml: name the file .toml, .json or .conf (HOCON)
     "#]],
     );
 }

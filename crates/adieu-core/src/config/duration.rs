@@ -1,14 +1,14 @@
-//! Durations as people write them, and as HOCON does.
+//! Parses durations in the common notation and in HOCON's.
 
 use std::time::Duration;
 
 use humantime::DurationError as Error;
 
-/// Reads `5s`, `20 s`, `250 millis`, `1m 30s`, `1.5s`.
+/// Parses `5s`, `20 s`, `250 millis`, `1m 30s`, `1.5s`.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if ["infinite", "inf", "infinity", "undefined"].contains(&text.to_lowercase().as_str()) {
-        return Err("nothing may wait for ever: write a duration such as 30s".into());
+        return Err(format!("{text} is longer than the maximum (one year): write one such as 30s"));
     }
     if text.starts_with('-') {
         return Err(format!("{text} is negative: write a duration such as 5s"));
@@ -17,11 +17,11 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     if is_number {
         return Err(format!("{text} has no unit: write {text}s or {text}ms"));
     }
-    humantime::parse_duration(&as_humantime_has_it(text)).map_err(|error| match error {
+    humantime::parse_duration(&with_short_units(text)).map_err(|error| match error {
         Error::UnknownUnit { unit, .. } if !unit.is_empty() => format!(
             "{text:?} has the unknown unit {unit}: write ns, us, ms, s, m, h or d, as in 250ms"
         ),
-        Error::NumberOverflow => format!("{text:?} is too long: a year is the most"),
+        Error::NumberOverflow => format!("{text:?} is longer than the maximum (one year)"),
         Error::UnknownUnit { .. }
         | Error::InvalidCharacter(_)
         | Error::NumberExpected(_)
@@ -31,8 +31,8 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// HOCON has more names for its units than humantime.
-fn as_humantime_has_it(text: &str) -> String {
+/// Replaces the units of HOCON that humantime does not know.
+fn with_short_units(text: &str) -> String {
     let units = [
         ("nanoseconds", "ns"),
         ("nanosecond", "ns"),
@@ -59,7 +59,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_unit_of_hocon_and_every_habit_of_people() {
+    fn all_units_of_hocon_and_humantime_are_parsed() {
         let ms = Duration::from_millis;
         for (text, duration) in [
             ("5s", ms(5_000)),

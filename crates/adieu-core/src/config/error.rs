@@ -1,10 +1,10 @@
-//! What can be wrong with a configuration.
+//! The errors of configurations.
 
 use std::path::{Path, PathBuf};
 
 use crate::plan::PlanError;
 
-/// Why a configuration was refused.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -13,62 +13,62 @@ pub enum ConfigError {
     Read {
         /// The file in question.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file's ending does not say what is in it.
-    #[error("failed to tell the format of {}: name it .toml, .json or .conf (HOCON)", path.display())]
+    /// The extension of the file is unknown.
+    #[error("unknown format of {}: name the file .toml, .json or .conf (HOCON)", path.display())]
     UnknownFormat {
         /// The file in question.
         path: PathBuf,
     },
-    /// HOCON is read by the feature `hocon`, which is off.
-    #[error("failed to read HOCON: the feature `hocon` of adieu is off")]
+    /// The feature `hocon`, which reads HOCON, is off.
+    #[error("failed to read HOCON: enable the feature `hocon` of adieu")]
     NoHocon,
-    /// The text is not in its format.
+    /// The text has a syntax error.
     #[error("failed to parse {format}: {problem}")]
     Syntax {
-        /// What it should have been.
+        /// The expected format.
         format: super::Format,
-        /// What is wrong, and where.
+        /// The problem, and its position.
         problem: String,
     },
-    /// There is no such key.
+    /// The key is unknown.
     #[error("unknown key {path}{}", hint(nearest.as_deref()))]
     UnknownKey {
-        /// Where it is.
+        /// The path of the key.
         path: String,
         /// The key that was probably meant.
         nearest: Option<String>,
     },
-    /// The key's value makes no sense.
+    /// The value of the key is invalid.
     #[error("{path}: {problem}")]
     Invalid {
-        /// Where it is.
+        /// The path of the key.
         path: String,
-        /// What is wrong with it.
+        /// The problem with its value.
         problem: String,
     },
-    /// Two switches contradict each other.
+    /// Two switches contradict each other, or a value is out of range.
     #[error("{problem}")]
     Contradiction {
-        /// Which two, and what to do.
+        /// The keys in question, and what to do.
         problem: String,
     },
-    /// The phases do not make a plan.
+    /// The phases form no valid plan.
     #[error("{path}: {problem}")]
     Plan {
-        /// The key that is to blame, as far as one is.
+        /// The path of the key that causes the problem, as far as that is known.
         path: String,
-        /// What is wrong.
+        /// The problem.
         problem: PlanError,
     },
-    /// A file holds one of these mistakes.
+    /// A file contains one of these errors.
     #[error("{}: {problem}", path.display())]
     File {
         /// The file in question.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         problem: Box<ConfigError>,
     },
 }
@@ -76,7 +76,7 @@ pub enum ConfigError {
 // === impl ConfigError ===
 
 impl ConfigError {
-    /// The same, in the block at this path.
+    /// Prepends the path of the block to the path of the key.
     pub(super) fn within(mut self, block: &str) -> Self {
         if let Self::Plan { path, .. } = &mut self
             && !block.is_empty()
@@ -86,7 +86,7 @@ impl ConfigError {
         self
     }
 
-    /// The same, in this file. Errors that name the file already stay as they are.
+    /// Adds the file to the error, unless the error already names it.
     pub(super) fn in_file(self, path: &Path) -> Self {
         match self {
             Self::Read { .. } | Self::UnknownFormat { .. } | Self::File { .. } => self,

@@ -1,17 +1,17 @@
-//! What stands around our block in a configuration of Akka, Akka.NET or Pekko.
+//! Handles the keys outside our block in a configuration of Akka, Akka.NET or Pekko.
 //!
-//! Their other keys are ignored. Keys that are spelt almost like ours are refused: a misspelt block
-//! would otherwise silently leave everything at its default.
+//! Keys that do not concern us are ignored. Keys that are spelt almost like ours are an error,
+//! because a misspelt block would otherwise silently leave every key at its default.
 
 use serde_json::{Map, Value};
 
 use super::{ConfigError, section};
 use crate::names::nearest;
 
-/// Where our block may be.
+/// The paths at which our block may be.
 pub(super) const PLACES: [&[&str]; 3] = [&["akka", BLOCK], &["pekko", BLOCK], &[BLOCK]];
 
-/// The frameworks whose configuration may hold our block.
+/// The root keys of the frameworks whose configuration may contain our block.
 pub(super) const ROOTS: [&str; 2] = ["akka", "pekko"];
 
 const BLOCK: &str = "coordinated-shutdown";
@@ -21,7 +21,7 @@ const WHEN_DOWN: &str = "run-coordinated-shutdown-when-down";
 /// Keys outside our block that concern it.
 pub(super) struct Outside {
     pub(super) run_when_down: Option<Value>,
-    /// False if every hook of the framework is switched off.
+    /// False if all hooks of the framework are switched off.
     pub(super) shutdown_hooks: bool,
 }
 
@@ -41,21 +41,21 @@ impl Outside {
     }
 }
 
-/// Takes the keys that concern us out of the document, and refuses what is almost one of them.
+/// Removes the keys that concern us from the document, and rejects keys that are almost like them.
 pub(super) fn take(document: &mut Value) -> Result<Outside, ConfigError> {
     let mut outside = Outside { run_when_down: None, shutdown_hooks: true };
     if document.get(BLOCK).is_some() || has_root(document) {
-        refuse_near(document, "", &[BLOCK])?;
+        reject_similar(document, "", &[BLOCK])?;
     }
     for root in ROOTS {
         let Some(framework) = document.get_mut(root) else { continue };
-        refuse_near(framework, root, &[BLOCK, HOOKS])?;
+        reject_similar(framework, root, &[BLOCK, HOOKS])?;
         if let Some(value) = section::take(framework, &[HOOKS]) {
             let path = format!("{root}.{HOOKS}");
             outside.shutdown_hooks &= section::as_switch(&path, &value)?;
         }
         if let Some(cluster) = framework.get_mut("cluster") {
-            refuse_near(cluster, &format!("{root}.cluster"), &[WHEN_DOWN])?;
+            reject_similar(cluster, &format!("{root}.cluster"), &[WHEN_DOWN])?;
             outside.run_when_down =
                 section::take(cluster, &[WHEN_DOWN]).or(outside.run_when_down.take());
         }
@@ -67,8 +67,8 @@ fn has_root(document: &Value) -> bool {
     ROOTS.iter().any(|root| document.get(root).is_some())
 }
 
-/// Refuses the keys of a table that are spelt almost like ours.
-fn refuse_near(table: &Value, path: &str, ours: &[&'static str]) -> Result<(), ConfigError> {
+/// Returns an error if a key of the table is spelt almost like one of ours.
+fn reject_similar(table: &Value, path: &str, ours: &[&'static str]) -> Result<(), ConfigError> {
     let Some(table) = table.as_object() else { return Ok(()) };
     let whole = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     let foreign = table.keys().filter(|key| !ours.contains(&key.as_str()));

@@ -1,4 +1,4 @@
-//! The texts a configuration can be written in.
+//! The file formats of a configuration.
 
 use std::fmt;
 use std::fs::File;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::{ConfigError, hocon};
 
-/// More than any configuration that people write.
+/// The size limit of a configuration file, in bytes.
 const LARGEST: u64 = 4 * 1024 * 1024;
 
-/// A format that a configuration can be written in.
+/// A file format of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
@@ -20,18 +20,18 @@ pub enum Format {
     Toml,
     /// `.json`
     Json,
-    /// `.conf`, as Akka reads it. Needs the feature `hocon`.
+    /// `.conf`, the format of Akka. Needs the feature `hocon`.
     Hocon,
 }
 
 // === impl Format ===
 
 impl Format {
-    /// The format of a file, by its ending.
+    /// Returns the format of a file by its extension.
     ///
     /// # Errors
     ///
-    /// If the ending is not `.toml`, `.json`, `.conf` or `.hocon`.
+    /// If the extension is not `.toml`, `.json`, `.conf` or `.hocon`.
     pub fn of(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
@@ -54,7 +54,7 @@ impl Format {
         self.parse_at(text, None)
     }
 
-    /// What a text includes is looked for beside it, if it is in a file.
+    /// Parses a text. Files that it includes are searched in `folder`.
     fn parse_at(self, text: &str, folder: Option<&Path>) -> Result<Value, ConfigError> {
         let syntax = |problem: String| ConfigError::Syntax { format: self, problem };
         match self {
@@ -65,13 +65,13 @@ impl Format {
         }
     }
 
-    /// Whether a duration without a unit is milliseconds, as HOCON has it.
+    /// Returns whether a duration without a unit is in milliseconds, as in HOCON.
     pub(super) fn bare_numbers_are_millis(self) -> bool {
         self == Self::Hocon
     }
 }
 
-/// Reads a file of bounded size. To read a fifo or a device might never end.
+/// Reads a regular file of limited size. Reading a fifo or a device might never end.
 fn read_text(path: &Path) -> io::Result<String> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));

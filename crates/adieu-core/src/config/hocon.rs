@@ -1,4 +1,4 @@
-//! HOCON, as Akka reads it.
+//! Parses HOCON, the format of Akka.
 
 use std::path::Path;
 
@@ -31,8 +31,8 @@ pub(super) fn parse(
     Err(ConfigError::NoHocon)
 }
 
-/// The parser recurses into paths, blocks and substitutions; a stack that overflows cannot be
-/// caught. No configuration that a person wrote comes near these.
+/// Limits that keep the parser from overflowing the stack, which cannot be caught: it recurses into
+/// paths, blocks and substitutions. Real configurations are far below these limits.
 #[cfg(feature = "hocon")]
 mod limits {
     const MOST_BYTES: usize = 1 << 20;
@@ -42,10 +42,10 @@ mod limits {
 
     pub(super) fn check(text: &str) -> Result<(), String> {
         if text.len() > MOST_BYTES {
-            return Err(format!("it is longer than {MOST_BYTES} bytes"));
+            return Err(format!("the text is longer than {MOST_BYTES} bytes"));
         }
         if text.matches("${").count() > MOST_SUBSTITUTIONS {
-            return Err(format!("it has more than {MOST_SUBSTITUTIONS} substitutions"));
+            return Err(format!("the text has more than {MOST_SUBSTITUTIONS} substitutions"));
         }
         let (mut nested, mut parts) = (0_usize, 0_usize);
         for character in text.chars() {
@@ -53,12 +53,12 @@ mod limits {
                 '{' | '[' => nested += 1,
                 '}' | ']' => nested = nested.saturating_sub(1),
                 '.' => parts += 1,
-                // What ends a key, and with it its path.
+                // These end a key, and with it its path.
                 '=' | ':' | '\n' | ',' => parts = 0,
                 _ => {}
             }
             if nested > MOST_NESTED || parts > MOST_PARTS {
-                return Err(format!("it is nested more than {MOST_NESTED} deep"));
+                return Err(format!("the text is nested more than {MOST_NESTED} deep"));
             }
         }
         Ok(())

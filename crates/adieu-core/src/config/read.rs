@@ -26,7 +26,7 @@ pub(super) fn config(
     read(&path, &block, format).map_err(|error| origins.explain(&path, error))
 }
 
-/// The block that is ours, and where it is. A document without one is itself the block.
+/// Returns our block and its path. A document without such a block is itself the block.
 fn block(mut document: Value) -> Result<(String, Value), ConfigError> {
     let mut found = Vec::new();
     for place in foreign::PLACES {
@@ -35,10 +35,10 @@ fn block(mut document: Value) -> Result<(String, Value), ConfigError> {
     let first = found.pop();
     match (first, found.pop()) {
         (Some((one, _)), Some((other, _))) => Err(ConfigError::Contradiction {
-            problem: format!("both {other} and {one} are there: keep one"),
+            problem: format!("both {other} and {one} are set: remove one"),
         }),
         (Some(found), None) => Ok(found),
-        // A configuration of Akka without our block leaves all as it is.
+        // A configuration of Akka without our block changes nothing.
         (None, _) if foreign::ROOTS.iter().any(|root| document.get(root).is_some()) => {
             Ok((String::new(), Value::Object(Map::new())))
         }
@@ -50,7 +50,7 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
     let mut config = Config::new();
     let mut keys = Section::new(path, block, format.bare_numbers_are_millis())?;
     if path.is_empty() {
-        // So that a misspelt block is recognised as such.
+        // Makes the name of the block a known key, so that a misspelt block is recognised.
         keys.value(&["coordinated-shutdown"])?;
     }
 
@@ -159,7 +159,7 @@ fn order(keys: &mut Section<'_>) -> Result<Option<Order>, ConfigError> {
 fn policy(keys: &mut Section<'_>) -> Result<PolicyChange, ConfigError> {
     let exit_code = match keys.integer(&["exit-code"])? {
         None => None,
-        // What the process says is one byte; -1 is 255, on the JVM as here.
+        // An exit code is one byte; -1 is 255, as on the JVM.
         Some(code @ -128..=255) => Some(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
         Some(code) => {
             return Err(ConfigError::Invalid {
@@ -175,8 +175,8 @@ fn policy(keys: &mut Section<'_>) -> Result<PolicyChange, ConfigError> {
     })
 }
 
-/// Our names for a reason that may be given as Akka's class name, such as
-/// `akka.actor.CoordinatedShutdown$ClusterDowningReason$`. An application's own stays as it is.
+/// Returns our names for a reason. The key may be a class name of Akka, such as
+/// `akka.actor.CoordinatedShutdown$ClusterDowningReason$`. The name of a custom reason is unchanged.
 fn reason_names(key: &str, keys: &Section<'_>) -> Result<Vec<String>, ConfigError> {
     let class = key.trim_end_matches('$').rsplit(['$', '.', '+']).next().unwrap_or(key);
     let plain = |name: &str| name.to_lowercase().replace('-', "");
@@ -185,7 +185,7 @@ fn reason_names(key: &str, keys: &Section<'_>) -> Result<Vec<String>, ConfigErro
     let names = match class.as_str() {
         "processterminate" => vec![ANY_SIGNAL],
         "processexit" => vec![exit.name()],
-        // Their hook also runs when a signal ends the process.
+        // The hooks of the JVM and the CLR also run when a signal ends the process.
         "jvmexit" | "clrexit" => vec![exit.name(), ANY_SIGNAL],
         "actorsystemterminate" => vec![Reason::ActorSystemTerminate.name()],
         "clusterleaving" => vec![Reason::ClusterLeaving.name()],
@@ -195,7 +195,7 @@ fn reason_names(key: &str, keys: &Section<'_>) -> Result<Vec<String>, ConfigErro
             vec![Reason::IncompatibleConfiguration.name()]
         }
         "unknown" => vec![Reason::Unknown.name()],
-        // In capitals it is not an application's own name for a reason.
+        // A name that begins with SIG is never a custom reason, so a misspelt signal is an error.
         _ if key.starts_with("SIG") || Signal::of_name(key).is_some() => match Signal::of_name(key)
         {
             Some(signal) => vec![signal.name()],

@@ -1,4 +1,4 @@
-//! Reads keys from a table, and remembers where it is and which keys it was asked for.
+//! Reads keys from a table, and remembers the table's path and the keys that were read.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::ConfigError;
 use super::duration;
 use crate::names::nearest;
 
-/// Keys that mean the same.
+/// Keys that have the same meaning.
 pub(super) const EXIT_PROCESS: &[&str] = &["exit-process", "exit-jvm", "exit-clr"];
 pub(super) const PROCESS_HOOK: &[&str] =
     &["run-by-process-hook", "run-by-jvm-shutdown-hook", "run-by-clr-shutdown-hook"];
 
-/// A key, and the one in the table of a phase that means the same.
+/// The two keys of the drain timeout, which have the same meaning.
 pub(super) const DRAIN_TIMEOUT: &[&str] = &["drain-timeout"];
 pub(super) const DRAIN_PHASE: &[&str] = &["phases", "service-requests-done", "timeout"];
 
-/// The path of keys that means the same as this one.
+/// Returns the other path with the same meaning.
 pub(super) fn same_path(path: &[String]) -> Option<&'static [&'static str]> {
     let is = |other: &[&str]| path.iter().map(String::as_str).eq(other.iter().copied());
     match () {
@@ -27,17 +27,17 @@ pub(super) fn same_path(path: &[String]) -> Option<&'static [&'static str]> {
     }
 }
 
-/// The other names of a key.
+/// Returns the other names of a key.
 pub(super) fn same_as(key: &str) -> impl Iterator<Item = &'static &'static str> {
     let group = [EXIT_PROCESS, PROCESS_HOOK].into_iter().find(|group| group.contains(&key));
     group.into_iter().flatten().filter(move |other| **other != key)
 }
 
-/// A table whose keys are read one by one; what was never asked for is unknown.
+/// A table whose keys are read one by one. Keys that were never read are unknown.
 pub(super) struct Section<'a> {
     path: String,
     table: &'a Map<String, Value>,
-    asked: Vec<&'static str>,
+    known: Vec<&'static str>,
     bare_numbers_are_millis: bool,
 }
 
@@ -51,15 +51,15 @@ impl<'a> Section<'a> {
     ) -> Result<Self, ConfigError> {
         let table =
             value.as_object().ok_or_else(|| wrong(path, "a table of keys and values", value))?;
-        Ok(Self { path: path.to_owned(), table, asked: Vec::new(), bare_numbers_are_millis })
+        Ok(Self { path: path.to_owned(), table, known: Vec::new(), bare_numbers_are_millis })
     }
 
-    /// The value of the first of these keys that is there. They are names for the same thing.
+    /// Returns the value of the key that has one of these names. Two of them are an error.
     pub(super) fn value(
         &mut self,
         names: &[&'static str],
     ) -> Result<Option<(String, &'a Value)>, ConfigError> {
-        self.asked.extend(names);
+        self.known.extend(names);
         let mut found: Option<(String, &'a Value)> = None;
         for name in names {
             let Some(value) = self.table.get(*name).filter(|value| !value.is_null()) else {
@@ -92,7 +92,7 @@ impl<'a> Section<'a> {
         self.read(names, "a text", |value| value.as_str().map(str::to_owned))
     }
 
-    /// A list of names; one name, or several with commas between, may stand for it.
+    /// Returns a list of names. A string with names separated by commas is also accepted.
     pub(super) fn names(
         &mut self,
         names: &[&'static str],
@@ -121,7 +121,7 @@ impl<'a> Section<'a> {
         self.as_duration(&path, value).map(Some)
     }
 
-    /// As [`Section::as_duration`], for a key that may also have one of these words.
+    /// Parses the duration of a key that also accepts words, which are added to the error.
     pub(super) fn as_duration_or(
         &self,
         path: &str,
@@ -137,7 +137,7 @@ impl<'a> Section<'a> {
     }
 
     fn as_duration(&self, path: &str, value: &Value) -> Result<Duration, ConfigError> {
-        // Only a number as such: a variable's text is the same in every format.
+        // Only for numbers: the text of a variable has the same meaning in every format.
         if let (true, Some(millis)) = (self.bare_numbers_are_millis, value.as_u64()) {
             return Ok(Duration::from_millis(millis));
         }
@@ -152,7 +152,7 @@ impl<'a> Section<'a> {
             .map_err(|problem| ConfigError::Invalid { path: path.to_owned(), problem })
     }
 
-    /// The tables under this key, by name.
+    /// Returns the tables under this key, by name.
     pub(super) fn tables(
         &mut self,
         name: &'static str,
@@ -168,13 +168,13 @@ impl<'a> Section<'a> {
         tables.table.iter().map(section).collect()
     }
 
-    /// Refuses what was never asked for.
+    /// Returns an error if the table has a key that was never read.
     pub(super) fn finish(self) -> Result<(), ConfigError> {
-        match self.table.keys().find(|key| !self.asked.contains(&key.as_str())) {
+        match self.table.keys().find(|key| !self.known.contains(&key.as_str())) {
             None => Ok(()),
             Some(key) => Err(ConfigError::UnknownKey {
                 path: self.path_of(key),
-                nearest: nearest(key, self.asked.iter().copied()).map(|near| self.path_of(near)),
+                nearest: nearest(key, self.known.iter().copied()).map(|near| self.path_of(near)),
             }),
         }
     }
@@ -202,14 +202,14 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Takes what is at this path out of the document.
+/// Removes and returns the value at this path of the document.
 pub(super) fn take(document: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, before) = path.split_last()?;
     let table = before.iter().try_fold(document, |table, key| table.get_mut(key))?;
     table.as_object_mut()?.remove(*last)
 }
 
-/// A switch, in the words of any of the formats.
+/// Parses a switch, in the words of any of the formats.
 pub(super) fn as_switch(path: &str, value: &Value) -> Result<bool, ConfigError> {
     let switch = match value {
         Value::Bool(value) => Some(*value),

@@ -1,8 +1,8 @@
 //! Environment variables that override keys.
 //!
 //! `ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT` is `phases.service-unbind.timeout`. Two underscores
-//! part the keys, because one stands for a dash, and because Kubernetes puts variables such as
-//! `ADIEU_SERVICE_HOST` into every pod beside a service of that name.
+//! separate keys, because one stands for a dash, and because Kubernetes sets variables such as
+//! `ADIEU_SERVICE_HOST` in every pod if there is a service called `adieu`.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,11 @@ use super::{ConfigError, section};
 
 const PREFIX: &str = "ADIEU__";
 
-/// More than any key has; tables in tables are read by recursion.
+/// The maximum number of parts of a variable's name. More than any key has; tables are read by
+/// recursion.
 const MOST_PARTS: usize = 8;
 
-/// Which key was set by which variable, so that an error can name it.
+/// The variable that set each key, for error messages.
 #[derive(Default)]
 pub(super) struct Origins(HashMap<String, String>);
 
@@ -36,7 +37,7 @@ pub(super) fn overlay(
         if name.matches("__").count() > MOST_PARTS {
             return Err(ConfigError::Invalid {
                 path: name.chars().take(60).collect(),
-                problem: "it has more parts than any key".into(),
+                problem: "the variable has more parts than any key".into(),
             });
         }
         let mut table = &mut *block;
@@ -48,8 +49,8 @@ pub(super) fn overlay(
             })?;
             let key =
                 existing(entries, part).unwrap_or_else(|| part.to_lowercase().replace('_', "-"));
-            // The variable is meant to hold against the file, whichever name that uses. Two variables
-            // contradict each other, which is found when the keys are read.
+            // A variable overrides the file, even if the file uses another name of the key. Two
+            // variables for one key are an error, which is found when the keys are read.
             for same in section::same_as(&key) {
                 if !origins.has_set(&path, same) {
                     entries.remove(*same);
@@ -69,7 +70,7 @@ pub(super) fn overlay(
     Ok(origins)
 }
 
-/// The key that is there already and is spelt like this but for case and dashes.
+/// Returns the existing key that differs from this one only in case and dashes.
 fn existing(entries: &Map<String, Value>, part: &str) -> Option<String> {
     let plain = |name: &str| name.to_lowercase().replace('_', "-");
     entries.keys().find(|key| plain(key) == plain(part)).cloned()
@@ -78,13 +79,13 @@ fn existing(entries: &Map<String, Value>, part: &str) -> Option<String> {
 // === impl Origins ===
 
 impl Origins {
-    /// Whether a variable has set this key of the table at `path`.
+    /// Returns whether a variable has set this key of the table at `path`.
     fn has_set(&self, path: &[String], key: &str) -> bool {
         let path = path.iter().map(String::as_str).chain([key]).collect::<Vec<_>>();
         self.0.contains_key(&path.join("."))
     }
 
-    /// Names the variable that the error is about, if it is about one.
+    /// Adds the variable that set the key to the error, if one did.
     pub(super) fn explain(&self, block: &str, error: ConfigError) -> ConfigError {
         let name = |path: String| {
             let inner = path.strip_prefix(block).unwrap_or(&path).trim_start_matches('.');

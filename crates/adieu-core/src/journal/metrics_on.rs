@@ -1,4 +1,4 @@
-//! What is counted, through the `metrics` facade.
+//! Counts the lines of the journal through the `metrics` facade.
 //!
 //! | metric | labels |
 //! |---|---|
@@ -58,7 +58,8 @@ pub(super) fn count(line: &Line) {
     }
 }
 
-/// A word for it, without the details: a label must not take a thousand values.
+/// Returns the kind of the outcome without its details, because a metric's label must have few
+/// values.
 fn kind(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Finished => "finished",

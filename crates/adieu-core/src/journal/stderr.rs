@@ -10,7 +10,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
-/// How wide the column of the event's name is.
+/// The width of the column that contains the event's name.
 const NAME_WIDTH: usize = 21;
 
 static LAYOUT: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Layout));
@@ -18,6 +18,15 @@ static LAYOUT: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Layout));
 /// Runs `emit` so that its events are written to stderr.
 pub(super) fn with_layout(emit: impl FnOnce()) {
     tracing::dispatcher::with_default(&LAYOUT, emit);
+}
+
+/// Returns the line of an event that is written without a subscriber, when the process ends.
+pub(crate) fn event_line(name: &str, fields: &[(&str, &str)]) -> String {
+    let mut text = Text { name: name.into(), fields: String::new() };
+    for (key, value) in fields {
+        text.add(key, value);
+    }
+    text.line()
 }
 
 /// Writes a line to stderr, with the time of day. A line that cannot be written is lost: there is no
@@ -28,7 +37,7 @@ pub(crate) fn write_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{clock} {line}");
 }
 
-/// Writes events to stderr. There are no spans: they would only repeat what the fields show.
+/// Writes events to stderr. Spans are ignored: the fields of the events contain the same values.
 struct Layout;
 
 /// The text of one event.
@@ -73,14 +82,13 @@ impl Text {
         format!("{name:<NAME_WIDTH$}{fields}").trim_end().to_owned()
     }
 
-    fn add(&mut self, field: &Field, value: &str) {
-        let key = field.name();
+    fn add(&mut self, key: &str, value: &str) {
         if key == "message" {
             self.name.push_str(value);
             return;
         }
         let is_bare = !value.is_empty() && !value.contains([' ', '"', '=', '\n', '\t']);
-        // A `String` takes everything, so writing to it does not fail.
+        // Writing to a `String` cannot fail.
         let _ = if is_bare {
             write!(self.fields, " {key}={value}")
         } else {
@@ -91,11 +99,11 @@ impl Text {
 
 impl Visit for Text {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, value);
+        self.add(field.name(), value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.add(field, &format!("{value:?}"));
+        self.add(field.name(), &format!("{value:?}"));
     }
 }
 
@@ -125,12 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn s401_a_line_has_a_name_and_fields_and_quotes_values_with_blanks() {
+    fn s401_a_line_has_a_name_and_fields_and_quotes_values_with_spaces() {
         let lines = std::sync::Arc::default();
         tracing::subscriber::with_default(Lines(std::sync::Arc::clone(&lines)), || {
             let nothing: Option<&str> = None;
             tracing::info!(phase = %"service-stop", tasks = 3, nothing, "phase over");
-            tracing::warn!(task = "close pool", error = "said \"no\"", empty = "", "task failed");
+            tracing::warn!(task = "close pool", error = "got \"no\"", empty = "", "task failed");
             tracing::info!("a name that is longer than its column");
             tracing::debug!("not shown");
         });
@@ -139,7 +147,7 @@ mod tests {
             lines,
             [
                 "phase over            phase=service-stop tasks=3",
-                "task failed           task=\"close pool\" error=\"said \\\"no\\\"\" empty=\"\"",
+                "task failed           task=\"close pool\" error=\"got \\\"no\\\"\" empty=\"\"",
                 "a name that is longer than its column",
             ]
         );

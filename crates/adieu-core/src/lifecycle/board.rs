@@ -1,4 +1,4 @@
-//! What everybody sees who starts or stops steps: how far each is, what stops it, what went wrong.
+//! The state that starting and stopping share: how far each step is, its stop hook, and the failures.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::error::{Act, Problem, StepError};
 use super::graph::Graph;
 use super::hook::{How, Started, StopHook};
-use super::machine::{Because, Effect, Machine, StartEnd};
+use super::machine::{Effect, EndCause, Machine, StartEnd};
 use crate::budget::GRACE;
 use crate::names::joined;
 use crate::sync::lock;
@@ -17,20 +17,20 @@ use crate::time::{Instant, now};
 pub(super) struct Board {
     pub(super) graph: Graph,
     machine: watch::Sender<Machine>,
-    /// Of those that are up.
+    /// The stop hooks of the steps that are up.
     stops: Mutex<Vec<Option<StopHook>>>,
-    wrong: Mutex<Wrong>,
+    failures: Mutex<Failures>,
 }
 
-/// What went wrong.
+/// The failures so far.
 #[derive(Default)]
-struct Wrong {
+struct Failures {
     all: Vec<(usize, StepError)>,
-    /// With loops, which belong to no step.
+    /// Failures of loops, which belong to no step.
     loops: Vec<StepError>,
 }
 
-/// Held while a step is being stopped. When it is dropped the step has stopped, however.
+/// Held while a step is being stopped. Dropping it marks the step as stopped.
 pub(super) struct Stopping<'a> {
     board: &'a Board,
     step: usize,
@@ -43,7 +43,7 @@ impl Board {
     pub(super) fn new(graph: Graph) -> Self {
         let machine = Machine::new(graph.waves.clone(), graph.start_timeouts.clone(), GRACE);
         let stops = Mutex::new(graph.ids.iter().map(|_| None).collect());
-        Self { graph, machine: watch::Sender::new(machine), stops, wrong: Mutex::default() }
+        Self { graph, machine: watch::Sender::new(machine), stops, failures: Mutex::default() }
     }
 
     pub(super) fn id(&self, step: usize) -> Arc<str> {
@@ -54,11 +54,11 @@ impl Board {
         0..self.graph.ids.len()
     }
 
-    pub(super) fn look<T>(&self, look: impl FnOnce(&Machine) -> T) -> T {
-        look(&self.machine.borrow())
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Machine) -> T) -> T {
+        read(&self.machine.borrow())
     }
 
-    /// Waits until it is so. Level-triggered.
+    /// Waits until the condition holds. Level-triggered.
     pub(super) async fn until(&self, is: impl Fn(&Machine) -> bool) {
         // The sender is `self`, so the wait cannot fail.
         let _ = self.machine.subscribe().wait_for(|machine| is(machine)).await;
@@ -66,7 +66,7 @@ impl Board {
 
     // --- starting ---
 
-    /// What is to be done, when there is next something to do, and whether that is all.
+    /// Advances the machine. Returns its effects, when it is due next, and whether it is settled.
     pub(super) fn step(&self, now: Instant) -> (Vec<Effect>, Option<Instant>, bool) {
         let mut followed = (Vec::new(), None, false);
         self.machine.send_modify(|machine| {
@@ -79,12 +79,12 @@ impl Board {
         self.machine.send_modify(Machine::interrupt);
     }
 
-    pub(super) fn gone(&self) {
-        self.machine.send_modify(Machine::gone);
+    pub(super) fn detach(&self) {
+        self.machine.send_modify(Machine::detach);
     }
 
-    /// Notes how a start has ended. `Err` with the message if it panicked, `None` if it was dropped.
-    /// Returns why, if it was skipped.
+    /// Records how a start has ended: `Err` with the message if it panicked, `None` if it was dropped.
+    /// Returns the reason if the step was skipped.
     pub(super) fn start_ended(
         &self,
         step: usize,
@@ -100,24 +100,24 @@ impl Board {
             Some(Err(message)) => (StartEnd::Failed, None, None, Some(Problem::Panicked(message))),
             None => (StartEnd::Failed, None, None, Some(Problem::Cancelled)),
         };
-        // First what stops it, so that whoever sees it up finds that.
+        // The stop hook is stored first, so that a task that sees the step up finds its hook.
         lock(&self.stops)[step] = stop;
         let now = now();
         self.machine.send_modify(|machine| {
-            // Who ends after its time was up has timed out, whatever it says. What it says is then
+            // A start that ends after its timeout has timed out, whatever it returns. Its result is
             // dropped outside the lock.
-            let said = match machine.pressed(step) {
-                Some(Because::Time) => Some(Problem::TimedOut(self.graph.start_timeouts[step])),
+            let failure = match machine.end_cause(step) {
+                Some(EndCause::Time) => Some(Problem::TimedOut(self.graph.start_timeouts[step])),
                 None if machine.is_late(step, now) => {
                     Some(Problem::TimedOut(self.graph.start_timeouts[step]))
                 }
-                Some(Because::Halt) => problem.take(),
+                Some(EndCause::Halt) => problem.take(),
                 None if machine.is_starting(step) => problem.take(),
-                // It was given up, and has been spoken of.
+                // The start was abandoned, and that has been recorded.
                 None => None,
             };
-            if let Some(said) = said {
-                self.went_wrong(step, Act::Start, said);
+            if let Some(failure) = failure {
+                self.record_failure(step, Act::Start, failure);
             }
             machine.ended(now, step, end);
         });
@@ -126,11 +126,12 @@ impl Board {
 
     // --- stopping ---
 
-    /// Takes on to stop the step; `None` if there is nothing to stop, or somebody else does.
+    /// Claims the step in order to stop it. Returns `None` if there is nothing to stop, or the step
+    /// was already claimed.
     pub(super) fn claim(&self, step: usize) -> Option<(StopHook, Stopping<'_>)> {
         let mut claimed = false;
-        // Nobody is woken: nobody waits for this, and whom this thread wakes waits for it, if the
-        // stop then blocks it.
+        // No waiter is woken, because none waits for this transition. A task that this thread woke
+        // would have to wait for it if the stop then blocks the thread.
         self.machine.send_if_modified(|machine| {
             claimed = machine.claim(step);
             false
@@ -140,9 +141,9 @@ impl Board {
         stop.map(|stop| (stop, stopping))
     }
 
-    /// What a step that is to be stopped is waiting for.
+    /// Describes what the stop of a step is waiting for.
     pub(super) fn describe(&self, step: usize) -> String {
-        self.look(|machine| {
+        self.read(|machine| {
             let later = self.graph.after(step).filter(|&later| !machine.is_down(later));
             let later: Vec<&Arc<str>> = later.map(|later| &self.graph.ids[later]).collect();
             match () {
@@ -154,27 +155,30 @@ impl Board {
         })
     }
 
-    // --- what went wrong ---
+    // --- failures ---
 
-    pub(super) fn went_wrong(&self, step: usize, act: Act, problem: Problem) {
+    pub(super) fn record_failure(&self, step: usize, act: Act, problem: Problem) {
         let error = StepError { name: self.id(step), act, problem };
-        lock(&self.wrong).all.push((step, error));
+        lock(&self.failures).all.push((step, error));
     }
 
-    pub(super) fn loop_went_wrong(&self, name: Arc<str>, problem: Problem) {
-        lock(&self.wrong).loops.push(StepError { name, act: Act::EndLoop, problem });
+    pub(super) fn record_loop_failure(&self, name: Arc<str>, problem: Problem) {
+        lock(&self.failures).loops.push(StepError { name, act: Act::EndLoop, problem });
     }
 
-    /// What went wrong when this step was stopped.
-    pub(super) fn stop_problem(&self, step: usize) -> Option<Problem> {
-        let wrong = lock(&self.wrong);
+    /// Returns the failure of this step's stop.
+    pub(super) fn stop_failure(&self, step: usize) -> Option<Problem> {
+        let failures = lock(&self.failures);
         let of_stop = |(at, error): &&(usize, StepError)| *at == step && error.act == Act::Stop;
-        wrong.all.iter().find(of_stop).map(|(_, error)| error.problem.clone())
+        failures.all.iter().find(of_stop).map(|(_, error)| error.problem.clone())
     }
 
-    /// Everything that went wrong: what `cause` did at its start, and all else.
-    pub(super) fn take_wrong(&self, cause: Option<usize>) -> (Option<StepError>, Vec<StepError>) {
-        let Wrong { mut all, loops } = std::mem::take(&mut *lock(&self.wrong));
+    /// Removes and returns all failures: that of the start of `cause`, and the others.
+    pub(super) fn take_failures(
+        &self,
+        cause: Option<usize>,
+    ) -> (Option<StepError>, Vec<StepError>) {
+        let Failures { mut all, loops } = std::mem::take(&mut *lock(&self.failures));
         let is_cause =
             |(step, error): &(usize, StepError)| Some(*step) == cause && error.act == Act::Start;
         let first = all.iter().position(is_cause).map(|at| all.remove(at).1);
@@ -186,11 +190,11 @@ impl Board {
 // === impl Stopping ===
 
 impl Stopping<'_> {
-    /// Notes how the stop has ended.
+    /// Records how the stop has ended.
     pub(super) fn ended(mut self, problem: Option<Problem>) {
         self.ended = true;
         if let Some(problem) = problem {
-            self.board.went_wrong(self.step, Act::Stop, problem);
+            self.board.record_failure(self.step, Act::Stop, problem);
         }
     }
 }
@@ -198,7 +202,7 @@ impl Stopping<'_> {
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.board.went_wrong(self.step, Act::Stop, Problem::Cancelled);
+            self.board.record_failure(self.step, Act::Stop, Problem::Cancelled);
         }
         self.board.machine.send_modify(|machine| machine.stopped(self.step));
     }

@@ -1,4 +1,4 @@
-//! What the hooks of a step are given: until when, and when to let go.
+//! The contexts of a step's hooks: deadlines and cancellation tokens.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::reason::Reason;
 use crate::task::TaskCx;
 use crate::time::Duration;
 
-/// What the start of a step is given.
+/// The context of a start: its deadline, its cancellation token, and the shutdown.
 ///
-/// Cheap to clone and to move into what the start spawns.
+/// Cheap to clone and to move into spawned tasks.
 #[derive(Clone, Debug)]
 pub struct StartCx {
     pub(super) step: Arc<str>,
@@ -21,57 +21,57 @@ pub struct StartCx {
     pub(super) token: CancellationToken,
 }
 
-/// What the stop of a step is given.
+/// The context of a stop: its deadline, its cancellation token, and the reason.
 ///
-/// Cheap to clone and to move into what the stop spawns.
+/// Cheap to clone and to move into spawned tasks.
 #[derive(Clone, Debug)]
 pub struct StopCx {
     pub(super) step: Arc<str>,
     pub(super) reason: Option<Reason>,
     pub(super) deadline: Deadline,
     pub(super) token: CancellationToken,
-    /// The task of the shutdown in which it is stopped, whose time may be cut shorter.
+    /// The task of the shutdown that stops the step. Its time may be shortened. `None` in a rollback.
     pub(super) task: Option<TaskCx>,
 }
 
 // === impl StartCx ===
 
 impl StartCx {
-    /// The step's id.
+    /// Returns the id of the step.
     #[must_use]
     pub fn step(&self) -> &str {
         &self.step
     }
 
-    /// The shutdown that will stop what is started.
+    /// Returns the shutdown that will stop the step.
     ///
-    /// Loops that are added through it belong to this start-up: they end before the first step is
-    /// stopped, also when start-up fails.
+    /// Loops that are added through this handle belong to the start-up: they end before the first step
+    /// is stopped, even if start-up fails.
     #[must_use]
     pub fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
 
-    /// When the step must have started.
+    /// Returns when the step must have started.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
         self.deadline
     }
 
-    /// How much time is left to start.
+    /// Returns how much time is left to start.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.deadline.remaining()
     }
 
-    /// Fires when the start is to end: its time is up, another step has failed, or the shutdown has
-    /// begun. Soon after it, the start is aborted.
+    /// Returns a token that fires when the start must end: its timeout has elapsed, another step has
+    /// failed, or the shutdown has begun. The start is aborted a grace (200 ms) later.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
 
-    /// Waits until the start is to end.
+    /// Waits until the start must end.
     ///
     /// # Cancel safety
     ///
@@ -84,37 +84,39 @@ impl StartCx {
 // === impl StopCx ===
 
 impl StopCx {
-    /// The step's id.
+    /// Returns the id of the step.
     #[must_use]
     pub fn step(&self) -> &str {
         &self.step
     }
 
-    /// Why the shutdown runs; `None` if it does not, because start-up has failed.
+    /// Returns the reason of the shutdown; `None` in a rollback of a start-up that has failed.
     #[must_use]
     pub fn reason(&self) -> Option<&Reason> {
         self.reason.as_ref()
     }
 
-    /// When the step must have stopped. May be sooner when asked again, never later.
+    /// Returns when the step must have stopped. Later calls may return an earlier deadline, never a
+    /// later one.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
         self.task.as_ref().map_or(self.deadline, |task| self.deadline.min(task.deadline()))
     }
 
-    /// How much time is left to stop.
+    /// Returns how much time is left to stop.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.deadline().remaining()
     }
 
-    /// Fires when the time is up. Soon after it, the stop is aborted.
+    /// Returns a token that fires when the timeout has elapsed. The stop is aborted a grace (200 ms)
+    /// later.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
 
-    /// Waits until the time is up.
+    /// Waits until the timeout has elapsed.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Why a lifecycle cannot be, and what went wrong when it was started or stopped.
+//! The errors of building, starting and stopping a lifecycle.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::reason::Reason;
 use crate::task::{AddTaskError, chain};
 use crate::time::Short;
 
-/// Why steps do not make a lifecycle.
+/// Why steps form no valid lifecycle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssembleError {
-    /// A step needs an id: it is what is said when it is waited for.
+    /// A step needs an id, which appears in logs and reports.
     #[error("a step has an empty id")]
     EmptyId,
     /// Two steps have the same id.
@@ -23,7 +23,7 @@ pub enum AssembleError {
         /// The id.
         step: Arc<str>,
     },
-    /// Who requires it would not know whom to wait for.
+    /// Two steps provide the same capability.
     #[error("capability {capability} is provided twice, by {} and {}: rename one", by[0], by[1])]
     ProvidedTwice {
         /// The capability.
@@ -31,27 +31,27 @@ pub enum AssembleError {
         /// The steps that provide it.
         by: [Arc<str>; 2],
     },
-    /// Nobody provides what a step requires.
+    /// No step provides a capability that a step requires.
     #[error("step {step} requires {capability}, which no step provides{}", did_you_mean(near))]
     Unmet {
         /// The step.
         step: Arc<str>,
-        /// What it requires.
+        /// The capability that it requires.
         capability: Arc<str>,
-        /// What was probably meant.
+        /// The capability that was probably meant.
         near: Option<Arc<str>>,
     },
-    /// A step depends on one that is not there.
+    /// A step depends on a step that does not exist.
     #[error("step {step} depends on unknown step {depends_on}{}", did_you_mean(near))]
     Unknown {
         /// The step.
         step: Arc<str>,
-        /// What it depends on.
+        /// The id that it depends on.
         depends_on: Arc<str>,
-        /// What was probably meant.
+        /// The id that was probably meant.
         near: Option<Arc<str>>,
     },
-    /// Steps that wait for each other would wait for ever.
+    /// Steps wait for each other.
     #[error("steps wait for each other: {}", joined(path, " -> "))]
     Cycle {
         /// Each depends on the next; the first is also the last.
@@ -63,8 +63,8 @@ pub enum AssembleError {
         /// The step.
         step: Arc<str>,
     },
-    /// Nothing may wait for ever.
-    #[error("step {step} has an endless timeout: a year is the most")]
+    /// A timeout is one year at most.
+    #[error("step {step} has a timeout longer than the maximum (one year)")]
     EndlessTimeout {
         /// The step.
         step: Arc<str>,
@@ -78,19 +78,19 @@ pub enum AssembleError {
         /// The reason.
         why: Arc<str>,
     },
-    /// In a fleet every replica would do it, at the same time.
+    /// In a fleet every replica would change the shared state at the same time.
     #[error(
         "in a fleet, steps that change shared state must be guarded, so that one replica at a time \
-         does it; these are not: {}",
+         runs them; unguarded steps: {}",
         joined(steps, ", ")
     )]
     Unguarded {
         /// All of them, sorted.
         steps: Vec<Arc<str>>,
     },
-    /// A serverless process does not live on.
+    /// A serverless process does not live on between requests.
     #[error(
-        "a serverless process does not live on, and these steps need it to: {}",
+        "a serverless process does not live on between requests, but these steps need that: {}",
         joined(steps, ", ")
     )]
     LongRunning {
@@ -99,49 +99,49 @@ pub enum AssembleError {
     },
 }
 
-/// Why a lifecycle did not start. What had started has been stopped, as far as that was possible.
+/// Why a lifecycle did not start. The steps that had started were stopped, as far as possible.
 ///
-/// [`Display`](fmt::Display) says all of it, one line for each thing that went wrong.
+/// [`Display`](fmt::Display) writes one line for each failure.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The shutdown had begun before; nothing was started.
+    /// The shutdown had already begun. No step was started.
     ShuttingDown,
-    /// There is no tokio runtime to start on; nothing was started.
+    /// There is no tokio runtime. No step was started.
     NoRuntime,
-    /// The shutdown did not take on what is to be stopped; nothing was started.
+    /// The shutdown rejected a task that stops a step. No step was started.
     NoTask(AddTaskError),
-    /// The shutdown did not take on the phase in which steps are stopped; nothing was started.
+    /// The shutdown rejected the phase in which steps are stopped. No step was started.
     NoPhase(AddPhaseError),
-    /// A step failed, and the others were stopped.
+    /// A step failed, and the steps that had started were stopped.
     Failed {
-        /// What went wrong first.
+        /// The first failure.
         cause: StepError,
-        /// What went wrong because of it, and while stopping the others.
+        /// Starts that were cancelled because of it, and stops that failed.
         others: Vec<StepError>,
     },
-    /// The shutdown began in mid start-up, and has stopped what had started.
+    /// The shutdown began during start-up, and stopped the steps that had started.
     Interrupted {
-        /// Why it began.
+        /// The reason of the shutdown.
         reason: Reason,
-        /// What went wrong while starts were cancelled and steps were stopped.
+        /// Starts that did not end when they were cancelled, and stops that failed.
         others: Vec<StepError>,
     },
 }
 
-/// One thing that went wrong in a lifecycle.
+/// A failure of a step, or of a loop that a step has added.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StepError {
-    /// The step, or the loop, in question.
+    /// The id of the step, or the name of the loop.
     pub name: Arc<str>,
-    /// What was being done.
+    /// The action that failed.
     pub act: Act,
-    /// What went wrong.
+    /// How it failed.
     pub problem: Problem,
 }
 
-/// What was being done when something went wrong.
+/// The action that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Act {
@@ -153,22 +153,22 @@ pub enum Act {
     EndLoop,
 }
 
-/// What went wrong with a step.
+/// How a start, a stop or a loop failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It said that it failed.
+    /// It returned an error.
     Failed(Arc<dyn std::error::Error + Send + Sync>),
     /// It panicked.
     Panicked(Arc<str>),
-    /// Its time was up: it was cancelled and, if need be, aborted.
+    /// It exceeded its timeout. It was cancelled and, if it did not end, aborted.
     TimedOut(Duration),
-    /// It was told to stop because something else went wrong or the shutdown began, and did not
-    /// end by itself.
+    /// It was cancelled because another step failed or the shutdown began, did not end, and was
+    /// aborted.
     Cancelled,
-    /// It could not be ended, and is still running: blocking code.
+    /// It blocks its thread, and is still running.
     Abandoned,
-    /// The time was up before its turn came.
+    /// The time of the phase had elapsed before its turn came.
     NotReached,
 }
 
@@ -179,7 +179,7 @@ fn did_you_mean(near: &Option<Arc<str>>) -> String {
 // === impl StartError ===
 
 impl StartError {
-    /// What went wrong first; `None` if it was no step that did.
+    /// Returns the first failure; `None` if no step failed.
     #[must_use]
     pub fn cause(&self) -> Option<&StepError> {
         match self {
@@ -192,7 +192,7 @@ impl StartError {
         }
     }
 
-    /// What else went wrong: starts that were cancelled, and stops that failed.
+    /// Returns the other failures: starts that were cancelled, and stops that failed.
     #[must_use]
     pub fn others(&self) -> &[StepError] {
         match self {
@@ -201,8 +201,7 @@ impl StartError {
         }
     }
 
-    /// Whether it was the shutdown that kept it from starting. That is no failure: a process can be
-    /// told to end before it has begun.
+    /// Returns whether the shutdown prevented the start. That is not a failure of the process.
     #[must_use]
     pub fn is_shutdown(&self) -> bool {
         matches!(self, Self::ShuttingDown | Self::Interrupted { .. })
@@ -229,7 +228,7 @@ impl std::error::Error for StartError {}
 // === impl StepError ===
 
 impl StepError {
-    /// The error that the step failed with, if it did.
+    /// Returns the error of the step, if it returned one.
     #[must_use]
     pub fn error(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.problem {
@@ -264,7 +263,7 @@ impl fmt::Display for Problem {
             Self::TimedOut(after) => write!(f, "timed out after {}", Short(*after)),
             Self::Cancelled => f.write_str("cancelled"),
             Self::Abandoned => f.write_str("abandoned: still running"),
-            Self::NotReached => f.write_str("the time was up before its turn came"),
+            Self::NotReached => f.write_str("not reached: the time of the phase had elapsed"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Puts steps in waves, once, or says why they cannot be.
+//! Arranges steps in waves, or returns why that is impossible.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::time::Duration;
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
     pub(super) ids: Vec<Arc<str>>,
-    /// In the order in which they start; in a wave by priority.
+    /// In the order in which they start; within a wave by priority.
     pub(super) waves: Vec<Vec<usize>>,
     wave_of: Vec<usize>,
     pub(super) start_timeouts: Vec<Duration>,
@@ -25,8 +25,8 @@ pub(super) struct Graph {
 // === impl Graph ===
 
 impl Graph {
-    /// Every step in the earliest wave after all that it depends on; or, one at a time, each in a
-    /// wave of its own, in that order.
+    /// Puts each step into the earliest wave after all its dependencies. If steps start one at a time,
+    /// each gets a wave of its own, in that order.
     pub(super) fn assemble(steps: &[Step], one_at_a_time: bool) -> Result<Self, AssembleError> {
         let edges = edges(steps)?;
         let sorted = sort(&edges).map_err(|cycle| {
@@ -54,33 +54,35 @@ impl Graph {
         })
     }
 
-    /// How long it takes at most to start them all.
+    /// Returns the maximum time to start all steps.
     pub(super) fn start_budget(&self) -> Duration {
         let longest = |wave: &Vec<usize>| wave.iter().map(|&step| self.start_timeouts[step]).max();
         self.waves.iter().filter_map(longest).sum()
     }
 
-    /// How long it takes at most to stop those that `is` holds of.
+    /// Returns the maximum time to stop the steps for which `is` returns true.
     pub(super) fn stop_budget(&self, is: impl Fn(usize) -> bool) -> Duration {
         self.stopping(0, is)
     }
 
-    /// How long a step waits at most until those of later waves have stopped that `is` holds of.
+    /// Returns the maximum time until the steps of later waves have stopped for which `is` returns
+    /// true.
     pub(super) fn before_stop(&self, step: usize, is: impl Fn(usize) -> bool) -> Duration {
         self.stopping(self.wave_of[step] + 1, is)
     }
 
-    /// How long it takes at most until a step has stopped.
+    /// Returns the maximum time until a step has stopped.
     pub(super) fn until_stopped(&self, step: usize) -> Duration {
         self.stopping(self.wave_of[step], |_| true)
     }
 
-    /// The steps that are stopped before this one.
+    /// Returns the steps that are stopped before this one.
     pub(super) fn after(&self, step: usize) -> impl Iterator<Item = usize> {
         self.waves[self.wave_of[step] + 1..].iter().flatten().copied()
     }
 
-    /// A wave that hangs takes its time and two graces: to be cancelled, and to be given up.
+    /// Returns the maximum time to stop the waves from `from` on. A wave that hangs takes its timeout
+    /// and two graces: one until it is aborted, one until it is abandoned.
     fn stopping(&self, from: usize, is: impl Fn(usize) -> bool) -> Duration {
         let longest = |wave: &Vec<usize>| {
             let counted = wave.iter().filter(|&&step| is(step));
@@ -90,7 +92,7 @@ impl Graph {
     }
 }
 
-/// What each step depends on.
+/// Returns the dependencies of each step.
 fn edges(steps: &[Step]) -> Result<Vec<Vec<usize>>, AssembleError> {
     let mut by_id: HashMap<&str, usize> = HashMap::new();
     let mut providers: HashMap<&str, usize> = HashMap::new();
@@ -112,7 +114,7 @@ fn edges(steps: &[Step]) -> Result<Vec<Vec<usize>>, AssembleError> {
     for (at, step) in steps.iter().enumerate() {
         for capability in &step.requires {
             match providers.get(&**capability) {
-                // It may use itself what it provides.
+                // A step may require a capability that it provides itself.
                 Some(&on) if on == at => {}
                 Some(&on) => edges[at].push(on),
                 None => {
@@ -140,7 +142,7 @@ fn edges(steps: &[Step]) -> Result<Vec<Vec<usize>>, AssembleError> {
     Ok(edges)
 }
 
-/// Sorted, so that the same mistake always gets the same answer.
+/// Returns the most similar name. The names are sorted, so that the result is deterministic.
 fn near<'a>(wanted: &str, known: impl Iterator<Item = &'a &'a str>) -> Option<Arc<str>> {
     let mut known: Vec<&str> = known.copied().collect();
     known.sort_unstable();
@@ -188,7 +190,7 @@ mod tests {
     proptest! {
         /// Any graph, with or without cycles.
         #[test]
-        fn waves_respect_what_depends_on_what_and_a_cycle_is_one(
+        fn waves_respect_dependencies_and_a_reported_cycle_is_one(
             edges in prop::collection::vec(prop::collection::vec(0..12usize, 0..3), 1..12),
             by_capability: bool,
             one_at_a_time: bool,
@@ -211,7 +213,7 @@ mod tests {
                         for &on in on.iter().filter(|&&on| on != at) {
                             prop_assert!(graph.wave_of[on] < graph.wave_of[at]);
                         }
-                        // Not later than it must be.
+                        // As early as possible.
                         let earliest = on.iter().filter(|&&on| on != at);
                         let earliest = earliest.map(|&on| graph.wave_of[on] + 1).max();
                         let is_earliest = graph.wave_of[at] == earliest.unwrap_or(0);

@@ -1,7 +1,7 @@
-//! What a step does: its start, which hands over its stop.
+//! The hooks of a step: a start, which returns the stop.
 //!
-//! A start returns what stops it. So there is nothing to stop unless a start has ended well, and
-//! it can be stopped only once, because it is a function that can be called only once.
+//! A start returns the function that stops the step. So only a step that has started can be stopped,
+//! and only once, because the function is `FnOnce`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use crate::task::{BoxError, TaskResult};
 
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The start of a step, for those who put something around it; see [`Step::wrap`](crate::Step::wrap).
-#[must_use = "a start that nobody calls does not start anything"]
+/// The start of a step, for code that wraps it; see [`Step::wrap`](crate::Step::wrap).
+#[must_use = "a start hook does nothing until it is called"]
 pub struct StartHook(Box<dyn FnOnce(StartCx) -> Pending<Result<Started, BoxError>> + Send>);
 
 /// The stop of a step that has started; see [`Started::wrap_stop`].
-#[must_use = "a stop that nobody calls does not stop anything"]
+#[must_use = "a stop hook does nothing until it is called"]
 pub struct StopHook(Box<dyn FnOnce(StopCx) -> Pending<Result<(), BoxError>> + Send>);
 
-/// How a start went that did not fail: what was started, and with that what stops it; or that it
-/// was skipped.
+/// The result of a successful start: the step has started, with the function that stops it, or was
+/// skipped.
 ///
 /// ```
 /// # use adieu_core::{Started, Step};
@@ -35,7 +35,7 @@ pub struct StopHook(Box<dyn FnOnce(StopCx) -> Pending<Result<(), BoxError>> + Se
 ///     Ok::<_, std::io::Error>(Started::stopped_by(async move |_| pool.close().await))
 /// });
 /// ```
-#[must_use = "what was started must be stopped"]
+#[must_use = "a step that has started must be stopped"]
 #[derive(Debug)]
 pub struct Started(pub(super) How);
 
@@ -45,7 +45,7 @@ pub(super) enum How {
     Skipped(Arc<str>),
 }
 
-/// What a start may return: nothing, [`Started`], or a result of either.
+/// The values that a start may return: nothing, [`Started`], or a result of either.
 ///
 /// Sealed, as [`TaskResult`] is.
 #[diagnostic::on_unimplemented(
@@ -66,7 +66,7 @@ mod sealed {
 // === impl Started ===
 
 impl Started {
-    /// It has started, and this stops it.
+    /// The step has started, and `stop` stops it.
     pub fn stopped_by<F, Fut>(stop: F) -> Self
     where
         F: FnOnce(StopCx) -> Fut + Send + 'static,
@@ -75,19 +75,20 @@ impl Started {
         Self(How::Up(Some(StopHook::new(stop))))
     }
 
-    /// It was not to be started here, and `why`: somebody else does it. It counts as started for
-    /// those who depend on it, and is not stopped.
+    /// The step was skipped for the reason `why`, for example because another replica runs it.
+    ///
+    /// For steps that depend on it, it counts as started. It is not stopped.
     pub fn skipped(why: impl Into<Arc<str>>) -> Self {
         Self(How::Skipped(why.into()))
     }
 
-    /// Whether it was skipped.
+    /// Returns whether the step was skipped.
     #[must_use]
     pub fn is_skipped(&self) -> bool {
         matches!(self.0, How::Skipped(_))
     }
 
-    /// Puts something around the stop: `f` is called in its place, and calls it. What was skipped
+    /// Wraps the stop: `f` is called instead of the stop, and gets it as an argument. A skipped step
     /// stays skipped.
     pub fn wrap_stop<F, Fut>(self, f: F) -> Self
     where
@@ -103,7 +104,7 @@ impl Started {
         }
     }
 
-    /// Both stops, the one it has first. The second is called also when the first has failed.
+    /// Adds a second stop after the first. It is called even if the first has failed.
     pub(super) fn and_then(self, then: Option<StopHook>) -> Self {
         match (self.0, then) {
             (How::Up(None), then) => Self(How::Up(then)),
@@ -157,15 +158,15 @@ impl StartHook {
         F: FnOnce(StartCx) -> Fut + Send + 'static,
         Fut: Future<Output: StartResult> + Send + 'static,
     {
-        // Called inside the future, so that a panic before its first `await` is caught, too.
+        // Called inside the future, so that a panic before the first `await` is also caught.
         Self(Box::new(|cx| Box::pin(async move { start(cx).await.into_started() })))
     }
 
-    /// Starts it.
+    /// Calls the start.
     ///
     /// # Errors
     ///
-    /// What the start fails with.
+    /// If the start fails.
     pub async fn start(
         self,
         cx: StartCx,
@@ -191,11 +192,11 @@ impl StopHook {
         Self(Box::new(|cx| Box::pin(async move { stop(cx).await.into_result() })))
     }
 
-    /// Stops it.
+    /// Calls the stop.
     ///
     /// # Errors
     ///
-    /// What the stop fails with.
+    /// If the stop fails.
     pub async fn stop(self, cx: StopCx) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         (self.0)(cx).await
     }

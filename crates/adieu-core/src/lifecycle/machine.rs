@@ -1,54 +1,54 @@
-//! Decides which steps start, which are told to let go, and which may be stopped.
+//! Decides which steps start, which starts are cancelled, and which steps may be stopped.
 //!
-//! What has ended is noted in it by whoever knows; [`Machine::step`] then says what follows, and
-//! calling it once too often does no harm. It knows no clock and no runtime.
+//! The callers record the ends of starts and stops. [`Machine::step`] then returns the effects that
+//! follow; an extra call has no effect. The machine reads no clock and uses no runtime.
 //!
 //! # Invariants
 //!
-//! 1. A step starts when all waves before its own have started, never before, and at most once.
-//! 2. Once something has gone wrong nothing starts any more.
-//! 3. A step is stopped only if it is up, and at most once: who claims it stops it.
-//! 4. A step may be stopped when nothing starts any more and all of later waves is down.
+//! 1. A step starts when all earlier waves have started, never before, and at most once.
+//! 2. After a failure no step starts.
+//! 3. A step is stopped only if it is up, and at most once: the caller that claims it stops it.
+//! 4. A step may be stopped when no step is starting and all steps of later waves are down.
 
 use crate::time::{Duration, Instant};
 
-/// What is to be done.
+/// An action that the driver carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "an effect that nobody runs is a step that never starts"]
+#[must_use = "an effect must be carried out"]
 pub(crate) enum Effect {
-    /// Call its start. Its time is up at this instant.
+    /// Call the start. Its timeout elapses at this instant.
     Start(usize, Instant),
-    /// Fire its token.
+    /// Fire the token of the start.
     Cancel(usize),
-    /// Abort its start, and join it.
+    /// Abort the start, and join it.
     Abort(usize),
-    /// Its start could not be ended: leave it.
+    /// Abandon the start, which blocks its thread.
     GiveUp(usize),
 }
 
 /// How a start ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartEnd {
-    /// There is something to stop.
+    /// The step has started, and must be stopped.
     Up,
-    /// There is nothing to stop.
+    /// The step has started or was skipped, and needs no stop.
     Done,
-    /// It failed.
+    /// The start failed.
     Failed,
 }
 
-/// Why no more is started.
+/// Why no further step starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
     /// This step failed first.
     Step(usize),
-    /// Somebody has told us to end.
+    /// The shutdown has begun, or the future of the start-up was dropped.
     Interrupted,
 }
 
-/// Why a start is made to end.
+/// Why a start was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Because {
+pub(crate) enum EndCause {
     Time,
     Halt,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Machine {
     timeouts: Vec<Duration>,
     grace: Duration,
     steps: Vec<State>,
-    /// How many waves have been let start.
+    /// The number of waves that have begun.
     begun: usize,
     halt: Option<Halt>,
 }
@@ -74,21 +74,20 @@ enum State {
     Up,
     Done,
     Failed,
-    // Starting => Lost: it could not be ended, or nobody looks after it any more. It may still
-    // come up.
+    // Starting => Lost: the start was abandoned, or the start-up was detached. It may still come up.
     Lost,
-    // Up => Stopping: somebody has claimed it.
+    // Up => Stopping: the step was claimed.
     Stopping,
-    // Stopping => Stopped: its stop has ended, however.
+    // Stopping => Stopped: its stop has ended, successfully or not.
     Stopped,
 }
 
-/// How hard a start has been pressed to end.
+/// How far the escalation of a start has come: cancelled, then aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pressure {
     None,
-    Cancelled(Because),
-    Aborted(Because),
+    Cancelled(EndCause),
+    Aborted(EndCause),
 }
 
 // === impl Machine ===
@@ -107,11 +106,11 @@ impl Machine {
 
     // --- starting ---
 
-    /// What follows from all that has been noted.
+    /// Returns the effects that follow from all recorded ends and the time.
     pub(crate) fn step(&mut self, now: Instant) -> Vec<Effect> {
         let mut effects = Vec::new();
-        self.press(now, &mut effects);
-        // After the pressing, which may have halted it.
+        self.escalate(now, &mut effects);
+        // After the escalation, which may have halted start-up.
         while self.may_begin_wave() {
             for &step in &self.waves[self.begun] {
                 let due = now + self.timeouts[step];
@@ -123,7 +122,7 @@ impl Machine {
         effects
     }
 
-    /// When `step` must be called at the latest.
+    /// Returns when `step` must be called at the latest.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let due = |state: &State| match state {
             State::Starting { due, .. } => Some(*due),
@@ -138,7 +137,8 @@ impl Machine {
         self.steps.iter().filter_map(due).min()
     }
 
-    /// Whether this start is over its time, and has not been pressed: its thread was blocked.
+    /// Returns whether this start has exceeded its timeout without having been cancelled, because its
+    /// thread was blocked.
     pub(crate) fn is_late(&self, step: usize, now: Instant) -> bool {
         matches!(
             self.steps[step],
@@ -146,7 +146,7 @@ impl Machine {
         )
     }
 
-    /// Notes that a start has ended.
+    /// Records that a start has ended.
     pub(crate) fn ended(&mut self, now: Instant, step: usize, end: StartEnd) {
         let is_late = self.is_late(step, now);
         match (self.steps[step], end) {
@@ -160,15 +160,15 @@ impl Machine {
         }
     }
 
-    /// Notes that nothing is to be started any more. Too late if all has started.
+    /// Halts start-up, unless all steps have started.
     pub(crate) fn interrupt(&mut self) {
         if !self.is_settled() {
             self.halt(Halt::Interrupted);
         }
     }
 
-    /// Notes that nobody looks after the starts any more.
-    pub(crate) fn gone(&mut self) {
+    /// Records that the future of the start-up was dropped. Starts in progress may still come up.
+    pub(crate) fn detach(&mut self) {
         self.interrupt();
         for state in &mut self.steps {
             if matches!(state, State::Starting { .. }) {
@@ -177,19 +177,19 @@ impl Machine {
         }
     }
 
-    /// Whether nothing starts, now or later.
+    /// Returns whether no step is starting and none will start.
     pub(crate) fn is_settled(&self) -> bool {
         let over = self.begun == self.waves.len() || self.halt.is_some();
         over && !self.steps.iter().any(|state| matches!(state, State::Starting { .. }))
     }
 
-    /// Why no more is started; `None` if all is well.
+    /// Returns why start-up was halted; `None` if it was not.
     pub(crate) fn halted(&self) -> Option<Halt> {
         self.halt
     }
 
-    /// Why this start is made to end, if it is.
-    pub(crate) fn pressed(&self, step: usize) -> Option<Because> {
+    /// Returns why this start was cancelled, if it was.
+    pub(crate) fn end_cause(&self, step: usize) -> Option<EndCause> {
         let State::Starting { pressure, .. } = self.steps[step] else { return None };
         match pressure {
             Pressure::None => None,
@@ -201,7 +201,7 @@ impl Machine {
         matches!(self.steps[step], State::Starting { .. })
     }
 
-    /// The first one counts.
+    /// Halts start-up. The first cause counts.
     fn halt(&mut self, halt: Halt) {
         self.halt.get_or_insert(halt);
     }
@@ -211,9 +211,9 @@ impl Machine {
         self.halt.is_none() && self.begun < self.waves.len() && !self.steps.iter().any(busy)
     }
 
-    /// Presses starts one step harder, a grace apart: cancel, abort, give up.
-    fn press(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        // First those whose time is up, which halts the others.
+    /// Escalates starts that are due: cancel, abort and abandon, a grace apart.
+    fn escalate(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        // First the starts whose timeout has elapsed, because that halts start-up.
         for step in 0..self.steps.len() {
             let State::Starting { due, pressure } = self.steps[step] else { continue };
             if due > now {
@@ -223,7 +223,7 @@ impl Machine {
                 Pressure::None => {
                     self.halt(Halt::Step(step));
                     effects.push(Effect::Cancel(step));
-                    Pressure::Cancelled(Because::Time)
+                    Pressure::Cancelled(EndCause::Time)
                 }
                 Pressure::Cancelled(why) => {
                     effects.push(Effect::Abort(step));
@@ -242,7 +242,7 @@ impl Machine {
         }
         for step in 0..self.steps.len() {
             if let State::Starting { pressure: Pressure::None, .. } = self.steps[step] {
-                let pressure = Pressure::Cancelled(Because::Halt);
+                let pressure = Pressure::Cancelled(EndCause::Halt);
                 self.steps[step] = State::Starting { due: now + self.grace, pressure };
                 effects.push(Effect::Cancel(step));
             }
@@ -251,13 +251,14 @@ impl Machine {
 
     // --- stopping ---
 
-    /// Whether the step's turn to be stopped has come, or never will because it is not up.
+    /// Returns whether the step may be stopped, or is not up and needs no stop.
     pub(crate) fn may_stop(&self, step: usize) -> bool {
         let later = || self.waves[self.wave_of[step] + 1..].iter().flatten();
         self.is_settled() && (!self.is_up(step) || later().all(|&later| self.is_down(later)))
     }
 
-    /// Takes on to stop the step. False if there is nothing to stop, or somebody else has.
+    /// Claims the step in order to stop it. Returns false if there is nothing to stop, or the step was
+    /// already claimed.
     pub(crate) fn claim(&mut self, step: usize) -> bool {
         let claimed = self.steps[step] == State::Up;
         if claimed {
@@ -266,7 +267,7 @@ impl Machine {
         claimed
     }
 
-    /// Notes that a stop has ended, however.
+    /// Records that a stop has ended, successfully or not.
     pub(crate) fn stopped(&mut self, step: usize) {
         if self.steps[step] == State::Stopping {
             self.steps[step] = State::Stopped;
@@ -277,12 +278,12 @@ impl Machine {
         self.steps[step] == State::Up
     }
 
-    /// Whether its start was left, and may still come up.
+    /// Returns whether the start was abandoned or detached, and may still come up.
     pub(crate) fn is_lost(&self, step: usize) -> bool {
         self.steps[step] == State::Lost
     }
 
-    /// Whether there is nothing of the step to stop.
+    /// Returns whether the step needs no stop.
     pub(crate) fn is_down(&self, step: usize) -> bool {
         match self.steps[step] {
             State::Waiting => self.is_settled(),

@@ -1,30 +1,31 @@
-//! Where the process runs: alone, as one of many, or for a moment.
+//! The deployment profile: a single process, a replica of a fleet, or serverless.
 
 use std::sync::Arc;
 
 use super::error::AssembleError;
 use super::step::Step;
 
-/// Where the process runs, and so which mistakes a lifecycle can make.
+/// Where the process runs. The profile decides which steps are allowed.
 ///
-/// It is declared, not detected: steps say what they do, and this says what they may.
+/// It is declared, not detected: the markers of a step declare what the step does, and the profile
+/// decides whether that is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeploymentProfile {
-    /// One process. Every step will do.
+    /// A single process. Every step is allowed.
     #[default]
     SingleProcess,
-    /// One of several replicas. A step that changes what the others see must be guarded; locks and
-    /// stores that only this process knows of are warned of.
+    /// One of several replicas. A step that changes shared state must be guarded. A step with a lock
+    /// or store that is local to the process causes a warning.
     Fleet,
-    /// A process that is frozen or killed between requests. Nothing may need it to live on, and it
-    /// takes no time to drain, unless a time is set: in code or configuration, for
-    /// [`Phase::SERVICE_REQUESTS_DONE`](crate::Phase::SERVICE_REQUESTS_DONE) and as `lame-duck`.
+    /// A process that may be frozen or killed between requests. Steps that need a long-running
+    /// process are not allowed. Draining and the lame duck take no time, unless one is set for
+    /// [`Phase::SERVICE_REQUESTS_DONE`](crate::Phase::SERVICE_REQUESTS_DONE) or as `lame-duck`.
     Serverless,
 }
 
 impl DeploymentProfile {
-    /// Judges the steps, and says what to warn of.
+    /// Checks the steps, and returns warnings.
     pub(super) fn check(self, steps: &[Step]) -> Result<Vec<String>, AssembleError> {
         match self {
             Self::SingleProcess => Ok(Vec::new()),
@@ -53,7 +54,7 @@ impl DeploymentProfile {
 fn warnings(step: &Step) -> impl Iterator<Item = String> {
     step.markers.process_local.iter().map(|what| {
         format!(
-            "step {}: {what} is known to this process alone, and this is one of a fleet: share it",
+            "step {}: {what} is local to this process, but the profile is a fleet: use a shared one",
             step.id
         )
     })

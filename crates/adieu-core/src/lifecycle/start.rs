@@ -1,4 +1,4 @@
-//! Starts steps: carries out what the machine decides, and joins what it has spawned.
+//! Starts steps: carries out the effects of the machine, and joins the tasks that it has spawned.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::apart::Apart;
 use super::board::Board;
 use super::context::StartCx;
 use super::error::{Act, Problem, StartError};
 use super::hook::{StartHook, Started};
+use super::isolated::Isolated;
 use super::machine::{Effect, Halt, Machine};
 use super::profile::DeploymentProfile;
 use super::stop;
@@ -25,23 +25,23 @@ use crate::status::Stage;
 use crate::task::{BoxError, caught};
 use crate::time::{Duration, Instant, Short, now};
 
-/// How often it says what is still starting.
-const STILL_STARTING: Duration = Duration::from_secs(5);
+/// How often the steps that are still starting are logged.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts that are under way.
+/// The starts that are in progress.
 struct Starting {
     board: Arc<Board>,
-    /// The handle that the steps are given.
+    /// The handle that the steps get.
     shutdown: Shutdown,
     runtime: Handle,
     hooks: Vec<Option<StartHook>>,
     set: JoinSet<()>,
     handles: Vec<Option<AbortHandle>>,
     tokens: Vec<CancellationToken>,
-    next_words: Instant,
+    next_progress_line: Instant,
 }
 
-/// A start that is under way. When it is dropped without having ended, it was aborted.
+/// A start that is in progress. If it is dropped before it has ended, it was aborted.
 struct Unended {
     board: Arc<Board>,
     step: usize,
@@ -50,7 +50,7 @@ struct Unended {
 
 pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(), StartError> {
     let Parts { graph, hooks, profile, warnings } = lifecycle.parts;
-    // First of all: whatever comes now, the process is not ready before this is kept.
+    // First of all, so that the process is not ready until this promise is kept.
     let promise = shutdown.promise("start-up");
     let current = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
     let runtime = shutdown.shared().home().unwrap_or(current);
@@ -73,11 +73,11 @@ pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(
     let owner = shutdown.owned_by(&loops);
     Starting::new(&board, owner, hooks, runtime.clone()).drive().await;
 
-    let halted = board.look(Machine::halted);
+    let halted = board.read(Machine::halted);
     let outcome = match halted {
         None => Ok(()),
         Some(_) if shutdown.stage() != Stage::Up => {
-            // The shutdown stops what has started, in its phase: what still runs needs it.
+            // The shutdown stops the steps in its own phase, because running work may need them.
             tokio::select! {
                 () = board.until(Machine::all_down) => {}
                 _ = shutdown.completed() => {}
@@ -89,9 +89,9 @@ pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(
             Err(failed(&board, halted, shutdown))
         }
     };
-    // What is not up is not there to be stopped, unless it may still come up.
+    // A step that is not up needs no stop, unless it may still come up.
     for (step, task) in tasks.into_iter().enumerate() {
-        if board.look(|machine| machine.is_down(step) && !machine.is_lost(step)) {
+        if board.read(|machine| machine.is_down(step) && !machine.is_lost(step)) {
             task.cancel();
         }
     }
@@ -99,7 +99,7 @@ pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(
     if profile == DeploymentProfile::Serverless {
         for running in loops.all() {
             let name = running.name();
-            let advice = "mark its step as long-running";
+            let advice = "mark the step that adds it as long-running";
             shutdown
                 .shared()
                 .journal()
@@ -118,7 +118,7 @@ fn failed(board: &Board, halted: Option<Halt>, shutdown: &Shutdown) -> StartErro
         Some(Halt::Step(step)) => Some(step),
         Some(Halt::Interrupted) | None => None,
     };
-    match board.take_wrong(cause) {
+    match board.take_failures(cause) {
         (Some(cause), others) => StartError::Failed { cause, others },
         (None, others) => {
             let reason = shutdown.reason().unwrap_or(Reason::Unknown);
@@ -139,15 +139,15 @@ impl Starting {
             tokens: hooks.iter().map(|_| CancellationToken::new()).collect(),
             hooks: hooks.into_iter().map(Some).collect(),
             set: JoinSet::new(),
-            next_words: now() + STILL_STARTING,
+            next_progress_line: now() + PROGRESS_INTERVAL,
         }
     }
 
-    /// Starts wave after wave, until all have started or none will any more.
+    /// Starts wave after wave, until all steps have started or start-up has been halted.
     async fn drive(mut self) {
         let begun = self.shutdown.token();
         loop {
-            // Looked at before a wave begins: once the shutdown has, nothing is started.
+            // Checked before a wave begins: after the shutdown has begun, no step starts.
             let interrupted = begun.is_cancelled();
             if interrupted {
                 self.board.interrupt();
@@ -159,12 +159,12 @@ impl Starting {
             if settled {
                 return;
             }
-            let due = due.map_or(self.next_words, |due| due.min(self.next_words));
+            let due = due.map_or(self.next_progress_line, |due| due.min(self.next_progress_line));
             tokio::select! {
                 biased;
                 () = begun.cancelled(), if !interrupted => {}
                 Some(_) = self.set.join_next() => {}
-                () = tokio::time::sleep_until(due.into()) => self.say_what_is_starting(),
+                () = tokio::time::sleep_until(due.into()) => self.log_progress(),
             }
         }
     }
@@ -178,7 +178,7 @@ impl Starting {
                     handle.abort();
                 }
             }
-            Effect::GiveUp(step) => self.board.went_wrong(step, Act::Start, Problem::Abandoned),
+            Effect::GiveUp(step) => self.board.record_failure(step, Act::Start, Problem::Abandoned),
         }
     }
 
@@ -194,28 +194,29 @@ impl Starting {
         let unended = Unended { board: Arc::clone(&self.board), step, ended: false };
         let work = async move {
             let ended = caught(hook.start(cx)).await;
-            // Noted here, not by who joins it: if nobody does, it is up all the same.
+            // Recorded here, not by the task that joins it, which may have been dropped: the step is
+            // up in any case.
             if let Some(why) = unended.ended(ended) {
                 let skipped = move || info!(step = &*id, why = &*why, "step skipped");
                 shutdown.shared().journal().log(skipped);
             }
         };
         let name = format!("start {}", self.board.id(step));
-        let apart = Apart::new(&name, &self.runtime, work);
+        let hook = Isolated::new(&name, &self.runtime, work);
         self.handles[step] = Some(self.set.spawn_on(
             async {
-                let _ = apart.await;
+                let _ = hook.await;
             },
             &self.runtime,
         ));
     }
 
-    fn say_what_is_starting(&mut self) {
-        if now() < self.next_words {
+    fn log_progress(&mut self) {
+        if now() < self.next_progress_line {
             return;
         }
-        self.next_words = now() + STILL_STARTING;
-        let starting: Vec<Arc<str>> = self.board.look(|machine| {
+        self.next_progress_line = now() + PROGRESS_INTERVAL;
+        let starting: Vec<Arc<str>> = self.board.read(|machine| {
             let starting = self.board.steps().filter(|&step| machine.is_starting(step));
             starting.map(|step| self.board.id(step)).collect()
         });
@@ -226,9 +227,8 @@ impl Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        // If whoever awaited the start has dropped it: what is up is stopped by the shutdown, and
-        // what is not will not be.
-        self.board.gone();
+        // If the future of the start was dropped, the shutdown stops the steps that are up.
+        self.board.detach();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Describes something that is started, and what it takes to stop it.
+//! Describes a step: its hooks, its dependencies, its timeouts and its markers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use super::hook::{StartHook, StartResult, Started, StopHook};
 use crate::task::{BoxError, TaskResult};
 use crate::time::Duration;
 
-/// How long a start may take that says nothing else.
+/// The default timeout of a start.
 const START: Duration = Duration::from_secs(30);
 
-/// How long a stop may take that says nothing else.
+/// The default timeout of a stop.
 const STOP: Duration = Duration::from_secs(5);
 
-/// Something that is started when the process starts, and stopped when it ends: a pool, a cache, a
-/// queue, a listener.
+/// A part of the process that is started with it and stopped when it ends: a pool, a cache, a queue,
+/// a listener.
 ///
 /// ```
 /// use adieu_core::Step;
@@ -42,26 +42,26 @@ pub struct Step {
     pub(super) start_timeout: Duration,
     pub(super) stop_timeout: Duration,
     pub(super) markers: Markers,
-    /// Why it cannot work, if an adapter has found that out.
+    /// The reason of [`Step::refuse`].
     pub(super) refused: Option<Arc<str>>,
     start: Option<StartHook>,
     stop: Option<StopHook>,
 }
 
-/// What the author of a step says of it, since nobody can see it from outside.
+/// Properties that the author of a step declares, because they cannot be detected.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Markers {
     pub(super) mutates_shared_state: bool,
     pub(super) singleton_guarded: bool,
     pub(super) requires_long_running: bool,
-    /// What of it is known to this process alone.
+    /// The locks and stores of the step that are local to this process.
     pub(super) process_local: Vec<Arc<str>>,
 }
 
 // === impl Step ===
 
 impl Step {
-    /// A step of this id that does nothing yet, with 30 seconds to start and 5 to stop.
+    /// Describes a step without hooks that has 30 seconds to start and 5 seconds to stop.
     pub fn new(id: impl Into<Arc<str>>) -> Self {
         Self {
             id: id.into(),
@@ -78,9 +78,9 @@ impl Step {
         }
     }
 
-    // --- what it does ---
+    // --- hooks ---
 
-    /// What starts it: an async function of a [`StartCx`] that returns nothing, [`Started`], or a
+    /// Sets the start: an async function of a [`StartCx`] that returns nothing, [`Started`], or a
     /// result of either. Without it the step has started as soon as its turn comes.
     pub fn start<F, Fut>(mut self, start: F) -> Self
     where
@@ -91,8 +91,9 @@ impl Step {
         self
     }
 
-    /// What stops it: an async function of a [`StopCx`] that returns nothing or a result. It is
-    /// called if the step has started, once, and after what the start itself has handed over.
+    /// Sets the stop: an async function of a [`StopCx`] that returns nothing or a result.
+    ///
+    /// It is called once, if the step has started, and after the stop that the start has returned.
     pub fn stop<F, Fut>(mut self, stop: F) -> Self
     where
         F: FnOnce(StopCx) -> Fut + Send + 'static,
@@ -102,7 +103,7 @@ impl Step {
         self
     }
 
-    /// What starts it and what stops it; the stop is given what the start has returned.
+    /// Sets the start and the stop. The stop gets the value that the start has returned.
     pub fn run<T, E, F, Starting, G, Stopping>(self, start: F, stop: G) -> Self
     where
         F: FnOnce(StartCx) -> Starting + Send + 'static,
@@ -118,9 +119,11 @@ impl Step {
         })
     }
 
-    /// Puts something around the start: `f` is called in its place, and calls it, or does not and
-    /// returns [`Started::skipped`]. What stops the step so far comes with what the start returns;
-    /// see [`Started::wrap_stop`]. See also [`Step::extend_start_timeout`].
+    /// Wraps the start: `f` is called instead of the start, and gets it as an argument. It calls the
+    /// start, or returns [`Started::skipped`].
+    ///
+    /// The value that the start returns contains the stop of the step; see [`Started::wrap_stop`]. If
+    /// the wrapper takes time, call [`Step::extend_start_timeout`].
     ///
     /// ```
     /// # use adieu_core::{Started, Step, StartHook, StartCx};
@@ -129,7 +132,7 @@ impl Step {
     ///     step.singleton_guarded().wrap(async |start: StartHook, cx: StartCx| {
     ///         match try_lock().await {
     ///             Some(_lock) => start.start(cx).await,
-    ///             None => Ok(Started::skipped("somebody else does it")),
+    ///             None => Ok(Started::skipped("another replica holds the lock")),
     ///         }
     ///     })
     /// }
@@ -143,7 +146,7 @@ impl Step {
         self.start(move |cx| f(inner, cx))
     }
 
-    /// The start that hands over all that stops the step. What is left has neither.
+    /// Removes both hooks, and returns a start that returns all stops of the step.
     pub(super) fn take_hook(&mut self) -> StartHook {
         let start = self.start.take().unwrap_or_else(|| StartHook::new(async |_| {}));
         match self.stop.take() {
@@ -154,80 +157,82 @@ impl Step {
         }
     }
 
-    // --- when ---
+    // --- order and time ---
 
-    /// Starts only when the step that provides this capability has; and is stopped before it.
+    /// Makes this step start after the step that provides the capability, and stop before it.
     pub fn requires(mut self, capability: impl Into<Arc<str>>) -> Self {
         self.requires.push(capability.into());
         self
     }
 
-    /// Provides a capability, which no other step does.
+    /// Declares that this step provides a capability. No other step may provide the same one.
     pub fn provides(mut self, capability: impl Into<Arc<str>>) -> Self {
         self.provides.push(capability.into());
         self
     }
 
-    /// Starts only when the step of this id has; and is stopped before it.
+    /// Makes this step start after the step with this id, and stop before it.
     pub fn depends_on(mut self, step: impl Into<Arc<str>>) -> Self {
         self.depends_on.push(step.into());
         self
     }
 
-    /// Comes first in its wave if this is higher than that of others; zero if nobody says. It
-    /// matters where steps are started [one at a time](crate::LifecycleBuilder::one_at_a_time).
+    /// Sets the priority of the step within its wave. The default is zero, and higher starts first.
+    ///
+    /// It matters if steps start [one at a time](crate::LifecycleBuilder::one_at_a_time).
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// How long it may take to start, and to stop.
+    /// Sets the timeout of the start and of the stop.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.start_timeout(timeout).stop_timeout(timeout)
     }
 
-    /// How long it may take to start.
+    /// Sets the timeout of the start.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout;
         self
     }
 
-    /// Gives it more time to start: for who puts something around it that takes time, too.
+    /// Extends the timeout of the start, for wrappers that take time themselves.
     pub fn extend_start_timeout(mut self, by: Duration) -> Self {
         self.start_timeout = self.start_timeout.saturating_add(by);
         self
     }
 
-    /// How long it may take to stop.
+    /// Sets the timeout of the stop.
     pub fn stop_timeout(mut self, timeout: Duration) -> Self {
         self.stop_timeout = timeout;
         self
     }
 
-    // --- what it is ---
+    // --- markers ---
 
-    /// Says that its start changes what other replicas see: a schema, an index, a queue. In a fleet
-    /// it must be guarded; see [`DeploymentProfile`](crate::DeploymentProfile).
+    /// Declares that the start changes shared state: a schema, an index, a queue. In a fleet such a
+    /// step must be guarded; see [`DeploymentProfile`](crate::DeploymentProfile).
     pub fn mutates_shared_state(mut self) -> Self {
         self.markers.mutates_shared_state = true;
         self
     }
 
-    /// Says that a lock sees to it that one replica at a time does it. Whoever puts that lock
-    /// around it says so.
+    /// Declares that a lock ensures that one replica at a time runs the step. The code that wraps the
+    /// step in the lock calls this.
     pub fn singleton_guarded(mut self) -> Self {
         self.markers.singleton_guarded = true;
         self
     }
 
-    /// Says that it needs a process that lives on between requests: a loop, a consumer, a timer.
+    /// Declares that the step needs a process that lives on between requests: a loop, a consumer, a
+    /// timer.
     pub fn requires_long_running(mut self) -> Self {
         self.markers.requires_long_running = true;
         self
     }
 
-    /// Says that `what`, a lock or a store, is known to this process alone. In a fleet that is
-    /// warned of.
+    /// Declares that `what`, a lock or a store, is local to this process. In a fleet that causes a
+    /// warning.
     pub fn process_local(mut self, what: impl Into<Arc<str>>) -> Self {
         self.markers.process_local.push(what.into());
         self
@@ -242,7 +247,7 @@ impl Step {
         self
     }
 
-    /// The step's id.
+    /// Returns the id of the step.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id

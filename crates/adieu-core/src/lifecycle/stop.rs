@@ -1,7 +1,7 @@
-//! Stops steps: as tasks of the shutdown, or at once when start-up has failed.
+//! Stops steps: as tasks of the shutdown, or in a rollback when start-up has failed.
 //!
-//! Either way each step is stopped by a task of its own that waits for its turn, so the order is
-//! the same, and whoever claims a step first is the one who stops it.
+//! In both cases each step has a task that waits for its turn and then stops it, so the order is the
+//! same. If the shutdown and a rollback race for a step, the first to claim it stops it.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Lifecycle;
-use super::apart::Apart;
 use super::board::Board;
 use super::context::StopCx;
 use super::error::{Act, Problem, StartError};
 use super::hook::StopHook;
+use super::isolated::Isolated;
 use super::machine::Machine;
 use crate::background::OwnedLoops;
 use crate::budget::GRACE;
@@ -25,8 +25,7 @@ use crate::plan::PlanError;
 use crate::task::{BoxError, TaskCx, TaskSpec, caught};
 use crate::time::{Duration, now};
 
-/// How long the loops of a start-up that has failed have to end: as long as the phase in which the
-/// shutdown ends them.
+/// How long loops have to end in a rollback: as long as the phase in which the shutdown ends them.
 const END_LOOPS: Duration = Duration::from_secs(5);
 
 /// Adds a task for each step to the shutdown, all or none.
@@ -50,7 +49,7 @@ pub(super) fn register(
                 .await
             {
                 None => Ok(()),
-                // So that it is reported as one. It has been said when it happened.
+                // Panics again, so that the task is reported as panicked.
                 Some(Problem::Panicked(message)) => {
                     std::panic::resume_unwind(Box::new(message.to_string()))
                 }
@@ -69,17 +68,18 @@ pub(super) fn register(
     Ok(added)
 }
 
-/// The runtime on which hooks run: the turns to stop are waited for on another one.
+/// Returns the application's runtime, on which hooks run. The task that waits for the turn of a step
+/// runs on another one.
 fn home_of(shutdown: &WeakShutdown) -> Handle {
     let home = shutdown.upgrade().and_then(|shutdown| shutdown.shared().home());
     home.unwrap_or_else(Handle::current)
 }
 
-/// Adds the phase in which steps are stopped, or makes it long enough for one more lifecycle. What
-/// is configured holds.
+/// Adds the phase in which steps are stopped, or extends its timeout for one more lifecycle. A
+/// configured timeout is not changed.
 fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), AddPhaseError> {
     let needed = needed.max(GRACE);
-    // After the actors by its own word: a configuration may have moved `close-resources`.
+    // Declared to come after the actors, because a configuration may have moved `close-resources`.
     let phase = PhaseSpec::new(Lifecycle::PHASE)
         .after(Phase::ACTOR_SYSTEM_TERMINATE)
         .after(Phase::CLOSE_RESOURCES)
@@ -98,17 +98,17 @@ fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), AddPhaseError>
     }
 }
 
-/// Stops one step when its turn has come, and says what went wrong. Nothing, if it is not up.
+/// Stops one step when its turn has come. Returns its failure. Does nothing if the step is not up.
 async fn stop(board: &Board, step: usize, home: Handle, task: Option<TaskCx>) -> Option<Problem> {
     let time_up = task.as_ref().map_or_else(CancellationToken::new, |task| task.token().clone());
     let its_turn = async {
-        // Not before start-up has ended: what is just starting may come up, and need this.
+        // Not before start-up has ended: a step that is starting may come up and need this one.
         board.until(Machine::is_settled).await;
         let most =
             |machine: &Machine| board.graph.before_stop(step, |later| !machine.is_down(later));
         let turn = board.until(|machine| machine.may_stop(step));
-        // Those that were to be stopped before and hang have been given up by then.
-        let _ = tokio::time::timeout(board.look(most), turn).await;
+        // Steps of later waves whose stops hang have been abandoned by then.
+        let _ = tokio::time::timeout(board.read(most), turn).await;
     };
     tokio::select! {
         biased;
@@ -116,9 +116,9 @@ async fn stop(board: &Board, step: usize, home: Handle, task: Option<TaskCx>) ->
         () = time_up.cancelled() => return Some(Problem::NotReached),
     }
     let Some((hook, stopping)) = board.claim(step) else {
-        // Somebody else is at it, or there is nothing to stop.
+        // The rollback or the shutdown has claimed it first, or there is nothing to stop.
         board.until(|machine| machine.is_down(step)).await;
-        return board.stop_problem(step);
+        return board.stop_failure(step);
     };
     let (timeout, token) = (board.graph.stop_timeouts[step], time_up.child_token());
     let deadline = Deadline::after(timeout);
@@ -140,47 +140,49 @@ async fn stop(board: &Board, step: usize, home: Handle, task: Option<TaskCx>) ->
 
 /// How a stop ended.
 enum StopEnd {
-    /// It returned, or panicked with this message.
+    /// The stop returned, or panicked with this message.
     Ended(Result<Result<(), BoxError>, Arc<str>>),
-    /// Its time was up, and it is gone.
+    /// The stop timed out, and was dropped.
     TimedOut,
-    /// Its time was up, and it is still running: it blocks its thread.
+    /// The stop timed out, and is still running because it blocks its thread.
     Abandoned,
 }
 
-/// Runs a stop to its end, within its time.
+/// Runs a stop within its timeout.
 async fn run(hook: StopHook, cx: StopCx, home: &Handle, time_up: &CancellationToken) -> StopEnd {
     let (deadline, token) = (cx.deadline, cx.token.clone());
     let name = format!("stop {}", cx.step);
-    let mut work = Apart::new(&name, home, caught(hook.stop(cx)));
+    let mut work = Isolated::new(&name, home, caught(hook.stop(cx)));
     let ended = tokio::select! {
         biased;
         ended = &mut work => ended,
         () = deadline.passed() => {
             token.cancel();
-            // It may clear up. What it says then comes too late.
+            // The hook has a grace to clean up. Its result no longer counts.
             let _ = tokio::time::timeout(GRACE, &mut work).await;
             return match work.abort(GRACE).await {
                 true => StopEnd::TimedOut,
                 false => StopEnd::Abandoned,
             };
         }
-        // From here on it is the shutdown that makes it end.
+        // The shutdown has cancelled the task, and will abort it.
         () = time_up.cancelled() => work.await,
     };
-    // Without an output it was lost with its runtime.
+    // Without an output the hook was dropped with its runtime.
     ended.map_or(StopEnd::TimedOut, StopEnd::Ended)
 }
 
-/// Stops what has started, now: first the loops, then the steps, in reverse.
+/// Ends the loops that steps have added, then stops the steps that have started, in reverse.
 pub(super) async fn roll_back(board: &Arc<Board>, loops: &OwnedLoops, runtime: &Handle) {
     let mut ending = JoinSet::new();
     for running in loops.all() {
         let board = Arc::clone(board);
         let end = async move {
             if let Err(error) = running.end_within(END_LOOPS).await {
-                board
-                    .loop_went_wrong(running.name(), Problem::Failed(BoxError::from(error).into()));
+                board.record_loop_failure(
+                    running.name(),
+                    Problem::Failed(BoxError::from(error).into()),
+                );
             }
         };
         ending.spawn_on(end, runtime);
@@ -188,16 +190,16 @@ pub(super) async fn roll_back(board: &Arc<Board>, loops: &OwnedLoops, runtime: &
     while ending.join_next().await.is_some() {}
 
     let mut stopping = JoinSet::new();
-    for step in board.steps().filter(|&step| board.look(|machine| machine.is_up(step))) {
+    for step in board.steps().filter(|&step| board.read(|machine| machine.is_up(step))) {
         let (board, home) = (Arc::clone(board), runtime.clone());
         stopping.spawn_on(async move { stop(&board, step, home, None).await }, runtime);
     }
-    let most = board.look(|machine| board.graph.stop_budget(|step| !machine.is_down(step)));
+    let most = board.read(|machine| board.graph.stop_budget(|step| !machine.is_down(step)));
     let all = async { while stopping.join_next().await.is_some() {} };
     let bound = now() + most + GRACE;
     if tokio::time::timeout_at(bound.into(), all).await.is_err() {
-        for step in board.steps().filter(|&step| !board.look(|machine| machine.is_down(step))) {
-            board.went_wrong(step, Act::Stop, Problem::Abandoned);
+        for step in board.steps().filter(|&step| !board.read(|machine| machine.is_down(step))) {
+            board.record_failure(step, Act::Stop, Problem::Abandoned);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A loop that takes jobs from a source and runs several at a time.
 //!
-//! What is dropped when something else is to be done is the taking, never a job: each runs as a
-//! task of its own, under a pass, and is joined and settled whatever happens to the source.
+//! The consumer may drop a pending call of `take`, and never a job. Each job runs as a task of its
+//! own, under a pass, and is joined and settled even if the source fails.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::outcome::Outcome;
 use crate::shield::{message_of, shielded};
 use crate::task::{BoxError, TaskResult, caught, chain};
 
-/// How long the taking rests when there was nothing to take.
+/// The pause after a source has returned an empty list.
 const EMPTY: Duration = Duration::from_millis(10);
 
-/// Names a consumer, and says how many jobs it runs at a time.
+/// The name of a consumer, and how many jobs it runs at a time.
 #[derive(Clone, Debug)]
 #[must_use = "a consumer does nothing until it is added to a shutdown"]
 pub struct Consumer {
@@ -30,7 +30,7 @@ pub struct Consumer {
     concurrency: usize,
 }
 
-/// A consumer as the keeper runs it: `connect` makes a source, `handle` does a job.
+/// A consumer as the keeper runs it: `connect` creates a source, `handle` runs a job.
 pub(crate) struct Consuming<C, H> {
     pub(crate) consumer: Consumer,
     pub(crate) connect: C,
@@ -43,7 +43,7 @@ struct Consumption<'a, S: Source, H> {
     handle: &'a Arc<H>,
     concurrency: usize,
     source: S,
-    /// Taken, not begun.
+    /// The jobs that were taken and not begun.
     taken: VecDeque<S::Job>,
     running: JoinSet<Result<(), BoxError>>,
     jobs: HashMap<Id, Arc<S::Job>>,
@@ -52,24 +52,24 @@ struct Consumption<'a, S: Source, H> {
 // === impl Consumer ===
 
 impl Consumer {
-    /// A consumer of this name that runs one job at a time.
+    /// Describes a consumer that runs one job at a time.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { spec: LoopSpec::new(name), concurrency: 1 }
     }
 
-    /// Runs up to so many jobs at a time; at least one.
+    /// Sets how many jobs run at a time, at least one.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.concurrency = jobs.max(1);
         self
     }
 
-    /// How long it pauses before it makes a new source, when one has failed.
+    /// Sets how long the consumer pauses before it connects again after a failure of the source.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.spec = self.spec.backoff(backoff);
         self
     }
 
-    /// Makes what is random about it repeatable, for tests.
+    /// Sets the seed of the random pauses, for repeatable tests.
     pub fn seed(mut self, seed: u64) -> Self {
         self.spec = self.spec.seed(seed);
         self
@@ -115,17 +115,17 @@ where
 {
     async fn run(mut self) -> Result<(), BoxError> {
         let consumed = self.consume().await;
-        let left = self.clear_up().await;
-        consumed.and(left)
+        let cleaned_up = self.clean_up().await;
+        consumed.and(cleaned_up)
     }
 
-    /// Takes jobs and runs them, until there are no more or none may be taken.
+    /// Takes and runs jobs, until the source has ended or the gate is closed.
     async fn consume(&mut self) -> Result<(), BoxError> {
         loop {
             let state = self.cx.gate.state();
             match state {
-                State::Open => self.begin_what_was_taken(),
-                // Nobody knows for how long: somebody else may have them.
+                State::Open => self.begin_taken_jobs(),
+                // A cordon may last for any time, so another consumer should get the jobs.
                 State::Cordoned => self.give_back().await?,
                 State::Closed => return Ok(()),
             }
@@ -144,12 +144,12 @@ where
         }
     }
 
-    fn begin_what_was_taken(&mut self) {
+    fn begin_taken_jobs(&mut self) {
         while self.running.len() < self.concurrency
             && let Some(job) = self.taken.pop_front()
         {
             let Ok(pass) = self.cx.enter() else {
-                return self.taken.push_front(job); // The gate was shut just now.
+                return self.taken.push_front(job); // The gate has just closed.
             };
             let pass = match self.label(&job) {
                 Some(label) => pass.labelled(label),
@@ -168,11 +168,11 @@ where
     }
 
     fn label(&self, job: &S::Job) -> Option<String> {
-        // Jobs are running: they must not go down with one that cannot be named.
+        // Shielded: a label that panics must not affect the running jobs.
         shielded(|| self.source.label(job)).ok().flatten()
     }
 
-    /// A job is not running any more: says so to the source.
+    /// Reports the end of a job to the source.
     async fn settle(
         &mut self,
         ended: Result<(Id, Result<(), BoxError>), JoinError>,
@@ -209,9 +209,9 @@ where
         call(async { self.source.give_back(jobs).await }).await
     }
 
-    /// Ends in order, whatever brought it about: gives back, finishes, commits, leaves. All of it
-    /// is tried; the first error counts.
-    async fn clear_up(&mut self) -> Result<(), BoxError> {
+    /// Returns unbegun jobs, finishes the others, commits and leaves, in this order. Each step is tried
+    /// even if an earlier one fails. The first error is returned.
+    async fn clean_up(&mut self) -> Result<(), BoxError> {
         let mut cleared = self.give_back().await;
         let mut may_finish = true;
         loop {
@@ -233,7 +233,7 @@ where
     }
 }
 
-/// Takes jobs. A source that has none should have waited; one that does not must not spin.
+/// Takes jobs. Pauses after an empty list, so that a source that does not wait does not spin.
 async fn take<S: Source>(source: &mut S) -> Result<Option<Vec<S::Job>>, S::Error> {
     let taken = source.take().await?;
     if taken.as_ref().is_some_and(Vec::is_empty) {
@@ -242,7 +242,7 @@ async fn take<S: Source>(source: &mut S) -> Result<Option<Vec<S::Job>>, S::Error
     Ok(taken)
 }
 
-/// Calls the source. A panic in it is an error like any other: it must not take jobs with it.
+/// Calls the source. A panic becomes an error, so that it does not affect running jobs.
 async fn call<T, E: Into<BoxError>>(
     calling: impl Future<Output = Result<T, E>>,
 ) -> Result<T, BoxError> {

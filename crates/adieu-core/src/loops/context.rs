@@ -1,4 +1,4 @@
-//! What a loop is given: whether to take work, and when to stop.
+//! The context of a loop: whether to take work, and when to stop.
 
 use std::sync::{Arc, Weak};
 
@@ -9,9 +9,9 @@ use crate::gate::{Draining, Gate, Pass, State};
 use crate::journal::Line;
 use crate::time::Duration;
 
-/// What a loop is given: whether to take work, and when to stop.
+/// The context of a loop: whether to take work, and when to stop.
 ///
-/// Cheap to clone and to move into what the loop spawns.
+/// Cheap to clone and to move into spawned tasks.
 ///
 /// ```
 /// # use adieu_core::LoopCx;
@@ -20,7 +20,7 @@ use crate::time::Duration;
 /// # async fn work(_: u32) {}
 /// async fn worker(cx: LoopCx, mut queue: Queue) {
 ///     while cx.may_take().await {
-///         // The taking is dropped when no more is to be taken, never the work.
+///         // Only the wait for a job is dropped when the loop must take no more, never the work.
 ///         let Some(job) = cx.take(queue.next()).await else { continue };
 ///         match cx.enter() {
 ///             Ok(pass) => pass.scope(work(job)).await,
@@ -32,7 +32,7 @@ use crate::time::Duration;
 #[derive(Clone, Debug)]
 pub struct LoopCx {
     pub(super) gate: Gate,
-    /// Fires when what is left of its time is only just enough to clear up.
+    /// Fires when the remaining time is only enough to clean up.
     pub(super) last_call: CancellationToken,
     pub(super) shared: Weak<Shared>,
 }
@@ -40,35 +40,36 @@ pub struct LoopCx {
 // === impl LoopCx ===
 
 impl LoopCx {
-    /// The loop's name.
+    /// Returns the name of the loop.
     #[must_use]
     pub fn name(&self) -> Arc<str> {
         self.gate.name()
     }
 
-    /// The loop's gate. Cordoning it pauses this loop alone.
+    /// Returns the gate of the loop. Cordoning it pauses this loop only.
     #[must_use]
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Admits one unit of work, which the shutdown then waits for.
+    /// Admits one unit of work. The shutdown waits for it.
     ///
     /// # Errors
     ///
-    /// If no more is to be taken. See [`Draining::verdict`] for what was taken already.
+    /// If the loop must take no more work. [`Draining::verdict`] shows what to do with a job that was
+    /// already taken.
     pub fn enter(&self) -> Result<Pass, Draining> {
         self.gate.enter()
     }
 
-    /// Whether work may be taken right now.
+    /// Returns whether the loop may take work now.
     #[must_use]
     pub fn is_taking(&self) -> bool {
         self.gate.state() == State::Open
     }
 
-    /// Waits while the loop is paused. True when work may be taken; false when no more is to be
-    /// taken, for good.
+    /// Waits while the loop is paused. Returns true if the loop may take work, and false if it must
+    /// take no more, for good.
     ///
     /// # Cancel safety
     ///
@@ -78,21 +79,21 @@ impl LoopCx {
         !self.gate.is_closed()
     }
 
-    /// Awaits `taking`, but drops it when the loop is paused or no more is to be taken. For taking
+    /// Awaits `taking`, and drops it when the loop is paused or must take no more. For waiting for
     /// work, not for doing it.
     ///
     /// # Cancel safety
     ///
-    /// As cancel safe as `taking`, which must not lose what it has taken when it is dropped.
+    /// As cancel safe as `taking`, which must not lose work when it is dropped.
     pub async fn take<T>(&self, taking: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            biased; // What has been taken is not thrown away because doors close just now.
+            biased; // Work that was taken is kept even if the gate closes at the same time.
             taken = taking => Some(taken),
             () = self.gate.until(|gate| gate.state() != State::Open) => None,
         }
     }
 
-    /// Waits until no more is to be taken, for good: what has been started is to be finished.
+    /// Waits until the loop must take no more work, for good. Work that has begun should be finished.
     ///
     /// # Cancel safety
     ///
@@ -101,13 +102,13 @@ impl LoopCx {
         self.no_more_token().cancelled().await;
     }
 
-    /// Fires when no more is to be taken, for good.
+    /// Returns a token that fires when the loop must take no more work, for good.
     #[must_use]
     pub fn no_more_token(&self) -> CancellationToken {
         self.gate.closed_token()
     }
 
-    /// Waits until all is to stop now, finished or not.
+    /// Waits until the loop and its work must stop, finished or not.
     ///
     /// # Cancel safety
     ///
@@ -116,16 +117,16 @@ impl LoopCx {
         self.stop_token().cancelled().await;
     }
 
-    /// Fires when all is to stop now.
+    /// Returns a token that fires when the loop and its work must stop.
     #[must_use]
     pub fn stop_token(&self) -> CancellationToken {
         self.gate.cut_token()
     }
 
-    /// Logs that the loop, or a part of it, has failed.
-    pub(super) fn log_failure(&self, part: &'static str, error: &str, again_in: Option<Duration>) {
+    /// Logs that the loop or a part of it has failed.
+    pub(super) fn log_failure(&self, part: &'static str, error: &str, retry_in: Option<Duration>) {
         if let Some(shared) = self.shared.upgrade() {
-            let line = Line::LoopFailed { name: self.name(), part, error: error.into(), again_in };
+            let line = Line::LoopFailed { name: self.name(), part, error: error.into(), retry_in };
             shared.journal().note(line);
         }
     }

@@ -1,7 +1,7 @@
-//! Keeps a loop running: starts it again when it crashes, and ends it when it must end.
+//! Keeps a loop running: restarts it after a crash, until its gate is closed.
 //!
-//! The runtime owns the task; the shutdown joins it, in a phase where nothing new can arrive. A
-//! hard stop skips that phase, so a closing one does the same once more.
+//! The runtime owns the loop's task. The shutdown joins it in a phase in which no new work can
+//! arrive. A hard stop skips that phase, so a closing phase joins the task as well.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::sync::lock;
 use crate::task::{BoxError, Ended, catch, end_of, inside};
 use crate::time::now;
 
-/// What a loop does, from its start to its end or crash. Run anew after a crash.
+/// The work of a loop, from its start to its end or crash. It is run again after a crash.
 pub(crate) trait Work: Send + 'static {
     fn run(&mut self, cx: &LoopCx) -> impl Future<Output = Result<(), BoxError>> + Send;
 }
@@ -42,9 +42,10 @@ impl<W: Work> Keeper<W> {
         Self { work, cx, backoff: spec.backoff, random: spec.random() }
     }
 
-    /// Spawns the loop. It begins when told to, or ends at once when that can never happen.
+    /// Spawns the loop. It begins when the returned sender sends, and ends at once if the sender is
+    /// dropped.
     pub(crate) fn spawn(self, home: &Handle) -> (LoopHandle, oneshot::Sender<()>) {
-        let (begin, told) = oneshot::channel();
+        let (begin, begun) = oneshot::channel();
         let (over, error) = (CancellationToken::new(), Arc::default());
         let (gate, last_call) = (self.cx.gate.clone(), self.cx.last_call.clone());
         let key = self.cx.shared.as_ptr().addr();
@@ -52,10 +53,11 @@ impl<W: Work> Keeper<W> {
         let kept = {
             let error = Arc::clone(&error);
             async move {
-                if told.await.is_ok() {
+                if begun.await.is_ok() {
                     *lock(&error) = within(key, self.keep()).await;
                 }
-                // Last of all: also when the task is aborted, it is over when all else is gone.
+                // Dropped last, even if the task is aborted: the loop is over when everything else of
+                // it was dropped.
                 drop(fired_when_dropped);
             }
         };
@@ -63,7 +65,7 @@ impl<W: Work> Keeper<W> {
         (LoopHandle { gate, last_call, over, error, task }, begin)
     }
 
-    /// Runs the loop until it ends for good; and says why, if that is not as it should be.
+    /// Runs the loop until it ends for good. Returns an error if it crashed after its gate had closed.
     async fn keep(self) -> Option<Arc<str>> {
         let Self { mut work, cx, backoff, mut random } = self;
         let mut crashes = 0;
@@ -90,8 +92,8 @@ impl<W: Work> Keeper<W> {
     }
 }
 
-/// Awaits `work` as part of the shutdown `key`, so that awaiting that shutdown in it is an error
-/// and not a wait for itself.
+/// Awaits `work` as part of the shutdown `key`, so that awaiting that shutdown inside it is an error
+/// instead of a deadlock.
 pub(super) async fn within<F: Future>(key: usize, work: F) -> F::Output {
     let mut work = pin!(work);
     std::future::poll_fn(|cx| inside(key, || work.as_mut().poll(cx))).await

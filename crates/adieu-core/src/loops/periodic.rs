@@ -1,4 +1,4 @@
-//! A loop that does the same thing again and again, at its own pace.
+//! A loop that runs a function periodically.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::plan::LONGEST;
 use crate::task::{BoxError, Ended, TaskResult, catch, end_of};
 use crate::time::{Duration, Instant, now};
 
-/// Names something that is done periodically, and says how often.
+/// The name and the period of a periodic loop.
 ///
-/// Ticks never overlap, and those that were missed are not made up for. The first comes at a
-/// random point within the period, so that replicas which start together do not tick together.
+/// Ticks never overlap, and missed ticks are not repeated. The first tick comes at a random point
+/// within the period, so that replicas that start together do not tick together.
 #[derive(Clone, Debug)]
-#[must_use = "it does nothing until it is added to a shutdown"]
+#[must_use = "a periodic loop does nothing until it is added to a shutdown"]
 pub struct Periodic {
     pub(crate) spec: LoopSpec,
     pub(crate) every: Duration,
@@ -32,40 +32,40 @@ pub(crate) struct Ticking<F> {
 // === impl Periodic ===
 
 impl Periodic {
-    /// Something of this name, done this often, give or take a tenth.
+    /// Describes a loop with this period and a jitter of a tenth.
     pub fn new(name: impl Into<Arc<str>>, every: Duration) -> Self {
         Self { spec: LoopSpec::new(name), every, splay: every.min(LONGEST), jitter: 0.1 }
     }
 
-    /// How much longer or shorter than the period it is between two ticks, as a part of it, from
-    /// zero to one.
+    /// Sets how much the time between two ticks may differ from the period, as a part of it, from zero
+    /// to one.
     pub fn jitter(mut self, part: f64) -> Self {
-        // What is not a number is no jitter.
+        // NaN counts as zero.
         self.jitter = if part > 0.0 { part.min(1.0) } else { 0.0 };
         self
     }
 
-    /// The first tick comes at a random point within this time, instead of the period. With zero
+    /// Makes the first tick come at a random point within this time, instead of the period. With zero
     /// it comes at once.
     pub fn splay(mut self, within: Duration) -> Self {
         self.splay = within.min(LONGEST);
         self
     }
 
-    /// Makes what is random about it repeatable, for tests.
+    /// Sets the seed of the random times, for repeatable tests.
     pub fn seed(mut self, seed: u64) -> Self {
         self.spec = self.spec.seed(seed);
         self
     }
 
-    /// How long to wait from one tick to the next; `random` is from zero to one.
+    /// Returns the time from one tick to the next. `random` is from zero to one.
     fn gap(&self, random: f64) -> Duration {
         self.every.mul_f64(1.0 + self.jitter * (2.0 * random - 1.0))
     }
 }
 
-/// When the next tick is due, after one that took this long. A gap counts from the beginning of a
-/// tick, unless the tick took longer than that.
+/// Returns when the next tick is due. The gap counts from the beginning of the last tick, or from its
+/// end if the tick took longer than the gap.
 fn next(began: Instant, ended: Instant, gap: Duration) -> Instant {
     let due = began + gap;
     if due > ended { due } else { ended + gap }
@@ -95,7 +95,7 @@ where
             }
             let began = now();
             let gap = self.periodic.gap(self.random.f64());
-            // While it is paused, ticks are missed.
+            // While the loop is paused, ticks are missed.
             let ended = match cx.enter() {
                 Ok(pass) => {
                     let tick = async { end_of((self.tick)(cx.clone()).await) };
@@ -120,12 +120,12 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn no_number_is_no_jitter() {
+    fn nan_is_no_jitter() {
         assert!(Periodic::new("p", Duration::from_secs(1)).jitter(f64::NAN).jitter == 0.0);
     }
 
     #[test]
-    fn missed_ticks_are_not_made_up_for() {
+    fn missed_ticks_are_not_repeated() {
         let began = now();
         let at = |secs| began + Duration::from_secs(secs);
         let gap = Duration::from_secs(10);
@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_gap_is_the_period_give_or_take_the_jitter(
+        fn a_gap_differs_from_the_period_by_the_jitter_at_most(
             every in 1u64..1 << 40,
             jitter in -1.0..2.0,
             random in 0.0..=1.0,

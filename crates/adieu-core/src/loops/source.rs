@@ -1,31 +1,33 @@
-//! Where a consumer's jobs come from, and what a job is given.
+//! The source of a consumer's jobs, and the context of a job.
 
 use tokio_util::sync::CancellationToken;
 
 use crate::outcome::Outcome;
 use crate::task::BoxError;
 
-/// Where a consumer's jobs come from: a queue, a topic, a table of jobs.
+/// The source of a consumer's jobs: a queue, a topic, a table of jobs.
 ///
-/// The consumer calls one method at a time, and never drops a call half-way, except
-/// [`Source::take`]. When one fails or panics, what has started is finished and settled, the source
-/// is told to leave, and after a pause a new one is made.
+/// The consumer calls one method at a time, and drops no call before it returns, except
+/// [`Source::take`]. If a method fails or panics, the consumer finishes and settles the jobs that it
+/// has begun, calls [`Source::leave`], and connects a new source after a pause.
 pub trait Source: Send + 'static {
     /// One job.
     type Job: Send + Sync + 'static;
-    /// What can go wrong: an error, a string, a boxed error.
+    /// The error of the methods: an error type, a string, or a boxed error.
     type Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static;
 
-    /// Waits for jobs, and takes some. It may come back with an empty list, after having polled for
-    /// a while; `None` means that there will never be any more.
+    /// Waits for jobs, and takes some.
+    ///
+    /// An empty list is allowed, for example after polling for a while. `None` means that there will
+    /// be no further jobs.
     ///
     /// # Cancel safety
     ///
-    /// Must be cancel safe: while it is pending it is dropped whenever something else is to be
-    /// done, and must not have taken anything by then.
+    /// Must be cancel safe: the consumer drops the pending call when a job ends, the loop is paused or
+    /// the shutdown begins. A dropped call must not have taken a job.
     fn take(&mut self) -> impl Future<Output = Result<Option<Vec<Self::Job>>, Self::Error>> + Send;
 
-    /// A job has ended by itself: finished, failed or panicked. The place to acknowledge it.
+    /// Called when a job has finished, failed or panicked. Acknowledge the job here.
     fn done(
         &mut self,
         job: &Self::Job,
@@ -35,44 +37,46 @@ pub trait Source: Send + 'static {
         async { Ok(()) }
     }
 
-    /// A job was begun and not finished: it said that it was [`Interrupted`], or did not end in
-    /// time and was aborted. It is not running any more. The place to requeue it, or to note how
-    /// far it came.
+    /// Called when a job was begun and not finished: it returned [`Interrupted`], or did not end in
+    /// time and was aborted. It is no longer running. Requeue the job here, or store its progress.
     fn on_interrupted(
         &mut self,
         job: &Self::Job,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// These jobs were taken and not begun: they are for somebody else, or for later.
+    /// Called with jobs that were taken and not begun. Return them to the queue here, for another
+    /// consumer or for later.
     fn give_back(
         &mut self,
         jobs: Vec<Self::Job>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// All that was begun has been settled: the place to commit offsets.
+    /// Called when every job that was begun has been settled. Commit offsets here.
     fn commit(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
         async { Ok(()) }
     }
 
-    /// No more will be taken: the place to leave the group and to close the connection.
+    /// Called at the end. Leave the consumer group and close the connection here.
     fn leave(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
         async { Ok(()) }
     }
 
-    /// What a job is called when it is waited for.
+    /// Returns the name of a job in logs and reports.
     fn label(&self, job: &Self::Job) -> Option<String> {
         let _ = job;
         None
     }
 }
 
-/// A job was told to stop, and has. Return it, or an error that it caused, from a handler, and the
-/// job is given to [`Source::on_interrupted`].
+/// The error of a job that stopped before it was finished, because the shutdown requested that.
+///
+/// If a handler returns this error, or one that it caused, the job is passed to
+/// [`Source::on_interrupted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("interrupted: all is to stop now")]
+#[error("interrupted by the shutdown")]
 pub struct Interrupted;
 
-/// What a job is given: when to stop.
+/// The context of a job: it signals when the job must stop.
 #[derive(Clone, Debug)]
 pub struct JobCx {
     pub(super) stop: CancellationToken,
@@ -81,8 +85,8 @@ pub struct JobCx {
 // === impl JobCx ===
 
 impl JobCx {
-    /// Waits until the job is to stop now, finished or not. If it goes on, it is aborted before the
-    /// time of its consumer is up.
+    /// Waits until the job must stop, finished or not. A job that continues is aborted before the time
+    /// of its consumer has elapsed.
     ///
     /// # Cancel safety
     ///
@@ -91,17 +95,17 @@ impl JobCx {
         self.stop.cancelled().await;
     }
 
-    /// Fires when the job is to stop now.
+    /// Returns a token that fires when the job must stop.
     #[must_use]
     pub fn stop_token(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Awaits a step of the job that may be dropped half-way when the job is to stop now.
+    /// Awaits a part of the job, and drops it when the job must stop.
     ///
     /// # Errors
     ///
-    /// If it was dropped.
+    /// If the part was dropped.
     ///
     /// # Cancel safety
     ///
@@ -114,7 +118,7 @@ impl JobCx {
 // === impl Interrupted ===
 
 impl Interrupted {
-    /// Whether this error is, or was caused by, an interruption.
+    /// Returns whether this error is, or was caused by, an interruption.
     pub(super) fn is_cause_of(error: &BoxError) -> bool {
         let mut causes =
             std::iter::successors(Some(&**error as &dyn std::error::Error), |error| error.source());

@@ -1,4 +1,4 @@
-//! Takes on loops: runs them, and ends them in the phases where that belongs.
+//! Adds loops to a shutdown: starts them, and registers the tasks that end them.
 
 use std::sync::Arc;
 
@@ -16,24 +16,25 @@ use crate::plan::LONGEST;
 use crate::task::{AddTaskError, TaskCx, TaskResult, TaskSpec};
 
 impl Shutdown {
-    /// Runs a loop that takes work, from now on, on the shutdown's runtime; and returns its gate.
+    /// Starts a loop on the shutdown's runtime, and returns its gate.
     ///
-    /// When the loop fails or panics it is called again, after a pause; see
-    /// [`Backoff`](crate::Backoff). When it returns without an error it has ended for good.
+    /// When the loop fails or panics, it is called again after a pause; see
+    /// [`Backoff`](crate::Backoff). When it returns without an error, it has ended for good.
     ///
-    /// It is told at two levels; see [`LoopCx`]. *Take no more* comes in
-    /// [`Phase::SERVICE_UNBIND`], and for a while when the process is cordoned; *stop now* in
-    /// [`Phase::SERVICE_STOP`], or when the window of [`Phase::SERVICE_REQUESTS_DONE`] is over. A
-    /// loop that has not ended in [`Phase::BEFORE_CLUSTER_SHUTDOWN`] is aborted, joined and
-    /// reported. If that phase is skipped, [`Phase::BEFORE_ACTOR_SYSTEM_TERMINATE`] sees to it. A
-    /// loop ends at the latest with the last handle of its shutdown.
+    /// The loop is signalled at two levels; see [`LoopCx`]. *Take no more* comes in
+    /// [`Phase::SERVICE_UNBIND`], and also while the process is cordoned. *Stop now* comes in
+    /// [`Phase::SERVICE_STOP`], or when the window of [`Phase::SERVICE_REQUESTS_DONE`] has elapsed. If
+    /// the loop has not ended in [`Phase::BEFORE_CLUSTER_SHUTDOWN`], it is aborted, joined and
+    /// reported there. If that phase is skipped, this happens in
+    /// [`Phase::BEFORE_ACTOR_SYSTEM_TERMINATE`]. When the last handle of the shutdown is dropped, the
+    /// loop is aborted.
     ///
-    /// Not for loops that serve routers: no lame duck waits for it. For those, see
-    /// [`Shutdown::gate`].
+    /// Not for loops whose work comes through routers, because no lame duck waits for a loop. Use
+    /// [`Shutdown::gate`] for those.
     ///
     /// # Errors
     ///
-    /// If there is no runtime to run it on, or as [`Shutdown::add_task`]. It has then not begun.
+    /// If there is no runtime, or as [`Shutdown::add_task`]. The loop has not begun then.
     #[track_caller]
     pub fn add_loop<F, Fut>(&self, spec: impl Into<LoopSpec>, f: F) -> Result<Gate, AddLoopError>
     where
@@ -43,14 +44,15 @@ impl Shutdown {
         self.keep(&spec.into(), Function(f))
     }
 
-    /// Runs a loop that takes jobs from a source and runs several at a time; and returns its gate.
+    /// Starts a loop that takes jobs from a source and runs several at a time. Returns its gate.
     ///
-    /// `connect` makes the source, again after each failure; `handle` does one job, and may fail or
-    /// panic alone. To end, the consumer takes no more, gives back what it has not begun, finishes
-    /// what it has, commits, and leaves. What does not finish is told to stop, and aborted with the
-    /// last second of its time, or half of it if there is less; see [`Source::on_interrupted`].
+    /// `connect` creates the source, and is called again after each failure of the source. `handle`
+    /// runs one job; if it fails or panics, other jobs are not affected. To end, the consumer takes no
+    /// more jobs, returns the jobs that it has not begun, finishes the others, commits, and leaves. A
+    /// job that does not finish is signalled to stop, and aborted when one second of the consumer's
+    /// time remains, or half of it if it is shorter; see [`Source::on_interrupted`].
     ///
-    /// For when this happens see [`Shutdown::add_loop`].
+    /// [`Shutdown::add_loop`] describes in which phases this happens.
     ///
     /// # Errors
     ///
@@ -74,15 +76,16 @@ impl Shutdown {
         self.keep(&spec, Consuming { consumer, connect, handle: Arc::new(handle) })
     }
 
-    /// Runs `tick` periodically; and returns its gate.
+    /// Starts a loop that calls `tick` periodically. Returns its gate.
     ///
-    /// A tick that fails or panics is logged, and the next one comes as usual. A tick that runs is
-    /// finished when no more is to be taken, and told when all is to stop now; while the process is
-    /// cordoned there are none. For when this happens see [`Shutdown::add_loop`].
+    /// A tick that fails or panics is logged, and the next one comes as usual. When the loop must take
+    /// no more work, a running tick is finished and no further tick starts. When it must stop, the
+    /// tick is signalled. While the process is cordoned, no tick starts. [`Shutdown::add_loop`]
+    /// describes in which phases this happens.
     ///
     /// # Errors
     ///
-    /// As [`Shutdown::add_loop`]; also if the period is zero or endless.
+    /// As [`Shutdown::add_loop`]; also if the period is zero or longer than one year.
     #[track_caller]
     pub fn add_periodic<F, Fut>(&self, periodic: Periodic, tick: F) -> Result<Gate, AddLoopError>
     where
@@ -113,7 +116,7 @@ impl Shutdown {
         let (ending, begin) = keeper.spawn(&home);
         let (ending, mut added) = (Arc::new(ending), Vec::new());
         if let Err(source) = self.add_ending(&gate, &ending, &mut added) {
-            // All or none. The loop has not been told to begin.
+            // All tasks or none. The loop has not begun, and ends when its sender is dropped.
             for task in added {
                 task.cancel();
             }
@@ -128,7 +131,7 @@ impl Shutdown {
         if let Some(owner) = self.owner() {
             owner.add(&ending);
         }
-        // If it is gone already, so is the runtime.
+        // This fails only if the runtime was dropped.
         let _ = begin.send(());
         Ok(gate)
     }
@@ -151,7 +154,7 @@ impl Shutdown {
             let ending = Arc::clone(&ending);
             async move |cx: TaskCx| ending.join(cx).await
         })?);
-        // For a hard stop, which skips all that comes before.
+        // For a hard stop, which skips the earlier phases.
         added.push(self.add_task(
             Phase::BEFORE_ACTOR_SYSTEM_TERMINATE,
             end,

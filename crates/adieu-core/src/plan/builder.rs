@@ -1,4 +1,4 @@
-//! A plan being declared: each change is checked when it is made, and refused whole or taken whole.
+//! Builds a plan. Each change is checked when it is made, and a rejected change has no effect.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,15 +7,14 @@ use super::{Order, PhaseId, Plan, PlannedPhase, Rank, order};
 use crate::names::{Known, joined};
 use crate::phase::{Phase, PhaseSpec};
 
-/// Longer than this is as good as for ever, and may not be added to an instant.
+/// The maximum of all configurable times: one year. Adding a longer one to an instant may overflow.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Where two of the built-in phases stand in every plan: `before-actor-system-terminate` and
-/// `actor-system-terminate`.
+/// The indexes of `before-actor-system-terminate` and `actor-system-terminate` in every plan.
 const BEFORE_ACTORS: usize = 10;
 const ACTORS: usize = 11;
 
-/// A plan that is still being declared. Starts with the built-in phases.
+/// Builds a [`Plan`], starting with the built-in phases.
 #[derive(Clone, Debug)]
 #[must_use = "a plan does nothing until it is built"]
 pub struct PlanBuilder {
@@ -25,33 +24,33 @@ pub struct PlanBuilder {
     order: Order,
 }
 
-/// Why a plan was refused.
+/// Why a change of a plan was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// A phase needs a name.
     #[error("a phase has an empty name")]
     EmptyName,
-    /// There is a phase of that name already.
-    #[error("phase {phase} exists already: choose another name")]
+    /// A phase with that name exists already.
+    #[error("phase {phase} already exists: choose another name")]
     DuplicatePhase {
         /// The name that was given twice.
         phase: Phase,
     },
-    /// A phase was named that does not exist.
+    /// A phase does not exist.
     #[error("{}", unknown(phase.as_ref(), name, known))]
     UnknownPhase {
-        /// The phase that named it, if one did.
+        /// The phase that refers to it, if one does.
         phase: Option<Phase>,
-        /// The name that is not known.
+        /// The unknown name.
         name: Phase,
-        /// The phases that there are.
+        /// The known phases.
         known: Known,
     },
     /// Phases wait for each other.
     #[error("phases wait for each other: {}", joined(path, " -> "))]
     Cycle {
-        /// Who waits for whom; the last is the first again.
+        /// Each phase waits for the next; the first is also the last.
         path: Vec<Phase>,
     },
     /// A timeout of zero would fail every task at once.
@@ -60,15 +59,15 @@ pub enum PlanError {
         /// The phase in question.
         phase: Phase,
     },
-    /// Nothing may wait for ever.
-    #[error("phase {phase} has an endless timeout: a year is the most")]
+    /// A timeout is one year at most.
+    #[error("phase {phase} has a timeout longer than the maximum (one year)")]
     EndlessTimeout {
         /// The phase in question.
         phase: Phase,
     },
-    /// A configured phase stands alone and is called almost like another.
+    /// A configured phase has no connection to others, and is named almost like another.
     #[error(
-        "unknown phase {phase}; did you mean {near}? A phase of its own needs after, before or depends-on"
+        "unknown phase {phase}; did you mean {near}? A new phase needs after, before or depends-on"
     )]
     Misspelt {
         /// The phase that was configured.
@@ -78,12 +77,12 @@ pub enum PlanError {
     },
 }
 
-/// What a configuration says of one phase; what it leaves out stays as it is.
+/// The changes of one phase in a configuration. `None` leaves a property unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PhaseChange {
-    /// Replaces what the phase depends on.
+    /// Replaces the dependencies of the phase.
     pub(crate) depends_on: Option<Vec<Phase>>,
-    /// Adds to what the phase depends on.
+    /// Adds dependencies to the phase.
     pub(crate) after: Vec<Phase>,
     pub(crate) before: Vec<Phase>,
     pub(crate) timeout: Option<Duration>,
@@ -98,7 +97,7 @@ struct Declared {
     timeout: Option<Duration>,
     recover: bool,
     enabled: bool,
-    /// What the configuration says of it, which holds against what the code says.
+    /// The changes in the configuration, which have priority over the code.
     configured: Option<PhaseChange>,
 }
 
@@ -138,8 +137,8 @@ impl PlanBuilder {
     ///
     /// # Errors
     ///
-    /// If the name is empty or taken, a dependency is unknown, the timeout is zero or endless, or
-    /// the phase would close a cycle. The plan is then as it was.
+    /// If the name is empty or already exists, a dependency is unknown, the timeout is zero or longer
+    /// than one year, or the phase would close a cycle. The plan is unchanged then.
     pub fn add(&mut self, spec: PhaseSpec) -> Result<(), PlanError> {
         let PhaseSpec { name, after, before, timeout, recover, enabled } = spec;
         check_timeout(&name, timeout)?;
@@ -154,7 +153,7 @@ impl PlanBuilder {
         self.resolve(&name, &before)?;
         let new = Declared { name, depends_on, timeout, recover, enabled, configured: None };
         if before.is_empty() {
-            // Nothing waits for it, so it cannot be on a cycle.
+            // No phase waits for it, so it cannot be on a cycle.
             self.push(new);
             return Ok(());
         }
@@ -166,14 +165,14 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Whether the phase is known from the configuration alone: then the code may still declare it.
+    /// Returns whether only the configuration declares the phase. Then the code may still add it.
     fn is_only_configured(&self, name: &Phase) -> bool {
         let known = self.index.get(name).map(|&at| &self.phases[at]);
         let built_in = Phase::BUILT_IN.contains(name);
         known.is_some_and(|phase| phase.configured.is_some()) && !built_in
     }
 
-    /// Adds what the code says of a phase that was configured. The configuration holds.
+    /// Adds a phase that was configured before. The configured values have priority.
     fn complete(
         &mut self,
         name: &Phase,
@@ -194,22 +193,22 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// How long a phase may take that says nothing else. Five seconds at first.
+    /// Sets the timeout of phases that do not set one. Five seconds by default.
     ///
     /// # Errors
     ///
-    /// If it is zero or endless; the error names the first phase that it would hold for.
+    /// If it is zero or longer than one year. The error names the first phase.
     pub fn default_timeout(&mut self, timeout: Duration) -> Result<(), PlanError> {
         check_timeout(&Phase::BEFORE_SERVICE_UNBIND, Some(timeout))?;
         self.default_timeout = timeout;
         Ok(())
     }
 
-    /// Changes how long `phase` may take.
+    /// Sets the timeout of a phase.
     ///
     /// # Errors
     ///
-    /// If there is no such phase, or the timeout is zero or endless.
+    /// If the phase does not exist, or the timeout is zero or longer than one year.
     pub fn timeout(&mut self, phase: impl AsRef<str>, timeout: Duration) -> Result<(), PlanError> {
         let at = self.position(phase.as_ref())?;
         check_timeout(&self.phases[at].name, Some(timeout))?;
@@ -217,17 +216,17 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Whether phases that do not depend on each other run side by side.
+    /// Sets whether phases that do not depend on each other run concurrently.
     pub fn order(&mut self, order: Order) {
         self.order = order;
     }
 
-    /// The plan as declared so far.
+    /// Builds the plan.
     #[must_use]
     pub fn build(&self) -> Plan {
         let edges = self.edges();
-        // Every change was checked when it was made, so there is no cycle; should there be one
-        // all the same, declaration order is better than a panic in a shutdown.
+        // Every change was checked when it was made, so there is no cycle. If there were one, the
+        // order of declaration would still be better than a panic in a shutdown.
         let sorted = order::sort(&edges).unwrap_or_else(|_| (0..edges.len()).collect());
 
         let (closing, last) = (self.from(BEFORE_ACTORS), self.from(ACTORS));
@@ -272,13 +271,13 @@ impl PlanBuilder {
         }
     }
 
-    /// Changes and adds phases as a configuration says, all or none.
+    /// Changes and adds phases as configured. If one change is rejected, none is applied.
     pub(crate) fn apply<'a>(
         &mut self,
         changes: impl IntoIterator<Item = (&'a Phase, &'a PhaseChange)> + Clone,
     ) -> Result<(), PlanError> {
         let mut changed = self.clone();
-        // First all names, so that phases may refer to each other in any order.
+        // First adds all names, so that phases may refer to each other in any order.
         for (name, _) in changes.clone() {
             if !changed.index.contains_key(name) {
                 changed.check_new(name)?;
@@ -293,7 +292,7 @@ impl PlanBuilder {
                 });
             }
         }
-        // Then what is replaced, and only then what is added to it.
+        // Then replaces dependencies, and only then adds further ones.
         for (name, change) in changes.clone() {
             check_timeout(name, change.timeout)?;
             let at = changed.position(name.as_str())?;
@@ -317,7 +316,7 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Adds to what the phase waits for, and to what waits for it.
+    /// Makes the phase wait for the phases `after`, and the phases `before` wait for it.
     fn connect(&mut self, at: usize, after: &[Phase], before: &[Phase]) -> Result<(), PlanError> {
         let name = self.phases[at].name.clone();
         for on in self.resolve(&name, after)? {
@@ -329,8 +328,8 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// A configured phase that was not there before, stands alone, and is called almost like one
-    /// that was there is not a phase of its own but a mistake.
+    /// Returns an error if a new configured phase has no connection to others and is named almost like
+    /// an existing one: that is a misspelt name.
     fn check_misspelt(&self, before: &Self) -> Result<(), PlanError> {
         let needed = |at: usize| self.phases.iter().any(|phase| phase.depends_on.contains(&at));
         for (at, phase) in self.phases.iter().enumerate().skip(before.phases.len()) {
@@ -362,7 +361,7 @@ impl PlanBuilder {
         self.phases.len()
     }
 
-    /// Whether the phase drains admitted work, and no timeout has been set for it.
+    /// Returns whether the phase drains admitted work and has no timeout of its own.
     pub(crate) fn is_open_ended(&self, at: usize) -> bool {
         let phase = &self.phases[at];
         phase.name == Phase::SERVICE_REQUESTS_DONE && phase.timeout.is_none()
@@ -414,10 +413,11 @@ impl PlanBuilder {
         }
     }
 
-    /// What each phase depends on. `actor-system-terminate` also depends on every phase that is
-    /// neither declared to come after it nor waited for by another that is not.
+    /// Returns the dependencies of each phase, including the implied ones: `actor-system-terminate`
+    /// depends on every phase that does not come after it and that no other such phase waits for.
     ///
-    /// This closes no cycle: a phase that leads back to `actor-system-terminate` comes after it.
+    /// This closes no cycle, because a phase that depends on `actor-system-terminate`, even indirectly,
+    /// comes after it.
     fn edges(&self) -> Vec<Vec<usize>> {
         let mut edges: Vec<Vec<usize>> =
             self.phases.iter().map(|phase| phase.depends_on.clone()).collect();
@@ -435,7 +435,7 @@ impl PlanBuilder {
         edges
     }
 
-    /// The phase at this position, and all that are declared to come after it.
+    /// Marks the phase at this position, and all phases that are declared to come after it.
     fn from(&self, start: usize) -> Vec<bool> {
         let mut dependents = vec![Vec::new(); self.phases.len()];
         for (at, phase) in self.phases.iter().enumerate() {
@@ -458,7 +458,7 @@ fn ids(positions: &[usize]) -> Vec<PhaseId> {
     positions.iter().copied().map(PhaseId).collect()
 }
 
-/// A dependency named twice is one dependency.
+/// Adds a dependency, unless it is already there.
 fn add_dependency(depends_on: &mut Vec<usize>, on: usize) {
     if !depends_on.contains(&on) {
         depends_on.push(on);

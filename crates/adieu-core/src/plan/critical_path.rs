@@ -1,4 +1,4 @@
-//! The chain of phases that decides how long a shutdown can take.
+//! Finds the chain of phases that determines how long a shutdown can take.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub struct CriticalPath {
     pub worst_case: Duration,
 }
 
-/// The longest time that the phases before `id` take one after another, and the longest that those
-/// after it take. `takes` is as in [`of`].
+/// Returns the longest time that the phases before `id` can take, and the longest that the phases
+/// after it can take. `takes` is as in [`of`].
 pub(super) fn around(
     plan: &Plan,
     id: PhaseId,
@@ -43,7 +43,8 @@ pub(super) fn around(
     (before[id.0], after[id.0])
 }
 
-/// `takes` says how long a phase takes at most; `None` if it does not count.
+/// Returns the critical path. `takes` returns the maximum time of a phase, or `None` if the phase does
+/// not count.
 pub(super) fn of(plan: &Plan, takes: impl Fn(PhaseId) -> Option<Duration>) -> CriticalPath {
     // For each phase, the longest time until it is over and the phase before it on that path.
     let mut until = vec![Duration::ZERO; plan.len()];

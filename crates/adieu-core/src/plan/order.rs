@@ -1,17 +1,17 @@
-//! Sorts phases, or steps, so that each comes after all it depends on, or names the cycle that forbids it.
+//! Sorts phases or steps so that each comes after its dependencies, or returns a cycle.
 //!
-//! One depth-first search does both. It starts from the phases that nothing depends on, so an
-//! independent chain comes out whole before the next begins, in whatever order its members were
-//! declared. A graph library would sort as well, but would not name the cycle as a path.
+//! One depth-first search does both. It starts from the nodes that no other node depends on, so
+//! independent chains are not interleaved, in whatever order their members were declared. A graph
+//! library would sort as well, but would not return the cycle as a path.
 
-/// A sort of `0..edges.len()`, where `edges[i]` are the nodes that `i` depends on; or a cycle, its
-/// first node repeated at its end.
+/// Sorts `0..edges.len()`, where `edges[i]` are the nodes that `i` depends on. Returns a cycle as an
+/// error, with its first node repeated at its end.
 pub(crate) fn sort(edges: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     let mut needed = vec![false; edges.len()];
     for &dependency in edges.iter().flatten() {
         needed[dependency] = true;
     }
-    // Roots first; then every node, since a cycle that nothing else needs has no root.
+    // Roots first, then every node, because a cycle may have no root.
     let roots = (0..edges.len()).filter(|&node| !needed[node]).chain(0..edges.len());
 
     let mut search = Search { edges, marks: vec![Mark::Unseen; edges.len()], sorted: Vec::new() };
@@ -35,7 +35,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Iterative, because a long chain of phases must not overflow the stack.
+    /// Visits all nodes that `root` depends on. Iterative, because recursion into a long chain would
+    /// overflow the stack.
     fn visit(&mut self, root: usize) -> Result<(), Vec<usize>> {
         if self.marks[root] != Mark::Unseen {
             return Ok(());

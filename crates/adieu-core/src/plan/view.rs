@@ -1,17 +1,17 @@
-//! A plan as others read it: the shape that leaves the process.
+//! The JSON form of a plan.
 
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
 
-/// A [`Plan`] in the shape in which it is written as JSON.
+/// The JSON form of a [`Plan`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
     /// Every phase, in order.
     pub phases: Vec<PhaseView>,
     /// Their names, in order.
     pub order: Vec<String>,
-    /// What decides how long the shutdown can take.
+    /// The phases that determine how long the shutdown can take.
     pub critical_path: CriticalPathView,
 }
 
@@ -20,14 +20,14 @@ pub struct PlanView {
 pub struct PhaseView {
     /// Its name.
     pub name: String,
-    /// What it waits for.
+    /// The phases that it depends on.
     pub depends_on: Vec<String>,
     /// How long it may take.
     pub timeout_ms: u64,
-    /// Whether it may take longer, as long as the deadline leaves time for it.
+    /// Whether it may take longer if the deadline leaves time for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_ended: bool,
-    /// Whether the shutdown goes on when it fails.
+    /// Whether the shutdown continues when it fails.
     pub recover: bool,
     /// Whether it runs at all.
     pub enabled: bool,
@@ -45,7 +45,7 @@ pub struct CriticalPathView {
 // === impl PlanView ===
 
 impl From<&Plan> for PlanView {
-    /// Shows the plan with every enabled phase counted, as if each had tasks.
+    /// Converts the plan. Every enabled phase counts, as if each had tasks.
     fn from(plan: &Plan) -> Self {
         let path = plan.critical_path(|_| true);
         Self {

@@ -1,5 +1,5 @@
-//! Asks systemd how long it waits from SIGTERM to SIGKILL for the unit that this process is part
-//! of. systemd does not tell its services by itself.
+//! Queries systemd for the time from SIGTERM to SIGKILL of this process's unit. systemd does not
+//! pass that time to its services.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -10,13 +10,13 @@ use std::time::Duration;
 use crate::plan::LONGEST;
 use crate::time::{Instant, Short, real_now};
 
-/// How long systemd may take to answer: start-up waits for it.
+/// How long systemd may take to answer, because start-up waits for it.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the answer is there.
-const LOOK: Duration = Duration::from_millis(2);
+/// How often the end of `systemctl` is polled.
+const POLL: Duration = Duration::from_millis(2);
 
-/// A unit, and which of systemd's managers it belongs to.
+/// A unit of systemd's system manager or of a user's manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     pub(crate) name: String,
@@ -24,7 +24,7 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// The unit that this process is part of.
+    /// Finds the unit of this process.
     pub(crate) fn current() -> Option<Self> {
         let runtime_folder = std::env::var_os("XDG_RUNTIME_DIR");
         let of_user = runtime_folder.map(|folder| Path::new(&folder).join("systemd/units"));
@@ -37,7 +37,7 @@ impl Unit {
         })
     }
 
-    /// Finds the unit by the links with which a manager notes the invocations of its units.
+    /// Finds the unit by the links in which a manager records the invocations of its units.
     fn by_invocation(folder: &Path, id: &str, is_of_user: bool) -> Option<Self> {
         let links = std::fs::read_dir(folder).ok()?.flatten();
         let mut names = links.filter_map(|link| {
@@ -54,7 +54,7 @@ impl Unit {
         let paths = cgroups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
         let units = paths.filter_map(|path| {
             let name = path.rsplit('/').find(|part| part.ends_with(".service"))?;
-            // The manager of a user is a service itself.
+            // A user's manager is itself a service of the system.
             let is_manager = name.starts_with("user@");
             let is_of_user = path.contains("/user@");
             (!is_manager).then(|| Self { name: name.to_owned(), is_of_user })
@@ -62,11 +62,11 @@ impl Unit {
         units.into_iter().next()
     }
 
-    /// How long systemd waits before it kills the unit; `None` if it waits for ever.
+    /// Returns how long systemd waits before it kills the unit; `None` if it does not kill.
     ///
     /// # Errors
     ///
-    /// Says why it is not known.
+    /// If systemd cannot be queried or does not answer in time.
     pub(crate) fn stop_timeout(&self) -> Result<Option<Duration>, String> {
         let mut command = Command::new("systemctl");
         if self.is_of_user {
@@ -79,7 +79,7 @@ impl Unit {
     }
 }
 
-/// The line that a command writes to its stdout, if it is quick.
+/// Returns the line that a command writes to its stdout within a second.
 fn output_of(command: &mut Command) -> Result<String, String> {
     let give_up = real_now() + ANSWER;
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -93,8 +93,8 @@ fn output_of(command: &mut Command) -> Result<String, String> {
     ended.and(line)
 }
 
-/// Reads one line, on another thread: the end of the output may never come, because a child of the
-/// command may have it, too.
+/// Reads one line on another thread. The end of the output may never arrive, because a child of the
+/// command may have inherited it.
 fn read_line(child: &mut Child, give_up: Instant) -> Result<String, String> {
     let stdout = child.stdout.take().ok_or("systemctl has no output")?;
     let (send, line) = std::sync::mpsc::channel();
@@ -110,14 +110,14 @@ fn read_line(child: &mut Child, give_up: Instant) -> Result<String, String> {
     }
 }
 
-/// Waits until the child has ended well.
+/// Waits until the child has exited with code 0.
 fn wait_for(child: &mut Child, give_up: Instant) -> Result<(), String> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => return Err(format!("systemctl failed: {status}")),
             Ok(None) if real_now() >= give_up => return Err(no_answer()),
-            Ok(None) => std::thread::sleep(LOOK),
+            Ok(None) => std::thread::sleep(POLL),
             Err(error) => return Err(format!("failed to wait for systemctl: {error}")),
         }
     }
@@ -127,7 +127,7 @@ fn no_answer() -> String {
     format!("systemctl did not answer within {}", Short(ANSWER))
 }
 
-/// A span of time as systemd prints it, such as `1min 30s`; `Some(None)` if it has no end.
+/// Parses a duration in systemd's format, such as `1min 30s`. Returns `Some(None)` for `infinity`.
 fn parse_span(text: &str) -> Option<Option<Duration>> {
     if text == "infinity" {
         return Some(None);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s41_spans_are_read_as_systemd_prints_them() {
+    fn s563_durations_are_parsed_in_the_format_of_systemd() {
         let millis = |millis| Some(Some(Duration::from_millis(millis)));
         for (text, span) in [
             ("6s", millis(6_000)),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn s41_a_command_that_leaves_its_output_open_is_waited_for_no_longer_than_a_second() {
+    fn s563_a_query_that_leaves_its_output_open_ends_after_a_second() {
         let run = |script: &str| {
             let began = real_now();
             let output = output_of(Command::new("sh").args(["-c", script]));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn s41_the_unit_is_found_by_its_control_group() {
+    fn s563_the_unit_is_found_by_its_control_group() {
         let unit = |name: &str, is_of_user| Some(Unit { name: name.into(), is_of_user });
         for (cgroups, found) in [
             ("0::/system.slice/shop.service\n", unit("shop.service", false)),

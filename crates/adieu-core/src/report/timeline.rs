@@ -1,4 +1,4 @@
-//! A report as a timeline for people.
+//! Writes a report as a timeline.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ impl fmt::Display for Report {
         let (took, allowed) = (Short(*took), Short(*allowed));
         write!(f, "shutdown {outcome} in {took} of {allowed}: {reason}, exit code {exit_code}")?;
 
-        // A phase without tasks does nothing, and there are many of them.
+        // Phases without tasks are not shown: most built-in phases have none.
         let shown = || phases.iter().filter(|phase| !phase.tasks.is_empty());
         let widths = shown().flat_map(|phase| {
             let tasks = phase.tasks.iter().map(|task| INDENT.len() + task.name.chars().count());

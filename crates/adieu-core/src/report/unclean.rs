@@ -1,4 +1,4 @@
-//! A shutdown that was not clean, as an error.
+//! The error for a shutdown that was not clean.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::{Report, TaskReport};
 use crate::outcome::{Ending, Outcome};
 
-/// How many failures are named; of the others only the number.
+/// The maximum number of failures that are named. The others are counted.
 const NAMED: usize = 5;
 
-/// Something failed, was cut short or did not run. Returned by [`Report::into_result`].
+/// A task failed, was cut short or did not run. Returned by [`Report::into_result`].
 ///
-/// [`Display`](fmt::Display) names the tasks that are to blame, in one line.
+/// [`Display`](fmt::Display) names the tasks in one line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UncleanShutdown {
     report: Arc<Report>,
@@ -24,13 +24,13 @@ impl UncleanShutdown {
         Self { report }
     }
 
-    /// The whole report.
+    /// Returns the whole report.
     #[must_use]
     pub fn report(&self) -> &Arc<Report> {
         &self.report
     }
 
-    /// The exit code that the process should have.
+    /// Returns the exit code that the process should have.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         self.report.exit_code
@@ -57,7 +57,7 @@ impl fmt::Display for UncleanShutdown {
             write!(f, " and {} more", failed.len() - NAMED)?;
         }
         match skipped.len() {
-            // A phase without tasks that did not run.
+            // No task is unclean, so a phase without tasks is.
             0 if failed.is_empty() => {
                 let phase = self.report.phases.iter().find(|phase| !phase.outcome.is_clean());
                 phase.map_or(Ok(()), |phase| write!(f, ": {} {}", phase.name, phase.outcome))

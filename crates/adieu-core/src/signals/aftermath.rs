@@ -1,8 +1,8 @@
-//! What a signal does when this library no longer listens to it.
+//! Restores the default action of signals that were removed.
 //!
 //! signal-hook's handler stays installed for the life of the process, and a handler without actions
-//! swallows the signal. So for signals that were removed a thread goes on listening, and acts out
-//! the default, unless something else in this process listens, too.
+//! ignores the signal. So a thread continues to receive signals that were removed, and carries out
+//! their default action, unless other code in this process listens to the signal.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,7 +15,7 @@ use super::others::{Additions, Registrations, is_caught};
 use super::{Signal, end_now};
 use crate::sync::lock;
 
-/// Signals whose default action does not end a process, or not the first one of a system.
+/// Signals whose default action does not end process 1.
 const HARMLESS: [i32; 7] = [SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH];
 
 #[derive(Default)]
@@ -25,26 +25,28 @@ struct Aftermath {
     thread: Option<Handle>,
 }
 
+/// A signal that this library has installed at least once.
 struct Use {
     before: Before,
-    /// How many listeners of this library have it installed.
+    /// The number of this library's listeners that have the signal installed.
     installed: usize,
-    /// Whether the thread listens to it.
+    /// Whether the thread receives the signal.
     is_watched: bool,
 }
 
-/// What there was before this library first listened to a signal.
+/// The disposition of a signal before this library first installed it.
 #[derive(Clone, Copy)]
 enum Before {
-    /// A handler of the application, or the signal was ignored: that is what stays.
+    /// The application had a handler or ignored the signal. Its handler still receives the signal.
     Something,
-    /// The default action; what others had added to the handlers that there were.
+    /// The default action. The value counts the registrations that other code had added to handlers
+    /// by then.
     Default(Additions),
 }
 
 static AFTERMATH: Mutex<Option<Aftermath>> = Mutex::new(None);
 
-/// Registers a listener for these signals, and remembers what there was before.
+/// Registers a listener for these signals, and remembers their previous dispositions.
 pub(super) fn install<T>(
     signals: &[Signal],
     register: impl FnOnce() -> io::Result<T>,
@@ -70,8 +72,8 @@ pub(super) fn install<T>(
     Ok(registered)
 }
 
-/// Gives the signals back to what there was before. To be called before the listener stops, so that
-/// no signal is lost in between.
+/// Restores the previous dispositions. Call it before the listener stops, so that no signal is lost
+/// in between.
 pub(super) fn restore(signals: &[Signal]) -> io::Result<()> {
     let mut guard = lock(&AFTERMATH);
     let Aftermath { registrations, signals: uses, thread } = guard.get_or_insert_default();
@@ -82,8 +84,8 @@ pub(super) fn restore(signals: &[Signal]) -> io::Result<()> {
             continue;
         }
         if known.is_watched {
-            // A registration waits for handlers that run: what they have received counts as
-            // received before the removal.
+            // A registration waits for running handlers, so the signals that they have received count
+            // as received before the removal.
             let _: Additions = registrations.additions(signal.0)?;
             continue;
         }
@@ -97,7 +99,7 @@ pub(super) fn restore(signals: &[Signal]) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the thread, which lives as long as the process: its signals can come at any time.
+/// Starts the thread. It lives as long as the process, because a signal can arrive at any time.
 fn start_thread() -> io::Result<Handle> {
     let mut signals = Signals::new([0_i32; 0])?;
     let handle = signals.handle();
@@ -109,14 +111,14 @@ fn start_thread() -> io::Result<Handle> {
     Ok(handle)
 }
 
-/// Does what a signal does that this library does not listen to.
+/// Handles a signal that this library no longer listens to.
 pub(super) fn receive(signal: i32) {
     if has_default_action(signal) {
-        act_out_default(signal);
+        do_default_action(signal);
     }
 }
 
-/// Whether nothing in this process listens to the signal.
+/// Returns whether no code in this process listens to the signal.
 fn has_default_action(signal: i32) -> bool {
     let mut guard = lock(&AFTERMATH);
     let Aftermath { registrations, signals, .. } = guard.get_or_insert_default();
@@ -127,13 +129,13 @@ fn has_default_action(signal: i32) -> bool {
     registrations.additions(signal).is_ok_and(|now| now <= *before)
 }
 
-fn act_out_default(signal: i32) {
+fn do_default_action(signal: i32) {
     let is_first_process = std::process::id() == 1;
     if is_first_process && HARMLESS.contains(&signal) {
         return;
     }
-    // The system protects the first process from default actions: there it must exit by itself. So
-    // must a process whose signal signal-hook does not know.
+    // The kernel protects process 1 from default actions, so there the process must exit itself. The
+    // same holds for signals that signal-hook does not know.
     if is_first_process || signal_hook::low_level::emulate_default_handler(signal).is_err() {
         end_now(Signal(signal).exit_code());
     }

@@ -1,4 +1,4 @@
-//! Where there are no Unix signals: installing them is refused, and says so.
+//! Platforms without Unix signals: installing them is an error.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub(crate) struct Listener;
 impl Listener {
     pub(crate) fn start(
         _signals: Vec<Signal>,
-        _hear: impl Fn(Signal) -> bool + Send + 'static,
+        _handle: impl Fn(Signal) -> bool + Send + 'static,
     ) -> Result<Self, SignalError> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this platform has no Unix signals").into())
     }

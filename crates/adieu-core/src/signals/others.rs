@@ -1,31 +1,31 @@
-//! Whether anything else in this process listens to a signal.
+//! Infers whether other code in this process listens to a signal.
 //!
-//! signal-hook's registry, which tokio uses, too, does not tell. But it numbers its registrations,
-//! and the kernel tells which signals have a handler. A registration by others either brings a
-//! handler for a signal that had none, or adds to one that is there: if there are more registrations
-//! than new handlers, something was added to a signal that had a handler already.
+//! signal-hook's registry, which tokio also uses, cannot be queried. But it numbers its
+//! registrations, and the kernel lists the signals that have a handler. A registration by other code
+//! either installs a handler for a signal that had none, or is added to an existing handler. So if
+//! there are more registrations than new handlers, code was added to an existing handler.
 
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The registrations of others that brought no handler of their own, up to some time.
+/// The number of registrations by other code that were added to existing handlers, at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Additions(i128);
 
-/// Counts what this library registers itself.
+/// Counts the registrations of this library.
 #[derive(Debug, Default)]
 pub(super) struct Registrations {
     own: i128,
-    /// The signals whose handlers this library has brought.
+    /// The signals whose handlers this library has installed, a bit for each.
     brought: u64,
 }
 
 // === impl Registrations ===
 
 impl Registrations {
-    /// Counts what `register` does, for a signal that may not have had a handler before.
+    /// Calls `register`, and counts its registrations and the handlers that it installs.
     pub(super) fn count<T>(
         &mut self,
         signals: &[i32],
@@ -36,7 +36,7 @@ impl Registrations {
         let before = self.number(first)?;
         let registered = register();
         let after = self.number(first)?;
-        // Without the second probe, which counted itself.
+        // The second probe has counted itself.
         self.own += after - before - 1;
         for &signal in signals {
             self.brought |= bit(signal) & !caught;
@@ -44,14 +44,14 @@ impl Registrations {
         registered
     }
 
-    /// How many registrations of others have been added to handlers that were there.
+    /// Returns how many registrations by other code were added to existing handlers.
     pub(super) fn additions(&mut self, signal: i32) -> io::Result<Additions> {
         let registrations = self.number(signal)? - self.own;
         let handlers = (caught_signals() & !self.brought).count_ones();
         Ok(Additions(registrations - i128::from(handlers)))
     }
 
-    /// The number of a registration that is made now and taken back.
+    /// Returns the number of a registration that is made now and removed.
     fn number(&mut self, signal: i32) -> io::Result<i128> {
         let id = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
         signal_hook::low_level::unregister(id);
@@ -62,7 +62,7 @@ impl Registrations {
     }
 }
 
-/// Whether something in this process handles or ignores the signal.
+/// Returns whether this process handles or ignores the signal.
 pub(super) fn is_caught(signal: i32) -> bool {
     caught_signals() & bit(signal) != 0
 }
@@ -71,8 +71,8 @@ fn bit(signal: i32) -> u64 {
     u32::try_from(signal - 1).ok().and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0)
 }
 
-/// The signals that have a handler or are ignored, a bit for each; none where the system does not
-/// tell.
+/// Returns the signals that have a handler or are ignored, a bit for each. Returns none if the system
+/// does not list them.
 fn caught_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let masks = status.lines().filter_map(|line| {
@@ -82,7 +82,7 @@ fn caught_signals() -> u64 {
     masks.fold(0, |all, mask| all | mask)
 }
 
-/// The number in a `SigId`, which only hashes it.
+/// Extracts the number from a `SigId`, which only exposes it to hashers.
 #[derive(Default)]
 struct NumberIn(u128);
 
@@ -105,10 +105,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registrations_have_numbers_in_a_row() {
+    fn registrations_have_consecutive_numbers() {
         let mut registrations = Registrations::default();
         let (a, b) = (registrations.number(10).unwrap(), registrations.number(10).unwrap());
-        assert_eq!(b, a + 1, "what `SigId` hashes has changed");
+        assert_eq!(b, a + 1, "`SigId` no longer hashes its number");
         let _: signal_hook::SigId = signal_hook::flag::register(10, Arc::default()).unwrap();
         assert_eq!(registrations.number(10).unwrap(), b + 2);
     }

@@ -18,7 +18,7 @@ pub(super) const QUIT: i32 = SIGQUIT;
 pub(super) const USR1: i32 = SIGUSR1;
 pub(super) const USR2: i32 = SIGUSR2;
 
-/// Hears signals until it is stopped.
+/// Receives signals until it is stopped.
 pub(crate) struct Listener {
     signals: Vec<Signal>,
     handle: Handle,
@@ -28,11 +28,11 @@ pub(crate) struct Listener {
 // === impl Listener ===
 
 impl Listener {
-    /// Starts a thread that calls `hear` for each signal. It returns false if it could not handle the
-    /// signal; then the signal does what it does without a listener.
+    /// Starts a thread that calls `handle_signal` for each signal. It returns false if it could not
+    /// handle the signal; then the signal has the effect that it has without a listener.
     pub(crate) fn start(
         signals: Vec<Signal>,
-        hear: impl Fn(Signal) -> bool + Send + 'static,
+        handle_signal: impl Fn(Signal) -> bool + Send + 'static,
     ) -> Result<Self, SignalError> {
         // signal-hook panics above its own limit.
         let cannot =
@@ -44,11 +44,11 @@ impl Listener {
         let source = aftermath::install(&signals, || Signals::new(numbers))?;
         let handle = source.handle();
         let thread = std::thread::Builder::new().name("adieu signals".into());
-        let thread = thread.spawn(move || listen(source, hear));
+        let thread = thread.spawn(move || listen(source, handle_signal));
         let thread = match thread {
             Ok(thread) => thread,
             Err(error) => {
-                aftermath::restore(&signals)?; // Leave the process as it was.
+                aftermath::restore(&signals)?; // The error leaves the process unchanged.
                 return Err(error.into());
             }
         };
@@ -59,7 +59,7 @@ impl Listener {
         &self.signals
     }
 
-    /// Stops listening, and restores what there was before.
+    /// Stops listening, and restores the previous dispositions.
     pub(crate) fn stop(mut self) -> io::Result<()> {
         self.end()
     }
@@ -68,7 +68,7 @@ impl Listener {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let restored = aftermath::restore(&self.signals);
         self.handle.close();
-        // A signal may be what ends it.
+        // A handler of a signal may drop the listener: a thread cannot join itself.
         if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }
@@ -76,27 +76,27 @@ impl Listener {
     }
 }
 
-/// Calls `hear` until the source is closed, also for what was received before that: an iterator of
-/// signal-hook would drop it.
-fn listen(mut source: Signals, hear: impl Fn(Signal) -> bool) {
-    let mut unheard = Vec::new();
+/// Calls `handle` until the source is closed, including for signals that were received before that.
+/// An iterator of signal-hook would drop those.
+fn listen(mut source: Signals, handle: impl Fn(Signal) -> bool) {
+    let mut unhandled = Vec::new();
     loop {
-        // Looked at first: what is pending then is received after this.
+        // Checked first, so that the signals that are pending when the source closes are received.
         let is_last = source.is_closed();
         let received = if is_last { source.pending() } else { source.wait() };
-        unheard.extend(received.map(Signal).filter(|signal| !hear(*signal)));
+        unhandled.extend(received.map(Signal).filter(|signal| !handle(*signal)));
         if is_last {
             break;
         }
     }
-    // What there was before is restored by now.
-    for signal in unheard {
+    // The previous dispositions are restored by now.
+    for signal in unhandled {
         aftermath::receive(signal.0);
     }
 }
 
 impl Drop for Listener {
-    /// Nobody is left to hear them: the process must not go deaf.
+    /// Restores the previous dispositions, so that the process still reacts to its signals.
     fn drop(&mut self) {
         let _ = self.end();
     }
@@ -106,7 +106,7 @@ pub(super) fn name(signal: i32) -> Option<&'static str> {
     signal_hook::low_level::signal_name(signal)
 }
 
-/// Ends the process without running anything else: exit hooks may be what hangs.
+/// Ends the process without running exit handlers, because they may hang.
 pub(crate) fn end_now(code: u8) -> ! {
     signal_hook::low_level::exit(i32::from(code))
 }
@@ -118,11 +118,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s45_a_signal_that_is_received_before_the_removal_is_handled() {
-        let (heard, hears) = channel();
+    fn s567_a_signal_received_before_the_removal_is_handled() {
+        let (send, handled) = channel();
         let (release, held) = channel::<()>();
         let listener = Listener::start(vec![Signal::USR2], move |signal| {
-            heard.send(signal).unwrap();
+            send.send(signal).unwrap();
             let _ = held.recv();
             true
         });
@@ -130,7 +130,7 @@ mod tests {
             signal_hook::low_level::raise(SIGUSR2).unwrap();
         });
         raise();
-        assert_eq!(hears.recv(), Ok(Signal::USR2));
+        assert_eq!(handled.recv(), Ok(Signal::USR2));
         raise(); // The thread is busy with the first one.
         let handle = listener.handle.clone();
         let stopping = std::thread::spawn(move || listener.stop());
@@ -139,7 +139,7 @@ mod tests {
         }
         drop(release);
         stopping.join().unwrap().unwrap();
-        assert_eq!(hears.recv(), Ok(Signal::USR2));
-        assert!(hears.recv().is_err(), "twice raised, twice heard");
+        assert_eq!(handled.recv(), Ok(Signal::USR2));
+        assert!(handled.recv().is_err(), "raised twice, handled more often");
     }
 }

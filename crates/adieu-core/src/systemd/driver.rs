@@ -1,4 +1,4 @@
-//! Looks at the shutdown, and says to systemd what the machine decides.
+//! Observes the shutdown, and sends the messages that the machine decides to systemd.
 
 use std::io;
 use std::sync::Weak;
@@ -6,34 +6,34 @@ use std::time::Duration;
 
 use tracing::error;
 
-use super::Asked;
+use super::NotifySettings;
 use super::machine::Machine;
 use super::socket::Socket;
 use crate::coordinator::{Lookout, Seen, Shared};
 use crate::time::{Instant, now};
 
-/// How long tasks may end without being looked at. A phase may have thousands.
-const GATHERS: Duration = Duration::from_millis(50);
+/// Task ends within this time are processed together, because a phase may have thousands.
+const BATCH: Duration = Duration::from_millis(50);
 
-/// When it is tried again to say what could not be said, because too much waits to be heard.
-const AGAIN: Duration = Duration::from_millis(100);
+/// When sending is retried after the socket was full.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// What could not be said is forgotten when it is more than this: nobody listens.
-const MOST_UNSAID: usize = 8 * 1024;
+/// Unsent messages beyond this many bytes are dropped: then systemd does not read the socket.
+const MAX_UNSENT: usize = 8 * 1024;
 
 struct Driver {
     shared: Weak<Shared>,
     socket: Socket,
     machine: Machine,
-    unsaid: String,
+    unsent: String,
     has_failed: bool,
 }
 
-/// Tells systemd how it stands until the shutdown is gone.
-pub(super) async fn attend(shared: Weak<Shared>, mut lookout: Lookout, asked: Asked) {
-    let Asked { socket, watchdog } = asked;
+/// Notifies systemd until the shutdown is dropped.
+pub(super) async fn run(shared: Weak<Shared>, mut lookout: Lookout, settings: NotifySettings) {
+    let NotifySettings { socket, watchdog } = settings;
     let machine = Machine::new(now(), watchdog);
-    let mut driver = Driver { shared, socket, machine, unsaid: String::new(), has_failed: false };
+    let mut driver = Driver { shared, socket, machine, unsent: String::new(), has_failed: false };
     while let Some((seen, due)) = driver.step() {
         let comes_due = async {
             match due {
@@ -42,7 +42,7 @@ pub(super) async fn attend(shared: Weak<Shared>, mut lookout: Lookout, asked: As
             }
         };
         tokio::select! {
-            () = lookout.until_other_than(&seen, GATHERS) => {}
+            () = lookout.until_other_than(&seen, BATCH) => {}
             () = comes_due => {}
         }
     }
@@ -51,33 +51,34 @@ pub(super) async fn attend(shared: Weak<Shared>, mut lookout: Lookout, asked: As
 // === impl Driver ===
 
 impl Driver {
-    /// Looks, and says what there is to say. `None` when the shutdown is gone.
+    /// Reads the state of the shutdown and sends the messages that follow from it. Returns `None` if
+    /// the shutdown was dropped.
     fn step(&mut self) -> Option<(Seen, Option<Instant>)> {
         let shared = self.shared.upgrade()?;
         let seen = shared.look();
         for message in self.machine.on(now(), &seen) {
-            self.unsaid.push_str(&format!("{message}\n"));
+            self.unsent.push_str(&format!("{message}\n"));
         }
-        if let Err(error) = self.say()
+        if let Err(error) = self.send()
             && !std::mem::replace(&mut self.has_failed, true)
         {
             shared.journal().log(move || error!(%error, "failed to notify systemd; retrying"));
         }
-        let again = (!self.unsaid.is_empty()).then(|| now() + AGAIN);
+        let again = (!self.unsent.is_empty()).then(|| now() + RETRY_AFTER);
         let due = [self.machine.due(), again].into_iter().flatten().min();
         Some((seen, due))
     }
 
-    fn say(&mut self) -> io::Result<()> {
-        if self.unsaid.is_empty() {
+    fn send(&mut self) -> io::Result<()> {
+        if self.unsent.is_empty() {
             return Ok(());
         }
-        let said = self.socket.send(self.unsaid.trim_end());
-        let waits = said.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-        if !waits || self.unsaid.len() > MOST_UNSAID {
-            self.unsaid.clear();
+        let sent = self.socket.send(self.unsent.trim_end());
+        let is_full = sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        if !is_full || self.unsent.len() > MAX_UNSENT {
+            self.unsent.clear();
         }
-        said
+        sent
     }
 }
 

@@ -1,13 +1,14 @@
-//! Decides what systemd is told.
+//! Decides which messages systemd gets.
 //!
-//! `now` and what can be seen come in, messages go out; it knows no clock and sends nothing.
+//! Input: the time and the state of the shutdown. Output: messages. The machine reads no clock and
+//! sends nothing.
 //!
 //! # Invariants
 //!
-//! 1. Ready and stopping are said at most once, and ready never after stopping.
-//! 2. More time is asked for only if something has ended since it was last asked for, and never
+//! 1. `READY=1` and `STOPPING=1` are sent at most once, and ready never after stopping.
+//! 2. More time is requested only if a task or a pass has ended since the last request, and never
 //!    more than the shutdown has left.
-//! 3. What is due is never due already: whoever waits for it does not spin.
+//! 3. The next due instant is never in the past, so a driver that waits for it does not spin.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,16 +18,16 @@ use crate::readiness::Readiness;
 use crate::status::Stage;
 use crate::time::{Duration, Instant};
 
-/// How much more time is asked for at once. Whoever gets nothing done for so long has hung.
+/// How much time one request asks for. A shutdown without progress for that long hangs.
 const EXTENSION: Duration = Duration::from_secs(30);
 
-/// How often it is asked for at most.
-const EXTENDS: Duration = Duration::from_secs(1);
+/// The minimum time between two requests for more time.
+const EXTENSION_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is said what is waited for, while that is the same.
-const REMINDS: Duration = Duration::from_secs(5);
+/// How often an unchanged status is repeated.
+const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What systemd is told.
+/// A message to systemd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Ready,
@@ -40,33 +41,34 @@ pub(super) struct Machine {
     ready: bool,
     stopping: bool,
     readiness: Option<Readiness>,
-    /// The phases that were waited for when that was last said, and when to say it again.
+    /// The running phases in the last status.
     phases: BTreeSet<String>,
-    reminds: Option<Instant>,
+    /// When the status is repeated.
+    next_status: Option<Instant>,
     ended: usize,
     inside: usize,
-    /// Something has ended since more time was last asked for.
-    moved: bool,
-    extended: Option<Instant>,
-    /// How often systemd is told that we are alive, and when next.
+    /// A task or a pass has ended since more time was last requested.
+    has_progressed: bool,
+    last_extension: Option<Instant>,
+    /// The interval of signs of life, and when the next one is due.
     watchdog: Option<(Duration, Instant)>,
 }
 
 // === impl Machine ===
 
 impl Machine {
-    /// systemd expects a sign of life within `watchdog`.
+    /// Creates a machine. systemd expects signs of life at intervals of at most `watchdog`.
     pub(super) fn new(now: Instant, watchdog: Option<Duration>) -> Self {
         Self {
             ready: false,
             stopping: false,
             readiness: None,
             phases: BTreeSet::new(),
-            reminds: None,
+            next_status: None,
             ended: 0,
             inside: 0,
-            moved: false,
-            extended: None,
+            has_progressed: false,
+            last_extension: None,
             watchdog: watchdog.map(|within| (within / 2, now)),
         }
     }
@@ -80,7 +82,7 @@ impl Machine {
             messages.push(Message::Watchdog);
         }
         if seen.stage != Stage::ShuttingDown {
-            (self.reminds, self.moved) = (None, false);
+            (self.next_status, self.has_progressed) = (None, false);
         }
         match seen.stage {
             Stage::Up => self.up(seen, &mut messages),
@@ -107,19 +109,19 @@ impl Machine {
             messages.push(Message::Stopping);
         }
         if seen.phases.is_empty() {
-            // Between two phases there is nothing to say.
-            self.reminds = None;
-        } else if seen.phases != self.phases || self.reminds.is_none_or(|due| now >= due) {
+            // No status between two phases.
+            self.next_status = None;
+        } else if seen.phases != self.phases || self.next_status.is_none_or(|due| now >= due) {
             self.phases.clone_from(&seen.phases);
-            self.reminds = Some(now + REMINDS);
+            self.next_status = Some(now + STATUS_INTERVAL);
             messages.push(Message::Status(seen.waiting_for.replace('\n', " ")));
         }
-        self.moved |= seen.moves.ended > self.ended || seen.inside < self.inside;
+        self.has_progressed |= seen.moves.ended > self.ended || seen.inside < self.inside;
         (self.ended, self.inside) = (seen.moves.ended, seen.inside);
         let extension = EXTENSION.min(seen.left);
-        if self.moved && self.may_extend(now) {
-            self.moved = false;
-            self.extended = Some(now);
+        if self.has_progressed && self.may_extend(now) {
+            self.has_progressed = false;
+            self.last_extension = Some(now);
             if !extension.is_zero() {
                 messages.push(Message::Extend(extension));
             }
@@ -127,14 +129,15 @@ impl Machine {
     }
 
     fn may_extend(&self, now: Instant) -> bool {
-        self.extended.is_none_or(|at| now >= at + EXTENDS)
+        self.last_extension.is_none_or(|at| now >= at + EXTENSION_INTERVAL)
     }
 
-    /// When there is next something to say, even if nothing happens.
+    /// Returns when the next message is due if nothing changes.
     pub(super) fn due(&self) -> Option<Instant> {
         let alive = self.watchdog.map(|(_, due)| due);
-        let extends = self.extended.filter(|_| self.moved).map(|at| at + EXTENDS);
-        [alive, self.reminds, extends].into_iter().flatten().min()
+        let extends =
+            self.last_extension.filter(|_| self.has_progressed).map(|at| at + EXTENSION_INTERVAL);
+        [alive, self.next_status, extends].into_iter().flatten().min()
     }
 }
 

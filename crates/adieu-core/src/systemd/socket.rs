@@ -1,4 +1,4 @@
-//! Where systemd listens. Sending never waits.
+//! The socket on which systemd listens. Sending never waits.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,12 +9,13 @@ use super::NotifyError;
 
 pub(super) struct Socket {
     socket: UnixDatagram,
-    // Not connected: whoever listens there may be replaced by another.
+    // Not connected, because the listener may be replaced by another one at the same address.
     to: SocketAddr,
 }
 
 impl Socket {
-    /// A socket to what `NOTIFY_SOCKET` names: a path, or an abstract name that begins with `@`.
+    /// Creates a socket for the address in `NOTIFY_SOCKET`: a path, or an abstract name that begins
+    /// with `@`.
     pub(super) fn to(address: OsString) -> Result<Self, NotifyError> {
         let to = match address.as_bytes() {
             [b'/', ..] => SocketAddr::from_pathname(&address),

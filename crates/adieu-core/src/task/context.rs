@@ -1,4 +1,4 @@
-//! What a task is given: why, until when, and when to let go.
+//! The context of a task: the reason, its deadline, and its cancellation token.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use crate::phase::Phase;
 use crate::reason::Reason;
 use crate::time::{Duration, Instant};
 
-/// What a task is given when it starts.
+/// The context of a task: the reason of the shutdown, the task's deadline, and a cancellation token.
 ///
-/// Cheap to clone and to move into what the task spawns.
+/// Cheap to clone and to move into spawned tasks.
 #[derive(Clone, Debug)]
 pub struct TaskCx {
-    // One pointer, and one more for the few that need it: there is one of these for every task.
+    // Two pointers, because there is one context for every task.
     phase: Arc<PhaseCx>,
     own: Option<Box<Own>>,
 }
 
-/// For a task with a timeout of its own.
+/// The limits of a task with a timeout of its own.
 #[derive(Clone, Debug)]
 struct Own {
     cut: Instant,
     token: CancellationToken,
 }
 
-/// What all tasks of a shutdown share.
+/// The values that all tasks of a shutdown share.
 #[derive(Debug)]
 pub(crate) struct RunCx {
     pub(crate) reason: Reason,
     pub(crate) deadline: LiveDeadline,
-    /// Fires when mere waits are to end.
+    /// Fires when tasks that only wait should end.
     pub(crate) hurry: CancellationToken,
     pub(crate) span: LazySpan,
 }
 
-/// What all tasks of a phase share.
+/// The values that all tasks of a phase share.
 #[derive(Debug)]
 pub(crate) struct PhaseCx {
     pub(crate) run: Arc<RunCx>,
@@ -47,8 +47,9 @@ pub(crate) struct PhaseCx {
     pub(crate) cut: LiveDeadline,
     pub(crate) token: CancellationToken,
     pub(crate) span: LazySpan,
-    /// The first of its tasks, and the names of all; empty where no spans are wanted.
+    /// The id of its first task.
     pub(crate) first: TaskId,
+    /// The names of its tasks; empty if no spans are needed.
     pub(crate) names: Box<[Arc<str>]>,
 }
 
@@ -72,44 +73,45 @@ impl TaskCx {
         &self.phase
     }
 
-    /// Why we stop.
+    /// Returns the reason of the shutdown.
     #[must_use]
     pub fn reason(&self) -> &Reason {
         &self.phase.run.reason
     }
 
-    /// The phase that this task belongs to.
+    /// Returns the phase of this task.
     #[must_use]
     pub fn phase(&self) -> &Phase {
         &self.phase.name
     }
 
-    /// When this task must be over. May be sooner when asked again, never later.
+    /// Returns when this task must have ended. Later calls may return an earlier deadline, never a
+    /// later one.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
         let phase = self.phase.cut.get();
         Deadline::at(self.own.as_ref().map_or(phase, |own| phase.min(own.cut)))
     }
 
-    /// How much time this task has left.
+    /// Returns how much time this task has left.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.deadline().remaining()
     }
 
-    /// When the whole shutdown must be over.
+    /// Returns when the whole shutdown must be over.
     #[must_use]
     pub fn shutdown_deadline(&self) -> Deadline {
         Deadline::at(self.phase.run.deadline.get())
     }
 
-    /// Fires when this task's time is up. Soon after it, the task is aborted.
+    /// Returns a token that fires at this task's timeout. The task is aborted a grace (200 ms) later.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         self.own.as_ref().map_or(&self.phase.token, |own| &own.token)
     }
 
-    /// Waits until this task's time is up.
+    /// Waits until this task's timeout has elapsed.
     ///
     /// # Cancel safety
     ///
@@ -118,7 +120,8 @@ impl TaskCx {
         self.token().cancelled().await;
     }
 
-    /// Waits until somebody is in a hurry: a task that merely waits should then end.
+    /// Waits until a second SIGTERM requests that waiting ends. A task that only waits should then
+    /// return. See [`Rung::EndWaiting`](crate::Rung::EndWaiting).
     ///
     /// # Cancel safety
     ///
@@ -128,8 +131,8 @@ impl TaskCx {
     }
 }
 
-// Which shutdown's task is being polled on this thread, as the address of its shared state.
-// Awaiting a shutdown inside one of its own tasks would wait for itself.
+// The shutdown whose task this thread is polling, as the address of the shared state. It is used to
+// reject a task that awaits its own shutdown, which would wait for itself.
 thread_local! {
     static INSIDE: Cell<usize> = const { Cell::new(0) };
 }
@@ -146,12 +149,13 @@ pub(crate) fn inside<T>(key: usize, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// The shutdown that this thread is inside a task of, for another thread that works for the task.
+/// Returns the key of the shutdown whose task this thread is polling, for another thread that works
+/// for the task.
 pub(crate) fn inside_key() -> usize {
     INSIDE.get()
 }
 
-/// Whether this thread is inside a task of the shutdown `key`.
+/// Returns whether this thread is polling a task of the shutdown `key`.
 pub(crate) fn is_inside(key: usize) -> bool {
     INSIDE.get() == key
 }

@@ -1,8 +1,9 @@
-//! The tasks that are running: spawned, aborted, joined. The driver owns it, so all that runs has
-//! an owner.
+//! Spawns, aborts and joins the tasks of a shutdown. The driver owns the crew, so every running task
+//! has an owner.
 //!
-//! Async tasks run on the user's runtime, those of the library on its own. Blocking ones run on threads of their own that need no
-//! runtime, so they start and end also when all of the runtime's workers are blocked.
+//! Async tasks of the application run on its runtime, those of the library on the library's own.
+//! Blocking tasks run on threads of their own, so they start and end even if all workers of the
+//! runtime are blocked.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -17,47 +18,49 @@ use crate::shield::{drop_shielded, shielded};
 use crate::sync::lock;
 use crate::time::{Duration, Instant, now};
 
-/// Blocking tasks beyond this many wait their turn, so that a phase cannot use up all threads.
-const MOST_THREADS: usize = 256;
+/// The maximum number of threads for blocking tasks. Further tasks wait, so that a phase cannot use up
+/// all threads of the system.
+const MAX_THREADS: usize = 256;
 
 pub(crate) struct Crew {
     runtime: Handle,
-    /// Where the library's own tasks run; the same if it has no runtime of its own.
+    /// The runtime of the library's own tasks; the same as `runtime` if there is no other.
     own_runtime: Handle,
     ended: Arc<EndedTasks>,
-    /// By task id: ids are handed out in the order in which tasks start. Kept until all is over:
-    /// to drop the handle of a task that has ended is to free it, and that can wait.
+    /// By task id: ids are assigned in the order in which tasks start. Kept until the shutdown is
+    /// over, because dropping the handle of an ended task frees its memory, which can wait.
     handles: Vec<Option<JoinHandle<()>>>,
     threads: Threads,
-    /// Over, and not yet handed out: threads, and what tasks have reported.
+    /// Ends that the crew has found itself, and that have not been returned yet.
     done: VecDeque<Done>,
+    /// Ends that tasks have reported, and that have not been returned yet.
     reported: std::vec::IntoIter<Reported>,
 }
 
-/// A task's end.
+/// The end of a task.
 pub(crate) struct Done {
     pub(crate) task: TaskId,
     pub(crate) at: Instant,
     pub(crate) ended: Ended,
 }
 
-/// Where tasks report their ends. Each reports itself, when all that it held has been dropped: a
-/// `JoinSet` does the same for twice the price.
+/// The list in which tasks report their ends. A task reports after everything that it owns was
+/// dropped. A `JoinSet` does the same at twice the cost.
 pub(super) struct EndedTasks {
-    /// Names the shutdown.
+    /// Identifies the shutdown.
     pub(super) key: usize,
     list: Mutex<Vec<Reported>>,
-    /// What times are counted from.
+    /// The instant that reported times are relative to.
     origin: Instant,
-    /// Tells the driver that there is something in the list.
+    /// Notifies the driver that the list is not empty.
     nudge: Arc<Notify>,
 }
 
-/// A task's end, in half the space: there may be very many, and most of them have finished.
+/// The end of a task in half the space of [`Done`], because there may be very many.
 struct Reported {
     task: TaskId,
     nanos: u64,
-    /// `None` if it finished.
+    /// `None` if the task finished.
     ended: Option<Box<Ended>>,
 }
 
@@ -79,7 +82,7 @@ impl EndedTasks {
         let was_empty = list.is_empty();
         list.push(Reported { task, nanos, ended });
         drop(list);
-        // Otherwise it has been told, and has not looked yet.
+        // If the list was not empty, the driver was notified and has not read it yet.
         if was_empty {
             self.nudge.notify_one();
         }
@@ -89,8 +92,8 @@ impl EndedTasks {
 // === impl Crew ===
 
 impl Crew {
-    /// `key` names the shutdown. Async tasks of the application run on `runtime`, those of the
-    /// library on `own_runtime`. `nudge` is notified when tasks have ended.
+    /// Creates a crew without tasks. `key` identifies the shutdown. Async tasks of the application run
+    /// on `runtime`, those of the library on `own_runtime`. `nudge` is notified when tasks have ended.
     pub(crate) fn new(
         key: usize,
         runtime: Handle,
@@ -108,13 +111,13 @@ impl Crew {
         }
     }
 
-    /// From now on, tasks are started on these runtimes.
+    /// Starts further tasks on these runtimes.
     pub(crate) fn move_to(&mut self, runtime: Handle, own_runtime: Option<Handle>) {
         self.own_runtime = own_runtime.unwrap_or_else(|| runtime.clone());
         self.runtime = runtime;
     }
 
-    /// For a task that is about to be started.
+    /// Returns the list in which a task reports its end.
     pub(super) fn ended(&self) -> &Arc<EndedTasks> {
         &self.ended
     }
@@ -147,20 +150,21 @@ impl Crew {
         self.start_threads();
     }
 
-    /// Aborts a task. It is over when it has reported so; a thread is left behind at once.
+    /// Aborts a task. An async task is over when it has reported its end. A thread cannot be stopped,
+    /// so it is left behind at once.
     pub(crate) fn abort(&mut self, task: TaskId) {
         if let Some(Some(handle)) = self.handles.get(task.0) {
             handle.abort();
         } else if self.threads.running.remove(&task) {
             self.done.push_back(Done { task, at: now(), ended: Ended::LeftBehind });
-            self.start_threads(); // Those who wait for their turn do not wait for it.
+            self.start_threads(); // A thread that was left behind must not delay waiting tasks.
         } else if let Some(at) = self.threads.waiting.iter().position(|(id, ..)| *id == task) {
             drop_shielded(self.threads.waiting.remove(at));
             self.done.push_back(Done { task, at: now(), ended: Ended::Aborted });
         }
     }
 
-    /// Tasks that have ended, so many at most.
+    /// Returns tasks that have ended, `most` at a time.
     pub(crate) fn take(&mut self, most: usize) -> Vec<Done> {
         let mut batch = Vec::new();
         while batch.len() < most
@@ -179,7 +183,7 @@ impl Crew {
             Some(done) => done,
             None => self.next_reported()?,
         };
-        // Looked at first: most phases have none, and hashing costs as much as all the rest.
+        // The length is checked first: most phases have no threads, and hashing is expensive here.
         if !self.threads.running.is_empty() && self.threads.running.remove(&done.task) {
             self.start_threads();
         }
@@ -195,10 +199,10 @@ impl Crew {
         Some(Done { task, at, ended: ended.map_or(Ended::Finished, |ended| *ended) })
     }
 
-    /// Starts threads that nobody joins: one that will not end must not keep the process alive, as
-    /// a thread of the runtime's pool would.
+    /// Starts threads that are never joined. A thread that does not end must not keep the process
+    /// alive, as a thread of the runtime's blocking pool would.
     fn start_threads(&mut self) {
-        while self.threads.running.len() < MOST_THREADS
+        while self.threads.running.len() < MAX_THREADS
             && let Some((task, name, work)) = self.threads.waiting.pop_front()
         {
             let (reports, runtime) = (Arc::clone(&self.ended), self.runtime.clone());
@@ -208,14 +212,14 @@ impl Crew {
                 let ended = work();
                 reports.report(task, ended);
             };
-            // Shielded: without a thread, the task is dropped here.
+            // Shielded: if no thread can be started, the task is dropped here.
             let spawned = shielded(|| thread.spawn(run).map_err(|error| error.to_string()));
             match spawned.unwrap_or_else(|message| Err(message.to_string())) {
                 Ok(_) => {
                     self.threads.running.insert(task);
                 }
                 Err(error) => {
-                    let error = format!("failed to start its thread: {error}");
+                    let error = format!("failed to start a thread for the task: {error}");
                     self.done.push_back(Done {
                         task,
                         at: now(),

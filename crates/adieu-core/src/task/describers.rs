@@ -1,7 +1,7 @@
-//! Threads that ask tasks to describe themselves.
+//! Threads that call the description functions of tasks.
 //!
-//! A description is the user's code and may block. So it runs neither on a driver nor on the thread
-//! of the log, and one that blocks holds up no other.
+//! A description is code of the application and may block. So it runs neither on a driver nor on the
+//! log thread, and a description that blocks does not delay the others.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use super::Detail;
 use crate::sync::lock;
 
-/// Descriptions that block beyond this many at once hold up the others.
-const MOST_THREADS: usize = 8;
+/// The maximum number of threads. If that many descriptions block, the others wait.
+const MAX_THREADS: usize = 8;
 
-/// A queue of descriptions to ask for, and threads that work on it while there are any.
+/// A queue of descriptions, and the threads that process it. The threads end when it is empty.
 ///
 /// The threads are not joined: a description that blocks for ever must not keep the process alive.
 pub(crate) struct Describers {
@@ -23,7 +23,7 @@ pub(crate) struct Describers {
 
 struct Queue {
     state: Mutex<QueueState>,
-    /// Descriptions that are queued or being made.
+    /// The number of descriptions that are queued or running.
     pending: watch::Sender<usize>,
 }
 
@@ -36,15 +36,15 @@ struct QueueState {
 // === impl Describers ===
 
 impl Describers {
-    /// Queues a description. Never blocks and calls nothing of the application.
+    /// Queues a description. Never blocks, and calls no code of the application.
     pub(crate) fn submit(&self, detail: Arc<Detail>) {
         let mut state = lock(&self.queue.state);
         state.waiting.push_back(detail);
         self.queue.pending.send_modify(|pending| *pending += 1);
-        if state.threads < MOST_THREADS {
+        if state.threads < MAX_THREADS {
             let queue = Arc::clone(&self.queue);
             let thread = std::thread::Builder::new().name("adieu describe".into());
-            // Without a thread the description waits for the next one that is submitted.
+            // If no thread can be started, the description waits until the next one is submitted.
             state.threads += usize::from(thread.spawn(move || queue.process()).is_ok());
         }
     }

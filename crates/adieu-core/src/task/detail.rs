@@ -1,4 +1,4 @@
-//! What a task reports about itself, asked for where the answer may take its time.
+//! A task's description of itself, which is made on another thread because it may block.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,29 +8,29 @@ use tokio::runtime::Handle;
 use crate::shield::shielded;
 use crate::sync::lock;
 
-/// Describes what a task is waiting for. It is the user's code: it may panic, and it may block.
+/// Describes what a task is waiting for. It is code of the application: it may panic, and may block.
 pub(crate) type Describe = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// A text that is made once, by one of the [`Describers`](super::Describers): neither where it is
-/// found that there is something to describe, which is often under a lock, nor where it is logged.
+/// A text that one of the [`Describers`](super::Describers) makes once. It is not made where it is
+/// needed first, because that is often under a lock, nor on the log thread.
 pub(crate) struct Detail {
     describe: Describe,
-    /// The text for a log that does not wait any longer.
+    /// The text to use while there is no answer.
     without_answer: String,
-    /// Its clock, which tests can pause, is the one that the answer is to show.
+    /// The runtime whose clock, which tests can pause, the description should see.
     runtime: Option<Handle>,
     answer: Mutex<Option<String>>,
     answered: Condvar,
 }
 
-/// Asks. A panic is an answer, too.
+/// Calls the description. Returns a fixed text if it panics.
 pub(crate) fn ask(describe: &Describe) -> String {
     text_of(|| describe())
 }
 
-/// The text, or that there is none because making it panicked.
+/// Returns the text that `make` returns, or a fixed text if it panics.
 pub(crate) fn text_of(make: impl FnOnce() -> String) -> String {
-    shielded(make).unwrap_or_else(|_| "(panicked when asked)".into())
+    shielded(make).unwrap_or_else(|_| "(its description panicked)".into())
 }
 
 impl Detail {
@@ -44,7 +44,7 @@ impl Detail {
         })
     }
 
-    /// Calls the user's code, and keeps the answer.
+    /// Calls the description, and stores the answer.
     pub(super) fn ask(&self) {
         let answer = {
             let _entered = self.runtime.as_ref().map(Handle::enter);
@@ -54,7 +54,8 @@ impl Detail {
         self.answered.notify_all();
     }
 
-    /// Blocks until there is an answer, but no longer than `within`; then returns the text for that.
+    /// Blocks until there is an answer, for up to `within`. Returns the substitute text if there is
+    /// none by then.
     pub(crate) fn wait(&self, within: Duration) -> String {
         let answer = lock(&self.answer);
         let waited = self.answered.wait_timeout_while(answer, within, |answer| answer.is_none());
@@ -62,7 +63,7 @@ impl Detail {
         answer.clone().unwrap_or_else(|| self.without_answer.clone())
     }
 
-    /// The answer, or what stands for it if there is none yet.
+    /// Returns the answer, or the substitute text if there is none yet.
     pub(crate) fn text(&self) -> String {
         self.wait(Duration::ZERO)
     }

@@ -1,26 +1,26 @@
-//! Which task it is, and how it came to its end.
+//! The id of a running task, and how the task ended.
 
 use std::sync::Arc;
 
 use super::{TaskResult, chain};
 
-/// A task of one run, by the order in which tasks start.
+/// The id of a task of one run: its number in the order in which tasks start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TaskId(pub(crate) usize);
 
-/// How a task came to its end, as far as the driver can tell.
+/// How a task ended, before the machine compares it with the task's timeout.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
     Finished,
     Failed(Arc<str>),
     Panicked(Arc<str>),
-    /// It was dropped before it was over: aborted, or with its runtime.
+    /// The task was dropped before its end: aborted, or with its runtime.
     Aborted,
-    /// It was aborted, but its thread runs on.
+    /// The task was aborted, but its thread is still running.
     LeftBehind,
 }
 
-/// How a task that returned this has ended.
+/// Returns how a task with this result has ended.
 pub(crate) fn end_of(returned: impl TaskResult) -> Ended {
     match returned.into_result() {
         Ok(()) => Ended::Finished,

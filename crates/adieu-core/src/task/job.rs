@@ -1,7 +1,7 @@
-//! Turns a registered function into something that can be started.
+//! Turns a registered function into a job that can be started.
 //!
-//! Registered tasks are boxed once, when they are added. Starting one spawns its future as it is:
-//! a box around each future would double what a task costs.
+//! Registered tasks are boxed once, when they are added. Starting a task spawns its future without a
+//! box, which would double the cost of a task.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::span::TaskSpan;
 use super::{RunsOn, TaskCx, TaskResult};
 use crate::shield::shielded;
 
-/// A task that has been added and not started.
+/// A task that was added and has not started.
 pub(crate) trait Job: Send {
     fn start(self: Box<Self>, cx: TaskCx, task: TaskId, on: RunsOn, crew: &mut Crew);
 }
 
-/// A function that blocks, to be run on a thread of its own.
+/// A blocking function, which runs on a thread of its own.
 pub(crate) struct Blocking<F> {
     pub(crate) name: Arc<str>,
     pub(crate) f: F,
@@ -42,8 +42,8 @@ where
 }
 
 pin_project! {
-    /// A task on its way. By hand, because nested async blocks would hold what the function
-    /// captures three times over, and each spawned task is copied whole.
+    /// A running task. Written by hand, because nested async blocks would store the captures of the
+    /// function three times, and spawning copies the whole task.
     struct Running<F, Fut> {
         task: TaskId,
         reports: Arc<EndedTasks>,
@@ -56,7 +56,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             if !matches!(this.stage.as_mut().project(), StageProjection::Over) {
-                // It was aborted. Its end is reported when nothing of it is left.
+                // The task was aborted. Its end is reported after its values were dropped.
                 let _ = shielded(|| this.stage.set(Stage::Over));
                 this.reports.report(*this.task, Ended::Aborted);
             }
@@ -67,8 +67,8 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<F, Fut> {
-        /// The function is called inside the future, so that what it does before its first
-        /// `await` delays neither its siblings nor the timer.
+        /// The function is called inside the future, so that its code before the first `await` delays
+        /// neither other tasks nor the timer.
         Called { call: Option<(Box<F>, TaskCx)> },
         Awaited { #[pin] work: Fut },
         Over,
@@ -112,7 +112,7 @@ where
                 Ended::Panicked(message)
             }
         };
-        // Nothing of it is left: what comes after it may start.
+        // The values of the task were dropped, so later phases may start.
         this.reports.report(*this.task, ended);
         Poll::Ready(())
     }
@@ -134,12 +134,12 @@ where
     }
 }
 
-/// Awaits `work`, and turns a panic in it into an end like any other.
+/// Awaits `work`. Returns [`Ended::Panicked`] if it panics.
 pub(crate) async fn catch(work: impl Future<Output = Ended>) -> Ended {
     caught(work).await.unwrap_or_else(Ended::Panicked)
 }
 
-/// Awaits `work`, and turns a panic in it into its message.
+/// Awaits `work`. Returns the message if it panics.
 pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Arc<str>> {
     let mut work = pin!(work);
     std::future::poll_fn(|cx| match shielded(|| work.as_mut().poll(cx)) {

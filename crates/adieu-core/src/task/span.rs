@@ -1,9 +1,9 @@
-//! `tracing` spans of the shutdown, its phases and its tasks: what a task logs carries all three,
-//! and a layer for OpenTelemetry shows the shutdown as a trace.
+//! `tracing` spans of the shutdown, its phases and its tasks. Events that a task logs are inside all
+//! three, and an OpenTelemetry layer shows the shutdown as a trace.
 //!
-//! A subscriber is code of the application: it may panic, and it may block. So spans are opened
-//! inside tasks, never by the driver, and closed by the log's thread. A subscriber that panics then
-//! costs the span; one that blocks in a span delays the tasks of that phase.
+//! A subscriber is code of the application: it may panic, and may block. So spans are opened inside
+//! tasks, never by the driver, and closed on the log thread. If a subscriber panics, only the span is
+//! lost; if it blocks in a span, it delays the tasks of that phase.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -23,7 +23,7 @@ pub(crate) struct LazySpan(OnceLock<Mutex<Option<Arc<Span>>>>);
 #[derive(Default)]
 pub(super) struct TaskSpan(Option<Box<Span>>);
 
-/// Whether a subscriber may want spans. Calls no code of the application.
+/// Returns whether a subscriber may be interested in spans. Calls no code of the application.
 pub(crate) fn are_wanted() -> bool {
     LevelFilter::current() >= Level::INFO
 }
@@ -36,7 +36,7 @@ impl LazySpan {
         lock(cell).clone()
     }
 
-    /// Takes the span out, if there is one. The caller drops it where a subscriber may block.
+    /// Removes and returns the span. The caller drops it on a thread that a subscriber may block.
     pub(crate) fn close(&self) -> Option<Arc<Span>> {
         lock(self.0.get()?).take()
     }
@@ -55,7 +55,7 @@ impl TaskSpan {
         Self(shielded(open).ok().filter(|span| !span.is_disabled()).map(Box::new))
     }
 
-    /// Calls `f` inside the span, and turns a panic in `f` into its message.
+    /// Calls `f` inside the span. Returns the message if `f` panics.
     pub(super) fn enter<T>(&mut self, f: impl FnOnce() -> T) -> Result<T, Arc<str>> {
         let Some(span) = &self.0 else { return shielded(f) };
         let Ok(entered) = shielded(|| span.enter()) else {

@@ -1,4 +1,4 @@
-//! Durations as milliseconds, to the microsecond.
+//! Serialises durations as milliseconds, with a resolution of a microsecond.
 
 use serde::{Deserialize, Deserializer, Serializer};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) mod option {
 }
 
 fn millis(duration: Duration) -> f64 {
-    // Microseconds are exact in a double for three centuries; divided, they print as they are.
+    // A double is exact for microseconds up to three centuries, and the quotient prints exactly.
     duration.as_micros() as f64 / 1e3
 }
 

@@ -12,7 +12,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn s15_toml_and_json_say_the_same() {
+fn s15_toml_and_json_have_the_same_keys() {
     let from_toml = toml(
         r#"
         [coordinated-shutdown]
@@ -50,7 +50,7 @@ fn s15_toml_and_json_say_the_same() {
 #[test]
 #[cfg(feature = "hocon")]
 fn s16_an_akka_block_works_unchanged() {
-    // The keys of Akka's and of Akka.NET's documentation, as they stand there.
+    // The keys of the documentation of Akka and Akka.NET, unchanged.
     let text = r#"
         base-timeout = 20 s
         akka {
@@ -106,7 +106,7 @@ fn s16_an_akka_block_works_unchanged() {
     assert_eq!(shutdown.policy(&Reason::ClusterDowning).exit_code, 255);
     let exit = shutdown.policy(&Reason::ProcessExit);
     assert!(!exit.exit_process && exit.exit_code == 4);
-    // The JVM's hook runs for signals, too.
+    // The JVM's hook also runs for signals.
     let term = shutdown.policy(&Reason::ProcessTerminate(adieu_core::Signal::TERM));
     assert!(!term.exit_process && term.exit_code == 4);
     assert!(!shutdown.runs_when_down());
@@ -119,7 +119,7 @@ fn s16_an_akka_block_works_unchanged() {
 }
 
 #[test]
-fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
+fn s17_an_unknown_key_is_an_error_with_its_path_and_the_nearest_key() {
     let cases = [
         (
             "[coordinated-shutdown.phases.drain]\ndependsOn = ['service-stop']",
@@ -135,7 +135,7 @@ fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
         ("phases.drain.timeout = 5", "phases.drain.timeout: 5 has no unit: write 5s or 5ms"),
         (
             "phases.drain.timeout = 'infinite'",
-            "phases.drain.timeout: nothing may wait for ever: write a duration such as 30s",
+            "phases.drain.timeout: infinite is longer than the maximum (one year): write one such as 30s",
         ),
         ("phases.drain = 5", "phases.drain: expected a table of keys and values, found 5"),
         ("strict = 'perhaps'", "strict: expected on or off, found \"perhaps\""),
@@ -147,7 +147,7 @@ fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
         ("order = 'random'", "order: expected dag or sequential, found random"),
         (
             "phases.service-unbnd.timeout = '7s'",
-            "phases.service-unbnd: unknown phase service-unbnd; did you mean service-unbind? A phase of its own \
+            "phases.service-unbnd: unknown phase service-unbnd; did you mean service-unbind? A new phase \
              needs after, before or depends-on",
         ),
         (
@@ -163,7 +163,7 @@ fn s17_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() {
 }
 
 #[test]
-fn s311_keys_of_akka_and_pekko_are_left_alone_unless_they_are_almost_ours() {
+fn s311_keys_of_akka_and_pekko_are_ignored_unless_they_resemble_ours() {
     let foreign = [
         "akka.loglevel = 'DEBUG'",
         "akka.actor.provider = 'cluster'",
@@ -201,7 +201,7 @@ fn s311_keys_of_akka_and_pekko_are_left_alone_unless_they_are_almost_ours() {
         ("akka.jvm-shutdown-hooks = 3", "akka.jvm-shutdown-hooks: expected on or off, found 3"),
         (
             "akka.coordinated-shutdown.exit-code = 3\npekko.coordinated-shutdown.exit-code = 3",
-            "both akka.coordinated-shutdown and pekko.coordinated-shutdown are there: keep one",
+            "both akka.coordinated-shutdown and pekko.coordinated-shutdown are set: remove one",
         ),
     ] {
         assert_eq!(error(text), expected, "{text}");
@@ -211,7 +211,7 @@ fn s311_keys_of_akka_and_pekko_are_left_alone_unless_they_are_almost_ours() {
 }
 
 #[test]
-fn s311_all_hooks_of_the_jvm_are_switched_off_by_one_key() {
+fn s311_one_key_switches_off_all_jvm_hooks() {
     let off = Config::new().run_by_process_hook(false);
     assert_eq!(toml("akka.jvm-shutdown-hooks = 'off'").unwrap(), off);
     let on = "akka.coordinated-shutdown.run-by-jvm-shutdown-hook = true";
@@ -221,11 +221,11 @@ fn s311_all_hooks_of_the_jvm_are_switched_off_by_one_key() {
     let vars = [("ADIEU__RUN_BY_PROCESS_HOOK".to_owned(), "on".to_owned())];
     let text = "akka.jvm-shutdown-hooks = false";
     let by_variable = Config::parse_with_vars(text, Format::Toml, vars).unwrap();
-    assert_eq!(by_variable, Config::new(), "a variable holds against the file");
+    assert_eq!(by_variable, Config::new(), "a variable overrides the file");
 }
 
 #[test]
-fn s312_a_wrong_duration_is_shown_with_what_to_write() {
+fn s312_an_invalid_duration_is_an_error_with_an_example() {
     for (text, expected) in [
         (
             "phases.x.timeout = '-5s'",
@@ -249,7 +249,7 @@ fn s312_a_wrong_duration_is_shown_with_what_to_write() {
         ("reserve = '1e3'", "reserve: \"1e3\" "),
         ("reserve = 'nan'", "reserve: \"nan\" is not a duration"),
         ("kill-after = 5", "kill-after: 5 has no unit: write 5s or 5ms"),
-        ("reserve = '99999999999999999999s'", "reserve: \"99999999999999999999s\" is too long"),
+        ("reserve = '99999999999999999999s'", "reserve: \"99999999999999999999s\" is longer than"),
     ] {
         let error = error(text);
         assert!(error.starts_with(expected), "{text}\n  expected {expected}\n  found    {error}");
@@ -257,7 +257,7 @@ fn s312_a_wrong_duration_is_shown_with_what_to_write() {
 }
 
 #[test]
-fn s313_a_mistake_in_the_plan_begins_with_the_whole_path_of_its_key() {
+fn s313_an_error_in_the_plan_begins_with_the_full_path_of_its_key() {
     for (text, expected) in [
         (
             "phases.x.depends-on = ['nope']",
@@ -285,7 +285,7 @@ fn s313_a_mistake_in_the_plan_begins_with_the_whole_path_of_its_key() {
 }
 
 #[test]
-fn s314_every_mistake_in_a_file_names_the_file_once() {
+fn s314_every_error_in_a_file_names_the_file_once() {
     let folder = std::env::temp_dir().join(format!("adieu-s314-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     for (name, text) in [
@@ -309,7 +309,7 @@ fn s314_every_mistake_in_a_file_names_the_file_once() {
 }
 
 #[test]
-fn s18_switches_that_contradict_each_other_are_refused() {
+fn s18_contradicting_switches_are_errors() {
     assert_eq!(
         error("terminate-actor-system = false"),
         "run-by-actor-system-terminate is on and terminate-actor-system is off: switch both on or \
@@ -323,7 +323,7 @@ fn s18_switches_that_contradict_each_other_are_refused() {
     );
     let config = Config::new().terminate_actor_system(false);
     assert!(Shutdown::configured(config).is_err());
-    assert!(error("kill-after = '0s'").contains("no time at all"));
+    assert!(error("kill-after = '0s'").contains("leaves no time"));
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn s19_environment_variables_override_any_key() {
             ("ADIEU__PHASES__FLUSH_METRICS__TIMEOUT", "4s"),
             ("ADIEU__PHASES__FLUSH_METRICS__AFTER", "service-stop, cluster-leave"),
             ("ADIEU__REASON_OVERRIDES__CLUSTER_LEAVING__EXIT_CODE", "9"),
-            // What Kubernetes sets beside a service called adieu is not ours.
+            // Kubernetes sets this variable if there is a service called `adieu`.
             ("ADIEU_SERVICE_HOST", "10.0.0.1"),
             ("ADIEU_PORT_80_TCP_PORT", "80"),
         ]),
@@ -379,7 +379,7 @@ fn formats() -> Vec<Format> {
     formats
 }
 
-// Pieces of real configurations, so that the fuzzer gets past the first character.
+// Fragments of real configurations, so that the fuzzer gets past the first character.
 fn fragment() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
         "coordinated-shutdown",
@@ -445,7 +445,7 @@ proptest! {
         let text: String = pieces.concat();
         for format in formats() {
             let vars = [(format!("ADIEU__{var}"), value.clone())];
-            // Whatever is accepted must also make a plan and a shutdown.
+            // A configuration that is accepted must form a plan and a shutdown.
             let parsed = [Config::parse(&text, format), Config::parse_with_vars(&text, format, vars)];
             for config in parsed.into_iter().flatten() {
                 prop_assert!(config.plan().is_ok());
@@ -477,14 +477,14 @@ proptest! {
 }
 
 #[test]
-fn s19_a_variable_holds_against_another_name_of_its_key() {
+fn s19_a_variable_overrides_another_name_of_its_key() {
     let vars = [("ADIEU__EXIT_PROCESS".to_owned(), "off".to_owned())];
     let config = Config::parse_with_vars("exit-jvm = true", Format::Toml, vars).unwrap();
     assert!(!Shutdown::configured(config).unwrap().policy(&Reason::Unknown).exit_process);
 }
 
 #[test]
-fn s20_what_would_overflow_the_stack_is_refused() {
+fn s20_text_that_would_overflow_the_stack_is_an_error() {
     let many = [("ADIEU__".to_owned() + &"A__".repeat(30_000), "x".to_owned())];
     assert!(Config::parse_with_vars("", Format::Toml, many).is_err());
     if cfg!(feature = "hocon") {
@@ -506,7 +506,7 @@ fn s20_what_would_overflow_the_stack_is_refused() {
 }
 
 #[test]
-fn s203_two_variables_that_mean_the_same_are_an_error() {
+fn s203_two_variables_for_the_same_key_are_an_error() {
     let both = |one: &str, other: &str| {
         let vars = [(one.to_owned(), "1s".to_owned()), (other.to_owned(), "4s".to_owned())];
         Config::parse_with_vars("", Format::Toml, vars).unwrap_err().to_string()
@@ -518,7 +518,7 @@ fn s203_two_variables_that_mean_the_same_are_an_error() {
     );
     let same = both("ADIEU__EXIT_PROCESS", "ADIEU__EXIT_JVM");
     assert!(same.contains("means the same as exit-process"), "{same}");
-    // Against the file, the variable holds.
+    // A variable overrides the file.
     let vars = [("ADIEU__DRAIN_TIMEOUT".to_owned(), "1s".to_owned())];
     let text = "phases.service-requests-done.timeout = '9s'";
     let config = Config::parse_with_vars(text, Format::Toml, vars).unwrap();

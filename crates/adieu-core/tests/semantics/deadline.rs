@@ -13,7 +13,7 @@ fn limited(kill_after: u64, strict: bool) -> Shutdown {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s41_a_phase_takes_no_longer_than_its_tasks_may() {
+async fn s41_a_phase_counts_no_longer_than_the_timeouts_of_its_tasks() {
     let shutdown = limited(30, false);
     let seconds = Duration::from_secs;
     let worst = || shutdown.check_budget().critical_path.worst_case;
@@ -27,7 +27,7 @@ async fn s41_a_phase_takes_no_longer_than_its_tasks_may() {
     let _two = add(Some(2));
     assert_eq!(worst(), seconds(2));
     let _long = add(Some(60));
-    assert_eq!(worst(), seconds(5), "nor longer than the phase");
+    assert_eq!(worst(), seconds(5), "not longer than the phase");
     let other = limited(30, false);
     other
         .add_task(Phase::SERVICE_STOP, TaskSpec::new("a").timeout(seconds(1)), async |_| ())
@@ -41,9 +41,9 @@ async fn s41_a_phase_takes_no_longer_than_its_tasks_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s41_the_worst_case_is_compared_with_what_the_platform_allows() {
-    // 30 s less its margin is 27 s; three phases of 5 s and the last of 10 s with the reserve
-    // of 3 s are 28 s.
+async fn s41_the_worst_case_is_compared_with_the_allowed_time() {
+    // The budget is 30 s minus the margin: 27 s. Three phases of 5 s, the last of 10 s and the
+    // reserve of 3 s are 28 s.
     let phases = [
         Phase::SERVICE_UNBIND,
         Phase::SERVICE_REQUESTS_DONE,
@@ -67,9 +67,9 @@ async fn s41_the_worst_case_is_compared_with_what_the_platform_allows() {
     }
     let error = strict.add_task(&phases[3], "task", async |_| ()).unwrap_err();
     assert!(matches!(error, AddTaskError::OverBudget { .. }));
-    let said = error.to_string();
-    assert!(said.contains("= 28s exceeds the 27s allowed") && said.contains("wait 32s"), "{said}");
-    assert_eq!(strict.tasks().len(), 3, "the refused task is not there");
+    let text = error.to_string();
+    assert!(text.contains("= 28s exceeds the 27s allowed") && text.contains("wait 32s"), "{text}");
+    assert_eq!(strict.tasks().len(), 3, "the rejected task was not added");
 
     let short = limited(2, true);
     assert!(matches!(short.install_signals(), Ok(()) | Err(SignalError::OverBudget { .. })));
@@ -77,7 +77,7 @@ async fn s41_the_worst_case_is_compared_with_what_the_platform_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s42_the_deadline_is_seen_by_every_task_and_can_only_be_shortened() {
+async fn s42_every_task_sees_the_deadline_which_can_only_be_shortened() {
     let shutdown = limited(30, false);
     shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(20)).unwrap();
     shutdown
@@ -92,7 +92,7 @@ async fn s42_the_deadline_is_seen_by_every_task_and_can_only_be_shortened() {
                 shutdown.shorten(Duration::from_secs(10));
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 assert_eq!(cx.shutdown_deadline().remaining(), Duration::from_secs(9));
-                // The reserve of 3 s and two graces of 200 ms are not this task's to spend.
+                // This task may not spend the reserve of 3 s and two graces of 200 ms.
                 assert_eq!(cx.remaining(), Duration::from_millis(5_600));
                 cx.cancelled().await;
                 assert_eq!(cx.remaining(), Duration::ZERO);
@@ -106,9 +106,9 @@ async fn s42_the_deadline_is_seen_by_every_task_and_can_only_be_shortened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s43_when_time_runs_short_early_phases_give_way_and_closing_ones_run() {
-    // 10 s less its margin is 8 s, of which 2 s are the reserve: early phases let go at 6 s,
-    // closing ones at 6.5 s, actors at 7 s, and what comes after them at 7.5 s.
+async fn s43_if_there_is_little_time_early_phases_are_cut_and_closing_phases_run() {
+    // The budget is 10 s minus the margin: 8 s, with a reserve of 2 s. Early phases end at 6 s,
+    // closing phases at 6.5 s, actors at 7 s, and the phases after them at 7.5 s.
     check(
         "kill-after 10s; service-unbind 4s; service-stop hangs timeout 30s; cluster-leave 1s; \
          before-actor-system-terminate hangs timeout 30s; after 1s after before-actor-system-terminate; \
@@ -132,7 +132,7 @@ async fn s43_when_time_runs_short_early_phases_give_way_and_closing_ones_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s43_shortening_keeps_the_reserve() {
+async fn s564_a_shortened_deadline_keeps_the_reserve() {
     check(
         "@1s shorten 4s; service-stop hangs timeout 30s; cluster-leave 1s; \
          before-actor-system-terminate 500ms; actor-system-terminate 500ms",
@@ -151,19 +151,19 @@ async fn s43_shortening_keeps_the_reserve() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s43_a_deadline_that_is_shortened_before_the_run_holds_for_it() {
+async fn s42_a_deadline_shortened_before_the_run_limits_the_run() {
     for seconds in [20, 7] {
         let shutdown = Shutdown::new();
         shutdown.shorten(Duration::from_secs(seconds));
         shutdown.shorten(Duration::from_secs(60));
         tokio::time::sleep(Duration::from_secs(30)).await;
         let report = shutdown.run(Reason::Unknown).await.unwrap();
-        assert_eq!(report.allowed, Duration::from_secs(seconds), "it counts from the beginning");
+        assert_eq!(report.allowed, Duration::from_secs(seconds), "counted from the beginning");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn s43_however_little_time_is_left_the_closing_phases_get_some_of_it() {
+async fn s564_the_closing_phases_get_time_however_little_is_left() {
     for millis in [100, 1_000, 1_800, 4_000] {
         let shutdown = Shutdown::new();
         for phase in [Phase::SERVICE_STOP, Phase::CLUSTER_LEAVE] {
@@ -184,7 +184,7 @@ async fn s43_however_little_time_is_left_the_closing_phases_get_some_of_it() {
 }
 
 #[tokio::test]
-async fn s41_in_strict_mode_no_change_of_the_plan_may_exceed_it() {
+async fn s561_in_strict_mode_a_change_that_exceeds_the_budget_is_an_error() {
     let strict = limited(30, true);
     strict.add_task(Phase::SERVICE_STOP, "task", async |_| ()).unwrap();
     let hour = Duration::from_secs(3_600);
@@ -195,7 +195,7 @@ async fn s41_in_strict_mode_no_change_of_the_plan_may_exceed_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s41_what_is_configured_binds_any_shutdown() {
+async fn s562_a_configured_time_limits_every_shutdown() {
     let shutdown = limited(30, false);
     shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_secs(100)).unwrap();
     shutdown.add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang).unwrap();
@@ -206,8 +206,8 @@ async fn s41_what_is_configured_binds_any_shutdown() {
 
 // === the drain window ===
 
-/// Runs a shutdown with a request that takes this long, and says how its drain ended and after what
-/// time the shutdown was over.
+/// Runs a shutdown with a request that takes this long. Returns the outcome of the drain and the
+/// duration of the shutdown.
 async fn drains(shutdown: &Shutdown, takes: Duration) -> (String, Duration) {
     let gate = shutdown.gate("http").unwrap();
     let pass = gate.enter().unwrap();
@@ -225,9 +225,9 @@ async fn drains(shutdown: &Shutdown, takes: Duration) -> (String, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s202_the_drain_window_uses_what_the_deadline_leaves() {
-    // 30 s less its margin are 27 s. The reserve takes 3 s, service-stop 2 s, close-resources 5 s,
-    // and two graces of 200 ms each are kept for these two and for the drain itself.
+async fn s202_the_drain_window_uses_the_time_that_the_deadline_leaves() {
+    // The budget is 30 s minus the margin: 27 s. The reserve takes 3 s, service-stop 2 s and
+    // close-resources 5 s. Two graces of 200 ms are kept for each of the two and for the drain.
     let window = Duration::from_millis(27_000 - 3_000 - 2_000 - 5_000 - 3 * 400);
     let with_pool = || {
         let shutdown = limited(30, false);
@@ -239,12 +239,13 @@ async fn s202_the_drain_window_uses_what_the_deadline_leaves() {
     assert_eq!(drains(&with_pool(), window - second).await.0, "finished");
     let (outcome, took) = drains(&with_pool(), window + second).await;
     assert_eq!(outcome, "timed out after 15.8s");
-    assert!(took <= Duration::from_secs(24), "the reserve is left: {took:?}");
+    assert!(took <= Duration::from_secs(24), "no time for the reserve: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn s202_the_drain_has_its_least_where_there_is_less_time() {
-    // 12 s less 2 s, of which 2.5 s are the reserve: close-resources would need all that is left.
+async fn s202_the_drain_window_has_a_minimum() {
+    // The budget is 12 s minus 2 s, with a reserve of 2.5 s. close-resources alone would need the
+    // rest.
     let shutdown = limited(12, false);
     shutdown.set_phase_timeout(Phase::CLOSE_RESOURCES, Duration::from_secs(8)).unwrap();
     shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", async |_| ()).unwrap();
@@ -253,7 +254,7 @@ async fn s202_the_drain_has_its_least_where_there_is_less_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s203_a_drain_timeout_that_is_set_holds() {
+async fn s203_a_configured_drain_timeout_is_used() {
     let hour = Duration::from_secs(3_600);
     let parse = |text: &str| Config::parse(text, Format::Toml).unwrap();
     let texts = ["drain-timeout = '7s'", "phases.service-requests-done.timeout = '7s'"];
@@ -276,7 +277,7 @@ async fn s203_a_drain_timeout_that_is_set_holds() {
 }
 
 #[test]
-fn s203_the_two_keys_of_the_drain_timeout_mean_the_same() {
+fn s203_the_two_keys_of_the_drain_timeout_are_equivalent() {
     let both = "drain-timeout = '7s'\nphases.service-requests-done.timeout = '8s'";
     assert_eq!(
         Config::parse(both, Format::Toml).unwrap_err().to_string(),
@@ -284,7 +285,7 @@ fn s203_the_two_keys_of_the_drain_timeout_mean_the_same() {
     );
     let error = Config::parse("drain-timout = '7s'", Format::Toml).unwrap_err();
     assert_eq!(error.to_string(), "unknown key drain-timout; did you mean drain-timeout?");
-    // A variable holds against the file, whichever of the two names either uses.
+    // A variable overrides the file, whichever of the two names each of them uses.
     let (short, long) = (
         "drain-timeout = '7s'",
         "phases.service-requests-done = { timeout = '7s', recover = true }",
@@ -303,27 +304,27 @@ fn s203_the_two_keys_of_the_drain_timeout_mean_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s204_without_a_deadline_the_drain_has_ten_seconds() {
+async fn s204_without_a_deadline_the_drain_window_is_ten_seconds() {
     let hour = Duration::from_secs(3_600);
     for config in [Config::new(), Config::new().kill_after(KillAfter::Never)] {
         let shutdown = Shutdown::configured(config).unwrap();
         assert_eq!(drains(&shutdown, hour).await.0, "timed out after 10s");
         let check = shutdown.check_budget();
-        assert_eq!(check.drain, None, "nothing is left to drain");
+        assert_eq!(check.drain, None, "nothing drains");
     }
     let shutdown = Shutdown::new();
     shutdown.gate("http").unwrap();
     let check = shutdown.check_budget();
     assert_eq!(check.drain, Some(Duration::from_secs(10)));
     assert_eq!(check.critical_path.worst_case, Duration::from_secs(5 + 2 + 10 + 2));
-    // Longer phases are meant to be longer.
+    // A longer `default-phase-timeout` also extends the drain window.
     let config = Config::new().default_phase_timeout(Duration::from_secs(20));
     let shutdown = Shutdown::configured(config).unwrap();
     assert_eq!(drains(&shutdown, hour).await.0, "timed out after 20s");
 }
 
 #[tokio::test(start_paused = true)]
-async fn s205_the_window_shrinks_with_what_comes_to_need_time() {
+async fn s205_the_window_shrinks_when_later_phases_need_more_time() {
     let hour = Duration::from_secs(3_600);
     // A task that is added to a later phase while work drains: 5 s, and two graces.
     let shutdown = limited(30, false);

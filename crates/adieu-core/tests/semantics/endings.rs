@@ -14,14 +14,14 @@ fn current_thread() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// As a program does that ends with `?`.
+/// Ends with `?`, as a program does.
 async fn ends_with_question_mark(shutdown: &Shutdown) -> Result<(), Box<dyn std::error::Error>> {
     shutdown.run(Reason::Unknown).await?.into_result()?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn s300_a_shutdown_that_is_not_clean_can_be_an_error_that_names_what_failed() {
+async fn s300_into_result_returns_an_error_that_names_the_failed_tasks() {
     let clean = Shutdown::new();
     ends_with_question_mark(&clean).await.unwrap();
 
@@ -51,7 +51,7 @@ async fn s300_a_shutdown_that_is_not_clean_can_be_an_error_that_names_what_faile
         "{text}"
     );
     assert!(text.ends_with("task 4 panicked: no luck and 2 more"), "{text}");
-    // What `anyhow::Error` asks for.
+    // `anyhow::Error` requires these bounds.
     let _: Box<dyn std::error::Error + Send + Sync + 'static> = Box::new(error);
 }
 
@@ -116,7 +116,7 @@ fn s551_a_reason_of_the_application_is_called_without_a_lock() {
 }
 
 #[test]
-fn s301_reasons_are_equal_if_their_signals_or_their_data_are() {
+fn s301_reasons_with_equal_signals_or_data_are_equal() {
     let signal = Reason::ProcessTerminate;
     assert_eq!(Reason::ProcessExit, Reason::ProcessExit);
     assert_ne!(Reason::ProcessExit, Reason::Unknown);
@@ -126,7 +126,7 @@ fn s301_reasons_are_equal_if_their_signals_or_their_data_are() {
     assert_eq!(ops, Reason::from(Asked { by: "ops" }));
     assert_eq!(ops, ops.clone());
     assert_ne!(ops, Reason::from(Asked { by: "eve" }));
-    assert_ne!(ops, Reason::from(AlsoAsked { by: "ops" }), "the type counts, too");
+    assert_ne!(ops, Reason::from(AlsoAsked { by: "ops" }), "different types");
     assert_ne!(ops, Reason::Unknown);
 }
 
@@ -143,7 +143,7 @@ async fn s302_a_signal_has_one_name_in_report_status_and_overrides() {
     let report = completed.await.unwrap();
     assert_eq!((report.reason.as_str(), report.exit_code), (term.name(), 9));
 
-    // All signals at once, of which one is told apart.
+    // An override for all signals, and one for a single signal.
     let all = config(
         "reason-overrides.process-terminate = { exit-code = 4, exit-process = true }\n\
          reason-overrides.SIGINT.exit-code = 5",
@@ -156,7 +156,7 @@ async fn s302_a_signal_has_one_name_in_report_status_and_overrides() {
     };
     assert_eq!((code(Signal::TERM), code(Signal::INT), code(Signal::new(40))), (4, 5, 4));
 
-    // A variable has no capitals.
+    // The key of a variable is in lower case.
     let vars = [("ADIEU__REASON_OVERRIDES__SIGTERM__EXIT_CODE".to_owned(), "6".to_owned())];
     let by_variable = Config::parse_with_vars("", Format::Toml, vars).unwrap();
     assert_eq!(Shutdown::configured(by_variable).unwrap().policy(&term).exit_code, 6);
@@ -169,7 +169,7 @@ async fn s302_a_signal_has_one_name_in_report_status_and_overrides() {
 }
 
 #[test]
-fn s303_a_panic_of_the_driver_is_the_waiters_error() {
+fn s303_a_panic_of_the_driver_is_an_error_for_the_waiters() {
     // Without timers the driver panics at once.
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let error = runtime
@@ -184,13 +184,13 @@ fn s303_a_panic_of_the_driver_is_the_waiters_error() {
 }
 
 #[test]
-fn s303_a_shutdown_whose_handles_are_dropped_is_the_waiters_error() {
+fn s303_dropping_the_last_handle_is_an_error_for_the_waiters() {
     let completed = Shutdown::new().completed();
     assert_eq!(completed.wait().unwrap_err(), AwaitError::NeverBegun);
 }
 
 #[test]
-fn s318_a_blocking_thread_of_a_current_thread_runtime_may_wait() {
+fn s318_a_thread_of_the_blocking_pool_may_wait() {
     current_thread().block_on(async {
         let shutdown = Shutdown::new();
         let waiting = shutdown.run(Reason::Unknown);
@@ -200,7 +200,7 @@ fn s318_a_blocking_thread_of_a_current_thread_runtime_may_wait() {
 }
 
 #[test]
-fn s318_a_blocking_task_gets_the_error_that_it_is_part_of_the_shutdown() {
+fn s318_wait_in_a_blocking_task_of_the_shutdown_is_an_error() {
     current_thread().block_on(async {
         let shutdown = Shutdown::new();
         let inside = shutdown.clone();
@@ -213,9 +213,9 @@ fn s318_a_blocking_task_gets_the_error_that_it_is_part_of_the_shutdown() {
     });
 }
 
-// Made outside, begun inside: its runtime is the one in which it was begun.
+// Created outside of a runtime and begun inside one: then it runs on that runtime.
 #[test]
-fn s318_the_only_thread_may_not_wait_for_a_shutdown_that_was_made_elsewhere() {
+fn s318_wait_on_the_only_thread_of_the_runtime_is_an_error() {
     let shutdown = Shutdown::new();
     current_thread().block_on(async {
         assert_eq!(shutdown.run(Reason::Unknown).wait().unwrap_err(), AwaitError::OnlyThread);
@@ -230,11 +230,11 @@ fn s319_waiting_for_a_runtime_that_no_thread_runs_fails_at_the_deadline() {
     let config = Config::for_tests().kill_after(kill_after);
     let shutdown = runtime.block_on(async { Shutdown::configured(config).unwrap() });
     assert_eq!(shutdown.run(Reason::Unknown).wait().unwrap_err(), AwaitError::StandsStill);
-    assert!(runtime.block_on(shutdown.completed()).is_ok(), "there is a report when it runs");
+    assert!(runtime.block_on(shutdown.completed()).is_ok(), "a report, now that the runtime runs");
 }
 
 #[test]
-fn s304_a_task_whose_runtime_was_dropped_has_failed_because_of_that() {
+fn s304_a_task_whose_runtime_was_dropped_has_failed() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let shutdown = runtime.block_on(async { Shutdown::new() });
     let (began, begun) = std::sync::mpsc::channel();
@@ -256,7 +256,7 @@ fn s304_a_task_whose_runtime_was_dropped_has_failed_because_of_that() {
     }
 }
 
-/// Bodies and loops may end so, too. That it compiles is the test.
+/// Bodies and loops may also end in `loop {}`. The test is that this compiles.
 #[expect(dead_code, reason = "it never ends")]
 fn never_ends(shutdown: &Shutdown) {
     async fn tick() {
@@ -294,7 +294,7 @@ async fn s305_a_task_that_ends_in_a_loop_compiles_and_is_cancelled_at_its_timeou
 }
 
 #[tokio::test(start_paused = true)]
-async fn s306_tasks_are_taken_back_by_clones_of_their_handle_and_by_name() {
+async fn s306_tasks_can_be_cancelled_through_cloned_handles_and_by_name() {
     let shutdown = Shutdown::new();
     let ran = Arc::new(AtomicUsize::new(0));
     let add = |phase: &Phase, name: &str| {
@@ -327,7 +327,7 @@ async fn s306_tasks_are_taken_back_by_clones_of_their_handle_and_by_name() {
     assert!(!kept.is_cancelled() && !kept.cancel());
 }
 
-/// Tasks in three phases, which need timers and take turns.
+/// Adds tasks in three phases that need timers.
 fn with_tasks(shutdown: &Shutdown) {
     for phase in [Phase::SERVICE_UNBIND, Phase::SERVICE_STOP, Phase::CLOSE_RESOURCES] {
         let wait = async |_| tokio::time::sleep(Duration::from_millis(20)).await;
@@ -363,7 +363,7 @@ fn s310_the_guard_works_without_a_runtime_and_in_every_kind_of_runtime() {
     }
 }
 
-// As `main` does that spawns all it does.
+// A `main` that spawns a task for all its work.
 #[test]
 fn s310_the_guard_works_in_a_task_on_the_only_worker() {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -378,7 +378,7 @@ fn s310_the_guard_works_in_a_task_on_the_only_worker() {
 }
 
 #[test]
-fn s310_the_guard_works_when_the_runtime_was_dropped_or_is_left() {
+fn s310_the_guard_works_if_the_runtime_was_dropped_or_is_idle() {
     let threaded = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     for (runtime, is_dropped) in [
         (threaded(), true),
@@ -396,9 +396,9 @@ fn s310_the_guard_works_when_the_runtime_was_dropped_or_is_left() {
     }
 }
 
-// A signal has begun it, and the only thread that could run it leaves `main`.
+// A signal has begun the shutdown, and the only thread that could run it leaves `main`.
 #[test]
-fn s310_the_guard_takes_over_a_shutdown_whose_only_thread_leaves() {
+fn s310_the_guard_moves_a_running_shutdown_to_a_new_runtime() {
     let shutdown = current_thread().block_on(async {
         let shutdown = Shutdown::new();
         let _exit = shutdown.run_on_exit();
@@ -406,33 +406,33 @@ fn s310_the_guard_takes_over_a_shutdown_whose_only_thread_leaves() {
         let begun = shutdown.begun();
         drop(shutdown.run(Reason::ClusterLeaving));
         begun.await;
-        tokio::task::yield_now().await; // The driver has been polled, and waits for its nudge.
+        tokio::task::yield_now().await; // The driver has been polled, and waits.
         shutdown.clone()
     });
     let report = shutdown.report().expect("the guard waits for the end");
     assert_eq!(report.reason, "cluster-leaving");
     let outcome = |phase: Phase| report.phase(phase).unwrap().task("wait").unwrap().outcome.clone();
-    // The first one was started where nothing polls it any more.
+    // The first task was started on the runtime that is no longer polled.
     assert!(!outcome(Phase::SERVICE_UNBIND).is_clean());
     assert_eq!(outcome(Phase::SERVICE_STOP), Outcome::Finished);
     assert_eq!(outcome(Phase::CLOSE_RESOURCES), Outcome::Finished);
 }
 
 #[tokio::test]
-async fn s192_a_pass_that_was_refused_by_the_shutdown_is_no_failure_of_the_body() {
+async fn s192_a_refused_pass_is_not_a_failure_of_the_body() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let exit = shutdown.run_on_exit();
     let gate = shutdown.gate("http").unwrap();
     shutdown.run(Reason::Unknown).await.unwrap();
     let refused = gate.enter().unwrap_err();
-    // A wrapper that does not name its cause.
+    // A wrapper that does not return its cause.
     let code = exit.finish(Err::<(), _>(std::io::Error::other(refused))).await;
     assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::SUCCESS));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn s481_the_watchdog_of_a_dropped_shutdown_leaves_no_thread() {
+fn s481_the_watchdog_thread_of_a_dropped_shutdown_ends() {
     let watchdogs = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")));

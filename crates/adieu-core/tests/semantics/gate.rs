@@ -13,7 +13,7 @@ fn soon() -> Deadline {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s58_once_closed_nobody_enters_and_empty_is_final() {
+async fn s58_a_closed_gate_admits_no_work_and_stays_empty() {
     let gate = Gate::new("g");
     let (first, second) = (gate.enter().unwrap(), gate.enter().unwrap());
     assert_eq!(gate.in_flight(), 2);
@@ -30,7 +30,7 @@ async fn s58_once_closed_nobody_enters_and_empty_is_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s58_the_wait_ends_with_the_last_one_out_or_at_the_deadline() {
+async fn s58_waiting_ends_with_the_last_pass_or_at_the_deadline() {
     let gate = Gate::new("g");
     let pass = gate.enter().unwrap();
     gate.close();
@@ -50,7 +50,7 @@ async fn s58_the_wait_ends_with_the_last_one_out_or_at_the_deadline() {
     .assert_eq(&timeline.to_string());
 }
 
-// Many threads that enter, carry passes to each other and leave, while the gate closes.
+// Many threads enter, pass their passes on to each other and leave while the gate closes.
 #[test]
 fn s58_closed_and_empty_is_final_on_many_threads() {
     for _ in 0..200 {
@@ -92,7 +92,7 @@ async fn s59_a_clone_is_admitted_while_its_parent_lives_even_when_draining() {
     gate.close();
     let child = parent.clone();
     drop(parent);
-    assert!(!gate.is_drained(), "no false zero");
+    assert!(!gate.is_drained(), "zero although work is admitted");
     let grandchild = std::thread::spawn(move || child.clone()).join().unwrap();
     assert_eq!(gate.in_flight(), 1);
     drop(grandchild);
@@ -100,7 +100,7 @@ async fn s59_a_clone_is_admitted_while_its_parent_lives_even_when_draining() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s60_what_is_inside_may_enter_again_across_join_timeout_and_spawn() {
+async fn s60_admitted_work_may_enter_again_across_join_timeout_and_spawn() {
     let (gate, other) = (Gate::new("g"), Gate::new("other"));
     let pass = gate.enter().unwrap();
     gate.close();
@@ -109,10 +109,10 @@ async fn s60_what_is_inside_may_enter_again_across_join_timeout_and_spawn() {
     let second = Duration::from_secs(1);
     pass.scope(async {
         let nested = gate.enter().expect("it rides");
-        assert!(other.enter().is_err(), "another gate is another gate");
+        assert!(other.enter().is_err(), "the pass is for another gate");
         drop(nested);
         tokio::time::sleep(second).await;
-        assert!(gate.enter().is_ok(), "also after a wait");
+        assert!(gate.enter().is_ok(), "refused after an await");
         let enter = async || {
             tokio::time::sleep(second).await;
             gate.enter().is_ok()
@@ -120,7 +120,7 @@ async fn s60_what_is_inside_may_enter_again_across_join_timeout_and_spawn() {
         assert_eq!(tokio::join!(enter(), enter()), (true, true));
         assert!(tokio::time::timeout(10 * second, enter()).await.unwrap());
 
-        // A task of its own has no pass, unless it is given one.
+        // A spawned task has no pass unless it gets one.
         let stranger = {
             let gate = gate.clone();
             async move { gate.enter().is_ok() }
@@ -137,7 +137,7 @@ async fn s60_what_is_inside_may_enter_again_across_join_timeout_and_spawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s60_work_that_was_spawned_from_inside_keeps_the_gate_from_being_empty() {
+async fn s60_work_spawned_with_the_gate_keeps_it_from_draining() {
     let gate = Gate::new("g");
     let pass = gate.enter().unwrap();
     gate.close();
@@ -146,13 +146,13 @@ async fn s60_work_that_was_spawned_from_inside_keeps_the_gate_from_being_empty()
         detached = Some(gate.spawn(tokio::time::sleep(Duration::from_secs(5))).unwrap());
     })
     .await;
-    assert_eq!(gate.in_flight(), 1, "the request is over, what it began is not");
+    assert_eq!(gate.in_flight(), 1, "the spawned work is still running");
     detached.unwrap().await.unwrap();
     assert!(gate.is_drained());
 }
 
 #[test]
-fn s61_a_refusal_says_what_to_do() {
+fn s61_a_refusal_contains_a_code_a_delay_and_a_verdict() {
     let gate = Gate::new("g");
     gate.set_retry_after(Duration::from_secs(5));
     gate.close();
@@ -165,7 +165,7 @@ fn s61_a_refusal_says_what_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s62_labelled_work_is_listed_the_oldest_first() {
+async fn s62_labelled_work_is_listed_oldest_first() {
     let gate = Gate::new("http");
     let _plain = gate.enter().unwrap();
     let first = gate.enter().unwrap().labelled("GET /export");
@@ -176,7 +176,7 @@ async fn s62_labelled_work_is_listed_the_oldest_first() {
     assert_eq!(gate.oldest(1).len(), 1);
     drop(first);
     assert_eq!(gate.summary(), "2 in flight, oldest 4s POST /orders");
-    // A name can be given later, and another one: it counts from then on.
+    // A label can be set and changed later. Its age counts from then on.
     let mut late = gate.enter().unwrap();
     late.set_label("a request");
     late.set_label("GET /late");
@@ -184,7 +184,7 @@ async fn s62_labelled_work_is_listed_the_oldest_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s62_the_report_says_who_was_left() {
+async fn s62_the_report_names_remaining_work() {
     let config = Config::for_tests().drain_timeout(Duration::from_secs(5));
     let shutdown = Shutdown::configured(config).unwrap();
     let gate = shutdown.gate("http").unwrap();
@@ -202,31 +202,31 @@ async fn s62_the_report_says_who_was_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s63_each_class_is_told_in_its_time() {
+async fn s63_each_class_is_signalled_at_its_time() {
     let gate = Gate::new("g");
     let finish = gate.enter().unwrap();
     let stream = gate.enter_as(DrainClass::CloseNow).unwrap();
     let export = gate.enter_as(DrainClass::Resumable).unwrap();
     let tokens = [&finish, &stream, &export].map(adieu_core::Pass::token);
-    let told = || tokens.each_ref().map(|token| token.is_cancelled());
-    assert_eq!(told(), [false, false, false]);
+    let cancelled = || tokens.each_ref().map(|token| token.is_cancelled());
+    assert_eq!(cancelled(), [false, false, false]);
     gate.close();
-    assert_eq!(told(), [false, true, true]);
+    assert_eq!(cancelled(), [false, true, true]);
     gate.cut();
-    assert_eq!(told(), [true, true, true]);
+    assert_eq!(cancelled(), [true, true, true]);
     finish.cancelled().await;
     assert_eq!(stream.clone().class(), DrainClass::CloseNow);
 }
 
 #[tokio::test(start_paused = true)]
-async fn s64_an_empty_gate_drains_at_once_and_a_window_that_expires_is_over() {
+async fn s64_an_empty_gate_drains_at_once_and_an_expired_window_ends_the_drain() {
     for (inside, took) in [(0, 0), (2, 5_000)] {
         let kill_after = KillAfter::After(Duration::from_secs(60));
         let config = Config::for_tests().drain_timeout(Duration::from_secs(5));
         let shutdown = Shutdown::configured(config.kill_after(kill_after)).unwrap();
         let gate = shutdown.gate("http").unwrap();
         let work: Vec<_> = (0..inside).map(|_| gate.enter().unwrap()).collect();
-        // Work that listens ends when its window is over.
+        // Work that listens to the cut ends when its window has elapsed.
         let listening: tokio::task::JoinSet<_> =
             work.into_iter().map(|pass| async move { pass.cancelled().await }).collect();
         let report = shutdown.run(Reason::Unknown).await.unwrap();
@@ -238,7 +238,7 @@ async fn s64_an_empty_gate_drains_at_once_and_a_window_that_expires_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s64_a_gate_is_drained_once_after_all_have_done_what_they_must() {
+async fn s571_a_gate_is_drained_once_after_all_functions_that_come_first() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let gate = shutdown.gate("api").unwrap();
     let timeline = Timeline::new();
@@ -269,7 +269,7 @@ async fn s65_a_cordon_is_reversible_until_the_gate_is_closed() {
     let inside = gate.enter().unwrap();
     gate.cordon();
     assert!(gate.is_cordoned() && gate.enter().is_err());
-    assert!(!gate.is_drained(), "a cordoned gate is not a drained one");
+    assert!(!gate.is_drained(), "a cordoned gate is not drained");
     assert!(gate.uncordon() && gate.uncordon());
     drop(gate.enter().unwrap());
     gate.cordon();
@@ -281,8 +281,8 @@ async fn s65_a_cordon_is_reversible_until_the_gate_is_closed() {
 }
 
 #[test]
-fn s58_a_gate_is_made_of_what_another_left() {
-    // Its counters are lent and given back; nothing of the old gate shows in the new one.
+fn s214_a_gate_reuses_the_memory_of_a_dropped_one() {
+    // The counters are reused. The new gate shows no state of the old one.
     for _ in 0..100 {
         let gate = Gate::new("g");
         assert!(!gate.is_closed() && gate.in_flight() == 0 && gate.oldest(1).is_empty());

@@ -11,7 +11,7 @@ use adieu_testkit::timeline::Timeline;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-use crate::said::Heard;
+use crate::logging::CapturedLog;
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -29,7 +29,7 @@ fn outcome(report: &Report, task: &str) -> String {
     report.phase(Lifecycle::PHASE).unwrap().task(task).unwrap().outcome.to_string()
 }
 
-/// Steps that note when they start and stop, and take a while for it.
+/// Creates steps that take some time to start and stop, and records both.
 #[derive(Clone)]
 struct Notes(Timeline);
 
@@ -87,7 +87,7 @@ fn build(steps: impl IntoIterator<Item = Step>) -> Lifecycle {
 // === assembly ===
 
 #[test]
-fn s102_what_cannot_be_is_said_when_it_is_put_together() {
+fn s102_an_invalid_lifecycle_is_an_error_when_it_is_built() {
     fn check(steps: impl IntoIterator<Item = Step>, expected: Expect) {
         let error = Lifecycle::builder().steps(steps).build().unwrap_err();
         expected.assert_eq(&error.to_string());
@@ -120,14 +120,14 @@ fn s102_what_cannot_be_is_said_when_it_is_put_together() {
     check([step("a").timeout(Duration::ZERO)], expect!["step a has a timeout of zero"]);
     check(
         [step("a").start_timeout(Duration::MAX)],
-        expect!["step a has an endless timeout: a year is the most"],
+        expect!["step a has a timeout longer than the maximum (one year)"],
     );
     check(
         [step("a").refuse("its lock has no name").refuse("and no store")],
         expect!["step a cannot work: its lock has no name"],
     );
 
-    // A step may use itself what it provides.
+    // A step may require a capability that it provides itself.
     let lifecycle = build([
         step("web").requires("db").depends_on("cache"),
         step("cache").requires("db").priority(1),
@@ -142,7 +142,7 @@ fn s102_what_cannot_be_is_said_when_it_is_put_together() {
 // === starting ===
 
 #[tokio::test(start_paused = true)]
-async fn s103_waves_start_one_after_another_and_a_wave_side_by_side() {
+async fn s103_waves_start_one_after_another_and_the_steps_of_a_wave_concurrently() {
     let notes = Notes::new();
     let lifecycle = build([
         notes.step("web").depends_on("pg").depends_on("cache"),
@@ -161,7 +161,7 @@ async fn s103_waves_start_one_after_another_and_a_wave_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s103_or_one_at_a_time_by_priority_and_are_stopped_so_too() {
+async fn s103_steps_can_start_and_stop_one_at_a_time_by_priority() {
     let notes = Notes::new();
     let lifecycle = Lifecycle::builder()
         .step(notes.step("web").depends_on("low"))
@@ -190,14 +190,14 @@ async fn s103_or_one_at_a_time_by_priority_and_are_stopped_so_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s104_a_start_has_its_own_time_is_told_then_aborted() {
+async fn s104_a_start_is_cancelled_at_its_timeout_and_then_aborted() {
     let notes = Notes::new();
     let listens = notes
         .starting("listens", async |cx| {
             assert_eq!(cx.step(), "listens");
             assert_eq!(cx.remaining(), seconds(2));
             cx.cancelled().await;
-            Err("told to stop")
+            Err("cancelled in time")
         })
         .start_timeout(seconds(2));
     let error = build([listens]).start(&shutdown()).await.unwrap_err();
@@ -219,7 +219,7 @@ async fn s104_a_start_has_its_own_time_is_told_then_aborted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s104_one_that_starts_too_late_has_failed_and_is_stopped() {
+async fn s575_a_step_that_comes_up_after_its_timeout_has_failed_and_is_stopped() {
     let notes = Notes::new();
     let late = notes
         .starting("late", async |cx| {
@@ -238,7 +238,7 @@ async fn s104_one_that_starts_too_late_has_failed_and_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s104_a_start_that_blocks_its_thread_is_given_up_with_its_name() {
+async fn s104_a_start_that_blocks_its_thread_is_abandoned_and_named() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let blocks = Step::new("blocks").timeout(Duration::from_millis(50)).start(async move |_| {
         let _ = held.recv();
@@ -254,7 +254,7 @@ async fn s104_a_start_that_blocks_its_thread_is_given_up_with_its_name() {
 // === failing ===
 
 #[tokio::test(start_paused = true)]
-async fn s105_when_a_step_fails_all_that_had_started_is_stopped_in_reverse() {
+async fn s105_if_a_step_fails_the_started_steps_are_stopped_in_reverse() {
     let notes = Notes::new();
     let waits = notes.clone();
     let lifecycle = build([
@@ -269,7 +269,7 @@ async fn s105_when_a_step_fails_all_that_had_started_is_stopped_in_reverse() {
         notes
             .starting("search", async move |cx| {
                 cx.cancelled().await;
-                waits.note("search is told");
+                waits.note("search is cancelled");
                 std::future::pending().await
             })
             .requires("db"),
@@ -292,7 +292,7 @@ async fn s105_when_a_step_fails_all_that_had_started_is_stopped_in_reverse() {
         100ms search: started
         200ms cache: over
         250ms broker: over
-        250ms search is told
+        250ms search is cancelled
         450ms search: dropped
         450ms stop cache: started
         460ms stop cache: over
@@ -300,14 +300,14 @@ async fn s105_when_a_step_fails_all_that_had_started_is_stopped_in_reverse() {
         470ms stop pg: over
     "#]]);
 
-    // What was stopped is not stopped again, and not spoken of.
+    // A step that was stopped in the rollback is not stopped again, and not in the report.
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     assert!(report.is_clean());
     assert_eq!(report.phase(Lifecycle::PHASE).unwrap().tasks, []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn s105_the_first_is_the_cause_and_every_other_error_is_kept() {
+async fn s105_the_error_contains_the_first_failure_as_cause_and_all_others() {
     let lifecycle = build([
         Step::new("slow").start_timeout(seconds(1)).start(async |cx: StartCx| {
             cx.cancelled().await;
@@ -335,7 +335,7 @@ async fn s105_the_first_is_the_cause_and_every_other_error_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s105_a_panic_in_a_start_is_a_failure_like_any_other() {
+async fn s105_a_panic_in_a_start_is_a_failure() {
     let notes = Notes::new();
     let lifecycle = build([notes.step("pg"), Step::new("bug").depends_on("pg").start(panics)]);
     let error = lifecycle.start(&shutdown()).await.unwrap_err();
@@ -344,16 +344,16 @@ async fn s105_a_panic_in_a_start_is_a_failure_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s106_while_rolling_back_each_stop_is_bounded_and_a_wave_is_stopped_side_by_side() {
+async fn s106_in_a_rollback_each_stop_is_bounded_and_a_wave_stops_concurrently() {
     let notes = Notes::new();
     let hang = |id: &'static str| {
         let notes = notes.clone();
         Step::new(id).depends_on("pg").stop_timeout(seconds(2)).stop(async move |cx: StopCx| {
             let _span = notes.0.start(format!("stop {id}:"));
             assert_eq!(cx.remaining(), seconds(2));
-            assert!(cx.reason().is_none(), "no shutdown runs");
+            assert!(cx.reason().is_none(), "a rollback has no reason");
             cx.cancelled().await;
-            notes.note(format!("{id} is told"));
+            notes.note(format!("{id} is cancelled"));
             std::future::pending::<()>().await
         })
     };
@@ -370,8 +370,8 @@ async fn s106_while_rolling_back_each_stop_is_bounded_and_a_wave_is_stopped_side
         100ms pg: over
         100ms stop one: started
         100ms stop two: started
-        2s 100ms one is told
-        2s 100ms two is told
+        2s 100ms one is cancelled
+        2s 100ms two is cancelled
         2s 300ms stop one: dropped
         2s 300ms stop two: dropped
         2s 300ms stop pg: started
@@ -380,7 +380,7 @@ async fn s106_while_rolling_back_each_stop_is_bounded_and_a_wave_is_stopped_side
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn s106_a_stop_that_blocks_its_thread_does_not_hold_up_the_rest() {
+async fn s576_a_stop_that_blocks_its_thread_does_not_delay_other_stops() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let notes = Notes::new();
     let brief = Duration::from_millis(50);
@@ -403,7 +403,7 @@ async fn s106_a_stop_that_blocks_its_thread_does_not_hold_up_the_rest() {
 // === interrupted ===
 
 #[tokio::test(start_paused = true)]
-async fn s107_a_signal_cancels_the_start_and_the_shutdown_stops_what_had_started() {
+async fn s107_a_signal_cancels_the_start_and_the_shutdown_stops_the_started_steps() {
     let notes = Notes::new();
     let shutdown = shutdown();
     let gate = shutdown.gate("http").unwrap();
@@ -441,7 +441,7 @@ async fn s107_a_signal_cancels_the_start_and_the_shutdown_stops_what_had_started
     let report = shutdown.completed().await.unwrap();
     assert!(report.is_clean(), "{report}");
     assert_eq!(outcome(&report, "stop pg"), "finished");
-    // While work drains, what it needs is there.
+    // While work drains, the steps that it needs are up.
     notes.check(expect![[r#"
         0s pg: started
         100ms pg: over
@@ -454,7 +454,7 @@ async fn s107_a_signal_cancels_the_start_and_the_shutdown_stops_what_had_started
 }
 
 #[tokio::test(start_paused = true)]
-async fn s107_a_start_after_the_shutdown_has_begun_starts_nothing() {
+async fn s107_after_the_shutdown_has_begun_no_step_starts() {
     let notes = Notes::new();
     let shutdown = shutdown();
     shutdown.run(Reason::Unknown).await.unwrap();
@@ -466,7 +466,7 @@ async fn s107_a_start_after_the_shutdown_has_begun_starts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s107_a_shutdown_that_meets_a_rollback_waits_for_it_and_reports_it() {
+async fn s577_a_shutdown_during_a_rollback_waits_for_it_and_reports_it() {
     let notes = Notes::new();
     let shutdown = shutdown();
     let slow = notes.clone();
@@ -501,7 +501,7 @@ async fn s107_a_shutdown_that_meets_a_rollback_waits_for_it_and_reports_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s107_a_start_that_is_dropped_leaves_what_had_started_to_the_shutdown() {
+async fn s578_if_the_start_future_is_dropped_the_shutdown_stops_the_started_steps() {
     let notes = Notes::new();
     let shutdown = shutdown();
     let lifecycle = build([
@@ -528,7 +528,7 @@ async fn s107_a_start_that_is_dropped_leaves_what_had_started_to_the_shutdown() 
 // === stopping ===
 
 #[tokio::test(start_paused = true)]
-async fn s108_steps_are_stopped_in_reverse_waves_when_all_else_is_done() {
+async fn s108_steps_are_stopped_in_reverse_waves_after_all_other_phases() {
     let notes = Notes::new();
     let shutdown = shutdown();
     let lifecycle = build([
@@ -537,19 +537,21 @@ async fn s108_steps_are_stopped_in_reverse_waves_when_all_else_is_done() {
         notes.step("web").depends_on("pg").depends_on("cache"),
     ]);
     lifecycle.start(&shutdown).await.unwrap();
-    let (gate, said) = (shutdown.gate("http").unwrap(), notes.clone());
+    let (gate, noted) = (shutdown.gate("http").unwrap(), notes.clone());
     shutdown
         .add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush", async move |_| {
             sleep(100).await;
-            said.note("flushed");
+            noted.note("flushed");
         })
         .unwrap();
-    let said = notes.clone();
+    let noted = notes.clone();
     shutdown
-        .add_task(Phase::ACTOR_SYSTEM_TERMINATE, "actors", async move |_| said.note("actors done"))
+        .add_task(Phase::ACTOR_SYSTEM_TERMINATE, "actors", async move |_| noted.note("actors done"))
         .unwrap();
-    let said = notes.clone();
-    shutdown.add_task(Phase::CLOSE_RESOURCES, "close", async move |_| said.note("closed")).unwrap();
+    let noted = notes.clone();
+    shutdown
+        .add_task(Phase::CLOSE_RESOURCES, "close", async move |_| noted.note("closed"))
+        .unwrap();
     let pass = gate.enter().unwrap();
     let work = async {
         sleep(1_000).await;
@@ -595,7 +597,7 @@ async fn s108_a_hard_stop_skips_the_drain_but_stops_the_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s109_each_is_stopped_once_and_what_never_started_never() {
+async fn s109_started_steps_are_stopped_once_and_others_never() {
     let stops = Arc::new(AtomicUsize::new(0));
     let count = || {
         let stops = Arc::clone(&stops);
@@ -608,7 +610,7 @@ async fn s109_each_is_stopped_once_and_what_never_started_never() {
         Step::new("up").stop(count()),
         Step::new("nothing to stop").start(async |_| ()),
         Step::new("skipped")
-            .start(async |_| Started::skipped("somebody else does it"))
+            .start(async |_| Started::skipped("another replica runs it"))
             .stop(count()),
         Step::new("both")
             .start({
@@ -617,13 +619,13 @@ async fn s109_each_is_stopped_once_and_what_never_started_never() {
             })
             .stop(count()),
     ]);
-    // Never started: it stops nothing, and the shutdown does not know of it.
+    // A lifecycle that is never started has no effect on the shutdown.
     drop(build([Step::new("other").stop(count())]));
-    let (heard, _guard) = Heard::listen();
+    let (log, _guard) = CapturedLog::listen();
     lifecycle.start(&shutdown).await.unwrap();
     assert_eq!(
-        heard.lines(2),
-        "INFO step skipped step=\"skipped\" why=\"somebody else does it\"\n\
+        log.lines(2),
+        "INFO step skipped step=\"skipped\" why=\"another replica runs it\"\n\
          INFO started up steps=4 took=0s\n"
     );
     let names: Vec<_> = shutdown.tasks().into_iter().map(|task| task.name.to_string()).collect();
@@ -636,8 +638,8 @@ async fn s109_each_is_stopped_once_and_what_never_started_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s110_a_stop_that_hangs_fails_or_panics_is_named_and_the_rest_go_on() {
-    let (heard, _guard) = Heard::listen();
+async fn s110_a_stop_that_hangs_fails_or_panics_is_named_and_the_others_continue() {
+    let (log, _guard) = CapturedLog::listen();
     let notes = Notes::new();
     let shutdown = shutdown();
     let lifecycle = build([
@@ -660,13 +662,13 @@ async fn s110_a_stop_that_hangs_fails_or_panics_is_named_and_the_rest_go_on() {
     assert_eq!(outcome(&report, "stop pg"), "finished");
     assert!(notes.0.to_string().ends_with("7s 310ms stop pg: over\n"), "{}", notes.0);
     let waiting: String =
-        heard.text().lines().filter(|line| line.contains("still waiting")).collect();
+        log.text().lines().filter(|line| line.contains("still waiting")).collect();
     expect!["INFO still waiting waiting_for=stop-steps/stop pg for 5s (hangs to stop), stop-steps/stop hangs for 5s (its stop) left=6.8s"]
     .assert_eq(&waiting);
 }
 
 #[tokio::test(start_paused = true)]
-async fn s110_when_time_is_up_those_whose_turn_did_not_come_are_named() {
+async fn s110_steps_that_were_not_reached_in_time_are_named() {
     let shutdown = shutdown();
     let hang = |id: &'static str| Step::new(id).stop(async |_| std::future::pending::<()>().await);
     let lifecycle = build([hang("pg"), hang("cache").depends_on("pg")]);
@@ -681,7 +683,7 @@ async fn s110_when_time_is_up_those_whose_turn_did_not_come_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s111_the_worst_case_is_the_longest_of_each_wave_one_after_another() {
+async fn s111_the_worst_case_is_the_sum_of_the_longest_timeouts() {
     let step = |id: &'static str, start, stop| {
         Step::new(id).start_timeout(seconds(start)).stop_timeout(seconds(stop)).stop(async |_| ())
     };
@@ -702,7 +704,7 @@ async fn s111_the_worst_case_is_the_longest_of_each_wave_one_after_another() {
     assert_eq!(check.critical_path.worst_case, Duration::from_millis(6_800));
     assert_eq!(check.critical_path.phases, [Lifecycle::PHASE]);
 
-    // In strict mode what does not fit is refused, before anything starts.
+    // In strict mode a lifecycle that does not fit is an error before any step starts.
     let kill_after = KillAfter::After(seconds(9));
     let strict = Config::for_tests().kill_after(kill_after).strict(true);
     let strict = Shutdown::configured(strict).unwrap();
@@ -715,7 +717,7 @@ async fn s111_the_worst_case_is_the_longest_of_each_wave_one_after_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s111_a_configured_time_holds_and_two_lifecycles_share_the_phase() {
+async fn s111_a_configured_timeout_is_used_and_two_lifecycles_share_the_phase() {
     let config = Config::parse("phases.stop-steps.timeout = '2s'", Format::Toml).unwrap();
     let shutdown = Shutdown::configured(config).unwrap();
     let step = |id: &'static str| Step::new(id).stop(async |_| ());
@@ -735,7 +737,7 @@ async fn s111_a_configured_time_holds_and_two_lifecycles_share_the_phase() {
 
 // === all of it ===
 
-/// What a start does, by itself and when it is told to stop.
+/// How a start behaves, and how it reacts when it is cancelled.
 #[derive(Clone, Copy, Debug)]
 enum StartKind {
     Starts(u64),
@@ -745,7 +747,7 @@ enum StartKind {
     Hangs,
 }
 
-/// What a stop does.
+/// How a stop behaves.
 #[derive(Clone, Copy, Debug)]
 enum StopKind {
     Stops(u64),
@@ -754,7 +756,7 @@ enum StopKind {
     Hangs,
 }
 
-/// What was seen of step after step: that it came up, that its stop began, that it was gone.
+/// The observed events of steps: a step came up, its stop began, it has stopped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seen {
     Up(usize),
@@ -831,7 +833,7 @@ async fn play(
             let up = log.lock().unwrap().iter().filter(|seen| matches!(seen, Seen::Up(_))).count();
             match started {
                 Ok(()) => assert_eq!(up, steps.len()),
-                Err(_) => assert_eq!(log.lock().unwrap().len(), 3 * up, "something is left behind"),
+                Err(_) => assert_eq!(log.lock().unwrap().len(), 3 * up, "a step was not stopped"),
             }
         }
         () = after(dropped) => {}
@@ -863,7 +865,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn s109_whatever_happens_what_came_up_is_stopped_once_after_all_that_needs_it(
+    fn s109_in_random_runs_each_started_step_is_stopped_once_after_its_dependents(
         steps in prop::collection::vec(
             (
                 prop::collection::vec(0..10usize, 0..3),
@@ -898,9 +900,9 @@ proptest! {
 // === readiness ===
 
 #[tokio::test(start_paused = true)]
-async fn s112_the_process_is_not_ready_before_all_have_started() {
+async fn s112_the_process_is_not_ready_before_all_steps_have_started() {
     let shutdown = shutdown();
-    shutdown.started(); // Too early: the lifecycle knows better.
+    shutdown.started(); // Too early: the lifecycle has not started.
     let looks = |id: &'static str| {
         Step::new(id).start(async |cx: StartCx| {
             assert_eq!(cx.shutdown().readiness(), Readiness::Starting);
@@ -915,7 +917,7 @@ async fn s112_the_process_is_not_ready_before_all_have_started() {
     build([bad()]).start(&shutdown).await.unwrap_err();
     assert_eq!(shutdown.readiness(), Readiness::Unavailable);
     assert!(!shutdown.has_started());
-    // Who tries again and succeeds is ready.
+    // After a second attempt that succeeds, the process is ready.
     build([looks("a")]).start(&self::shutdown()).await.unwrap();
     build([Step::new("good")]).start(&shutdown).await.unwrap();
     assert_eq!(shutdown.readiness(), Readiness::Ready);
@@ -923,7 +925,7 @@ async fn s112_the_process_is_not_ready_before_all_have_started() {
 
 // === loops ===
 
-/// Adds a loop that notes when it begins and ends.
+/// Adds a loop that records when it begins and ends.
 fn looping(notes: &Notes) -> impl FnOnce(StartCx) -> std::future::Ready<()> + Send + use<> {
     let notes = notes.clone();
     move |cx: StartCx| {
@@ -970,7 +972,7 @@ async fn s113_loops_that_a_step_has_added_end_before_steps_are_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s113_and_when_start_up_fails_too() {
+async fn s113_loops_that_a_step_has_added_end_when_start_up_fails() {
     let notes = Notes::new();
     let shutdown = shutdown();
     let lifecycle = build([
@@ -989,7 +991,7 @@ async fn s113_and_when_start_up_fails_too() {
     let error = lifecycle.start(&shutdown).await.unwrap_err();
     expect![[r#"
         failed to start up: step bad did not start: bad luck
-          loop deaf did not end: it was aborted"#]]
+          loop deaf did not end: aborted"#]]
     .assert_eq(&error.to_string());
     notes.check(expect![[r#"
         0s pg: started
@@ -1007,10 +1009,10 @@ async fn s113_and_when_start_up_fails_too() {
 // === hooks ===
 
 #[tokio::test(start_paused = true)]
-async fn s114_what_a_start_returns_is_given_to_its_stop_and_can_be_shared() {
+async fn s114_a_stop_gets_the_value_of_its_start() {
     let notes = Notes::new();
     let pool: Arc<OnceLock<Arc<str>>> = Arc::default();
-    let (filled, used, said) = (Arc::clone(&pool), Arc::clone(&pool), notes.clone());
+    let (filled, used, noted) = (Arc::clone(&pool), Arc::clone(&pool), notes.clone());
     let lifecycle = build([
         Step::new("pool").run(
             async move |_| {
@@ -1018,7 +1020,7 @@ async fn s114_what_a_start_returns_is_given_to_its_stop_and_can_be_shared() {
                 let _ = filled.set(Arc::clone(&pool));
                 Ok::<_, std::io::Error>(pool)
             },
-            async move |pool: Arc<str>, cx: StopCx| said.note(format!("{}: {pool}", cx.step())),
+            async move |pool: Arc<str>, cx: StopCx| noted.note(format!("{}: {pool}", cx.step())),
         ),
         Step::new("web").depends_on("pool").start(async move |_| {
             assert_eq!(used.get().map(|pool| &**pool), Some("ten connections"));
@@ -1032,7 +1034,7 @@ async fn s114_what_a_start_returns_is_given_to_its_stop_and_can_be_shared() {
     "#]]);
 }
 
-/// What a guard does that lets one replica do it.
+/// Wraps a step like a guard that lets one replica run it.
 fn guarded(step: Step, notes: &Notes, is_ours: bool) -> Step {
     let notes = notes.clone();
     let wrapped = step.singleton_guarded().extend_start_timeout(seconds(60));
@@ -1044,12 +1046,12 @@ fn guarded(step: Step, notes: &Notes, is_ours: bool) -> Step {
         notes.note("locked");
         let started = start.start(cx).await?;
         notes.note("unlocked");
-        let said = notes.clone();
+        let noted = notes.clone();
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(started.wrap_stop(
             async move |stop: StopHook, cx: StopCx| {
-                said.note("before the stop");
+                noted.note("before the stop");
                 let ended = stop.stop(cx).await;
-                said.note("after the stop");
+                noted.note("after the stop");
                 ended
             },
         ))
@@ -1057,7 +1059,7 @@ fn guarded(step: Step, notes: &Notes, is_ours: bool) -> Step {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s114_start_and_stop_can_be_wrapped_and_what_is_skipped_is_not_stopped() {
+async fn s114_hooks_can_be_wrapped_and_skipped_steps_are_not_stopped() {
     let notes = Notes::new();
     let (started, stopped) = (notes.clone(), notes.clone());
     let indexes = || {
@@ -1091,7 +1093,7 @@ async fn s114_start_and_stop_can_be_wrapped_and_what_is_skipped_is_not_stopped()
 // === profiles ===
 
 #[tokio::test(start_paused = true)]
-async fn s115_in_a_fleet_what_changes_shared_state_must_be_guarded() {
+async fn s115_in_a_fleet_unguarded_changes_of_shared_state_are_an_error() {
     let steps = || {
         [
             Step::new("seed").mutates_shared_state(),
@@ -1103,17 +1105,17 @@ async fn s115_in_a_fleet_what_changes_shared_state_must_be_guarded() {
     let fleet = || Lifecycle::builder().profile(DeploymentProfile::Fleet);
     let error = fleet().steps(steps()).build().unwrap_err();
     assert_eq!(error, AssembleError::Unguarded { steps: vec!["indexes".into(), "seed".into()] });
-    expect!["in a fleet, steps that change shared state must be guarded, so that one replica at a time does it; these are not: indexes, seed"]
+    expect!["in a fleet, steps that change shared state must be guarded, so that one replica at a time runs them; unguarded steps: indexes, seed"]
         .assert_eq(&error.to_string());
     assert!(Lifecycle::builder().steps(steps()).build().is_ok());
 
     let lifecycle = fleet().steps(steps().into_iter().skip(2)).build().unwrap();
-    let warning = "step cache: a rate limit in memory is known to this process alone, and this is \
-                   one of a fleet: share it";
+    let warning = "step cache: a rate limit in memory is local to this process, but the profile is \
+                   a fleet: use a shared one";
     assert_eq!(lifecycle.warnings().collect::<Vec<_>>(), [warning]);
-    let (heard, _guard) = Heard::listen();
+    let (log, _guard) = CapturedLog::listen();
     lifecycle.start(&shutdown()).await.unwrap();
-    heard.wait_for(|text| text.contains(&format!("WARN lifecycle warning warning=\"{warning}\"")));
+    log.wait_for(|text| text.contains(&format!("WARN lifecycle warning warning=\"{warning}\"")));
 }
 
 fn serverless() -> LifecycleBuilder {
@@ -1121,16 +1123,16 @@ fn serverless() -> LifecycleBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s116_serverless_refuses_what_must_live_on_and_takes_no_time_to_drain() {
+async fn s116_serverless_rejects_long_running_steps_and_drains_at_once() {
     let long = |id: &'static str| Step::new(id).requires_long_running();
     let error = serverless().step(long("relay")).step(long("consumer")).build().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a serverless process does not live on, and these steps need it to: consumer, relay"
+        "a serverless process does not live on between requests, but these steps need that: consumer, relay"
     );
     assert!(Lifecycle::builder().step(long("relay")).build().is_ok());
 
-    // A lame duck and a drain, unless somebody has said how long they may take.
+    // The lame duck and the drain take no time unless a time is set.
     for (text, expected_ms) in [
         ("", 200),
         ("lame-duck = '3s'\nlame-duck-min = '3s'", 3_200),
@@ -1150,20 +1152,20 @@ async fn s116_serverless_refuses_what_must_live_on_and_takes_no_time_to_drain() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn s116_a_loop_that_nobody_declared_is_warned_of() {
-    let (heard, _guard) = Heard::listen();
+async fn s116_an_undeclared_loop_causes_a_warning() {
+    let (log, _guard) = CapturedLog::listen();
     let adds = Step::new("adds").start(async |cx: StartCx| {
         cx.shutdown().add_loop("orders", async |cx: LoopCx| cx.stops_now().await).unwrap();
     });
     let shutdown = shutdown();
     serverless().step(adds).build().unwrap().start(&shutdown).await.unwrap();
     let warning = "WARN loop in a serverless process name=\"orders\"";
-    heard.wait_for(|text| text.contains(warning));
+    log.wait_for(|text| text.contains(warning));
 }
 
 #[tokio::test(start_paused = true)]
-async fn s117_every_five_seconds_it_is_said_what_is_still_starting() {
-    let (heard, _guard) = Heard::listen();
+async fn s117_steps_that_are_still_starting_are_logged_every_five_seconds() {
+    let (log, _guard) = CapturedLog::listen();
     let slow = |id: &'static str, takes| Step::new(id).start(async move |_| sleep(takes).await);
     let lifecycle = build([slow("pg", 7_000), slow("cache", 11_000)]);
     lifecycle.start(&shutdown()).await.unwrap();
@@ -1172,7 +1174,7 @@ async fn s117_every_five_seconds_it_is_said_what_is_still_starting() {
         INFO still starting steps="cache"
         INFO started up steps=2 took=11s
     "#]]
-    .assert_eq(&heard.lines(3));
+    .assert_eq(&log.lines(3));
 }
 
 // === blocking ===
@@ -1197,7 +1199,7 @@ fn blocking_steps(notes: &Notes, held: &Arc<Mutex<std::sync::mpsc::Receiver<()>>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s106_as_many_blocking_stops_as_workers_do_not_hold_up_the_shutdown() {
+async fn s576_as_many_blocking_stops_as_workers_do_not_delay_the_shutdown() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let (notes, held) = (Notes::new(), Arc::new(Mutex::new(held)));
     let shutdown = shutdown();
@@ -1214,7 +1216,7 @@ async fn s106_as_many_blocking_stops_as_workers_do_not_hold_up_the_shutdown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s106_as_many_blocking_stops_as_workers_do_not_hold_up_a_rollback() {
+async fn s576_as_many_blocking_stops_as_workers_do_not_delay_a_rollback() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let (notes, held) = (Notes::new(), Arc::new(Mutex::new(held)));
     let bad = Step::new("bad").depends_on("one").start(async |_| Err::<(), _>("bad luck"));
@@ -1228,7 +1230,7 @@ async fn s106_as_many_blocking_stops_as_workers_do_not_hold_up_a_rollback() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn s104_a_start_that_blocks_the_only_worker_is_given_up_in_time() {
+async fn s104_a_start_that_blocks_the_only_worker_is_abandoned_in_time() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let blocks = blocks(&Arc::new(Mutex::new(held)));
     let step = Step::new("blocks").start_timeout(Duration::from_millis(200));
@@ -1239,9 +1241,9 @@ async fn s104_a_start_that_blocks_the_only_worker_is_given_up_in_time() {
     drop(release);
 }
 
-// On one thread nothing can be done while it is blocked, but it is noticed afterwards.
+// On a single thread a blocking start cannot be interrupted, but it is detected afterwards.
 #[tokio::test]
-async fn s104_a_start_that_blocks_the_only_thread_has_failed_when_it_is_over() {
+async fn s575_a_start_that_blocks_the_only_thread_beyond_its_timeout_has_failed() {
     let notes = Notes::new();
     let stops = notes.clone();
     let late = Step::new("late")
@@ -1250,11 +1252,11 @@ async fn s104_a_start_that_blocks_the_only_thread_has_failed_when_it_is_over() {
         .stop(async move |_| stops.note("stopped"));
     let error = build([late]).start(&shutdown()).await.unwrap_err();
     assert!(matches!(error.cause().unwrap().problem, Problem::TimedOut(_)), "{error}");
-    assert!(notes.0.to_string().contains("stopped"), "what is up is stopped");
+    assert!(notes.0.to_string().contains("stopped"), "the step that came up was not stopped");
 }
 
 #[tokio::test]
-async fn s106_a_stop_that_blocks_the_only_thread_beyond_its_time_has_timed_out() {
+async fn s106_a_stop_that_blocks_the_only_thread_beyond_its_timeout_has_timed_out() {
     let late = Step::new("late")
         .stop_timeout(Duration::from_millis(20))
         .stop(async |_| std::thread::sleep(Duration::from_millis(60)));
@@ -1265,7 +1267,7 @@ async fn s106_a_stop_that_blocks_the_only_thread_beyond_its_time_has_timed_out()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s38_a_stop_that_awaits_its_shutdown_gets_an_error() {
+async fn s38_awaiting_the_shutdown_in_a_stop_is_an_error() {
     let shutdown = shutdown();
     let awaits = shutdown.clone();
     let step = Step::new("awaits").stop(async move |_| awaits.completed().await.map(drop));
@@ -1294,7 +1296,7 @@ fn block_workers(workers: usize) -> std::sync::mpsc::Sender<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s106_steps_are_stopped_while_the_application_blocks_every_worker() {
+async fn s576_steps_are_stopped_while_the_application_blocks_every_worker() {
     let notes = Notes::new();
     let (shutdown, brief) = (shutdown(), Duration::from_millis(500));
     let noted = |id: &'static str| {
@@ -1320,13 +1322,13 @@ async fn s480_the_librarys_own_tasks_run_while_the_application_blocks_every_work
         .phase_timeout(Phase::BEFORE_SERVICE_UNBIND, brief);
     let shutdown = Shutdown::configured(config).unwrap();
     let gate = shutdown.gate("http").unwrap();
-    // As a server does: it hands over what it has queued, on the runtime.
+    // As a server does: it accepts its queue on the application's runtime.
     let first = adieu_core::Drain::of(&gate).first(async |_| tokio::task::yield_now().await);
     shutdown.drain(first).unwrap();
     let pass = gate.enter().unwrap();
     let release = block_workers(2);
     let completion = shutdown.run(Reason::Unknown);
-    std::thread::sleep(Duration::from_secs(3)); // Longer than all but the drain may take.
+    std::thread::sleep(Duration::from_secs(3)); // Longer than all phases except the drain may take.
     drop(pass);
     let report = completion.wait().unwrap();
     assert!(report.is_clean(), "{report}");

@@ -27,14 +27,14 @@ fn outcome(report: &Report, phase: Phase, task: &str) -> String {
     report.phase(&phase).unwrap().task(task).unwrap().outcome.to_string()
 }
 
-// === a queue that tells what is done to it ===
+// === a queue that records the calls to it ===
 
 #[derive(Clone)]
 struct Queue {
     timeline: Timeline,
     waiting: Arc<Mutex<VecDeque<Vec<u64>>>>,
     more: Arc<Notify>,
-    /// What a source does when it is asked for more than there is.
+    /// How a source behaves when it has no more jobs.
     ends: &'static str,
 }
 
@@ -90,7 +90,7 @@ impl Source for Taker {
     }
 
     async fn give_back(&mut self, jobs: Vec<u64>) -> Result<(), String> {
-        self.0.timeline.note(format!("given back: {jobs:?}"));
+        self.0.timeline.note(format!("returned: {jobs:?}"));
         Ok(())
     }
 
@@ -117,7 +117,7 @@ async fn take_its_time(job: Arc<u64>, _: JobCx) {
 // === loops ===
 
 #[tokio::test(start_paused = true)]
-async fn s69_a_loop_is_started_again_after_a_pause_that_doubles_and_begins_anew() {
+async fn s69_a_loop_is_restarted_after_a_pause_that_doubles_and_resets() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let backoff = Backoff::new(seconds(2), seconds(6)).well_after(seconds(100));
     let runs = Arc::new(AtomicU32::new(0));
@@ -130,7 +130,7 @@ async fn s69_a_loop_is_started_again_after_a_pause_that_doubles_and_begins_anew(
                 0 => Err("no"),
                 1 => panic!("no"),
                 2 | 3 => Err("no"),
-                // It has run well for a while.
+                // The loop has run long enough for its pause to be reset.
                 4 => {
                     sleep(100).await;
                     Err("no")
@@ -157,7 +157,7 @@ async fn s69_a_loop_is_started_again_after_a_pause_that_doubles_and_begins_anew(
 }
 
 #[tokio::test(start_paused = true)]
-async fn s69_it_is_not_started_again_once_it_is_to_take_no_more() {
+async fn s572_a_loop_that_must_take_no_more_is_not_restarted() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     for (name, crash) in [("early", 0), ("late", 2)] {
         let began = timeline.clone();
@@ -184,12 +184,12 @@ async fn s69_it_is_not_started_again_once_it_is_to_take_no_more() {
     "#]]
     .assert_eq(&timeline.to_string());
     let of = |task| outcome(&report, Phase::BEFORE_CLUSTER_SHUTDOWN, task);
-    assert_eq!(of("leave early"), "finished", "it had crashed before, and that was said");
+    assert_eq!(of("leave early"), "finished", "its crash was logged before");
     assert_eq!(of("leave late"), "failed: broken");
 }
 
 #[tokio::test(start_paused = true)]
-async fn s70_it_is_told_at_two_levels() {
+async fn s70_a_loop_is_signalled_at_two_levels() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let noted = timeline.clone();
     let listens = move |cx: LoopCx| {
@@ -201,7 +201,7 @@ async fn s70_it_is_told_at_two_levels() {
             assert!(!cx.is_taking() && !cx.may_take().await && cx.enter().is_err());
             assert!(cx.no_more_token().is_cancelled() && !cx.stop_token().is_cancelled());
             for _ in 0..32 {
-                assert_eq!(cx.take(async {}).await, Some(()), "what has been taken is not lost");
+                assert_eq!(cx.take(async {}).await, Some(()), "a job that was taken was lost");
             }
             timeline.note("takes no more");
             cx.stops_now().await;
@@ -222,7 +222,7 @@ async fn s70_it_is_told_at_two_levels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s70_a_cordon_pauses_it_and_is_taken_back() {
+async fn s70_a_cordon_pauses_a_loop_until_it_is_removed() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let noted = timeline.clone();
     let takes = move |cx: LoopCx| {
@@ -257,7 +257,7 @@ async fn s70_a_cordon_pauses_it_and_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s71_one_that_does_not_end_is_aborted_joined_and_reported() {
+async fn s71_a_loop_that_does_not_end_is_aborted_joined_and_reported() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let noted = timeline.clone();
     let hangs = move |_: LoopCx| {
@@ -283,7 +283,7 @@ async fn s71_one_that_does_not_end_is_aborted_joined_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s71_no_lame_duck_waits_for_it_and_it_ends_with_its_shutdown() {
+async fn s573_no_lame_duck_waits_for_a_loop_and_it_ends_with_its_shutdown() {
     let config = Config::for_tests().lame_duck(seconds(6));
     let timeline = Timeline::new();
     let busy = |name: &'static str| {
@@ -316,7 +316,7 @@ async fn s71_no_lame_duck_waits_for_it_and_it_ends_with_its_shutdown() {
 }
 
 #[test]
-fn s71_a_loop_needs_a_runtime_and_a_name() {
+fn s574_a_loop_needs_a_runtime_and_a_name() {
     let without = Shutdown::new();
     let nothing = |_: LoopCx| async {};
     let refused = without.add_loop("l", nothing).unwrap_err();
@@ -325,7 +325,7 @@ fn s71_a_loop_needs_a_runtime_and_a_name() {
     let _entered = runtime.enter();
     assert_eq!(without.add_loop(" ", nothing).unwrap_err(), AddLoopError::EmptyName);
     without.add_loop("l", nothing).unwrap();
-    // Too late for any of its tasks is too late for all of them.
+    // If one of its tasks is too late, the loop is rejected.
     assert_eq!(without.tasks().len(), 5);
     without.run_from(Phase::SERVICE_STOP, Reason::Unknown).unwrap().wait().unwrap();
     let refused = without.add_loop("late", nothing).unwrap_err();
@@ -333,7 +333,7 @@ fn s71_a_loop_needs_a_runtime_and_a_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s71_awaiting_the_shutdown_in_one_of_its_loops_is_an_error() {
+async fn s38_awaiting_the_shutdown_in_one_of_its_loops_is_an_error() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let (noted, handle) = (timeline.clone(), shutdown.clone());
     let awaits = move |_: LoopCx| {
@@ -351,7 +351,7 @@ async fn s71_awaiting_the_shutdown_in_one_of_its_loops_is_an_error() {
 // === consumers ===
 
 #[tokio::test(start_paused = true)]
-async fn s72_it_gives_back_finishes_commits_and_leaves_in_that_order() {
+async fn s72_a_consumer_returns_finishes_commits_and_leaves_in_this_order() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let queue = Queue::new(&timeline, &[&[4, 2, 7, 8]]);
     let consumer = Consumer::new("orders").concurrency(2);
@@ -366,7 +366,7 @@ async fn s72_it_gives_back_finishes_commits_and_leaves_in_that_order() {
     timeline.note(format!("over: {}", report.outcome));
     expect![[r#"
         0s connected
-        1s given back: [7, 8]
+        1s returned: [7, 8]
         2s job 2 finished
         4s job 4 finished
         4s committed
@@ -377,7 +377,7 @@ async fn s72_it_gives_back_finishes_commits_and_leaves_in_that_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s72_a_source_that_is_at_its_end_is_left_for_good() {
+async fn s72_a_source_that_has_ended_is_left_for_good() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let queue = Queue { ends: "ends", ..Queue::new(&timeline, &[&[1, 2], &[3]]) };
     shutdown.add_consumer(Consumer::new("orders"), queue.connect(), take_its_time).unwrap();
@@ -395,7 +395,7 @@ async fn s72_a_source_that_is_at_its_end_is_left_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s72_a_cordon_gives_back_what_has_not_begun() {
+async fn s72_a_cordon_returns_jobs_that_have_not_begun() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let queue = Queue::new(&timeline, &[&[5, 1]]);
     shutdown.add_consumer(Consumer::new("orders"), queue.connect(), take_its_time).unwrap();
@@ -408,7 +408,7 @@ async fn s72_a_cordon_gives_back_what_has_not_begun() {
     sleep(10).await;
     expect![[r#"
         0s connected
-        1s given back: [1]
+        1s returned: [1]
         5s job 5 finished
         11s uncordoned
         13s job 2 finished
@@ -417,7 +417,7 @@ async fn s72_a_cordon_gives_back_what_has_not_begun() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s73_a_job_is_never_dropped_half_done_and_fails_alone() {
+async fn s73_a_job_is_never_dropped_and_fails_alone() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let queue = Queue::new(&timeline, &[&[4, 1, 2]]);
     let spans = timeline.clone();
@@ -435,7 +435,7 @@ async fn s73_a_job_is_never_dropped_half_done_and_fails_alone() {
     };
     let consumer = Consumer::new("orders").concurrency(9);
     shutdown.add_consumer(consumer, queue.connect(), handle).unwrap();
-    // What comes while others run makes the taking be dropped and begun again.
+    // Jobs that arrive while others run cause `take` to be dropped and called again.
     sleep(3).await;
     queue.push(&[5]);
     sleep(1).await;
@@ -461,7 +461,7 @@ async fn s73_a_job_is_never_dropped_half_done_and_fails_alone() {
     .assert_eq(&timeline.to_string());
 }
 
-/// Numbers, each to be handled once; the connection to them is lost now and then.
+/// A source of numbers, each to be handled once. Its connection fails now and then.
 #[derive(Clone, Default)]
 struct Ledger {
     waiting: Arc<Mutex<VecDeque<u64>>>,
@@ -499,9 +499,9 @@ impl Source for Ledger {
     }
 }
 
-// On many threads, with a source that fails, cordons that come and go, and a shutdown in between.
+// On several threads, with a source that fails, cordons, and a shutdown in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn s73_every_job_is_settled_once_or_handed_back() {
+async fn s73_every_job_is_settled_once_or_returned() {
     for round in 0..10 {
         let shutdown = shutdown();
         shutdown.set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_millis(5)).unwrap();
@@ -533,8 +533,8 @@ async fn s73_every_job_is_settled_once_or_handed_back() {
     }
 }
 
-/// Three jobs: one that is told and ends by itself, one that says that it was interrupted, and one
-/// that does not listen.
+/// Handles three jobs: one finishes when it is signalled, one returns that it was interrupted, and one
+/// ignores the signal.
 fn stubborn(timeline: &Timeline) -> impl Fn(Arc<u64>, JobCx) -> Job + Send + Sync + 'static {
     let timeline = timeline.clone();
     move |job, cx| {
@@ -570,7 +570,7 @@ impl std::error::Error for Wrapped {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s74_what_was_interrupted_is_handed_over_when_it_no_longer_runs() {
+async fn s74_interrupted_jobs_are_passed_to_the_source_after_they_have_ended() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let queue = Queue::new(&timeline, &[&[1, 2, 3]]);
     let consumer = Consumer::new("orders").concurrency(3);
@@ -598,12 +598,12 @@ async fn s74_what_was_interrupted_is_handed_over_when_it_no_longer_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s74_after_a_hard_stop_the_reserve_is_enough_for_it() {
+async fn s74_after_a_hard_stop_interrupted_jobs_are_passed_on_within_the_reserve() {
     let kill_after = KillAfter::After(seconds(30));
     let (unbind, done, leave) = (
         (Phase::BEFORE_SERVICE_UNBIND, 1),
         (Phase::SERVICE_REQUESTS_DONE, 1),
-        // By then it has been told, and is being joined.
+        // By then the loop has been signalled, and is being joined.
         (Phase::BEFORE_CLUSTER_SHUTDOWN, 7),
     );
     for (early, after) in [unbind, done, leave] {
@@ -620,15 +620,15 @@ async fn s74_after_a_hard_stop_the_reserve_is_enough_for_it() {
         assert_eq!(shutdown.status().waiting_for[0].phase, early.to_string());
         let _ = shutdown.receive(Signal::INT);
         shutdown.completed().await.unwrap();
-        let said = timeline.to_string();
-        for line in ["given back: [4]", "3 dropped", "job 3 interrupted", "committed", "left"] {
-            assert!(said.contains(line), "{line}, {early}:\n{said}");
+        let text = timeline.to_string();
+        for line in ["returned: [4]", "3 dropped", "job 3 interrupted", "committed", "left"] {
+            assert!(text.contains(line), "{line}, {early}:\n{text}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn s75_when_a_source_fails_what_has_begun_is_settled_before_a_new_one_is_made() {
+async fn s75_if_a_source_fails_begun_jobs_are_settled_before_a_new_one_connects() {
     let mut timelines = Vec::new();
     for (ends, error) in [("fails", "connection lost"), ("panics", "panicked: a bug in the client")]
     {
@@ -640,7 +640,7 @@ async fn s75_when_a_source_fails_what_has_begun_is_settled_before_a_new_one_is_m
         sleep(4).await;
         queue.push(&[2]);
         sleep(2).await;
-        // It has failed again, and is still finishing what it began.
+        // The source has failed again, and the consumer is still finishing its jobs.
         let report = shutdown.run(Reason::Unknown).await.unwrap();
         let left = outcome(&report, Phase::BEFORE_CLUSTER_SHUTDOWN, "leave orders");
         assert_eq!(left, format!("failed: {error}"));
@@ -664,7 +664,7 @@ async fn s75_when_a_source_fails_what_has_begun_is_settled_before_a_new_one_is_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn s75_what_it_had_not_begun_is_given_back() {
+async fn s75_if_a_source_fails_jobs_that_have_not_begun_are_returned() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let queue = Queue { ends: "forgets", ..Queue::new(&timeline, &[&[2, 1, 5]]) };
     let consumer = Consumer::new("orders").seed(1);
@@ -673,7 +673,7 @@ async fn s75_what_it_had_not_begun_is_given_back() {
     expect![[r#"
         0s connected
         2s job 2 finished
-        2s given back: [1, 5]
+        2s returned: [1, 5]
         2s committed
         2s left
         2s 415ms connected
@@ -682,7 +682,7 @@ async fn s75_what_it_had_not_begun_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s75_a_source_that_cannot_be_made_is_tried_again() {
+async fn s75_a_source_that_cannot_connect_is_retried() {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let queue = Queue::new(&timeline, &[&[1]]);
     let mut connect = queue.connect();
@@ -704,7 +704,7 @@ async fn s75_a_source_that_cannot_be_made_is_tried_again() {
 
 // === periodic loops ===
 
-/// What ticks in a minute, if a tick takes so long.
+/// Returns the ticks of one minute if each takes `takes` seconds.
 async fn ticks(periodic: Periodic, takes: u64) -> String {
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let noted = timeline.clone();
@@ -723,7 +723,7 @@ async fn ticks(periodic: Periodic, takes: u64) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s76_the_first_tick_is_splayed_and_the_others_jitter() {
+async fn s76_the_first_tick_is_random_and_the_others_have_jitter() {
     let periodic = |seed| Periodic::new("p", seconds(20)).seed(seed);
     let (one, two) = (ticks(periodic(1), 0).await, ticks(periodic(2), 0).await);
     assert_ne!(one, two, "replicas do not tick together");
@@ -751,7 +751,7 @@ async fn s76_the_first_tick_is_splayed_and_the_others_jitter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s76_ticks_neither_overlap_nor_are_made_up_for_and_one_that_runs_is_finished() {
+async fn s76_ticks_do_not_overlap_and_missed_ticks_are_not_repeated() {
     let strict = Periodic::new("p", seconds(10)).jitter(0.0).splay(Duration::ZERO);
     expect![[r#"
         0s tick started

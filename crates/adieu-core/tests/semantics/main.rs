@@ -7,11 +7,11 @@ mod deadline;
 mod endings;
 mod gate;
 mod lifecycle;
+mod logging;
 mod loops;
 mod plan;
 mod readiness;
 mod running;
-mod said;
 mod signals;
 mod tasks;
 

@@ -17,7 +17,7 @@ fn refusal(spec: PhaseSpec) -> String {
     plan.add(PhaseSpec::new("b").after("a")).unwrap();
     let before = PlanView::from(&plan.build());
     let error = plan.add(spec).unwrap_err();
-    assert_eq!(PlanView::from(&plan.build()), before, "a refused change leaves the plan as it was");
+    assert_eq!(PlanView::from(&plan.build()), before, "a rejected change has changed the plan");
     error.to_string()
 }
 
@@ -66,7 +66,7 @@ async fn s02_a_phase_can_be_added_with_all_its_properties() {
 }
 
 #[test]
-fn s03_before_adds_to_what_an_existing_phase_waits_for() {
+fn s03_before_adds_a_dependency_to_an_existing_phase() {
     let mut plan = Plan::builder();
     plan.add(PhaseSpec::new("announce").before(Phase::SERVICE_UNBIND)).unwrap();
     let plan = plan.build();
@@ -100,8 +100,8 @@ async fn s04_a_timeout_can_be_changed_until_its_phase_has_started() {
 }
 
 #[test]
-fn s05_an_unknown_dependency_is_refused_and_the_known_are_listed() {
-    let known = "known are before-service-unbind, service-unbind, service-requests-done, \
+fn s05_an_unknown_dependency_is_an_error_that_lists_the_known_phases() {
+    let known = "known phases: before-service-unbind, service-unbind, service-requests-done, \
                  service-stop, before-cluster-shutdown, cluster-sharding-shutdown-region, \
                  cluster-leave, cluster-exiting, cluster-exiting-done, cluster-shutdown, \
                  before-actor-system-terminate, actor-system-terminate, close-resources, \
@@ -112,7 +112,7 @@ fn s05_an_unknown_dependency_is_refused_and_the_known_are_listed() {
 }
 
 #[test]
-fn s06_a_cycle_is_refused_and_shown_as_a_path() {
+fn s06_a_cycle_is_an_error_that_shows_its_path() {
     assert_eq!(
         refusal(PhaseSpec::new("x").after("b").before("a")),
         "phases wait for each other: a -> x -> b -> a",
@@ -124,12 +124,12 @@ fn s06_a_cycle_is_refused_and_shown_as_a_path() {
 }
 
 #[test]
-fn s07_empty_and_duplicate_names_are_refused() {
+fn s07_empty_and_duplicate_names_are_errors() {
     assert_eq!(refusal(PhaseSpec::new(" ")), "a phase has an empty name");
-    assert_eq!(refusal(PhaseSpec::new("a")), "phase a exists already: choose another name");
+    assert_eq!(refusal(PhaseSpec::new("a")), "phase a already exists: choose another name");
     assert_eq!(
         refusal(PhaseSpec::new(Phase::SERVICE_STOP)),
-        "phase service-stop exists already: choose another name",
+        "phase service-stop already exists: choose another name",
     );
 }
 
@@ -169,28 +169,28 @@ fn s200_close_resources_comes_after_actor_system_terminate() {
     assert!(close.recovers() && close.is_enabled());
     let depends_on: Vec<&Phase> = plan.depends_on(close).collect();
     assert_eq!(depends_on, [&Phase::ACTOR_SYSTEM_TERMINATE]);
-    // A configuration may put it elsewhere, as every phase.
+    // A configuration may move it, like every phase.
     let text = "phases.close-resources.depends-on = ['service-stop']";
     let plan = Config::parse(text, Format::Toml).unwrap().plan().unwrap();
     assert_eq!(order(&plan).last(), Some(&"actor-system-terminate"));
 }
 
 #[test]
-fn s09_a_timeout_is_neither_zero_nor_endless() {
+fn s09_a_timeout_of_zero_or_more_than_a_year_is_an_error() {
     assert_eq!(
         refusal(PhaseSpec::new("x").timeout(Duration::ZERO)),
         "phase x has a timeout of zero: disable the phase instead",
     );
     assert_eq!(
         refusal(PhaseSpec::new("x").timeout(Duration::MAX)),
-        "phase x has an endless timeout: a year is the most",
+        "phase x has a timeout longer than the maximum (one year)",
     );
     let shutdown = Shutdown::new();
     assert!(shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::ZERO).is_err());
 }
 
 #[tokio::test(start_paused = true)]
-async fn s10_a_dependency_named_twice_is_one() {
+async fn s10_a_repeated_dependency_counts_once() {
     check(
         "a 1s; b 1s after a, a",
         expect![[r"
@@ -225,7 +225,7 @@ async fn s11_actor_system_terminate_waits_for_every_phase_that_is_not_after_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn s12_a_phase_starts_when_all_it_depends_on_is_over_and_no_later() {
+async fn s12_a_phase_starts_as_soon_as_its_dependencies_are_over() {
     check(
         "requests 2s; queue 4s; stores 1s after requests, queue; cache 1s after requests",
         expect![[r"
@@ -244,7 +244,7 @@ async fn s12_a_phase_starts_when_all_it_depends_on_is_over_and_no_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s13_sequential_runs_one_after_another_and_keeps_chains_whole() {
+async fn s13_sequential_order_does_not_interleave_independent_chains() {
     check(
         "sequential; a1 1s; b1 1s; a2 1s after a1; b2 1s after b1; a3 1s after a2; b3 1s after b2",
         expect![[r"
@@ -290,7 +290,7 @@ async fn s14_the_critical_path_counts_enabled_phases_that_have_tasks() {
     let path = shutdown.check_budget().critical_path;
     assert_eq!((path.phases.len(), path.worst_case), (2, seconds(8)));
 
-    // In sequence, every chain counts.
+    // In a sequential plan, every chain counts.
     let mut plan = Plan::builder();
     plan.add(PhaseSpec::new("long").timeout(seconds(30))).unwrap();
     plan.order(Order::Sequential);
@@ -298,8 +298,8 @@ async fn s14_the_critical_path_counts_enabled_phases_that_have_tasks() {
 }
 
 #[test]
-fn s03_before_holds_also_when_the_other_phase_replaces_its_dependencies() {
-    // Whichever comes first by name.
+fn s03_before_is_kept_if_the_other_phase_replaces_its_dependencies() {
+    // In either order of the names.
     for name in ["aaa", "zzz"] {
         let text = format!(
             "phases.{name}.before = ['service-stop']\n\
@@ -320,10 +320,10 @@ fn s02_a_phase_that_the_code_declares_can_be_configured() {
     shutdown.add_phase(spec().timeout(Duration::from_secs(1))).unwrap();
     let plan = shutdown.plan();
     let flush = plan.phase("flush").unwrap();
-    assert_eq!(flush.timeout(), Duration::from_secs(9), "the configuration holds");
-    assert!(!flush.recovers(), "and the code says the rest");
+    assert_eq!(flush.timeout(), Duration::from_secs(9), "the configuration has priority");
+    assert!(!flush.recovers(), "the code sets the rest");
     assert_eq!(plan.depends_on(flush).count(), 1);
-    assert!(shutdown.add_phase(spec()).is_err(), "twice is still twice");
+    assert!(shutdown.add_phase(spec()).is_err(), "added twice");
 }
 
 #[test]
@@ -355,7 +355,7 @@ async fn s200_a_shutdown_can_begin_and_be_resumed_after_the_actors() {
     assert!(stop.starts_with("skipped") && actors.starts_with("skipped"), "{report}");
     assert_eq!(close, "finished");
 
-    // Actors that fail where that is fatal keep what they use open; then it can be resumed.
+    // If the actors fail and their phase does not recover, resources stay open until it is resumed.
     let config = Config::for_tests().phase_recovers(Phase::ACTOR_SYSTEM_TERMINATE, false);
     let shutdown = Shutdown::configured(config).unwrap();
     let fail = adieu_testkit::faults::fail;

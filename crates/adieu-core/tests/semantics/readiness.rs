@@ -5,13 +5,13 @@ use adieu_testkit::timeline::Timeline;
 use expect_test::expect;
 
 #[tokio::test(start_paused = true)]
-async fn s66_it_is_ready_when_start_up_has_ended_and_every_promise_is_kept() {
+async fn s66_the_process_is_ready_when_start_up_has_ended_and_every_promise_is_kept() {
     let shutdown = Shutdown::new();
     let (pool, cache) = (shutdown.promise("pool"), shutdown.promise("cache"));
     assert_eq!(shutdown.readiness(), Readiness::Starting);
     shutdown.started();
     pool.keep();
-    assert_eq!(shutdown.readiness(), Readiness::Starting, "the cache is not there yet");
+    assert_eq!(shutdown.readiness(), Readiness::Starting, "the promise of the cache is pending");
     cache.keep();
     assert!(shutdown.readiness().is_ready());
     let late = shutdown.promise("late");
@@ -32,7 +32,7 @@ async fn s66_it_is_ready_when_start_up_has_ended_and_every_promise_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s66_a_panic_in_start_up_never_makes_it_ready() {
+async fn s66_a_panic_in_start_up_never_makes_the_process_ready() {
     let shutdown = Shutdown::new();
     let promise = shutdown.promise("pool");
     let starting = tokio::task::JoinSet::from_iter([async move {
@@ -57,7 +57,7 @@ impl JoinAllOrPanics for tokio::task::JoinSet<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s66_it_is_not_ready_from_the_first_moment_of_the_shutdown() {
+async fn s66_the_process_is_not_ready_from_the_beginning_of_the_shutdown() {
     let shutdown = Shutdown::new();
     let timeline = Timeline::new();
     shutdown.started();
@@ -85,7 +85,7 @@ async fn s66_it_is_not_ready_from_the_first_moment_of_the_shutdown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s67_a_cordon_is_seen_and_felt_and_can_be_taken_back_until_the_shutdown() {
+async fn s67_a_cordon_makes_unready_and_refuses_until_it_is_removed() {
     let shutdown = Shutdown::new();
     let gate = shutdown.gate("http").unwrap();
     shutdown.started();
@@ -102,12 +102,12 @@ async fn s67_a_cordon_is_seen_and_felt_and_can_be_taken_back_until_the_shutdown(
 }
 
 #[tokio::test(start_paused = true)]
-async fn s77_a_check_fails_and_recovers_while_the_process_lives() {
+async fn s77_a_check_can_fail_and_recover() {
     let shutdown = Shutdown::new();
     let (database, disk) = (shutdown.check("database"), shutdown.check("disk"));
     shutdown.started();
     database.ready();
-    assert_eq!(shutdown.readiness(), Readiness::Starting, "nobody has spoken for the disk");
+    assert_eq!(shutdown.readiness(), Readiness::Starting, "the check of the disk is pending");
     disk.ready();
     assert!(shutdown.readiness().is_ready());
     database.failing("connection refused");
@@ -117,7 +117,7 @@ async fn s77_a_check_fails_and_recovers_while_the_process_lives() {
         r#"[{"name":"database","state":"failed","detail":"connection refused"},{"name":"disk","state":"ready"}]"#
     ]]
     .assert_eq(&shown);
-    // Whoever waits for it is woken.
+    // A waiter is woken.
     let recovers = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         database.ready();
@@ -125,14 +125,14 @@ async fn s77_a_check_fails_and_recovers_while_the_process_lives() {
     let (readiness, ()) = tokio::join!(shutdown.until_readiness(Readiness::is_ready), recovers);
     assert!(readiness.is_ready() && shutdown.checks()[0].detail.is_none());
     drop(disk);
-    assert_eq!(shutdown.readiness(), Readiness::Unavailable, "it is gone");
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable, "its handle was dropped");
     database.ready();
-    assert_eq!(shutdown.readiness(), Readiness::Unavailable, "one is enough");
+    assert_eq!(shutdown.readiness(), Readiness::Unavailable, "one failed check is enough");
     shutdown.run(Reason::Unknown).await.unwrap();
     assert_eq!(shutdown.readiness(), Readiness::Stopping);
 }
 
-/// Somebody who comes every half second until the given time, and how the shutdown then went.
+/// Enters the gate every half second until the given time. Returns the timeline of the shutdown.
 async fn with_visitors(config: Config, until: Duration) -> String {
     let shutdown = Shutdown::configured(config).unwrap();
     let gate = shutdown.gate("http").unwrap();
@@ -158,38 +158,38 @@ async fn with_visitors(config: Config, until: Duration) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s68_a_lame_duck_serves_on_until_nobody_comes_or_its_time_is_up() {
+async fn s68_the_lame_duck_ends_when_requests_stop_or_its_time_has_elapsed() {
     let seconds = Duration::from_secs;
     let config = || Config::for_tests().lame_duck(seconds(6));
-    // Nobody comes at all: over after a second of quiet.
+    // No request at all: over after a second.
     expect![[r#"
         0s 0 served
         0s not ready
         1s over: clean
     "#]]
     .assert_eq(&with_visitors(config(), seconds(0)).await);
-    // They come for two seconds.
+    // Requests for two seconds.
     expect![[r#"
         0s not ready
         2s 4 served
         2s 500ms over: clean
     "#]]
     .assert_eq(&with_visitors(config(), seconds(2)).await);
-    // They never stop coming.
+    // Requests without end.
     expect![[r#"
         0s not ready
         6s 500ms 13 served
         6s 500ms over: clean
     "#]]
     .assert_eq(&with_visitors(config(), seconds(60)).await);
-    // At least three seconds, whoever comes.
+    // At least three seconds, even without requests.
     expect![[r#"
         0s 0 served
         0s not ready
         3s over: clean
     "#]]
     .assert_eq(&with_visitors(config().lame_duck_min(seconds(3)), seconds(0)).await);
-    // A service of one replica stays ready for a while; but not longer than its doors are open.
+    // A service of one replica stays ready for a while, but no longer than its gates are open.
     expect![[r#"
         4s not ready
         6s 500ms 13 served
@@ -205,14 +205,14 @@ async fn s68_a_lame_duck_serves_on_until_nobody_comes_or_its_time_is_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s68_who_comes_seldom_is_served_until_routers_know() {
+async fn s68_a_service_with_few_requests_serves_until_routers_have_reacted() {
     let config = Config::new().kill_after(KillAfter::Never).lame_duck(Duration::from_secs(5));
     let shutdown = Shutdown::configured(config).unwrap();
     let gate = shutdown.gate("http").unwrap();
     shutdown.started();
     let began = tokio::time::Instant::now();
     let completed = shutdown.run(Reason::ProcessTerminate(Signal::TERM));
-    // Routers take three seconds and a half to move away.
+    // Routers take three and a half seconds to react.
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_millis(1_150)).await;
         assert!(gate.enter().is_ok(), "refused after {:?}", began.elapsed());
@@ -234,27 +234,27 @@ async fn s68_a_second_sigterm_ends_the_lame_duck() {
     assert!(gate.enter().is_ok(), "still serving");
     let _ = shutdown.receive(Signal::TERM);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert!(gate.enter().is_err(), "doors are closed");
+    assert!(gate.enter().is_err(), "the gate is closed");
     drop(inside);
     let report = shutdown.completed().await.unwrap();
     assert!(report.is_clean() && report.took < Duration::from_secs(4), "{report}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn s68_who_is_inside_does_not_make_the_lame_duck_longer() {
+async fn s68_requests_in_flight_do_not_extend_the_lame_duck() {
     let config = Config::for_tests().lame_duck(Duration::from_secs(60));
     let shutdown = Shutdown::configured(config).unwrap();
     let gate = shutdown.gate("http").unwrap();
     let inside = gate.enter().unwrap();
     drop(shutdown.run(Reason::Unknown));
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert!(gate.is_closed(), "nobody has come for a second");
+    assert!(gate.is_closed(), "no request has arrived for a second");
     drop(inside);
     assert!(shutdown.completed().await.unwrap().is_clean());
 }
 
 #[tokio::test(start_paused = true)]
-async fn s77_who_speaks_anew_takes_the_place_of_who_is_gone() {
+async fn s77_a_new_check_replaces_an_abandoned_one_of_the_same_name() {
     let shutdown = Shutdown::new();
     shutdown.started();
     let first = shutdown.check("kafka");
@@ -266,7 +266,7 @@ async fn s77_who_speaks_anew_takes_the_place_of_who_is_gone() {
     second.ready();
     assert!(shutdown.readiness().is_ready());
     assert_eq!(shutdown.checks().len(), 1);
-    // One who is still there is not replaced.
+    // A check whose handle exists is not replaced.
     let third = shutdown.check("kafka");
     third.ready();
     second.failing("down");
@@ -274,7 +274,7 @@ async fn s77_who_speaks_anew_takes_the_place_of_who_is_gone() {
 }
 
 #[test]
-fn s67_readiness_and_gates_agree_however_cordons_race() {
+fn s67_readiness_and_gates_agree_after_racing_cordons() {
     let shutdown = Shutdown::new();
     let gate = shutdown.gate("http").unwrap();
     shutdown.started();

@@ -9,7 +9,7 @@ use adieu_testkit::{faults, timeline::Timeline};
 use expect_test::expect;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s36_it_runs_once_and_everybody_awaits_the_same_report() {
+async fn s36_a_shutdown_runs_once_and_all_callers_get_the_same_report() {
     let shutdown = Shutdown::new();
     let ran = Arc::new(Mutex::new(0));
     shutdown
@@ -53,7 +53,7 @@ async fn s37_dropping_the_future_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s38_awaiting_it_inside_its_own_task_is_an_error_at_once() {
+async fn s38_awaiting_the_shutdown_inside_its_own_task_is_an_error_at_once() {
     let shutdown = Shutdown::new();
     let other = Shutdown::new();
     let timeline = Timeline::new();
@@ -76,7 +76,7 @@ async fn s38_awaiting_it_inside_its_own_task_is_an_error_at_once() {
 }
 
 #[test]
-fn s38_the_same_in_a_blocking_task() {
+fn s38_awaiting_the_shutdown_inside_a_blocking_task_is_an_error_at_once() {
     let shutdown = Shutdown::new();
     shutdown
         .add_blocking_task(Phase::CLUSTER_LEAVE, "blocking inside", {
@@ -89,7 +89,7 @@ fn s38_the_same_in_a_blocking_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s39_it_can_begin_at_a_phase_and_an_unknown_one_does_not_use_up_the_run() {
+async fn s39_a_shutdown_can_begin_at_a_phase_and_an_unknown_one_is_an_error() {
     let shutdown = Shutdown::new();
     let timeline = Timeline::new();
     shutdown.add_phase(adieu_core::PhaseSpec::new("independent")).unwrap();
@@ -131,7 +131,7 @@ impl CustomReason for AdminEndpoint {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s40_an_own_reason_carries_data_and_each_reason_may_have_its_exit_code() {
+async fn s40_a_custom_reason_carries_data_and_each_reason_may_have_an_exit_code() {
     let own = Reason::from(AdminEndpoint { user: "ops" });
     let config = Config::for_tests().exit_code(3).exit_code_for(&own, 42);
     let shutdown = Shutdown::configured(config).unwrap();
@@ -160,7 +160,7 @@ async fn s40_an_own_reason_carries_data_and_each_reason_may_have_its_exit_code()
 }
 
 #[tokio::test(start_paused = true)]
-async fn s52_the_exit_code_tells_clean_unclean_and_aborted_apart() {
+async fn s52_clean_unclean_and_aborted_have_different_exit_codes() {
     for (fault, recover, code) in [
         (false, true, ExitCode::CLEAN),
         (true, true, ExitCode::UNCLEAN),
@@ -176,7 +176,7 @@ async fn s52_the_exit_code_tells_clean_unclean_and_aborted_apart() {
 }
 
 #[test]
-fn s57_without_a_runtime_it_brings_its_own() {
+fn s57_without_a_runtime_the_shutdown_creates_one() {
     let shutdown = Shutdown::new();
     shutdown
         .add_task(Phase::SERVICE_STOP, "sleep", async |_| {
@@ -187,7 +187,7 @@ fn s57_without_a_runtime_it_brings_its_own() {
 }
 
 #[test]
-fn s57_a_runtime_that_is_dropped_does_not_leave_anybody_waiting() {
+fn s57_if_the_runtime_is_dropped_waiters_get_an_error() {
     for flavour in ["current-thread", "multi-thread"] {
         let runtime = if flavour == "current-thread" {
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -206,7 +206,7 @@ fn s57_a_runtime_that_is_dropped_does_not_leave_anybody_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s55_the_report_is_a_value_that_can_be_stored_and_read() {
+async fn s55_the_report_can_be_stored_as_json_and_read_again() {
     let (_, report) = adieu_testkit::scenario::play_to_report(
         "drain 2s; flaky fails after drain; stuck hangs timeout 1s after drain; off 1s disabled",
     )
@@ -238,7 +238,7 @@ async fn s55_the_report_is_a_value_that_can_be_stored_and_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s56_one_call_switches_off_what_disturbs_tests() {
+async fn s56_for_tests_switches_off_automatic_shutdowns() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     assert!(!shutdown.policy(&Reason::Unknown).terminate_actor_system);
     assert!(!shutdown.runs_by_actor_system_terminate());
@@ -247,14 +247,14 @@ async fn s56_one_call_switches_off_what_disturbs_tests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s38_blocking_the_only_thread_that_could_run_it_is_an_error_at_once() {
+async fn s38_blocking_the_only_thread_of_the_runtime_is_an_error_at_once() {
     let shutdown = Shutdown::new();
     assert_eq!(shutdown.run(Reason::Unknown).wait().unwrap_err(), AwaitError::OnlyThread);
     assert!(shutdown.completed().await.unwrap().is_clean());
 }
 
 #[tokio::test(start_paused = true)]
-async fn s21_a_token_fires_when_the_shutdown_begins() {
+async fn s560_a_token_fires_when_the_shutdown_begins() {
     let shutdown = Shutdown::new();
     let token = shutdown.token();
     shutdown.token().cancel();
@@ -267,9 +267,9 @@ async fn s21_a_token_fires_when_the_shutdown_begins() {
     assert_eq!(shutdown.begun().await.name(), "cluster-leaving");
 }
 
-// A task that never ran may hold the shutdown that it was added to.
+// The task owns a handle of its own shutdown.
 #[tokio::test(start_paused = true)]
-async fn s37_nothing_is_kept_for_ever() {
+async fn s568_tasks_that_did_not_run_are_dropped_when_the_shutdown_is_over() {
     let held = Arc::new(());
     let shutdown = Shutdown::new();
     shutdown

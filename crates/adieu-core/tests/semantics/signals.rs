@@ -14,7 +14,7 @@ async fn s44_installing_is_idempotent_exclusive_and_checked() {
     let error = shutdown.install_signals_for([Signal::USR1]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "failed to install signals: SIGUSR1, SIGUSR2 are installed already; remove them first",
+        "failed to install signals: SIGUSR1, SIGUSR2 are already installed; remove them first",
     );
     shutdown.remove_signals().unwrap();
     shutdown.remove_signals().unwrap();
@@ -30,7 +30,7 @@ async fn s44_installing_is_idempotent_exclusive_and_checked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s46_a_second_sigterm_ends_only_the_waiting() {
+async fn s565_a_second_sigterm_ends_only_tasks_that_wait() {
     check(
         "@0s SIGTERM; @1s SIGTERM; before-service-unbind idles; service-stop 3s",
         expect![[r"
@@ -47,7 +47,7 @@ async fn s46_a_second_sigterm_ends_only_the_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s46_a_second_sigint_cancels_what_runs_and_still_closes_down() {
+async fn s46_a_second_sigint_cancels_running_tasks_and_runs_the_closing_phases() {
     check(
         "@0s SIGINT; @1s SIGINT; service-unbind hangs; beside listens; service-stop 1s; \
          before-actor-system-terminate 500ms; actor-system-terminate 100ms",
@@ -69,7 +69,7 @@ async fn s46_a_second_sigint_cancels_what_runs_and_still_closes_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s46_after_a_hard_stop_the_closing_phases_have_the_reserve_and_no_more() {
+async fn s566_after_a_hard_stop_the_closing_phases_have_only_the_reserve() {
     check(
         "reserve 2s; @0s SIGINT; @1s SIGINT; service-stop listens; \
          before-actor-system-terminate hangs; actor-system-terminate hangs; close-resources hangs",
@@ -91,13 +91,13 @@ async fn s46_after_a_hard_stop_the_closing_phases_have_the_reserve_and_no_more()
 }
 
 #[tokio::test(start_paused = true)]
-async fn s46_the_last_rung_is_left_to_the_caller() {
+async fn s46_the_caller_carries_out_the_exit() {
     let shutdown = Shutdown::new();
     shutdown.add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang).unwrap();
     let mut rungs = Vec::new();
     for _ in 0..4 {
         rungs.push(shutdown.receive(Signal::INT));
-        assert_eq!(shutdown.receive(Signal::INT), None, "an echo");
+        assert_eq!(shutdown.receive(Signal::INT), None, "counts once");
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     use Rung::{Exit, Graceful, HardStop};
@@ -107,7 +107,7 @@ async fn s46_the_last_rung_is_left_to_the_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s46_a_hard_stop_closes_down_also_in_a_phase_that_does_not_recover() {
+async fn s566_a_hard_stop_runs_the_closing_phases_even_if_a_phase_does_not_recover() {
     check(
         "@0s SIGINT; @1s SIGINT; bad listens fatal timeout 9s; actor-system-terminate 1s",
         expect![[r"
@@ -124,7 +124,7 @@ async fn s46_a_hard_stop_closes_down_also_in_a_phase_that_does_not_recover() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s46_a_hard_stop_leaves_a_closing_phase_that_runs_alone() {
+async fn s566_a_hard_stop_does_not_cancel_a_running_closing_phase() {
     check(
         "@0s SIGINT; @1s SIGINT; before-actor-system-terminate 2s; actor-system-terminate 500ms",
         expect![[r"

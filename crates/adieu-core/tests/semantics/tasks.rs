@@ -9,7 +9,7 @@ use expect_test::expect;
 use crate::check;
 
 #[tokio::test(start_paused = true)]
-async fn s21_a_task_is_told_why_until_when_and_where() {
+async fn s21_a_task_gets_the_reason_its_phase_and_its_deadline() {
     let shutdown = Shutdown::new();
     shutdown
         .add_task(Phase::SERVICE_STOP, "nothing", async |cx: TaskCx| {
@@ -35,7 +35,7 @@ async fn s21_a_task_is_told_why_until_when_and_where() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn s21_a_blocking_task_is_told_the_same() {
+async fn s21_a_blocking_task_gets_the_same_context() {
     let shutdown = Shutdown::new();
     shutdown
         .add_blocking_task(Phase::SERVICE_STOP, "blocking", |cx| {
@@ -61,7 +61,7 @@ async fn s21_a_blocking_task_is_told_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s22_cancel_takes_back_what_is_pending_and_interrupts_nothing() {
+async fn s22_cancel_removes_a_pending_task_and_never_interrupts() {
     let shutdown = Shutdown::new();
     let ran = Arc::new(AtomicUsize::new(0));
     let count = |ran: &Arc<AtomicUsize>| {
@@ -75,7 +75,7 @@ async fn s22_cancel_takes_back_what_is_pending_and_interrupts_nothing() {
     let running = shutdown.add_task(Phase::SERVICE_STOP, "running", count(&ran)).unwrap();
     assert!(!pending.is_cancelled());
     assert!(pending.cancel() && pending.cancel() && pending.is_cancelled());
-    assert_eq!(Arc::strong_count(&ran), 2, "what a cancelled task held is let go");
+    assert_eq!(Arc::strong_count(&ran), 2, "the values of a cancelled task are dropped");
 
     let completed = shutdown.run(Reason::Unknown);
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -88,7 +88,7 @@ async fn s22_cancel_takes_back_what_is_pending_and_interrupts_nothing() {
 }
 
 #[tokio::test]
-async fn s22_adding_and_cancelling_for_ever_does_not_grow() {
+async fn s22_adding_and_cancelling_repeatedly_uses_bounded_memory() {
     let shutdown = Shutdown::new();
     let kept: Vec<_> = (0..100)
         .map(|n| shutdown.add_task(Phase::SERVICE_STOP, format!("kept {n}"), async |_| ()).unwrap())
@@ -98,12 +98,12 @@ async fn s22_adding_and_cancelling_for_ever_does_not_grow() {
         assert!(handle.cancel());
     }
     assert_eq!(shutdown.tasks().len(), 100);
-    assert!(kept[50].cancel(), "found after the holes were swept");
+    assert!(kept[50].cancel(), "found after empty slots were removed");
     assert_eq!(shutdown.tasks().len(), 99);
 }
 
 #[tokio::test(start_paused = true)]
-async fn s23_the_same_name_and_function_may_be_added_often_and_each_runs() {
+async fn s23_the_same_name_and_function_can_be_added_several_times() {
     let shutdown = Shutdown::new();
     let ran = Arc::new(AtomicUsize::new(0));
     for _ in 0..3 {
@@ -121,15 +121,15 @@ async fn s23_the_same_name_and_function_may_be_added_often_and_each_runs() {
 }
 
 #[tokio::test]
-async fn s24_an_unknown_phase_or_an_empty_name_is_refused() {
+async fn s24_an_unknown_phase_or_an_empty_name_is_an_error() {
     let shutdown = Shutdown::new();
     let error = shutdown.add_task("service-stip", "x", async |_| ()).unwrap_err();
-    let said = error.to_string();
+    let text = error.to_string();
     assert!(
-        said.starts_with(
-            "failed to add task x: unknown phase service-stip; known are before-service-unbind, "
+        text.starts_with(
+            "failed to add task x: unknown phase service-stip; known phases: before-service-unbind, "
         ),
-        "{said}"
+        "{text}"
     );
 
     let error = shutdown.add_task(Phase::SERVICE_STOP, " ", async |_| ()).unwrap_err();
@@ -142,7 +142,7 @@ async fn s24_an_unknown_phase_or_an_empty_name_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s25_a_task_added_during_the_run_runs_or_is_refused() {
+async fn s25_a_task_added_during_the_run_runs_or_is_rejected() {
     let shutdown = Shutdown::new();
     let timeline = Timeline::new();
     shutdown
@@ -173,8 +173,8 @@ async fn s25_a_task_added_during_the_run_runs_or_is_refused() {
     .assert_eq(&timeline.to_string());
 }
 
-// Two workers, two tasks that block both before their first `await`: the phase's timer fires all
-// the same, and a sibling in a blocking thread is not delayed.
+// Two tasks block both workers before their first `await`. The timer of the phase still fires, and a
+// blocking task of the same phase is not delayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s26_a_task_that_blocks_before_its_first_await_delays_no_timer() {
     let shutdown = Shutdown::new();
@@ -190,7 +190,7 @@ async fn s26_a_task_that_blocks_before_its_first_await_delays_no_timer() {
             .unwrap();
     }
     shutdown.add_blocking_task(Phase::SERVICE_STOP, "sibling", |_| ()).unwrap();
-    // Waited for outside the runtime, whose workers are blocked.
+    // Waits outside of the runtime, whose workers are blocked.
     let completed = shutdown.run(Reason::Unknown);
     let report = std::thread::spawn(move || completed.wait()).join().unwrap().unwrap();
     drop(release);
@@ -205,7 +205,7 @@ async fn s26_a_task_that_blocks_before_its_first_await_delays_no_timer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s26_the_tasks_of_a_phase_run_side_by_side() {
+async fn s26_the_tasks_of_a_phase_run_concurrently() {
     let shutdown = Shutdown::new();
     let timeline = Timeline::new();
     for (name, secs) in [("slow", 3), ("quick", 1)] {
@@ -230,7 +230,7 @@ async fn s26_the_tasks_of_a_phase_run_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s27_a_phase_is_over_when_its_tasks_are_and_a_failure_does_not_wait() {
+async fn s27_a_phase_is_over_when_its_tasks_are() {
     check(
         "fails-early fails; next 1s after fails-early",
         expect![[r"
@@ -264,7 +264,7 @@ async fn s28_a_task_may_have_less_time_than_its_phase() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s29_failure_panic_and_timeout_are_told_apart_and_named() {
+async fn s29_failure_panic_and_timeout_are_different_outcomes() {
     check(
         "failing fails; panicking panics; hanging hangs timeout 1s",
         expect![[r"
@@ -281,7 +281,7 @@ async fn s29_failure_panic_and_timeout_are_told_apart_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s30_nothing_runs_under_a_later_phase() {
+async fn s30_no_task_runs_during_a_later_phase() {
     check(
         "deaf hangs timeout 2s; next 1s after deaf",
         expect![[r"
@@ -307,7 +307,7 @@ async fn s30_nothing_runs_under_a_later_phase() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn s31_a_blocking_task_that_will_not_end_is_abandoned() {
+async fn s31_a_blocking_task_that_does_not_end_is_abandoned() {
     let shutdown = Shutdown::new();
     shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(50)).unwrap();
     shutdown.add_blocking_task(Phase::SERVICE_STOP, "stuck", faults::block).unwrap();
@@ -322,11 +322,15 @@ async fn s31_a_blocking_task_that_will_not_end_is_abandoned() {
     let phase = report.phase(Phase::SERVICE_STOP).unwrap();
     assert_eq!(phase.task("stuck").unwrap().outcome, Outcome::Abandoned);
     assert!(matches!(phase.task("listens").unwrap().outcome, Outcome::TimedOut { .. }));
-    assert_eq!(phase.outcome, Outcome::Abandoned, "a phase ends as the worst of its tasks");
+    assert_eq!(
+        phase.outcome,
+        Outcome::Abandoned,
+        "the outcome of a phase is the worst of its tasks"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn s32_with_recover_the_rest_goes_on_once_the_siblings_are_over() {
+async fn s32_with_recover_the_shutdown_continues_after_the_other_tasks_of_the_phase() {
     let shutdown = Shutdown::new();
     let timeline = Timeline::new();
     shutdown.add_task(Phase::SERVICE_STOP, "fails", faults::fail).unwrap();
@@ -351,7 +355,7 @@ async fn s32_with_recover_the_rest_goes_on_once_the_siblings_are_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s33_without_recover_a_failure_or_timeout_aborts_what_has_not_started() {
+async fn s33_without_recover_a_failure_or_timeout_skips_later_phases() {
     check(
         "bad fails fatal; beside 3s; next 1s after bad; actor-system-terminate 1s",
         expect![[r#"
@@ -359,7 +363,7 @@ async fn s33_without_recover_a_failure_or_timeout_aborts_what_has_not_started() 
             0s bad started
             0s bad over
             3s beside over
-            3s shutdown over: aborted by bad; bad failed: it was made to fail; next skipped: bad went wrong and does not recover; actor-system-terminate skipped: bad went wrong and does not recover
+            3s shutdown over: aborted by bad; bad failed: it was made to fail; next skipped: bad failed and does not recover; actor-system-terminate skipped: bad failed and does not recover
         "#]],
     )
     .await;
@@ -368,7 +372,7 @@ async fn s33_without_recover_a_failure_or_timeout_aborts_what_has_not_started() 
         expect![[r"
             0s slow started
             2s 200ms slow dropped
-            2s 200ms shutdown over: aborted by slow; slow timed out after 2s; next skipped: slow went wrong and does not recover
+            2s 200ms shutdown over: aborted by slow; slow timed out after 2s; next skipped: slow failed and does not recover
         "]],
     )
     .await;
@@ -401,7 +405,7 @@ async fn s34_an_aborted_shutdown_can_be_resumed() {
     assert_eq!(report.outcome, Ending::Unclean);
     assert_eq!(
         report.phase("skipped").unwrap().task("skipped").unwrap().outcome.to_string(),
-        "skipped: bad went wrong and does not recover"
+        "skipped: bad failed and does not recover"
     );
     assert!(Arc::ptr_eq(&report, &shutdown.completed().await.unwrap()));
     assert_eq!(shutdown.resume_from("wanted").unwrap_err(), ResumeError::NotAborted);
@@ -425,7 +429,7 @@ async fn s35_a_disabled_phase_is_skipped_with_its_tasks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s25_a_phase_that_was_skipped_takes_no_task_either() {
+async fn s25_a_skipped_phase_rejects_tasks() {
     let shutdown = Shutdown::new();
     let completed = shutdown.run_from(Phase::CLUSTER_LEAVE, Reason::Unknown).unwrap();
     let late = |phase| shutdown.add_task(phase, "late", async |_| ()).unwrap_err();
@@ -436,19 +440,19 @@ async fn s25_a_phase_that_was_skipped_takes_no_task_either() {
 }
 
 #[test]
-fn s22_two_who_cancel_at_the_same_time_are_told_the_same() {
+fn s22_concurrent_cancels_return_the_same() {
     for _ in 0..200 {
         let shutdown = Shutdown::new();
         let task = shutdown.add_task(Phase::SERVICE_STOP, "x", async |_| ()).unwrap();
-        let told = std::thread::scope(|scope| {
+        let returned = std::thread::scope(|scope| {
             let other = scope.spawn(|| task.cancel());
             (task.cancel(), other.join().unwrap())
         });
-        assert_eq!(told, (true, true));
+        assert_eq!(returned, (true, true));
     }
 }
 
-// On a multi-threaded runtime the driver of the aborted run is still about when it is resumed.
+// On a multi-threaded runtime the driver of the aborted run may still exist at the resumption.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s34_an_aborted_shutdown_can_be_resumed_at_once() {
     for _ in 0..50 {
@@ -469,7 +473,7 @@ async fn s34_an_aborted_shutdown_can_be_resumed_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn s31_threads_that_were_left_behind_do_not_use_up_those_of_later_phases() {
+async fn s31_abandoned_threads_do_not_count_against_later_phases() {
     let shutdown = Shutdown::new();
     shutdown.set_phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(50)).unwrap();
     for _ in 0..300 {
@@ -481,7 +485,7 @@ async fn s31_threads_that_were_left_behind_do_not_use_up_those_of_later_phases()
     assert_eq!(flush.outcome, Outcome::Finished);
 }
 
-/// Calls the shutdown from wherever it is dropped.
+/// Calls the shutdown when it is dropped.
 struct CallsBack(Shutdown);
 
 impl Drop for CallsBack {
@@ -491,7 +495,7 @@ impl Drop for CallsBack {
 }
 
 #[tokio::test]
-async fn s24_a_refused_task_is_dropped_outside_our_locks() {
+async fn s24_a_rejected_task_is_dropped_outside_of_locks() {
     use adieu_core::{Config, KillAfter};
     let kill_after = KillAfter::After(Duration::from_secs(4));
     let config = Config::for_tests().kill_after(kill_after).strict(true);
@@ -546,7 +550,7 @@ impl std::fmt::Display for BadError {
 impl std::error::Error for BadError {}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s196_destructors_that_panic_cost_only_their_own_task() {
+async fn s196_a_destructor_that_panics_fails_only_its_own_task() {
     let config = Config::for_tests()
         .phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(200))
         .phase_timeout(Phase::BEFORE_SERVICE_UNBIND, Duration::from_secs(20));
@@ -567,7 +571,7 @@ async fn s196_destructors_that_panic_cost_only_their_own_task() {
     shutdown.add_task(Phase::SERVICE_STOP, "aborted", hangs).unwrap();
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Arc::new(std::sync::Mutex::new(held));
-    // As many as have threads, so that those after them wait for their turn, and are dropped.
+    // As many as there may be threads, so that further tasks wait for a thread and are dropped.
     for _ in 0..256 {
         let held = std::sync::Arc::clone(&held);
         let block = move |_| {
@@ -587,7 +591,7 @@ async fn s196_destructors_that_panic_cost_only_their_own_task() {
         })
         .unwrap();
     let report = shutdown.run(Reason::Unknown).await.unwrap();
-    is_closed.await.expect("what comes after should have run");
+    is_closed.await.expect("the later phase should have run");
     assert!(report.took < Duration::from_secs(10), "{report}");
     let outcome = |phase: &Phase, task: &str| {
         report.phase(phase).unwrap().task(task).unwrap().outcome.to_string()
@@ -601,9 +605,9 @@ async fn s196_destructors_that_panic_cost_only_their_own_task() {
     drop(release);
 }
 
-// On one thread nothing can be cancelled while it is blocked, but it is noticed afterwards.
+// On a single thread a blocking task cannot be cancelled, but it is detected afterwards.
 #[tokio::test]
-async fn s30_a_task_that_blocks_the_only_thread_beyond_its_time_has_timed_out() {
+async fn s30_a_task_that_blocks_the_only_thread_beyond_its_timeout_has_timed_out() {
     let config = Config::for_tests().phase_timeout(Phase::SERVICE_STOP, Duration::from_millis(20));
     let shutdown = Shutdown::configured(config).unwrap();
     let blocks = async |_| std::thread::sleep(Duration::from_millis(60));

@@ -1,6 +1,6 @@
-//! Random graphs, starts and moments: what must hold of all of them.
+//! Property tests with random graphs, starts and times.
 //!
-//! A simulated driver does what the machine asks, on a clock that jumps from event to event.
+//! A simulated driver carries out the effects, on a clock that jumps from event to event.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use super::*;
 
 const GRACE: Duration = Duration::from_millis(200);
 
-/// What a start does when it is let, told to stop, and aborted.
+/// How a start behaves when it runs, is cancelled, and is aborted.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Starts(u64),
     HasNothingToStop(u64),
     Fails(u64),
-    /// Starts late, when it is told to stop.
-    GivesIn,
+    /// Comes up when it is cancelled.
+    UpWhenCancelled,
     /// Ends when it is aborted.
-    Deaf,
-    /// Cannot be ended; if so, it comes up when all is over.
+    EndsWhenAborted,
+    /// Cannot be ended. If true, it comes up after start-up is over.
     Stuck(bool),
 }
 
 #[derive(Clone, Debug)]
 struct Scenario {
-    /// For each step what it depends on, among those before it.
+    /// The dependencies of each step, among the steps before it.
     edges: Vec<Vec<usize>>,
     kinds: Vec<(Kind, u64)>,
     interrupt: Option<u64>,
@@ -39,8 +39,8 @@ fn kind() -> impl Strategy<Value = Kind> {
         12 => (0..3_000u64).prop_map(Kind::Starts),
         3 => (0..3_000u64).prop_map(Kind::HasNothingToStop),
         1 => (0..3_000u64).prop_map(Kind::Fails),
-        1 => Just(Kind::GivesIn),
-        1 => Just(Kind::Deaf),
+        1 => Just(Kind::UpWhenCancelled),
+        1 => Just(Kind::EndsWhenAborted),
         1 => any::<bool>().prop_map(Kind::Stuck),
     ]
 }
@@ -77,7 +77,7 @@ impl Scenario {
     }
 }
 
-/// What was seen of a step.
+/// The observed events of a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     started: usize,
@@ -92,7 +92,7 @@ struct World {
     origin: Instant,
     now: u64,
     seen: Vec<Seen>,
-    /// What will happen by itself, by time.
+    /// The ends of starts that will happen, by time.
     coming: BTreeMap<(u64, usize), StartEnd>,
 }
 
@@ -130,12 +130,12 @@ impl World {
                     Kind::Starts(after) => (after, StartEnd::Up),
                     Kind::HasNothingToStop(after) => (after, StartEnd::Done),
                     Kind::Fails(after) => (after, StartEnd::Failed),
-                    Kind::GivesIn | Kind::Deaf | Kind::Stuck(_) => return,
+                    Kind::UpWhenCancelled | Kind::EndsWhenAborted | Kind::Stuck(_) => return,
                 };
                 self.coming.insert((self.now + after, step), end);
             }
             Effect::Cancel(step) => {
-                if let Kind::GivesIn = self.scenario.kinds[step].0 {
+                if let Kind::UpWhenCancelled = self.scenario.kinds[step].0 {
                     self.ends(step, StartEnd::Up);
                 }
             }
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Plays the start to its end; true if somebody looked after it until then.
+    /// Runs the start-up to its end. Returns false if it was detached.
     fn start(&mut self) -> bool {
         let (mut interrupt, gone) = (self.scenario.interrupt, self.scenario.gone);
         for _ in 0..10_000 {
@@ -173,8 +173,8 @@ impl World {
                 self.machine.interrupt();
             }
             if gone.is_some_and(|at| at <= self.now) {
-                self.machine.gone();
-                // Those that were starting are aborted, or come up all the same.
+                self.machine.detach();
+                // Starts in progress are aborted, or come up nevertheless.
                 let open: Vec<usize> = (0..self.seen.len())
                     .filter(|&step| self.seen[step].started > 0 && !self.seen[step].ended)
                     .collect();
@@ -195,7 +195,7 @@ impl World {
         panic!("it does not end");
     }
 
-    /// Stops all that may be stopped, in any order, until nothing more may.
+    /// Stops the steps that may be stopped, in random order, until none may.
     fn stop(&mut self, mut pick: impl FnMut(usize) -> usize) -> Vec<usize> {
         let mut stopped = Vec::new();
         loop {
@@ -225,7 +225,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn what_was_started_is_stopped_once_in_reverse_and_nothing_else_is(
+    fn steps_that_came_up_are_stopped_once_in_reverse_and_others_are_not(
         scenario in scenario(),
         picks in prop::collection::vec(0..100usize, 10),
     ) {
@@ -235,7 +235,7 @@ proptest! {
         let attended = world.start();
         let mut picks = picks.into_iter().cycle();
         let mut stopped = world.stop(|count| picks.next().unwrap() % count);
-        // Those that could not be ended may come up when all seemed over.
+        // Abandoned starts may come up after start-up has ended.
         for step in 0..world.seen.len() {
             let late = matches!(world.scenario.kinds[step].0, Kind::Stuck(true));
             if late && world.seen[step].started > 0 && !world.seen[step].ended {
@@ -261,7 +261,7 @@ proptest! {
                 prop_assert!(world.scenario.interrupt.or(world.scenario.gone).is_some());
             }
         }
-        // Nothing of a wave starts after something has gone wrong in an earlier one.
+        // No step starts after a failure in an earlier wave.
         if let Some(Halt::Step(step)) = world.machine.halted() {
             for later in 0..world.seen.len() {
                 let came_later = wave_of(later) > wave_of(step);
@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn it_ends_within_the_longest_of_each_wave_and_two_graces(scenario in scenario()) {
+    fn start_up_ends_within_the_longest_timeout_of_each_wave_and_two_graces(scenario in scenario()) {
         let longest = |wave: &Vec<usize>| {
             wave.iter().map(|&step| scenario.kinds[step].1).max().unwrap_or(0)
         };
@@ -283,7 +283,7 @@ proptest! {
 }
 
 #[test]
-fn who_ends_after_its_time_has_failed_even_if_it_says_that_it_started() {
+fn a_start_that_comes_up_after_its_timeout_has_failed() {
     let second = Duration::from_secs(1);
     let mut machine = Machine::new(vec![vec![0, 1], vec![2]], vec![second; 3], GRACE);
     let now = crate::time::real_now();
@@ -297,7 +297,7 @@ fn who_ends_after_its_time_has_failed_even_if_it_says_that_it_started() {
 }
 
 #[test]
-fn a_start_that_ends_after_its_time_has_failed_even_if_it_was_not_pressed() {
+fn a_start_that_comes_up_after_its_timeout_has_failed_even_if_it_was_not_cancelled() {
     let second = Duration::from_secs(1);
     let mut machine = Machine::new(vec![vec![0], vec![1]], vec![second; 2], GRACE);
     let now = crate::time::real_now();

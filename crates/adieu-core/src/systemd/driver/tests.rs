@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::{Config, Phase, Reason, Shutdown};
 
-/// Stands in for systemd: a real socket.
-fn listen() -> (UnixDatagram, Asked) {
+/// Creates a real socket in place of systemd's.
+fn listen() -> (UnixDatagram, NotifySettings) {
     static NAMES: AtomicU32 = AtomicU32::new(0);
     let name = NAMES.fetch_add(1, Ordering::Relaxed);
     let name = format!("adieu-test-{}-{name}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
-    let heard = UnixDatagram::bind_addr(&address).unwrap();
-    heard.set_nonblocking(true).unwrap();
+    let socket = UnixDatagram::bind_addr(&address).unwrap();
+    socket.set_nonblocking(true).unwrap();
     let vars = [("NOTIFY_SOCKET", format!("@{name}")), ("WATCHDOG_USEC", "6000000".into())];
     let var = |name: &str| vars.iter().find(|(var, _)| *var == name).map(|(_, v)| v.into());
-    let asked = Asked::read(var, 1).unwrap().unwrap();
-    (heard, asked)
+    let settings = NotifySettings::read(var, 1).unwrap().unwrap();
+    (socket, settings)
 }
 
-fn hear(heard: &UnixDatagram) -> String {
+fn receive(socket: &UnixDatagram) -> String {
     let mut text = String::new();
     let mut buffer = [0; 16 * 1024];
-    while let Ok(length) = heard.recv(&mut buffer) {
+    while let Ok(length) = socket.recv(&mut buffer) {
         text.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
         text.push('\n');
     }
@@ -35,12 +35,12 @@ async fn sleep(millis: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s78_systemd_hears_of_each_change() {
+async fn s78_systemd_is_notified_of_each_change() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    let (heard, asked) = listen();
-    let mut attending = tokio::task::JoinSet::new();
+    let (socket, settings) = listen();
+    let mut notifying = tokio::task::JoinSet::new();
     let lookout = shutdown.lookout().unwrap();
-    attending.spawn(attend(Arc::downgrade(shutdown.shared()), lookout, asked));
+    notifying.spawn(run(Arc::downgrade(shutdown.shared()), lookout, settings));
     let gate = shutdown.gate("http").unwrap();
     let passes: Vec<_> = (0..2).map(|_| gate.enter().unwrap()).collect();
     sleep(1_000).await;
@@ -68,30 +68,30 @@ async fn s78_systemd_hears_of_each_change() {
         STATUS=service-stop/cut http for 0s, service-stop/flush for 0s, 2s left
         EXTEND_TIMEOUT_USEC=30000000
     "#]]
-    .assert_eq(&hear(&heard));
+    .assert_eq(&receive(&socket));
     drop((shutdown, gate));
-    // Whoever tells ends with the shutdown.
-    assert!(attending.join_next().await.is_some_and(|ended| ended.is_ok()));
+    // The task ends when the shutdown is dropped.
+    assert!(notifying.join_next().await.is_some_and(|ended| ended.is_ok()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn s80_whoever_does_not_listen_is_not_waited_for_and_misses_nothing() {
+async fn s80_messages_that_do_not_fit_into_the_socket_are_sent_later() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    let (heard, asked) = listen();
-    // Nobody reads, until there is no more room.
+    let (socket, settings) = listen();
+    // Fills the socket.
     let full = UnixDatagram::unbound().unwrap();
     full.set_nonblocking(true).unwrap();
-    let address = heard.local_addr().unwrap();
+    let address = socket.local_addr().unwrap();
     while full.send_to_addr(b"noise", &address).is_ok() {}
-    let mut attending = tokio::task::JoinSet::new();
+    let mut notifying = tokio::task::JoinSet::new();
     let lookout = shutdown.lookout().unwrap();
-    attending.spawn(attend(Arc::downgrade(shutdown.shared()), lookout, asked));
+    notifying.spawn(run(Arc::downgrade(shutdown.shared()), lookout, settings));
     shutdown.started();
     sleep(1_000).await;
-    assert!(!hear(&heard).contains("READY"));
+    assert!(!receive(&socket).contains("READY"));
     sleep(1_000).await;
-    assert!(hear(&heard).contains("READY=1"), "it was kept");
-    // And when there is nobody at all, the shutdown goes on.
-    drop(heard);
+    assert!(receive(&socket).contains("READY=1"), "the message was kept");
+    // Without a listener the shutdown continues.
+    drop(socket);
     assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
 }

@@ -2,14 +2,14 @@ use super::*;
 use crate::coordinator::Moves;
 use proptest::prelude::*;
 
-/// What is said, with the second at which it is.
-struct Told {
+/// Collects the messages, each with the second at which it is sent.
+struct Transcript {
     machine: Machine,
     began: Instant,
     text: String,
 }
 
-impl Told {
+impl Transcript {
     fn new(watchdog: Option<u64>) -> Self {
         let began = crate::time::now();
         let machine = Machine::new(began, watchdog.map(Duration::from_secs));
@@ -35,7 +35,8 @@ fn seen(readiness: Readiness, stage: Stage, moves: Moves, inside: usize, left: D
     Seen { readiness, stage, moves, inside, phases, waiting_for, left }
 }
 
-/// In a shutdown in which so many tasks have ended; what is waited for begins with its phase.
+/// Returns the state of a running shutdown in which `ended` tasks have ended. `waiting_for` begins
+/// with the phase.
 fn down(ended: usize, waiting_for: &str) -> Seen {
     let phase = waiting_for.split('/').next().unwrap().to_owned();
     Seen {
@@ -48,20 +49,20 @@ fn down(ended: usize, waiting_for: &str) -> Seen {
 }
 
 #[test]
-fn s78_ready_and_stopping_are_said_once_and_status_when_it_changes() {
-    let mut told = Told::new(None);
-    told.at(0, &up(Readiness::Starting));
-    told.at(1, &up(Readiness::Ready));
-    told.at(2, &up(Readiness::Ready));
-    told.at(3, &up(Readiness::Unavailable));
-    told.at(4, &up(Readiness::Ready));
-    told.at(5, &down(0, "a/one"));
-    told.at(6, &down(0, "a/one"));
-    told.at(7, &down(0, "b/two\nlines"));
-    told.at(11, &down(0, "b/two"));
-    told.at(12, &down(0, "b/two"));
-    told.at(13, &Seen { stage: Stage::Over, ..down(0, "b/two") });
-    told.at(20, &Seen { stage: Stage::Over, ..down(0, "b/two") });
+fn s78_ready_and_stopping_are_sent_once_and_status_when_it_changes() {
+    let mut transcript = Transcript::new(None);
+    transcript.at(0, &up(Readiness::Starting));
+    transcript.at(1, &up(Readiness::Ready));
+    transcript.at(2, &up(Readiness::Ready));
+    transcript.at(3, &up(Readiness::Unavailable));
+    transcript.at(4, &up(Readiness::Ready));
+    transcript.at(5, &down(0, "a/one"));
+    transcript.at(6, &down(0, "a/one"));
+    transcript.at(7, &down(0, "b/two\nlines"));
+    transcript.at(11, &down(0, "b/two"));
+    transcript.at(12, &down(0, "b/two"));
+    transcript.at(13, &Seen { stage: Stage::Over, ..down(0, "b/two") });
+    transcript.at(20, &Seen { stage: Stage::Over, ..down(0, "b/two") });
     expect_test::expect![[r#"
         0 STATUS=starting
         1 READY=1
@@ -73,27 +74,27 @@ fn s78_ready_and_stopping_are_said_once_and_status_when_it_changes() {
         7 STATUS=b/two lines
         12 STATUS=b/two
     "#]]
-    .assert_eq(&told.text);
-    assert_eq!(told.machine.due(), None);
+    .assert_eq(&transcript.text);
+    assert_eq!(transcript.machine.due(), None);
 }
 
 #[test]
-fn s79_more_time_is_asked_for_only_while_something_ends() {
-    let mut told = Told::new(None);
+fn s79_more_time_is_requested_only_after_progress() {
+    let mut transcript = Transcript::new(None);
     let inside = |inside, seen| Seen { inside, ..seen };
-    told.at(0, &inside(9, down(0, "a")));
-    told.at(4, &inside(9, down(0, "a")));
-    told.at(6, &inside(8, down(0, "a")));
-    // Not at once again, but it is not forgotten.
-    told.at(6, &inside(8, down(1, "a")));
-    assert_eq!(told.machine.due(), Some(told.began + Duration::from_secs(7)));
-    told.at(7, &inside(8, down(1, "a")));
+    transcript.at(0, &inside(9, down(0, "a")));
+    transcript.at(4, &inside(9, down(0, "a")));
+    transcript.at(6, &inside(8, down(0, "a")));
+    // The second request is delayed, not lost.
+    transcript.at(6, &inside(8, down(1, "a")));
+    assert_eq!(transcript.machine.due(), Some(transcript.began + Duration::from_secs(7)));
+    transcript.at(7, &inside(8, down(1, "a")));
     // More work is not progress.
-    told.at(9, &inside(9, down(1, "a")));
-    // No more than is left.
-    told.at(10, &Seen { left: Duration::from_secs(2), ..inside(9, down(2, "a")) });
-    told.at(12, &Seen { left: Duration::ZERO, ..inside(9, down(3, "a")) });
-    let extends: Vec<_> = told.text.lines().filter(|line| line.contains("EXTEND")).collect();
+    transcript.at(9, &inside(9, down(1, "a")));
+    // Never more than the remaining time.
+    transcript.at(10, &Seen { left: Duration::from_secs(2), ..inside(9, down(2, "a")) });
+    transcript.at(12, &Seen { left: Duration::ZERO, ..inside(9, down(3, "a")) });
+    let extends: Vec<_> = transcript.text.lines().filter(|line| line.contains("EXTEND")).collect();
     assert_eq!(
         extends,
         [
@@ -105,34 +106,34 @@ fn s79_more_time_is_asked_for_only_while_something_ends() {
 }
 
 #[test]
-fn s80_it_is_said_to_be_alive_twice_as_often_as_it_must() {
-    let mut told = Told::new(Some(4));
+fn s80_signs_of_life_are_sent_twice_per_interval() {
+    let mut transcript = Transcript::new(Some(4));
     for second in 0..4 {
-        told.at(second, &up(Readiness::Ready));
+        transcript.at(second, &up(Readiness::Ready));
     }
     for second in 4..7 {
-        told.at(second, &down(0, "a"));
+        transcript.at(second, &down(0, "a"));
     }
-    told.at(8, &Seen { stage: Stage::Over, ..down(0, "a") });
-    let alive: Vec<_> = told.text.lines().filter(|line| line.contains("WATCHDOG")).collect();
+    transcript.at(8, &Seen { stage: Stage::Over, ..down(0, "a") });
+    let alive: Vec<_> = transcript.text.lines().filter(|line| line.contains("WATCHDOG")).collect();
     assert_eq!(alive, ["0", "2", "4", "6", "8"].map(|second| format!("{second} WATCHDOG=1")));
-    assert_eq!(told.machine.due(), Some(told.began + Duration::from_secs(10)));
+    assert_eq!(transcript.machine.due(), Some(transcript.began + Duration::from_secs(10)));
 }
 
 proptest! {
-    // All invariants, whatever is seen in whatever order.
+    // All invariants, for random states in random order.
     #[test]
-    fn it_asks_for_no_more_than_it_may(
+    fn the_invariants_hold_for_any_sequence_of_states(
         steps in prop::collection::vec((0u8..3, any::<bool>(), 0usize..4, 0usize..4, 0u64..60), 0..60)
     ) {
         let began = crate::time::now();
         let mut machine = Machine::new(began, Some(Duration::from_secs(7)));
-        let (mut ready, mut stopping, mut ended, mut moved, mut before) = (0, 0, 0, false, 0);
+        let (mut ready, mut stopping, mut ended, mut has_progressed, mut before) = (0, 0, 0, false, 0);
         for (at, (stage, is_ready, more, inside, left)) in (0u64..).zip(steps) {
             let stage = [Stage::Up, Stage::ShuttingDown, Stage::Over][usize::from(stage)];
             ended += more;
             if stage == Stage::ShuttingDown {
-                moved |= more > 0 || inside < before || ended > machine.ended;
+                has_progressed |= more > 0 || inside < before || ended > machine.ended;
                 before = inside;
             }
             let readiness = if is_ready { Readiness::Ready } else { Readiness::Starting };
@@ -147,8 +148,8 @@ proptest! {
                     Message::Ready => ready += 1,
                     Message::Stopping => stopping += 1,
                     Message::Extend(by) => {
-                        prop_assert!(by <= left && !by.is_zero() && moved);
-                        moved = false;
+                        prop_assert!(by <= left && !by.is_zero() && has_progressed);
+                        has_progressed = false;
                     }
                     Message::Status(_) | Message::Watchdog => {}
                 }

@@ -1,9 +1,8 @@
-//! Runs a hook where it can hold up no other: on a thread of its own.
+//! Runs a hook on a thread of its own, so that it cannot delay other hooks.
 //!
-//! Starts and stops are the application's code, and some of it blocks. On the runtime's workers, as
-//! many blocking hooks as there are workers would hold up all others, and the timers that are to
-//! end them. On a current-thread runtime hooks stay there: it has no other thread, and a clock that
-//! tests pause.
+//! Starts and stops are code of the application, and some of it blocks. On the runtime's workers, as
+//! many blocking hooks as workers would delay all other hooks and the timers that cancel them. On a
+//! current-thread runtime hooks run inline: it has only one thread, and a clock that tests pause.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -18,16 +17,17 @@ use crate::shield::{drop_shielded, shielded};
 use crate::task::{inside, inside_key};
 use crate::time::real_now;
 
-/// How long it is waited for a hook to be gone whose future is dropped. What blocks takes longer.
-const GONE: Duration = Duration::from_millis(20);
+/// How long dropping an [`Isolated`] hook waits until the hook was dropped on its thread. A hook that
+/// blocks takes longer, and is left behind.
+const DROP_WAIT: Duration = Duration::from_millis(20);
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A hook that runs apart. Awaiting it returns its output, or `None` if it was lost with its
-/// runtime. Dropping it aborts the hook: it is gone then, unless it blocks its thread.
-pub(super) enum Apart<T> {
-    Here(Work<T>),
-    There(OnThread<T>),
+/// A running hook. Awaiting it returns its output, or `None` if it was dropped with its runtime.
+/// Dropping it aborts the hook. The hook has ended then, unless it blocks its thread.
+pub(super) enum Isolated<T> {
+    Inline(Work<T>),
+    Thread(OnThread<T>),
 }
 
 pub(super) struct OnThread<T> {
@@ -37,9 +37,9 @@ pub(super) struct OnThread<T> {
     gone: CancellationToken,
 }
 
-// === impl Apart ===
+// === impl Isolated ===
 
-impl<T: Send + 'static> Apart<T> {
+impl<T: Send + 'static> Isolated<T> {
     pub(super) fn new(
         name: &str,
         runtime: &Handle,
@@ -47,7 +47,7 @@ impl<T: Send + 'static> Apart<T> {
     ) -> Self {
         let work: Work<T> = Box::pin(work);
         if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
-            return Self::Here(work);
+            return Self::Inline(work);
         }
         let (abort, gone) = (CancellationToken::new(), CancellationToken::new());
         let (send, output) = oneshot::channel();
@@ -63,27 +63,29 @@ impl<T: Send + 'static> Apart<T> {
                         () = abort.cancelled() => {}
                     }
                 };
-                // A runtime that is gone makes timers panic.
+                // Shielded: timers panic if the runtime was dropped.
                 let _ = shielded(|| runtime.block_on(ended));
                 drop_shielded(work);
                 drop(gone);
             }
         };
-        // Handed over when there is a thread, so that it is not lost without one.
+        // The hook is sent to the thread after it was started, so that it can run inline if no thread
+        // can be started.
         let (give, given) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("adieu {name}"));
         if thread.spawn(move || given.recv().map(run)).is_err() {
-            return Self::Here(work);
+            return Self::Inline(work);
         }
         let _ = give.send(work);
-        Self::There(OnThread { output, abort, gone })
+        Self::Thread(OnThread { output, abort, gone })
     }
 
-    /// Aborts the hook, and waits until it is gone; false if it is still running after `within`.
+    /// Aborts the hook, and waits until it has ended. Returns false if it is still running after
+    /// `within`.
     pub(super) async fn abort(self, within: Duration) -> bool {
         match &self {
-            Self::Here(_) => true,
-            Self::There(OnThread { abort, gone, .. }) => {
+            Self::Inline(_) => true,
+            Self::Thread(OnThread { abort, gone, .. }) => {
                 abort.cancel();
                 tokio::time::timeout(within, gone.cancelled()).await.is_ok()
             }
@@ -91,13 +93,13 @@ impl<T: Send + 'static> Apart<T> {
     }
 }
 
-impl<T> Future for Apart<T> {
+impl<T> Future for Isolated<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         match self.get_mut() {
-            Self::Here(work) => work.as_mut().poll(cx).map(Some),
-            Self::There(there) => Pin::new(&mut there.output).poll(cx).map(Result::ok),
+            Self::Inline(work) => work.as_mut().poll(cx).map(Some),
+            Self::Thread(thread) => Pin::new(&mut thread.output).poll(cx).map(Result::ok),
         }
     }
 }
@@ -105,7 +107,7 @@ impl<T> Future for Apart<T> {
 impl<T> Drop for OnThread<T> {
     fn drop(&mut self) {
         self.abort.cancel();
-        // What comes next must not run beside it. What blocks is left behind.
-        let _ = park::block_on_until(pin!(self.gone.cancelled()), real_now() + GONE);
+        // Later code must not run concurrently with the hook, unless the hook blocks its thread.
+        let _ = park::block_on_until(pin!(self.gone.cancelled()), real_now() + DROP_WAIT);
     }
 }

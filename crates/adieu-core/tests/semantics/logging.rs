@@ -9,9 +9,9 @@ use adieu_testkit::faults;
 use expect_test::expect;
 
 #[derive(Clone, Default)]
-pub(super) struct Heard(Arc<Mutex<Vec<u8>>>);
+pub(super) struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Heard {
+impl Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -20,7 +20,7 @@ impl Write for Heard {
     }
 }
 
-impl Heard {
+impl CapturedLog {
     pub(super) fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
         Self::listen_after(|| ())
     }
@@ -29,8 +29,8 @@ impl Heard {
     fn listen_after(
         wait: impl Fn() + Send + Sync + 'static,
     ) -> (Self, tracing::subscriber::DefaultGuard) {
-        let heard = Self::default();
-        let writer = heard.clone();
+        let log = Self::default();
+        let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(move || {
                 wait();
@@ -40,15 +40,15 @@ impl Heard {
             .with_target(false)
             .with_ansi(false)
             .finish();
-        (heard, tracing::subscriber::set_default(subscriber))
+        (log, tracing::subscriber::set_default(subscriber))
     }
 
-    /// The text, when it has this many lines: another thread writes them.
+    /// Waits until the text has this many lines, which another thread writes, and returns it.
     pub(super) fn lines(&self, lines: usize) -> String {
         self.wait_for(|text| text.lines().count() >= lines)
     }
 
-    /// The text, when it is as wanted.
+    /// Waits until the text fulfils the condition, and returns it.
     pub(super) fn wait_for(&self, wanted: impl Fn(&str) -> bool) -> String {
         for _ in 0..10_000 {
             let text = self.text();
@@ -71,8 +71,8 @@ impl Heard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s53_one_line_a_transition_and_one_every_five_seconds_of_waiting() {
-    let (heard, _guard) = Heard::listen();
+async fn s53_each_transition_and_every_five_seconds_of_waiting_are_logged() {
+    let (log, _guard) = CapturedLog::listen();
     let kill_after = KillAfter::After(Duration::from_secs(30));
     let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
     shutdown.set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_secs(12)).unwrap();
@@ -93,25 +93,25 @@ async fn s53_one_line_a_transition_and_one_every_five_seconds_of_waiting() {
         INFO phase over phase=cluster-leave outcome=failed: it was made to fail took=0s tasks=1
         WARN shutdown complete outcome=unclean took=12.2s
     "#]]
-    .assert_eq(&heard.text());
+    .assert_eq(&log.text());
 }
 
 #[tokio::test(start_paused = true)]
-async fn s53_the_time_left_is_that_until_the_cut() {
-    let (heard, _guard) = Heard::listen();
+async fn s53_the_logged_time_left_is_the_time_until_the_cut() {
+    let (log, _guard) = CapturedLog::listen();
     let kill_after = KillAfter::After(Duration::from_secs(30));
     let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
     let gate = shutdown.gate("http").unwrap();
     let _inside = gate.enter().unwrap();
     let completed = shutdown.run(Reason::Unknown);
     tokio::time::sleep(Duration::from_secs(11)).await;
-    // Of 27 s, 3 s are the reserve, 2 s are kept for service-stop, and 800 ms for graces.
+    // Of 27 s, 3 s are the reserve, 2 s are for service-stop, and 800 ms for graces.
     let status = shutdown.status();
     assert_eq!(status.until_cut(), Some(Duration::from_millis(10_200)));
     assert_eq!(status.remaining, Duration::from_secs(16));
     shutdown.shorten(Duration::from_secs(1));
     completed.await.unwrap();
-    let text = heard.text();
+    let text = log.text();
     let waiting: Vec<_> = text.lines().filter(|line| line.contains("still waiting")).collect();
     expect![[r#"
         INFO still waiting waiting_for=service-requests-done/drain http for 5s (1 in flight) left=16.2s
@@ -119,9 +119,9 @@ async fn s53_the_time_left_is_that_until_the_cut() {
     .assert_eq(&waiting.join("\n"));
 }
 
-/// What tasks and labels say of themselves is the user's code.
+/// The descriptions of tasks and labels are code of the application.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s53_what_panics_or_blocks_when_asked_holds_up_nothing() {
+async fn s569_a_description_that_panics_or_blocks_delays_only_its_line() {
     struct Bad;
     impl std::fmt::Display for Bad {
         fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -153,28 +153,28 @@ async fn s53_what_panics_or_blocks_when_asked_holds_up_nothing() {
         .unwrap();
     let report = tokio::time::timeout(Duration::from_secs(30), shutdown.run(Reason::Unknown));
     let report = report.await.expect("it should end").unwrap();
-    flushed.await.expect("what comes after should have run");
+    flushed.await.expect("the later phase should have run");
     let detail =
         |phase: Phase, task: &str| report.phase(&phase).unwrap().task(task).unwrap().detail.clone();
     let answered = |task: &str| detail(Phase::SERVICE_UNBIND, task).unwrap();
-    assert_eq!(answered("panics"), "(panicked when asked)");
+    assert_eq!(answered("panics"), "(its description panicked)");
     assert_eq!(answered("blocks"), "(no answer when asked)");
-    assert!(gate.summary().ends_with("(panicked when asked)"), "{}", gate.summary());
+    assert!(gate.summary().ends_with("(its description panicked)"), "{}", gate.summary());
     assert!(report.took < Duration::from_secs(5), "{report}");
     drop(freed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn s53_a_disabled_phase_says_so_once_if_it_had_tasks() {
-    let (heard, _guard) = Heard::listen();
+async fn s53_a_disabled_phase_with_tasks_is_logged_once() {
+    let (log, _guard) = CapturedLog::listen();
     let config = "phases.service-stop.enabled = false\nphases.cluster-leave.enabled = false";
     let config = Config::parse(config, adieu_core::Format::Toml).unwrap();
     let shutdown = Shutdown::configured(config).unwrap();
     shutdown.add_task(Phase::SERVICE_STOP, "one", async |_| ()).unwrap();
     shutdown.add_task(Phase::SERVICE_STOP, "two", async |_| ()).unwrap();
     shutdown.run(Reason::Unknown).await.unwrap();
-    let said = heard.text();
-    let skipped: Vec<&str> = said.lines().filter(|line| line.contains("skipped")).collect();
+    let text = log.text();
+    let skipped: Vec<&str> = text.lines().filter(|line| line.contains("skipped")).collect();
     assert_eq!(
         skipped,
         ["INFO phase skipped phase=service-stop outcome=skipped: disabled tasks=2"]
@@ -182,8 +182,8 @@ async fn s53_a_disabled_phase_says_so_once_if_it_had_tasks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s69_each_crash_is_said_with_when_it_will_run_again() {
-    let (heard, _guard) = Heard::listen();
+async fn s69_each_crash_is_logged_with_the_time_until_the_restart() {
+    let (log, _guard) = CapturedLog::listen();
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let spec = LoopSpec::new("worker").seed(1);
     shutdown.add_loop(spec, |_| async { Err::<(), _>("no database") }).unwrap();
@@ -196,16 +196,16 @@ async fn s69_each_crash_is_said_with_when_it_will_run_again() {
     shutdown.add_periodic(periodic, tick).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     expect![[r#"
-        WARN loop failed name="worker" error="no database" again_in="414ms"
-        WARN loop failed name="worker" error="no database" again_in="767ms"
-        WARN tick failed name="refresh" error="panicked: no cache" again_in="1s"
+        WARN loop failed name="worker" error="no database" retry_in="414ms"
+        WARN loop failed name="worker" error="no database" retry_in="767ms"
+        WARN tick failed name="refresh" error="panicked: no cache" retry_in="1s"
     "#]]
-    .assert_eq(&heard.lines(3));
+    .assert_eq(&log.lines(3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn s77_a_check_that_changes_is_said_once() {
-    let (heard, _guard) = Heard::listen();
+async fn s77_a_change_of_a_check_is_logged_once() {
+    let (log, _guard) = CapturedLog::listen();
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let (database, disk) = (shutdown.check("database"), shutdown.check("disk"));
     database.ready();
@@ -219,24 +219,24 @@ async fn s77_a_check_that_changes_is_said_once() {
         INFO check recovered check="database"
         WARN check failed check="disk" detail="the handle of this check was dropped"
     "#]]
-    .assert_eq(&heard.lines(3));
+    .assert_eq(&log.lines(3));
     shutdown.run(Reason::Unknown).await.unwrap();
     drop(database);
-    assert_eq!(heard.text().matches("check failed").count(), 2, "what comes down has not failed");
+    assert_eq!(log.text().matches("check failed").count(), 2, "a check has failed in the shutdown");
 }
 
-// On a multi-threaded runtime the lines come from another thread, and are still heard.
+// On a multi-threaded runtime another thread logs the lines.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn s53_a_subscriber_of_the_callers_thread_hears_it() {
-    let (heard, guard) = Heard::listen();
+async fn s53_a_subscriber_of_the_callers_thread_gets_the_lines() {
+    let (log, guard) = CapturedLog::listen();
     let shutdown = Shutdown::new();
     let completed = shutdown.run(Reason::Unknown);
     drop(guard);
     completed.await.unwrap();
-    assert!(heard.text().contains("shutdown complete"), "{}", heard.text());
+    assert!(log.text().contains("shutdown complete"), "{}", log.text());
 }
 
-/// Notes the spans that each event is in, and each span that closes.
+/// Records the spans of each event, and each span that closes.
 #[derive(Clone, Default)]
 struct SpanNotes(Arc<Mutex<Vec<String>>>);
 
@@ -259,7 +259,7 @@ where
 }
 
 #[tokio::test]
-async fn s400_a_task_logs_inside_spans_of_its_shutdown_phase_and_itself() {
+async fn s400_a_task_logs_inside_spans_of_the_shutdown_the_phase_and_the_task() {
     use tracing_subscriber::layer::SubscriberExt;
     let notes = SpanNotes::default();
     let subscriber = tracing_subscriber::registry().with(notes.clone());
@@ -282,7 +282,7 @@ async fn s400_a_task_logs_inside_spans_of_its_shutdown_phase_and_itself() {
         "shutdown closed",
     ];
     for _ in 0..5_000 {
-        // The log's thread closes the last ones.
+        // The log thread closes the last spans.
         if notes.0.lock().unwrap().len() >= expected.len() {
             break;
         }
@@ -291,7 +291,7 @@ async fn s400_a_task_logs_inside_spans_of_its_shutdown_phase_and_itself() {
     assert_eq!(*notes.0.lock().unwrap(), expected);
 }
 
-/// Panics when a span is opened, entered, left or closed, as wanted.
+/// Panics when a span is opened, entered, left or closed, depending on `at`.
 struct HostileSpans {
     at: usize,
 }
@@ -326,7 +326,7 @@ impl tracing::Subscriber for HostileSpans {
 }
 
 #[tokio::test]
-async fn s190_a_subscriber_that_panics_in_a_span_costs_only_the_span() {
+async fn s190_a_subscriber_that_panics_in_a_span_loses_only_the_span() {
     for at in 0..4 {
         let _guard = tracing::subscriber::set_default(HostileSpans { at });
         let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
@@ -340,9 +340,9 @@ async fn s190_a_subscriber_that_panics_in_a_span_costs_only_the_span() {
     }
 }
 
-// Whoever listens may ask the shutdown what it is doing.
+// A subscriber may query the status of the shutdown.
 #[tokio::test]
-async fn s53_lines_are_said_outside_our_locks() {
+async fn s570_lines_are_logged_outside_of_locks() {
     struct Asks(Mutex<Option<Shutdown>>);
     impl tracing::Subscriber for Asks {
         fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
@@ -372,20 +372,20 @@ async fn s53_lines_are_said_outside_our_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s53_the_first_line_is_the_first_and_the_last_the_last() {
+async fn s570_lines_are_logged_in_order() {
     for _ in 0..100 {
-        let (heard, _guard) = Heard::listen();
+        let (log, _guard) = CapturedLog::listen();
         let shutdown = Shutdown::new();
         shutdown.add_task(Phase::SERVICE_STOP, "x", async |_| ()).unwrap();
         shutdown.run(Reason::Unknown).await.unwrap();
-        let text = heard.text();
+        let text = log.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[0].contains("initiated") && lines[2].contains("complete"), "{text}");
     }
 }
 
-/// Does with every event what a test wants.
+/// Calls a function for every event.
 struct Hostile(Box<dyn Fn() + Send + Sync>);
 
 impl tracing::Subscriber for Hostile {
@@ -404,8 +404,8 @@ impl tracing::Subscriber for Hostile {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// A shutdown with a task in each of three phases, one of which fails, and a check that fails
-/// before: everything that logs. All of it must happen within a second.
+/// Runs a shutdown with all kinds of lines: tasks in three phases, one of which fails, and a check
+/// that fails before. It must end within a second.
 async fn check_with(hostile: impl Fn() + Send + Sync + 'static) {
     let _guard = tracing::subscriber::set_default(Hostile(Box::new(hostile)));
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
@@ -418,7 +418,7 @@ async fn check_with(hostile: impl Fn() + Send + Sync + 'static) {
     shutdown.add_task(Phase::SERVICE_STOP, fails, faults::fail).unwrap();
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     let failed = report.phase(&Phase::SERVICE_STOP).unwrap().task("fails").unwrap();
-    assert_eq!(failed.detail.as_deref(), Some("this"), "the report has what the log lacks");
+    assert_eq!(failed.detail.as_deref(), Some("this"), "the report lacks a description");
     assert!(report.took < Duration::from_secs(1), "{report}");
     for phase in [Phase::SERVICE_UNBIND, Phase::BEFORE_ACTOR_SYSTEM_TERMINATE] {
         let outcome = &report.phase(&phase).unwrap().outcome;
@@ -427,14 +427,14 @@ async fn check_with(hostile: impl Fn() + Send + Sync + 'static) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s190_a_subscriber_that_panics_costs_only_its_lines() {
+async fn s190_a_subscriber_that_panics_loses_only_its_lines() {
     for _ in 0..50 {
         check_with(|| panic!("a subscriber that panics")).await;
     }
 }
 
 #[tokio::test]
-async fn s190_a_subscriber_that_panics_costs_only_its_lines_on_one_thread() {
+async fn s190_a_subscriber_that_panics_loses_only_its_lines_on_one_thread() {
     check_with(|| panic!("a subscriber that panics")).await;
 }
 
@@ -463,10 +463,10 @@ async fn s191_a_subscriber_that_blocks_delays_only_its_lines_on_one_thread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s191_lines_that_do_not_fit_are_counted() {
+async fn s579_lines_beyond_the_limit_are_dropped_and_counted() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = Mutex::new(held);
-    let (heard, _guard) = Heard::listen_after(move || {
+    let (log, _guard) = CapturedLog::listen_after(move || {
         let _ = held.lock().unwrap().recv();
     });
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
@@ -474,13 +474,13 @@ async fn s191_lines_that_do_not_fit_are_counted() {
         adieu_core::adapter::log(&shutdown, move || tracing::info!("line {line}"));
     }
     drop(release);
-    let text = heard.wait_for(|text| text.contains("line 9999\n"));
+    let text = log.wait_for(|text| text.contains("line 9999\n"));
     let dropped = text.lines().find(|line| line.contains("dropped")).unwrap();
-    // One or none had been taken out of the queue when the rest came.
+    // The log thread had removed one line or none from the queue before the others were added.
     assert!(dropped.ends_with("dropped=500") || dropped.ends_with("dropped=499"), "{dropped}");
 }
 
-/// Twelve seconds at most, of which the platform allows eight.
+/// Returns a shutdown with a worst case of twelve seconds, of which the platform allows eight.
 fn over_budget() -> Shutdown {
     let kill_after = KillAfter::After(Duration::from_secs(10));
     let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
@@ -494,18 +494,18 @@ fn warnings(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains("over budget")).collect()
 }
 
-// On the real clock: it is a thread that waits.
+// On the real clock, because a thread waits.
 #[tokio::test]
-async fn s315_one_line_at_the_end_of_start_up_says_that_the_worst_case_is_too_long() {
-    let (heard, _guard) = Heard::listen();
+async fn s315_an_exceeded_budget_is_logged_once_after_start_up() {
+    let (log, _guard) = CapturedLog::listen();
     let shutdown = over_budget();
-    // As a lifecycle and a server do: start-up ends twice, and something is added in between.
+    // As with a lifecycle and a server: start-up ends twice, and a task is added in between.
     shutdown.started();
     shutdown.add_task(Phase::CLUSTER_LEAVE, "task", async |_| ()).unwrap();
     shutdown.started();
-    let text = heard.wait_for(|text| !warnings(text).is_empty());
+    let text = log.wait_for(|text| !warnings(text).is_empty());
     shutdown.run(Reason::Unknown).await.unwrap();
-    assert_eq!(warnings(&text), warnings(&heard.text()), "there is one");
+    assert_eq!(warnings(&text), warnings(&log.text()), "logged once");
     expect![[r#"
         WARN over budget problem="worst case 15s (service-unbind -> service-stop -> cluster-leave) + reserve 2s = 17s exceeds the 8s allowed (kill-after 10s less its margin): shorten these phases by 9s or let the platform wait 20s before it kills; kill-after is configured"
     "#]]
@@ -513,34 +513,34 @@ async fn s315_one_line_at_the_end_of_start_up_says_that_the_worst_case_is_too_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn s315_a_shutdown_that_begins_before_that_says_so_first() {
-    let (heard, _guard) = Heard::listen();
+async fn s315_an_exceeded_budget_is_logged_when_the_shutdown_begins() {
+    let (log, _guard) = CapturedLog::listen();
     let shutdown = over_budget();
     shutdown.run(Reason::Unknown).await.unwrap();
-    let text = heard.text();
+    let text = log.text();
     assert_eq!(warnings(&text).len(), 1, "{text}");
     assert!(text.starts_with(warnings(&text)[0]), "{text}");
 }
 
 #[tokio::test]
-async fn s315_what_is_added_later_is_another_line() {
-    let (heard, _guard) = Heard::listen();
+async fn s315_an_exceeded_budget_is_logged_again_when_the_worst_case_grows() {
+    let (log, _guard) = CapturedLog::listen();
     let shutdown = over_budget();
     shutdown.started();
-    heard.wait_for(|text| warnings(text).len() == 1);
+    log.wait_for(|text| warnings(text).len() == 1);
     shutdown.add_task(Phase::CLUSTER_LEAVE, "task", async |_| ()).unwrap();
-    let text = heard.wait_for(|text| warnings(text).len() == 2);
+    let text = log.wait_for(|text| warnings(text).len() == 2);
     assert!(warnings(&text)[1].contains("cluster-leave"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn s53_a_request_to_stop_is_not_logged_as_a_signal() {
-    let (heard, _guard) = Heard::listen();
+    let (log, _guard) = CapturedLog::listen();
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     drop(shutdown.run(Reason::Unknown));
     shutdown.receive_request("admin-port");
     shutdown.completed().await.unwrap();
-    let text = heard.text();
+    let text = log.text();
     assert!(text.contains("WARN stop requested via=\"admin-port\" effect=shut down"), "{text}");
     assert!(!text.contains("SIGTERM"), "{text}");
 }
