@@ -37,24 +37,25 @@ mod error;
 mod foreign;
 mod format;
 mod hocon;
+mod kill_after;
 mod read;
 mod section;
+mod setters;
 mod vars;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use error::ConfigError;
 pub use format::Format;
+pub use kill_after::KillAfter;
+pub(crate) use kill_after::{Resolved, Source};
 
 use crate::budget::RESERVE;
 use crate::phase::Phase;
 use crate::plan::{LONGEST, Order, PhaseChange, Plan, PlanBuilder, PlanError};
-use crate::platform::{Platform, Unit};
 use crate::policy::{Policies, PolicyChange};
-use crate::reason::Reason;
 
 const SHORTEST_RESERVE: Duration = Duration::from_millis(100);
 
@@ -98,36 +99,6 @@ pub struct Config {
     pub(crate) unready_after: Duration,
     pub(crate) report_file: Option<PathBuf>,
     pub(crate) phases: BTreeMap<Phase, PhaseChange>,
-}
-
-/// When the platform kills the process after its signal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KillAfter {
-    /// Detected from the environment when signals are installed; see [`Platform`].
-    #[default]
-    Detect,
-    /// Never. The timeouts of the phases still limit the shutdown.
-    Never,
-    /// After this time.
-    After(Duration),
-}
-
-/// When the platform kills, and the source of that value.
-pub(crate) struct Resolved {
-    /// `None` if the platform does not kill.
-    pub(crate) kill_after: Option<Duration>,
-    pub(crate) source: Source,
-    /// How to set the value if it could not be found.
-    pub(crate) advice: Option<String>,
-}
-
-/// The source of the value of `kill-after`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    Known(String),
-    /// The default of this platform.
-    Assumed(Platform),
 }
 
 /// The times of a [`Config`] that are compared with the time that the platform allows; see
@@ -263,156 +234,6 @@ impl Config {
         }
     }
 
-    /// Sets when the platform kills the process.
-    pub fn kill_after(mut self, kill_after: KillAfter) -> Self {
-        self.kill_after = kill_after;
-        self
-    }
-
-    /// Sets the time that only the closing phases and the exit may spend. At most a quarter of the
-    /// allowed time is used.
-    pub fn reserve(mut self, reserve: Duration) -> Self {
-        self.reserve = reserve;
-        self
-    }
-
-    /// Sets whether a worst case that does not fit is an error instead of a warning.
-    pub fn strict(mut self, strict: bool) -> Self {
-        self.strict = strict;
-        self
-    }
-
-    /// Sets whether phases that do not depend on each other run concurrently.
-    pub fn order(mut self, order: Order) -> Self {
-        self.order = order;
-        self
-    }
-
-    /// Sets whether [`Phase::ACTOR_SYSTEM_TERMINATE`] terminates the actor system.
-    pub fn terminate_actor_system(mut self, terminate: bool) -> Self {
-        self.policies.base.terminate_actor_system = terminate;
-        self
-    }
-
-    /// Sets whether the process exits after the last phase, even if its `main` is still running.
-    pub fn exit_process(mut self, exit: bool) -> Self {
-        self.policies.base.exit_process = exit;
-        self
-    }
-
-    /// Sets the exit code of a clean shutdown.
-    pub fn exit_code(mut self, code: u8) -> Self {
-        self.policies.base.exit_code = code;
-        self
-    }
-
-    /// Sets the exit code of a shutdown with this reason, whether or not it is clean. Each signal is a
-    /// reason of its own.
-    pub fn exit_code_for(mut self, reason: &Reason, code: u8) -> Self {
-        self.override_for(reason).exit_code = Some(code);
-        self
-    }
-
-    /// Sets whether the process exits after the last phase of a shutdown with this reason.
-    pub fn exit_process_for(mut self, reason: &Reason, exit: bool) -> Self {
-        self.override_for(reason).exit_process = Some(exit);
-        self
-    }
-
-    /// Sets whether [`Phase::ACTOR_SYSTEM_TERMINATE`] of a shutdown with this reason terminates the
-    /// actor system.
-    pub fn terminate_actor_system_for(mut self, reason: &Reason, terminate: bool) -> Self {
-        self.override_for(reason).terminate_actor_system = Some(terminate);
-        self
-    }
-
-    fn override_for(&mut self, reason: &Reason) -> &mut PolicyChange {
-        self.policies.overrides.entry(reason.name().to_owned()).or_default()
-    }
-
-    /// Sets the timeout of phases that do not set one.
-    pub fn default_phase_timeout(mut self, timeout: Duration) -> Self {
-        self.default_phase_timeout = timeout;
-        self
-    }
-
-    /// Sets the timeout of a phase.
-    pub fn phase_timeout(mut self, phase: impl Into<Phase>, timeout: Duration) -> Self {
-        self.phases.entry(phase.into()).or_default().timeout = Some(timeout);
-        self
-    }
-
-    /// Sets whether the shutdown continues when a task of this phase fails.
-    pub fn phase_recovers(mut self, phase: impl Into<Phase>, recover: bool) -> Self {
-        self.phases.entry(phase.into()).or_default().recover = Some(recover);
-        self
-    }
-
-    /// Sets whether this phase runs at all.
-    pub fn phase_enabled(mut self, phase: impl Into<Phase>, enabled: bool) -> Self {
-        self.phases.entry(phase.into()).or_default().enabled = Some(enabled);
-        self
-    }
-
-    /// Sets whether terminating the actor system runs the shutdown.
-    pub fn run_by_actor_system_terminate(mut self, run: bool) -> Self {
-        self.triggers.actor_system_terminate = run;
-        self
-    }
-
-    /// Sets whether [`main`](crate::main) installs signals and runs the shutdown when its body ends,
-    /// and whether [`ExitGuard`](crate::ExitGuard) runs it.
-    pub fn run_by_process_hook(mut self, run: bool) -> Self {
-        self.triggers.process_hook = run;
-        self
-    }
-
-    /// Sets whether removal from the cluster runs the shutdown.
-    pub fn run_when_down(mut self, run: bool) -> Self {
-        self.triggers.downed = run;
-        self
-    }
-
-    /// Sets the longest time for which the process serves requests after it has become unready.
-    pub fn lame_duck(mut self, most: Duration) -> Self {
-        self.lame_duck = LameDuck::For(most);
-        self
-    }
-
-    /// Sets the shortest time for which the process does so, even without requests. It is limited to
-    /// [`Config::lame_duck`].
-    ///
-    /// The default is four seconds, which routers usually need to react. If a service gets few
-    /// requests, a pause between them does not show that the routers have reacted.
-    pub fn lame_duck_min(mut self, least: Duration) -> Self {
-        self.lame_duck_min = least;
-        self
-    }
-
-    /// Sets how long admitted work may take to finish after listeners and gates have closed: the
-    /// timeout of [`Phase::SERVICE_REQUESTS_DONE`]. With zero, work is cancelled at once.
-    ///
-    /// By default it has the time that the deadline leaves beyond the reserve and the worst case of
-    /// the later phases, or ten seconds if no deadline is known.
-    pub fn drain_timeout(self, timeout: Duration) -> Self {
-        self.phase_timeout(Phase::SERVICE_REQUESTS_DONE, timeout.max(AT_ONCE))
-    }
-
-    /// Sets how long the process stays ready after the shutdown has begun, at the latest until its
-    /// listeners and gates close.
-    ///
-    /// For services with one replica, which routers would otherwise report as unavailable.
-    pub fn unready_after(mut self, delay: Duration) -> Self {
-        self.unready_after = delay;
-        self
-    }
-
-    /// Sets the file to which [`main`](crate::main) writes the report as JSON.
-    pub fn report_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.report_file = Some(path.into());
-        self
-    }
-
     /// Returns the times that are compared with the time that the platform allows.
     #[must_use]
     pub fn times(&self) -> Times {
@@ -546,109 +367,5 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-// === impl KillAfter ===
-
-impl KillAfter {
-    /// Returns the time and its source. May query systemd, which takes a second at most.
-    pub(crate) fn resolve(self, env: impl Fn(&str) -> Option<String>) -> Resolved {
-        let known = |kill_after, how: &str| Resolved {
-            kill_after,
-            source: Source::Known(how.into()),
-            advice: None,
-        };
-        match self {
-            Self::Never => known(None, "configured"),
-            Self::After(after) => known(Some(after), "configured"),
-            Self::Detect => {
-                // Not our variable, so an invalid value is ignored. The log line about the deadline
-                // then shows another source.
-                let seconds = |name| {
-                    let seconds = env(name).and_then(|value| value.trim().parse::<u64>().ok());
-                    seconds.map(Duration::from_secs).filter(|span| *span <= LONGEST)
-                };
-                if let Some(grace) = seconds("TERMINATION_GRACE_PERIOD_SECONDS") {
-                    let spent = seconds("PRESTOP_SECONDS").unwrap_or_default();
-                    let left = grace.saturating_sub(spent).max(Duration::from_secs(1));
-                    return known(Some(left), "from TERMINATION_GRACE_PERIOD_SECONDS");
-                }
-                let platform = Platform::detect();
-                let mut advice = None;
-                if platform == Platform::Systemd {
-                    match query_systemd() {
-                        Ok(resolved) => return resolved,
-                        Err(how_to_set) => advice = Some(how_to_set),
-                    }
-                }
-                let kill_after = platform.kill_after();
-                Resolved { kill_after, source: Source::Assumed(platform), advice }
-            }
-        }
-    }
-}
-
-// === impl Source ===
-
-impl Source {
-    pub(crate) fn configured() -> Self {
-        Self::Known("configured".into())
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Known(how) => f.write_str(how),
-            Self::Assumed(platform) if platform.kill_after().is_some() => {
-                write!(f, "assumed for platform {platform}")
-            }
-            Self::Assumed(platform) => write!(f, "none on platform {platform}"),
-        }
-    }
-}
-
-/// Returns `TimeoutStopSec` of this process's unit, or advice on how to set it.
-fn query_systemd() -> Result<Resolved, String> {
-    let unit = Unit::current().ok_or_else(|| "the unit of this process is unknown".to_owned());
-    let known = unit.and_then(|unit| Ok((unit.stop_timeout()?, unit)));
-    known
-        .map(|(kill_after, unit)| {
-            let source = Source::Known(format!("TimeoutStopSec of {}", unit.name));
-            Resolved { kill_after, source, advice: None }
-        })
-        .map_err(|problem: String| {
-            format!(
-                "TimeoutStopSec is unknown, assuming 90s: {problem}; set kill-after, or put \
-                 Environment=ADIEU__KILL_AFTER=... with the value of TimeoutStopSec into the unit"
-            )
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_valid_grace_period_is_read_from_the_environment() {
-        let resolve = |grace: &str, prestop: Option<&str>| {
-            let env = |name: &str| match name {
-                "TERMINATION_GRACE_PERIOD_SECONDS" => Some(grace.to_owned()),
-                "PRESTOP_SECONDS" => prestop.map(str::to_owned),
-                _ => None,
-            };
-            let Resolved { kill_after, source, .. } = KillAfter::Detect.resolve(env);
-            source.to_string().starts_with("from TERMINATION").then_some(kill_after).flatten()
-        };
-        let seconds = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!(resolve("45", None), seconds(45));
-        assert_eq!(resolve("45", Some("10")), seconds(35));
-        assert_eq!(resolve("5", Some("10")), seconds(1));
-        for invalid in ["45s", "", "-1", "18446744073709551615"] {
-            assert_eq!(resolve(invalid, None), None, "{invalid}");
-        }
-        let after = KillAfter::After(Duration::from_secs(7));
-        assert_eq!(after.resolve(|_| None).kill_after, seconds(7));
     }
 }

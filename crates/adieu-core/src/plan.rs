@@ -5,6 +5,7 @@
 
 mod builder;
 mod critical_path;
+mod error;
 mod order;
 mod view;
 
@@ -12,9 +13,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use builder::PlanBuilder;
 pub(crate) use builder::{LONGEST, PhaseChange};
-pub use builder::{PlanBuilder, PlanError};
 pub use critical_path::CriticalPath;
+pub use error::PlanError;
 pub(crate) use order::sort;
 pub use view::{CriticalPathView, PhaseView, PlanView};
 

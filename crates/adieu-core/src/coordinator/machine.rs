@@ -14,23 +14,21 @@
 //! 4. The deadline never becomes later. The rung only rises.
 
 mod pressure;
+mod state;
+mod tasks;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::Range;
-use std::sync::Arc;
+
+use state::{Cause, OwnTime, Pressure, Timer};
+pub(crate) use state::{NewTask, PhaseRun, PhaseState, PhaseTime, TaskRun, TaskState};
 
 use crate::budget::Limits;
 use crate::outcome::{Ending, Outcome, SkipCause};
-use crate::phase::Phase;
 use crate::plan::{PhaseId, Plan, Rank};
 use crate::rung::Rung;
 use crate::task::{Ended, TaskId};
 use crate::time::{Duration, Instant};
-
-/// The error of a task whose runtime was dropped before the task was over.
-const RUNTIME_GONE: &str =
-    "its runtime was dropped before it was over; keep the runtime until the shutdown is over";
 
 /// Something that has happened.
 #[derive(Clone, Debug)]
@@ -78,21 +76,6 @@ pub(crate) enum Effect {
 
 pub(crate) type Effects = Vec<Effect>;
 
-/// How long a phase may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PhaseTime {
-    pub(crate) timeout: Duration,
-    /// For an open-ended phase, whose `timeout` is only the minimum: the worst case of all later phases.
-    pub(crate) rest: Option<Duration>,
-}
-
-/// A task as the machine sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct NewTask {
-    pub(crate) name: Arc<str>,
-    pub(crate) timeout: Option<Duration>,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     phases: Vec<PhaseRun>,
@@ -105,116 +88,6 @@ pub(crate) struct Machine {
     /// Phases that are not over yet.
     left: usize,
     over: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct PhaseRun {
-    pub(crate) name: Phase,
-    recover: bool,
-    enabled: bool,
-    rank: Rank,
-    waits_for: usize,
-    dependents: Vec<PhaseId>,
-    time: PhaseTime,
-    pub(crate) state: PhaseState,
-    pub(crate) tasks: Range<usize>,
-    running: usize,
-    pressure: Pressure,
-    due: Option<Instant>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum PhaseState {
-    /// Waiting for the phases that it depends on.
-    Waiting,
-    /// The driver takes its tasks.
-    Opening,
-    Running {
-        since: Instant,
-        cut: Instant,
-    },
-    Over {
-        outcome: Outcome,
-        /// When it ran; `None` if it was skipped.
-        ran: Option<(Instant, Instant)>,
-    },
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct TaskRun {
-    pub(crate) name: Arc<str>,
-    pub(crate) phase: PhaseId,
-    /// For a task with less time than its phase.
-    own: Option<Box<OwnTime>>,
-    pub(crate) state: TaskState,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct OwnTime {
-    /// When its time is up.
-    cut: Instant,
-    /// When it is next pressed, unless that is together with its phase.
-    due: Option<Instant>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum TaskState {
-    Running,
-    // Running => Cancelling: its token has fired.
-    Cancelling(Cause),
-    // Cancelling => Aborting: it did not end within its grace.
-    Aborting(Cause),
-    Over { outcome: Outcome, took: Duration },
-}
-
-/// Why a task is made to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    Time,
-    HardStop,
-}
-
-/// How far the tasks of a phase have been pressed to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pressure {
-    None,
-    Cancelled,
-    Aborted,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Phase(PhaseId),
-    Task(TaskId),
-}
-
-// === impl PhaseRun ===
-
-impl PhaseRun {
-    /// Returns how long the phase may take. For an open-ended phase that runs, this is its current
-    /// window.
-    pub(crate) fn timeout(&self) -> Duration {
-        match self.state {
-            PhaseState::Running { since, cut } if self.time.rest.is_some() => {
-                cut.saturating_duration_since(since)
-            }
-            PhaseState::Waiting
-            | PhaseState::Opening
-            | PhaseState::Running { .. }
-            | PhaseState::Over { .. } => self.time.timeout,
-        }
-    }
-}
-
-// === impl TaskRun ===
-
-impl TaskRun {
-    /// From now on, the task is pressed together with its phase.
-    fn follow_phase(&mut self) {
-        if let Some(own) = &mut self.own {
-            own.due = None;
-        }
-    }
 }
 
 // === impl Machine ===
@@ -553,63 +426,6 @@ impl Machine {
                 self.left -= 1;
                 let _ = self.release_dependents(id);
             }
-        }
-    }
-
-    // --- tasks ---
-
-    fn join(&mut self, now: Instant, id: TaskId, at: Instant, ended: Ended, effects: &mut Effects) {
-        let task = &self.tasks[id.0];
-        let PhaseState::Running { since, cut } = self.phases[task.phase.0].state else {
-            return;
-        };
-        let cut = task.own.as_ref().map_or(cut, |own| own.cut.min(cut));
-        let cause = match task.state {
-            // It was given up before it ended.
-            TaskState::Over { .. } => return,
-            // It ended too late, and has blocked the driver, which should have cancelled it.
-            TaskState::Running if at > cut => Some(Cause::Time),
-            TaskState::Running => None,
-            TaskState::Cancelling(Cause::Time) | TaskState::Aborting(Cause::Time) if at < cut => {
-                None // It ended in time, but the driver learned of it later.
-            }
-            TaskState::Cancelling(cause) | TaskState::Aborting(cause) => Some(cause),
-        };
-        let outcome = match (cause, ended) {
-            (_, Ended::LeftBehind) => Outcome::Abandoned,
-            (Some(Cause::Time), _) => {
-                Outcome::TimedOut { after: cut.saturating_duration_since(since) }
-            }
-            (None, Ended::Finished) => Outcome::Finished,
-            (Some(Cause::HardStop), Ended::Finished) => Outcome::Cancelled,
-            (_, Ended::Failed(error)) => Outcome::Failed { error },
-            (_, Ended::Panicked(message)) => Outcome::Panicked { message },
-            (Some(Cause::HardStop), Ended::Aborted) => Outcome::Aborted,
-            // The machine did not abort it, so it was dropped with its runtime.
-            (None, Ended::Aborted) => Outcome::Failed { error: RUNTIME_GONE.into() },
-        };
-        let took = at.saturating_duration_since(since);
-        self.end_task(now, id, outcome, took, effects);
-    }
-
-    fn end_task(
-        &mut self,
-        now: Instant,
-        id: TaskId,
-        outcome: Outcome,
-        took: Duration,
-        effects: &mut Effects,
-    ) {
-        if !outcome.is_clean() {
-            effects.push(Effect::TaskFailed(id));
-        }
-        let task = &mut self.tasks[id.0];
-        task.state = TaskState::Over { outcome, took };
-        task.follow_phase();
-        let phase = task.phase;
-        self.phases[phase.0].running -= 1;
-        if self.phases[phase.0].running == 0 {
-            self.close(now, phase, effects);
         }
     }
 }

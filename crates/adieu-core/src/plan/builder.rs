@@ -1,20 +1,19 @@
 //! Builds a plan. Each change is checked when it is made, and a rejected change has no effect.
 
+mod build;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{Order, PhaseId, Plan, PlannedPhase, Rank, order};
-use crate::names::{Known, joined};
+use super::error::PlanError;
+use super::{Order, order};
+use crate::names::Known;
 use crate::phase::{Phase, PhaseSpec};
 
 /// The maximum of all configurable times: one year. Adding a longer one to an instant may overflow.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The indexes of `before-actor-system-terminate` and `actor-system-terminate` in every plan.
-const BEFORE_ACTORS: usize = 10;
-const ACTORS: usize = 11;
-
-/// Builds a [`Plan`], starting with the built-in phases.
+/// Builds a [`Plan`](super::Plan), starting with the built-in phases.
 #[derive(Clone, Debug)]
 #[must_use = "a plan does nothing until it is built"]
 pub struct PlanBuilder {
@@ -22,59 +21,6 @@ pub struct PlanBuilder {
     index: HashMap<Phase, usize>,
     default_timeout: Duration,
     order: Order,
-}
-
-/// Why a change of a plan was rejected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// A phase needs a name.
-    #[error("a phase has an empty name")]
-    EmptyName,
-    /// A phase with that name exists already.
-    #[error("phase {phase} already exists: choose another name")]
-    DuplicatePhase {
-        /// The name that was given twice.
-        phase: Phase,
-    },
-    /// A phase does not exist.
-    #[error("{}", unknown(phase.as_ref(), name, known))]
-    UnknownPhase {
-        /// The phase that refers to it, if one does.
-        phase: Option<Phase>,
-        /// The unknown name.
-        name: Phase,
-        /// The known phases.
-        known: Known,
-    },
-    /// Phases wait for each other.
-    #[error("phases wait for each other: {}", joined(path, " -> "))]
-    Cycle {
-        /// Each phase waits for the next; the first is also the last.
-        path: Vec<Phase>,
-    },
-    /// A timeout of zero would fail every task at once.
-    #[error("phase {phase} has a timeout of zero: disable the phase instead")]
-    ZeroTimeout {
-        /// The phase in question.
-        phase: Phase,
-    },
-    /// A timeout is one year at most.
-    #[error("phase {phase} has a timeout longer than the maximum (one year)")]
-    EndlessTimeout {
-        /// The phase in question.
-        phase: Phase,
-    },
-    /// A configured phase has no connection to others, and is named almost like another.
-    #[error(
-        "unknown phase {phase}; did you mean {near}? A new phase needs after, before or depends-on"
-    )]
-    Misspelt {
-        /// The phase that was configured.
-        phase: Phase,
-        /// The one that was probably meant.
-        near: Phase,
-    },
 }
 
 /// The changes of one phase in a configuration. `None` leaves a property unchanged.
@@ -99,13 +45,6 @@ struct Declared {
     enabled: bool,
     /// The changes in the configuration, which have priority over the code.
     configured: Option<PhaseChange>,
-}
-
-fn unknown(phase: Option<&Phase>, name: &Phase, known: &Known) -> String {
-    match phase {
-        Some(phase) => format!("phase {phase} refers to unknown phase {name}; {known}"),
-        None => format!("unknown phase {name}; {known}"),
-    }
 }
 
 // === impl PlanBuilder ===
@@ -219,56 +158,6 @@ impl PlanBuilder {
     /// Sets whether phases that do not depend on each other run concurrently.
     pub fn order(&mut self, order: Order) {
         self.order = order;
-    }
-
-    /// Builds the plan.
-    #[must_use]
-    pub fn build(&self) -> Plan {
-        let edges = self.edges();
-        // Every change was checked when it was made, so there is no cycle. If there were one, the
-        // order of declaration would still be better than a panic in a shutdown.
-        let sorted = order::sort(&edges).unwrap_or_else(|_| (0..edges.len()).collect());
-
-        let (closing, last) = (self.from(BEFORE_ACTORS), self.from(ACTORS));
-        let mut before = None;
-        let mut waits_for = vec![Vec::new(); edges.len()];
-        for &at in &sorted {
-            waits_for[at] = match self.order {
-                Order::Dag => ids(&edges[at]),
-                Order::Sequential => before.into_iter().collect(),
-            };
-            before = Some(PhaseId(at));
-        }
-
-        let phases =
-            self.phases.iter().zip(waits_for).enumerate().map(|(at, (phase, waits_for))| {
-                PlannedPhase {
-                    name: phase.name.clone(),
-                    timeout: self.timeout_of(at),
-                    open_ended: self.is_open_ended(at),
-                    recover: phase.recover,
-                    enabled: phase.enabled,
-                    rank: match () {
-                        () if at == ACTORS => Rank::Actors,
-                        () if last[at] => Rank::Last,
-                        () if closing[at] => Rank::Closing,
-                        () => Rank::Early,
-                    },
-                    depends_on: ids(&edges[at]),
-                    waits_for,
-                }
-            });
-        Plan {
-            phases: phases.collect(),
-            order: ids(&sorted).into(),
-            index: self
-                .index
-                .iter()
-                .map(|(name, &at)| (name.clone(), PhaseId(at)))
-                .collect::<HashMap<_, _>>()
-                .into(),
-            sequential: self.order == Order::Sequential,
-        }
     }
 
     /// Changes and adds phases as configured. If one change is rejected, none is applied.
@@ -412,50 +301,6 @@ impl PlanBuilder {
             Err(cycle) => Err(PlanError::Cycle { path: cycle.into_iter().map(name).collect() }),
         }
     }
-
-    /// Returns the dependencies of each phase, including the implied ones: `actor-system-terminate`
-    /// depends on every phase that does not come after it and that no other such phase waits for.
-    ///
-    /// This closes no cycle, because a phase that depends on `actor-system-terminate`, even indirectly,
-    /// comes after it.
-    fn edges(&self) -> Vec<Vec<usize>> {
-        let mut edges: Vec<Vec<usize>> =
-            self.phases.iter().map(|phase| phase.depends_on.clone()).collect();
-        let after = self.from(ACTORS);
-        let mut needed = vec![false; edges.len()];
-        for (at, depends_on) in edges.iter().enumerate() {
-            if at == ACTORS || !after[at] {
-                for &on in depends_on {
-                    needed[on] = true;
-                }
-            }
-        }
-        let unneeded = (0..edges.len()).filter(|&at| !after[at] && !needed[at]);
-        edges[ACTORS].extend(unneeded);
-        edges
-    }
-
-    /// Marks the phase at this position, and all phases that are declared to come after it.
-    fn from(&self, start: usize) -> Vec<bool> {
-        let mut dependents = vec![Vec::new(); self.phases.len()];
-        for (at, phase) in self.phases.iter().enumerate() {
-            for &on in &phase.depends_on {
-                dependents[on].push(at);
-            }
-        }
-        let mut found = vec![false; self.phases.len()];
-        let mut open = vec![start];
-        while let Some(at) = open.pop() {
-            if !std::mem::replace(&mut found[at], true) {
-                open.extend(&dependents[at]);
-            }
-        }
-        found
-    }
-}
-
-fn ids(positions: &[usize]) -> Vec<PhaseId> {
-    positions.iter().copied().map(PhaseId).collect()
 }
 
 /// Adds a dependency, unless it is already there.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::budget::Budget;
-use crate::phase::PhaseSpec;
+use crate::phase::{Phase, PhaseSpec};
 use crate::plan::Order;
 
 /// How a task behaves when it runs, when it is cancelled, and when it is aborted.
