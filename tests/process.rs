@@ -202,7 +202,7 @@ fn s482_a_main_thread_that_hangs_after_a_clean_shutdown_exits_with_its_code() {
         assert!(ended.took < Duration::from_secs(6), "{ended:#?}");
         assert!(report(&ended).is_clean());
         assert!(ended.stdout.ends_with("guard dropped\n"), "{ended:#?}");
-        assert!(ended.stderr.contains("exit code 0; waiting for the body, or a destructor"));
+        assert!(ended.stderr.contains("exit_code=0 waiting_for=\"the body, or a destructor"));
     }
 }
 
