@@ -46,11 +46,4 @@ impl Shared {
         drop_each_shielded(tasks);
         drop_each_shielded(drained);
     }
-
-    /// Whether the end of the shutdown ends the process: `exit-process` is on, and `main` does not end
-    /// the process with a code of its own.
-    pub(super) fn exits_process(&self) -> bool {
-        let by_policy = self.with_run(|run, _| run.policy.exit_process).unwrap_or(false);
-        by_policy && !self.process.owns_exit_code()
-    }
 }

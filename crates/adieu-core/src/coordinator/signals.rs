@@ -1,9 +1,10 @@
-//! Installs signals, and takes over the limit of the platform that sends them.
+//! Installs and removes signals, and adopts the limit of the platform that sends them.
 
 use std::sync::Arc;
 
 use tracing::warn;
 
+use super::Shutdown;
 use super::shared::Shared;
 use crate::budget::BudgetCheck;
 use crate::config::Resolved;
@@ -20,6 +21,71 @@ struct Adopted {
     how: String,
     advice: Option<String>,
     over: Option<BudgetCheck>,
+}
+
+// === impl Shutdown ===
+
+impl Shutdown {
+    /// Runs the shutdown on SIGTERM and SIGINT. See [`Shutdown::install_signals_for`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Shutdown::install_signals_for`].
+    pub fn install_signals(&self) -> Result<(), SignalError> {
+        self.install_signals_for([Signal::TERM, Signal::INT])
+    }
+
+    /// Runs the shutdown when one of these signals is received. Repeated signals climb the ladder; see
+    /// [`Rung`].
+    ///
+    /// A thread of its own receives signals, so they are also received when the runtime is blocked. On
+    /// the last rung, that thread ends the process. After the shutdown is over, one signal ends the
+    /// process.
+    ///
+    /// From this call on, the deadline is the time that the platform allows. Under systemd this function
+    /// asks systemd for it, and blocks for a second at most. If the same signals are installed already,
+    /// this does nothing.
+    ///
+    /// # Errors
+    ///
+    /// If a signal cannot be caught, other signals are installed already, or the system refuses. In
+    /// strict mode, also if the worst case is longer than the platform allows.
+    pub fn install_signals_for(
+        &self,
+        signals: impl IntoIterator<Item = Signal>,
+    ) -> Result<(), SignalError> {
+        self.shared().install_signals(signals.into_iter().collect())
+    }
+
+    /// Stops listening to the signals, and restores what they did before: they are delivered to
+    /// listeners of the application, including listeners that were added later. If there are none, they
+    /// have their default action, which for most signals ends the process. As process 1, the process
+    /// exits with 128 and the number of the signal.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses to restore the default action.
+    pub fn remove_signals(&self) -> std::io::Result<()> {
+        let listener = self.shared().process.listener.lock().take();
+        listener.map_or(Ok(()), Listener::stop)
+    }
+
+    /// Does what the signal would do, and returns the rung that is reached. Returns `None` if the signal
+    /// is an echo of the last one.
+    ///
+    /// For signals that arrive in other ways. It never ends the process: on [`Rung::Exit`], the caller
+    /// must do so.
+    #[must_use = "on the last rung, the caller must end the process"]
+    pub fn receive(&self, signal: Signal) -> Option<Rung> {
+        self.shared().receive(signal, None)
+    }
+
+    /// Does what SIGTERM would do, for a request that arrived in another way, which is logged as `via`.
+    /// It never ends the process. For adapters.
+    #[doc(hidden)]
+    pub fn receive_request(&self, via: &'static str) {
+        let _ = self.shared().receive(Signal::TERM, Some(via));
+    }
 }
 
 // === impl Shared ===
