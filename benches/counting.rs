@@ -15,12 +15,27 @@ pub fn allocated() -> f64 {
     ALLOCATED.load(Ordering::Relaxed) as f64
 }
 
-// SAFETY: it hands everything on to the system's allocator, and only counts besides.
+// SAFETY: every call is forwarded to the system's allocator; this type only counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps to the contract, which is the system allocator's.
         unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    // Without this, a vector that grows or shrinks is always copied, which the system's allocator
+    // does not do: measurements of code with large vectors would be wrong.
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATED.fetch_add(size, Ordering::Relaxed);
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {

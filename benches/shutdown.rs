@@ -33,7 +33,7 @@ fn main() {
                 ours: "tasks 10,000: adieu",
                 against: Some("tasks 10,000: JoinSet"),
                 per: (1.0, 1.0),
-                at_most: 1.75,
+                at_most: 1.5,
             },
             Claim {
                 what: "cost of a task at 100,000, against at 1,000",

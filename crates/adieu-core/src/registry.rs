@@ -45,6 +45,11 @@ struct Slot {
     entry: Option<Entry>,
 }
 
+/// The tasks of a phase that starts. They stay in the memory to which they were added: moving many
+/// thousands of tasks costs as much as spawning them.
+#[derive(Default)]
+pub(crate) struct Started(Vec<Slot>);
+
 impl Drop for Registry {
     fn drop(&mut self) {
         drop_each_shielded(self.clear());
@@ -95,18 +100,19 @@ impl Registry {
     }
 
     /// Removes all tasks of a phase and marks it as started. No task can be added to it afterwards.
-    pub(crate) fn start(&mut self, phase: PhaseId) -> Vec<Entry> {
+    pub(crate) fn start(&mut self, phase: PhaseId) -> Started {
         let tasks = &mut self.phases[phase.0];
         tasks.started = true;
         tasks.live = 0;
-        let slots = std::mem::take(&mut tasks.slots);
-        tasks.ran.extend(slots.iter().filter(|slot| slot.entry.is_some()).map(|slot| slot.seq));
-        slots.into_iter().filter_map(|slot| slot.entry).collect()
+        let mut slots = std::mem::take(&mut tasks.slots);
+        slots.retain(|slot| slot.entry.is_some());
+        tasks.ran.extend(slots.iter().map(|slot| slot.seq));
+        Started(slots)
     }
 
     /// Removes all remaining tasks. The caller drops them outside the lock.
     pub(crate) fn clear(&mut self) -> Vec<Entry> {
-        (0..self.phases.len()).flat_map(|phase| self.start(PhaseId(phase))).collect()
+        (0..self.phases.len()).flat_map(|phase| self.start(PhaseId(phase)).into_entries()).collect()
     }
 
     pub(crate) fn has_started(&self, phase: PhaseId) -> bool {
@@ -134,6 +140,22 @@ impl Registry {
 
     pub(crate) fn pending(&self, phase: PhaseId) -> impl Iterator<Item = &Entry> {
         self.phases[phase.0].slots.iter().filter_map(|slot| slot.entry.as_ref())
+    }
+}
+
+// === impl Started ===
+
+impl Started {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.0.iter_mut().filter_map(|slot| slot.entry.as_mut())
+    }
+
+    pub(crate) fn into_entries(self) -> impl Iterator<Item = Entry> {
+        self.0.into_iter().filter_map(|slot| slot.entry)
     }
 }
 

@@ -23,11 +23,9 @@ use crate::budget::Limits;
 use crate::deadline::LiveDeadline;
 use crate::phase::Phase;
 use crate::plan::PhaseId;
-use crate::registry::Entry;
+use crate::registry::{Entry, Started};
 use crate::report::Report;
-use crate::task::{
-    Crew, Describe, Done, Job, LazySpan, PhaseCx, RunCx, RunsOn, TaskCx, TaskId, spans_are_wanted,
-};
+use crate::task::{Crew, Done, LazySpan, PhaseCx, RunCx, TaskCx, TaskId, spans_are_wanted};
 use crate::time::{Instant, now};
 
 pub(super) use threads::{start, take_over};
@@ -64,7 +62,7 @@ pub(super) struct Driver {
     /// The phases that run, by position.
     phases: Vec<Option<Arc<PhaseCx>>>,
     /// The tasks that were taken from the registry and are about to be started.
-    taken: Vec<(PhaseId, Vec<Taken>)>,
+    taken: Vec<(PhaseId, Started)>,
     /// The tokens of tasks that have a timeout of their own.
     own_tokens: HashMap<TaskId, CancellationToken>,
     /// The phase after which the process is not ready in any case.
@@ -74,14 +72,6 @@ pub(super) struct Driver {
     over: bool,
     /// Published when its line has been logged.
     report: Option<Report>,
-}
-
-/// A task that was taken from the registry. The machine has its name.
-struct Taken {
-    timeout: Option<Duration>,
-    describe: Option<Describe>,
-    runs_on: RunsOn,
-    job: Box<dyn Job>,
 }
 
 // === impl Driver ===
@@ -239,15 +229,12 @@ impl Driver {
     /// Takes the tasks of a phase from the registry. From now on, none can be added to it.
     fn open(&mut self, phase: PhaseId) -> Effects {
         let opened = self.shared.with_run(|run, declared| {
-            let entries = declared.registry.start(phase);
+            let mut entries = declared.registry.start(phase);
             let mut tasks = Vec::with_capacity(entries.len());
-            let entries: Vec<Taken> = entries
-                .into_iter()
-                .map(|Entry { name, timeout, describe, runs_on, job, .. }| {
-                    tasks.push(NewTask { name, timeout });
-                    Taken { timeout, describe, runs_on, job }
-                })
-                .collect();
+            tasks.extend(entries.iter_mut().map(|Entry { name, timeout, .. }| NewTask {
+                name: std::mem::take(name),
+                timeout: *timeout,
+            }));
             let is_open_ended = declared.plan.is_open_ended(phase.0);
             let rest = is_open_ended.then(|| run.rest_after(phase, declared));
             let time = PhaseTime { timeout: declared.plan.timeout_of(phase.0), rest };
@@ -257,7 +244,7 @@ impl Driver {
         let Some((entries, effects)) = opened else {
             return Effects::new();
         };
-        if !entries.is_empty() {
+        if entries.len() > 0 {
             self.taken.push((phase, entries));
         }
         effects
@@ -267,7 +254,7 @@ impl Driver {
     fn start(&mut self, phase: PhaseId, first: TaskId, cut: Instant) {
         let taken = self.taken.iter().position(|(of, _)| *of == phase);
         let (_, entries) =
-            taken.map(|at| self.taken.swap_remove(at)).unwrap_or((phase, Vec::new()));
+            taken.map(|at| self.taken.swap_remove(at)).unwrap_or((phase, Started::default()));
         let Some((name, names, began, started)) = self.shared.with_run(|run, _| {
             let machine = &run.machine;
             let starting = machine.phase(phase);
@@ -289,7 +276,7 @@ impl Driver {
         self.crew.reserve(entries.len());
         let many = entries.len() >= MANY;
         let start_all = || {
-            for (task, entry) in (first.0..).map(TaskId).zip(entries) {
+            for (task, entry) in (first.0..).map(TaskId).zip(entries.into_entries()) {
                 let own_cut = entry.timeout.zip(started).map(|(own, since)| since + own);
                 let own_cut = own_cut.filter(|own| *own < cut);
                 let cx = TaskCx::new(Arc::clone(&cx), own_cut);

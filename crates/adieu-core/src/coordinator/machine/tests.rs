@@ -50,7 +50,9 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-fn scenario(requests: impl Strategy<Value = BTreeMap<u64, Request>>) -> impl Strategy<Value = Scenario> {
+fn scenario(
+    requests: impl Strategy<Value = BTreeMap<u64, Request>>,
+) -> impl Strategy<Value = Scenario> {
     let phase = (
         prop::collection::vec(0..20usize, 0..3),
         100..9_000u64,
