@@ -1,7 +1,7 @@
 //! Coordinated shutdown for Rust services.
 //!
-//! A service that owns its process: runtime, signals, phases, exit code. With the feature `axum` it
-//! serves so that a deploy drops no request.
+//! [`main`] owns the process: runtime, signals, phases, exit code. With the feature `axum`, the service
+//! drops no request during a deploy.
 //!
 #![cfg_attr(feature = "axum", doc = "```no_run")]
 #![cfg_attr(not(feature = "axum"), doc = "```ignore")]
@@ -23,7 +23,7 @@
 //! }
 //! ```
 //!
-//! Inside an existing `#[tokio::main]`, the same engine as a handle:
+//! Inside an existing `#[tokio::main]`, the same engine is a handle:
 //!
 //! ```no_run
 //! use adieu::{Phase, PhaseSpec, Shutdown, TaskCx};
@@ -50,106 +50,106 @@
 //! }
 //! ```
 //!
-//! # The few nouns
+//! # Terms
 //!
 //! - A [`Phase`] is a named stage of the shutdown. Akka's twelve are built in, and
-//!   [`Phase::CLOSE_RESOURCES`] after them; they run in the order in which they are listed in
-//!   [`Phase::BUILT_IN`]. [`PhaseSpec`] describes one of your own. A phase starts when all it
-//!   depends on is over; phases that do not depend on each other run side by side.
-//! - A task is a named function in a phase, async or blocking. It is given a [`TaskCx`]: the
-//!   reason, the deadline, a cancellation token. The tasks of a phase run side by side.
-//! - A [`Gate`] admits work until it is closed; a [`Pass`] is one unit of work inside. Make one with
-//!   [`Shutdown::gate`], and the shutdown closes it and waits for what is inside.
-//! - A loop takes work for as long as the process lives: [`Shutdown::add_loop`] runs it, starts it
-//!   again when it crashes, and joins it. A consumer takes its jobs from a [`Source`].
-//! - A [`Step`] is started when the process starts and stopped when it ends. A [`Lifecycle`] puts
-//!   steps in waves, by what each requires and provides, and stops them in reverse.
+//!   [`Phase::CLOSE_RESOURCES`] after them; they run in the order of [`Phase::BUILT_IN`]. A
+//!   [`PhaseSpec`] describes a custom phase. A phase starts when all its dependencies have ended;
+//!   phases that do not depend on each other run at the same time.
+//! - A task is a named function in a phase, async or blocking. It receives a [`TaskCx`]: the reason,
+//!   the deadline, a cancellation token. The tasks of a phase run at the same time.
+//! - A [`Gate`] admits work until it is closed; a [`Pass`] is one admitted unit of work. Create a gate
+//!   with [`Shutdown::gate`]; the shutdown closes it and waits for the admitted work.
+//! - A loop takes work while the process runs: [`Shutdown::add_loop`] runs it, restarts it when it
+//!   crashes, and joins it. A consumer takes its jobs from a [`Source`].
+//! - A [`Step`] starts with the process and stops with it. A [`Lifecycle`] orders steps in waves, by
+//!   the capabilities that each requires and provides, and stops them in reverse.
 //! - [`Readiness`] says whether work should be sent here. It follows from [`Shutdown::started`],
 //!   from each [`Promise`] and check, from cordons and from the shutdown; nobody can set it.
-//! - A [`Reason`] says why. The first one wins.
-//! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It comes from
-//!   [`KillAfter`]: what the platform allows between its signal and the kill.
-//! - The [`Report`] says how everything ended, and when. It prints as a timeline and maps to an
-//!   [`ExitCode`].
-//! - A [`Plan`] is the phases and what each waits for, proved acyclic, with its worst case.
+//! - A [`Reason`] is the cause of the shutdown. The first one wins.
+//! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It follows from
+//!   [`KillAfter`]: the time that the platform allows between its signal and the kill.
+//! - The [`Report`] contains the outcome and the time of every phase and task. It prints as a timeline
+//!   and maps to an [`ExitCode`].
+//! - A [`Plan`] is the phases and their dependencies, proved acyclic, with the worst case.
 //!
-//! # Which do I need
+//! # Which item do I need
 //!
 //! | I want to | use |
 //! |---|---|
 //! | write a new service | [`main`], or [`Runner`] to set more |
 //! | add shutdown to an existing one | [`Shutdown::new`], [`Shutdown::install_signals`], [`Shutdown::run_on_exit`] |
-//! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`] |
-//! | start what my service needs, in order, and stop it in reverse | [`Lifecycle`], [`Step`] |
-//! | do something at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
+//! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`], all environment variables in `docs/environment.md` of the repository |
+//! | start resources in order, and stop them in reverse | [`Lifecycle`], [`Step`] |
+//! | run code at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
 //! | serve axum or tonic without dropping a request | `http::serve`, with the feature `axum` or `tonic` |
-//! | take no work that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |
+//! | admit no work that cannot be finished | [`Shutdown::gate`], [`Gate::enter`] |
 //! | limit how long requests may take to finish | `drain-timeout` in the configuration |
 //! | consume a queue | [`Shutdown::add_consumer`], [`Source`] |
-//! | do something every minute | [`Shutdown::add_periodic`] |
+//! | run code every minute | [`Shutdown::add_periodic`] |
 //! | run any other background loop | [`Shutdown::add_loop`] |
 //! | be unready while a database is away | [`Shutdown::check`] |
 //! | drain actors of kameo or ractor, or plain tasks with a mailbox | `actors::ActorSystem::on`, with the feature `kameo` or `ractor` |
-//! | run actors on threads of their own | `actors::WorkerThreads::on` |
+//! | run actors on dedicated threads | `actors::WorkerThreads::on` |
 //! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |
-//! | let one replica do it, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` for the rest, with the feature `fleet` |
-//! | have a leader among replicas | `fleet::Lock::lead` |
-//! | know what it is waiting for | the log, [`Shutdown::status`] |
-//! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` judges from outside whether a service lost work that it had accepted |
+//! | run work on one replica, or once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` for the rest, with the feature `fleet` |
+//! | elect a leader among replicas | `fleet::Lock::lead` |
+//! | see what the shutdown waits for | the log, [`Shutdown::status`] |
+//! | test a shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` checks from outside whether a service lost accepted work |
 //!
-//! # What to put where
+//! # Which phase for which task
 //!
-//! | phase | what belongs there |
+//! | phase | tasks |
 //! |---|---|
-//! | [`BEFORE_SERVICE_UNBIND`](Phase::BEFORE_SERVICE_UNBIND) | say that you are going: readiness, lame duck |
-//! | [`SERVICE_UNBIND`](Phase::SERVICE_UNBIND) | close doors: listeners, consumers |
-//! | [`SERVICE_REQUESTS_DONE`](Phase::SERVICE_REQUESTS_DONE) | wait for what got in |
-//! | [`SERVICE_STOP`](Phase::SERVICE_STOP) | cut what is left |
-//! | [`BEFORE_CLUSTER_SHUTDOWN`](Phase::BEFORE_CLUSTER_SHUTDOWN) | your own, when nothing new can arrive |
+//! | [`BEFORE_SERVICE_UNBIND`](Phase::BEFORE_SERVICE_UNBIND) | announce the shutdown: readiness, lame duck |
+//! | [`SERVICE_UNBIND`](Phase::SERVICE_UNBIND) | close listeners and gates, stop consumers |
+//! | [`SERVICE_REQUESTS_DONE`](Phase::SERVICE_REQUESTS_DONE) | wait for admitted work |
+//! | [`SERVICE_STOP`](Phase::SERVICE_STOP) | cancel the remaining work |
+//! | [`BEFORE_CLUSTER_SHUTDOWN`](Phase::BEFORE_CLUSTER_SHUTDOWN) | your own, when no new work can arrive |
 //! | `CLUSTER_…` | leave a cluster |
-//! | [`BEFORE_ACTOR_SYSTEM_TERMINATE`](Phase::BEFORE_ACTOR_SYSTEM_TERMINATE) | your own, while actors still answer: flush |
+//! | [`BEFORE_ACTOR_SYSTEM_TERMINATE`](Phase::BEFORE_ACTOR_SYSTEM_TERMINATE) | your own, while actors still process messages: flush |
 //! | [`ACTOR_SYSTEM_TERMINATE`](Phase::ACTOR_SYSTEM_TERMINATE) | actors are drained |
 //! | [`CLOSE_RESOURCES`](Phase::CLOSE_RESOURCES) | close pools, stores, brokers, clients |
 //! | [`stop-steps`](Lifecycle::PHASE) | steps are stopped, in reverse |
 //!
-//! One rule decides where a pool is closed: **what actors use is closed after them. Make it a
-//! [`Step`], or a task in [`Phase::CLOSE_RESOURCES`].** A pool that is closed earlier fails the
-//! messages that actors still have to process. Tasks in `close-resources` may use what steps have
-//! opened, because steps are stopped after it. A phase of your own comes before the actors unless it
-//! is declared to come after [`Phase::ACTOR_SYSTEM_TERMINATE`].
+//! One rule decides where a pool is closed: **close resources that actors use after the actors. Make
+//! such a resource a [`Step`], or close it in a task of [`Phase::CLOSE_RESOURCES`].** If a pool is
+//! closed earlier, messages fail that actors still have to process. Tasks in `close-resources` may use
+//! resources of steps, because steps are stopped later. A custom phase runs before the actors
+//! terminate, unless it is declared to run after [`Phase::ACTOR_SYSTEM_TERMINATE`].
 //!
 //! # How long requests have
 //!
-//! When the doors have closed, admitted work has a window to finish: requests, jobs, streams and
-//! upgraded connections. It is as long as the deadline leaves time: what the platform allows, less
-//! the worst case of the later phases that have tasks, less the reserve, and never less than
-//! `default-phase-timeout`. Where no deadline is known, at a terminal for instance, the window is ten
-//! seconds. `drain-timeout` in the [configuration](config), or [`Config::drain_timeout`], sets another
-//! length, and then that holds. `adieu check` says how long the window is in a deployment; the line
-//! that says what is waited for every five seconds says how much of it is left.
+//! When gates have closed, admitted work has a window to finish: requests, jobs, streams and upgraded
+//! connections. The window is the time that the platform allows, less the worst case of the later
+//! phases that have tasks, less the reserve, and never less than `default-phase-timeout`. If no
+//! deadline is known, at a terminal for example, the window is ten seconds. `drain-timeout` in the
+//! [configuration](config), or [`Config::drain_timeout`], sets another length. `adieu check` prints the
+//! length of the window in a deployment; the progress line, every five seconds, contains the rest of
+//! it.
 //!
 //! # Signals
 //!
-//! SIGTERM and SIGINT run the shutdown. Repeated, they climb a ladder, and each step says what the
-//! next will do: a second SIGINT cancels what runs and goes straight to the closing phases, a third
-//! exits at once. A second SIGTERM only ends mere waiting: tasks that wait for
-//! [`TaskCx::hurried`] beside what they wait for end then. See [`Rung`].
+//! SIGTERM and SIGINT run the shutdown. Repeated signals escalate, and each logs the effect of the
+//! next: a second SIGINT cancels running tasks and continues with the closing phases, a third exits
+//! immediately. A second SIGTERM only ends waiting: tasks that also wait for [`TaskCx::hurried`] end
+//! then. See [`Rung`].
 //!
-//! # What you see
+//! # Logs, status and reports
 //!
-//! Everything is said through `tracing`. [`main`] says it on stderr if no subscriber has been set;
-//! a [`Shutdown`] of your own does not, so set one up. [`Shutdown::status`] and the [`Report`] are
-//! the same as values.
+//! Everything is logged through `tracing`. [`main`] writes to stderr if no subscriber is set; a
+//! [`Shutdown`] that you create does not, so set up a subscriber. [`Shutdown::status`] and the
+//! [`Report`] contain the same information as values.
 //!
-//! The command `adieu` (`cargo install adieu-cli`) sees the same from outside. Before a deploy,
-//! `adieu check --config service.toml --manifest deploy.yaml` says whether the platform waits long
-//! enough before it kills, and what to change if not; while a service stops, `adieu watch` follows
-//! what its admin port says; afterwards, `adieu report` draws where the time went.
+//! The command `adieu` (crate `adieu-cli`) shows it from outside. Before a deploy, `adieu check
+//! --config service.toml --manifest deploy.yaml` checks whether the platform waits long enough before
+//! it kills the process, and suggests changes. While a service stops, `adieu watch` follows its admin
+//! port. Afterwards, `adieu report` draws a timeline.
 //!
 //! # Background work
 //!
-//! A loop is given a [`LoopCx`], which says when to take no more and when to stop now. What it drops
-//! when doors close is the taking, never the work:
+//! A loop receives a [`LoopCx`], which signals when to take no more work and when to stop. When gates
+//! close, only the wait for work is dropped, never the work:
 //!
 //! ```no_run
 //! # use adieu::{LoopCx, Shutdown};
@@ -164,7 +164,7 @@
 //!             let Some(job) = cx.take(queue.next()).await else { continue };
 //!             match cx.enter() {
 //!                 Ok(pass) => pass.scope(work(job)).await,
-//!                 Err(_) => queue.requeue(job).await, // doors have closed just now
+//!                 Err(_) => queue.requeue(job).await, // the gate has just closed
 //!             }
 //!         }
 //!     }
@@ -172,7 +172,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A task that you have spawned yourself can end with [`Shutdown::token`], and be joined in a task:
+//! A spawned tokio task can end with [`Shutdown::token`], and be joined in a task of the shutdown:
 //!
 //! ```no_run
 //! # use adieu::{Phase, Shutdown};
@@ -190,18 +190,18 @@
 //!
 //! # Features
 //!
-//! | feature | what it adds |
+//! | feature | adds |
 //! |---|---|
 //! | `hocon` | configuration in HOCON, as Akka and Akka.NET have it |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `http` | the module `http`: a server with a real drain, a tower layer, probes, an admin port |
-//! | `axum`, `tonic` | `http`, with what these two need besides |
+//! | `axum`, `tonic` | `http`, for applications of these frameworks |
 //! | `tls` | `http` over rustls |
 //! | `prometheus` | `http`, with a recorder of metrics behind the admin port's `/metrics` |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
-//! | `redis`, `postgres`, `etcd` | `fleet`, with locks there and the client re-exported; `etcd` needs `protoc` to build |
-//! | `systemd` | tells systemd how it stands, for a unit of `Type=notify` |
-//! | `actors` | the module `actors`: a tree of whatever can be drained, leaves first |
+//! | `redis`, `postgres`, `etcd` | `fleet`, with locks in these servers and the client re-exported; `etcd` needs `protoc` to build |
+//! | `systemd` | notifies systemd, for a unit of `Type=notify` |
+//! | `actors` | the module `actors`: a tree of actors, drained leaves first |
 //! | `kameo`, `ractor` | `actors`, for the actors of these two |
 //!
 //! The minimum supported Rust version is the `rust-version` of the manifest; raising it is a minor
