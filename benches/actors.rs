@@ -25,13 +25,6 @@ const BACKLOG: usize = 1_000_000;
 const LONG: Duration = Duration::from_secs(60);
 
 fn main() {
-    let ratio = |what, ours, against, at_most| Claim {
-        what,
-        ours,
-        against: Some(against),
-        per: (1.0, 1.0),
-        at_most,
-    };
     bench(
         "actors",
         // Many rounds: the cases of a round are seconds apart, and the load of the machine changes.
@@ -54,7 +47,7 @@ fn main() {
             }),
         ],
         &[
-            ratio(
+            Claim::ratio(
                 "draining 100,000 idle actors of kameo, against its own stop-and-wait",
                 "kameo, 100,000 idle: adieu",
                 "kameo, 100,000 idle: alone",
@@ -62,25 +55,25 @@ fn main() {
             ),
             // The baseline is two loops: one sends all stop messages, one awaits each actor. With ractor
             // nothing cheaper is possible.
-            ratio(
+            Claim::ratio(
                 "draining 100,000 idle actors of ractor, against its own stop-and-wait",
                 "ractor, 100,000 idle: adieu",
                 "ractor, 100,000 idle: alone",
                 1.3,
             ),
-            ratio(
+            Claim::ratio(
                 "draining 100,000 idle actors of ractor, against its drain_and_wait for all at once",
                 "ractor, 100,000 idle: adieu",
                 "ractor, 100,000 idle: drain_and_wait",
                 f64::INFINITY,
             ),
-            ratio(
+            Claim::ratio(
                 "draining a backlog of 1,000,000 messages with kameo, against it alone",
                 "kameo, backlog of 1,000,000: adieu",
                 "kameo, backlog of 1,000,000: alone",
                 1.1,
             ),
-            ratio(
+            Claim::ratio(
                 "draining a backlog of 1,000,000 messages with ractor, against it alone",
                 "ractor, backlog of 1,000,000: adieu",
                 "ractor, backlog of 1,000,000: alone",

@@ -1,15 +1,15 @@
-//! Counts what is allocated and not freed, for the benches that ask how much memory something has.
+//! Counts allocated memory, for the benches that measure memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An allocator that counts. It does so if it is the global one.
+/// An allocator that counts, if it is the global one.
 #[derive(Debug)]
 pub struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many bytes are allocated just now.
+/// Returns how many bytes are allocated now.
 #[must_use]
 pub fn allocated() -> f64 {
     ALLOCATED.load(Ordering::Relaxed) as f64
@@ -19,7 +19,7 @@ pub fn allocated() -> f64 {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps to the contract, which is the system allocator's.
+        // SAFETY: the caller fulfils the contract, which is that of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,5 +1,5 @@
-//! What entering and leaving a gate costs, against tokio-util's tracker. Times in nanoseconds for
-//! each pair of enter and leave.
+//! The cost of entering and leaving a gate, compared with tokio-util's tracker. Times in nanoseconds
+//! for each pair of enter and leave.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,15 +66,15 @@ fn main() {
     );
 }
 
-/// Runs `pair` on so many threads at once; the time that one pair takes each of them.
+/// Runs `pair` on this many threads at once. Returns the time of one pair on each thread.
 fn on(threads: usize, pair: impl Fn() + Clone + Send + 'static) -> f64 {
     let start = Arc::new(Barrier::new(threads));
     let workers: Vec<_> = (0..threads)
         .map(|_| {
             let (start, pair) = (Arc::clone(&start), pair.clone());
             std::thread::spawn(move || {
-                // One loop for both, so that what is measured is inlined into it, as it is into
-                // the code of users: a call would cost as much as entering does.
+                // One loop for both, so that the measured code is inlined into it, as it is into the
+                // code of users. A call would cost as much as entering.
                 let mut took = 0.0;
                 for pairs in [10_000, PAIRS] {
                     start.wait();

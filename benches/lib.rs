@@ -1,29 +1,42 @@
-//! Runs rivals in turn, each time in a new process, and compares them round by round.
+//! Runs cases in turn, each time in a new process, and compares them round by round.
 //!
-//! A shutdown runs once, so the first, cold run is the one that counts; and a noisy machine is
-//! noisy for everybody if they take turns. Figures are ratios: they mean something elsewhere, too.
+//! A shutdown runs once, so the first, cold run is measured. Cases take turns, so that other load on
+//! the machine affects all of them. Figures are ratios, which can be compared between machines.
 
 pub mod counting;
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// One figure against another, and the most that it may be.
+/// A figure, compared with another, and its limit.
 #[derive(Debug)]
 pub struct Claim {
-    /// What is claimed.
+    /// The claim in words.
     pub what: &'static str,
     /// The case that is measured.
     pub ours: &'static str,
-    /// The case that it is measured against; without it, the figure itself counts.
+    /// The case that it is compared with. Without it, the figure itself counts.
     pub against: Option<&'static str>,
-    /// Figures are divided by this first: by how many tasks there were, for example.
+    /// Figures are divided by this first, for example by the number of tasks.
     pub per: (f64, f64),
-    /// The most that the ratio may be; infinite if it is only for the record.
+    /// The limit of the ratio; infinite if there is none.
     pub at_most: f64,
 }
 
-/// A name, and what measures one figure.
+impl Claim {
+    /// Claims that a case takes at most this many times as long as another.
+    #[must_use]
+    pub fn ratio(
+        what: &'static str,
+        ours: &'static str,
+        against: &'static str,
+        at_most: f64,
+    ) -> Self {
+        Self { what, ours, against: Some(against), per: (1.0, 1.0), at_most }
+    }
+}
+
+/// A name, and a function that measures one figure.
 pub type Case<'a> = (&'a str, fn() -> f64);
 
 /// Runs the case that the command line names, or else all cases, in turn, and prints a table.
@@ -68,8 +81,7 @@ fn report(name: &str, rounds: usize, figures: &BTreeMap<&str, Vec<f64>>, claims:
     println!("\n| claim | measured | at most | holds |\n|---|---|---|---|");
     let mut rows = Vec::new();
     for claim in claims {
-        // Round by round: the machine is more like itself a moment ago than like itself a minute
-        // ago.
+        // Round by round, because the load of the machine changes slowly.
         let ours = figures[claim.ours].iter().map(|figure| figure / claim.per.0);
         let ratios: Vec<f64> = match claim.against {
             Some(against) => {

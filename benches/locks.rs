@@ -1,5 +1,5 @@
-//! What taking and giving back a lock costs, against the bare client that sends the same commands.
-//! Times in microseconds for each pair. The servers are real, and on this machine.
+//! The cost of acquiring and releasing a lock, compared with the bare client that sends the same
+//! commands. Times in microseconds for each pair. The servers are real, and on this machine.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const ETCD: &str = "ADIEU_BENCH_ETCD";
 
 fn main() {
     if std::env::var(REDIS).is_err() {
-        // Every case is a process of its own, and all talk to the same servers.
+        // Every case is a separate process, and all use the same servers.
         let (redis, etcd) = (Server::redis(), Server::etcd());
         let me = std::env::current_exe().expect("this program");
         let status = Command::new(me)
@@ -27,13 +27,6 @@ fn main() {
         assert!(status.expect("a new process").success());
         return;
     }
-    let claim = |what, ours, against, at_most| Claim {
-        what,
-        ours,
-        against: Some(against),
-        per: (1.0, 1.0),
-        at_most,
-    };
     bench(
         "locks",
         11,
@@ -46,25 +39,25 @@ fn main() {
             ("etcd: adieu", || run(async { lease(Arc::new(etcd().await), 300).await })),
         ],
         &[
-            claim(
+            Claim::ratio(
                 "acquire and release on Redis, against the bare client",
                 "redis: adieu",
                 "redis: bare client",
                 1.3,
             ),
-            claim(
+            Claim::ratio(
                 "acquire and release on etcd, against the bare client",
                 "etcd: adieu",
                 "etcd: bare client",
                 1.3,
             ),
-            claim(
+            Claim::ratio(
                 "the backend alone on Redis, without a lease that is renewed",
                 "redis: backend",
                 "redis: bare client",
                 f64::INFINITY,
             ),
-            claim(
+            Claim::ratio(
                 "the backend alone on etcd, without a lease that is renewed",
                 "etcd: backend",
                 "etcd: bare client",
@@ -89,7 +82,7 @@ async fn redis() -> Redis {
     locks
 }
 
-/// What the disk costs would hide what we cost.
+/// Turns persistence off, because the cost of the disk would hide the difference.
 async fn without_disk() {
     let client = redis::Client::open(std::env::var(REDIS).expect("set")).expect("an address");
     let mut connection = client.get_connection_manager().await.expect("a server");
@@ -165,7 +158,7 @@ async fn bare_etcd() -> f64 {
     per_pair(began, pairs)
 }
 
-/// The commands and nothing else, through our interface.
+/// The commands alone, through the interface of backends.
 async fn backend(locks: Arc<dyn Locks>, pairs: u32) -> f64 {
     let (key, owner) = (Key::new("backend").expect("a key"), Owner::new("me").expect("a name"));
     let mut began = Instant::now();
@@ -180,7 +173,7 @@ async fn backend(locks: Arc<dyn Locks>, pairs: u32) -> f64 {
     per_pair(began, pairs)
 }
 
-/// What applications use: a lease that would be renewed.
+/// A lease that is renewed, as applications use it.
 async fn lease(locks: Arc<dyn Locks>, pairs: u32) -> f64 {
     let owner = Owner::new("me").expect("a name");
     let lock = Lock::new(locks, "lease", &owner).expect("a lock");

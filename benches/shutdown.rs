@@ -1,4 +1,4 @@
-//! What a shutdown costs, against bare tokio on the same runtime. Times in nanoseconds.
+//! The cost of a shutdown, compared with bare tokio on the same runtime. Times in nanoseconds.
 
 use std::time::Instant;
 
@@ -54,7 +54,7 @@ fn main() {
                 ours: "phases 1,000: adieu",
                 against: Some("phases 1,000: the same on a worker"),
                 per: (1.0, 1.0),
-                at_most: f64::INFINITY, // For the record: each phase wakes a worker that has gone to sleep.
+                at_most: f64::INFINITY, // No limit: each phase wakes a sleeping worker.
             },
             Claim {
                 what: "cost of registering a task at 100,000, against at 1,000",

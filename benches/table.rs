@@ -1,7 +1,7 @@
-//! One table of all that has been measured, with the machine that it was measured on.
+//! Makes one table of all figures, with a description of the machine.
 //!
-//! Reads what the benches have left in `target/bench`, in the order in which they are named on the
-//! command line, and writes `all.md` and `all.json` beside it.
+//! Reads the results of the benches in `target/bench`, in the order of the command line, and writes
+//! `all.md` and `all.json` there.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new("target/bench");
     let mut benches: Vec<Value> = Vec::new();
     for name in std::env::args().skip(1) {
-        // What was not measured is not in the table.
+        // Benches that were not run are not in the table.
         if let Ok(bench) = std::fs::read(folder.join(format!("{name}.json"))) {
             benches.push(serde_json::from_slice(&bench)?);
         }
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn table(machine: &Value, benches: &[Value]) -> String {
-    let mut out = String::from("# What adieu costs, against peers and floors\n\n");
+    let mut out = String::from("# Costs of adieu, compared with peers and lower bounds\n\n");
     for (what, is) in machine.as_object().into_iter().flatten() {
         let _ = writeln!(out, "- {what}: {}", is.as_str().unwrap_or("unknown"));
     }
@@ -42,7 +42,7 @@ fn table(machine: &Value, benches: &[Value]) -> String {
         for claim in bench["claims"].as_array().into_iter().flatten() {
             let what = claim["claim"].as_str().unwrap_or("?");
             let measured = claim["measured"].as_f64().unwrap_or(f64::NAN);
-            // Only what has a limit can hold.
+            // Without a limit, there is nothing to hold.
             let (most, holds) = match (claim["at_most"].as_f64(), claim["holds"].as_bool()) {
                 (Some(most), Some(true)) => (format!("{most:.2}"), "yes"),
                 (Some(most), _) => (format!("{most:.2}"), "NO"),
@@ -54,7 +54,7 @@ fn table(machine: &Value, benches: &[Value]) -> String {
     out
 }
 
-/// What these figures were measured on.
+/// Describes the machine.
 fn machine() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str, separator: char| {
@@ -64,7 +64,7 @@ fn machine() -> Value {
         });
         value.unwrap_or_else(|| "unknown".into())
     };
-    let said = |program: &str, arg: &str| {
+    let output_of = |program: &str, arg: &str| {
         let output = Command::new(program).arg(arg).output();
         output.map_or_else(
             |_| "unknown".into(),
@@ -80,9 +80,9 @@ fn machine() -> Value {
         "system": format!(
             "{}, {}",
             field(&read("/etc/os-release"), "PRETTY_NAME", '='),
-            said("uname", "-sr"),
+            output_of("uname", "-sr"),
         ),
-        "compiler": said("rustc", "--version"),
-        "load when it ended": load.split(' ').next().unwrap_or_default(),
+        "compiler": output_of("rustc", "--version"),
+        "load at the end": load.split(' ').next().unwrap_or_default(),
     })
 }

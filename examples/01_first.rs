@@ -1,4 +1,4 @@
-//! The first program: `main` owns the process, tasks run when it ends.
+//! The first program: `main` owns the process, and tasks run when it ends.
 //!
 //! Run it with `cargo run -p adieu-examples --bin 01_first`, and again while pressing Ctrl-C.
 

@@ -1,4 +1,4 @@
-//! Phases of your own: a graph, not a list. What does not depend on each other runs side by side.
+//! Custom phases: a graph, not a list. Phases that do not depend on each other run at the same time.
 
 use std::time::Duration;
 

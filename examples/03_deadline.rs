@@ -1,4 +1,4 @@
-//! One deadline for everything: what is slow gives way, what must be last still runs.
+//! One deadline for everything: slow tasks are cancelled, and the last phases still run.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, "a slow export", async |cx: TaskCx| {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(60)) => println!("export done"),
-            // Its token fires in time to tidy up; soon after, it would be aborted.
-            () = cx.cancelled() => println!("export given up"),
+            // The token is cancelled in time to clean up. Soon after, the task would be aborted.
+            () = cx.cancelled() => println!("export cancelled"),
         }
     })?;
     shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush", async |cx: TaskCx| {

@@ -1,4 +1,4 @@
-//! Why we stop: the first reason wins, tasks can read it, and it may carry data.
+//! Reasons: the first one wins, tasks can read it, and it may carry data.
 
 use adieu::{CustomReason, Phase, Reason, Shutdown, TaskCx};
 
@@ -16,17 +16,17 @@ impl CustomReason for AdminEndpoint {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = Shutdown::new();
-    shutdown.add_task(Phase::CLUSTER_LEAVE, "say goodbye", async |cx: TaskCx| {
+    shutdown.add_task(Phase::CLUSTER_LEAVE, "leave cluster", async |cx: TaskCx| {
         match cx.reason() {
-            Reason::ClusterDowning => println!("we were put out: no goodbye"),
+            Reason::ClusterDowning => println!("removed by the cluster: nothing to leave"),
             reason => match reason.downcast_ref::<AdminEndpoint>() {
-                Some(AdminEndpoint { user }) => println!("{user} has sent us away"),
-                None => println!("goodbye, because of {reason}"),
+                Some(AdminEndpoint { user }) => println!("requested by {user}"),
+                None => println!("leaving because of {reason}"),
             },
         }
     })?;
 
-    // Three who ask at the same time await the same report.
+    // Three concurrent calls return the same report.
     let (first, second, third) = tokio::join!(
         shutdown.run(AdminEndpoint { user: "ops" }),
         shutdown.run(Reason::ClusterLeaving),

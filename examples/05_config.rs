@@ -1,4 +1,4 @@
-//! Configured from text: TOML here; JSON and, with the feature `hocon`, Akka's HOCON do as well.
+//! Configuration from text: TOML here. JSON and, with the feature `hocon`, Akka's HOCON work as well.
 
 use adieu::{Config, Format, Phase, Shutdown};
 
@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     for mistake in ["kill-aftr = '25s'", "phases.a.timeout = 5", "phases.a.depends-on = ['b']"] {
         if let Err(error) = Config::parse(mistake, Format::Toml) {
-            let said = error.to_string();
-            println!("{}", said.split("; known").next().unwrap_or(&said));
+            let text = error.to_string();
+            println!("{}", text.split("; known").next().unwrap_or(&text));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A gate: take no work that cannot be finished, and wait for what was taken.
+//! A gate: admit no work that cannot be finished, and wait for admitted work.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     shutdown.set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_millis(500))?;
     let mut work = JoinSet::new();
 
-    // A request that needs a moment more, and asks for something else on its way.
+    // A request that needs more time, and enters the gate again for nested work.
     let request = orders.enter()?.labelled("POST /orders");
     let gate = orders.clone();
     work.spawn(request.scope(async move {
         tokio::time::sleep(Duration::from_millis(200)).await;
-        // The gate is closed by now; but who is inside may bring in what it needs.
+        // The gate is closed now, but admitted work may enter again.
         println!("nested work admitted: {}", gate.enter().is_ok());
         println!("order placed");
     }));
 
-    // A stream of events, whose client will come back elsewhere.
+    // A stream of events, whose client will reconnect to another replica.
     let stream = orders.enter_as(DrainClass::CloseNow)?;
     work.spawn(async move {
         stream.cancelled().await;
         println!("stream closed");
     });
 
-    // An export that will not be done in time.
+    // An export that does not finish in time.
     let export = orders.enter()?.labelled("GET /export");
     work.spawn(async move {
         tokio::select! {

@@ -1,4 +1,5 @@
-//! A consumer: take no more, give back what has not begun, finish what has, hand over the rest.
+//! A consumer at shutdown: takes no more jobs, returns those that have not started, finishes the
+//! others, and returns those that are interrupted.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ impl Source for Orders {
     async fn take(&mut self) -> Result<Option<Vec<String>>, Infallible> {
         match self.batches.pop() {
             Some(batch) => Ok(Some(batch)),
-            None => std::future::pending().await, // A broker that has no more for now.
+            None => std::future::pending().await, // The broker has no more jobs for now.
         }
     }
 
@@ -28,12 +29,12 @@ impl Source for Orders {
     }
 
     async fn on_interrupted(&mut self, order: &String) -> Result<(), Infallible> {
-        println!("{order}: to be done by somebody else");
+        println!("{order}: interrupted, returned");
         Ok(())
     }
 
     async fn give_back(&mut self, orders: Vec<String>) -> Result<(), Infallible> {
-        println!("not begun, given back: {}", orders.join(", "));
+        println!("not started, returned: {}", orders.join(", "));
         Ok(())
     }
 
@@ -58,7 +59,7 @@ async fn place(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     match order.as_str() {
         "tea" => tokio::time::sleep(Duration::from_millis(200)).await,
-        // May be dropped half-way; the others are finished, or say so themselves.
+        // May be cancelled before it ends. Other jobs are finished.
         "piano" => cx.interruptible(tokio::time::sleep(Duration::from_secs(60))).await?,
         other => return Err(format!("no {other} in stock").into()),
     }

@@ -1,4 +1,4 @@
-//! A lifecycle: started in waves, stopped in reverse, and nothing left behind when a start fails.
+//! A lifecycle: steps start in waves and stop in reverse. If a start fails, started steps are stopped.
 
 use std::sync::{Arc, OnceLock};
 
@@ -39,7 +39,7 @@ fn cache(pool: &Arc<OnceLock<Arc<Pool>>>) -> Step {
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    // What N replicas would all do at once is refused before anything runs.
+    // A step that all replicas would run at the same time is refused before anything runs.
     let indexes = Step::new("indexes").requires("db").mutates_shared_state();
     let pool = Arc::default();
     let fleet = Lifecycle::builder().profile(DeploymentProfile::Fleet);
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Error> {
         println!("{error}");
     }
 
-    // A start that fails: what had started is stopped.
+    // A start that fails: the started steps are stopped.
     let broker =
         Step::new("broker").requires("db").start(async |_| Err::<(), _>("connection refused"));
     let lifecycle = Lifecycle::builder().step(broker).step(postgres(&pool)).build()?;
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Error> {
         println!("{error}");
     }
 
-    // All is well: ready when the last has started, stopped in reverse.
+    // Without a failure: ready when the last step has started, stopped in reverse.
     let (pool, shutdown) = (Arc::default(), Shutdown::new());
     let lifecycle = Lifecycle::builder().step(cache(&pool)).step(postgres(&pool)).build()?;
     println!("waves: {:?}", lifecycle.waves().collect::<Vec<_>>());

@@ -1,5 +1,5 @@
-//! A migration that is done once for a whole fleet, whoever comes when. Here the replicas are tasks
-//! of one program; with `Files` they could be processes, and with `Postgres` or `Etcd` machines.
+//! A migration that runs once for a whole fleet, whenever its replicas start. Here the replicas are
+//! tasks of one program. With `Files` they can be processes, with `Postgres` or `Etcd` machines.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use adieu::fleet::{Files, Lock, LockSpec, Once, OnceCx, Owner};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What every replica does before it is ready.
+/// Every replica does this before it is ready.
 async fn start(locks: &Files, name: &str, step: Step) -> Result<Once<()>, Error> {
     let spec = LockSpec::new("schema").ttl(Duration::from_secs(5)).needs_fence();
     let lock = Lock::new(locks.clone(), spec, &Owner::new(name)?)?;
-    let within = Deadline::after(Duration::from_secs(30)); // of the start-up's time
+    let within = Deadline::after(Duration::from_secs(30)); // how long to wait for another replica
     Ok(lock.once_per_fleet("2026-11-add-index", within, step).await?)
 }
 
@@ -30,10 +30,10 @@ fn migrate(cx: OnceCx) -> Stepping {
     Box::pin(async move {
         println!("attempt {}, fence {}", cx.attempt, cx.lease.fence());
         if cx.is_retry() {
-            println!("somebody has begun before: look at what is there already");
+            println!("an earlier attempt was started: check what it has done");
         }
         for _ in 0..3 {
-            cx.lease.check()?; // before each write; and send the fence along
+            cx.lease.check()?; // before each write, with which the fence is sent
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())
@@ -47,10 +47,10 @@ fn main() -> std::process::ExitCode {
         if let Err(error) = start(&locks, "one", broken).await {
             println!("{error}: {}", error.source().map(ToString::to_string).unwrap_or_default());
         }
-        // One of these does it, and the other waits until it is done.
+        // One replica runs the migration, and the other waits for it.
         let (two, three) =
             tokio::try_join!(start(&locks, "two", migrate), start(&locks, "three", migrate))?;
-        println!("one of them did it: {}", two != three);
+        println!("one of them ran it: {}", two != three);
         println!("late: {:?}", start(&locks, "late", migrate).await?);
         shutdown.started();
         println!("ready: {}", shutdown.readiness());

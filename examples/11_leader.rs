@@ -1,5 +1,5 @@
-//! One replica leads. When it shuts down its work ends first, then it lets go, then another leads.
-//! Here two replicas live in one program; with another backend they could be machines.
+//! One replica leads. When it shuts down, its work ends, then the lock is released, then another
+//! replica leads. Here the replicas are in one program. With another backend they can be machines.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn replica(locks: &Memory, name: &'static str, shutdown: &Shutdown) -> Result<Le
     let lock = Lock::new(locks.clone(), spec, &Owner::new(name)?)?;
     let leadership = lock.lead(shutdown, move |term: Term| async move {
         term.stopped().await;
-        println!("{name} puts its things in order");
+        println!("{name} cleans up");
     })?;
     shutdown.started();
     Ok(leadership)
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Error> {
     let report = two.run(Reason::Unknown).await?;
     println!("two: {}", report.outcome);
 
-    // Being ready must not depend on leading: a rolling restart would wait for itself.
+    // Readiness must not depend on leadership: a rolling restart would wait for itself.
     let three = Shutdown::new();
     let _promise = three.promise("sweeper");
     let lock = Lock::new(locks, "sweeper", &Owner::this_process())?;

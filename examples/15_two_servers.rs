@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 
     // Both futures are made before one of them runs: each registers its server with the shutdown,
     // so neither makes the process ready alone. The shutdown owns both servers: if one of the
-    // futures is dropped, as with `select!`, the requests of its server are finished all the same.
+    // futures is dropped, as with `select!`, the requests of its server are finished nevertheless.
     let (pages, calls) = (pages.into_future(), calls.into_future());
     let mut servers = JoinSet::new();
     servers.spawn(pages);

@@ -1,4 +1,4 @@
-//! Every example runs, ends well, and prints what it should.
+//! Every example runs, succeeds, and prints the expected output.
 
 use std::process::Command;
 
@@ -44,7 +44,7 @@ fn deadline() {
         expect![[r#"
         does it fit? true
         does it fit? false
-        export given up
+        export cancelled
         flushed, with time left: true
         in time: true
         exit code: 70
@@ -57,7 +57,7 @@ fn reasons() {
     check(
         env!("CARGO_BIN_EXE_04_reasons"),
         expect![[r#"
-        ops has sent us away
+        requested by ops
         admin-endpoint, admin-endpoint, admin-endpoint
     "#]],
     );
@@ -113,9 +113,9 @@ fn consumer() {
         env!("CARGO_BIN_EXE_07_consumer"),
         expect![[r#"
         moon: failed: no moon in stock
-        not begun, given back: ink, soap
+        not started, returned: ink, soap
         tea: finished
-        piano: to be done by somebody else
+        piano: interrupted, returned
         committed
         left
     "#]],
@@ -148,10 +148,10 @@ fn fleet_migration() {
         env!("CARGO_BIN_EXE_10_fleet_migration"),
         expect![[r#"
             attempt 1, fence 1
-            failed to do schema: the disk is full
+            work at schema failed: the disk is full
             attempt 2, fence 2
-            somebody has begun before: look at what is there already
-            one of them did it: true
+            an earlier attempt was started: check what it has done
+            one of them ran it: true
             late: AlreadyDone
             ready: ready
         "#]],
@@ -165,10 +165,10 @@ fn leader() {
         expect![[r#"
         one leads with fence 1
         two: ready, leading: false
-        one puts its things in order
+        one cleans up
         one: clean, leading: false
         two leads with fence 2
-        two puts its things in order
+        two cleans up
         two: leading: false
         two: clean
         refused: true

@@ -1,4 +1,4 @@
-# Shared by the scripts: what they print, and how they install missing tools by package name.
+# Functions of the scripts: progress output, and installation of missing tools by package name.
 
 step() { printf '\n=== %s (%ss)\n' "$1" "$SECONDS"; }
 

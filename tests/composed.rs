@@ -7,7 +7,7 @@ use adieu_tests::run::Case;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_compose-fuzz");
 
-/// Runs these, several at a time: most of a run is waiting.
+/// Runs services with these seeds, several at a time, because most of a run is waiting.
 fn run(cases: &[Case]) {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let failures = std::sync::Mutex::new(Vec::new());
@@ -32,18 +32,18 @@ fn cases(seeds: std::ops::Range<u64>) -> Vec<Case> {
 }
 
 #[test]
-fn s233_random_services_lose_nothing_that_they_accepted() {
+fn s233_random_services_lose_no_accepted_work() {
     run(&cases(1..25));
 }
 
 #[test]
-fn s233_other_random_services_lose_nothing_that_they_accepted() {
+fn s233_more_random_services_lose_no_accepted_work() {
     run(&cases(1_001..1_025));
 }
 
-/// Each shape, once.
+/// Runs each shape once.
 #[test]
-fn s233_each_shape_is_withstood() {
+fn s233_services_of_each_shape_lose_no_accepted_work() {
     let cases: Vec<Case> =
         Shape::ALL.into_iter().map(|shape| Case { seed: 7, shape: Some(shape) }).collect();
     run(&cases);

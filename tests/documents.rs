@@ -1,4 +1,6 @@
-//! The documents are true: what they say and what the sources say is the same.
+//! The documents agree with the sources.
+
+mod numbered;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,6 +8,8 @@ use std::process::Command;
 
 use adieu::Signal;
 use adieu_testkit::process::Process;
+
+use self::numbered::Numbered;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -27,25 +31,26 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The numbers that follow `before` in `text`, such as `s07` in `fn s07_a_phase_waits`.
-fn numbers(text: &str, before: &str, letter: char) -> BTreeSet<u32> {
-    text.match_indices(before)
-        .filter_map(|(at, _)| {
-            let rest = text[at + before.len()..].strip_prefix(letter)?;
-            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-            digits.parse().ok()
-        })
-        .collect()
+/// Returns the numbers of the promises, which begin with `- **S07`.
+fn promised() -> BTreeSet<u32> {
+    let text = read("SEMANTICS.md");
+    let promises = text.lines().filter_map(|line| line.strip_prefix("- **S"));
+    let number = |promise: &str| -> Option<u32> {
+        promise.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    promises.filter_map(number).collect()
 }
 
 #[test]
 fn every_promise_has_a_test_of_its_number_and_every_such_test_a_promise() {
-    let promised = numbers(&read("SEMANTICS.md"), "\n- **", 'S');
+    let promised = promised();
     let mut files = Vec::new();
     sources(root(), &mut files);
-    let tested: BTreeSet<u32> =
-        files.iter().flat_map(|path| numbers(&read(path), "fn ", 's')).collect();
+    let texts: Vec<String> = files.iter().map(read).collect();
+    let found = Numbered::find(texts.iter().map(String::as_str));
+    let tested = found.numbers();
     assert!(promised.len() > 50);
+    assert!(found.idle.is_empty(), "numbered functions that no test runs: {:?}", found.idle);
     assert_eq!(
         promised.difference(&tested).collect::<Vec<_>>(),
         [&0u32; 0],
@@ -59,7 +64,7 @@ fn every_promise_has_a_test_of_its_number_and_every_such_test_a_promise() {
 }
 
 #[test]
-fn machines_know_no_clock_no_runtime_and_no_log() {
+fn machines_use_no_clock_no_runtime_and_no_log() {
     let mut files = Vec::new();
     sources(&root().join("crates"), &mut files);
     let is_machine = |path: &&PathBuf| {
@@ -71,10 +76,12 @@ fn machines_know_no_clock_no_runtime_and_no_log() {
     assert!(machines.len() > 1);
     for path in machines {
         let text = read(path);
+        let lines = text.lines().filter_map(|line| line.split("//").next());
+        let code = lines.collect::<Vec<_>>().join("\n");
         for forbidden in
             ["now()", "tokio::", "tracing::", ".await", "async ", "info!(", "warn!(", "rand"]
         {
-            assert!(!text.contains(forbidden), "{} has {forbidden}", path.display());
+            assert!(!code.contains(forbidden), "{} has {forbidden}", path.display());
         }
     }
 }
@@ -88,7 +95,35 @@ fn the_readme_names_every_crate() {
     }
 }
 
-/// The first block of code in this language.
+/// Returns the names of environment variables on a line that reads one.
+fn variables(line: &str) -> impl Iterator<Item = &str> {
+    let reads = ["var(", "var_os(", "is_set(", "seconds(", "env = ", "_VAR: ", "PREFIX: "];
+    let is_name =
+        |word: &&str| word.len() > 3 && word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let quoted = line.split('"').skip(1).step_by(2);
+    quoted.filter(is_name).filter(move |_| reads.iter().any(|read| line.contains(read)))
+}
+
+#[test]
+fn every_environment_variable_is_documented() {
+    let described = read("docs/environment.md");
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    let is_tested = |path: &PathBuf| path.iter().any(|part| part == "tests");
+    let is_testkit = |path: &PathBuf| path.iter().any(|part| part == "adieu-testkit");
+    files.retain(|path| !is_tested(path) && !is_testkit(path));
+    let texts: Vec<String> = files.iter().map(read).collect();
+    let found: BTreeSet<&str> =
+        texts.iter().flat_map(|text| text.lines()).flat_map(variables).collect();
+    for known in ["ADIEU_CONFIG", "ADIEU__", "ADIEU_ADMIN_TOKEN", "PRESTOP_SECONDS", "HOSTNAME"] {
+        assert!(found.contains(known), "{known} is not found: {found:?}");
+    }
+    let missing: Vec<_> =
+        found.iter().filter(|name| !described.contains(&format!("`{name}"))).collect();
+    assert!(missing.is_empty(), "not in docs/environment.md: {missing:?}");
+}
+
+/// Returns the first code block in this language.
 fn first_block<'a>(text: &'a str, language: &str) -> &'a str {
     let (_, rest) = text.split_once(&format!("```{language}")).unwrap();
     let (_, rest) = rest.split_once('\n').unwrap();
@@ -96,7 +131,7 @@ fn first_block<'a>(text: &'a str, language: &str) -> &'a str {
 }
 
 #[test]
-fn s316_the_first_programs_of_readme_and_guide_are_the_same_and_hide_nothing() {
+fn s316_the_first_programs_of_readme_and_guide_are_equal_and_hide_nothing() {
     let guide: String = read("crates/adieu/src/lib.rs")
         .lines()
         .filter_map(|line| line.strip_prefix("//!"))
@@ -114,15 +149,21 @@ fn s316_the_first_programs_of_readme_and_guide_are_the_same_and_hide_nothing() {
     }
 }
 
-/// Builds a program in a project of its own, with dependencies as they are shown and adieu as it is
-/// here. Nothing is fetched.
+/// Replaces a text that occurs once.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert_eq!(text.matches(from).count(), 1, "{from}");
+    text.replace(from, to)
+}
+
+/// Builds a program in a separate project, with the dependencies that are shown, and adieu from this
+/// repository in place of its address. Downloads nothing.
 fn build(program: &str, dependencies: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme");
     let project = tempfile::tempdir().unwrap();
+    let path = format!("path = {:?}", root().join("crates/adieu"));
+    let dependencies = replaced(dependencies, "git = \"https://…/adieu.git\"", &path);
     let manifest = format!(
-        "[package]\nname = \"readme\"\nedition = \"2024\"\n\n{dependencies}\n\
-         [patch.crates-io]\nadieu = {{ path = {:?} }}\n\n[workspace]\n",
-        root().join("crates/adieu"),
+        "[package]\nname = \"readme\"\nedition = \"2024\"\n\n{dependencies}\n[workspace]\n"
     );
     std::fs::create_dir_all(project.path().join("src")).unwrap();
     std::fs::write(project.path().join("Cargo.toml"), manifest).unwrap();
@@ -138,7 +179,7 @@ fn build(program: &str, dependencies: &str) -> PathBuf {
     target.join("debug/readme")
 }
 
-/// The command, which the tests of its own crate build.
+/// Returns the path of the command `adieu`. Builds it if the tests of its crate have not.
 fn command() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_victim")).with_file_name("adieu");
     if !program.exists() {
@@ -152,16 +193,12 @@ fn command() -> PathBuf {
 }
 
 #[test]
-fn s316_the_program_of_the_readme_is_built_as_it_is_shown_serves_and_stops() {
+fn s316_the_program_of_the_readme_builds_serves_and_stops() {
     let readme = read("README.md");
     let (program, dependencies) = (first_block(&readme, "rust"), first_block(&readme, "toml"));
     build(program, dependencies);
 
-    // The same program, but for its ports, which may be taken here.
-    let replaced = |program: &str, from: &str, to: &str| {
-        assert_eq!(program.matches(from).count(), 1, "{from}");
-        program.replace(from, to)
-    };
+    // The same program with other ports, because the shown ones may be in use.
     let free = || {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().to_string()

@@ -1,4 +1,4 @@
-//! Processes whose `main` ends with a guard, on runtimes of their own.
+//! Processes whose `main` ends with an exit guard, on several kinds of runtime.
 
 use adieu::{ExitCode, Outcome, Phase, Signal};
 use adieu_testkit::process::Ended;
@@ -7,7 +7,7 @@ use super::process::{check_code, start};
 
 const GUARDS: [&str; 3] = ["guard", "guard on one thread", "guard without a runtime"];
 
-/// What the two tasks print.
+/// The output of the two tasks.
 const SAID: &str = "stopping\nclosed\n";
 
 fn run(scenario: &str, ends: &str, vars: &[(&str, &str)]) -> Ended {
@@ -25,7 +25,7 @@ fn check_clean(ended: &Ended, reason: &str) {
 #[test]
 fn s307_the_guard_runs_the_shutdown_when_main_returns_fails_or_unwinds() {
     for scenario in GUARDS {
-        for (ends, code, said) in [
+        for (ends, code, expected) in [
             ("returns", 0, ""),
             ("fails", 1, "Error: \"no database\""),
             ("unwinds", 101, "no database"),
@@ -33,13 +33,13 @@ fn s307_the_guard_runs_the_shutdown_when_main_returns_fails_or_unwinds() {
             let ended = run(scenario, ends, &[]);
             check_code(&ended, code);
             check_clean(&ended, "process-exit");
-            assert!(ended.stderr.contains(said), "{ended:#?}");
+            assert!(ended.stderr.contains(expected), "{ended:#?}");
         }
     }
 }
 
 #[test]
-fn s307_the_guard_does_not_run_a_shutdown_again_that_is_over() {
+fn s307_the_guard_does_not_repeat_a_completed_shutdown() {
     for scenario in GUARDS {
         let ended = run(scenario, "is over", &[]);
         check_code(&ended, 0);
@@ -51,15 +51,15 @@ fn s307_the_guard_does_not_run_a_shutdown_again_that_is_over() {
 #[test]
 fn s307_the_guard_waits_for_a_shutdown_that_a_signal_has_begun() {
     for scenario in ["guard", "guard that finishes", "guard without a runtime"] {
-        let mut process = start(scenario, &[("ENDS", "is told")]);
+        let mut process = start(scenario, &[("ENDS", "is notified")]);
         process.wait_for("ready");
         process.signal(Signal::TERM);
         let ended = process.wait();
         check_code(&ended, 0);
         check_clean(&ended, "SIGTERM");
     }
-    // The task that had been started is on the runtime whose only thread leaves, and has its time.
-    let vars = [("ENDS", "is told"), ("ADIEU__PHASES__SERVICE_STOP__TIMEOUT", "300ms")];
+    // The started task is on the runtime whose only thread leaves. It still has its timeout.
+    let vars = [("ENDS", "is notified"), ("ADIEU__PHASES__SERVICE_STOP__TIMEOUT", "300ms")];
     let mut process = start("guard on one thread", &vars);
     process.wait_for("ready");
     process.signal(Signal::TERM);
@@ -72,7 +72,7 @@ fn s307_the_guard_waits_for_a_shutdown_that_a_signal_has_begun() {
 }
 
 #[test]
-fn s308_a_switch_keeps_the_end_of_the_process_from_running_the_shutdown() {
+fn s308_a_setting_prevents_the_shutdown_at_the_end_of_the_process() {
     let off = [("ADIEU__RUN_BY_CLR_SHUTDOWN_HOOK", "off")];
     for scenario in GUARDS.into_iter().chain(["guard that finishes"]) {
         for (ends, code) in [("returns", 0), ("fails", 1)] {
@@ -98,7 +98,7 @@ fn s308_a_switch_keeps_the_end_of_the_process_from_running_the_shutdown() {
 }
 
 #[test]
-fn s309_a_guard_that_is_finished_returns_the_exit_code_of_the_report() {
+fn s309_a_finished_guard_returns_the_exit_code_of_the_report() {
     let bad = [("BAD_TASK", "no luck")];
     let finished = |ends, vars: &[(&str, &str)]| run("guard that finishes", ends, vars);
     check_code(&finished("returns", &[]), ExitCode::CLEAN);
@@ -107,11 +107,12 @@ fn s309_a_guard_that_is_finished_returns_the_exit_code_of_the_report() {
     let failed = finished("fails", &bad);
     check_code(&failed, ExitCode::FAILED);
     check_clean(&finished("unwinds", &[]), "process-exit");
-    // Without it, the exit code is that of `main`, unless the process ends with the last phase.
+    // Without the guard's code, the exit code is that of `main`, unless the process ends with the
+    // last phase.
     check_code(&run("guard", "returns", &bad), 0);
     let exits = [bad[0], ("ADIEU__EXIT_PROCESS", "on")];
     check_code(&run("guard", "returns", &exits), ExitCode::UNCLEAN);
-    // Neither a panic nor an error that is handed over looks like a clean end.
+    // A panic, and an error that is passed to the guard, are not a clean end.
     let exits = [("ADIEU__EXIT_PROCESS", "on")];
     check_code(&run("guard", "unwinds", &exits), 101);
     check_code(&finished("fails", &exits), ExitCode::FAILED);
@@ -132,7 +133,7 @@ fn s317_the_watchdog_ends_a_process_that_hangs_after_its_guard() {
     }
 }
 
-/// What no guard can do, as its documentation says.
+/// A limit that the guard's documentation describes.
 #[test]
 fn exit_runs_no_guard() {
     let ended = run("guard", "exits", &[]);

@@ -1,4 +1,4 @@
-//! Real processes whose logs, destructors and signals do what they should not.
+//! Real processes with logs that block or fail, destructors that panic, and conflicting signals.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::process::{check_code, start, started};
 
-/// How often a race is tried.
+/// How often a race is repeated.
 const RUNS: usize = 12;
 
 /// Starts the scenario, and waits until it is ready to be signalled.
@@ -32,15 +32,15 @@ fn start_logging(vars: &[(&str, &str)], report: &std::path::Path) -> Child {
     let mut line = String::new();
     while !line.contains("ready") {
         line.clear();
-        assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended before it was ready");
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "the process ended before it was ready");
     }
-    // Nobody reads any more, but the pipe is still there.
+    // The pipe stays open, but is no longer read.
     child.stderr = Some(stderr.into_inner());
     child
 }
 
-/// Sends SIGTERM, and checks that the process ends as if it could log.
-#[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
+/// Sends SIGTERM, and checks that the process ends as it would with a working log.
+#[expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 fn check_clean_end(mut child: Child, report: &std::path::Path) {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
     let since = Instant::now();
@@ -80,7 +80,7 @@ fn s191_with_a_log_that_is_never_read_the_shutdown_is_clean() {
 }
 
 #[test]
-fn s192_an_error_that_only_says_that_the_shutdown_has_begun_is_no_failure() {
+fn s192_an_error_that_only_reports_the_shutdown_is_not_a_failure() {
     let task = "task close pool";
     for (declares, named) in [
         ("task", Some(task)),
@@ -102,14 +102,14 @@ fn s192_an_error_that_only_says_that_the_shutdown_has_begun_is_no_failure() {
             assert!(ended.stderr.contains(named), "{declares}: {ended:#?}");
         }
     }
-    // What fails for another reason has failed, whenever it does.
+    // An error with another cause is a failure, also during the shutdown.
     let mut process = started("late start-up", &[("DECLARES", "no database")]);
     process.signal(Signal::TERM);
     check_code(&process.wait(), ExitCode::FAILED);
 }
 
 #[test]
-fn s193_a_task_that_comes_too_late_is_in_the_report() {
+fn s193_a_task_that_is_added_too_late_is_in_the_report() {
     let mut process = started("late start-up", &[("DECLARES", "task")]);
     process.signal(Signal::TERM);
     let ended = process.wait();
@@ -143,12 +143,13 @@ fn s194_when_the_shutdown_is_over_one_signal_ends_the_process() {
         process.signal(signal);
         let ended = process.wait();
         check_code(&ended, signal.exit_code());
-        let said = format!("{signal:<21} the shutdown is over, exit code {}", signal.exit_code());
-        assert!(ended.stderr.contains(&said), "{ended:#?}");
+        let expected =
+            format!("{signal:<21} the shutdown is over, exit code {}", signal.exit_code());
+        assert!(ended.stderr.contains(&expected), "{ended:#?}");
     }
 }
 
-/// Runs the scenario as the first process of a namespace of its own, as in a container.
+/// Runs the scenario as the first process of its own namespace, as in a container.
 fn start_as_first(scenario: &str) -> (Process, Pid) {
     let mut command = Command::new("unshare");
     if !nix::unistd::geteuid().is_root() {
@@ -165,7 +166,7 @@ fn start_as_first(scenario: &str) -> (Process, Pid) {
 }
 
 #[test]
-fn s195_as_process_1_a_signal_that_was_removed_ends_it() {
+fn s195_a_removed_signal_ends_process_1() {
     for signal in [nix::sys::signal::Signal::SIGTERM, nix::sys::signal::Signal::SIGINT] {
         let (process, first) = start_as_first("signals removed");
         kill(first, signal).unwrap();
@@ -176,7 +177,7 @@ fn s195_as_process_1_a_signal_that_was_removed_ends_it() {
 }
 
 #[test]
-fn s50_what_hangs_at_the_end_fits_into_a_short_reserve() {
+fn s50_a_hang_at_the_end_fits_into_a_short_reserve() {
     for scenario in ["blocking pool", "hanging guard"] {
         for vars in [
             &[("ADIEU__RESERVE", "150ms")][..],
@@ -201,7 +202,7 @@ fn s196_a_destructor_that_panics_does_not_cancel_exit_process() {
 }
 
 #[test]
-fn s196_guards_that_panic_do_not_cost_the_others_their_turn() {
+fn s196_a_guard_that_panics_does_not_keep_other_guards_from_running() {
     let mut process = started("panicking guards", &[]);
     process.signal(Signal::TERM);
     let ended = process.wait();

@@ -1,4 +1,4 @@
-//! A service that is written as the documents say keeps every order that it has accepted.
+//! A service that follows the documents keeps every order that it has accepted.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use adieu_tests::load::Connection;
 use adieu_tests::plan::Client;
 use http::StatusCode;
 
-/// How often the service is stopped, and how many orders it accepts at least in between.
+/// How often the service is stopped, and how many orders it accepts at least between two stops.
 const RESTARTS: usize = 20;
 const ORDERS: usize = 500;
 const CLIENTS: u64 = 8;
 
-/// Where to ask, and where to record what was accepted there.
+/// The address of the service, and the ledger for accepted orders.
 type Target = Arc<Mutex<Option<(SocketAddr, Arc<Ledger>)>>>;
 
 #[test]
@@ -50,7 +50,7 @@ fn s234_ten_thousand_orders_over_twenty_sigterms_are_all_in_the_store() {
         for order in &stored {
             ledger.finished("order", order);
         }
-        // Jobs that are in the queue again can be taken by the next process.
+        // The next process can take jobs that are in the queue again.
         let (queued, taken) = (list(folder.path()), list(&folder.path().join("taken")));
         assert!(taken.is_empty(), "neither acknowledged nor returned: {taken:?}\n{ended:#?}");
         for job in jobs.iter().filter(|job| !queued.contains(*job)) {
@@ -74,7 +74,7 @@ fn s234_ten_thousand_orders_over_twenty_sigterms_are_all_in_the_store() {
 fn run(database: &str, queue: &Path, target: &Target, ledger: &Arc<Ledger>) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiosk"));
     command.arg(database).arg(queue);
-    // Not what this machine happens to be; and routers here are quick.
+    // Not the platform of this machine. Routers are fast here.
     command.env("ADIEU__KILL_AFTER", "60s").env("ADIEU__LAME_DUCK", "300ms");
     let mut process = Process::start(&mut command);
     let line = process.wait_for("listening on ");
@@ -85,11 +85,11 @@ fn run(database: &str, queue: &Path, target: &Target, ledger: &Arc<Ledger>) -> E
     while !enough() {
         std::thread::sleep(Duration::from_millis(20));
         waited += 1;
-        assert!(waited < 3_000, "it does not accept orders");
+        assert!(waited < 3_000, "the service does not accept orders");
     }
     process.signal(Signal::TERM);
     let ended = process.wait();
-    // Clients have seen its end, and record nothing more of it.
+    // Clients have noticed its end, and record no more facts about it.
     *target.lock().unwrap() = None;
     let mut waited = 0;
     while Arc::strong_count(ledger) > 1 {
@@ -100,7 +100,7 @@ fn run(database: &str, queue: &Path, target: &Target, ledger: &Arc<Ledger>) -> E
     ended
 }
 
-/// Orders without a pause, of whoever is there.
+/// Sends orders without a pause to the service that currently runs.
 async fn order(target: Target, next: Arc<AtomicU64>) {
     loop {
         let to = target.lock().unwrap().clone();
@@ -112,7 +112,7 @@ async fn order(target: Target, next: Arc<AtomicU64>) {
                 match connection.send("POST", &format!("/orders/{id}")).await {
                     Ok((StatusCode::ACCEPTED, _)) => ledger.accepted("order", &id),
                     Ok(_) => ledger.refused("order", &id),
-                    // Nobody knows what became of it.
+                    // Unknown whether the order was accepted.
                     Err(_) => break,
                 }
             }
@@ -135,7 +135,7 @@ async fn stored(store: &tokio_postgres::Client) -> BTreeSet<String> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// The files of a folder.
+/// Lists the files of a folder.
 fn list(folder: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     let files = entries.filter(|entry| entry.file_type().unwrap().is_file());

@@ -1,5 +1,5 @@
-//! A service as the documents say to write it: axum takes orders, actors of kameo process them, a
-//! pool of Postgres stores them, and a consumer takes more of them from a queue.
+//! A service that follows the documents: axum accepts orders, kameo actors process them, a Postgres
+//! pool stores them, and a consumer takes further orders from a queue.
 //!
 //! `kiosk DATABASE QUEUE_FOLDER`
 
@@ -66,7 +66,7 @@ async fn kiosk(shutdown: &Shutdown, database: String, folder: PathBuf) -> Result
     Ok(())
 }
 
-/// What actors use is a step: steps are stopped after the actors.
+/// A resource that actors use is a step, because steps are stopped after the actors.
 fn postgres(database: String, pool: &Arc<OnceLock<Arc<Pool>>>) -> Step {
     let shared = Arc::clone(pool);
     let connect = async move |_: StartCx| {
@@ -77,7 +77,7 @@ fn postgres(database: String, pool: &Arc<OnceLock<Arc<Pool>>>) -> Step {
     Step::new("postgres").run(connect, async |pool: Arc<Pool>, _| pool.close())
 }
 
-/// What is answered with 202 will be in the store.
+/// An order that is answered with 202 will be in the store.
 async fn place(State(intake): State<Ref<Intake>>, Path(id): Path<String>) -> StatusCode {
     match intake.tell(Order(id)).await {
         Ok(()) => StatusCode::ACCEPTED,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The node that stands for `lib.rs` or `main.rs`.
 const ROOT: &str = "(root)";
 
-/// Which module uses which, each with the file that shows it.
+/// The modules that each module uses, each with a file that does.
 type Uses = BTreeMap<String, BTreeMap<String, PathBuf>>;
 
 #[test]
@@ -54,7 +54,7 @@ fn a_cycle_is_found_and_shown_as_a_path() {
     assert!(through_root.contains(&ROOT.to_owned()), "{through_root:?}");
 }
 
-/// Reads which top module uses which others.
+/// Reads which other top modules each top module uses.
 fn uses(source: &Path) -> Uses {
     let mut files = Vec::new();
     list(source, &mut files);
@@ -93,7 +93,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The path of a file's module; empty for the root.
+/// Returns the path of a file's module; empty for the root.
 fn path_of(source: &Path, file: &Path) -> Vec<String> {
     let relative = file.strip_prefix(source).unwrap().with_extension("");
     let path: Vec<String> =
@@ -101,7 +101,7 @@ fn path_of(source: &Path, file: &Path) -> Vec<String> {
     if path == ["lib"] || path == ["main"] { Vec::new() } else { path }
 }
 
-/// The code without comments and without the tests at its end.
+/// Returns the code without comments and without the tests at its end.
 fn code_of(text: &str) -> String {
     let end = text.match_indices("#[cfg(").map(|(at, _)| at).find(|at| {
         let rest = &text[*at..];
@@ -113,7 +113,7 @@ fn code_of(text: &str) -> String {
     lines.map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// The names that paths take from the crate's root, in a module of this depth.
+/// Returns the names that paths use from the crate's root, in a module of this depth.
 fn names_at_root(code: &str, depth: usize) -> BTreeSet<String> {
     let to_root = "super::".repeat(depth);
     let from_crate = code.match_indices("crate::").map(|(at, found)| at + found.len());
@@ -125,7 +125,7 @@ fn names_at_root(code: &str, depth: usize) -> BTreeSet<String> {
     from_crate.chain(from_super).flat_map(|at| first_names(&code[at..])).collect()
 }
 
-/// The first name of a path, or of each path in braces.
+/// Returns the first name of a path, or of each path in braces.
 fn first_names(rest: &str) -> Vec<String> {
     let name = |text: &str| {
         text.trim_start()
@@ -156,7 +156,7 @@ fn first_names(rest: &str) -> Vec<String> {
 /// Returns the first cycle as a path that ends where it begins.
 fn find_cycle(uses: &Uses) -> Option<Vec<String>> {
     let mut done = BTreeSet::new();
-    // Modules first: a cycle between two of them says more than one through the root.
+    // Modules first, because a cycle between two of them is more specific than one through the root.
     let mut starts: Vec<&String> = uses.keys().collect();
     starts.sort_by_key(|name| *name == ROOT);
     starts.into_iter().find_map(|start| visit(start, uses, &mut Vec::new(), &mut done))

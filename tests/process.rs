@@ -9,7 +9,7 @@ use adieu_testkit::process::{Ended, Process};
 
 pub(super) fn start(scenario: &str, vars: &[(&str, &str)]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_victim"));
-    // Not what this machine happens to be.
+    // Not the platform of this machine.
     command.arg(scenario).env("ADIEU__KILL_AFTER", "none").env_remove("RUST_BACKTRACE");
     command.envs(vars.iter().copied());
     Process::start(&mut command)
@@ -43,20 +43,20 @@ fn s48_sigterm_once_is_a_clean_end() {
     let ended = process.wait();
     check_code(&ended, ExitCode::CLEAN);
     assert_eq!(ended.stdout, "ready\nbegun: SIGTERM\nguard dropped\n");
-    for said in [
+    for expected in [
         "deadline              kill_after=30s source=configured",
         "shutdown initiated    reason=SIGTERM deadline=27s phases=1 worst_case=5s",
         "phase over            phase=service-unbind outcome=finished",
         "shutdown complete     outcome=clean",
     ] {
-        assert!(ended.stderr.contains(said), "{said}\n{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{expected}\n{}", ended.stderr);
     }
     assert!(report(&ended).is_clean());
     assert_eq!(report(&ended).reason, "SIGTERM");
 }
 
 #[test]
-fn s46_sigint_three_times_exits_at_once() {
+fn s46_a_third_sigint_exits_immediately() {
     let mut process = started("slow task", &[("ADIEU__RESERVE", "30s")]);
     process.signal(Signal::INT);
     process.wait_for("if_repeated=\"cancel running tasks and run only the closing phases\"");
@@ -74,7 +74,7 @@ fn s46_sigint_three_times_exits_at_once() {
 }
 
 #[test]
-fn s46_a_second_sigint_still_closes_down_and_drops_guards() {
+fn s46_a_second_sigint_runs_closing_phases_and_drops_guards() {
     let mut process = started("slow task", &[]);
     process.signal(Signal::INT);
     process.wait_for("slow task started");
@@ -93,7 +93,7 @@ fn s41_kill_after_two_seconds_ends_a_task_of_sixty() {
     process.signal(Signal::TERM);
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
-    // 2 s less a margin of 0.5 s is when all is over; before that the reserve is for closing.
+    // Everything ends after 2 s less a margin of 0.5 s. The reserve before that is for closing.
     assert!(ended.took < Duration::from_secs(2), "killed by the platform: {ended:#?}");
     assert!(ended.took > Duration::from_millis(900), "{ended:#?}");
     assert!(ended.stdout.contains("flushed\n"), "{ended:#?}");
@@ -108,7 +108,7 @@ fn s41_kill_after_two_seconds_ends_a_task_of_sixty() {
 }
 
 #[test]
-fn s315_a_budget_that_is_only_assumed_is_warned_of_once_with_what_to_set() {
+fn s315_an_assumed_budget_is_warned_about_once_with_what_to_set() {
     let vars = [
         ("ADIEU__KILL_AFTER", "auto"),
         ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
@@ -120,20 +120,21 @@ fn s315_a_budget_that_is_only_assumed_is_warned_of_once_with_what_to_set() {
     process.signal(Signal::TERM);
     let ended = process.wait();
     check_code(&ended, ExitCode::CLEAN);
-    let said: Vec<_> = ended.stderr.lines().filter(|line| line.contains("over budget")).collect();
-    assert_eq!(said.len(), 1, "{ended:#?}");
+    let warnings: Vec<_> =
+        ended.stderr.lines().filter(|line| line.contains("over budget")).collect();
+    assert_eq!(warnings.len(), 1, "{ended:#?}");
     assert!(
-        said[0].contains(
+        warnings[0].contains(
             "wait 48s before it kills; assuming 30s for platform kubernetes: set \
              terminationGracePeriodSeconds: 48 in the manifest, and ADIEU__KILL_AFTER=48s"
         ),
         "{}",
-        said[0]
+        warnings[0]
     );
 }
 
 #[test]
-fn s47_sigterm_is_heard_and_answered_when_every_worker_is_blocked() {
+fn s47_sigterm_is_handled_while_every_worker_is_blocked() {
     let mut process = started("wedged", &[("ADIEU__KILL_AFTER", "4s")]);
     process.signal(Signal::TERM);
     let ended = process.wait();
@@ -149,11 +150,11 @@ fn s47_sigterm_is_heard_and_answered_when_every_worker_is_blocked() {
 }
 
 #[test]
-fn s51_the_watchdog_says_what_was_waited_for_and_ends_the_process() {
+fn s51_the_watchdog_logs_the_unfinished_tasks_and_ends_the_process() {
     let mut process = started("wedged body", &[("ADIEU__KILL_AFTER", "2s")]);
     process.signal(Signal::TERM);
     let ended = process.wait();
-    // The phases are over, so the outcome is known.
+    // The phases have ended, so the outcome is known.
     check_code(&ended, ExitCode::UNCLEAN);
     assert!(ended.took < Duration::from_secs(2), "killed by the platform: {ended:#?}");
     assert!(
@@ -163,7 +164,7 @@ fn s51_the_watchdog_says_what_was_waited_for_and_ends_the_process() {
 }
 
 #[test]
-fn s49_sigterm_during_start_up_stops_what_was_registered() {
+fn s49_sigterm_during_start_up_runs_registered_tasks() {
     let mut process = started("start-up", &[]);
     process.signal(Signal::TERM);
     let ended = process.wait();
@@ -207,7 +208,7 @@ fn s482_a_main_thread_that_hangs_after_a_clean_shutdown_exits_with_its_code() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
+#[expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 fn s482_a_report_file_that_cannot_be_written_does_not_hang_the_exit() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("report.json");
@@ -239,7 +240,7 @@ fn s29_a_panicking_task_is_a_failure_of_that_task_alone() {
 
 #[test]
 fn s48_the_body_returns_fails_or_panics_and_the_shutdown_runs() {
-    for (scenario, code, said) in [
+    for (scenario, code, expected) in [
         ("returning body", ExitCode::CLEAN, "reason=process-exit"),
         ("failing body", ExitCode::FAILED, "body failed           error=\"no database\""),
         (
@@ -251,13 +252,13 @@ fn s48_the_body_returns_fails_or_panics_and_the_shutdown_runs() {
         let ended = start(scenario, &[]).wait();
         check_code(&ended, code);
         assert_eq!(ended.stdout, "stopped\n", "{ended:#?}");
-        assert!(ended.stderr.contains(said), "{ended:#?}");
+        assert!(ended.stderr.contains(expected), "{ended:#?}");
         assert!(report(&ended).is_clean());
     }
 }
 
 #[test]
-fn s48_the_body_may_have_a_last_word() {
+fn s48_the_body_may_end_after_the_shutdown() {
     let mut process = started("last word", &[]);
     process.signal(Signal::TERM);
     let ended = process.wait();
@@ -266,7 +267,7 @@ fn s48_the_body_may_have_a_last_word() {
 }
 
 #[test]
-fn s48_a_bad_configuration_fails_at_the_door() {
+fn s48_an_invalid_configuration_fails_before_the_body_runs() {
     let ended = start("clean", &[("ADIEU__KILL_AFTR", "5s")]).wait();
     check_code(&ended, ExitCode::FAILED);
     assert_eq!(ended.stdout, "");
@@ -288,7 +289,7 @@ fn s44_other_signals_can_be_chosen() {
 }
 
 #[test]
-fn s45_removing_signals_brings_the_default_action_back() {
+fn s45_removing_signals_restores_the_default_action() {
     let mut process = started("signals removed", &[]);
     process.signal(Signal::TERM);
     let ended = process.wait();
@@ -302,14 +303,14 @@ fn s45_removing_signals_brings_the_default_action_back() {
 }
 
 #[test]
-fn s51_exit_process_ends_a_process_whose_main_goes_on() {
+fn s51_exit_process_ends_a_process_whose_main_continues() {
     let mut process = started("exit-process", &[]);
     process.signal(Signal::TERM);
     check_code(&process.wait(), 5);
 }
 
 #[test]
-fn s45_a_shutdown_that_is_dropped_does_not_leave_the_process_deaf() {
+fn s45_dropping_a_shutdown_restores_the_default_action() {
     let mut process = started("dropped", &[]);
     process.signal(Signal::TERM);
     let ended = process.wait();
@@ -317,7 +318,7 @@ fn s45_a_shutdown_that_is_dropped_does_not_leave_the_process_deaf() {
 }
 
 #[test]
-fn s50_exit_process_does_not_keep_main_from_leaving_in_order() {
+fn s50_exit_process_lets_main_return_in_time() {
     let mut process = started("clean", &[("ADIEU__EXIT_PROCESS", "on")]);
     process.signal(Signal::TERM);
     let ended = process.wait();
@@ -327,13 +328,13 @@ fn s50_exit_process_does_not_keep_main_from_leaving_in_order() {
 }
 
 #[test]
-fn s34_the_body_may_resume_what_was_aborted() {
+fn s34_the_body_may_resume_an_aborted_shutdown() {
     let ended = start("resuming body", &[]).wait();
     check_code(&ended, ExitCode::UNCLEAN);
     assert_eq!(ended.stdout, "resumed\n", "{ended:#?}");
 }
 
-// Nobody reads its stderr, so whoever writes there blocks.
+// Its stderr is not read, so writing there blocks.
 #[test]
 fn s46_a_log_that_blocks_does_not_disable_the_ladder() {
     use std::io::{BufRead, BufReader};
@@ -357,10 +358,10 @@ fn s46_a_log_that_blocks_does_not_disable_the_ladder() {
     assert_eq!(status.code(), Some(130));
 }
 
-// What was only detected does not bind a shutdown that nobody asked for from outside, until a
-// signal says that the platform has begun to count.
+// A detected deadline does not apply to a shutdown that the process started itself, until a signal
+// shows that the platform has started to count.
 #[test]
-fn s41_what_is_detected_counts_from_the_signal() {
+fn s41_a_detected_deadline_counts_from_the_signal() {
     let vars = [("ADIEU__KILL_AFTER", "auto"), ("TERMINATION_GRACE_PERIOD_SECONDS", "4")];
     let mut process = started("returning to a slow task", &vars);
     process.wait_for("reason=process-exit deadline=\"1h");
@@ -368,14 +369,14 @@ fn s41_what_is_detected_counts_from_the_signal() {
     let ended = process.wait();
     check_code(&ended, ExitCode::UNCLEAN);
     assert!(ended.took < Duration::from_secs(4), "killed by the platform: {ended:#?}");
-    // Of the 3 s that are then allowed, an early phase has a quarter: the reserve is kept.
+    // Of the 3 s that are then allowed, an early phase has a quarter, because of the reserve.
     assert!(ended.took > Duration::from_millis(500), "{ended:#?}");
     let slow = outcome(&ended, &Phase::SERVICE_STOP, "slow");
     assert!(matches!(slow, Outcome::TimedOut { .. }), "{slow}");
 }
 
 #[test]
-fn s107_a_signal_in_mid_start_up_is_a_clean_end() {
+fn s107_a_signal_during_start_up_is_a_clean_end() {
     let mut process = started("lifecycle", &[]);
     process.signal(Signal::TERM);
     let ended = process.wait();
@@ -386,10 +387,10 @@ fn s107_a_signal_in_mid_start_up_is_a_clean_end() {
 }
 
 #[test]
-fn s105_a_start_up_that_fails_ends_the_process_and_says_why() {
+fn s105_a_failed_start_up_ends_the_process_and_reports_why() {
     let ended = start("lifecycle", &[("BROKER_TIMEOUT_MS", "100")]).wait();
     check_code(&ended, ExitCode::FAILED);
     assert_eq!(ended.stdout, "postgres up\nready\npostgres down\n");
-    let said = "failed to start up: step broker did not start: timed out after 100ms";
-    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    let expected = "failed to start up: step broker did not start: timed out after 100ms";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 }

@@ -1,5 +1,5 @@
-//! A small shop, for the tests of rolling restarts: over `adieu::http::serve`, or over what axum
-//! itself has, for comparison.
+//! A small shop for the tests of rolling restarts, served by `adieu::http::serve`, or by axum alone
+//! for comparison.
 //!
 //! `shop adieu|plain ADDRESS`
 
@@ -18,7 +18,7 @@ fn main() -> std::process::ExitCode {
     match kind.as_str() {
         "adieu" => adieu::main(async move |shutdown| with_adieu(&shutdown, &addr).await),
         "plain" => plain(&addr),
-        other => panic!("no such shop: {other:?}"),
+        other => panic!("unknown shop: {other:?}"),
     }
 }
 
@@ -31,7 +31,7 @@ async fn with_adieu(shutdown: &adieu::Shutdown, addr: &str) -> Result<(), BoxErr
     Ok(())
 }
 
-/// What axum's own documentation says about graceful shutdown.
+/// The graceful shutdown of axum's documentation.
 #[tokio::main]
 async fn plain(addr: &str) -> std::process::ExitCode {
     let app = pages::router().route("/readyz", axum::routing::get(async || "ready"));

@@ -9,10 +9,10 @@ use adieu::{ExitCode, Outcome, Phase, Report, Signal};
 
 use super::process::{check_code, started};
 
-/// How long the harness waits for anything.
+/// How long the harness waits for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A manager of systemd of its own, with its own folders.
+/// A systemd manager with its own folders.
 struct Systemd {
     manager: Child,
     folder: tempfile::TempDir,
@@ -27,7 +27,7 @@ impl Systemd {
         if !nix::unistd::geteuid().is_root() {
             command.args(["--user", "--map-root-user"]);
         }
-        // It looks there whether it is wanted at all.
+        // systemd checks there whether it was booted.
         let script = "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system && \
                       exec /lib/systemd/systemd --user";
         command.args(["--mount", "--kill-child", "--fork", "sh", "-c", script]);
@@ -55,7 +55,7 @@ impl Systemd {
         self.folder.path().join(name)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
+    #[expect(clippy::disallowed_methods, reason = "real processes run in real time")]
     fn wait_until<T>(&self, what: &str, is: impl Fn() -> Option<T>) -> T {
         let give_up = std::time::Instant::now() + PATIENCE;
         loop {
@@ -79,9 +79,9 @@ impl Systemd {
         self.systemctl(&["show", "--value", "--property", property, unit])
     }
 
-    /// Starts a service, and waits until it has written that it is ready.
+    /// Starts a service, and waits until it reports that it is ready.
     fn start_service(&mut self, scenario: &str, settings: &str) -> String {
-        // The control groups are those of the whole machine.
+        // Control groups are shared with the whole machine.
         let unit = format!("adieu-{}-{}.service", std::process::id(), self.units.len());
         let file = self.path("config/systemd/user").join(&unit);
         let out = self.path(&format!("{unit}.out"));
@@ -123,14 +123,15 @@ impl Drop for Systemd {
 }
 
 #[test]
-fn s41_what_the_unit_allows_is_known_and_systemd_does_not_have_to_kill() {
+fn s41_the_grace_period_of_a_unit_is_used_and_systemd_does_not_kill() {
     let mut systemd = Systemd::start();
     let unit = systemd.start_service("slow task", "TimeoutStopSec=6");
     let written = systemd.written(&unit);
-    let said = format!("deadline              kill_after=6s source=\"TimeoutStopSec of {unit}\"");
-    assert!(written.contains(&said), "{written}");
+    let expected =
+        format!("deadline              kill_after=6s source=\"TimeoutStopSec of {unit}\"");
+    assert!(written.contains(&expected), "{written}");
     systemd.systemctl(&["stop", "--no-block", &unit]);
-    systemd.wait_until("it says what it waits for", || {
+    systemd.wait_until("the tasks that it waits for", || {
         systemd.show(&unit, "StatusText").contains("service-stop/slow").then_some(())
     });
     // Six seconds less a margin of a quarter.
@@ -150,7 +151,7 @@ fn s41_what_the_unit_allows_is_known_and_systemd_does_not_have_to_kill() {
 }
 
 #[test]
-fn s41_a_unit_without_a_limit_is_known_as_one() {
+fn s41_a_unit_without_a_limit_is_recognised() {
     let mut systemd = Systemd::start();
     let unit = systemd.start_service("clean", "TimeoutStopSec=infinity");
     let written = systemd.written(&unit);
@@ -162,7 +163,7 @@ fn s41_a_unit_without_a_limit_is_known_as_one() {
     assert_eq!(systemd.show(&unit, "Result"), "success", "{}", systemd.written(&unit));
 }
 
-/// A folder in which this invocation is noted, as a manager of systemd does, but without a manager.
+/// Creates a folder that records this invocation, as a systemd manager does, but without a manager.
 fn note_invocation(id: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let units = folder.path().join("systemd/units");
@@ -172,7 +173,7 @@ fn note_invocation(id: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn s197_a_time_to_stop_that_is_not_known_is_said_at_start_up() {
+fn s197_an_unknown_grace_period_is_logged_at_start_up() {
     let id = "b54b6563fb2748b4b1b9180f940a47f5";
     let folder = note_invocation(id);
     let runtime_folder = folder.path().to_str().unwrap();
@@ -196,12 +197,12 @@ fn s197_a_time_to_stop_that_is_not_known_is_said_at_start_up() {
         process.signal(Signal::TERM);
         let ended = process.wait();
         check_code(&ended, ExitCode::CLEAN);
-        for said in [
+        for expected in [
             "deadline              kill_after=\"1m 30s\" source=\"assumed for platform systemd\"",
             &format!("TimeoutStopSec is unknown, assuming 90s: {problem}"),
             "set kill-after, or put Environment=ADIEU__KILL_AFTER=",
         ] {
-            assert!(ended.stderr.contains(said), "{said}: {ended:#?}");
+            assert!(ended.stderr.contains(expected), "{expected}: {ended:#?}");
         }
     }
 }

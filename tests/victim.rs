@@ -1,6 +1,6 @@
-//! The process under test: one small program for each way in which a process can die.
+//! The process under test: one small program for each way in which a process can end.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the test reads it")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the tests read it")]
 
 use std::process::{ExitCode, Termination};
 use std::time::Duration;
@@ -60,14 +60,14 @@ fn main() -> ExitCode {
                     std::thread::sleep(FOREVER);
                 });
             }
-            // Both have a worker thread, and will not let it go.
+            // Both occupy a worker thread for ever.
             blocked.recv()?;
             blocked.recv()?;
             ready_until_begun(&shutdown).await?;
             std::future::pending::<()>().await;
             Ok::<(), Error>(())
         }),
-        // The body itself blocks the main thread: nothing but the watchdog can end this.
+        // The body blocks the main thread, so only the watchdog can end this.
         "wedged body" => runner().run(async |shutdown: Shutdown| {
             shutdown.add_task(Phase::SERVICE_STOP, "stuck", adieu_hang)?;
             println!("ready");
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         "start-up" => adieu::main(async |shutdown: Shutdown| {
             shutdown.add_task(Phase::SERVICE_STOP, "stop", async |_| println!("stopped"))?;
             println!("ready");
-            tokio::time::sleep(FOREVER).await; // Connecting to something that is not there.
+            tokio::time::sleep(FOREVER).await; // Connects to a server that does not respond.
             println!("started");
             Ok::<(), Error>(())
         }),
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
                 .stop(async |_| println!("postgres down"));
             let broker = Step::new("broker").depends_on("postgres").start(async |_| {
                 println!("ready");
-                tokio::time::sleep(FOREVER).await; // Connecting to something that is not there.
+                tokio::time::sleep(FOREVER).await; // Connects to a server that does not respond.
             });
             let broker = match std::env::var("BROKER_TIMEOUT_MS") {
                 Ok(millis) => broker.timeout(Duration::from_millis(millis.parse()?)),
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
                 .add_blocking_task(Phase::SERVICE_STOP, "stuck", |_| std::thread::sleep(FOREVER))?;
             ready_until_begun(&shutdown).await
         }),
-        // A thread of the runtime's own pool, which dropping the runtime would wait for.
+        // A thread of the runtime's pool, for which dropping the runtime would wait.
         "blocking pool" => adieu::main(async |shutdown: Shutdown| {
             tokio::task::spawn_blocking(|| std::thread::sleep(FOREVER));
             ready_until_begun(&shutdown).await
@@ -181,7 +181,7 @@ fn main() -> ExitCode {
             let (full, filled) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 use std::io::Write;
-                // A pipe holds 64 KiB; the write that fills it blocks, and holds stderr.
+                // A pipe holds 64 KiB. The write that fills it blocks, and locks stderr.
                 let mut stderr = std::io::stderr().lock();
                 let _ = stderr.write_all(&[b'x'; 60 * 1024]);
                 let _ = full.send(());
@@ -202,7 +202,7 @@ fn main() -> ExitCode {
             std::thread::sleep(FOREVER);
             Ok(())
         }),
-        // Logs to stdout as most services do. With `STUFF`, until nothing more goes into the pipe.
+        // Logs to stdout as most services do. With `STUFF`, until the pipe is full.
         "logging" => {
             tracing_subscriber::fmt().init();
             runner().run(async |shutdown: Shutdown| {
@@ -222,7 +222,7 @@ fn main() -> ExitCode {
                 Ok::<(), Error>(())
             })
         }
-        // Whatever it connects to answers when the shutdown is over: that is late in start-up.
+        // The server it connects to responds after the shutdown, which is late in start-up.
         "late start-up" => adieu::main(async |shutdown: Shutdown| {
             println!("ready");
             shutdown.completed().await?;
@@ -329,21 +329,21 @@ fn with_goodbye() -> Result<Shutdown, Error> {
     Ok(shutdown)
 }
 
-/// Ends `main` as the test says.
+/// Ends `main` in the way that the test requires.
 async fn end_as_asked(shutdown: &Shutdown) -> Result<(), Error> {
     match std::env::var("ENDS")?.as_str() {
         "returns" => Ok(()),
         "fails" => Err("no database".into()),
         "unwinds" => panic!("no database"),
         "is over" => shutdown.run(Reason::Unknown).await.map(drop).map_err(Into::into),
-        "is told" => {
+        "is notified" => {
             println!("ready");
             shutdown.begun().await;
             Ok(())
         }
         "exits" =>
         {
-            #[expect(clippy::exit, clippy::disallowed_methods, reason = "what is tested")]
+            #[expect(clippy::exit, clippy::disallowed_methods, reason = "the subject of the test")]
             std::process::exit(3)
         }
         other => Err(other.into()),
@@ -419,13 +419,13 @@ impl Drop for Bomb {
     }
 }
 
-/// Fills the pipe that stdout is, and goes on writing: whoever writes there from now on blocks.
+/// Fills the pipe behind stdout and continues to write, so that every write to it blocks.
 fn stuff_stdout() -> Result<(), Error> {
     let (full, filled) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         use std::io::Write;
         let mut stdout = std::io::stdout().lock();
-        // Of 64 KiB; the write that fills it blocks, and holds stdout.
+        // A pipe holds 64 KiB. The write that fills it blocks, and locks stdout.
         let _ = stdout.write_all(&[b'x'; 60 * 1024]);
         let _ = full.send(());
         loop {
@@ -435,9 +435,9 @@ fn stuff_stdout() -> Result<(), Error> {
     Ok(filled.recv()?)
 }
 
-/// Declares something as if the shutdown had not begun.
+/// Declares something as if the shutdown had not started.
 async fn declare_late(shutdown: &Shutdown) -> Result<(), Error> {
-    /// As `#[error(transparent)]` makes one: it does not name its cause.
+    /// Like an error with `#[error(transparent)]`, which does not name its cause.
     #[derive(Debug)]
     struct Transparent(Error);
     impl std::fmt::Display for Transparent {

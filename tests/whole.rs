@@ -1,6 +1,6 @@
-//! What is tested on the whole: real processes, and what the documents say.
+//! Tests of the whole workspace: real processes, and the documents.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod composed;
 mod documents;

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, NoTls};
 
 pub(crate) struct Pool {
     client: Mutex<Option<Arc<Client>>>,
-    /// Moves the bytes of the connection, and ends with the pool.
+    /// Transfers the data of the connection. Ends with the pool.
     _driving: JoinSet<()>,
 }
 
@@ -17,10 +17,10 @@ impl Pool {
         let (client, connection) = tokio_postgres::connect(database, NoTls).await?;
         let mut driving = JoinSet::new();
         driving.spawn(async move {
-            // Whoever asks next is told.
+            // The next request reports the error.
             let _ = connection.await;
         });
-        // It is the service that is stopped in these tests, not the server.
+        // These tests stop the service, not the server.
         client.batch_execute("SET synchronous_commit = off").await?;
         Ok(Self { client: Mutex::new(Some(Arc::new(client))), _driving: driving })
     }

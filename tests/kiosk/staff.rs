@@ -36,7 +36,7 @@ impl Clerk {
 impl Message<Order> for Intake {
     type Reply = ();
 
-    #[expect(clippy::print_stderr, reason = "that would be a mistake, and is looked for")]
+    #[expect(clippy::print_stderr, reason = "an error that the tests detect")]
     async fn handle(&mut self, order: Order, _: &mut Context<Self, ()>) {
         self.next = (self.next + 1) % self.clerks.len();
         if let Err(error) = self.clerks[self.next].tell(order).await {
@@ -48,7 +48,7 @@ impl Message<Order> for Intake {
 impl Message<Order> for Clerk {
     type Reply = ();
 
-    #[expect(clippy::print_stderr, reason = "that would be a mistake, and is looked for")]
+    #[expect(clippy::print_stderr, reason = "an error that the tests detect")]
     async fn handle(&mut self, Order(id): Order, _: &mut Context<Self, ()>) {
         if let Err(error) = self.pool.store(&id).await {
             eprintln!("order not stored: {id}: {error}");

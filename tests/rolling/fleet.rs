@@ -6,7 +6,7 @@ use std::process::Command;
 use adieu::Signal;
 use adieu_testkit::process::Process;
 
-/// Routers here are quick.
+/// Routers are fast here.
 const LAME_DUCK: &str = "3s";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Plain,
 }
 
-/// Replicas, each at its address for as long as the fleet lives.
+/// Replicas, each at the same address for the life of the fleet.
 pub(crate) struct Fleet {
     kind: Kind,
     replicas: Vec<Option<Process>>,
@@ -64,7 +64,7 @@ impl Fleet {
 pub(crate) fn start(kind: Kind, addr: &str, lame_duck: &str) -> (Process, SocketAddr) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
     command.arg(if kind == Kind::Adieu { "adieu" } else { "plain" }).arg(addr);
-    // Not what this machine happens to be, nor how fast it is.
+    // Independent of the platform and the speed of this machine.
     command.env("ADIEU__KILL_AFTER", "60s").env("ADIEU__LAME_DUCK", lame_duck);
     command.env("ADIEU__PHASES__SERVICE_REQUESTS_DONE__TIMEOUT", "20s");
     let mut process = Process::start(&mut command);

@@ -1,4 +1,4 @@
-//! A real HAProxy in front of the replicas. It hides nothing: it never tries a request twice.
+//! A real HAProxy in front of the replicas. It never retries a request, so it hides no failure.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -45,14 +45,14 @@ backend replicas
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(config.as_bytes()).unwrap();
         let config = file.into_temp_path();
-        // In the foreground, so that it dies with the test.
+        // In the foreground, so that it ends with the test.
         let child = Command::new("haproxy").arg("-db").arg("-f").arg(&config).spawn();
         let child = child.expect("haproxy, from the package of that name");
         Self { child, addr, stats, _config: config }
     }
 
-    /// Waits until HAProxy says that so many replicas are up.
-    #[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
+    /// Waits until HAProxy reports that this many replicas are up.
+    #[expect(clippy::disallowed_methods, reason = "real processes run in real time")]
     pub(crate) fn wait_until_up(&self, count: usize) {
         let give_up = Instant::now() + Duration::from_secs(30);
         loop {
@@ -76,7 +76,7 @@ impl Drop for Haproxy {
     }
 }
 
-/// An address that nobody listens on. Somebody may before we do; then HAProxy says so.
+/// Returns a free address. If another process takes it first, HAProxy reports that.
 fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

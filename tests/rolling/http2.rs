@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that know every replica and ask one that is ready.
+//! HTTP/2 clients that know every replica and send requests to one that is ready.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::Seen;
 
-/// A load that goes on until it is stopped.
+/// A load that runs until it is stopped.
 pub(crate) struct Load {
     stop: tokio::sync::watch::Sender<bool>,
     clients: JoinSet<Seen>,
@@ -35,31 +35,31 @@ impl Load {
         Self { stop, clients, requests }
     }
 
-    /// How many have been answered so far.
+    /// Returns how many requests have been answered so far.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
     pub(crate) async fn stop(self) -> Seen {
         self.stop.send_replace(true);
-        let mut all = Seen { requests: 0, failed: 0, said: String::new() };
+        let mut all = Seen { requests: 0, failed: 0, output: String::new() };
         for seen in self.clients.join_all().await {
             all.requests += seen.requests;
             all.failed += seen.failed;
-            all.said += &seen.said;
+            all.output += &seen.output;
         }
         all
     }
 }
 
-/// Keeps one connection, several requests on it at a time, until it is told to go elsewhere.
+/// Sends several requests at a time on one connection, until the server asks to reconnect.
 async fn client(
     replicas: Arc<Vec<SocketAddr>>,
     mut at: usize,
     stop: tokio::sync::watch::Receiver<bool>,
     answered: Arc<AtomicU64>,
 ) -> Seen {
-    let mut seen = Seen { requests: 0, failed: 0, said: String::new() };
+    let mut seen = Seen { requests: 0, failed: 0, output: String::new() };
     while !*stop.borrow() {
         at = (at + 1) % replicas.len();
         let Some((mut requests, mut connection)) = connect(replicas[at]).await else {
@@ -69,7 +69,7 @@ async fn client(
         let mut asked = JoinSet::new();
         loop {
             while asked.len() < 8 && !*stop.borrow() {
-                // Not ready means that it has been told to go away: nothing has been asked.
+                // Not ready means that GOAWAY was received. No request has been sent.
                 if requests.ready().await.is_err() {
                     break;
                 }
@@ -84,19 +84,19 @@ async fn client(
                 Some(Ok(Err(error))) => {
                     seen.requests += 1;
                     seen.failed += 1;
-                    seen.said += &format!("{error}\n");
+                    seen.output += &format!("{error}\n");
                 }
                 Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
             }
         }
-        seen.said += &format!("left {}\n", replicas[at]);
+        seen.output += &format!("left {}\n", replicas[at]);
         connection.abort_all();
         while connection.join_next().await.is_some() {}
     }
     seen
 }
 
-/// A connection to the replica, if it is ready. A replica that is not there is not asked.
+/// Connects to a replica, if it is ready.
 async fn connect(addr: SocketAddr) -> Option<(SendRequest<Nothing>, JoinSet<()>)> {
     let stream = TcpStream::connect(addr).await.ok()?;
     let (mut requests, connection) =
@@ -131,10 +131,10 @@ async fn page(mut requests: SendRequest<Nothing>, addr: SocketAddr) -> Result<bo
     }
 }
 
-/// Whether the request can be asked elsewhere, because the replica has never seen it.
+/// Returns whether the request can be sent to another replica, because this one has not seen it.
 ///
-/// hyper gives it back if it was still queued. If GOAWAY came while it was being sent, only the
-/// error says so: what GOAWAY does not cover has not been processed, says RFC 9113, 6.8.
+/// hyper returns a request that was still queued. If GOAWAY arrived while it was being sent, only the
+/// error shows that. Requests that GOAWAY does not cover were not processed (RFC 9113, 6.8).
 fn was_never_sent(error: &mut TrySendError<http::Request<Nothing>>) -> bool {
     let source = std::error::Error::source(error.error());
     let h2 = source.and_then(|source| source.downcast_ref::<h2::Error>());

@@ -12,7 +12,7 @@ use tonic_prost::ProstCodec;
 
 use crate::orders::{FOLLOW, Order, PLACE};
 
-/// `Place` thinks once and answers; `Follow` answers `number` times, thinking before each.
+/// `Place` waits and answers once; `Follow` answers `number` times, and waits before each.
 #[derive(Clone)]
 pub(crate) struct Orders;
 

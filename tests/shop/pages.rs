@@ -1,4 +1,4 @@
-//! What the shop shows: a page, a slow one, a large one, a stream of events, a WebSocket.
+//! The pages of the shop: a page, a slow one, a large one, a stream of events, a WebSocket.
 
 use std::convert::Infallible;
 use std::time::Duration;

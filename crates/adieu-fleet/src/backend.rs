@@ -1,4 +1,4 @@
-//! Where locks are stored: one file for each kind of store.
+//! The stores of locks, one module for each.
 
 mod at_start_up;
 #[cfg(feature = "etcd")]

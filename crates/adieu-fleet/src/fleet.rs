@@ -1,4 +1,4 @@
-//! The locks of one service, by name, on a backend that is there or connects at start-up.
+//! The locks of one service, by name, on a backend that is connected or connects at start-up.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use adieu_core::{StartCx, Started, Step};
 
 use crate::backend::AtStartUp;
+use crate::journal;
 use crate::lock::Lock;
 use crate::locks::{BoxError, Locks};
 use crate::names::{Owner, as_key};
 use crate::once::OnceCx;
 use crate::singleton::Others;
 use crate::spec::{LockSpec, SpecError};
-use crate::step::refuse_if;
+use crate::step::refuse_on_error;
 
 /// The locks of one service, by name.
 ///
-/// A step names its lock; it is given no connection. The backend may be one that connects when the
-/// process starts, as a step of its own, so a lifecycle can be put together before anything is
-/// connected:
+/// A step refers to its lock by name and needs no connection. The backend can connect when the
+/// process starts, as a step of its own, so a lifecycle can be built before anything is connected:
 ///
 /// ```
 /// use adieu_core::{DeploymentProfile, Lifecycle, Step};
@@ -45,9 +45,9 @@ use crate::step::refuse_if;
 ///
 /// Every key begins with the name of the fleet, so that services that share a store do not share
 /// locks by accident. Each step has a lock of its own, whose key follows from the id of the step.
-/// Another key, time to live or patience is set with [`Fleet::lock`] and [`Lock::singleton_step`].
+/// Use [`Fleet::lock`] and [`Lock::singleton_step`] for another key, time to live or patience.
 ///
-/// Clones stand for the same fleet and owner.
+/// Clones refer to the same fleet and owner.
 #[derive(Clone)]
 pub struct Fleet {
     name: Arc<str>,
@@ -57,27 +57,27 @@ pub struct Fleet {
     capability: Option<Arc<str>>,
 }
 
-/// How long a replica waits for the one that does a step.
+/// How long a replica waits for the one that runs a step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 // === impl Fleet ===
 
 impl Fleet {
-    /// The locks of the service of this name, on a backend that is there.
+    /// Creates the locks of the service with this name, on a connected backend.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, locks: impl Locks) -> Self {
         let (locks, owner) = (Arc::new(locks), Owner::this_process());
         Self { name: name.into(), locks, owner, capability: None }
     }
 
-    /// The locks of the service of this name, on a backend that `connect` connects to when the
-    /// process starts; and the step that does so.
+    /// Creates the locks of the service with this name, on a backend that `connect` connects to when
+    /// the process starts. Returns the step that connects, and the fleet.
     ///
-    /// Steps with a lock of this fleet require that step. Without it the assembly of the lifecycle
-    /// fails. What asks for a lock before the step has started is told so, and may wait.
+    /// Steps with a lock of this fleet require that step. Without it, building the lifecycle fails.
+    /// A request for a lock before the step has started fails, and can be repeated.
     ///
-    /// The step fails if `connect` does, or if the backend has no fences. It has 30 s, as every
-    /// step; see [`Step::start_timeout`].
+    /// The step fails if `connect` fails, or if the backend has no fences. Its timeout is 30 s, as of
+    /// every step; see [`Step::start_timeout`].
     pub fn connecting<F, Fut, L, E>(name: impl Into<Arc<str>>, connect: F) -> (Step, Self)
     where
         F: FnOnce(StartCx) -> Fut + Send + 'static,
@@ -97,34 +97,33 @@ impl Fleet {
             async move |cx: StartCx| {
                 let locks = connect(cx).await.map_err(Into::<BoxError>::into)?;
                 if !locks.has_fences() {
-                    let problem = format!("{} has no fences; use another backend", locks.name());
+                    let name = locks.name();
+                    let problem = format!("backend {name} has no fences; use another backend");
                     return Err(BoxError::from(problem));
                 }
-                if let Some(what) = locks.is_local() {
-                    adieu_core::adapter::log_aside(tracing::Level::WARN, || {
-                        move || tracing::warn!(what, "locks that a fleet cannot share")
-                    });
+                if let Some(reason) = locks.is_local() {
+                    journal::locks_not_shared(reason);
                 }
-                at_start_up.connected(Arc::new(locks));
+                at_start_up.connect(Arc::new(locks));
                 Ok(Started::from(()))
             },
         );
         (step, fleet)
     }
 
-    /// Names this replica in messages and to other replicas; see [`Owner::this_process`] for what
-    /// it is called otherwise.
+    /// Sets the name of this replica in messages and for other replicas. The default is
+    /// [`Owner::this_process`].
     #[must_use]
     pub fn owner(mut self, owner: Owner) -> Self {
         self.owner = owner;
         self
     }
 
-    /// The lock of this spec. Its key is that of the spec, behind the name of the fleet and a slash.
+    /// Creates a lock. Its key is the name of the fleet, a slash, and the key of the spec.
     ///
     /// # Errors
     ///
-    /// As [`Lock::new`].
+    /// See [`Lock::new`].
     pub fn lock(&self, spec: impl Into<LockSpec>) -> Result<Lock, SpecError> {
         let spec = spec.into();
         let key = format!("{}/{}", self.name, spec.key);
@@ -132,23 +131,23 @@ impl Fleet {
         Lock::assemble(locks, LockSpec { key, ..spec }, &self.owner, capability)
     }
 
-    /// Makes a step of start-up one that a single replica does at a time, while the others wait for
-    /// it, for up to a minute. See [`Lock::singleton_step`].
+    /// Wraps a step of start-up so that one replica at a time runs it, while the others wait for up to
+    /// a minute. See [`Lock::singleton_step`].
     ///
-    /// The key of the lock is the id of the step, behind the name of the fleet. What a key cannot
-    /// have, such as a space, is escaped.
+    /// The key of the lock is the name of the fleet, a slash, and the id of the step. Characters that
+    /// a key cannot contain, such as spaces, are escaped.
     pub fn singleton(&self, step: Step) -> Step {
         match self.lock_of(&step) {
             Ok(lock) => lock.singleton_step(step, Others::Wait, PATIENCE),
-            Err(error) => refuse_if(step, Err(error)),
+            Err(error) => refuse_on_error(step, Err(error)),
         }
     }
 
-    /// Makes a step of start-up one that is done once for the whole fleet and version, such as a
-    /// migration. Replicas wait for the one that does it, for up to a minute. See
-    /// [`Lock::once_per_fleet_step`], also for how durable "once" is.
+    /// Makes a step of start-up that runs once for the whole fleet and version, such as a migration.
+    /// Other replicas wait for up to a minute. See [`Lock::once_per_fleet_step`], also for how durable
+    /// "once" is.
     ///
-    /// The key of the lock is as in [`Fleet::singleton`].
+    /// The key of the lock is formed as in [`Fleet::singleton`].
     pub fn once_per_fleet<F, Fut, E>(
         &self,
         step: Step,
@@ -162,7 +161,7 @@ impl Fleet {
     {
         match self.lock_of(&step) {
             Ok(lock) => lock.once_per_fleet_step(step, version, PATIENCE, start),
-            Err(error) => refuse_if(step, Err(error)),
+            Err(error) => refuse_on_error(step, Err(error)),
         }
     }
 

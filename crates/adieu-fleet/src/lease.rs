@@ -1,4 +1,4 @@
-//! A lock that is held: renewed while anybody works under it, and released after that.
+//! A held lock: renewed while a handle to it exists, and then released.
 
 mod guard;
 mod keeper;
@@ -17,24 +17,26 @@ use tokio_util::task::TaskTracker;
 pub use machine::Loss;
 use machine::{Heartbeat, Terms};
 
+use crate::journal;
 use crate::locks::{BackendError, Claim, Fence, Locks, Standing};
 use crate::names::{Key, Owner};
 use crate::time::{Duration, Instant, now};
 
-/// A lock that is held.
+/// A held lock.
 ///
-/// It is renewed in the background at about a third of its time to live. If that does not succeed
-/// it is given up a margin before anybody else could have it: [`Lease::lost`] fires, and what runs
-/// in [`Lease::guard`] is dropped.
+/// The lease is renewed in the background, at about a third of its time to live. If renewing fails,
+/// the lease is given up a margin before another replica can acquire the lock: [`Lease::lost`]
+/// fires, and work that runs in [`Lease::guard`] is dropped.
 ///
-/// Clones stand for the same lease. It is released when the last of them is gone, so whoever works
-/// under it should hold one: the lock is then never released beneath him. See [`Lease::release`]
-/// for waiting until it is.
+/// Clones refer to the same lease, which is released when the last of them is dropped. Each task
+/// that works under the lease should hold a clone, so that the lock is not released while the task
+/// runs. [`Lease::release`] waits until the lock is released.
 ///
-/// # What it does not protect from
+/// # Limits
 ///
-/// A process may be suspended, for any time, between a look at its lease and the write that it
-/// guards. What is guarded must therefore refuse a [`Fence`] that is lower than one it has seen.
+/// A process can be suspended for any time between a check of its lease and the write that the lease
+/// guards. The store that is written to must therefore reject a [`Fence`] that is lower than the
+/// highest it has seen.
 ///
 /// ```no_run
 /// # use adieu_fleet::{Lease, Lost};
@@ -51,63 +53,65 @@ use crate::time::{Duration, Instant, now};
 #[must_use = "the lock is released when the lease is dropped"]
 pub struct Lease {
     pub(crate) shared: Arc<Shared>,
-    /// Never sent on: that all of them are gone is the message.
+    /// Carries no message: the keeper notices when all senders are gone.
     alive: mpsc::Sender<Infallible>,
 }
 
-/// The lease has been lost: somebody else may hold the lock, or soon will.
+/// A lease was lost: another replica may hold the lock now or soon.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("lost lock {key} (fence {fence}): {}", self.why())]
 pub struct Lost {
     /// The lock in question.
     pub key: Key,
-    /// Its fence, which must not be used any more.
+    /// The fence of the lease. It must no longer be used.
     pub fence: Fence,
-    /// Why.
+    /// Why the lease was lost.
     pub loss: Loss,
 }
 
-/// Why it cannot be said that a lock was released.
+/// Why a lock was not released, or may not have been.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// It had been lost before.
+    /// The lease had been lost before.
     #[error("failed to release lock")]
     Lost(#[from] Lost),
-    /// The backend did not do it. The lock ends with its time to live.
-    #[error("failed to release lock {key}; it ends by itself")]
+    /// The backend failed. The lock expires after its time to live.
+    #[error("failed to release lock {key}; it expires after its time to live")]
     Backend {
         /// The lock in question.
         key: Key,
-        /// What it said.
+        /// The error of the backend.
         #[source]
         source: BackendError,
     },
-    /// Somebody still works under it, or the backend has not answered yet. It is released, or
-    /// ends, after that.
-    #[error("failed to release lock {key} in time: somebody works under it, or nobody answers")]
+    /// A clone of the lease still exists, or the backend has not responded yet. The lock is
+    /// released, or expires, after that.
+    #[error(
+        "timed out releasing lock {key}: the lease is still in use, or the backend did not respond"
+    )]
     TimedOut {
         /// The lock in question.
         key: Key,
     },
 }
 
-/// What everybody knows of a lease.
+/// The state that the handles of a lease and its keeper share.
 pub(crate) struct Shared {
     pub(crate) locks: Arc<dyn Locks>,
     pub(crate) claim: Claim,
     terms: Terms,
     origin: Instant,
-    /// Until when it is good, in nanoseconds since `origin`. Only ever later.
+    /// Until when the lease is valid, in nanoseconds since `origin`. It only grows.
     valid: AtomicU64,
     lost: CancellationToken,
     loss: OnceLock<Loss>,
-    /// Fires when all is over, and `end` is known.
+    /// Fires when the keeper has ended; `end` is set before that.
     over: CancellationToken,
     end: OnceLock<End>,
 }
 
-/// How it ended.
+/// How a lease ended.
 #[derive(Clone, Debug)]
 enum End {
     Released,
@@ -118,7 +122,7 @@ enum End {
 // === impl Lease ===
 
 impl Lease {
-    /// Begins to renew a lock that was asked for at `sent`, and granted.
+    /// Starts to renew a lock that was requested at `sent` and granted.
     pub(crate) fn begin(
         locks: Arc<dyn Locks>,
         claim: Claim,
@@ -144,65 +148,66 @@ impl Lease {
         Self { shared, alive }
     }
 
-    /// What is locked.
+    /// Returns the key of the lock.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.shared.claim.key
     }
 
-    /// Who holds it.
+    /// Returns the holder.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.shared.claim.owner
     }
 
-    /// Which grant of this key it is: higher than all before, and the same for as long as the lease
-    /// lives.
+    /// Returns the fence of this grant: higher than those of all earlier grants of the key, and
+    /// unchanged by renewals.
     #[must_use]
     pub fn fence(&self) -> Fence {
         self.shared.claim.fence
     }
 
-    /// What the backend knows it by, for guarding other things in the same store.
+    /// Returns the claim that identifies the grant at the backend, for guarding other data in the
+    /// same store.
     #[must_use]
     pub fn claim(&self) -> &Claim {
         &self.shared.claim
     }
 
-    /// Fires when the lease has been lost.
+    /// Returns a token that is cancelled when the lease is lost.
     #[must_use]
     pub fn lost(&self) -> CancellationToken {
-        // A child: whoever cancels it has not lost the lease.
+        // A child token: cancelling it does not affect the lease.
         self.shared.lost.child_token()
     }
 
-    /// Looks at the clock, right now: is it still held? To be asked before each write.
+    /// Checks by the clock whether the lease is still held. Call it before each write.
     ///
     /// # Errors
     ///
-    /// If it is not.
+    /// If the lease is lost.
     pub fn check(&self) -> Result<Fence, Lost> {
         self.shared.check(now()).map(|()| self.fence())
     }
 
-    /// Whether it is still held, by the clock.
+    /// Returns whether the lease is still held, by the clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.check().is_ok()
     }
 
-    /// How long it is good for if it is not renewed again.
+    /// Returns how long the lease stays valid if it is not renewed again.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.shared.valid_until().saturating_duration_since(now())
     }
 
-    /// Writes a small value beside the lock, if the lock is still held: decided where the lock is
-    /// stored.
+    /// Writes a small value beside the lock if the lock is still held. The backend checks that in
+    /// the same step.
     ///
     /// # Errors
     ///
-    /// If the lease is lost, by the clock or by what the backend says, or the backend fails.
+    /// If the lease is lost, by the clock or according to the backend, or the backend fails.
     pub async fn mark(&self, name: &str, value: &str) -> Result<(), MarkError> {
         self.check()?;
         let Shared { locks, claim, terms, .. } = &*self.shared;
@@ -215,24 +220,26 @@ impl Lease {
             }
             Ok(Err(source)) => Err(MarkError::Backend { key: self.key().clone(), source }),
             Err(_) => {
-                let source = BackendError::no_answer(locks.name(), "write a marker", terms.ttl);
+                let source = BackendError::no_response(locks.name(), "write a marker", terms.ttl);
                 Err(MarkError::Backend { key: self.key().clone(), source })
             }
         }
     }
 
-    /// Releases the lock, after everybody who holds a clone of this lease has dropped it.
+    /// Drops this handle, and waits until the lock is released, which happens after all clones of
+    /// the lease are dropped.
     ///
-    /// Dropping a lease does the same, without anybody who waits for it. Either way the lock is
-    /// renewed for as long as there is somebody.
+    /// Dropping a lease does the same without the wait. Either way the lease is renewed while a
+    /// clone of it exists.
     ///
     /// # Errors
     ///
-    /// If the lease had been lost, the backend failed, or it is not over by then.
+    /// If the lease had been lost, the backend failed, or the lock is not released by the deadline.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once called, dropping the wait changes nothing.
+    /// Cancel safe: the handle is dropped by the call itself, so dropping the returned future
+    /// changes nothing.
     pub fn release(
         self,
         until: Deadline,
@@ -258,19 +265,19 @@ impl Lease {
     }
 }
 
-/// Why a value was not written beside a lock.
+/// Why a marker was not written, or may not have been.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MarkError {
     /// The lease is lost.
     #[error("failed to write a marker")]
     Lost(#[from] Lost),
-    /// The backend failed; it may have been written.
+    /// The backend failed. The marker may have been written.
     #[error("failed to write a marker beside lock {key}")]
     Backend {
         /// The lock in question.
         key: Key,
-        /// What it said.
+        /// The error of the backend.
         #[source]
         source: BackendError,
     },
@@ -293,8 +300,8 @@ impl fmt::Debug for Lease {
 impl Lost {
     fn why(&self) -> &'static str {
         match self.loss {
-            Loss::Expired => "it could not be renewed in time",
-            Loss::Refused => "it is not ours any more",
+            Loss::Expired => "the lease was not renewed in time",
+            Loss::Refused => "the backend no longer accepts its claim",
         }
     }
 }
@@ -303,7 +310,7 @@ impl Lost {
 
 impl Shared {
     pub(crate) fn valid_until(&self) -> Instant {
-        // Relaxed, here and below: the instant is all there is to know.
+        // Relaxed, here and below: no other data is published with the instant.
         self.origin + Duration::from_nanos(self.valid.load(Ordering::Relaxed))
     }
 
@@ -312,7 +319,7 @@ impl Shared {
         self.valid.fetch_max(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Whether it is held at this time. Whoever sees first that it is not, says so to all.
+    /// Checks whether the lease is held at this time. Records the loss if it has expired.
     fn check(&self, now: Instant) -> Result<(), Lost> {
         if self.loss.get().is_none() && now >= self.valid_until() {
             self.lose(Loss::Expired);
@@ -322,12 +329,8 @@ impl Shared {
 
     fn lose(&self, loss: Loss) {
         if self.loss.set(loss).is_ok() {
-            let Claim { key, fence, .. } = &self.claim;
             self.lost.cancel();
-            adieu_core::adapter::log_aside(tracing::Level::WARN, || {
-                let (key, fence) = (key.clone(), *fence);
-                move || tracing::warn!(%key, %fence, ?loss, "lease lost")
-            });
+            journal::lease_lost(&self.claim, loss);
         }
     }
 

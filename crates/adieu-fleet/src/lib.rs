@@ -3,6 +3,7 @@
 
 mod backend;
 mod fleet;
+mod journal;
 mod leader;
 mod lease;
 mod lock;
@@ -23,7 +24,7 @@ pub use backend::Redis;
 pub use backend::{Files, Memory};
 #[cfg(feature = "postgres")]
 pub use backend::{Postgres, PostgresSession};
-/// The client that [`Etcd`] takes, in the version that it takes.
+/// The client library of [`Etcd`], in the version that it uses.
 #[cfg(feature = "etcd")]
 pub use etcd_client;
 pub use fleet::Fleet;
@@ -35,13 +36,13 @@ pub use locks::{
 };
 pub use names::{Key, NameError, Owner};
 pub use once::{Once, OnceCx};
-/// The client that [`Redis`] takes, in the version that it takes.
+/// The client library of [`Redis`], in the version that it uses.
 #[cfg(feature = "redis")]
 pub use redis;
 pub use singleton::{Others, Turn};
 pub use spec::{LockSpec, SpecError};
-/// The client that [`Postgres`] takes, in the version that it takes: for a configuration and TLS of
-/// your own.
+/// The client library of [`Postgres`], in the version that it uses, for a custom configuration and
+/// TLS.
 #[cfg(feature = "postgres")]
 pub use tokio_postgres;
 pub use turn::TurnError;

@@ -1,4 +1,4 @@
-//! A lock that can be taken: a spec, a backend and an owner.
+//! A lock: a spec, a backend and an owner. Acquires leases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,16 +7,17 @@ use adieu_core::Deadline;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
+use crate::journal;
 use crate::lease::Lease;
 use crate::lease::machine::Terms;
-use crate::locks::{Attempt, BackendError, Claim, Holder, Locks};
+use crate::locks::{Attempt, BackendError, Holder, Locks};
 use crate::names::{Key, Owner};
 use crate::spec::{LockSpec, SpecError};
 use crate::time::{Duration, Instant, now};
 
-/// A lock that can be taken.
+/// A lock that one replica at a time can hold.
 ///
-/// This is a handle: clones are cheap and stand for the same lock and owner.
+/// This is a handle: clones are cheap and refer to the same lock and owner.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -29,7 +30,7 @@ use crate::time::{Duration, Instant, now};
 /// let lock = Lock::new(Memory::new(), spec, &Owner::this_process())?;
 ///
 /// let lease = lock.acquire(Deadline::after(Duration::from_secs(5))).await?;
-/// lease.guard(async { println!("only one of us does this") }).await?;
+/// lease.guard(async { println!("one replica at a time does this") }).await?;
 /// lease.release(Deadline::after(Duration::from_secs(5))).await?;
 /// # Ok(()) }
 /// ```
@@ -44,10 +45,9 @@ struct Inner {
     owner: Owner,
     terms: Terms,
     retry: Duration,
-    /// The capability that a step must wait for before it can take the lock, if the backend connects
-    /// at start-up.
+    /// The capability that a step must require to use the lock, if the backend connects at start-up.
     capability: Option<Arc<str>>,
-    /// Everything that has been started for this lock and has not ended.
+    /// The tasks of this lock that have not ended: attempts, and keepers of leases.
     keepers: TaskTracker,
 }
 
@@ -57,12 +57,12 @@ const ACQUIRE: &str = "acquire a lease";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Somebody holds it.
-    #[error("failed to acquire lock {key}: {} holds it (fence {})", .holder.owner, .holder.fence)]
+    /// The lock is held.
+    #[error("failed to acquire lock {key}: held by {} (fence {})", .holder.owner, .holder.fence)]
     Held {
         /// The lock in question.
         key: Key,
-        /// Who.
+        /// The holder.
         holder: Holder,
     },
     /// The backend failed.
@@ -70,16 +70,16 @@ pub enum AcquireError {
     Backend {
         /// The lock in question.
         key: Key,
-        /// What it said.
+        /// The error of the backend.
         #[source]
         source: BackendError,
     },
-    /// It could not be had in time.
-    #[error("failed to acquire lock {key} in time{}", holder_of(.last))]
+    /// The lock could not be acquired in time.
+    #[error("timed out acquiring lock {key}{}", holder_of(.last))]
     TimedOut {
         /// The lock in question.
         key: Key,
-        /// What the last attempt said, if there was one.
+        /// The error of the last attempt, if there was one.
         #[source]
         last: Option<Box<AcquireError>>,
     },
@@ -88,7 +88,8 @@ pub enum AcquireError {
 // === impl AcquireError ===
 
 impl AcquireError {
-    /// Whether a repeated attempt would meet the same error; see [`BackendError::is_permanent`].
+    /// Returns whether a repeated attempt would meet the same error; see
+    /// [`BackendError::is_permanent`].
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::Backend { source, .. } if source.is_permanent())
@@ -97,7 +98,7 @@ impl AcquireError {
 
 fn holder_of(last: &Option<Box<AcquireError>>) -> String {
     match last.as_deref() {
-        Some(AcquireError::Held { holder, .. }) => format!(": {} holds it", holder.owner),
+        Some(AcquireError::Held { holder, .. }) => format!(": held by {}", holder.owner),
         _ => String::new(),
     }
 }
@@ -105,12 +106,12 @@ fn holder_of(last: &Option<Box<AcquireError>>) -> String {
 // === impl Lock ===
 
 impl Lock {
-    /// Joins a spec, a backend and an owner.
+    /// Creates a lock from a backend, a spec and an owner.
     ///
     /// # Errors
     ///
-    /// If the key is no name, times make no sense, or the spec needs a fence and the backend has
-    /// none.
+    /// If the key is not a valid name, a duration is out of range, or the spec needs a fence and the
+    /// backend has none.
     pub fn new(
         locks: impl Locks,
         spec: impl Into<LockSpec>,
@@ -119,7 +120,8 @@ impl Lock {
         Self::assemble(Arc::new(locks), spec.into(), owner, None)
     }
 
-    /// As [`Lock::new`], on a backend that a step with this capability connects.
+    /// Creates a lock, as [`Lock::new`] does, on a backend that the step with this capability
+    /// connects.
     pub(crate) fn assemble(
         locks: Arc<dyn Locks>,
         spec: LockSpec,
@@ -130,93 +132,93 @@ impl Lock {
         spec.check(locks.name(), locks.has_fences())?;
         let terms = Terms { ttl: spec.ttl, margin: spec.margin_or_default() };
         let keepers = TaskTracker::new();
-        // Closed, so that waiting for it ends when it is empty. It takes on more all the same.
+        // Closed, so that `wait` ends when it is empty. A closed tracker still accepts tasks.
         keepers.close();
         let (owner, retry) = (owner.clone(), spec.retry);
         let inner = Inner { locks, key, owner, terms, retry, capability, keepers };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What is locked.
+    /// Returns the key of the lock.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.inner.key
     }
 
-    /// In whose name.
+    /// Returns the owner in whose name the lock is acquired.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.inner.owner
     }
 
-    /// How long it lasts if it is not renewed.
+    /// Returns how long the lock lasts if it is not renewed.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.inner.terms.ttl
     }
 
-    /// Where it is stored.
+    /// Returns the backend that stores the lock.
     #[must_use]
     pub fn locks(&self) -> &Arc<dyn Locks> {
         &self.inner.locks
     }
 
-    /// The capability that provides its backend, if that connects at start-up.
+    /// Returns the capability that provides the backend, if it connects at start-up.
     pub(crate) fn capability(&self) -> Option<&Arc<str>> {
         self.inner.capability.as_ref()
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Acquires the lock if it is free.
     ///
     /// Must be called within a tokio runtime, on which the lease is then renewed.
     ///
     /// # Errors
     ///
-    /// If somebody holds it, perhaps ourselves, or the backend fails or does not answer within the
-    /// time to live.
+    /// If the lock is held, possibly by the same owner, or the backend fails or does not respond
+    /// within the time to live.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a lock that is granted to a future which has been dropped is released, also if
-    /// the answer had arrived and the future was not polled again. [`Lock::settled`] waits for that.
+    /// Cancel safe: if the future is dropped, a lock that is granted to it is released, even if the
+    /// response had arrived before. [`Lock::settled`] waits for that.
     ///
-    /// If the answer itself is lost, because the connection broke or the backend did not respond in
-    /// time, the lock may have been granted without our knowledge. It then ends with its time to
-    /// live.
+    /// If the response is lost, because the connection broke or the backend did not respond in time,
+    /// the lock may have been granted without this process knowing. It then expires after its time
+    /// to live.
     pub async fn try_acquire(&self) -> Result<Lease, AcquireError> {
         self.try_acquire_as(self.owner().clone()).await
     }
 
-    /// As [`Lock::try_acquire`], in the name of this owner.
+    /// Acquires the lock in the name of this owner; see [`Lock::try_acquire`].
     pub(crate) async fn try_acquire_as(&self, owner: Owner) -> Result<Lease, AcquireError> {
-        let (tell, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let Inner { locks, key, keepers, .. } = &*self.inner;
-        keepers.spawn(Arc::clone(&self.inner).ask(owner, tell));
-        answer.await.unwrap_or_else(|_| {
+        keepers.spawn(Arc::clone(&self.inner).attempt_for(owner, reply));
+        response.await.unwrap_or_else(|_| {
             let problem = "the runtime is shutting down";
             let source = BackendError::new(locks.name(), ACQUIRE, problem);
             Err(AcquireError::Backend { key: key.clone(), source })
         })
     }
 
-    /// Takes the lock, and waits for it until the deadline. It looks again and again, at random
-    /// intervals, also while the backend is away.
+    /// Waits for the lock until the deadline, and acquires it. Attempts are repeated at random
+    /// intervals, also while the backend cannot be reached.
     ///
     /// # Errors
     ///
-    /// If it could not be had in time. The error says what the last attempt met. An error of the
-    /// backend that does not go away, such as a wrong password, ends the wait at once; see
+    /// If the lock could not be acquired in time; the error contains that of the last attempt. A
+    /// permanent error of the backend, such as a wrong password, ends the wait immediately; see
     /// [`AcquireError::is_permanent`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Lock::try_acquire`].
+    /// Cancel safe, as [`Lock::try_acquire`].
     pub async fn acquire(&self, until: Deadline) -> Result<Lease, AcquireError> {
         let (began, mut last) = (now(), None);
         loop {
-            // Asking who holds it changes nothing there. Only when it is free it is worth more.
+            // A query costs less than an attempt, which writes. Attempt only if the lock is free.
             let looks_held = match &last {
-                // An answer that does not come counts as nobody.
+                // A failed query counts as free: the attempt then reports the error.
                 Some(AcquireError::Held { .. }) => self.holder_by(until).await.unwrap_or(None),
                 _ => None,
             };
@@ -228,7 +230,7 @@ impl Lock {
                         Ok(Ok(lease)) => return Ok(lease),
                         Ok(Err(error)) => error,
                         Err(_) => {
-                            let last = last.unwrap_or_else(|| self.no_answer(ACQUIRE, began));
+                            let last = last.unwrap_or_else(|| self.no_response(ACQUIRE, began));
                             return Err(self.timed_out(Some(last)));
                         }
                     }
@@ -240,11 +242,7 @@ impl Lock {
             if let AcquireError::Backend { source, .. } = &error
                 && !matches!(last, Some(AcquireError::Backend { .. }))
             {
-                adieu_core::adapter::log_aside(tracing::Level::WARN, || {
-                    let (key, error) =
-                        (self.key().clone(), adieu_core::adapter::error_text(source));
-                    move || tracing::warn!(%key, error, "lock not acquired; retrying")
-                });
+                journal::lock_not_acquired(self.key(), source);
             }
             last = Some(error);
             let pause = self.pause();
@@ -256,34 +254,38 @@ impl Lock {
         }
     }
 
-    /// Who holds the lock, and for how long; `None` if nobody does.
+    /// Returns the holder of the lock; `None` if it is free.
     ///
     /// # Errors
     ///
-    /// If the backend fails, or does not answer within the lock's time to live.
+    /// If the backend fails, or does not respond within the lock's time to live.
     pub async fn holder(&self) -> Result<Option<Holder>, AcquireError> {
         self.holder_within(self.ttl()).await
     }
 
     async fn holder_within(&self, patience: Duration) -> Result<Option<Holder>, AcquireError> {
         let Inner { locks, key, .. } = &*self.inner;
-        let no_answer = || BackendError::no_answer(locks.name(), "look at a lease", patience);
+        let no_response = || BackendError::no_response(locks.name(), "query a lease", patience);
         tokio::time::timeout(patience, locks.query(key))
             .await
-            .unwrap_or_else(|_| Err(no_answer()))
+            .unwrap_or_else(|_| Err(no_response()))
             .map_err(|source| AcquireError::Backend { key: key.clone(), source })
     }
 
-    /// As [`Lock::holder`], and no later than this.
+    /// Returns the holder, as [`Lock::holder`] does, and waits no longer than `until`.
     async fn holder_by(&self, until: Deadline) -> Result<Option<Holder>, AcquireError> {
         self.holder_within(self.ttl().min(until.remaining())).await
     }
 
-    /// Waits until every attempt that was made through this handle or its clones has been answered,
-    /// and every lease has been released or has ended. Returns false if the deadline passes first.
+    /// Waits until every attempt that was made through this handle or its clones has ended, and every
+    /// lease has been released or has expired. Returns false if the deadline passes first.
     ///
-    /// For the end of a process: a lease that was dropped, because the task that held it was
-    /// aborted or the future that asked for it was cancelled, is released in the background.
+    /// For the end of a process: a lease that was dropped, because the task that held it was aborted
+    /// or the future that requested it was cancelled, is released in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only waits.
     pub async fn settled(&self, until: Deadline) -> bool {
         tokio::select! {
             biased;
@@ -292,17 +294,17 @@ impl Lock {
         }
     }
 
-    /// How long to wait before looking again: random by half, so that replicas that were started
-    /// together do not ask together.
+    /// Returns a pause before the next attempt. It is random, so that replicas that were started
+    /// together do not retry together.
     pub(crate) fn pause(&self) -> Duration {
         self.inner.retry.mul_f64(0.5 + fastrand::f64())
     }
 
-    /// That the backend did not answer a request that was made at `asked`.
-    pub(crate) fn no_answer(&self, verb: &'static str, asked: Instant) -> AcquireError {
+    /// Returns the error for a request that was sent at `sent` and has no response.
+    pub(crate) fn no_response(&self, verb: &'static str, sent: Instant) -> AcquireError {
         let Inner { locks, key, .. } = &*self.inner;
-        let waited = now().saturating_duration_since(asked);
-        let source = BackendError::no_answer(locks.name(), verb, waited);
+        let waited = now().saturating_duration_since(sent);
+        let source = BackendError::no_response(locks.name(), verb, waited);
         AcquireError::Backend { key: key.clone(), source }
     }
 
@@ -314,34 +316,30 @@ impl Lock {
 impl Inner {
     /// Makes one attempt in a task of its own, which a dropped waiter cannot cancel.
     ///
-    /// The task sends a lease, not a claim: a claim in a channel whose receiver is dropped would be
-    /// held by nobody for its whole time to live. A lease is released by its keeper, which this task
-    /// has started, wherever the lease is dropped.
-    async fn ask(
+    /// The task sends a lease, not a claim. A claim in a channel whose receiver is dropped would stay
+    /// granted for its whole time to live. A lease is released by its keeper, wherever it is
+    /// dropped.
+    async fn attempt_for(
         self: Arc<Self>,
         owner: Owner,
-        tell: oneshot::Sender<Result<Lease, AcquireError>>,
+        reply: oneshot::Sender<Result<Lease, AcquireError>>,
     ) {
         let attempt = self.attempt(&owner).await;
-        let _ = tell.send(attempt);
+        let _ = reply.send(attempt);
     }
 
     async fn attempt(&self, owner: &Owner) -> Result<Lease, AcquireError> {
         let Self { locks, key, terms, keepers, .. } = self;
         let sent = now();
-        // What is granted later than this would be over before it began.
+        // A lease that is granted later than this would have expired already.
         let patience = terms.ttl - terms.margin;
         let attempt = tokio::time::timeout(patience, locks.try_acquire(key, owner, terms.ttl))
             .await
-            .unwrap_or_else(|_| Err(BackendError::no_answer(locks.name(), ACQUIRE, patience)));
+            .unwrap_or_else(|_| Err(BackendError::no_response(locks.name(), ACQUIRE, patience)));
         let key = key.clone();
         match attempt {
             Ok(Attempt::Acquired(claim)) => {
-                let Claim { owner, fence, .. } = &claim;
-                adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
-                    let (key, owner, fence) = (key.clone(), owner.clone(), *fence);
-                    move || tracing::debug!(%key, %owner, %fence, "lease acquired")
-                });
+                journal::lease_acquired(&claim);
                 Ok(Lease::begin(Arc::clone(locks), claim, *terms, sent, keepers))
             }
             Ok(Attempt::Held(holder)) => Err(AcquireError::Held { key, holder }),

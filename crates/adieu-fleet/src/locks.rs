@@ -1,4 +1,5 @@
-//! What a backend must do: give a lock to one at a time, for a while, with a fence.
+//! The interface of a backend: it grants a lock to one holder at a time, for a limited time, with a
+//! fence.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,45 +8,46 @@ use std::time::Duration;
 
 use crate::names::{Key, Owner};
 
-/// What a backend answers, when it does.
+/// The response of a backend.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
 
-/// An error of a client or a server, of whatever kind.
+/// An error of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A store of locks that several processes share.
 ///
-/// This is what a backend implements; what an application uses is [`Lock`](crate::Lock), which
-/// waits, renews, watches the clock and releases.
+/// Backends implement this trait. Applications use [`Lock`](crate::Lock), which waits, renews, checks
+/// the clock and releases.
 ///
-/// # What a backend promises
+/// # Contract
 ///
-/// 1. A key has one holder at a time. It is not re-entrant: who holds it is refused like others.
-/// 2. A lock that is not renewed ends `ttl` after it was granted or last renewed, by a clock that
-///    all processes share, and never sooner.
-/// 3. The fence of each grant of a key is higher than of all before that the store remembers, also
-///    after releases, expiries and restarts. Renewing does not change it.
-/// 4. Renewing, releasing and marking succeed only for the owner and the fence that hold the lock,
-///    and are decided where the lock is stored, in one step.
+/// 1. A key has one holder at a time. Locks are not re-entrant: an attempt of the holder is refused
+///    as well.
+/// 2. A lock that is not renewed expires `ttl` after it was granted or last renewed, by a clock that
+///    all processes share, and never earlier.
+/// 3. The fence of each grant of a key is higher than the fences of all earlier grants that the store
+///    remembers, across releases, expiries and restarts. Renewing does not change it.
+/// 4. Renewing, releasing and marking succeed only for the owner and the fence that hold the lock.
+///    The store checks that and applies the change in one step.
 ///
-/// Every method is one attempt, and may take as long as the connection lets it: callers bound it.
-/// They repeat what fails, except with [`BackendError::permanent`].
-/// Dropping a future of a method may or may not undo what it has asked for.
+/// Every method makes one attempt and has no timeout of its own: callers bound it. They retry after
+/// errors, except after a permanent one ([`BackendError::permanent`]).
+/// If the future of a method is dropped, its request may or may not take effect.
 pub trait Locks: Send + Sync + 'static {
-    /// What it is called in messages, such as `redis`.
+    /// Returns the name of the backend for messages, such as `redis`.
     fn name(&self) -> &'static str;
 
-    /// Whether grants have fences. A backend without them answers with [`Fence::NONE`], and is
+    /// Returns whether grants have fences. A backend without fences uses [`Fence::NONE`], and is
     /// refused where a fence is needed.
     fn has_fences(&self) -> bool;
 
-    /// What is wrong with it in a fleet of several machines, if something is: that nobody else sees
-    /// its locks. A lifecycle for a fleet warns of it.
+    /// Returns why the locks are not visible to other machines, if they are not. A lifecycle with
+    /// the profile `Fleet` warns about it.
     fn is_local(&self) -> Option<&'static str> {
         None
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Acquires the lock if it is free.
     fn try_acquire<'a>(
         &'a self,
         key: &'a Key,
@@ -53,24 +55,25 @@ pub trait Locks: Send + Sync + 'static {
         ttl: Duration,
     ) -> Reply<'a, Attempt>;
 
-    /// Makes the lock last `ttl` from now, if it is still held under this claim.
+    /// Extends the lock to `ttl` from now, if the claim still holds it.
     fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing>;
 
-    /// Gives the lock up, if it is still held under this claim.
+    /// Releases the lock, if the claim still holds it.
     fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing>;
 
-    /// Who holds the lock, and for how long; `None` if nobody does.
+    /// Returns the holder of the lock; `None` if it is free.
     fn query<'a>(&'a self, key: &'a Key) -> Reply<'a, Option<Holder>>;
 
-    /// Writes a small value beside the lock, under a name, if the lock is still held under this
-    /// claim; with its fence.
+    /// Writes a marker, a small value with a name and the fence of the claim, beside the lock, if the
+    /// claim still holds it.
     fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing>;
 
-    /// What was last written under this name.
+    /// Returns the marker that was last written under this name.
     fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>>;
 
-    /// Waits until it is known here, without asking, that a claim does not hold any more: because
-    /// the session that it belongs to has ended, for example. For ever, where that cannot be known.
+    /// Waits until this process knows, without a request, that a claim no longer holds, for example
+    /// because the session that it belongs to has ended. Backends that cannot know this wait for
+    /// ever, which is the default.
     fn ended<'a>(&'a self, claim: &'a Claim) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         let _ = claim;
         Box::pin(std::future::pending())
@@ -79,69 +82,70 @@ pub trait Locks: Send + Sync + 'static {
 
 /// A number that rises with each grant of a lock.
 ///
-/// What is guarded must refuse whoever comes with a lower one than it has seen: a process can be
-/// suspended for any time between looking at its lease and writing, and nothing else can tell.
+/// A store that is written to under the lock must reject a fence that is lower than the highest it
+/// has seen. A process can be suspended for any time between the check of its lease and the write,
+/// and nothing but the fence detects that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(u64);
 
-/// A lock that was granted: what a backend needs to renew and release it.
+/// A grant of a lock, with everything that a backend needs to renew and release it.
 ///
-/// It says nothing about whether it is still held: that is what a [`Lease`](crate::Lease) knows.
+/// A claim does not tell whether the lock is still held; a [`Lease`](crate::Lease) does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What is locked.
+    /// The key of the lock.
     pub key: Key,
-    /// By whom.
+    /// The holder.
     pub owner: Owner,
-    /// Which grant of this key it is.
+    /// The fence of the grant.
     pub fence: Fence,
-    /// Anything else by which the backend finds it again, such as the id of a lease.
+    /// A number by which the backend finds the grant again, such as the id of a lease.
     pub ticket: i64,
 }
 
-/// How an attempt to take a lock ended.
+/// The result of an attempt to acquire a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a lock that was acquired must be released"]
 pub enum Attempt {
-    /// It is ours.
+    /// The lock was granted.
     Acquired(Claim),
-    /// Somebody holds it, perhaps ourselves.
+    /// The lock is held, possibly by the same owner.
     Held(Holder),
 }
 
-/// Whether a claim still holds.
+/// Whether a claim still holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a claim that does not hold any more protects nothing"]
+#[must_use = "a claim that no longer holds protects nothing"]
 pub enum Standing {
-    /// It held, and what was asked for is done.
+    /// The claim held the lock, and the request was executed.
     Held,
-    /// It has expired, was released, or belongs to somebody else. Nothing was done.
+    /// The lock has expired, was released, or has another holder. The request had no effect.
     Lost,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// By name.
+    /// The holder's name.
     pub owner: Owner,
-    /// Under which grant.
+    /// The fence of the grant.
     pub fence: Fence,
-    /// How long it lasts if it is not renewed.
+    /// How long the grant lasts if it is not renewed.
     pub remaining: Duration,
 }
 
-/// A small value beside a lock.
+/// A small value that is stored beside a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// The value.
     pub value: String,
-    /// The fence with which it was written.
+    /// The fence of the claim that wrote the value.
     pub fence: Fence,
 }
 
-/// What went wrong at a backend: it could not be reached, or did not do as it should.
+/// An error of a backend: it could not be reached, or a request failed.
 ///
-/// A permanent error ends every wait at once; all others are retried. See
+/// A permanent error ends every wait immediately; all others are retried. See
 /// [`BackendError::is_permanent`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{backend} failed to {verb}")]
@@ -205,22 +209,22 @@ impl<L: Locks + ?Sized> Locks for Arc<L> {
 // === impl Fence ===
 
 impl Fence {
-    /// What a backend answers that has no fences. Lower than any.
+    /// The fence of grants by a backend without fences. Lower than every other fence.
     pub const NONE: Self = Self(0);
 
-    /// A fence of this number.
+    /// Creates a fence with this number.
     #[must_use]
     pub fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The number itself, to be stored with what is guarded.
+    /// Returns the number, to be stored with the guarded data.
     #[must_use]
     pub fn get(self) -> u64 {
         self.0
     }
 
-    /// The same as a signed number, for stores that have no others.
+    /// Returns the number as a signed integer, for stores that have no unsigned ones.
     #[must_use]
     pub fn as_i64(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
@@ -236,7 +240,7 @@ impl fmt::Display for Fence {
 // === impl Standing ===
 
 impl Standing {
-    /// Whether the claim held.
+    /// Returns whether the claim held the lock.
     #[must_use]
     pub fn is_held(self) -> bool {
         self == Self::Held
@@ -250,14 +254,14 @@ impl Standing {
 // === impl BackendError ===
 
 impl BackendError {
-    /// An error of the backend of this name, which completes "failed to …". A later attempt may
-    /// succeed.
+    /// Creates an error of the backend with this name. `verb` completes "failed to …". A later
+    /// attempt may succeed.
     pub fn new(backend: &'static str, verb: &'static str, source: impl Into<BoxError>) -> Self {
         Self { backend, verb, is_permanent: false, source: Arc::from(source.into()) }
     }
 
-    /// As [`BackendError::new`], for an error that a repeated attempt meets again: a wrong password,
-    /// a missing permission, an unknown database.
+    /// Creates an error that a repeated attempt would meet again: a wrong password, a missing
+    /// permission, an unknown database. See [`BackendError::new`].
     pub fn permanent(
         backend: &'static str,
         verb: &'static str,
@@ -266,7 +270,7 @@ impl BackendError {
         Self::permanent_if(true, backend, verb, source)
     }
 
-    /// An error that is permanent or not.
+    /// Creates an error that may be permanent.
     pub(crate) fn permanent_if(
         is_permanent: bool,
         backend: &'static str,
@@ -276,15 +280,15 @@ impl BackendError {
         Self { is_permanent, ..Self::new(backend, verb, source) }
     }
 
-    /// Whether a repeated attempt would meet the same error. Waiting for a lock, a turn or a marker
-    /// ends with such an error instead of retrying.
+    /// Returns whether a repeated attempt would meet the same error. Waiting for a lock, a turn or a
+    /// marker ends with such an error instead of retrying.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.is_permanent
     }
 
-    /// An answer did not come in time.
-    pub(crate) fn no_answer(backend: &'static str, verb: &'static str, waited: Duration) -> Self {
-        Self::new(backend, verb, format!("no answer within {}ms", waited.as_millis()))
+    /// Creates the error for a response that did not arrive in time.
+    pub(crate) fn no_response(backend: &'static str, verb: &'static str, waited: Duration) -> Self {
+        Self::new(backend, verb, format!("no response within {}ms", waited.as_millis()))
     }
 }

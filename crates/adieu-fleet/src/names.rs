@@ -1,24 +1,24 @@
-//! What is locked, and by whom: names that every backend can store.
+//! Keys of locks and names of owners, in a form that every backend can store.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What is locked.
+/// The key of a lock.
 ///
-/// A key is 1 to 200 bytes long and has no braces, spaces or control characters, so that it can be
-/// a part of a file name, of a Redis key with a hash tag, and of a log line.
+/// A key is 1 to 200 bytes long and contains no braces, whitespace or control characters, so that it
+/// can be part of a file name, of a Redis key with a hash tag, and of a log line.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
-/// Who holds a lock: a replica, by a name that people can find it by.
+/// The name of a replica that holds or requests a lock, for operators to find it.
 ///
-/// Two replicas of the same name do no harm: a lease is told apart by its fence, too.
+/// Two replicas may have the same name, because a lease is identified by its fence as well.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(Arc<str>);
 
-/// Why something is not a name.
+/// A text that is not a valid name for a key, an owner or a version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no name for {what}: {problem}")]
+#[error("{text:?} is not a valid name for {what}: {problem}")]
 pub struct NameError {
     what: &'static str,
     text: String,
@@ -30,16 +30,16 @@ const LONGEST: usize = 200;
 // === impl Key ===
 
 impl Key {
-    /// A key of this name.
+    /// Creates a key.
     ///
     /// # Errors
     ///
-    /// If it is empty, too long, or has braces, spaces or control characters.
+    /// If the text is empty, too long, or contains braces, whitespace or control characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, NameError> {
         checked("a lock", text.as_ref()).map(Self)
     }
 
-    /// The name itself.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -49,17 +49,19 @@ impl Key {
 // === impl Owner ===
 
 impl Owner {
-    /// An owner of this name.
+    /// Creates an owner with this name.
     ///
     /// # Errors
     ///
-    /// As [`Key::new`].
+    /// See [`Key::new`].
     pub fn new(text: impl AsRef<str>) -> Result<Self, NameError> {
         checked("an owner", text.as_ref()).map(Self)
     }
 
-    /// This process: the host's name, the process's id, and something random, because in
-    /// containers both of these tend to be the same everywhere.
+    /// Returns a name for this process: the host name, the process id, and a random number, because
+    /// in containers the first two are often the same everywhere.
+    ///
+    /// The host name is that of the environment variable `HOSTNAME`, or else of the kernel.
     #[must_use]
     pub fn this_process() -> Self {
         let host = std::env::var("HOSTNAME")
@@ -71,24 +73,24 @@ impl Owner {
         Self(format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..)).into())
     }
 
-    /// The name itself.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The same owner while it works on something: `one (indexes)`. No name has a space in it, so
-    /// the two parts can be told apart.
+    /// Returns the owner with the work that it does: `one (indexes)`. A name contains no space, so
+    /// the two parts can be separated again.
     pub(crate) fn working_on(&self, work: &str) -> Self {
         Self(format!("{self} ({work})").into())
     }
 
-    /// What the owner works on, if that is known.
+    /// Returns the work of the owner, if it is known.
     pub(crate) fn work(&self) -> Option<&str> {
         self.0.split_once(" (")?.1.strip_suffix(')')
     }
 
-    /// The owner alone.
+    /// Returns the owner without its work.
     pub(crate) fn without_work(&self) -> Self {
         match self.0.split_once(" (") {
             Some((name, _)) => Self(name.into()),
@@ -96,14 +98,13 @@ impl Owner {
         }
     }
 
-    /// A name that a backend has stored; whatever it is, it is shown, not judged.
+    /// Creates an owner from a stored name, without validation: it is only displayed.
     pub(crate) fn stored(text: &str) -> Self {
         Self(text.into())
     }
 }
 
-/// The text as a part of a key: what a key cannot have is escaped, so that different texts stay
-/// different.
+/// Escapes the characters that a key cannot contain. Different texts stay different.
 pub(crate) fn as_key(text: &str) -> String {
     let escaped = |c: char| match c {
         c if c == '%' || !is_allowed(c) => format!("%{:x};", u32::from(c)),
@@ -116,12 +117,14 @@ fn is_allowed(c: char) -> bool {
     !(c.is_control() || c.is_whitespace() || matches!(c, '{' | '}'))
 }
 
-/// The same rules for all names.
+/// Checks the rules that all names follow.
 pub(crate) fn checked(what: &'static str, text: &str) -> Result<Arc<str>, NameError> {
     let problem = match text {
         "" => "it is empty",
         long if long.len() > LONGEST => "it is longer than 200 bytes",
-        odd if !odd.chars().all(is_allowed) => "it has spaces, braces or control characters",
+        odd if !odd.chars().all(is_allowed) => {
+            "it contains whitespace, braces or control characters"
+        }
         name => return Ok(name.into()),
     };
     let text = text.chars().take(LONGEST).collect();
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_every_backend_can_store() {
+    fn names_that_a_backend_cannot_store_are_refused() {
         for good in ["reindex", "users/42", "lifecycle:ensure-indexes", "größe"] {
             assert_eq!(Key::new(good).unwrap().as_str(), good);
         }
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_nobody_else() {
+    fn names_of_this_process_are_unique_and_valid() {
         let (one, other) = (Owner::this_process(), Owner::this_process());
         assert_ne!(one, other);
         assert_eq!(Owner::new(one.as_str()).unwrap(), one);

@@ -1,4 +1,4 @@
-//! Work that is done once for a whole fleet, whoever comes when.
+//! Work that is done once for a whole fleet, whenever its replicas start.
 
 use std::panic::resume_unwind;
 
@@ -10,27 +10,27 @@ use crate::locks::{BoxError, Marker};
 use crate::turn::{End, TurnError, Waiting};
 use crate::work::Work;
 
-/// What became of work that is done once.
+/// The result of work that is done once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Once<T> {
-    /// We have done it, just now.
+    /// This replica ran the work now.
     Ran(T),
-    /// It had been done.
+    /// The work had been done before.
     AlreadyDone,
 }
 
-/// What work that is done once is given.
+/// The context of work that is done once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OnceCx {
-    /// The lease under which it is done, with the fence to do it with.
+    /// The lease under which the work runs. Send its fence with each write.
     pub lease: Lease,
-    /// Which attempt this is; the first is 1. After a crash or a failure nobody knows how far the
-    /// one before has come.
+    /// The number of this attempt, from 1. After a crash or a failure it is not known how far the
+    /// previous attempt came.
     pub attempt: u32,
 }
 
-/// How far it is, as it is written down.
+/// The progress of the work, as the marker records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Begun(u32),
@@ -40,7 +40,7 @@ enum Progress {
 // === impl OnceCx ===
 
 impl OnceCx {
-    /// Whether it has been begun before, and not ended.
+    /// Returns whether an earlier attempt was started and did not complete.
     #[must_use]
     pub fn is_retry(&self) -> bool {
         self.attempt > 1
@@ -50,7 +50,8 @@ impl OnceCx {
 // === impl Progress ===
 
 impl Progress {
-    /// What cannot be read counts as begun: it is not done for sure, and not the first time.
+    /// Parses a marker. An unreadable one counts as begun: the work may be incomplete, and this is
+    /// not the first attempt.
     fn of(marker: Option<Marker>) -> Option<Self> {
         let value = marker?.value;
         Some(match value.strip_prefix("begun ") {
@@ -70,40 +71,42 @@ impl Progress {
 // === impl Lock ===
 
 impl Lock {
-    /// Does something once for the whole fleet, such as a migration: the key and the version say
-    /// what.
+    /// Runs work once for the whole fleet, such as a migration. The key and the version identify the
+    /// work.
     ///
-    /// Who gets the lock first runs `step` under its lease, and writes down that it is done, with
-    /// its fence; all others wait for that, and whoever comes later skips it. If who runs it fails,
-    /// crashes or is cut off, the next one runs it again with a higher fence, and is told.
+    /// The first replica to acquire the lock runs `step` under its lease, and then records in a marker
+    /// that it is done, with its fence. Other replicas wait for the marker; replicas that arrive
+    /// later find it and skip the step. If the replica that runs the step fails, crashes or loses its
+    /// connection, the next replica runs it again with a higher fence, and [`OnceCx::attempt`] is
+    /// higher.
     ///
-    /// Nothing can make a step and the note that it is done one and the same: after a crash between
-    /// the two it is run again, as a retry. A step that must not be repeated should write its own
-    /// mark where it writes, with the fence.
+    /// The step and its marker are not atomic: after a crash between the two, the step runs again, as
+    /// a retry. A step that must not be repeated should record its own completion in the store that it
+    /// writes to, with the fence.
     ///
-    /// **It is as durable as its backend.** That a version is done is a value in the store, and
-    /// stays there for ever. A store that loses it runs the step again, as a first attempt:
-    /// [`Memory`](crate::Memory) with every process, Redis when it is flushed, when it is restarted
-    /// without having written to its disk, or when a replica takes over that did not have the value;
-    /// Postgres, etcd and a folder when they are restored from an older backup. For what must not be
-    /// repeated, use a store that keeps what it has acknowledged.
+    /// **The marker is as durable as the backend.** It stays in the store for ever. If the store loses
+    /// it, the step runs again, as a first attempt: [`Memory`](crate::Memory) loses it with the
+    /// process; Redis when it is flushed, when it is restarted without persistence, or when a replica
+    /// takes over that did not have the value; Postgres, etcd and a folder when they are restored from
+    /// an older backup. For work that must not be repeated, use a store that keeps every write that it
+    /// has acknowledged.
     ///
-    /// Versions are independent of each other, except that two of one key never run at a time.
-    /// `until` is when waiting ends. It does not limit `step`.
+    /// Versions are independent of each other, except that two of one key never run at the same time.
+    /// `until` limits the wait. It does not limit `step`.
     ///
     /// # Errors
     ///
-    /// If `step` fails, its lease is lost, or it cannot be written down; if it was neither done nor
-    /// to be begun in time; or if the backend has no fences.
+    /// If `step` fails, its lease is lost, or its marker cannot be written; if the step was neither
+    /// done by another replica nor started by this one in time; or if the backend has no fences.
     ///
     /// # Panics
     ///
-    /// As `step` does, after the lock was released.
+    /// If `step` panics, after the lock is released.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops `step`; then the lock is released in the background, and somebody else
-    /// tries again.
+    /// Dropping the future drops `step`. The lock is then released in the background, and another
+    /// replica retries.
     pub async fn once_per_fleet<F, Fut, T, E>(
         &self,
         version: impl AsRef<str>,
@@ -118,7 +121,7 @@ impl Lock {
         self.once_per_fleet_of(Work::OfKey, version.as_ref(), until, step).await
     }
 
-    /// As [`Lock::once_per_fleet`], for one of several pieces of work that share this lock.
+    /// Runs one of several pieces of work that share this lock; see [`Lock::once_per_fleet`].
     pub(crate) async fn once_per_fleet_of<F, Fut, T, E>(
         &self,
         which: Work,
@@ -132,20 +135,20 @@ impl Lock {
         E: Into<BoxError>,
     {
         let key = self.key().clone();
-        self.must_know_version(version)?;
-        self.must_have_fences()?;
+        self.check_version(version)?;
+        self.check_fences()?;
         let name = which.once_marker(version);
         let mut waiting = Waiting::new(self, until);
         let (lease, attempt) = loop {
             if Progress::of(waiting.marker(&name).await?) == Some(Progress::Done) {
                 return Ok(Once::AlreadyDone);
             }
-            let met = match waiting.turn_if_free(self.owner()).await? {
+            let error = match waiting.turn_if_free(self.owner()).await? {
                 Ok(lease) => {
-                    // Asked again, under the lock: now nobody changes it but us.
+                    // Read again under the lock, where no other replica can change it.
                     let attempt = match Progress::of(waiting.marker(&name).await?) {
                         Some(Progress::Done) => {
-                            self.give_back(lease).await;
+                            self.release(lease).await;
                             return Ok(Once::AlreadyDone);
                         }
                         Some(Progress::Begun(attempt)) => attempt.saturating_add(1),
@@ -155,23 +158,23 @@ impl Lock {
                     match self.mark(&lease, &name, &begun).await {
                         Ok(()) => break (lease, attempt),
                         Err(MarkError::Backend { source, .. }) if source.is_permanent() => {
-                            self.give_back(lease).await;
+                            self.release(lease).await;
                             return Err(self.no_turn(AcquireError::Backend { key, source }));
                         }
-                        // Lost before it has begun.
-                        Err(_) => self.give_back(lease).await,
+                        // The lease was lost before the work began.
+                        Err(_) => self.release(lease).await,
                     }
                     continue;
                 }
-                Err(met) => met,
+                Err(error) => error,
             };
-            waiting.pause(met).await?;
+            waiting.pause(error).await?;
         };
         let cx = OnceCx { lease: lease.clone(), attempt };
         let end = match self.run(&lease, step(cx)).await {
             Ok(end) => end,
             Err(panic) => {
-                self.give_back(lease).await;
+                self.release(lease).await;
                 resume_unwind(panic);
             }
         };
@@ -183,7 +186,7 @@ impl Lock {
             End::Failed(source) => Err(TurnError::Failed { key, source }),
             End::Lost(source) => Err(TurnError::Lost { key, source }),
         };
-        self.give_back(lease).await;
+        self.release(lease).await;
         done.map(Once::Ran)
     }
 }
@@ -194,7 +197,7 @@ mod tests {
     use crate::locks::Fence;
 
     #[test]
-    fn what_is_written_down_can_be_read() {
+    fn progress_survives_a_round_trip_through_a_marker() {
         let read = |value: &str| {
             let marker = Marker { value: value.to_owned(), fence: Fence::new(1) };
             Progress::of(Some(marker))

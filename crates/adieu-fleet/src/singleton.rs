@@ -1,52 +1,52 @@
-//! Work that one replica does while the others wait for it, or do not.
+//! Work that one replica does while the others wait for it or skip it.
 
 use std::panic::resume_unwind;
 
 use adieu_core::Deadline;
 
+use crate::journal;
 use crate::lease::Lease;
 use crate::lock::{AcquireError, Lock};
 use crate::locks::{BoxError, Holder, Marker};
 use crate::turn::{End, TurnError, Waiting};
 use crate::work::Work;
 
-/// What replicas do while another one is at it.
+/// What replicas do while another one runs the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Others {
-    /// They wait until it is done; if it fails, one of them does it. So nobody is ready before the
-    /// index exists.
+    /// They wait until the work is done; if it fails, one of them takes over. So no replica is ready
+    /// before, for example, an index exists.
     #[default]
     Wait,
-    /// They go on, and do not know how it ends.
+    /// They continue, and do not learn how the work ends.
     Skip,
 }
 
-/// What became of a turn.
+/// The result of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn<T> {
-    /// We have done it.
+    /// This replica ran the work.
     Ran(T),
-    /// Somebody else has done it while we waited.
+    /// Another replica completed the work while this one waited.
     Waited,
-    /// Somebody else is doing it.
+    /// Another replica is running the work.
     Skipped(Holder),
 }
 
 // === impl Lock ===
 
 impl Lock {
-    /// Does something that only one replica may do at a time, such as making sure that an index
-    /// exists.
+    /// Runs work that only one replica may run at a time, such as making sure that an index exists.
     ///
-    /// The first to get the lock runs `work` under its lease and releases it. The others wait until
-    /// that is done, or skip it. If who runs it fails or dies, one of those who wait takes over. A
-    /// replica that comes when all is over runs it again, so it must be something that can be
-    /// repeated; for what must not be, see [`Lock::once_per_fleet`].
+    /// The first replica to acquire the lock runs `work` under its lease, and then releases it. The
+    /// other replicas wait for the end of the work, or skip it. If the replica that runs it fails or
+    /// dies, a waiting replica takes over. A replica that arrives after the end runs the work again,
+    /// so the work must be repeatable; otherwise use [`Lock::once_per_fleet`].
     ///
-    /// The key says what the work is. Two pieces of work that must not run at the same time can
-    /// share a lock as steps of start-up: see [`Lock::singleton_step`].
+    /// The key identifies the work. Two pieces of work that must not run at the same time can share a
+    /// lock as steps of start-up: see [`Lock::singleton_step`].
     ///
-    /// `until` is when waiting ends. It does not limit `work`.
+    /// `until` limits the wait. It does not limit `work`.
     ///
     /// # Errors
     ///
@@ -55,12 +55,12 @@ impl Lock {
     ///
     /// # Panics
     ///
-    /// As `work` does, after the lock was released.
+    /// If `work` panics, after the lock is released.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops `work`; then the lock is released in the background, and somebody else
-    /// takes over.
+    /// Dropping the future drops `work`. The lock is then released in the background, and another
+    /// replica takes over.
     pub async fn singleton<F, Fut, T, E>(
         &self,
         others: Others,
@@ -75,7 +75,7 @@ impl Lock {
         self.singleton_of(Work::OfKey, others, until, work).await
     }
 
-    /// As [`Lock::singleton`], for one of several pieces of work that share this lock.
+    /// Runs one of several pieces of work that share this lock; see [`Lock::singleton`].
     pub(crate) async fn singleton_of<F, Fut, T, E>(
         &self,
         which: Work,
@@ -88,7 +88,7 @@ impl Lock {
         Fut: Future<Output = Result<T, E>>,
         E: Into<BoxError>,
     {
-        self.must_have_fences()?;
+        self.check_fences()?;
         let (done, owner) = (which.done_marker(), which.owner(self.owner()));
         let mut waiting = Waiting::new(self, until);
         // A marker with a higher fence than this was written after this replica had arrived.
@@ -96,7 +96,7 @@ impl Lock {
         let is_done = |marker: Option<Marker>| marker.map(|marker| marker.fence) > before;
         let mut attempt = waiting.turn(&owner).await?;
         let lease = loop {
-            let met = match attempt {
+            let error = match attempt {
                 Ok(lease) => break lease,
                 Err(AcquireError::Held { holder, .. })
                     if others == Others::Skip && which.is_done_by(&holder) =>
@@ -106,33 +106,30 @@ impl Lock {
                 }
                 Err(error) => error,
             };
-            waiting.pause(met).await?;
+            waiting.pause(error).await?;
             if is_done(waiting.marker(&done).await?) {
                 return Ok(Turn::Waited);
             }
             attempt = waiting.turn_if_free(&owner).await?;
         };
-        // Somebody may have been faster, and done, since we last looked.
+        // Another replica may have completed the work since the last check.
         if is_done(waiting.marker(&done).await?) {
-            self.give_back(lease).await;
+            self.release(lease).await;
             return Ok(Turn::Waited);
         }
         let end = match self.run(&lease, work(lease.clone())).await {
             Ok(end) => end,
             Err(panic) => {
-                self.give_back(lease).await;
+                self.release(lease).await;
                 resume_unwind(panic);
             }
         };
         if let End::Done(_) = &end
             && let Err(error) = self.mark(&lease, &done, "done").await
         {
-            adieu_core::adapter::log_aside(tracing::Level::WARN, || {
-                let (key, error) = (self.key().clone(), adieu_core::adapter::error_text(&error));
-                move || tracing::warn!(%key, error, "done, but not marked: other replicas repeat it")
-            });
+            journal::work_not_marked(self.key(), &error);
         }
-        self.give_back(lease).await;
+        self.release(lease).await;
         let key = self.key().clone();
         match end {
             End::Done(done) => Ok(Turn::Ran(done)),

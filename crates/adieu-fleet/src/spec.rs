@@ -1,15 +1,15 @@
-//! How a lock is to be: its name, how long it lasts, what it needs.
+//! The settings of a lock.
 
 use std::time::Duration;
 
 use crate::names::NameError;
 
-/// How a lock is to be. It becomes a [`Lock`](crate::Lock) when it is joined with a backend, and is
-/// judged then.
+/// The settings of a lock. [`Lock::new`](crate::Lock::new) combines them with a backend, and checks
+/// them.
 ///
-/// A plain string will do where only the key matters.
+/// A string can be used instead where only the key matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a spec does nothing until it is made a lock"]
+#[must_use = "a spec does nothing until a lock is created from it"]
 pub struct LockSpec {
     pub(crate) key: String,
     pub(crate) ttl: Duration,
@@ -18,51 +18,48 @@ pub struct LockSpec {
     pub(crate) needs_fence: bool,
 }
 
-/// Why a spec was refused.
+/// Why a lock could not be created from a spec.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The key is none.
-    #[error("failed to make a lock")]
+    /// The key is not a valid name.
+    #[error("failed to create a lock")]
     Name(#[from] NameError),
-    /// It would end before it can be renewed.
-    #[error(
-        "failed to make lock {key}: its time to live is {ttl:?}, and must be from 100ms to a day"
-    )]
+    /// The time to live is too short to be renewed in time, or too long.
+    #[error("failed to create lock {key}: time to live {ttl:?} is not between 100ms and 1 day")]
     Ttl {
         /// The lock in question.
         key: String,
-        /// Its time to live.
+        /// The time to live.
         ttl: Duration,
     },
-    /// Either nothing would be left in which to renew it, or a lease would be given up in the same
-    /// instant in which another replica can have the lock.
+    /// The margin is so long that no time is left to renew, or so short that a lease would be given
+    /// up at the instant at which another replica can acquire the lock.
     #[error(
-        "failed to make lock {key}: its margin is {margin:?}, and must be from 10ms to {:?}, half of \
-         its time to live",
+        "failed to create lock {key}: margin {margin:?} is not between 10ms and {:?} (half of the \
+         time to live)",
         *.ttl / 2
     )]
     Margin {
         /// The lock in question.
         key: String,
-        /// What is taken off at the end.
+        /// The margin.
         margin: Duration,
-        /// Its time to live.
+        /// The time to live.
         ttl: Duration,
     },
-    /// It would ask without a pause.
-    #[error(
-        "failed to make lock {key}: it would try again every {retry:?}; a millisecond is the least"
-    )]
+    /// The retry interval is so short that waiting would be a busy loop.
+    #[error("failed to create lock {key}: retry interval {retry:?} is shorter than 1ms")]
     Retry {
         /// The lock in question.
         key: String,
-        /// How often it would ask.
+        /// The retry interval.
         retry: Duration,
     },
     /// The backend has no fences, and the spec needs them.
     #[error(
-        "failed to make lock {key}: it needs a fence, and {backend} has none; use another backend"
+        "failed to create lock {key}: it needs a fence, and backend {backend} has none; use another \
+         backend"
     )]
     NoFence {
         /// The lock in question.
@@ -79,7 +76,7 @@ const LEAST_MARGIN: Duration = Duration::from_millis(10);
 // === impl LockSpec ===
 
 impl LockSpec {
-    /// A lock of this key that lasts 30 s if it is not renewed.
+    /// Creates the settings of the lock with this key. Its time to live is 30 s.
     pub fn new(key: impl Into<String>) -> Self {
         Self {
             key: key.into(),
@@ -90,23 +87,26 @@ impl LockSpec {
         }
     }
 
-    /// How long the lock lasts if it is not renewed: so long do others wait when a holder dies.
+    /// Sets how long the lock lasts if it is not renewed; 30 s by default. Other replicas wait that
+    /// long when a holder dies.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long before the end of its time to live a lease that could not be renewed is given up;
-    /// a fifth by default.
+    /// Sets how long before the end of its time to live a lease that could not be renewed is given
+    /// up; a fifth of the time to live by default.
     ///
-    /// It must cover how much slower our clock may run than the server's, and how late we may be
-    /// scheduled. 10 ms is the least, half of the time to live the most.
+    /// The margin must cover how much slower the clock of this process may run than the server's,
+    /// and how late the process may be scheduled. It is at least 10 ms, and at most half of the time
+    /// to live.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
         self
     }
 
-    /// How often who waits for the lock looks; 100 ms by default. Each pause is random by half.
+    /// Sets the interval between attempts while waiting for the lock; 100 ms by default. Each pause
+    /// is randomised by half of it.
     pub fn retry(mut self, every: Duration) -> Self {
         self.retry = every;
         self

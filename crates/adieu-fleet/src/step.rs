@@ -1,4 +1,4 @@
-//! Start-up steps that one replica does for all.
+//! Start-up steps that one replica runs for the fleet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::singleton::{Others, Turn};
 use crate::work::Work;
 
 impl Lock {
-    /// Makes a step of start-up one that a single replica does at a time, such as making sure that
-    /// an index exists. See [`Lock::singleton`].
+    /// Wraps a step of start-up so that one replica at a time runs it, such as making sure that an
+    /// index exists. See [`Lock::singleton`].
     ///
-    /// The first to get the lock runs its start under the lease, and releases it. The others wait
-    /// for that, for up to `patience`, or skip it. The wait counts in the time that the step has to
-    /// start, so in the budget of start-up; nobody who waits is ready before it is done. If the one
-    /// that runs it fails or dies, another takes over.
+    /// The first replica to acquire the lock runs the start hook under its lease, and then releases
+    /// it. The other replicas wait for that, for up to `patience`, or skip the step. The wait extends
+    /// the step's start timeout, and with it the start-up budget. A replica that waits is not ready
+    /// before the step is done. If the replica that runs the step fails or dies, another takes over.
     ///
-    /// Its stop runs only on the replica whose start ran.
+    /// The stop hook runs only on the replica whose start hook ran.
     ///
-    /// A backend without fences makes the assembly of the lifecycle fail.
+    /// A backend without fences makes [`build`](adieu_core::LifecycleBuilder::build) fail.
     ///
-    /// Several steps can share one lock. Then no two of them run at the same time, and each is done:
-    /// a replica that waits for one of them, or skips it, is not misled by another.
+    /// Several steps can share one lock. No two of them then run at the same time. Completion is
+    /// recorded for each step, so the end of one does not count for another.
     ///
     /// ```
     /// use std::{sync::Arc, time::Duration};
@@ -47,34 +47,34 @@ impl Lock {
     /// ```
     pub fn singleton_step(&self, step: Step, others: Others, patience: Duration) -> Step {
         let lock = self.clone();
-        let step = refuse_if(step, self.must_have_fences());
+        let step = refuse_on_error(step, self.check_fences());
         self.guard(step, patience).wrap(async move |start: StartHook, cx: StartCx| {
             let until = Deadline::after(patience).min(cx.deadline());
             let which = Work::step(cx.step());
             match lock.singleton_of(which, others, until, |_| start.start(cx)).await? {
                 Turn::Ran(started) => Ok(started),
-                Turn::Waited => Ok(Started::skipped("another replica has done it")),
+                Turn::Waited => Ok(Started::skipped("done by another replica")),
                 Turn::Skipped(holder) => {
-                    Ok::<_, BoxError>(Started::skipped(format!("{} does it", holder.owner)))
+                    Ok::<_, BoxError>(Started::skipped(format!("run by {}", holder.owner)))
                 }
             }
         })
     }
 
-    /// Makes a step of start-up one that is done once for the whole fleet and version, such as a
-    /// migration. See [`Lock::once_per_fleet`].
+    /// Makes a step of start-up that runs once for the whole fleet and version, such as a migration.
+    /// See [`Lock::once_per_fleet`].
     ///
-    /// `start` is told which attempt it is, and its fence. It has nothing to stop. The wait for
-    /// another replica that is at it, for up to `patience`, counts in the time that the step has to
-    /// start.
+    /// `start` receives the number of the attempt and the lease. The wait for another replica that
+    /// runs the step, for up to `patience`, extends the step's start timeout.
     ///
-    /// A version that is not a name and a backend without fences make the assembly of the lifecycle
-    /// fail.
+    /// An invalid version and a backend without fences make
+    /// [`build`](adieu_core::LifecycleBuilder::build) fail.
     ///
-    /// Several steps can share one lock, also with the same version: the id of the step counts, too.
+    /// Several steps can share one lock, also with the same version, because the id of the step is
+    /// part of the marker.
     ///
-    /// What the step itself was given to start is not run: it brings its id, what it requires and
-    /// provides, and its timeouts.
+    /// `start` replaces the start hook of `step`, which contributes its id, its dependencies and its
+    /// timeouts.
     pub fn once_per_fleet_step<F, Fut, E>(
         &self,
         step: Step,
@@ -88,14 +88,14 @@ impl Lock {
         E: Into<BoxError> + Send + 'static,
     {
         let (lock, version) = (self.clone(), version.into());
-        let step = refuse_if(step, self.must_have_fences());
-        let step = refuse_if(step, self.must_know_version(&version));
+        let step = refuse_on_error(step, self.check_fences());
+        let step = refuse_on_error(step, self.check_version(&version));
         self.guard(step, patience).start(async move |cx: StartCx| {
             let until = Deadline::after(patience).min(cx.deadline());
             let which = Work::step(cx.step());
             match lock.once_per_fleet_of(which, &version, until, start).await? {
                 Once::Ran(()) => Ok(Started::from(())),
-                Once::AlreadyDone => Ok::<_, BoxError>(Started::skipped("it is done already")),
+                Once::AlreadyDone => Ok::<_, BoxError>(Started::skipped("already done")),
             }
         })
     }
@@ -107,14 +107,14 @@ impl Lock {
             None => step,
         };
         match self.locks().is_local() {
-            Some(what) => step.process_local(what),
+            Some(reason) => step.process_local(reason),
             None => step,
         }
     }
 }
 
-/// Lets the assembly of the lifecycle fail, rather than the start of the process.
-pub(crate) fn refuse_if<E>(step: Step, checked: Result<(), E>) -> Step
+/// Makes the lifecycle fail when it is built, rather than when the process starts.
+pub(crate) fn refuse_on_error<E>(step: Step, checked: Result<(), E>) -> Step
 where
     E: std::error::Error + 'static,
 {

@@ -1,4 +1,5 @@
-//! Work that one replica at a time does: taking a turn, and how it can end.
+//! Turns at work that one replica at a time does: waiting for a turn, running the work, recording
+//! its end.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,74 +14,73 @@ use crate::locks::{BoxError, Marker, Reply};
 use crate::names::{Key, NameError, Owner, checked};
 use crate::time::{Instant, now};
 
-/// Why work that one replica does was not done, or not to its end.
+/// Why a replica's turn failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnError {
-    /// It needs fences, and the backend has none.
-    #[error("failed to take turns at {key}: it needs fences, and {backend} has none")]
+    /// The backend has no fences, which turns need.
+    #[error("failed to get a turn at {key}: backend {backend} has no fences; use another backend")]
     Unfenced {
         /// The lock in question.
         key: Key,
         /// The backend in question.
         backend: &'static str,
     },
-    /// The version is no name.
-    #[error("failed to do {key} once")]
+    /// The version is not a valid name.
+    #[error("failed to get a turn at {key}")]
     Version {
         /// The lock in question.
         key: Key,
-        /// What is wrong with it.
+        /// Why it is not valid.
         #[source]
         source: NameError,
     },
-    /// Neither was the lock to be had in time, nor was the work done by somebody else.
+    /// The lock could not be acquired in time, and no other replica completed the work.
     #[error("failed to get a turn at {key}")]
     NoTurn {
         /// The lock in question.
         key: Key,
-        /// What was met.
+        /// The error of the last attempt.
         #[source]
         source: AcquireError,
     },
-    /// The work failed. Somebody else may try.
-    #[error("failed to do {key}")]
+    /// The work failed. Another replica may try.
+    #[error("work at {key} failed")]
     Failed {
         /// The lock in question.
         key: Key,
-        /// What it said.
+        /// The error of the work.
         #[source]
         source: BoxError,
     },
-    /// The lease was lost, and the work was dropped. Somebody else does it.
-    #[error("failed to do {key} to its end")]
+    /// The lease was lost, and the work was cancelled. Another replica takes over.
+    #[error("work at {key} was cancelled")]
     Lost {
         /// The lock in question.
         key: Key,
-        /// Why.
+        /// Why the lease was lost.
         #[source]
         source: Lost,
     },
-    /// The work is done, but that could not be written down. Somebody else does it again, as a
-    /// retry.
-    #[error("failed to write down that {key} is done")]
+    /// The work is done, but that could not be recorded. Another replica repeats it, as a retry.
+    #[error("failed to record that {key} is done")]
     NotMarked {
         /// The lock in question.
         key: Key,
-        /// Why.
+        /// Why the marker was not written.
         #[source]
         source: MarkError,
     },
 }
 
-/// A wait for a turn: its end, and what the last attempt met.
+/// A wait for a turn, with its deadline and the error of the last attempt.
 pub(crate) struct Waiting<'a> {
     lock: &'a Lock,
     until: Deadline,
-    met: Option<AcquireError>,
+    last: Option<AcquireError>,
 }
 
-/// How a turn ended, besides a panic.
+/// How work ended, if it did not panic.
 pub(crate) enum End<T> {
     Done(T),
     Failed(BoxError),
@@ -88,7 +88,7 @@ pub(crate) enum End<T> {
 }
 
 impl Lock {
-    pub(crate) fn must_have_fences(&self) -> Result<(), TurnError> {
+    pub(crate) fn check_fences(&self) -> Result<(), TurnError> {
         let locks = self.locks();
         if locks.has_fences() {
             return Ok(());
@@ -96,7 +96,7 @@ impl Lock {
         Err(TurnError::Unfenced { key: self.key().clone(), backend: locks.name() })
     }
 
-    pub(crate) fn must_know_version(&self, version: &str) -> Result<(), TurnError> {
+    pub(crate) fn check_version(&self, version: &str) -> Result<(), TurnError> {
         checked("a version", version)
             .map(drop)
             .map_err(|source| TurnError::Version { key: self.key().clone(), source })
@@ -106,7 +106,7 @@ impl Lock {
         TurnError::NoTurn { key: self.key().clone(), source }
     }
 
-    /// Writes something down. Tries again while the lease is held and the error may go away.
+    /// Writes a marker. Retries while the lease is held, except after a permanent error.
     pub(crate) async fn mark(
         &self,
         lease: &Lease,
@@ -125,22 +125,23 @@ impl Lock {
         }
     }
 
-    /// Runs work under the lease. If it panics, the lock is released before the panic goes on.
+    /// Runs work under the lease. A panic is returned, so that the caller can release the lock before
+    /// it resumes the panic.
     pub(crate) async fn run<T, E: Into<BoxError>>(
         &self,
         lease: &Lease,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<End<T>, Box<dyn Any + Send>> {
-        Ok(match caught(lease.guard(work)).await? {
+        Ok(match catch_panic(lease.guard(work)).await? {
             Ok(Ok(done)) => End::Done(done),
             Ok(Err(error)) => End::Failed(error.into()),
             Err(lost) => End::Lost(lost),
         })
     }
 
-    /// Gives the lock back, and waits for that as long as it makes sense. That it fails hides
-    /// nothing else: it has been logged, and the lock ends by itself.
-    pub(crate) async fn give_back(&self, lease: Lease) {
+    /// Releases the lock, and waits for that until it would have expired anyway. An error is not
+    /// returned, because it must not hide the result of the work; the keeper has logged it.
+    pub(crate) async fn release(&self, lease: Lease) {
         let _ = lease.release(Deadline::after(self.ttl())).await;
     }
 }
@@ -149,90 +150,93 @@ impl Lock {
 
 impl<'a> Waiting<'a> {
     pub(crate) fn new(lock: &'a Lock, until: Deadline) -> Self {
-        Self { lock, until, met: None }
+        Self { lock, until, last: None }
     }
 
-    /// Returns what was last written under this name. Retries while the backend is away.
+    /// Returns the marker with this name. Retries while the backend cannot be reached.
     pub(crate) async fn marker(&mut self, name: &str) -> Result<Option<Marker>, TurnError> {
         const VERB: &str = "read a marker";
         loop {
-            match self.ask(VERB, self.lock.locks().marker(self.lock.key(), name)).await? {
+            match self.request(VERB, self.lock.locks().marker(self.lock.key(), name)).await? {
                 Ok(marker) => return Ok(marker),
-                Err(met) => self.pause(met).await?,
+                Err(error) => self.pause(error).await?,
             }
         }
     }
 
-    /// Makes one attempt to get the lock, and returns the lease or why there is none.
+    /// Makes one attempt to acquire the lock. Returns the lease, or why there is none.
     pub(crate) async fn turn(
         &mut self,
         owner: &Owner,
     ) -> Result<Result<Lease, AcquireError>, TurnError> {
-        let asked = now();
+        let sent = now();
         let attempt = self.lock.try_acquire_as(owner.clone());
         match tokio::time::timeout_at(self.until.instant(), attempt).await {
             Ok(Err(error)) if error.is_permanent() => Err(self.lock.no_turn(error)),
             Ok(attempt) => Ok(attempt),
-            Err(_) => Err(self.too_late("acquire a lease", asked)),
+            Err(_) => Err(self.too_late("acquire a lease", sent)),
         }
     }
 
-    /// As [`Waiting::turn`], if no replica holds the lock. A query costs less than an attempt.
+    /// Makes one attempt, as [`Waiting::turn`] does, if the lock is free. A query costs less than an
+    /// attempt.
     pub(crate) async fn turn_if_free(
         &mut self,
         owner: &Owner,
     ) -> Result<Result<Lease, AcquireError>, TurnError> {
-        const VERB: &str = "look at a lease";
+        const VERB: &str = "query a lease";
         let key = self.lock.key();
-        match self.ask(VERB, self.lock.locks().query(key)).await? {
+        match self.request(VERB, self.lock.locks().query(key)).await? {
             Ok(Some(holder)) => Ok(Err(AcquireError::Held { key: key.clone(), holder })),
             Ok(None) => self.turn(owner).await,
             Err(error) => Ok(Err(error)),
         }
     }
 
-    /// Pauses before the next attempt; fails if no time is left for one.
-    pub(crate) async fn pause(&mut self, met: AcquireError) -> Result<(), TurnError> {
+    /// Pauses after this error, before the next attempt. Fails if no time is left for one.
+    pub(crate) async fn pause(&mut self, error: AcquireError) -> Result<(), TurnError> {
         let pause = self.lock.pause();
         if self.until.remaining() <= pause {
             self.until.passed().await;
-            return Err(self.lock.no_turn(self.lock.timed_out(Some(met))));
+            return Err(self.lock.no_turn(self.lock.timed_out(Some(error))));
         }
-        self.met = Some(met);
+        self.last = Some(error);
         tokio::time::sleep(pause).await;
         Ok(())
     }
 
-    /// Makes one request, and waits for the answer until the deadline, and no longer than the time
-    /// to live.
-    async fn ask<T>(
+    /// Makes one request. Waits for the response until the deadline, and no longer than the time to
+    /// live.
+    async fn request<T>(
         &mut self,
         verb: &'static str,
         request: Reply<'_, T>,
     ) -> Result<Result<T, AcquireError>, TurnError> {
-        let asked = now();
+        let sent = now();
         let patience = self.lock.ttl().min(self.until.remaining());
         match tokio::time::timeout(patience, request).await {
-            Ok(Ok(answer)) => Ok(Ok(answer)),
+            Ok(Ok(response)) => Ok(Ok(response)),
             Ok(Err(source)) => {
                 let error = AcquireError::Backend { key: self.lock.key().clone(), source };
                 if error.is_permanent() { Err(self.lock.no_turn(error)) } else { Ok(Err(error)) }
             }
-            Err(_) if self.until.remaining().is_zero() => Err(self.too_late(verb, asked)),
-            Err(_) => Ok(Err(self.lock.no_answer(verb, asked))),
+            Err(_) if self.until.remaining().is_zero() => Err(self.too_late(verb, sent)),
+            Err(_) => Ok(Err(self.lock.no_response(verb, sent))),
         }
     }
 
-    /// The deadline passed during a request. What an earlier attempt met says more than that the
-    /// rest of the time was too short for an answer.
-    fn too_late(&mut self, verb: &'static str, asked: Instant) -> TurnError {
-        let met = self.met.take().unwrap_or_else(|| self.lock.no_answer(verb, asked));
-        self.lock.no_turn(self.lock.timed_out(Some(met)))
+    /// Returns the error for a deadline that passed during a request. The error of an earlier attempt
+    /// is more useful than that the rest of the time was too short for a response.
+    fn too_late(&mut self, verb: &'static str, sent: Instant) -> TurnError {
+        let last = self.last.take().unwrap_or_else(|| self.lock.no_response(verb, sent));
+        self.lock.no_turn(self.lock.timed_out(Some(last)))
     }
 }
 
-/// Awaits `work`, and returns a panic in it.
-pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
+/// Awaits `work`, and returns its panic if it panics.
+pub(crate) async fn catch_panic<T>(
+    work: impl Future<Output = T>,
+) -> Result<T, Box<dyn Any + Send>> {
     let mut work = pin!(work);
     std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),

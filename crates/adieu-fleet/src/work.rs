@@ -5,20 +5,20 @@ use crate::names::Owner;
 
 /// A piece of work that replicas take turns at.
 ///
-/// A lock says who may work. What is done, and what others may skip, is recorded per piece of work:
-/// otherwise the end of one step would count as the end of every step that shares its lock.
+/// A lock decides which replica may work. Completion is recorded per piece of work; otherwise the
+/// end of one step would count as the end of every step that shares its lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// The only work of its lock: the key says what it is.
+    /// The only work of its lock, identified by the key.
     OfKey,
-    /// A step of start-up. Others may have the same lock.
+    /// A step of start-up. Other steps may share its lock.
     Step(String),
 }
 
 // === impl Work ===
 
 impl Work {
-    /// The work of the step with this id.
+    /// Returns the work of the step with this id.
     pub(crate) fn step(id: &str) -> Self {
         // Not every store accepts control characters in a name.
         let escaped = |c: char| match c {
@@ -29,7 +29,7 @@ impl Work {
         Self::Step(id.chars().map(escaped).collect())
     }
 
-    /// The marker under which the end of a turn is recorded.
+    /// Returns the name of the marker that records the end of a turn.
     pub(crate) fn done_marker(&self) -> String {
         match self {
             Self::OfKey => "singleton".to_owned(),
@@ -37,7 +37,8 @@ impl Work {
         }
     }
 
-    /// The marker under which the progress of a version is recorded. A version has no spaces.
+    /// Returns the name of the marker that records the progress of a version. A version contains no
+    /// spaces.
     pub(crate) fn once_marker(&self, version: &str) -> String {
         match self {
             Self::OfKey => format!("once:{version}"),
@@ -45,8 +46,9 @@ impl Work {
         }
     }
 
-    /// The owner under which the lock is taken for this work. The backend stores it with the grant
-    /// in one step, so a replica that is refused knows at once what the holder is doing.
+    /// Returns the owner under which the lock is acquired for this work. The backend stores it with
+    /// the grant in one step, so a replica that is refused knows immediately what the holder is
+    /// doing.
     pub(crate) fn owner(&self, owner: &Owner) -> Owner {
         match self {
             Self::OfKey => owner.clone(),
@@ -54,7 +56,7 @@ impl Work {
         }
     }
 
-    /// Whether the holder of the lock is doing this work.
+    /// Returns whether the holder of the lock is doing this work.
     pub(crate) fn is_done_by(&self, holder: &Holder) -> bool {
         let of_holder = holder.owner.work();
         match self {

@@ -1,4 +1,4 @@
-//! Tasks that misbehave. Each can be added as it is.
+//! Tasks that misbehave. Each can be added to a shutdown directly.
 //!
 //! ```
 //! # use adieu_core::{Phase, Shutdown};
@@ -12,22 +12,22 @@
 
 use adieu_core::TaskCx;
 
-/// Never ends by itself and does not listen to its token; can be aborted.
+/// Never ends and ignores its token. Can be aborted.
 pub async fn hang(_: TaskCx) {
     std::future::pending().await
 }
 
-/// Does nothing until its token fires, and then ends.
+/// Ends when its token is cancelled.
 pub async fn listen(cx: TaskCx) {
     cx.cancelled().await;
 }
 
-/// Waits for nothing in particular until somebody is in a hurry, and then ends.
+/// Ends when the shutdown becomes urgent, for example on a second signal.
 pub async fn idle(cx: TaskCx) {
     cx.hurried().await;
 }
 
-/// Fails at once.
+/// Fails immediately.
 ///
 /// # Errors
 ///
@@ -36,17 +36,17 @@ pub async fn fail(_: TaskCx) -> Result<(), &'static str> {
     Err("it was made to fail")
 }
 
-/// Panics at once.
+/// Panics immediately.
 ///
 /// # Panics
 ///
 /// Always.
-#[expect(clippy::panic, reason = "that is what it is for")]
+#[expect(clippy::panic, reason = "its purpose")]
 pub async fn panic(_: TaskCx) {
     panic!("it was made to panic")
 }
 
-/// Blocks its thread for ever. As an async task it takes a worker thread with it.
+/// Blocks its thread for ever. An async task that calls it blocks a worker thread.
 pub fn block(_: TaskCx) {
     loop {
         std::thread::park();

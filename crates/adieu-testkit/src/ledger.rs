@@ -1,4 +1,5 @@
-//! Judges from outside whether a service lost work that it had accepted, and whether it admits that.
+//! Checks from outside whether a service lost work that it had accepted, and whether its report
+//! accounts for that.
 //!
 //! A [`Ledger`] collects facts about pieces of work: a request was accepted, a message was handled, a
 //! job went back to its queue. The facts come from outside the process: from the client's own view,
@@ -23,7 +24,7 @@
 //! #     "outcome": { "kind": "clean" }, "reason": "SIGTERM", "started_at": "", "took_ms": 1,
 //! #     "allowed_ms": 1, "exit_code": 0, "phases": []
 //! # })).unwrap();
-//! // The report says clean, with exit code 0; but message 2 was never handled.
+//! // The outcome is clean, with exit code 0, but message 2 was never handled.
 //! let verdict = ledger.judge(&Run { exit_code: Some(0), report: Some(&report) });
 //! assert!(!verdict.is_honest());
 //! assert_eq!(verdict.lost("message"), 1);
@@ -60,7 +61,7 @@ pub use judge::{Charge, Tally, Verdict};
 
 use crate::process::Ended;
 
-/// What is known of the work that a service was given.
+/// The facts about the work that a service was given.
 ///
 /// Facts can be recorded by several threads at the same time, and in any order.
 #[derive(Debug, Default)]
@@ -104,12 +105,12 @@ struct Entry {
     id: String,
 }
 
-/// How the process ended: what the facts are compared with.
+/// How the process ended. The facts are compared with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Its exit code. `None` if a signal killed it.
+    /// The exit code. `None` if a signal killed the process.
     pub exit_code: Option<i32>,
-    /// Its report, if it wrote one.
+    /// The report, if the process wrote one.
     pub report: Option<&'a Report>,
 }
 
@@ -123,21 +124,22 @@ impl Ledger {
     }
 
     /// Declares that the report accounts for unfinished work of this kind by its exact number,
-    /// followed by `words`, as in "3 dead letters". "unknown" in place of the number, and a lower bound ("at least 3 dead letters"), are honest, too.
+    /// followed by `words`, as in "3 dead letters". "unknown" in place of the number, and a lower
+    /// bound ("at least 3 dead letters"), are honest as well.
     #[must_use]
     pub fn counted(self, kind: impl Into<String>, words: impl Into<String>) -> Self {
         self.counted_up_to(kind, words, 0)
     }
 
-    /// As [`Ledger::counted`], for a number that may be too high: work that is in flight when it is
-    /// counted can still end.
+    /// Declares a number that may be too high, because work that is in flight when it is counted can
+    /// still end. See [`Ledger::counted`].
     #[must_use]
     pub fn counted_at_least(self, kind: impl Into<String>, words: impl Into<String>) -> Self {
         self.counted_up_to(kind, words, usize::MAX)
     }
 
-    /// As [`Ledger::counted`], for a number that may be too high by `slack`: a report may also count
-    /// work that was refused.
+    /// Declares a number that may be too high by `slack`, because a report may also count work that
+    /// was refused. See [`Ledger::counted`].
     #[must_use]
     pub fn counted_up_to(
         mut self,
@@ -149,7 +151,7 @@ impl Ledger {
         self
     }
 
-    /// Records a fact. Recording it again changes nothing.
+    /// Records a fact. Recording it again has no effect.
     pub fn record(&self, fact: Fact, kind: &str, id: impl fmt::Display) {
         let entry = Entry { kind: kind.to_owned(), id: id.to_string() };
         self.entries().entry(entry).or_default().insert(fact);
@@ -170,8 +172,8 @@ impl Ledger {
         self.record(Fact::Refused, kind, id);
     }
 
-    /// Records what is in a [`Journal`], and returns the number of facts in it. A file that does not
-    /// exist has none: the service may have ended before it wrote one.
+    /// Records the facts of a [`Journal`], and returns their number. A file that does not exist has
+    /// none, because the service may have ended before it wrote one.
     ///
     /// # Errors
     ///

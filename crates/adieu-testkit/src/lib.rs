@@ -1,15 +1,16 @@
-//! Tests shutdowns without waiting for them.
+//! Tests shutdowns: on a paused clock, and in real processes.
 //!
-//! - [`timeline`]: what happened when, as text, on tokio's paused clock.
-//! - [`scenario`]: a small language in which a whole shutdown is one line, played as a timeline.
-//! - [`faults`]: tasks that hang, fail, panic, block and do not listen.
+//! - [`timeline`]: events and their times as text, on tokio's paused clock.
+//! - [`scenario`]: a small language that describes a whole shutdown in one line, played as a timeline.
+//! - [`faults`]: tasks that hang, fail, panic, block or ignore cancellation.
 //! - [`process`]: a real process, with real signals, its exit code, its output and its report.
-//! - [`ledger`]: what a service accepted and what became of it, seen from outside; and a judge.
-//! - [`servers`] and [`proxy`]: real Redis, Postgres, PgBouncer and etcd, clocks of theirs that can be
-//!   set, and a cable to them that can be pulled.
+//! - [`ledger`]: the work that a service accepted and how each piece ended, observed from outside; and
+//!   a judge that compares it with the report.
+//! - [`servers`] and [`proxy`]: real Redis, Postgres, PgBouncer and etcd servers, whose clocks can be
+//!   set, and a proxy to them that can be cut.
 //!
-//! Fake signals need no double: [`Shutdown::receive`](adieu_core::Shutdown::receive) does what a
-//! signal would do.
+//! Signals need no test double: [`Shutdown::receive`](adieu_core::Shutdown::receive) has the effect of
+//! a signal.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]

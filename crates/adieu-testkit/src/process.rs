@@ -1,4 +1,4 @@
-//! A real process: started, waited for, signalled, and looked at when it has ended.
+//! A real process: starts it, waits for its output, signals it, and collects its results.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
@@ -10,7 +10,7 @@ use adieu_core::{Report, Signal};
 /// How long the harness waits for anything before it kills the process and fails the test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process under test. Dropping it kills it.
+/// A process under test. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: std::process::Child,
@@ -24,15 +24,15 @@ pub struct Process {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ended {
-    /// What it said to its supervisor.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// The standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// The standard error.
     pub stderr: String,
-    /// Its report, if it wrote one.
+    /// The report, if the process wrote one.
     pub report: Option<Report>,
-    /// How long it took from the first signal, or else from when the harness began to wait.
+    /// The time from the first signal, or else from the start of the wait, to the end.
     pub took: Duration,
 }
 
@@ -45,11 +45,11 @@ struct Line {
 // === impl Process ===
 
 impl Process {
-    /// Starts a process. It is told, through its environment, where to write its report.
+    /// Starts a process. The variable `ADIEU__REPORT_FILE` tells it where to write its report.
     ///
     /// # Panics
     ///
-    /// If it cannot be started.
+    /// If the process cannot be started.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
         let report_file =
@@ -61,16 +61,16 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         let outputs: [(bool, Option<Box<dyn Read + Send>>); 2] = [
             (false, child.stdout.take().map(|out| Box::new(out) as _)),
             (true, child.stderr.take().map(|err| Box::new(err) as _)),
         ];
         for (stderr, output) in outputs {
-            let (tell, output) = (tell.clone(), output.expect("it is piped"));
+            let (sender, output) = (sender.clone(), output.expect("a piped output"));
             std::thread::spawn(move || {
                 for text in BufReader::new(output).lines().map_while(Result::ok) {
-                    if tell.send(Line { stderr, text }).is_err() {
+                    if sender.send(Line { stderr, text }).is_err() {
                         return;
                     }
                 }
@@ -79,20 +79,21 @@ impl Process {
         Self { child, lines, seen: Vec::new(), report_file, signalled: None }
     }
 
-    /// Its process id.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it has written a line that contains `text`, on either output, and returns it.
+    /// Waits until the process has written a line that contains `text`, to either output, and returns
+    /// the line.
     ///
-    /// Lines written before count, too: which of two threads writes first is not for a test to say.
+    /// Earlier lines count as well, because the order of lines of several threads is not defined.
     ///
     /// # Panics
     ///
-    /// If it ends before, or does not write such a line for a minute.
-    #[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
+    /// If the process ends first, or does not write such a line within a minute.
+    #[expect(clippy::disallowed_methods, reason = "real processes run in real time")]
     pub fn wait_for(&mut self, text: &str) -> String {
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -102,28 +103,29 @@ impl Process {
             match self.lines.recv_timeout(give_up.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("waited in vain for {text:?}; it wrote:\n{}", self.written())
+                    panic!("timed out waiting for {text:?}; the process wrote:\n{}", self.written())
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    panic!("it ended before it wrote {text:?}; it wrote:\n{}", self.written())
+                    panic!("the process ended without {text:?}; it wrote:\n{}", self.written())
                 }
             }
         }
     }
 
-    /// Whether it has written, so far, a line that ends with `text`, on either output.
-    pub fn has_said(&mut self, text: &str) -> bool {
+    /// Returns whether the process has written a line that ends with `text`, to either output.
+    pub fn has_written(&mut self, text: &str) -> bool {
         self.seen.extend(self.lines.try_iter());
         self.seen.iter().any(|line| line.text.ends_with(text))
     }
 
-    /// Sends it a signal; not so soon after another that it would be taken for an echo of that.
+    /// Sends a signal. Pauses before a repeated one, so that it does not count as an echo of the
+    /// first; see [`Signal::ECHO`].
     ///
     /// # Panics
     ///
-    /// If it is gone.
+    /// If the process has ended.
     #[cfg(unix)]
-    #[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
+    #[expect(clippy::disallowed_methods, reason = "real processes run in real time")]
     pub fn signal(&mut self, sent: Signal) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
         let signal = nix::sys::signal::Signal::try_from(sent.number()).expect("a signal");
@@ -132,26 +134,26 @@ impl Process {
         }
         self.signalled.get_or_insert_with(Instant::now);
         nix::sys::signal::kill(pid, signal)
-            .unwrap_or_else(|error| panic!("{error}; it wrote:\n{}", self.written()));
+            .unwrap_or_else(|error| panic!("{error}; the process wrote:\n{}", self.written()));
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     ///
     /// # Panics
     ///
     /// If it does not end within a minute.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
+    #[expect(clippy::disallowed_methods, reason = "real processes run in real time")]
     pub fn wait(mut self) -> Ended {
         let since = self.signalled.unwrap_or_else(Instant::now);
         let give_up = Instant::now() + PATIENCE;
-        // Both outputs close when the process ends, so there is nothing to poll.
+        // Both outputs close when the process ends, so polling is not necessary.
         loop {
             match self.lines.recv_timeout(give_up.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("it does not end; it wrote:\n{}", self.written())
+                    panic!("the process does not end; it wrote:\n{}", self.written())
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! A proxy on the loopback interface that can be cut, so that a server is away and yet not gone.
+//! A proxy on the loopback interface that can be cut, to make a running server unreachable.
 
 use std::net::SocketAddr;
 
@@ -8,10 +8,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Passes bytes between who connects to it and a server, until it is cut.
+/// Forwards bytes between clients and a server.
 ///
-/// While it is cut, connections stay open and nothing comes through, as if a cable were pulled; what
-/// was sent meanwhile arrives when it is mended. It ends when dropped.
+/// While it is cut, connections stay open and no data is forwarded, as with an unplugged cable. Data
+/// that was sent meanwhile arrives when the proxy is mended. The proxy ends when this is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -22,7 +22,7 @@ pub struct Proxy {
 // === impl Proxy ===
 
 impl Proxy {
-    /// A proxy to this server.
+    /// Starts a proxy to this server.
     ///
     /// # Panics
     ///
@@ -36,24 +36,24 @@ impl Proxy {
         Self { address, cut, _running: running }
     }
 
-    /// Where to connect to.
+    /// Returns the address to connect to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where to connect to, on the loopback interface.
+    /// Returns the port to connect to, on the loopback interface.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Lets nothing through.
+    /// Stops forwarding.
     pub fn cut(&self) {
         self.cut.send_replace(true);
     }
 
-    /// Lets everything through again.
+    /// Resumes forwarding.
     pub fn mend(&self) {
         self.cut.send_replace(false);
     }
@@ -75,7 +75,7 @@ async fn pass(client: TcpStream, server: SocketAddr, mut cut: watch::Receiver<bo
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // Whichever side ends first, the other is told.
+    // When either side closes, both connections are dropped.
     tokio::select! {
         () = copy(from_client, to_server, cut.clone()) => {}
         () = copy(from_server, to_client, cut) => {}

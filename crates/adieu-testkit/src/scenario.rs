@@ -1,7 +1,7 @@
-//! A whole shutdown in one line, played as a timeline.
+//! Describes a whole shutdown in one line, and plays it as a timeline.
 //!
-//! A scenario is a list of entries, separated by `;`. An entry is a phase with one task of the
-//! same name, or something that happens at a time:
+//! A scenario is a list of entries, separated by `;`. An entry is a phase with one task of the same
+//! name, an event at a time, or a setting:
 //!
 //! ```text
 //! NAME DOES [timeout TIME] [own TIME] [after NAME, NAME] [before NAME] [fatal] [disabled]
@@ -9,9 +9,9 @@
 //! kill-after TIME | reserve TIME | sequential
 //! ```
 //!
-//! `DOES` is how long the task takes, or one of the [`faults`]: `hangs`, `listens`, `idles`,
-//! `fails`, `panics`, `blocks`. `timeout` is the phase's, `own` the task's. `fatal` is a phase that
-//! does not recover. The names of built-in phases mean those phases.
+//! `DOES` is the duration of the task, or one of the [`faults`]: `hangs`, `listens`, `idles`, `fails`,
+//! `panics`, `blocks`. `timeout` is that of the phase, `own` that of the task. A `fatal` phase does not
+//! recover. The name of a built-in phase refers to that phase.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ use adieu_core::{
 use crate::faults;
 use crate::timeline::Timeline;
 
-/// Plays a scenario, and returns what happened when.
+/// Plays a scenario, and returns its timeline.
 ///
-/// The last line says how the shutdown ended, and names each task that did not finish.
+/// The last line contains the outcome of the shutdown, and each task that did not finish.
 ///
 /// # Panics
 ///
-/// If the scenario is not one.
+/// If the scenario is invalid.
 pub async fn play(scenario: &str) -> String {
     let (timeline, report) = play_to_report(scenario).await;
     let mut last = format!("shutdown over: {}", report.outcome);
@@ -46,7 +46,7 @@ pub async fn play(scenario: &str) -> String {
 ///
 /// # Panics
 ///
-/// If the scenario is not one.
+/// If the scenario is invalid.
 pub async fn play_to_report(scenario: &str) -> (Timeline, Report) {
     let entries: Vec<Entry> = scenario
         .split(';')
@@ -63,41 +63,41 @@ pub async fn play_to_report(scenario: &str) -> (Timeline, Report) {
             Entry::Phase(_) | Entry::At(..) => config,
         };
     }
-    let shutdown = Shutdown::configured(config).expect("the scenario's configuration holds");
+    let shutdown = Shutdown::configured(config).expect("a valid configuration");
     let timeline = Timeline::new();
-    let mut happenings = Vec::new();
+    let mut events = Vec::new();
     for entry in entries {
         match entry {
             Entry::Phase(phase) => phase.add_to(&shutdown, &timeline),
-            Entry::At(at, happening) => happenings.push((at, happening)),
+            Entry::At(at, event) => events.push((at, event)),
             Entry::KillAfter(_) | Entry::Reserve(_) | Entry::Sequential => {}
         }
     }
-    happenings.sort_by_key(|(at, _)| *at);
+    events.sort_by_key(|(at, _)| *at);
 
     let began = tokio::time::Instant::now();
-    let completed = if happenings.first().is_some_and(|(at, _)| at.is_zero()) {
+    let completed = if events.first().is_some_and(|(at, _)| at.is_zero()) {
         shutdown.completed()
     } else {
         shutdown.run(Reason::Unknown)
     };
-    let happen = async {
-        for (at, happening) in happenings {
+    let play = async {
+        for (at, event) in events {
             tokio::time::sleep_until(began + at).await;
-            happening.befall(&shutdown, &timeline);
+            event.apply(&shutdown, &timeline);
         }
         std::future::pending().await
     };
     let report = tokio::select! {
-        report = completed => report.expect("the runtime lives"),
-        never = happen => never,
+        report = completed => report.expect("a running runtime"),
+        never = play => never,
     };
     (timeline, (*report).clone())
 }
 
 enum Entry {
     Phase(PhaseEntry),
-    At(Duration, Happening),
+    At(Duration, Event),
     KillAfter(Duration),
     Reserve(Duration),
     Sequential,
@@ -122,7 +122,7 @@ enum Does {
     Block,
 }
 
-enum Happening {
+enum Event {
     Signal(Signal),
     Shorten(Duration),
 }
@@ -136,8 +136,8 @@ impl Entry {
             ["kill-after", after] => Self::KillAfter(time(after)),
             ["reserve", reserve] => Self::Reserve(time(reserve)),
             ["sequential"] => Self::Sequential,
-            [at, ref what @ ..] if at.starts_with('@') => {
-                Self::At(time(&at[1..]), Happening::parse(what))
+            [at, ref event @ ..] if at.starts_with('@') => {
+                Self::At(time(&at[1..]), Event::parse(event))
             }
             [name, does, ref rest @ ..] => Self::Phase(PhaseEntry::parse(name, does, rest)),
             _ => panic!("not an entry of a scenario: {text}"),
@@ -145,23 +145,23 @@ impl Entry {
     }
 }
 
-// === impl Happening ===
+// === impl Event ===
 
-impl Happening {
+impl Event {
     fn parse(words: &[&str]) -> Self {
         match words {
             ["SIGTERM"] => Self::Signal(Signal::TERM),
             ["SIGINT"] => Self::Signal(Signal::INT),
             ["shorten", left] => Self::Shorten(time(left)),
-            _ => panic!("nothing that can happen in a scenario: {words:?}"),
+            _ => panic!("not an event of a scenario: {words:?}"),
         }
     }
 
-    fn befall(self, shutdown: &Shutdown, timeline: &Timeline) {
+    fn apply(self, shutdown: &Shutdown, timeline: &Timeline) {
         match self {
             Self::Signal(signal) => {
                 timeline.note(signal.to_string());
-                // Nobody exits in a scenario: on the last rung there is nothing left to do.
+                // The process does not exit in a scenario, so the last rung has no effect.
                 let _ = shutdown.receive(signal);
             }
             Self::Shorten(left) => {
@@ -185,14 +185,14 @@ impl PhaseEntry {
         };
         let mut words = rest.iter().copied().peekable();
         while let Some(word) = words.next() {
-            let mut next = || words.next().unwrap_or_else(|| panic!("{word} what?"));
+            let mut next = || words.next().unwrap_or_else(|| panic!("no value after {word}"));
             match word {
                 "timeout" => entry.timeout = Some(time(next())),
                 "own" => entry.own = Some(time(next())),
                 "fatal" => entry.spec = entry.spec.recover(false),
                 "disabled" => entry.spec = entry.spec.enabled(false),
                 "after" | "before" => loop {
-                    let named = words.next().unwrap_or_else(|| panic!("{word} what?"));
+                    let named = words.next().unwrap_or_else(|| panic!("no value after {word}"));
                     let plain = named.trim_end_matches(',');
                     entry.spec = if word == "after" {
                         entry.spec.after(plain)
@@ -203,7 +203,7 @@ impl PhaseEntry {
                         break;
                     }
                 },
-                _ => panic!("no word of a scenario: {word}"),
+                _ => panic!("not a word of a scenario: {word}"),
             }
         }
         if let Some(timeout) = entry.timeout {

@@ -1,8 +1,8 @@
-//! Real servers for tests: Redis, Postgres, PgBouncer and etcd, each on a free port and in a folder
-//! of its own.
+//! Real servers for tests: Redis, Postgres, PgBouncer and etcd, each on a free port and with its own
+//! folder.
 //!
-//! What is installed as a service is neither used nor disturbed. A server that is not installed
-//! fails the test, and says which package has it.
+//! Servers that are installed as services are neither used nor disturbed. If a server is not
+//! installed, the test fails with the name of its package.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Debian installs it where only root looks.
+/// Debian installs it in a folder that is only in the path of root.
 const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
 
-/// How long a server may take to come up.
+/// How long a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server that runs. It ends when this is dropped, and with the thread that started it.
+/// A running server. It ends when this is dropped, or when the thread that started it ends.
 #[derive(Debug)]
 pub struct Server {
     kind: Kind,
@@ -27,7 +27,7 @@ pub struct Server {
     child: Option<Child>,
 }
 
-/// What a server is started with in addition.
+/// Additional options of a server.
 #[derive(Clone, Debug, Default)]
 #[must_use = "options do nothing until a server is started with them"]
 pub struct Options {
@@ -47,18 +47,18 @@ enum Kind {
 // === impl Options ===
 
 impl Options {
-    /// Nothing in addition.
+    /// Creates empty options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// More arguments for its command line.
+    /// Adds arguments to the command line.
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// A clock that can be set; see [`Server::set_clock`].
+    /// Gives the server a clock that can be set; see [`Server::set_clock`].
     pub fn clock(mut self) -> Self {
         self.has_clock = true;
         self
@@ -68,61 +68,62 @@ impl Options {
 // === impl Server ===
 
 impl Server {
-    /// A Redis server that has written each change to its disk before it answers.
+    /// Starts a Redis server that writes each change to its disk before it responds.
     ///
     /// # Panics
     ///
-    /// If it is not installed or does not come up.
+    /// If it is not installed or does not start.
     #[must_use]
     pub fn redis() -> Self {
         Self::redis_with(Options::new())
     }
 
-    /// As [`Server::redis`], with options.
+    /// Starts a Redis server with options; see [`Server::redis`].
     ///
     /// # Panics
     ///
-    /// As [`Server::redis`].
+    /// See [`Server::redis`].
     #[must_use]
     pub fn redis_with(options: Options) -> Self {
         Self::new(Kind::Redis, options)
     }
 
-    /// A Redis Cluster of one node, which has all slots.
+    /// Starts a Redis Cluster of one node, which has all slots.
     ///
     /// # Panics
     ///
-    /// As [`Server::redis`].
+    /// See [`Server::redis`].
     #[must_use]
     pub fn redis_cluster() -> Self {
         Self::new(Kind::RedisCluster, Options::new())
     }
 
-    /// A Postgres server whose superuser `postgres` needs no password.
+    /// Starts a Postgres server whose superuser `postgres` needs no password.
     ///
     /// # Panics
     ///
-    /// As [`Server::redis`].
+    /// See [`Server::redis`].
     #[must_use]
     pub fn postgres() -> Self {
         Self::postgres_with(Options::new())
     }
 
-    /// As [`Server::postgres`], with options.
+    /// Starts a Postgres server with options; see [`Server::postgres`].
     ///
     /// # Panics
     ///
-    /// As [`Server::redis`].
+    /// See [`Server::redis`].
     #[must_use]
     pub fn postgres_with(options: Options) -> Self {
         Self::new(Kind::Postgres, options)
     }
 
-    /// A PgBouncer in front of the database `postgres` of a Postgres server, with this `pool_mode`.
+    /// Starts a PgBouncer in front of the database `postgres` of a Postgres server, with this
+    /// `pool_mode`.
     ///
     /// # Panics
     ///
-    /// As [`Server::redis`].
+    /// See [`Server::redis`].
     #[must_use]
     pub fn pgbouncer(postgres: &Self, pool_mode: &str) -> Self {
         let database = format!(
@@ -133,18 +134,18 @@ impl Server {
         Self::new(Kind::PgBouncer, Options::new().args([database, mode]))
     }
 
-    /// An etcd server, alone in its cluster.
+    /// Starts an etcd cluster of one member.
     ///
     /// # Panics
     ///
-    /// As [`Server::redis`].
+    /// See [`Server::redis`].
     #[must_use]
     pub fn etcd() -> Self {
         Self::new(Kind::Etcd, Options::new())
     }
 
     fn new(kind: Kind, options: Options) -> Self {
-        // Somebody may take the port between our asking and the server's.
+        // Another process may take the free port before the server does.
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let (port, peer_port, options) = (free_port(), free_port(), options.clone());
@@ -154,41 +155,40 @@ impl Server {
                 return server;
             }
         }
-        panic!("{kind:?} does not come up");
+        panic!("{kind:?} does not start");
     }
 
-    /// The port on which it listens, on the loopback interface.
+    /// Returns the port of the server, on the loopback interface.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     #[must_use]
     pub fn address(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    /// Sets its clock this many seconds ahead of the real one, or behind it. It is for a server with
-    /// [`Options::clock`].
+    /// Sets the server's clock this many seconds ahead of the real time; behind it if negative.
     ///
     /// # Panics
     ///
-    /// If it has no such clock.
+    /// If the server was started without [`Options::clock`].
     pub fn set_clock(&self, ahead: i64) {
-        assert!(self.options.has_clock, "{:?} has the clock of this machine", self.kind);
+        assert!(self.options.has_clock, "{:?} was started without a clock of its own", self.kind);
         let mut options = std::fs::OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).open(self.clock());
-        // In place, because the server has mapped it.
+        // Written in place, because the server has mapped the file.
         let written = file.and_then(|mut file| file.write_all(&ahead.to_ne_bytes()));
-        written.expect("a file for its clock");
+        written.expect("a file for the clock");
     }
 
     fn clock(&self) -> PathBuf {
         self.folder.path().join("clock")
     }
 
-    /// Compiles what is loaded into a server whose clock can be set.
+    /// Compiles the library that shifts the clock of a server.
     fn prepare_clock(&self) -> PathBuf {
         let (source, library) =
             (self.folder.path().join("clock.c"), self.folder.path().join("clock.so"));
@@ -200,29 +200,29 @@ impl Server {
         library
     }
 
-    /// Ends it, as a crash would.
+    /// Kills the server, as a crash would.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
         if self.kind == Kind::Postgres {
-            // The processes behind it notice, and let go of the memory that they share.
+            // The other processes of the server notice this, and release their shared memory.
             let pid_file = self.data().join("postmaster.pid");
             let _ = std::fs::remove_file(pid_file);
         }
     }
 
-    /// Starts it again, on the same port and with the same data.
+    /// Starts the server again, on the same port and with the same data.
     ///
     /// # Panics
     ///
-    /// If it does not come up.
-    #[expect(clippy::disallowed_methods, reason = "real servers live in real time")]
+    /// If it does not start.
+    #[expect(clippy::disallowed_methods, reason = "real servers run in real time")]
     pub fn start(&mut self) {
         let give_up = Instant::now() + PATIENCE;
         while self.child.is_none() && !self.try_start() {
-            assert!(Instant::now() < give_up, "{:?} does not come up again", self.kind);
+            assert!(Instant::now() < give_up, "{:?} does not start again", self.kind);
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -231,7 +231,7 @@ impl Server {
         self.folder.path().join("data")
     }
 
-    /// Makes what it needs before its first start.
+    /// Creates the files that the server needs before its first start.
     fn prepare(&self) {
         let data = self.data();
         std::fs::create_dir(&data).expect("a folder for the server's data");
@@ -245,8 +245,8 @@ impl Server {
                  listen_port = {}\nunix_socket_dir =\nauth_type = any\n",
                 self.port
             );
-            std::fs::write(data.join("pgbouncer.ini"), settings).expect("its configuration");
-            // It must be able to read that as another user.
+            std::fs::write(data.join("pgbouncer.ini"), settings).expect("a configuration file");
+            // The server reads it as another user.
             if is_root() {
                 run(Command::new("chown").arg("-R").arg("postgres:").arg(self.folder.path()));
             }
@@ -260,13 +260,13 @@ impl Server {
         }
     }
 
-    /// Starts it, and waits until it answers. False if it ended instead.
-    #[expect(clippy::disallowed_methods, reason = "real servers live in real time")]
+    /// Starts the server, and waits until it responds. Returns false if it ended instead.
+    #[expect(clippy::disallowed_methods, reason = "real servers run in real time")]
     fn try_start(&mut self) -> bool {
         let (port, data) = (self.port.to_string(), self.data());
         let mut command = match self.kind {
             Kind::Redis | Kind::RedisCluster => {
-                let mut redis = dying_with_us(Path::new("redis-server"));
+                let mut redis = killed_with_thread(Path::new("redis-server"));
                 redis.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
                 redis.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(&data);
                 if self.kind == Kind::RedisCluster {
@@ -285,20 +285,20 @@ impl Server {
                 let mut postgres = as_postgres(&postgres_program("postgres"));
                 postgres.args(["-p", &port, "-h", "127.0.0.1", "-k", ""]);
                 postgres.args(["-c", "max_connections=300", "-c", "shared_buffers=16MB"]);
-                // What the kernel has been given survives the end of a process.
+                // Data that was handed to the kernel survives the end of a process.
                 postgres.args(["-c", "fsync=off"]);
                 postgres.args(&self.options.args);
                 postgres.arg("-D").arg(&data);
                 postgres
             }
             Kind::Etcd => {
-                let mut etcd = dying_with_us(Path::new("etcd"));
+                let mut etcd = killed_with_thread(Path::new("etcd"));
                 let client = format!("http://127.0.0.1:{port}");
                 let peer = format!("http://127.0.0.1:{}", self.peer_port);
                 etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
                 etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
                 etcd.args(["--initial-cluster", &format!("default={peer}")]);
-                // Leases may not be shorter than one and a half elections.
+                // The minimum time to live of a lease is one and a half election timeouts.
                 etcd.args(["--heartbeat-interval", "20", "--election-timeout", "200"]);
                 etcd.arg("--data-dir").arg(&data);
                 etcd
@@ -315,7 +315,7 @@ impl Server {
         }
         assert!(
             self.kind == Kind::Postgres || is_in_path(program) || Path::new(program).is_file(),
-            "{program} is not installed: it is in the Debian package {package}"
+            "{program} is not installed; install the Debian package {package}"
         );
         let log = std::fs::File::create(self.folder.path().join("log")).expect("a log file");
         let mut child = command
@@ -326,10 +326,10 @@ impl Server {
             .unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
         let give_up = Instant::now() + PATIENCE;
         while Instant::now() < give_up {
-            if child.try_wait().expect("a child can be asked").is_some() {
+            if child.try_wait().expect("the status of a child").is_some() {
                 return false;
             }
-            if self.answers() {
+            if self.is_responding() {
                 self.child = Some(child);
                 return true;
             }
@@ -338,21 +338,21 @@ impl Server {
         let _ = child.kill();
         let _ = child.wait();
         let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        panic!("{program} does not answer; it wrote:\n{log}");
+        panic!("{program} does not respond; it wrote:\n{log}");
     }
 
-    fn answers(&self) -> bool {
+    fn is_responding(&self) -> bool {
         match self.kind {
             Kind::RedisCluster => {
-                // Asking for it again changes nothing.
-                self.asked("CLUSTER ADDSLOTSRANGE 0 16383\r\n");
-                let state = self.asked("CLUSTER INFO\r\n");
-                state.is_some_and(|answer| answer.contains("cluster_state:ok"))
+                // A repeated request has no effect.
+                self.request("CLUSTER ADDSLOTSRANGE 0 16383\r\n");
+                let state = self.request("CLUSTER INFO\r\n");
+                state.is_some_and(|text| text.contains("cluster_state:ok"))
             }
-            Kind::Redis => self.asked("PING\r\n").is_some_and(|answer| answer.starts_with("+PONG")),
+            Kind::Redis => self.request("PING\r\n").is_some_and(|text| text.starts_with("+PONG")),
             Kind::Etcd => self
-                .asked("GET /health HTTP/1.0\r\n\r\n")
-                .is_some_and(|answer| answer.contains("\"true\"")),
+                .request("GET /health HTTP/1.0\r\n\r\n")
+                .is_some_and(|text| text.contains("\"true\"")),
             Kind::Postgres | Kind::PgBouncer => Command::new(postgres_program("pg_isready"))
                 .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
                 .status()
@@ -360,14 +360,14 @@ impl Server {
         }
     }
 
-    /// What it answers to these bytes, as far as it comes in one piece.
-    fn asked(&self, request: &str) -> Option<String> {
+    /// Sends a request, and returns the first packet of the response.
+    fn request(&self, request: &str) -> Option<String> {
         let mut connection = TcpStream::connect(self.address()).ok()?;
         connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
         connection.write_all(request.as_bytes()).ok()?;
-        let mut answer = [0; 4096];
-        let length = connection.read(&mut answer).ok()?;
-        Some(String::from_utf8_lossy(&answer[..length]).into_owned())
+        let mut response = [0; 4096];
+        let length = connection.read(&mut response).ok()?;
+        Some(String::from_utf8_lossy(&response[..length]).into_owned())
     }
 }
 
@@ -387,15 +387,12 @@ fn is_in_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Debian keeps the programs of each version of Postgres in a folder of its own.
+/// Returns the path of a Postgres program. Debian has one folder for each version.
 fn postgres_program(name: &str) -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|version| version.path().join("bin").join(name));
     found.filter(|program| program.is_file()).max().unwrap_or_else(|| {
-        assert!(
-            is_in_path(name),
-            "{name} is not installed: it is in the Debian package postgresql"
-        );
+        assert!(is_in_path(name), "{name} is not installed; install the Debian package postgresql");
         name.into()
     })
 }
@@ -404,17 +401,17 @@ fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t"))
 }
 
-/// A command that is killed when the thread ends that has started it, whatever ends that.
-fn dying_with_us(program: &Path) -> Command {
+/// Returns a command that the kernel kills when the thread that started it ends.
+fn killed_with_thread(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program);
     command
 }
 
-/// Postgres refuses to be run by root.
+/// Returns a command that runs as the user `postgres`, because Postgres refuses to run as root.
 fn as_postgres(program: &Path) -> Command {
     if !is_root() {
-        return dying_with_us(program);
+        return killed_with_thread(program);
     }
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]);

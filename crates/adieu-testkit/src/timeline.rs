@@ -1,4 +1,4 @@
-//! What happened when, as text.
+//! Events and their times, as text.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Notes what happens, with the time since it was made on tokio's clock.
+/// Records events with the time since its creation, on tokio's clock.
 ///
-/// Clones write to the same timeline.
+/// Clones record to the same timeline.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     began: Instant,
     notes: Arc<Mutex<Vec<(Duration, String)>>>,
 }
 
-/// Notes that something started, and when dropped, that it is over or that it was dropped before.
+/// An event with a duration. Dropping the span records that it is over, or that it was dropped
+/// before [`Span::over`].
 #[derive(Debug)]
 pub struct Span {
     timeline: Timeline,
@@ -26,20 +27,20 @@ pub struct Span {
 // === impl Timeline ===
 
 impl Timeline {
-    /// A timeline that begins now.
+    /// Creates a timeline that begins now.
     #[must_use]
     pub fn new() -> Self {
         Self { began: Instant::now(), notes: Arc::default() }
     }
 
-    /// Notes that something happened now.
+    /// Records an event.
     pub fn note(&self, what: impl Into<String>) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         notes.push((self.began.elapsed(), what.into()));
     }
 
-    /// Notes that something started now.
-    #[must_use = "it is noted as dropped when the span is"]
+    /// Records that something started.
+    #[must_use = "dropping the span records its end"]
     pub fn start(&self, name: impl Into<String>) -> Span {
         let name = name.into();
         self.note(format!("{name} started"));
@@ -68,7 +69,7 @@ impl fmt::Display for Timeline {
 // === impl Span ===
 
 impl Span {
-    /// It came to its end.
+    /// Marks the span as over, and records that.
     pub fn over(mut self) {
         self.over = true;
     }

@@ -74,13 +74,13 @@
 //!   contains an [`ExitCode`].
 //! - A [`Plan`] is the graph of phases, with its worst case.
 //!
-//! # Which do I need
+//! # Which item do I need
 //!
 //! | I want to | use |
 //! |---|---|
 //! | write a new service | [`main`], or [`Runner`] for more options |
 //! | add shutdown to an existing service | [`Shutdown::new`], [`Shutdown::install_signals`], [`Shutdown::run_on_exit`] |
-//! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`] |
+//! | configure it from a file | [`Config`], [`Shutdown::configured`]; the keys are in [`config`], all environment variables in `docs/environment.md` of the repository |
 //! | start pools and clients in order, and stop them in reverse | [`Lifecycle`], [`Step`] |
 //! | run code at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
 //! | serve axum or tonic without dropping a request | `http::serve`, with the feature `axum` or `tonic` |
@@ -91,7 +91,7 @@
 //! | run any other background loop | [`Shutdown::add_loop`] |
 //! | be unready while a database is unreachable | [`Shutdown::check`] |
 //! | drain actors of kameo or ractor, or plain tasks with a mailbox | `actors::ActorSystem::on`, with the feature `kameo` or `ractor` |
-//! | run actors on threads of their own | `actors::WorkerThreads::on` |
+//! | run actors on dedicated threads | `actors::WorkerThreads::on` |
 //! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |
 //! | let one replica do work, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` otherwise, with the feature `fleet` |
 //! | elect a leader among replicas | `fleet::Lock::lead` |

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::frameworks::{Framework, Job, Kameo, Log, Ractor, Script};
 
-async fn s172_an_actor_that_blocks_its_thread_delays_only_itself<F: Framework>() {
+async fn an_actor_that_blocks_its_thread_delays_only_itself<F: Framework>() {
     let (system, log) = (ActorSystem::new("shop"), Log::default());
     let blocks = F::spawn(&system, None, "blocks", Script::new(&log)).await.unwrap();
     let good = F::spawn(&system, None, "good", Script::new(&log)).await.unwrap();
@@ -33,13 +33,13 @@ async fn s172_an_actor_that_blocks_its_thread_delays_only_itself<F: Framework>()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn s172_on_kameo() {
-    s172_an_actor_that_blocks_its_thread_delays_only_itself::<Kameo>().await;
+async fn s172_an_actor_of_kameo_that_blocks_its_thread_delays_only_itself() {
+    an_actor_that_blocks_its_thread_delays_only_itself::<Kameo>().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn s172_on_ractor() {
-    s172_an_actor_that_blocks_its_thread_delays_only_itself::<Ractor>().await;
+async fn s172_an_actor_of_ractor_that_blocks_its_thread_delays_only_itself() {
+    an_actor_that_blocks_its_thread_delays_only_itself::<Ractor>().await;
 }
 
 #[test]

@@ -149,7 +149,7 @@ async fn s441_an_actor_that_fails_in_an_earlier_phase_loses_messages<F: Framewor
     assert_eq!(node.ending(), &NodeEnding::EndedEarly, "{report}");
 }
 
-async fn s441_all_messages_of_an_actor_that_failed_earlier_are_counted<F: Framework>() {
+async fn all_messages_of_an_actor_that_failed_earlier_are_counted<F: Framework>() {
     let (shutdown, log) = (shutdown(), Log::default());
     let system = ActorSystem::on(&shutdown, "shop").unwrap();
     let wait = async |_| tokio::time::sleep(Duration::from_millis(300)).await;
@@ -195,12 +195,12 @@ on_all_actors![
 
 #[tokio::test(start_paused = true)]
 async fn s441_all_messages_of_a_failed_actor_of_kameo_are_counted() {
-    s441_all_messages_of_an_actor_that_failed_earlier_are_counted::<Kameo>().await;
+    all_messages_of_an_actor_that_failed_earlier_are_counted::<Kameo>().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn s441_all_messages_of_a_failed_task_are_counted() {
-    s441_all_messages_of_an_actor_that_failed_earlier_are_counted::<Tasks>().await;
+    all_messages_of_an_actor_that_failed_earlier_are_counted::<Tasks>().await;
 }
 
 // In real time, because each worker has a runtime with its own clock.

@@ -1,4 +1,4 @@
-//! A backend that a step of start-up connects, for locks that are declared before that.
+//! A backend that a step of start-up connects, for locks that are declared earlier.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::locks::{Attempt, BackendError, Claim, Holder, Locks, Marker, Reply, Standing};
 use crate::names::{Key, Owner};
 
-/// A backend that a step of start-up connects. Until then every request fails, and may be repeated.
+/// A backend that a step of start-up connects. Until then every request fails, and can be repeated.
 #[derive(Default)]
 pub(crate) struct AtStartUp {
     connected: OnceLock<Arc<dyn Locks>>,
@@ -18,21 +18,22 @@ const NAME: &str = "the backend that connects at start-up";
 // === impl AtStartUp ===
 
 impl AtStartUp {
-    /// Hands over the backend. Only the first counts.
-    pub(crate) fn connected(&self, locks: Arc<dyn Locks>) {
+    /// Sets the connected backend. Later calls have no effect.
+    pub(crate) fn connect(&self, locks: Arc<dyn Locks>) {
         let _ = self.connected.set(locks);
     }
 
-    /// Makes a request to the backend, if it is there.
-    fn ask<'a, T: Send + 'a>(
+    /// Makes a request to the backend, if it is connected.
+    fn request<'a, T: Send + 'a>(
         &'a self,
         verb: &'static str,
-        request: impl FnOnce(&'a dyn Locks) -> Reply<'a, T>,
+        make: impl FnOnce(&'a dyn Locks) -> Reply<'a, T>,
     ) -> Reply<'a, T> {
         match self.connected.get() {
-            Some(locks) => request(&**locks),
+            Some(locks) => make(&**locks),
             None => {
-                let error = BackendError::new(NAME, verb, "its step has not started yet");
+                let error =
+                    BackendError::new(NAME, verb, "the step that connects it has not started yet");
                 Box::pin(std::future::ready(Err(error)))
             }
         }
@@ -44,7 +45,7 @@ impl Locks for AtStartUp {
         self.connected.get().map_or(NAME, |locks| locks.name())
     }
 
-    /// Assumed until the backend is there; the step that connects it checks.
+    /// True until the backend is connected; the step that connects it checks the backend.
     fn has_fences(&self) -> bool {
         self.connected.get().is_none_or(|locks| locks.has_fences())
     }
@@ -59,27 +60,27 @@ impl Locks for AtStartUp {
         owner: &'a Owner,
         ttl: Duration,
     ) -> Reply<'a, Attempt> {
-        self.ask("acquire a lease", move |locks| locks.try_acquire(key, owner, ttl))
+        self.request("acquire a lease", move |locks| locks.try_acquire(key, owner, ttl))
     }
 
     fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
-        self.ask("renew a lease", move |locks| locks.renew(claim, ttl))
+        self.request("renew a lease", move |locks| locks.renew(claim, ttl))
     }
 
     fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
-        self.ask("release a lease", move |locks| locks.release(claim))
+        self.request("release a lease", move |locks| locks.release(claim))
     }
 
     fn query<'a>(&'a self, key: &'a Key) -> Reply<'a, Option<Holder>> {
-        self.ask("look at a lease", move |locks| locks.query(key))
+        self.request("query a lease", move |locks| locks.query(key))
     }
 
     fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
-        self.ask("write a marker", move |locks| locks.mark(claim, name, value))
+        self.request("write a marker", move |locks| locks.mark(claim, name, value))
     }
 
     fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>> {
-        self.ask("read a marker", move |locks| locks.marker(key, name))
+        self.request("read a marker", move |locks| locks.marker(key, name))
     }
 
     fn ended<'a>(&'a self, claim: &'a Claim) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

@@ -1,4 +1,4 @@
-//! Locks in etcd: a key with a lease, whose creation is its fence.
+//! Locks in etcd: keys with leases. The creation revision of a key is its fence.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,20 +13,19 @@ use crate::names::{Key, Owner};
 
 /// Locks in etcd.
 ///
-/// A lock is a key that hangs on a lease. Its fence is the revision at which it was created, which
-/// rises across the whole cluster and outlives everything. A majority decides, so this is the
-/// backend for what must not happen twice.
+/// A lock is a key that is attached to a lease. Its fence is the revision at which the key was
+/// created, which rises across the whole cluster. A majority decides, so use this backend for work
+/// that must not be done twice.
 ///
-/// etcd counts leases in whole seconds, and has a least time of its own: a lock may last longer
-/// there than it was asked to, never shorter. Renewing keeps to the time that the lock was granted
-/// for.
+/// etcd counts leases in whole seconds and has a minimum time to live: a lock may last longer than
+/// requested, never shorter. Renewing extends the lock by the time to live of its grant.
 ///
-/// etcd counts by a clock that nobody can set. A cluster that is restored from an older backup has
-/// forgotten the revisions since, and grants fences again that were granted before, unless it is told
-/// to go on from a higher one (`--bump-revision`).
+/// etcd measures time by a clock that cannot be set. A cluster that is restored from an older backup
+/// has lost later revisions, and grants fences a second time, unless it is started with a higher
+/// revision (`--bump-revision`).
 ///
-/// **What stays for ever:** nothing of a lock; for each key and each singleton, and each version of
-/// what is done once, a key below `adieu/marker/`.
+/// **What stays for ever:** nothing of a lock; a key below `adieu/marker/` for each singleton and for
+/// each version of once-per-fleet work.
 ///
 /// A write to etcd itself can be guarded by the lock's key, in one transaction:
 ///
@@ -41,7 +40,7 @@ use crate::names::{Key, Owner};
 ///     .when([Compare::create_revision(lock, CompareOp::Equal, fence)])
 ///     .and_then([TxnOp::put("reports/7", "42", None)]);
 /// if !client.txn(txn).await?.succeeded() {
-///     return Err("the lock is somebody else's by now".into());
+///     return Err("another replica holds the lock now".into());
 /// }
 /// # Ok(()) }
 /// ```
@@ -53,43 +52,44 @@ pub struct Etcd {
 const NAME: &str = "etcd";
 const ACQUIRE: &str = "acquire a lease";
 const CONNECT: &str = "connect";
-/// How long a cluster may take to answer when a client connects.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 // === impl Etcd ===
 
 impl Etcd {
-    /// Connects to a cluster, such as `["http://127.0.0.1:2379"]`; and again whenever that is lost.
+    /// Connects to a cluster, such as `["http://127.0.0.1:2379"]`, and reconnects whenever the
+    /// connection is lost.
     ///
-    /// It reads a key, so a majority of the cluster must be there. For TLS and users make a client
-    /// yourself; see [`Etcd::new`].
+    /// Reads a key, so a majority of the cluster must be reachable. For TLS and users create a client
+    /// and use [`Etcd::new`].
     ///
     /// # Errors
     ///
-    /// If an address is none, no endpoint answers within 5 s, or the cluster refuses to be read.
+    /// If an address is invalid, no endpoint responds within 5 s, or reading is refused.
     pub async fn connect<E: AsRef<str>>(endpoints: &[E]) -> Result<Self, BackendError> {
         let options = ConnectOptions::new()
             .with_connect_timeout(Duration::from_secs(2))
             .with_keep_alive(Duration::from_secs(5), Duration::from_secs(5));
         let endpoints: Vec<&str> = endpoints.iter().map(AsRef::as_ref).collect();
-        // The client sends each request to any of them, also to one that is down.
+        // The client sends each request to any endpoint, also to one that is down.
         let attempts = 1 + 5 * endpoints.len().saturating_sub(1);
         let client = Client::connect(endpoints, Some(options)).await.map_err(failed(CONNECT))?;
         let etcd = Self::new(client);
-        match tokio::time::timeout(PATIENCE, etcd.until_read(attempts)).await {
-            Ok(answer) => answer.map(|()| etcd),
-            Err(_) => Err(BackendError::no_answer(NAME, CONNECT, PATIENCE)),
+        match tokio::time::timeout(CONNECT_TIMEOUT, etcd.until_read(attempts)).await {
+            Ok(read) => read.map(|()| etcd),
+            Err(_) => Err(BackendError::no_response(NAME, CONNECT, CONNECT_TIMEOUT)),
         }
     }
 
-    /// Reads something, in this many attempts: the client itself connects when it is first asked.
+    /// Reads a key, in at most this many attempts. The client connects with its first request.
     async fn until_read(&self, attempts: usize) -> Result<(), BackendError> {
         let mut left = attempts;
         loop {
             let options = GetOptions::new().with_prefix().with_count_only();
-            let asked = self.client.kv_client().get("adieu/", Some(options)).await;
+            let read = self.client.kv_client().get("adieu/", Some(options)).await;
             left -= 1;
-            match asked.map_err(failed(CONNECT)) {
+            match read.map_err(failed(CONNECT)) {
                 Ok(_) => return Ok(()),
                 Err(error) if left == 0 || error.is_permanent() => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -97,20 +97,20 @@ impl Etcd {
         }
     }
 
-    /// Locks behind a client of your own.
+    /// Uses this client.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// The key that is there while a lock is held: its value is the owner, and its creation revision
-    /// is the fence.
+    /// Returns the etcd key that exists while a lock is held. Its value is the owner, and its
+    /// creation revision is the fence.
     #[must_use]
     pub fn lock_key(key: &Key) -> String {
         format!("adieu/lock/{key}")
     }
 
-    /// What must be so for a claim to hold.
+    /// Returns the conditions under which a claim holds its lock.
     fn holds(claim: &Claim) -> [Compare; 2] {
         let lock = Self::lock_key(&claim.key);
         [
@@ -119,7 +119,7 @@ impl Etcd {
         ]
     }
 
-    /// Does something if the claim holds, in one transaction.
+    /// Executes operations if the claim holds its lock, in one transaction.
     async fn as_holder(
         &self,
         verb: &'static str,
@@ -127,14 +127,14 @@ impl Etcd {
         then: Vec<TxnOp>,
     ) -> Result<Standing, BackendError> {
         let txn = Txn::new().when(Self::holds(claim)).and_then(then);
-        let answer = self.client.kv_client().txn(txn).await.map_err(failed(verb))?;
-        Ok(Standing::held_if(answer.succeeded()))
+        let response = self.client.kv_client().txn(txn).await.map_err(failed(verb))?;
+        Ok(Standing::held_if(response.succeeded()))
     }
 
     async fn holder(&self, verb: &'static str, lock: &KeyValue) -> Result<Holder, BackendError> {
         let mut leases = self.client.lease_client();
         let left = leases.time_to_live(lock.lease(), None).await.map_err(failed(verb))?.ttl();
-        // Not zero: it is held, if only for a moment.
+        // Not zero, because the lock is held.
         let remaining = u64::try_from(left).map_or(Duration::ZERO, Duration::from_secs);
         Ok(Holder {
             owner: Owner::stored(&String::from_utf8_lossy(lock.value())),
@@ -160,23 +160,27 @@ impl Etcd {
             .when([Compare::create_revision(lock.clone(), CompareOp::Equal, 0)])
             .and_then([put])
             .or_else([TxnOp::get(lock, None)]);
-        let answer = self.client.kv_client().txn(txn).await.map_err(failed)?;
-        if answer.succeeded() {
-            let revision = answer.header().map_or(0, |header| header.revision());
+        let response = self.client.kv_client().txn(txn).await.map_err(failed)?;
+        if response.succeeded() {
+            let revision = response.header().map_or(0, |header| header.revision());
             let (key, owner) = (key.clone(), owner.clone());
             let claim = Claim { key, owner, fence: fence(revision), ticket: lease };
             return Ok(Attempt::Acquired(claim));
         }
-        // If this fails the lease ends by itself: nothing hangs on it.
+        // If this fails, the lease expires; no key is attached to it.
         let _ = leases.revoke(lease).await;
-        for response in answer.op_responses() {
-            if let TxnOpResponse::Get(found) = response
+        for operation in response.op_responses() {
+            if let TxnOpResponse::Get(found) = operation
                 && let [lock] = found.kvs()
             {
                 return self.holder(ACQUIRE, lock).await.map(Attempt::Held);
             }
         }
-        Err(BackendError::new(NAME, ACQUIRE, "a lock that is there was not found"))
+        Err(BackendError::new(
+            NAME,
+            ACQUIRE,
+            "the transaction did not return the lock that it found",
+        ))
     }
 
     async fn keep_alive(&self, claim: &Claim) -> Result<Standing, BackendError> {
@@ -186,7 +190,7 @@ impl Etcd {
         }
         match self.client.lease_client().keep_alive(claim.ticket).await {
             Ok(_) => Ok(Standing::Held),
-            Err(etcd_client::Error::LeaseKeepAliveError(why)) if why.contains("not found") => {
+            Err(etcd_client::Error::LeaseKeepAliveError(text)) if text.contains("not found") => {
                 Ok(Standing::Lost)
             }
             Err(error) => Err(failed(VERB)(error)),
@@ -198,7 +202,7 @@ fn failed(verb: &'static str) -> impl Fn(etcd_client::Error) -> BackendError + C
     move |error| BackendError::permanent_if(is_permanent(&error), NAME, verb, error)
 }
 
-/// Whether the same request would fail again: because of who asks, or of what is asked.
+/// Returns whether the same request would fail again, because of its credentials or its content.
 fn is_permanent(error: &etcd_client::Error) -> bool {
     use etcd_client::Error::{GRpcStatus, InvalidArgs, InvalidMetadataValue, InvalidUri};
     let is_malformed = matches!(error, InvalidArgs(_) | InvalidMetadataValue(_) | InvalidUri(_));
@@ -211,7 +215,7 @@ fn fence(revision: i64) -> Fence {
     Fence::new(u64::try_from(revision).unwrap_or(0))
 }
 
-/// No key has a space in it.
+/// A key contains no space, so the name begins after the first one.
 fn marker_key(key: &Key, name: &str) -> String {
     format!("adieu/marker/{key} {name}")
 }
@@ -243,7 +247,7 @@ impl Locks for Etcd {
             let delete = TxnOp::delete(Self::lock_key(&claim.key), None);
             let standing = self.as_holder("release a lease", claim, vec![delete]).await?;
             if standing.is_held() {
-                // If this fails the lease ends by itself: nothing hangs on it any more.
+                // If this fails, the lease expires; no key is attached to it.
                 let _ = self.client.lease_client().revoke(claim.ticket).await;
             }
             Ok(standing)
@@ -251,7 +255,7 @@ impl Locks for Etcd {
     }
 
     fn query<'a>(&'a self, key: &'a Key) -> Reply<'a, Option<Holder>> {
-        const VERB: &str = "look at a lease";
+        const VERB: &str = "query a lease";
         Box::pin(async move {
             let found = self.client.kv_client().get(Self::lock_key(key), None).await;
             match found.map_err(failed(VERB))?.kvs() {

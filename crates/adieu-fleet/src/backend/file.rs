@@ -16,25 +16,25 @@ use self::record::{Record, encoded};
 use crate::locks::{Attempt, BackendError, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
 use crate::names::{Key, Owner};
 
-/// Locks in a folder, for several processes on one machine. It needs no server, and survives
-/// crashes and reboots.
+/// Locks in a folder, for several processes on one machine. They need no server, and survive crashes
+/// and reboots.
 ///
-/// Each key has two files. One is locked (`flock`) for the short time in which the other is read
-/// and replaced, so a process that is killed leaves nothing half done. Times are of the machine's
-/// own clock since it was started, which no setting of the date changes; after a restart of the
-/// machine all leases have ended, and fences go on.
+/// Each key has two files. One is locked (`flock`) for the short time in which the other is read and
+/// replaced, so a killed process leaves no partial change. Times are on the machine's clock since
+/// boot, which setting the date does not change. After a reboot all leases have ended, and fences
+/// continue to rise.
 ///
-/// # What it is not for
+/// # Limits
 ///
-/// - Several machines: not on a network file system, whatever that says about locks.
-/// - On systems other than Linux times are those of the day, and setting the date may end a lease.
-/// - Containers with a clock of their own (a time namespace).
+/// - One machine only. Do not put the folder on a network file system, even one that supports locks.
+/// - On systems other than Linux the wall clock is used, and setting the date may end a lease.
+/// - Containers with their own time namespace cannot share the folder.
 ///
-/// **What stays for ever:** two files for each key, `.lock` and `.lease`; the second has the fence and
-/// the markers. Delete them only when no process uses them and nothing remembers the fence.
+/// **What stays for ever:** two files for each key, `.lock` and `.lease`. The second contains the fence
+/// and the markers. Delete them only when no process uses them and no stored data carries the fence.
 ///
-/// A process that is stopped (not killed) in that short time holds up the others until it goes on:
-/// they get errors, never a lock that is not theirs.
+/// A process that is stopped (not killed) in that short time blocks the others until it continues:
+/// their requests fail, but no lock is granted wrongly.
 #[derive(Clone, Debug)]
 pub struct Files {
     shared: Arc<Shared>,
@@ -44,11 +44,11 @@ pub struct Files {
 struct Shared {
     folder: PathBuf,
     clock: Clock,
-    /// Threads that wait for a disk are not there for others.
+    /// Limits how many blocking threads of the runtime wait for the disk.
     threads: Arc<Semaphore>,
 }
 
-/// One key, while nobody else can look at it.
+/// The files of one key, locked against other processes and threads.
 struct Locked<'a> {
     shared: &'a Shared,
     path: PathBuf,
@@ -56,21 +56,21 @@ struct Locked<'a> {
 }
 
 const NAME: &str = "file";
-/// The longest name of a file, without its ending.
+/// The longest file name, without its extension.
 const LONGEST: usize = 200;
-/// How many of the runtime's blocking threads may be at it at a time.
+/// How many of the runtime's blocking threads may access the folder at the same time.
 const THREADS: usize = 4;
-/// How long to wait for a process that is at it. Longer than any disk takes; see above.
+/// How long to wait for another process that has locked the files. Longer than a disk access takes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 // === impl Files ===
 
 impl Files {
-    /// Locks in this folder, which is made if it is not there.
+    /// Opens the locks in this folder, which is created if it does not exist.
     ///
     /// # Errors
     ///
-    /// If the path is empty, or the folder cannot be made or written to.
+    /// If the path is empty, or the folder cannot be created or written to.
     pub fn open(folder: impl AsRef<Path>) -> io::Result<Self> {
         let folder = folder.as_ref().to_owned();
         if folder.as_os_str().is_empty() {
@@ -85,7 +85,7 @@ impl Files {
         Ok(Self { shared: Arc::new(Shared { folder, clock: Clock::new(), threads }) })
     }
 
-    /// Does something with the files of a key on a thread for such.
+    /// Accesses the files of a key on a blocking thread.
     fn with<T: Send + 'static>(
         &self,
         verb: &'static str,
@@ -107,7 +107,7 @@ impl Files {
         })
     }
 
-    /// Changes the record if it is held under this claim.
+    /// Changes the record if the claim holds the lock.
     fn as_holder(
         &self,
         verb: &'static str,
@@ -129,11 +129,12 @@ impl Files {
     }
 }
 
-/// Makes the folder, and a file in it, to see whether that can be done.
+/// Creates the folder, and a temporary file in it, to check that both are possible.
 fn probe(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     loop {
-        // Random: others open the folder at the same time, and in containers their ids are the same.
+        // Random, because other processes open the folder at the same time, and in containers their
+        // process ids are often equal.
         let probe = folder.join(format!(".probe-{:016x}", fastrand::u64(..)));
         match OpenOptions::new().write(true).create_new(true).open(&probe) {
             Ok(_) => return fs::remove_file(&probe),
@@ -146,7 +147,7 @@ fn probe(folder: &Path) -> io::Result<()> {
 /// Turns an error of the file system into one of the backend.
 fn failed(verb: &'static str) -> impl Fn(io::Error) -> BackendError {
     move |error| {
-        // These need somebody who changes something in the folder.
+        // These need a change to the folder by an operator.
         let is_permanent = matches!(
             error.kind(),
             ErrorKind::PermissionDenied
@@ -203,7 +204,7 @@ impl Locks for Files {
     }
 
     fn query<'a>(&'a self, key: &'a Key) -> Reply<'a, Option<Holder>> {
-        self.with("look at a lease", key, |locked| Ok(locked.holder(&locked.read()?)))
+        self.with("query a lease", key, |locked| Ok(locked.holder(&locked.read()?)))
     }
 
     fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
@@ -225,7 +226,7 @@ impl Locks for Files {
 impl<'a> Locked<'a> {
     fn new(shared: &'a Shared, key: &Key) -> io::Result<Self> {
         let (mut folder, name) = (shared.folder.clone(), encoded(key.as_str()));
-        // File systems have a limit, which most keys are far from.
+        // File systems limit the length of a name. Most keys are far shorter.
         let mut name = name.as_str();
         while let Some((front, rest)) = name.split_at_checked(LONGEST)
             && !rest.is_empty()
@@ -245,7 +246,8 @@ impl<'a> Locked<'a> {
                 Err(TryLockError::Error(error)) => return Err(error),
                 Err(TryLockError::WouldBlock) if waited >= PATIENCE => {
                     let problem = format!(
-                        "{} has been locked for {PATIENCE:?}: is a process stopped?",
+                        "{} has been locked by another process for {PATIENCE:?}; resume or kill that \
+                         process",
                         lock_path.display()
                     );
                     return Err(io::Error::new(ErrorKind::TimedOut, problem));
@@ -261,9 +263,9 @@ impl<'a> Locked<'a> {
     fn read(&self) -> io::Result<Record> {
         match fs::read_to_string(&self.path) {
             Ok(text) => Record::parse(&text).ok_or_else(|| {
-                // To begin anew would be to begin with a fence that was used before.
+                // A new record would start with a fence that was granted before.
                 let problem = format!(
-                    "{} is damaged; restore it, or delete it if nothing knows its fence",
+                    "{} is damaged; restore it, or delete it if no stored data carries its fence",
                     self.path.display()
                 );
                 io::Error::new(ErrorKind::InvalidData, problem)
@@ -273,14 +275,14 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Replaces the record in one step, so that there is always a whole one.
+    /// Replaces the record atomically, so that there is always a complete one.
     fn write(&self, record: &Record) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file = File::create(&new)?;
         file.write_all(record.to_string().as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
-        // A fence that has been handed out must not come back after a power cut.
+        // A granted fence must not be granted again after a power failure.
         File::open(self.path.parent().unwrap_or(&self.shared.folder))?.sync_all()
     }
 

@@ -1,4 +1,4 @@
-//! Locks within one process: for tests, and for services that have one replica.
+//! Locks within one process, for tests and for services with a single replica.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +9,8 @@ use crate::time::{Duration, Instant, now};
 
 /// Locks within one process, on tokio's clock.
 ///
-/// Clones share their locks. For tests, and for services that have one replica: it forgets
-/// everything, fences too, when the process ends.
+/// Clones share their locks. For tests and for services with a single replica: all locks, markers
+/// and fences are lost when the process ends.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     slots: Arc<Mutex<HashMap<Key, Slot>>>,
@@ -26,7 +26,7 @@ struct Slot {
 // === impl Memory ===
 
 impl Memory {
-    /// No locks yet.
+    /// Creates a store without locks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -1,9 +1,10 @@
-//! Locks in Postgres: as rows, or as locks of a session.
+//! Locks in Postgres: as rows, or as locks of sessions.
 
-/// A column that makes its statement's commit wait for the disk, where `synchronous_commit` is off.
+/// A column that makes the commit of its statement wait for the disk, where `synchronous_commit` is
+/// off.
 ///
-/// A server that crashes would otherwise forget grants and markers that it has acknowledged, and hand
-/// out a fence twice. It holds for one transaction, so it is safe behind poolers.
+/// A server that crashes would otherwise lose grants and markers that it has acknowledged, and grant
+/// a fence twice. The setting applies to one transaction, so it is safe behind poolers.
 macro_rules! durable {
     () => {
         "CASE current_setting('synchronous_commit') WHEN 'off' THEN \
@@ -13,13 +14,16 @@ macro_rules! durable {
 
 mod connection;
 mod pooler;
+mod read;
 mod rows;
 mod session;
+mod shared;
 
 pub use rows::Postgres;
 pub use session::PostgresSession;
 
-/// What both need. It is made when it is not there; who may not make tables has it made by others.
+/// The tables of both backends. They are created if they are missing and the user has the
+/// permission; otherwise an administrator must create them.
 ///
 /// A crash empties `adieu_sessions`, because it is unlogged, and keeps `adieu_leases`.
 pub(crate) const SCHEMA: &str = "

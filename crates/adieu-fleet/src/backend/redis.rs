@@ -1,4 +1,4 @@
-//! Locks in Redis: scripts that run where the lock is stored, one for each thing that can be asked.
+//! Locks in Redis: one script, which runs on the server, for each operation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use crate::names::{Key, Owner};
 
 /// Locks in Redis.
 ///
-/// Every question is one script, sent by its hash and loaded when the server does not know it. Times
-/// are the server's. The keys of a lock, `adieu:{key}:lock`, `:fence` and `:markers`, share a hash
-/// tag, so that they are in one slot of a Redis Cluster; for a cluster, give [`Redis::new`] a
-/// `redis::cluster_async::ClusterConnection`.
+/// Every operation is one script, which is sent by its hash and loaded if the server does not know
+/// it. Times are on the server's clock. The keys of a lock, `adieu:{key}:lock`, `:fence` and
+/// `:markers`, share a hash tag, so that they are in one slot of a Redis Cluster. For a cluster, pass
+/// a `redis::cluster_async::ClusterConnection` to [`Redis::new`].
 ///
-/// # What it does not promise
+/// # Limits
 ///
-/// **One node decides, and it may forget.** Redis replicates asynchronously: when a replica takes
-/// over, locks that were granted in the last moment are gone there, and somebody else may get them
-/// while they are held. The same is true of a server that is restarted and has not written each
-/// change to its disk (`appendfsync always`). Use it where two at a time are a waste and not a
-/// disaster.
+/// **One node decides, and it can lose data.** Redis replicates asynchronously: when a replica takes
+/// over, the most recent grants are missing there, and another replica of the service may acquire a
+/// lock that is still held. The same applies to a server that is restarted and has not written each
+/// change to its disk (`appendfsync always`). Use Redis where two holders at a time are a waste and
+/// not a disaster.
 ///
-/// **A fence may fall after a failover.** A fence is one more than the last one that the server
-/// remembers, or its time in microseconds, whichever is higher. So fences rise when the server has
-/// lost all its data, and when a replica takes over that has every write, whatever its clock says. A
-/// replica that lacks the last writes and whose clock is behind grants fences again that are lower
-/// than those it does not know of. What must refuse a stale writer even then needs
+/// **A fence may fall after a failover.** A fence is the last one that the server remembers plus one,
+/// or the server's time in microseconds, whichever is higher. So fences rise when the server has lost
+/// all its data, and when a replica takes over that has every write, whatever its clock shows. A
+/// replica that lacks the last writes and whose clock is behind grants fences that are lower than
+/// those that it does not know. If stale writers must be rejected even then, use
 /// [`Postgres`](crate::Postgres) or `Etcd`.
 ///
 /// **When the server's clock is set.** Forward: leases end that much earlier, and another replica can
-/// have the lock while its holder has not yet noticed, which is at its next renewal. Back: a lease
-/// whose holder has died lasts that much longer; one that is renewed is not affected. Fences rise in
+/// acquire the lock before its holder notices, which is at its next renewal. Back: a lease whose
+/// holder has died lasts that much longer; a lease that is renewed is not affected. Fences rise in
 /// both cases, as long as the server remembers the last one.
 ///
 /// **What stays for ever:** for each key `adieu:{key}:fence`, and `adieu:{key}:markers` with one field
-/// for each singleton, and each version of what is done once. They do not expire. A server that
-/// evicts such keys (`maxmemory-policy allkeys-…`) forgets what was done.
+/// for each singleton and for each version of once-per-fleet work. They do not expire. A server that
+/// evicts such keys (`maxmemory-policy allkeys-…`) loses the record of completed work.
 #[derive(Clone)]
 pub struct Redis<C = ConnectionManager> {
     connection: C,
@@ -54,25 +54,27 @@ struct Scripts {
     mark: Script,
 }
 
-/// What a script says about the lock: whether it is free, or else its value and time to live.
-type Answer = (i64, String, i64);
+/// The response of a script: whether the lock is free or was granted, its value, and its time to
+/// live.
+type Response = (i64, String, i64);
 
 const NAME: &str = "redis";
 const VERB_ACQUIRE: &str = "acquire a lease";
 const VERB_CONNECT: &str = "connect";
-/// How long a server may take to answer when a client connects.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 // === impl Redis ===
 
 impl Redis {
-    /// Connects to a server, such as `redis://127.0.0.1/`; and again whenever that is lost.
+    /// Connects to a server, such as `redis://127.0.0.1/`, and reconnects whenever the connection is
+    /// lost.
     ///
-    /// For other settings make a `ConnectionManager` yourself; see [`Redis::new`].
+    /// For other settings create a `ConnectionManager` and use [`Redis::new`].
     ///
     /// # Errors
     ///
-    /// If the address is none, nobody answers there within 5 s, or the password is wrong.
+    /// If the address is invalid, the server does not respond within 5 s, or the password is wrong.
     pub async fn connect(url: &str) -> Result<Self, BackendError> {
         let failed = failed(VERB_CONNECT);
         let config = ConnectionManagerConfig::new()
@@ -82,9 +84,9 @@ impl Redis {
             .set_response_timeout(Some(Duration::from_secs(2)));
         let client = redis::Client::open(url).map_err(failed)?;
         let connecting = ConnectionManager::new_with_config(client, config);
-        let connection = tokio::time::timeout(PATIENCE, connecting)
+        let connection = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
             .await
-            .map_err(|_| BackendError::no_answer(NAME, VERB_CONNECT, PATIENCE))?
+            .map_err(|_| BackendError::no_response(NAME, VERB_CONNECT, CONNECT_TIMEOUT))?
             .map_err(failed)?;
         Ok(Self::new(connection))
     }
@@ -94,7 +96,7 @@ impl<C> Redis<C>
 where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {
-    /// Locks behind a connection that can be shared, and that connects again by itself.
+    /// Uses a connection that can be shared and that reconnects automatically.
     pub fn new(connection: C) -> Self {
         let scripts = Scripts {
             acquire: Script::new(include_str!("redis/acquire.lua")),
@@ -106,7 +108,7 @@ where
         Self { connection, scripts: Arc::new(scripts) }
     }
 
-    async fn ask<T: FromRedisValue>(
+    async fn run<T: FromRedisValue>(
         &self,
         verb: &'static str,
         script: &Script,
@@ -123,25 +125,25 @@ where
         invocation.invoke_async(&mut self.connection.clone()).await.map_err(failed(verb))
     }
 
-    async fn ask_standing(
+    async fn run_as_holder(
         &self,
         verb: &'static str,
         script: &Script,
         keys: &[&str],
         args: &[&str],
     ) -> Result<Standing, BackendError> {
-        let done: i64 = self.ask(verb, script, keys, args).await?;
+        let done: i64 = self.run(verb, script, keys, args).await?;
         Ok(Standing::held_if(done == 1))
     }
 }
 
-/// Turns an error of the client or the server into one of the backend.
+/// Converts an error of the client or the server.
 fn failed(verb: &'static str) -> impl Fn(RedisError) -> BackendError + Copy {
     move |error| BackendError::permanent_if(is_permanent(&error), NAME, verb, error)
 }
 
-/// Whether the same request would fail again: a wrong address or password, a permission that is
-/// missing, or a key that something else has written.
+/// Returns whether the same request would fail again: a wrong address or password, a missing
+/// permission, or a key that another program has written.
 fn is_permanent(error: &RedisError) -> bool {
     let by_kind = matches!(
         error.kind(),
@@ -152,12 +154,12 @@ fn is_permanent(error: &RedisError) -> bool {
     by_kind || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "WRONGTYPE"))
 }
 
-/// One of the keys of a lock. The braces are the hash tag.
+/// Returns one of the keys of a lock. The braces mark the hash tag.
 fn key_of(key: &Key, what: &str) -> String {
     format!("adieu:{{{key}}}:{what}")
 }
 
-/// What the lock must be for this claim to hold.
+/// Returns the value that the lock has while the claim holds it.
 fn value_of(claim: &Claim) -> String {
     format!("{} {}", claim.fence, claim.owner)
 }
@@ -166,7 +168,7 @@ fn millis(ttl: Duration) -> String {
     ttl.as_nanos().div_ceil(1_000_000).to_string()
 }
 
-/// A fence, and what is written behind it.
+/// Parses a stored value: a fence, a space, and the rest.
 fn parse<'a>(verb: &'static str, value: &'a str) -> Result<(Fence, &'a str), BackendError> {
     value
         .split_once(' ')
@@ -179,7 +181,7 @@ fn parse<'a>(verb: &'static str, value: &'a str) -> Result<(Fence, &'a str), Bac
 
 fn holder(verb: &'static str, value: &str, remaining: i64) -> Result<Holder, BackendError> {
     let (fence, owner) = parse(verb, value)?;
-    // Not zero: it is held, if only for less than a millisecond.
+    // Not zero, because the lock is held.
     let remaining = Duration::from_millis(u64::try_from(remaining).unwrap_or(0).max(1));
     Ok(Holder { owner: Owner::stored(owner), fence, remaining })
 }
@@ -205,8 +207,8 @@ where
         Box::pin(async move {
             let keys = [&*key_of(key, "lock"), &key_of(key, "fence")];
             let args = [owner.as_str(), &millis(ttl)];
-            let answer = self.ask(VERB_ACQUIRE, &self.scripts.acquire, &keys, &args).await;
-            let (granted, value, remaining): Answer = answer?;
+            let response = self.run(VERB_ACQUIRE, &self.scripts.acquire, &keys, &args).await;
+            let (granted, value, remaining): Response = response?;
             if granted == 0 {
                 return holder(VERB_ACQUIRE, &value, remaining).map(Attempt::Held);
             }
@@ -223,7 +225,7 @@ where
         Box::pin(async move {
             let keys = [&*key_of(&claim.key, "lock")];
             let args = [&*value_of(claim), &millis(ttl)];
-            self.ask_standing("renew a lease", &self.scripts.renew, &keys, &args).await
+            self.run_as_holder("renew a lease", &self.scripts.renew, &keys, &args).await
         })
     }
 
@@ -231,16 +233,16 @@ where
         Box::pin(async move {
             let keys = [&*key_of(&claim.key, "lock")];
             let args = [&*value_of(claim)];
-            self.ask_standing("release a lease", &self.scripts.release, &keys, &args).await
+            self.run_as_holder("release a lease", &self.scripts.release, &keys, &args).await
         })
     }
 
     fn query<'a>(&'a self, key: &'a Key) -> Reply<'a, Option<Holder>> {
-        const VERB: &str = "look at a lease";
+        const VERB: &str = "query a lease";
         Box::pin(async move {
             let keys = [&*key_of(key, "lock")];
-            let answer = self.ask(VERB, &self.scripts.query, &keys, &[]).await;
-            let (free, value, remaining): Answer = answer?;
+            let response = self.run(VERB, &self.scripts.query, &keys, &[]).await;
+            let (free, value, remaining): Response = response?;
             (free == 0).then(|| holder(VERB, &value, remaining)).transpose()
         })
     }
@@ -249,7 +251,7 @@ where
         Box::pin(async move {
             let keys = [&*key_of(&claim.key, "lock"), &key_of(&claim.key, "markers")];
             let args = [&*value_of(claim), name, &claim.fence.to_string(), value];
-            self.ask_standing("write a marker", &self.scripts.mark, &keys, &args).await
+            self.run_as_holder("write a marker", &self.scripts.mark, &keys, &args).await
         })
     }
 

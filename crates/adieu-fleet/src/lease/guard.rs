@@ -1,4 +1,4 @@
-//! Runs work for as long as a lease is held, and not a moment longer.
+//! Runs work only while a lease is held.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -7,22 +7,22 @@ use super::{Lease, Loss, Lost, Shared};
 use crate::time::{Instant, now, sleep_until};
 
 impl Lease {
-    /// Runs `work` for as long as the lease is held.
+    /// Runs `work` while the lease is held.
     ///
-    /// When the lease is lost, [`Lease::lost`] fires; `work` then has half of the margin to end by
-    /// itself, and is dropped. If the backend says that the lock is somebody else's, it is dropped
-    /// at once. Before each time that `work` is polled the clock is looked at: after a suspension
-    /// it does not get to run first.
+    /// When the lease expires, [`Lease::lost`] fires, and `work` is dropped after half of the margin
+    /// unless it has ended. When the backend reports that the claim no longer holds the lock, `work`
+    /// is dropped immediately. The clock is checked before each poll of `work`, so that work does not
+    /// continue first after the process was suspended.
     ///
-    /// What `work` has spawned is not part of it: give that a clone of the lease, and join it.
+    /// Tasks that `work` spawns are not part of it: give each a clone of the lease, and join it.
     ///
     /// # Errors
     ///
-    /// If the lease was lost before `work` had ended. `work` is then gone.
+    /// If the lease was lost before `work` had ended. `work` has been dropped then.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops `work`, and leaves the lease as it is.
+    /// Dropping the future drops `work`, and does not affect the lease.
     pub async fn guard<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
         let shared = &*self.shared;
         let mut work = pin!(work);
@@ -31,7 +31,7 @@ impl Lease {
             if let Some(lost) = shared.cut_at(now()) {
                 return Poll::Ready(Err(lost));
             }
-            // Asked first, so that the waker is known before work can be lost from sight.
+            // Polled before `work`, so that its waker is registered even if `work` never wakes.
             if let Poll::Ready(lost) = cut.as_mut().poll(cx) {
                 return Poll::Ready(Err(lost));
             }
@@ -40,21 +40,22 @@ impl Lease {
         .await
     }
 
-    /// Runs a function that blocks, on a thread for such, while the lease is held. It cannot be
-    /// dropped: it must look at [`Lease::lost`] or [`Lease::check`], and the lock is not released
-    /// before it has ended, even if whoever waits for it is gone.
+    /// Runs a blocking function on the runtime's blocking threads while the lease is held.
+    ///
+    /// The function cannot be cancelled, so it must check [`Lease::lost`] or [`Lease::check`]. The
+    /// lock is not released before the function has ended, even if this future is dropped.
     ///
     /// # Errors
     ///
-    /// If the lease was lost before it had ended. It may still run.
+    /// If the lease was lost before `work` had ended. `work` may still run.
     ///
     /// # Panics
     ///
-    /// As `work` does.
+    /// If `work` panics.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it does not stop `work`, which holds the lease until it ends.
+    /// Dropping the future does not stop `work`, which holds the lease until it ends.
     pub async fn guard_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Lease) -> T + Send + 'static,
@@ -65,7 +66,7 @@ impl Lease {
             Ok(done) => Ok(done),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is going down, and nobody will see this.
+                // The runtime shuts down, so this result is not observed.
                 Err(_) => Err(self.shared.as_lost(Loss::Expired)),
             },
         }
@@ -73,14 +74,14 @@ impl Lease {
 }
 
 impl Shared {
-    /// Whether work must be gone at this time.
+    /// Returns the loss if work must be dropped at this time.
     fn cut_at(&self, now: Instant) -> Option<Lost> {
         let lost = self.check(now).err()?;
         let is_over = lost.loss == Loss::Refused || now >= self.last_moment();
         is_over.then_some(lost)
     }
 
-    /// Waits until work must be gone.
+    /// Waits until work must be dropped.
     async fn cut(&self) -> Lost {
         self.lost.cancelled().await;
         let loss = self.loss.get().copied().unwrap_or(Loss::Expired);
@@ -90,6 +91,7 @@ impl Shared {
         self.as_lost(loss)
     }
 
+    /// Returns when work under an expired lease is dropped.
     fn last_moment(&self) -> Instant {
         self.valid_until() + self.terms.grace()
     }

@@ -1,7 +1,7 @@
-//! Renews a lease while anybody works under it, and releases it after that.
+//! Renews a lease while a handle to it exists, and then releases it.
 //!
-//! One task for each lease, and it alone talks to the backend about it. It ends soon after the last
-//! handle is gone, and can be waited for; see [`Lock::settled`](crate::Lock::settled).
+//! Each lease has one such task, which alone makes requests to the backend about it. It ends soon
+//! after the last handle is gone; [`Lock::settled`](crate::Lock::settled) waits for that.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 
 use super::machine::{Answer, Heartbeat, Next};
 use super::{End, Loss, Shared};
-use crate::locks::{BackendError, Claim, Standing};
+use crate::journal;
+use crate::locks::{BackendError, Standing};
 use crate::time::{now, sleep_until};
 
 pub(super) async fn keep(
@@ -18,36 +19,26 @@ pub(super) async fn keep(
     beat: Heartbeat,
     mut gone: mpsc::Receiver<Infallible>,
 ) {
-    // Also if this task is dropped with its runtime, nobody waits for ever.
+    // Fires also if this task is dropped with its runtime, so that no waiter hangs.
     let _over = shared.over.clone().drop_guard();
     tokio::select! {
         biased;
         _ = gone.recv() => {}
         () = renew_or_end(&shared, beat) => {
-            // Lost. What works under it is told so; and only then it is given back.
+            // The lease is lost. Work under it has been cancelled; release after it has ended.
             let _ = gone.recv().await;
         }
     }
     let end = release(&shared).await;
-    let Claim { key, fence, .. } = &shared.claim;
     match &end {
-        End::Released => adieu_core::adapter::log_aside(tracing::Level::DEBUG, || {
-            let (key, fence) = (key.clone(), *fence);
-            move || tracing::debug!(%key, %fence, "lease released")
-        }),
+        End::Released => journal::lease_released(&shared.claim),
         End::Lost(_) => {}
-        End::Unreleased(error) => {
-            adieu_core::adapter::log_aside(tracing::Level::WARN, || {
-                let (key, fence, error) =
-                    (key.clone(), *fence, adieu_core::adapter::error_text(error));
-                move || tracing::warn!(%key, %fence, error, "lease not released; it expires")
-            });
-        }
+        End::Unreleased(error) => journal::lease_not_released(&shared.claim, error),
     }
     let _ = shared.end.set(end);
 }
 
-/// Renews until the lease is lost, or is known to have ended.
+/// Renews until the lease is lost, or the backend reports that it has ended.
 async fn renew_or_end(shared: &Shared, beat: Heartbeat) {
     tokio::select! {
         biased;
@@ -60,7 +51,7 @@ async fn renew_or_end(shared: &Shared, beat: Heartbeat) {
 async fn renew(shared: &Shared, mut beat: Heartbeat) {
     loop {
         match beat.next(now()) {
-            // Others may have seen it first.
+            // A handle may have noticed the loss first.
             _ if shared.loss.get().is_some() => return,
             Next::GiveUp(loss) => return shared.lose(loss),
             Next::Wait(until) => tokio::select! {
@@ -69,24 +60,20 @@ async fn renew(shared: &Shared, mut beat: Heartbeat) {
             },
             Next::Renew(patience) => {
                 let sent = now();
-                let asked = shared.locks.renew(&shared.claim, shared.terms.ttl);
-                let answer = match tokio::time::timeout(patience, asked).await {
+                let request = shared.locks.renew(&shared.claim, shared.terms.ttl);
+                let answer = match tokio::time::timeout(patience, request).await {
                     Ok(Ok(Standing::Held)) => Answer::Renewed,
                     Ok(Ok(Standing::Lost)) => Answer::Refused,
-                    Ok(Err(error)) => {
-                        say_not_renewed(shared, &error);
-                        Answer::None
-                    }
+                    Ok(Err(error)) => failed_to_renew(shared, &error),
                     Err(_) => {
                         let backend = shared.locks.name();
-                        say_not_renewed(
-                            shared,
-                            &BackendError::no_answer(backend, "renew a lease", patience),
-                        );
-                        Answer::None
+                        let error = BackendError::no_response(backend, "renew a lease", patience);
+                        failed_to_renew(shared, &error)
                     }
                 };
-                beat.answered(now(), sent, answer, fastrand::f64());
+                if let Some(loss) = beat.answered(now(), sent, answer, fastrand::f64()) {
+                    return shared.lose(loss);
+                }
                 if shared.loss.get().is_none() {
                     shared.extend(beat.valid_until());
                 }
@@ -95,30 +82,29 @@ async fn renew(shared: &Shared, mut beat: Heartbeat) {
     }
 }
 
-fn say_not_renewed(shared: &Shared, error: &(dyn std::error::Error + 'static)) {
+fn failed_to_renew(shared: &Shared, error: &BackendError) -> Answer {
     let left = shared.valid_until().saturating_duration_since(now());
-    adieu_core::adapter::log_aside(tracing::Level::WARN, || {
-        let (key, error) = (shared.claim.key.clone(), adieu_core::adapter::error_text(error));
-        move || tracing::warn!(%key, ?left, error, "lease not renewed; retrying")
-    });
+    journal::lease_not_renewed(&shared.claim, left, error);
+    Answer::None
 }
 
-/// Gives the lock back, as long as there is something to give back.
+/// Releases the lock, and retries until it would have ended anyway.
 async fn release(shared: &Shared) -> End {
     let lost = || shared.loss.get().map(|loss| End::Lost(*loss));
     if let Some(&Loss::Refused) = shared.loss.get() {
         return End::Lost(Loss::Refused);
     }
-    // What has expired for us may still be held there, and somebody may be waiting for it.
+    // A lease that has expired here may still be held at the backend, and another replica may be
+    // waiting for it.
     let ends = now() + shared.terms.ttl;
     loop {
         let left = ends.saturating_duration_since(now());
-        let asked = shared.locks.release(&shared.claim);
-        let error = match tokio::time::timeout(left.min(shared.terms.ttl / 3), asked).await {
+        let request = shared.locks.release(&shared.claim);
+        let error = match tokio::time::timeout(left.min(shared.terms.ttl / 3), request).await {
             Ok(Ok(Standing::Held)) => return lost().unwrap_or(End::Released),
             Ok(Ok(Standing::Lost)) => return lost().unwrap_or(End::Lost(Loss::Refused)),
             Ok(Err(error)) => error,
-            Err(_) => BackendError::no_answer(shared.locks.name(), "release a lease", left),
+            Err(_) => BackendError::no_response(shared.locks.name(), "release a lease", left),
         };
         let pause = shared.terms.ttl / 10;
         if now() + pause >= ends {

@@ -1,10 +1,13 @@
-//! When to renew a lease, and when to give it up. Pure: it is told the time and what happened.
+//! Decides when a lease is renewed and when it is given up. Pure: the time and the results of
+//! requests come in.
 //!
 //! # Invariants
 //!
-//! 1. A lease counts from when its last successful request was *sent*: the backend cannot have
-//!    granted it sooner, so it lasts at least as long there as it does here.
-//! 2. Lost is for good.
+//! 1. A lease counts from the instant at which its last successful request was *sent*. The backend
+//!    cannot have granted it earlier, so it lasts there at least as long as it does here.
+//! 2. A lease that has expired stays expired: a response that arrives later does not extend it.
+//!
+//! The caller remembers a loss; the heartbeat does not. After a loss it must not be asked again.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +15,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// It could not be renewed in time: the backend was away, or we were.
+    /// It was not renewed in time: the backend did not respond, or this process did not run.
     Expired,
-    /// The backend says that it is not ours any more.
+    /// The backend reports that the claim no longer holds the lock.
     Refused,
 }
 
@@ -22,34 +25,35 @@ pub enum Loss {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) ttl: Duration,
-    /// What is taken off at the end, for clocks that run apart and for being late.
+    /// How long before the end of `ttl` the lease is given up, to allow for clock drift and for
+    /// late scheduling.
     pub(crate) margin: Duration,
 }
 
-/// What is known of one lease.
+/// The renewals of one lease.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     terms: Terms,
-    /// When the last request was sent that succeeded.
+    /// When the last successful request was sent.
     proven: Instant,
+    /// When to renew next.
     next: Instant,
-    loss: Option<Loss>,
 }
 
-/// How a request to renew ended.
+/// The result of a request to renew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Renewed,
     Refused,
-    /// It failed, or nothing came.
+    /// The request failed, or there was no response in time.
     None,
 }
 
-/// What to do.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Wait(Instant),
-    /// Ask to renew, and do not wait for longer than this for the answer.
+    /// Request a renewal, and wait at most this long for the response.
     Renew(Duration),
     GiveUp(Loss),
 }
@@ -57,13 +61,13 @@ pub(crate) enum Next {
 // === impl Terms ===
 
 impl Terms {
-    /// When a lease that was proven at `sent` must be given up.
+    /// Returns when a lease whose last successful request was sent at `sent` must be given up.
     pub(crate) fn valid_until(self, sent: Instant) -> Instant {
         sent + (self.ttl - self.margin)
     }
 
-    /// How long, after that, work has to end by itself before it is dropped. Half of the margin:
-    /// the other half is for being late.
+    /// Returns how long work may continue after that before it is dropped. This is half of the
+    /// margin; the other half allows for late scheduling.
     pub(crate) fn grace(self) -> Duration {
         self.margin / 2
     }
@@ -72,13 +76,14 @@ impl Terms {
 // === impl Heartbeat ===
 
 impl Heartbeat {
-    /// A lease that was asked for at `sent`, and granted. `splay` is from zero to one.
+    /// Creates the heartbeat of a lease that was requested at `sent` and granted. `splay` is a
+    /// random number from 0 to 1.
     pub(crate) fn new(terms: Terms, sent: Instant, splay: f64) -> Self {
         let next = sent + Self::pause(terms, splay);
-        Self { terms, proven: sent, next, loss: None }
+        Self { terms, proven: sent, next }
     }
 
-    /// A third of the time to live, give or take a quarter of that.
+    /// Returns a third of the time to live, plus or minus a quarter of that.
     fn pause(terms: Terms, splay: f64) -> Duration {
         (terms.ttl / 3).mul_f64(0.75 + splay / 2.0)
     }
@@ -87,42 +92,44 @@ impl Heartbeat {
         self.terms.valid_until(self.proven)
     }
 
-    pub(crate) fn next(&mut self, now: Instant) -> Next {
-        if now >= self.valid_until() {
-            self.loss.get_or_insert(Loss::Expired);
-        }
-        match self.loss {
-            Some(loss) => Next::GiveUp(loss),
-            None if now < self.next => Next::Wait(self.next.min(self.valid_until())),
-            None => {
-                let left = self.valid_until().saturating_duration_since(now);
-                Next::Renew(left.min(self.terms.ttl / 3))
-            }
+    pub(crate) fn next(&self, now: Instant) -> Next {
+        let left = self.valid_until().saturating_duration_since(now);
+        if left.is_zero() {
+            Next::GiveUp(Loss::Expired)
+        } else if now < self.next {
+            Next::Wait(self.next.min(self.valid_until()))
+        } else {
+            Next::Renew(left.min(self.terms.ttl / 3))
         }
     }
 
-    /// Takes in how a request that was sent at `sent` has ended.
-    pub(crate) fn answered(&mut self, now: Instant, sent: Instant, answer: Answer, splay: f64) {
-        if now >= self.valid_until() {
-            // Too late, whatever the answer: work may have been told so.
-            self.loss.get_or_insert(Loss::Expired);
+    /// Records the result of a request that was sent at `sent`. Returns the loss if the lease is
+    /// lost.
+    pub(crate) fn answered(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        answer: Answer,
+        splay: f64,
+    ) -> Option<Loss> {
+        let left = self.valid_until().saturating_duration_since(now);
+        if left.is_zero() {
+            // Too late, whatever the answer: work may have been cancelled already.
+            return Some(Loss::Expired);
         }
         match answer {
-            Answer::Renewed if self.loss.is_none() => {
+            Answer::Refused => return Some(Loss::Refused),
+            Answer::Renewed => {
                 self.proven = self.proven.max(sent);
                 self.next = sent + Self::pause(self.terms, splay);
             }
-            Answer::Refused => {
-                self.loss.get_or_insert(Loss::Refused);
-            }
-            Answer::Renewed => {}
             Answer::None => {
                 let pause = (self.terms.ttl / 20).mul_f64(0.5 + splay);
-                // Not so long that the last chance to renew is slept through.
-                let left = self.valid_until().saturating_duration_since(now);
+                // Short enough to leave time for one more attempt before the lease expires.
                 self.next = now + pause.min((left / 2).max(self.terms.ttl / 100));
             }
         }
+        None
     }
 }
 

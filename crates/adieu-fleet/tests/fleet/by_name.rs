@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::{AssembleError, Config, DeploymentProfile, Lifecycle, Shutdown, Step};
+use adieu_core::{AssembleError, DeploymentProfile, Lifecycle, Step};
 use adieu_fleet::{BackendError, Fleet, LockSpec, Memory, OnceCx, Others, Redis};
 use adieu_testkit::servers::Server;
 
 use crate::flaky::{Flaky, Mood};
-use crate::lock::owner;
+use crate::support::{owner, redis_url, shutdown};
 
 type Notes = Arc<Mutex<Vec<String>>>;
 
-/// A replica of a service whose locks are in Redis, put together before it has a connection.
+/// Starts a replica of a service whose locks are in Redis. It is built before it has a connection.
 async fn replica(url: &str, name: &str, notes: &Notes) {
     let note = |what: &'static str| {
         let (notes, name) = (Arc::clone(notes), name.to_owned());
@@ -46,14 +46,13 @@ async fn replica(url: &str, name: &str, notes: &Notes) {
         .unwrap();
     let waves: Vec<Vec<&str>> = lifecycle.waves().collect();
     assert_eq!(waves, [vec!["locks of shop"], vec!["an index"], vec!["migration"]]);
-    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    lifecycle.start(&shutdown).await.unwrap();
+    lifecycle.start(&shutdown()).await.unwrap();
 }
 
 #[tokio::test]
 async fn s288_steps_name_their_locks_and_the_backend_connects_at_start_up() {
     let server = Server::redis();
-    let url = format!("redis://{}/", server.address());
+    let url = redis_url(&server);
     let notes = Notes::default();
     tokio::join!(replica(&url, "one", &notes), replica(&url, "two", &notes));
     let mut notes: Vec<String> = notes.lock().unwrap().clone();
@@ -61,13 +60,13 @@ async fn s288_steps_name_their_locks_and_the_backend_connects_at_start_up() {
     let whats: Vec<&str> = notes.iter().map(|note| note.split_once(' ').unwrap().1).collect();
     assert_eq!(whats, ["connected", "connected", "index", "migrated"], "{notes:?}");
 
-    // Each has a lock of its own, whose key follows from its id.
+    // Each step has its own lock, whose key follows from the id of the step.
     let client = redis::Client::open(url).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let mut keys: Vec<String> =
         redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     keys.sort();
-    // This is also what stays in the store for ever.
+    // These keys also stay in the store for ever.
     let expected = [
         "adieu:{shop/an%20;index}:fence",
         "adieu:{shop/an%20;index}:markers",
@@ -83,16 +82,16 @@ async fn s288_without_the_step_that_connects_the_assembly_fails() {
     drop(locks);
     let error = Lifecycle::builder().step(fleet.singleton(Step::new("index"))).build().unwrap_err();
     assert_eq!(error.to_string(), "step index requires locks of shop, which no step provides");
-    // Another key, time to live and patience, by spec.
+    // With another key, time to live and patience.
     let lock = fleet.lock(LockSpec::new("other").ttl(Duration::from_secs(5))).unwrap();
     assert_eq!((lock.key().as_str(), lock.ttl().as_secs()), ("shop/other", 5));
     let step = lock.singleton_step(Step::new("index"), Others::Skip, Duration::from_secs(1));
     let error = Lifecycle::builder().step(step).build().unwrap_err();
     assert!(matches!(error, AssembleError::Unmet { .. }), "{error}");
-    // What asks too early is told so.
+    // A request before the step has started fails.
     let error = lock.try_acquire().await.unwrap_err();
     let text = adieu_core::adapter::error_text(&error);
-    assert!(text.ends_with("its step has not started yet"), "{text}");
+    assert!(text.ends_with("the step that connects it has not started yet"), "{text}");
     assert!(!error.is_permanent());
 }
 
@@ -103,13 +102,12 @@ async fn s288_a_backend_that_cannot_be_reached_fails_start_up_with_the_cause() {
     let index =
         fleet.singleton(Step::new("index").start(async |_| -> () { panic!("not without a lock") }));
     let lifecycle = Lifecycle::builder().step(locks).step(index).build().unwrap();
-    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    let error = lifecycle.start(&shutdown).await.unwrap_err();
+    let error = lifecycle.start(&shutdown()).await.unwrap_err();
     assert!(error.to_string().contains("redis failed to connect"), "{error}");
 }
 
 #[tokio::test]
-async fn s132_steps_that_cannot_hold_are_refused_when_the_lifecycle_is_built() {
+async fn s132_steps_with_an_invalid_lock_make_the_build_fail() {
     let unfenced = Arc::new(Flaky::default());
     unfenced.be(Mood::Unfenced);
     let nothing = async |_: OnceCx| Ok::<_, BackendError>(());
@@ -118,25 +116,27 @@ async fn s132_steps_that_cannot_hold_are_refused_when_the_lifecycle_is_built() {
     let once = |version: &str| fleet.once_per_fleet(Step::new("migration"), version, nothing);
     assert_eq!(
         build(once("two words")),
-        "step migration cannot work: failed to do shop/migration once: \"two words\" is no name for \
-         a version: it has spaces, braces or control characters"
+        "step migration cannot work: failed to get a turn at shop/migration: \"two words\" is not a \
+         valid name for a version: it contains whitespace, braces or control characters"
     );
-    assert!(build(once("")).ends_with("\"\" is no name for a version: it is empty"));
+    assert!(build(once("")).ends_with("\"\" is not a valid name for a version: it is empty"));
     assert!(build(fleet.singleton(Step::new("x".repeat(300)))).contains("longer than 200 bytes"));
     let odd = Fleet::new("two words", Memory::new());
-    assert!(build(odd.singleton(Step::new("index"))).contains("is no name for a lock"));
+    assert!(build(odd.singleton(Step::new("index"))).contains("is not a valid name for a lock"));
     let fleet = Fleet::new("shop", Arc::clone(&unfenced));
     assert_eq!(
         build(fleet.singleton(Step::new("index"))),
-        "step index cannot work: failed to take turns at shop/index: it needs fences, and flaky has \
-         none"
+        "step index cannot work: failed to get a turn at shop/index: backend flaky has no fences; \
+         use another backend"
     );
-    assert!(build(fleet.once_per_fleet(Step::new("m"), "v1", nothing)).contains("needs fences"));
-    // One that connects at start-up is asked then.
+    assert!(build(fleet.once_per_fleet(Step::new("m"), "v1", nothing)).contains("has no fences"));
+    // A backend that connects at start-up is checked then.
     let (locks, fleet) = Fleet::connecting("shop", async move |_| Ok::<_, BackendError>(unfenced));
     let index = fleet.singleton(Step::new("index"));
     let lifecycle = Lifecycle::builder().step(locks).step(index).build().unwrap();
-    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    let error = lifecycle.start(&shutdown).await.unwrap_err();
-    assert!(error.to_string().contains("flaky has no fences; use another backend"), "{error}");
+    let error = lifecycle.start(&shutdown()).await.unwrap_err();
+    assert!(
+        error.to_string().contains("backend flaky has no fences; use another backend"),
+        "{error}"
+    );
 }

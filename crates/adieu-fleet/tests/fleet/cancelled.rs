@@ -1,26 +1,26 @@
-//! Futures that are dropped half-way: nothing that was granted stays behind.
+//! Futures that are dropped before they end: no grant stays behind.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use adieu_core::{Config, Deadline, Reason, Shutdown};
-use adieu_fleet::{Lease, Lock, LockSpec, Locks, Memory, Others};
+use adieu_core::{Deadline, Reason};
+use adieu_fleet::{Lease, Lock, Locks, Memory, Others};
 
 use crate::flaky::{Flaky, Mood};
-use crate::lock::owner;
+use crate::support::{by, lock, owner, secs, shutdown};
 
 type Job<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// What is done to a future, given the lock, and a lease if the case needs one.
+/// The name of a case, and its future, given the lock, and a lease if the case needs one.
 type Case = (&'static str, fn(&Lock, Option<Lease>) -> Job<'static>);
 
 /// More polls than any of these futures needs.
 const MANY: usize = 400;
 
 fn soon() -> Deadline {
-    Deadline::after(Duration::from_secs(60))
+    by(60)
 }
 
 async fn work() -> Result<(), String> {
@@ -85,15 +85,16 @@ const HOLDING: [Case; 6] = [
     }),
 ];
 
-/// Whether the future is dropped right after a poll, or when all that it waits for has arrived.
+/// When the future is dropped: right after a poll, or when the response that it waits for has
+/// arrived.
 #[derive(Clone, Copy, Debug)]
 enum Dropped {
     AtOnce,
-    WhenTheAnswerIsThere,
+    AfterTheResponse,
 }
 
-/// Polls the future this many times, while others run in between, and drops it. Returns whether it
-/// had ended.
+/// Polls the future this many times, lets other tasks run in between, and drops it. Returns whether
+/// it had ended.
 async fn polled(mut job: Job<'_>, polls: usize, dropped: Dropped) -> bool {
     for _ in 0..polls {
         let poll = std::future::poll_fn(|cx| Poll::Ready(job.as_mut().poll(cx))).await;
@@ -102,7 +103,7 @@ async fn polled(mut job: Job<'_>, polls: usize, dropped: Dropped) -> bool {
         }
         tokio::time::advance(Duration::from_millis(5)).await;
     }
-    if let Dropped::WhenTheAnswerIsThere = dropped {
+    if let Dropped::AfterTheResponse = dropped {
         // With a paused clock this returns when no other task can run.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -111,18 +112,17 @@ async fn polled(mut job: Job<'_>, polls: usize, dropped: Dropped) -> bool {
 }
 
 async fn check((name, make): Case, is_holding: bool) {
-    for dropped in [Dropped::AtOnce, Dropped::WhenTheAnswerIsThere] {
+    for dropped in [Dropped::AtOnce, Dropped::AfterTheResponse] {
         let mut granted = 0;
         for polls in 0..=MANY {
             let flaky = Arc::new(Flaky::default());
-            let spec = LockSpec::new("job").ttl(Duration::from_secs(2));
-            let lock = Lock::new(Arc::clone(&flaky), spec, &owner("one")).unwrap();
+            let lock = lock(Arc::clone(&flaky), "job", secs(2), "one");
             flaky.be(Mood::Stepwise);
             let lease = if is_holding { Some(lock.try_acquire().await.unwrap()) } else { None };
             let has_ended = polled(make(&lock, lease), polls, dropped).await;
             assert!(lock.settled(soon()).await, "{name}: not settled after {polls} polls");
             let holder = flaky.memory.query(lock.key()).await.unwrap();
-            assert_eq!(holder, None, "{name}: held by nobody after {polls} polls, {dropped:?}");
+            assert_eq!(holder, None, "{name}: still held after {polls} polls, {dropped:?}");
             flaky.be(Mood::Good);
             granted += lock.try_acquire().await.unwrap().fence().get() - 1;
             assert!(lock.settled(soon()).await);
@@ -150,10 +150,9 @@ async fn s231_a_campaign_that_is_shut_down_at_any_moment_leaves_no_grant() {
     let mut led = 0;
     for millis in 0..60 {
         let flaky = Arc::new(Flaky::default());
-        let spec = LockSpec::new("sweeper").ttl(Duration::from_secs(2));
-        let lock = Lock::new(Arc::clone(&flaky), spec, &owner("one")).unwrap();
+        let lock = lock(Arc::clone(&flaky), "sweeper", secs(2), "one");
         flaky.be(Mood::Stepwise);
-        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let shutdown = shutdown();
         let leadership = lock.lead(&shutdown, |term| async move { term.stopped().await }).unwrap();
         for _ in 0..millis {
             tokio::task::yield_now().await;
@@ -169,21 +168,21 @@ async fn s231_a_campaign_that_is_shut_down_at_any_moment_leaves_no_grant() {
 #[tokio::test(start_paused = true)]
 async fn s231_a_resignation_takes_effect_when_it_is_called() {
     let lock = Lock::new(Memory::new(), "sweeper", &owner("one")).unwrap();
-    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let shutdown = shutdown();
     let leadership = lock.lead(&shutdown, |term| async move { term.stopped().await }).unwrap();
     let first = leadership.until_leading().await;
-    // Never polled.
+    // The future is never polled.
     drop(leadership.resign());
     let resigned = async {
         while leadership.leading() == Some(first) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), resigned).await.unwrap();
+    tokio::time::timeout(secs(10), resigned).await.unwrap();
     shutdown.run(Reason::Unknown).await.unwrap();
 }
 
-/// On several threads an answer arrives in the instant in which its waiter is dropped.
+/// On several threads a response can arrive at the instant at which its waiter is dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn s231_thousands_of_cancelled_attempts_leave_no_grant() {
     let memory = Memory::new();
@@ -205,7 +204,7 @@ async fn s231_thousands_of_cancelled_attempts_leave_no_grant() {
                 }
                 assert!(lock.settled(soon()).await, "not settled in round {round}");
                 let holder = memory.query(lock.key()).await.unwrap();
-                assert_eq!(holder, None, "held by nobody in round {round}");
+                assert_eq!(holder, None, "still held in round {round}");
             }
         });
     }

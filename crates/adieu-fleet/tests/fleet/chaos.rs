@@ -1,8 +1,8 @@
-//! Two hundred random runs for each backend: three replicas want one lock, and are suspended, cut
-//! off and killed; the server is restarted. The judge reads what they did.
+//! Two hundred random runs for each backend: three replicas compete for one lock, and are suspended,
+//! disconnected and killed; the server is restarted. The judge checks the history of each run.
 //!
-//! Each replica has a thread and a runtime of its own, so that to block the thread is to suspend the
-//! replica, and to drop the runtime is to kill it.
+//! Each replica has its own thread and runtime. Blocking the thread suspends the replica, and dropping
+//! the runtime kills it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,23 +14,23 @@ use adieu_testkit::proxy::Proxy;
 use tokio::runtime::Handle;
 
 use crate::history::{Event, Log, What, assert_sound, machine_time};
-use crate::lock::owner;
 use crate::stage::{Kind, Stage};
+use crate::support::owner;
 
 const RUNS: u64 = 200;
-/// How many runs are under way at a time.
+/// How many runs are in progress at the same time.
 const AT_ONCE: u64 = 40;
 
-/// What befalls a replica while it holds the lock.
+/// The fault that a replica meets while it holds the lock.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum Fault {
     Release,
     Kill,
     Suspend,
-    /// Suspended after it has looked at the clock and before it writes; and it does not let itself
-    /// be guarded, so that nothing but the fence protects.
-    SuspendAtTheWorst,
-    CutOff,
+    /// Suspended between the check of the lease and the write, and not guarded, so that only the
+    /// fence protects.
+    SuspendBeforeWrite,
+    Disconnect,
 }
 
 /// One replica of a run.
@@ -43,25 +43,26 @@ struct Replica {
     ttl: Duration,
     log: Log,
     proxy: Option<Arc<Proxy>>,
-    /// Whose timers go on while the replica does not.
+    /// A runtime whose timers run while the replica is suspended.
     outside: Handle,
     ends: Instant,
-    fates: Arc<[AtomicU32; 5]>,
+    faults: Arc<[AtomicU32; 5]>,
 }
 
 impl Replica {
-    fn live(self, seed: u64) {
+    fn run(self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
         while Instant::now() < self.ends {
-            let life = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            life.block_on(self.one_life(&mut random));
-            // Whatever it held it holds no more, and it has told nobody.
-            life.shutdown_background();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(self.run_until_killed(&mut random));
+            // Its locks are not released: the process is gone.
+            runtime.shutdown_background();
         }
     }
 
-    /// Until it is killed, or all ends.
-    async fn one_life(&self, random: &mut fastrand::Rng) {
+    /// Acquires and writes until the replica is killed or the run ends.
+    async fn run_until_killed(&self, random: &mut fastrand::Rng) {
         let locks: Arc<dyn Locks> = if self.kind == Kind::Memory {
             Arc::new(self.memory.clone())
         } else {
@@ -76,43 +77,43 @@ impl Replica {
         while Instant::now() < self.ends {
             let Ok(lease) = lock.acquire(Deadline::after(self.ttl)).await else { continue };
             self.log.note(machine_time(), lease.fence().get(), What::Held);
-            let fate = match random.u8(..100) {
-                0..25 => Fate::Release,
-                25..45 => Fate::Kill,
-                45..60 => Fate::Suspend,
-                60..80 => Fate::SuspendAtTheWorst,
-                _ => Fate::CutOff,
+            let fault = match random.u8(..100) {
+                0..25 => Fault::Release,
+                25..45 => Fault::Kill,
+                45..60 => Fault::Suspend,
+                60..80 => Fault::SuspendBeforeWrite,
+                _ => Fault::Disconnect,
             };
-            self.fates[fate as usize].fetch_add(1, Ordering::Relaxed);
+            self.faults[fault as usize].fetch_add(1, Ordering::Relaxed);
             let after = self.ttl.mul_f64(random.f64() * 1.5);
             let lasting = self.ttl.mul_f64(random.f64() * 2.0);
-            match fate {
-                Fate::SuspendAtTheWorst => self.write(&lock, &lease, after, Some(lasting)).await,
-                Fate::Release | Fate::Kill | Fate::Suspend | Fate::CutOff => {
+            match fault {
+                Fault::SuspendBeforeWrite => self.write(&lock, &lease, after, Some(lasting)).await,
+                Fault::Release | Fault::Kill | Fault::Suspend | Fault::Disconnect => {
                     let writing = self.write(&lock, &lease, Duration::MAX, None);
-                    let befalls = async {
+                    let failing = async {
                         tokio::time::sleep(after).await;
-                        match fate {
-                            Fate::Suspend => std::thread::sleep(lasting),
-                            Fate::CutOff => self.cut_off(lasting),
-                            Fate::Release | Fate::Kill | Fate::SuspendAtTheWorst => return,
+                        match fault {
+                            Fault::Suspend => std::thread::sleep(lasting),
+                            Fault::Disconnect => self.disconnect(lasting),
+                            Fault::Release | Fault::Kill | Fault::SuspendBeforeWrite => return,
                         }
                         tokio::time::sleep(self.ttl).await;
                     };
                     tokio::select! {
                         _ = lease.guard(writing) => {}
-                        () = befalls => {}
+                        () = failing => {}
                     }
                 }
             }
-            if let Fate::Kill = fate {
+            if let Fault::Kill = fault {
                 return;
             }
             let _ = lease.release(Deadline::after(self.ttl)).await;
         }
     }
 
-    fn cut_off(&self, lasting: Duration) {
+    fn disconnect(&self, lasting: Duration) {
         let Some(proxy) = self.proxy.clone() else { return std::thread::sleep(lasting) };
         proxy.cut();
         self.outside.spawn(async move {
@@ -121,8 +122,8 @@ impl Replica {
         });
     }
 
-    /// Writes until the lease is lost; or after a while it is suspended at the worst of moments,
-    /// and writes once more.
+    /// Writes until the lease is lost. If `suspended_for` is set, suspends between a check and a write
+    /// after a while, and writes once more.
     async fn write(
         &self,
         lock: &Lock,
@@ -133,11 +134,11 @@ impl Replica {
         let (fence, began) = (lease.fence().get(), Instant::now());
         let mut is_last = false;
         while !is_last {
-            let looked = machine_time();
+            let checked = machine_time();
             if lease.check().is_err() {
                 return;
             }
-            self.log.note(looked, fence, What::Believed);
+            self.log.note(checked, fence, What::Believed);
             if let Some(lasting) = suspended_for
                 && began.elapsed() > suspended_after
             {
@@ -164,7 +165,7 @@ impl Replica {
 async fn two_hundred_runs(kind: Kind) {
     let mut stage = Stage::new(kind);
     let ttl = kind.ttl();
-    let fates: Arc<[AtomicU32; 5]> = Arc::default();
+    let faults: Arc<[AtomicU32; 5]> = Arc::default();
     let (seed, began) = (fastrand::u64(..), Instant::now());
     let mut all: Vec<Event> = Vec::new();
     for batch in 0..RUNS / AT_ONCE {
@@ -188,10 +189,10 @@ async fn two_hundred_runs(kind: Kind) {
                     proxy,
                     outside: Handle::current(),
                     ends,
-                    fates: Arc::clone(&fates),
+                    faults: Arc::clone(&faults),
                 };
                 let seed = seed.wrapping_add(threads.len() as u64 + batch * 1_000);
-                threads.push(std::thread::spawn(move || replica.live(seed)));
+                threads.push(std::thread::spawn(move || replica.run(seed)));
             }
             runs.push(log);
         }
@@ -218,12 +219,13 @@ async fn two_hundred_runs(kind: Kind) {
     let held = count(|what| what == What::Held);
     let accepted = count(|what| matches!(what, What::Accepted { .. }));
     let refused = count(|what| what == What::Refused);
-    let fates: Vec<u32> = fates.iter().map(|fate| fate.load(Ordering::Relaxed)).collect();
-    let [released, killed, suspended, worst, cut] = fates[..] else { panic!() };
+    let faults: Vec<u32> = faults.iter().map(|fault| fault.load(Ordering::Relaxed)).collect();
+    let [released, killed, suspended, before_write, disconnected] = faults[..] else { panic!() };
     let line = format!(
         "{kind:?}: {RUNS} runs in {:.0?}: {held} grants ({released} released, {killed} killed, \
-         {suspended} suspended, {worst} suspended before a write, {cut} cut off), {accepted} \
-         guarded writes, {refused} refused, no two holders at a time (seed {seed})\n",
+         {suspended} suspended, {before_write} suspended before a write, {disconnected} \
+         disconnected), {accepted} guarded writes, {refused} refused, no two holders at a time \
+         (seed {seed})\n",
         began.elapsed()
     );
     std::fs::write(format!("{}/fleet-{kind:?}.txt", env!("CARGO_TARGET_TMPDIR")), &line).unwrap();

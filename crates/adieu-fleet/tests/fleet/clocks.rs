@@ -1,38 +1,34 @@
-//! Servers whose clocks are set, and a replica of Redis whose clock is behind.
+//! Servers whose clocks are set, and a Redis replica whose clock is behind.
 
 use std::time::{Duration, Instant};
 
-use adieu_fleet::{Attempt, Claim, Key, Locks, Owner, Postgres, PostgresSession, Redis, Standing};
+use adieu_fleet::{Attempt, Claim, Locks, Postgres, PostgresSession, Redis, Standing};
 use adieu_testkit::proxy::Proxy;
 use adieu_testkit::servers::{Options, Server};
 
-use crate::postgres::config;
+use crate::support::{granted, key, owner, postgres_config, redis_url};
 
 const TTL: Duration = Duration::from_secs(60);
 const HOUR: i64 = 60 * 60;
 
-async fn attempt(locks: &impl Locks, who: &str) -> Attempt {
-    let (key, owner) = (Key::new("job").unwrap(), Owner::new(who).unwrap());
-    locks.try_acquire(&key, &owner, TTL).await.unwrap()
+async fn attempt(locks: &impl Locks, replica: &str) -> Attempt {
+    locks.try_acquire(&key("job"), &owner(replica), TTL).await.unwrap()
 }
 
-async fn granted(locks: &impl Locks, who: &str) -> Claim {
-    match attempt(locks, who).await {
-        Attempt::Acquired(claim) => claim,
-        Attempt::Held(holder) => panic!("held: {holder:?}"),
-    }
+async fn acquire(locks: &impl Locks, replica: &str) -> Claim {
+    granted(attempt(locks, replica).await)
 }
 
-/// Where a lease ends by the server's clock.
-async fn ends_by_that_clock(server: &Server, locks: &impl Locks) {
-    let key = Key::new("job").unwrap();
-    let first = granted(locks, "one").await;
+/// Checks that a lease ends by the server's clock.
+async fn ends_by_server_clock(server: &Server, locks: &impl Locks) {
+    let key = key("job");
+    let first = acquire(locks, "one").await;
     assert!(matches!(attempt(locks, "two").await, Attempt::Held(_)));
     server.set_clock(HOUR);
     assert_eq!(locks.query(&key).await.unwrap(), None, "it has ended an hour early");
-    let second = granted(locks, "two").await;
+    let second = acquire(locks, "two").await;
     assert!(second.fence > first.fence);
-    assert_eq!(locks.renew(&first, TTL).await.unwrap(), Standing::Lost, "its holder is told");
+    assert_eq!(locks.renew(&first, TTL).await.unwrap(), Standing::Lost, "its holder notices");
     server.set_clock(0);
     let holder = locks.query(&key).await.unwrap().unwrap();
     assert!(holder.remaining > Duration::from_secs(59 * 60), "an hour too long: {holder:?}");
@@ -41,31 +37,31 @@ async fn ends_by_that_clock(server: &Server, locks: &impl Locks) {
     assert!(holder.remaining <= TTL, "renewed: {holder:?}");
     assert_eq!(locks.release(&second).await.unwrap(), Standing::Held);
     server.set_clock(-HOUR);
-    assert!(granted(locks, "three").await.fence > second.fence, "while the clock is behind");
+    assert!(acquire(locks, "three").await.fence > second.fence, "while the clock is behind");
 }
 
 #[tokio::test]
 async fn s286_a_clock_that_is_set_moves_the_end_of_a_lease_in_redis() {
     let server = Server::redis_with(Options::new().clock());
-    let redis = Redis::connect(&format!("redis://{}/", server.address())).await.unwrap();
-    ends_by_that_clock(&server, &redis).await;
+    let redis = Redis::connect(&redis_url(&server)).await.unwrap();
+    ends_by_server_clock(&server, &redis).await;
 }
 
 #[tokio::test]
 async fn s286_a_clock_that_is_set_moves_the_end_of_a_lease_in_rows_of_postgres() {
     let server = Server::postgres_with(Options::new().clock());
-    let postgres = Postgres::connect(&config(server.port())).await.unwrap();
-    ends_by_that_clock(&server, &postgres).await;
+    let postgres = Postgres::connect(&postgres_config(server.port())).await.unwrap();
+    ends_by_server_clock(&server, &postgres).await;
 }
 
 #[tokio::test]
 async fn s286_a_clock_that_is_set_does_not_end_a_session_of_postgres() {
     let server = Server::postgres_with(Options::new().clock());
     let (one, two) = (
-        PostgresSession::connect(&config(server.port())).await.unwrap(),
-        PostgresSession::connect(&config(server.port())).await.unwrap(),
+        PostgresSession::connect(&postgres_config(server.port())).await.unwrap(),
+        PostgresSession::connect(&postgres_config(server.port())).await.unwrap(),
     );
-    let claim = granted(&one, "one").await;
+    let claim = acquire(&one, "one").await;
     for offset in [HOUR, -HOUR, 0] {
         server.set_clock(offset);
         assert!(matches!(attempt(&two, "two").await, Attempt::Held(_)), "{offset}");
@@ -73,13 +69,14 @@ async fn s286_a_clock_that_is_set_does_not_end_a_session_of_postgres() {
     }
 }
 
-async fn asked(server: &Server, words: &[&str]) -> String {
-    let client = redis::Client::open(format!("redis://{}/", server.address())).unwrap();
+/// Executes a command on a Redis server.
+async fn execute(server: &Server, words: &[&str]) -> String {
+    let client = redis::Client::open(redis_url(server)).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let mut command = redis::cmd(words[0]);
-    let answer: Option<String> =
+    let response: Option<String> =
         command.arg(&words[1..]).query_async(&mut connection).await.unwrap();
-    answer.unwrap_or_default()
+    response.unwrap_or_default()
 }
 
 /// A Redis server, and a replica behind a proxy whose clock is an hour behind.
@@ -101,13 +98,14 @@ impl Pair {
     }
 
     async fn connect(server: &Server) -> Redis {
-        Redis::connect(&format!("redis://{}/", server.address())).await.unwrap()
+        Redis::connect(&redis_url(server)).await.unwrap()
     }
 
     /// Waits until the replica has this fence.
     async fn replicated(&self, claim: &Claim) {
         let give_up = Instant::now() + Duration::from_secs(30);
-        while asked(&self.replica, &["GET", "adieu:{job}:fence"]).await != claim.fence.to_string() {
+        let fence = claim.fence.to_string();
+        while execute(&self.replica, &["GET", "adieu:{job}:fence"]).await != fence {
             assert!(Instant::now() < give_up, "nothing is replicated");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -116,7 +114,7 @@ impl Pair {
     /// Ends the primary, and makes the replica take over.
     async fn fail_over(&mut self) -> Redis {
         self.primary.kill();
-        asked(&self.replica, &["REPLICAOF", "NO", "ONE"]).await;
+        execute(&self.replica, &["REPLICAOF", "NO", "ONE"]).await;
         Self::connect(&self.replica).await
     }
 }
@@ -125,25 +123,25 @@ impl Pair {
 async fn s287_a_redis_replica_with_every_write_grants_higher_fences_whatever_its_clock_says() {
     let mut pair = Pair::new().await;
     let redis = Pair::connect(&pair.primary).await;
-    let claim = granted(&redis, "one").await;
+    let claim = acquire(&redis, "one").await;
     pair.replicated(&claim).await;
     let redis = pair.fail_over().await;
-    assert_eq!(redis.release(&claim).await.unwrap(), Standing::Held, "it is held there, too");
-    assert!(granted(&redis, "two").await.fence > claim.fence);
+    assert_eq!(redis.release(&claim).await.unwrap(), Standing::Held, "it is held there as well");
+    assert!(acquire(&redis, "two").await.fence > claim.fence);
 }
 
-// Not a promise: this is what N16 says can happen, seen on real servers.
+// Not a promise: this demonstrates N16 on real servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n16_a_redis_replica_that_lacks_writes_and_whose_clock_is_behind_grants_lower_fences() {
     let mut pair = Pair::new().await;
     let redis = Pair::connect(&pair.primary).await;
-    let known = granted(&redis, "one").await;
+    let known = acquire(&redis, "one").await;
     pair.replicated(&known).await;
     pair.between.cut();
     assert!(redis.release(&known).await.unwrap().is_held());
-    let unknown = granted(&redis, "two").await;
+    let unknown = acquire(&redis, "two").await;
     let redis = pair.fail_over().await;
     assert!(redis.release(&known).await.unwrap().is_held(), "it does not know of the release");
-    let next = granted(&redis, "three").await;
+    let next = acquire(&redis, "three").await;
     assert!(next.fence > known.fence && next.fence < unknown.fence, "{next:?} {unknown:?}");
 }

@@ -1,67 +1,51 @@
-//! One suite for all backends. In memory on a paused clock, on real servers in real time.
+//! One test suite for all backends: in memory on a paused clock, on real servers in real time.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::{Config, Deadline, DeploymentProfile, Lifecycle, Shutdown, Step};
-use adieu_fleet::{
-    Attempt, Claim, Fence, Holder, Key, Lock, LockSpec, Locks, Memory, Others, Owner, Standing,
-};
+use adieu_core::{Deadline, DeploymentProfile, Lifecycle, Step};
+use adieu_fleet::{Attempt, Claim, Fence, Locks, Memory, Others, Standing};
 use tokio::time::Instant;
+
+use crate::support::{granted, key, lock, owner, refused, secs, shutdown};
 
 type Connecting<'a> = Pin<Box<dyn Future<Output = Arc<dyn Locks>> + 'a>>;
 
 /// A backend under test.
-pub(crate) struct Backend<'a> {
-    /// Connects to it, each time as another replica would.
-    pub(crate) connect: &'a dyn Fn() -> Connecting<'a>,
-    /// The shortest time to live that it can keep.
-    pub(crate) ttl: Duration,
-    /// How late it may be to end a lock.
-    pub(crate) late: Duration,
+struct Backend<'a> {
+    /// Connects to it as another replica.
+    connect: &'a dyn Fn() -> Connecting<'a>,
+    /// The shortest time to live that the backend supports.
+    ttl: Duration,
+    /// How late the backend may end a lock.
+    late: Duration,
 }
 
-/// Everything that [`Locks`] promises.
-pub(crate) async fn conforms(backend: Backend<'_>) {
+/// Checks the contract of [`Locks`]. `ttl` is the shortest time to live that the backend supports,
+/// and `late` how late it may end a lock.
+pub(crate) async fn conforms<L: Locks>(
+    connect: impl AsyncFn() -> L,
+    ttl: Duration,
+    late: Duration,
+) {
+    let connect =
+        || -> Connecting<'_> { Box::pin(async { Arc::new(connect().await) as Arc<dyn Locks> }) };
+    let backend = Backend { connect: &connect, ttl, late };
     let (one, two) = ((backend.connect)().await, (backend.connect)().await);
     one_holder_at_a_time(&backend, &*one, &*two).await;
-    only_the_holder_may(&backend, &*one, &*two).await;
+    only_the_claim_of_the_holder_is_accepted(&backend, &*one, &*two).await;
     fences_only_rise(&backend, &*one, &*two).await;
-    a_lock_ends_with_its_time_and_not_sooner(&backend, &*one, &*two).await;
-    markers_are_written_by_the_holder_alone(&backend, &*one, &*two).await;
-    many_at_once(&backend).await;
-    odd_names(&backend, &*one).await;
+    a_lock_lasts_for_its_time_to_live(&backend, &*one, &*two).await;
+    only_the_holder_writes_markers(&backend, &*one, &*two).await;
+    one_of_many_concurrent_attempts_is_granted(&backend).await;
+    unusual_names_are_stored(&backend, &*one).await;
     steps_that_share_a_lock_are_each_done(&backend, one, two).await;
 }
 
-fn key(name: &str) -> Key {
-    Key::new(name).unwrap()
-}
-
-fn owner(name: &str) -> Owner {
-    Owner::new(name).unwrap()
-}
-
-#[track_caller]
-fn granted(attempt: Attempt) -> Claim {
-    match attempt {
-        Attempt::Acquired(claim) => claim,
-        Attempt::Held(holder) => panic!("held by {holder:?}"),
-    }
-}
-
-#[track_caller]
-fn refused(attempt: Attempt) -> Holder {
-    match attempt {
-        Attempt::Held(holder) => holder,
-        Attempt::Acquired(claim) => panic!("granted: {claim:?}"),
-    }
-}
-
-async fn acquire(locks: &dyn Locks, name: &str, who: &str, ttl: Duration) -> Attempt {
-    locks.try_acquire(&key(name), &owner(who), ttl).await.unwrap()
+async fn acquire(locks: &dyn Locks, name: &str, replica: &str, ttl: Duration) -> Attempt {
+    locks.try_acquire(&key(name), &owner(replica), ttl).await.unwrap()
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -87,16 +71,20 @@ async fn one_holder_at_a_time(_: &Backend<'_>, one: &dyn Locks, two: &dyn Locks)
     assert_eq!(one.release(&claim).await.unwrap(), Standing::Held);
     assert_eq!(two.query(&key("single")).await.unwrap(), None);
     assert_eq!(two.query(&key("never-locked")).await.unwrap(), None);
-    // Released twice is released once.
+    // A second release has no effect.
     assert_eq!(one.release(&claim).await.unwrap(), Standing::Lost);
     let next = granted(acquire(two, "single", "b", LONG).await);
     assert_eq!(two.release(&next).await.unwrap(), Standing::Held);
 }
 
-async fn only_the_holder_may(_: &Backend<'_>, one: &dyn Locks, two: &dyn Locks) {
+async fn only_the_claim_of_the_holder_is_accepted(
+    _: &Backend<'_>,
+    one: &dyn Locks,
+    two: &dyn Locks,
+) {
     let old = granted(acquire(one, "owned", "a", LONG).await);
     assert!(one.release(&old).await.unwrap().is_held());
-    // The same owner holds it again: an old claim is not good for that.
+    // The same owner holds the lock again, but an old claim of it does not.
     let claim = granted(acquire(one, "owned", "a", LONG).await);
     let stranger = Claim { owner: owner("b"), ..claim.clone() };
     for (locks, wrong) in [(one, &old), (two, &old), (two, &stranger)] {
@@ -142,7 +130,7 @@ async fn until_granted(backend: &Backend<'_>, locks: &dyn Locks, name: &str) -> 
     }
 }
 
-async fn a_lock_ends_with_its_time_and_not_sooner(
+async fn a_lock_lasts_for_its_time_to_live(
     backend: &Backend<'_>,
     one: &dyn Locks,
     two: &dyn Locks,
@@ -152,12 +140,12 @@ async fn a_lock_ends_with_its_time_and_not_sooner(
     let renewed_at = Instant::now();
     assert!(one.renew(&claim, backend.ttl).await.unwrap().is_held());
     let holder = two.query(&key("timed")).await.unwrap().unwrap();
-    // Some count in whole seconds.
+    // Some backends count in whole seconds.
     let most = backend.ttl + Duration::from_secs(1);
     assert!(!holder.remaining.is_zero() && holder.remaining <= most, "{holder:?}");
     let next = until_granted(backend, two, "timed").await;
     let lasted = renewed_at.elapsed();
-    // The other end of the wire has its own idea of when it was renewed, but it was after this.
+    // The server renewed the lock after this instant.
     assert!(lasted >= backend.ttl, "ended after {lasted:?}");
     for _ in 0..2 {
         assert_eq!(one.renew(&claim, backend.ttl).await.unwrap(), Standing::Lost);
@@ -168,11 +156,7 @@ async fn a_lock_ends_with_its_time_and_not_sooner(
     assert!(two.release(&next).await.unwrap().is_held());
 }
 
-async fn markers_are_written_by_the_holder_alone(
-    _: &Backend<'_>,
-    one: &dyn Locks,
-    two: &dyn Locks,
-) {
+async fn only_the_holder_writes_markers(_: &Backend<'_>, one: &dyn Locks, two: &dyn Locks) {
     let marked = key("marked");
     assert_eq!(two.marker(&marked, "v1").await.unwrap(), None);
     let claim = granted(acquire(one, "marked", "a", LONG).await);
@@ -185,7 +169,7 @@ async fn markers_are_written_by_the_holder_alone(
     assert_eq!(two.marker(&marked, "v2").await.unwrap().unwrap().value, "");
     assert_eq!(two.marker(&key("marked-not"), "v1").await.unwrap(), None);
     assert!(one.release(&claim).await.unwrap().is_held());
-    // They stay when the lock is released, and can be written by the next.
+    // Markers stay when the lock is released, and the next holder can overwrite them.
     let next = granted(acquire(two, "marked", "b", LONG).await);
     assert_eq!(two.marker(&marked, "v1").await.unwrap().unwrap().value, value);
     assert!(two.mark(&next, "v1", "new").await.unwrap().is_held());
@@ -194,7 +178,7 @@ async fn markers_are_written_by_the_holder_alone(
     assert!(two.release(&next).await.unwrap().is_held());
 }
 
-async fn many_at_once(backend: &Backend<'_>) {
+async fn one_of_many_concurrent_attempts_is_granted(backend: &Backend<'_>) {
     let mut tasks = tokio::task::JoinSet::new();
     for replica in 0..12 {
         let locks = (backend.connect)().await;
@@ -209,11 +193,11 @@ async fn many_at_once(backend: &Backend<'_>) {
             granted.push((locks, claim));
         }
     }
-    let [(locks, claim)] = &granted[..] else { panic!("{} hold it", granted.len()) };
+    let [(locks, claim)] = &granted[..] else { panic!("{} holders", granted.len()) };
     assert!(locks.release(claim).await.unwrap().is_held());
 }
 
-async fn odd_names(_: &Backend<'_>, one: &dyn Locks) {
+async fn unusual_names_are_stored(_: &Backend<'_>, one: &dyn Locks) {
     let long = ["n".repeat(200), "/".repeat(200)];
     for name in ["a/b", "a:b", "a.b", "..", "größe", "%2e", "x'y", "*", &long[0], &long[1]] {
         let claim = granted(acquire(one, name, "o'w\\n%er", LONG).await);
@@ -233,10 +217,10 @@ async fn steps_that_share_a_lock_are_each_done(
 ) {
     for others in [Others::Wait, Others::Skip] {
         let done: Arc<Mutex<BTreeSet<&str>>> = Arc::default();
-        let start = async |locks: &Arc<dyn Locks>, who: &str| {
+        let start = async |locks: &Arc<dyn Locks>, replica: &str| {
             let mut builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
-            let spec = LockSpec::new("shared-by-steps").ttl(backend.ttl.max(2 * SHORT));
-            let lock = Lock::new(Arc::clone(locks), spec, &owner(who)).unwrap();
+            let ttl = backend.ttl.max(2 * SHORT);
+            let lock = lock(Arc::clone(locks), "shared-by-steps", ttl, replica);
             for id in ["an index", "größe\n(2)"] {
                 let done = Arc::clone(&done);
                 let step = Step::new(id).start(async move |_| {
@@ -245,8 +229,7 @@ async fn steps_that_share_a_lock_are_each_done(
                 });
                 builder = builder.step(lock.singleton_step(step, others, LONG));
             }
-            let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-            builder.build().unwrap().start(&shutdown).await.unwrap();
+            builder.build().unwrap().start(&shutdown()).await.unwrap();
             assert!(lock.settled(Deadline::after(LONG)).await);
         };
         tokio::join!(start(&one, "a"), start(&two, "b"));
@@ -257,14 +240,5 @@ async fn steps_that_share_a_lock_are_each_done(
 #[tokio::test(start_paused = true)]
 async fn s130_memory_conforms() {
     let memory = Memory::new();
-    let ttl = Duration::from_secs(5);
-    conforms(Backend {
-        connect: &|| {
-            let memory = memory.clone();
-            Box::pin(async { Arc::new(memory) as Arc<dyn Locks> })
-        },
-        ttl,
-        late: Duration::ZERO,
-    })
-    .await;
+    conforms(async || memory.clone(), secs(5), Duration::ZERO).await;
 }

@@ -1,37 +1,27 @@
 //! Locks in a folder.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_fleet::{Attempt, Files, Key, Locks, Owner};
+use adieu_fleet::{Attempt, Files, Locks};
 
-use crate::conformance::{Backend, conforms};
+use crate::conformance::conforms;
 use crate::stage::{Kind, Stage};
+use crate::support::{granted, key, owner, secs};
 
 #[tokio::test]
 async fn s130_file_conforms() {
     let folder = tempfile::tempdir().unwrap();
-    conforms(Backend {
-        connect: &|| {
-            let files = Files::open(folder.path().join("locks")).unwrap();
-            Box::pin(async { Arc::new(files) as Arc<dyn Locks> })
-        },
-        ttl: Duration::from_millis(300),
-        late: Duration::ZERO,
-    })
-    .await;
+    let connect = async || Files::open(folder.path().join("locks")).unwrap();
+    conforms(connect, Duration::from_millis(300), Duration::ZERO).await;
 }
 
 #[tokio::test]
-async fn s136_a_damaged_file_is_an_error_and_not_a_new_beginning() {
+async fn s136_a_damaged_file_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::open(folder.path()).unwrap();
-    let (key, owner) = (Key::new("a/b").unwrap(), Owner::new("me").unwrap());
-    let ttl = Duration::from_secs(60);
-    let Attempt::Acquired(claim) = files.try_acquire(&key, &owner, ttl).await.unwrap() else {
-        panic!()
-    };
-    // What a process leaves that was killed while it wrote.
+    let (key, owner, ttl) = (key("a/b"), owner("me"), secs(60));
+    let claim = granted(files.try_acquire(&key, &owner, ttl).await.unwrap());
+    // As a process that was killed while it wrote leaves it.
     std::fs::write(folder.path().join("a%2fb.new"), "adieu le").unwrap();
     assert!(files.renew(&claim, ttl).await.unwrap().is_held());
 
@@ -48,41 +38,37 @@ async fn s136_a_damaged_file_is_an_error_and_not_a_new_beginning() {
 }
 
 #[tokio::test]
-async fn s136_after_a_reboot_leases_have_ended_and_fences_go_on() {
+async fn s136_after_a_reboot_leases_have_ended_and_fences_rise() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::open(folder.path()).unwrap();
-    let (key, owner) = (Key::new("job").unwrap(), Owner::new("me").unwrap());
-    let ttl = Duration::from_secs(600);
+    let (key, owner, ttl) = (key("job"), owner("me"), secs(600));
     assert!(matches!(files.try_acquire(&key, &owner, ttl).await.unwrap(), Attempt::Acquired(_)));
     assert!(matches!(files.try_acquire(&key, &owner, ttl).await.unwrap(), Attempt::Held(_)));
     let path = folder.path().join("job.lease");
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace(boot.trim(), "an-earlier-one")).unwrap();
-    let Attempt::Acquired(claim) = files.try_acquire(&key, &owner, ttl).await.unwrap() else {
-        panic!("still held")
-    };
+    let claim = granted(files.try_acquire(&key, &owner, ttl).await.unwrap());
     assert_eq!(claim.fence.get(), 2);
 }
 
 #[tokio::test]
-async fn s136_who_is_stopped_while_writing_holds_others_up_and_no_more() {
+async fn s136_a_process_stopped_while_writing_makes_others_fail_and_grants_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::open(folder.path()).unwrap();
-    let (key, owner) = (Key::new("job").unwrap(), Owner::new("me").unwrap());
-    let ttl = Duration::from_secs(60);
+    let (key, owner, ttl) = (key("job"), owner("me"), secs(60));
     assert_eq!(files.query(&key).await.unwrap(), None);
     let lock = std::fs::File::open(folder.path().join("job.lock")).unwrap();
     lock.lock().unwrap();
     let error = files.try_acquire(&key, &owner, ttl).await.unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
-    assert!(source.contains("is a process stopped?"), "{source}");
+    assert!(source.contains("resume or kill that process"), "{source}");
     lock.unlock().unwrap();
     assert!(matches!(files.try_acquire(&key, &owner, ttl).await.unwrap(), Attempt::Acquired(_)));
 }
 
 #[test]
-fn s132_a_folder_without_a_name_and_one_that_cannot_be_are_refused() {
+fn s132_an_empty_path_and_an_impossible_folder_are_refused() {
     let error = Files::open("").unwrap_err();
     assert_eq!(error.to_string(), "failed to open a folder for locks: its path is empty");
     let error = Files::open("/dev/null/locks").unwrap_err();
@@ -90,9 +76,9 @@ fn s132_a_folder_without_a_name_and_one_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn s284_thousands_of_threads_and_processes_of_equal_ids_open_one_folder() {
+fn s284_threads_and_processes_with_equal_ids_open_one_folder() {
     let stage = Stage::new(Kind::File);
-    // Each is the first process of a namespace, as in a container.
+    // Each is the first process of its namespace, as in a container.
     let mut containers: Vec<_> = (0..3).map(|_| stage.first_of_a_namespace("open")).collect();
     for container in &mut containers {
         container.wait_for("@there 1");
@@ -110,5 +96,5 @@ fn s284_thousands_of_threads_and_processes_of_equal_ids_open_one_folder() {
         assert!(ended.stdout.contains("@opened 1000"), "{}\n{}", ended.stdout, ended.stderr);
     }
     let left = std::fs::read_dir(&place).unwrap().count();
-    assert_eq!(left, 0, "nothing is left behind");
+    assert_eq!(left, 0, "no temporary file is left behind");
 }

@@ -1,4 +1,4 @@
-//! A backend that can be made to fail, to hang, to say no, and to have no fences.
+//! A backend that fails, hangs, refuses or has no fences, as a test requires.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,24 +8,24 @@ use adieu_fleet::{
     Attempt, BackendError, Claim, Fence, Holder, Key, Locks, Marker, Memory, Owner, Reply, Standing,
 };
 
-/// How it behaves.
+/// How the backend behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mood {
     #[default]
     Good,
-    /// It is done at once, and the answer takes two seconds.
+    /// Executes requests immediately, and responds after two seconds.
     Slow,
-    /// It lets others run several times before and after it does what is asked.
+    /// Yields several times before and after it executes a request.
     Stepwise,
-    /// Nothing comes back.
+    /// Neither executes requests nor responds.
     Silent,
-    /// It is done, but nothing comes back.
+    /// Executes requests, but does not respond.
     Mute,
-    /// Errors come back.
+    /// Responds with errors.
     Failing,
-    /// Errors come back that do not go away.
+    /// Responds with permanent errors.
     Refusing,
-    /// There are no fences.
+    /// Has no fences.
     Unfenced,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Mood {
 pub(crate) struct Flaky {
     pub(crate) memory: Memory,
     mood: Mutex<Mood>,
-    asked: AtomicUsize,
+    requests: AtomicUsize,
 }
 
 impl Flaky {
@@ -41,24 +41,24 @@ impl Flaky {
         *self.mood.lock().unwrap() = mood;
     }
 
-    /// How often it was asked.
-    pub(crate) fn asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
+    /// Returns the number of requests so far.
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
     }
 
     fn mood(&self) -> Mood {
         *self.mood.lock().unwrap()
     }
 
-    fn answer<'a, T: Send + 'a>(
+    fn respond<'a, T: Send + 'a>(
         &self,
-        good: impl FnOnce() -> Reply<'a, T> + Send + 'a,
+        execute: impl FnOnce() -> Reply<'a, T> + Send + 'a,
     ) -> Reply<'a, T> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         match self.mood() {
-            Mood::Good | Mood::Unfenced => good(),
+            Mood::Good | Mood::Unfenced => execute(),
             Mood::Slow => {
-                let done = good();
+                let done = execute();
                 Box::pin(async move {
                     tokio::time::sleep(Duration::from_secs(2)).await;
                     done.await
@@ -66,13 +66,13 @@ impl Flaky {
             }
             Mood::Stepwise => Box::pin(async move {
                 steps().await;
-                let done = good().await;
+                let done = execute().await;
                 steps().await;
                 done
             }),
             Mood::Silent => Box::pin(std::future::pending()),
             Mood::Mute => {
-                let done = good();
+                let done = execute();
                 Box::pin(async move {
                     let _ = done.await;
                     std::future::pending().await
@@ -111,9 +111,9 @@ impl Locks for Flaky {
         ttl: Duration,
     ) -> Reply<'a, Attempt> {
         let unfenced = !self.has_fences();
-        let asked = self.answer(move || self.memory.try_acquire(key, owner, ttl));
+        let response = self.respond(move || self.memory.try_acquire(key, owner, ttl));
         Box::pin(async move {
-            Ok(match asked.await? {
+            Ok(match response.await? {
                 Attempt::Acquired(claim) if unfenced => {
                     Attempt::Acquired(Claim { fence: Fence::NONE, ..claim })
                 }
@@ -123,22 +123,22 @@ impl Locks for Flaky {
     }
 
     fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
-        self.answer(move || self.memory.renew(claim, ttl))
+        self.respond(move || self.memory.renew(claim, ttl))
     }
 
     fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
-        self.answer(move || self.memory.release(claim))
+        self.respond(move || self.memory.release(claim))
     }
 
     fn query<'a>(&'a self, key: &'a Key) -> Reply<'a, Option<Holder>> {
-        self.answer(move || self.memory.query(key))
+        self.respond(move || self.memory.query(key))
     }
 
     fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
-        self.answer(move || self.memory.mark(claim, name, value))
+        self.respond(move || self.memory.mark(claim, name, value))
     }
 
     fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>> {
-        self.answer(move || self.memory.marker(key, name))
+        self.respond(move || self.memory.marker(key, name))
     }
 }

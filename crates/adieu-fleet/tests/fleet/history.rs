@@ -1,7 +1,7 @@
-//! What holders did, and whether they were allowed to.
+//! Histories of holders, and a judge that checks them.
 //!
-//! Times are of the machine's own clock, read past everything that a process may have been told
-//! about the time, so histories of several processes can be put together.
+//! Times are on the machine's monotonic clock, read with a system call that `faketime` does not
+//! change, so that the histories of several processes can be merged.
 
 use std::fmt;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of the machine's clock.
+/// Returns the machine's time in nanoseconds.
 pub(crate) fn machine_time() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
@@ -18,11 +18,11 @@ pub(crate) fn machine_time() -> u64 {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// The lock has been granted: before this.
+    /// The lock was granted before this time.
     Held,
-    /// It was believed to be held: after this.
+    /// A check after this time found the lease held.
     Believed,
-    /// A guarded write was sent: after this. It was accepted, before the second time.
+    /// A guarded write was sent after this time, and accepted before the second time.
     Accepted { by: u64 },
     /// A guarded write was refused.
     Refused,
@@ -35,7 +35,7 @@ pub(crate) struct Event {
     pub(crate) what: What,
 }
 
-/// Where events are written to.
+/// The destination of events.
 #[derive(Clone)]
 pub(crate) enum Log {
     File(Arc<Mutex<std::fs::File>>),
@@ -55,7 +55,7 @@ impl Log {
     pub(crate) fn note(&self, at: u64, fence: u64, what: What) {
         let event = Event { at, fence, what };
         match self {
-            // One write for each line: they do not mix.
+            // One write for each line, so that lines of several processes do not mix.
             Self::File(file) => {
                 file.lock().unwrap().write_all(format!("{event}\n").as_bytes()).unwrap()
             }
@@ -83,7 +83,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Reads what processes have written. A line that was cut off when its process was killed is none.
+/// Reads the events of processes. Ignores a line that is incomplete because its process was killed.
 pub(crate) fn read(path: &Path) -> Vec<Event> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let parse = |line: &str| {
@@ -101,7 +101,7 @@ pub(crate) fn read(path: &Path) -> Vec<Event> {
     text.lines().filter(|line| line.split(' ').count() > 2).filter_map(parse).collect()
 }
 
-/// Says what is wrong with a history: fences only rise, and no two holders overlap.
+/// Checks a history: fences rise, and no two holders overlap. Returns the first violation.
 pub(crate) fn judge(events: &[Event]) -> Result<(), String> {
     let granted: Vec<&Event> = events.iter().filter(|event| event.what == What::Held).collect();
     for (n, one) in granted.iter().enumerate() {
@@ -113,7 +113,7 @@ pub(crate) fn judge(events: &[Event]) -> Result<(), String> {
     }
     for event in events {
         match event.what {
-            // Whoever believes that it holds the lock after somebody else has got it is wrong.
+            // No replica may find its lease held after another has acquired the lock.
             What::Believed => {
                 if let Some(next) =
                     granted.iter().find(|held| held.fence > event.fence && held.at < event.at)
@@ -121,7 +121,7 @@ pub(crate) fn judge(events: &[Event]) -> Result<(), String> {
                     return Err(format!("{event}, but {next}"));
                 }
             }
-            // A write that was sent when one with a higher fence had been accepted.
+            // No write may be accepted that was sent after one with a higher fence was accepted.
             What::Accepted { .. } => {
                 let is_newer = |other: &&Event| {
                     let What::Accepted { by } = other.what else { return false };
@@ -148,7 +148,7 @@ pub(crate) fn assert_sound(events: &[Event]) {
 }
 
 #[test]
-fn the_judge_sees_what_is_wrong() {
+fn the_judge_rejects_unsound_histories() {
     let event = |at, fence, what| Event { at, fence, what };
     let good = [
         event(1, 1, What::Held),

@@ -1,35 +1,31 @@
-//! One replica that leads.
+//! Leadership: one replica at a time leads.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::{Config, Deadline, Phase, Reason, Shutdown};
-use adieu_fleet::{LeadError, Lock, LockSpec, Locks, Memory, Term};
+use adieu_core::{Phase, Reason, Shutdown};
+use adieu_fleet::{LeadError, Lock, Locks, Memory, Term};
 use adieu_testkit::timeline::Timeline;
 
 use crate::flaky::{Flaky, Mood};
-use crate::lock::owner;
-
-fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
+use crate::support::{self, by, owner, secs};
 
 fn shutdown() -> Shutdown {
-    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let shutdown = support::shutdown();
     shutdown.started();
     shutdown
 }
 
-fn lock(locks: impl Locks, who: &str) -> Lock {
-    Lock::new(locks, LockSpec::new("sweeper").ttl(secs(10)), &owner(who)).unwrap()
+fn lock(locks: impl Locks, replica: &str) -> Lock {
+    support::lock(locks, "sweeper", secs(10), replica)
 }
 
-/// Leads until it is told to stop, and then takes a second to put its things in order.
-fn orderly(timeline: Timeline, who: &'static str) -> impl Fn(Term) -> Leading + Send + Sync {
+/// Leads until the term must end, and then needs one more second.
+fn orderly(timeline: Timeline, replica: &'static str) -> impl Fn(Term) -> Leading + Send + Sync {
     move |term| {
         let timeline = timeline.clone();
         Box::pin(async move {
-            let span = timeline.start(format!("{who} leads with fence {}", term.fence()));
+            let span = timeline.start(format!("{replica} leads with fence {}", term.fence()));
             term.stopped().await;
             tokio::time::sleep(secs(1)).await;
             span.over();
@@ -50,7 +46,7 @@ async fn s146_at_shutdown_work_is_stopped_then_the_lock_released_then_another_le
     let waiting = two.lead(&second, orderly(timeline.clone(), "two")).unwrap();
     tokio::time::sleep(secs(60)).await;
     assert_eq!(waiting.leading(), None);
-    assert!(second.readiness().is_ready(), "also who does not lead is ready");
+    assert!(second.readiness().is_ready(), "a replica that does not lead is ready as well");
 
     let report = first.run(Reason::Unknown).await.unwrap();
     assert!(report.is_clean(), "{report}");
@@ -60,7 +56,7 @@ async fn s146_at_shutdown_work_is_stopped_then_the_lock_released_then_another_le
     assert!(report.is_clean(), "{report}");
     assert_eq!(one.holder().await.unwrap(), None);
     let text = timeline.to_string();
-    // Without the times: when who looks next is random.
+    // Without the times, because the pauses between attempts are random.
     let what = |line: &str| line[line.find("one ").or(line.find("two ")).unwrap()..].to_owned();
     assert_eq!(
         text.lines().map(what).collect::<Vec<_>>(),
@@ -74,7 +70,7 @@ async fn s146_at_shutdown_work_is_stopped_then_the_lock_released_then_another_le
 }
 
 #[tokio::test(start_paused = true)]
-async fn s146_after_a_hard_stop_the_lock_is_released_when_work_is_gone() {
+async fn s146_after_a_hard_stop_the_lock_is_released() {
     let memory = Memory::new();
     let shutdown = shutdown();
     let one = lock(memory.clone(), "one");
@@ -87,7 +83,7 @@ async fn s146_after_a_hard_stop_the_lock_is_released_when_work_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s146_who_loses_its_lease_is_cancelled_and_campaigns_again() {
+async fn s146_a_leader_that_loses_its_lease_is_cancelled_and_campaigns_again() {
     let flaky = Arc::new(Flaky::default());
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let one = lock(Arc::clone(&flaky), "one");
@@ -112,7 +108,7 @@ async fn s146_who_loses_its_lease_is_cancelled_and_campaigns_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s146_who_resigns_lets_others_go_first() {
+async fn s146_after_a_resignation_another_replica_leads_first() {
     let (memory, timeline) = (Memory::new(), Timeline::new());
     let (first, second) = (shutdown(), shutdown());
     let one = lock(memory.clone(), "one").lead(&first, orderly(timeline.clone(), "one")).unwrap();
@@ -126,9 +122,9 @@ async fn s146_who_resigns_lets_others_go_first() {
     assert_eq!(one.until_leading().await.get(), 3);
 }
 
-// On threads: who is told that we lead may want us to resign in the same instant.
+// On several threads, a subscriber can call `resign` at the instant at which the term begins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s146_who_leads_can_resign_at_once() {
+async fn s146_a_new_leader_can_resign_immediately() {
     let memory = Memory::new();
     let shutdown = shutdown();
     for n in 0..500 {
@@ -164,7 +160,7 @@ async fn s146_a_leader_that_fails_or_panics_resigns_and_campaigns_after_a_pause(
         last = leading.until_leading().await;
     }
     assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
-    assert!(one.settled(Deadline::after(secs(1))).await);
+    assert!(one.settled(by(1)).await);
 }
 
 #[tokio::test(start_paused = true)]

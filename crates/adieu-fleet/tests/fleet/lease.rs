@@ -1,34 +1,29 @@
-//! Holding a lock: renewing it, losing it, and giving it back.
+//! Leases: renewing, losing and releasing them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use adieu_core::Deadline;
-use adieu_fleet::{Lease, Lock, LockSpec, Locks, Loss, Memory, ReleaseError};
+use adieu_fleet::{Lease, Lock, Locks, Loss, Memory, ReleaseError};
 use tokio::time::Instant;
 
 use crate::flaky::{Flaky, Mood};
-use crate::lock::owner;
-
-fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
+use crate::support::{by, lock, secs};
 
 fn soon() -> Deadline {
-    Deadline::after(secs(60))
+    by(60)
 }
 
 async fn flaky_lease(ttl: u64) -> (Arc<Flaky>, Lock, Lease) {
     let flaky = Arc::new(Flaky::default());
-    let spec = LockSpec::new("job").ttl(secs(ttl));
-    let lock = Lock::new(Arc::clone(&flaky), spec, &owner("one")).unwrap();
+    let lock = lock(Arc::clone(&flaky), "job", secs(ttl), "one");
     let lease = lock.try_acquire().await.unwrap();
     (flaky, lock, lease)
 }
 
 #[tokio::test(start_paused = true)]
-async fn s133_a_lease_is_held_for_as_long_as_there_is_somebody() {
+async fn s133_a_lease_is_renewed_while_a_handle_exists() {
     let (flaky, lock, lease) = flaky_lease(10).await;
     for _ in 0..20 {
         tokio::time::sleep(secs(9)).await;
@@ -41,13 +36,12 @@ async fn s133_a_lease_is_held_for_as_long_as_there_is_somebody() {
     assert_eq!(lock.holder().await.unwrap(), None);
 }
 
-// Fails when the lease counts from the answer instead of from the question.
+// Fails if the lease counts from the response.
 #[tokio::test(start_paused = true)]
-async fn s133_the_time_that_an_answer_takes_is_not_ours() {
+async fn s133_a_lease_counts_from_the_request_not_from_the_response() {
     for renewed_for in [0, 20] {
         let flaky = Arc::new(Flaky::default());
-        let spec = LockSpec::new("job").ttl(secs(10));
-        let lock = Lock::new(Arc::clone(&flaky), spec, &owner("one")).unwrap();
+        let lock = lock(Arc::clone(&flaky), "job", secs(10), "one");
         flaky.be(Mood::Slow);
         let lease = lock.try_acquire().await.unwrap();
         tokio::time::sleep(secs(renewed_for)).await;
@@ -55,12 +49,12 @@ async fn s133_the_time_that_an_answer_takes_is_not_ours() {
         flaky.be(Mood::Silent);
         lease.guard(std::future::pending::<()>()).await.unwrap_err();
         let holder = flaky.memory.query(lease.key()).await.unwrap();
-        assert!(holder.is_some(), "still ours when work is gone");
+        assert!(holder.is_some(), "still held when the work is dropped");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn s133_what_cannot_be_renewed_is_given_up_before_another_can_have_it() {
+async fn s133_a_lease_that_cannot_be_renewed_is_given_up_before_it_expires() {
     for (ttl, mood) in
         [(10, Mood::Silent), (30, Mood::Failing), (10, Mood::Failing), (10, Mood::Mute)]
     {
@@ -70,21 +64,21 @@ async fn s133_what_cannot_be_renewed_is_given_up_before_another_can_have_it() {
         let (lost, done) = (lease.lost(), AtomicBool::new(false));
         let work = lease.guard(async {
             lost.cancelled().await;
-            let told = began.elapsed();
+            let cancelled = began.elapsed();
             done.store(true, Ordering::Relaxed);
             std::future::pending::<()>().await;
-            told
+            cancelled
         });
         flaky.be(mood);
         let error = work.await.unwrap_err();
         let (gone, ttl) = (began.elapsed(), secs(ttl));
         assert_eq!(error.loss, Loss::Expired);
-        assert!(done.load(Ordering::Relaxed), "it was told before it was dropped");
+        assert!(done.load(Ordering::Relaxed), "`lost` fires before the work is dropped");
         if mood != Mood::Mute {
-            // Told a fifth before the end, dropped a tenth before it.
+            // Cancelled a fifth before the end, dropped a tenth before it.
             assert!(gone >= ttl.mul_f64(0.9) && gone < ttl.mul_f64(0.9) + secs(1), "{gone:?}");
             let holder = flaky.memory.query(lease.key()).await.unwrap();
-            assert!(holder.is_some(), "still ours when work is gone");
+            assert!(holder.is_some(), "still held when the work is dropped");
         }
         assert!(lease.check().is_err() && !lease.is_held());
         flaky.be(Mood::Good);
@@ -94,7 +88,7 @@ async fn s133_what_cannot_be_renewed_is_given_up_before_another_can_have_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s133_a_short_outage_costs_nothing() {
+async fn s133_a_short_outage_does_not_lose_the_lease() {
     let (flaky, _lock, lease) = flaky_lease(10).await;
     let work = lease.guard(tokio::time::sleep(secs(60)));
     let faults = async {
@@ -110,7 +104,7 @@ async fn s133_a_short_outage_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s133_when_the_backend_says_no_work_is_dropped_at_once() {
+async fn s133_work_is_dropped_when_the_backend_refuses_a_renewal() {
     let (flaky, _lock, lease) = flaky_lease(30).await;
     let began = Instant::now();
     let work = lease.guard(std::future::pending::<()>());
@@ -126,26 +120,25 @@ async fn s133_when_the_backend_says_no_work_is_dropped_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s133_writing_beside_a_lock_that_is_lost_is_refused() {
+async fn s133_a_marker_under_a_lost_lease_is_refused() {
     let (flaky, _lock, lease) = flaky_lease(30).await;
     lease.mark("progress", "half").await.unwrap();
     assert!(flaky.memory.release(lease.claim()).await.unwrap().is_held());
     assert!(lease.mark("progress", "all").await.is_err());
-    assert!(lease.lost().is_cancelled(), "and everybody knows");
+    assert!(lease.lost().is_cancelled(), "the loss is recorded");
     let marker = flaky.memory.marker(lease.key(), "progress").await.unwrap().unwrap();
     assert_eq!(marker.value, "half");
 }
 
-// In real time: what is suspended here is the only thread there is.
+// In real time, because the test suspends its only thread.
 #[tokio::test]
 async fn s134_after_a_suspension_work_does_not_run_again() {
-    let spec = LockSpec::new("job").ttl(Duration::from_millis(200));
-    let lock = Lock::new(Memory::new(), spec, &owner("one")).unwrap();
+    let lock = lock(Memory::new(), "job", Duration::from_millis(200), "one");
     let lease = lock.try_acquire().await.unwrap();
     let polls = AtomicU32::new(0);
     let work = lease.guard(std::future::poll_fn(|cx| {
         if polls.fetch_add(1, Ordering::Relaxed) == 0 {
-            // As if the process had been stopped; and work has every reason to be polled after it.
+            // As if the process had been stopped. The work is woken, so it would be polled again.
             std::thread::sleep(Duration::from_millis(250));
             cx.waker().wake_by_ref();
             return std::task::Poll::Pending;
@@ -158,7 +151,7 @@ async fn s134_after_a_suspension_work_does_not_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s135_it_is_released_when_the_last_who_works_under_it_is_gone() {
+async fn s135_a_lock_is_released_when_its_last_worker_has_ended() {
     let (flaky, lock, lease) = flaky_lease(10).await;
     let mut workers = tokio::task::JoinSet::new();
     for seconds in [5, 25] {
@@ -177,16 +170,16 @@ async fn s135_it_is_released_when_the_last_who_works_under_it_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s135_what_is_aborted_is_gone_before_the_lock_is() {
+async fn s135_aborted_work_is_dropped_before_the_lock_is_released() {
     let (flaky, lock, lease) = flaky_lease(10).await;
     struct Gone(Arc<Flaky>, Lock);
     impl Drop for Gone {
         fn drop(&mut self) {
-            // Not awaited: in memory the answer is there when the question is asked.
-            let mut asked = self.0.memory.query(self.1.key());
+            // Not awaited, because in memory the response is immediate.
+            let mut query = self.0.memory.query(self.1.key());
             let cx = &mut std::task::Context::from_waker(std::task::Waker::noop());
-            let std::task::Poll::Ready(Ok(holder)) = asked.as_mut().poll(cx) else { panic!() };
-            assert!(holder.is_some(), "released beneath the work");
+            let std::task::Poll::Ready(Ok(holder)) = query.as_mut().poll(cx) else { panic!() };
+            assert!(holder.is_some(), "released before the work was dropped");
         }
     }
     let mut workers = tokio::task::JoinSet::new();
@@ -208,7 +201,7 @@ async fn s135_what_is_aborted_is_gone_before_the_lock_is() {
 }
 
 #[tokio::test]
-async fn s135_a_thread_that_works_under_it_holds_it_even_if_nobody_waits() {
+async fn s135_a_blocking_thread_holds_the_lease_after_its_waiter_has_gone() {
     let (_, lock, lease) = flaky_lease(10).await;
     let (end, ends) = std::sync::mpsc::channel::<()>();
     let waited = tokio::time::timeout(
@@ -231,7 +224,7 @@ async fn s135_a_thread_that_works_under_it_holds_it_even_if_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s135_releasing_is_tried_until_the_lock_would_have_ended() {
+async fn s135_releasing_is_retried_until_the_lock_would_have_expired() {
     let (flaky, lock, lease) = flaky_lease(10).await;
     flaky.be(Mood::Failing);
     let releasing = lease.release(soon());

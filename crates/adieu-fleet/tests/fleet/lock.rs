@@ -1,52 +1,44 @@
-//! Taking a lock: once, or waiting for it.
+//! Acquiring a lock, with and without waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::Deadline;
-use adieu_fleet::{AcquireError, Lock, LockSpec, Locks, Memory, Owner, SpecError};
+use adieu_fleet::{AcquireError, Lock, LockSpec, Locks, Memory, SpecError};
 use tokio::time::Instant;
 
 use crate::flaky::{Flaky, Mood};
-
-pub(crate) fn owner(name: &str) -> Owner {
-    Owner::new(name).unwrap()
-}
-
-fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
+use crate::support::{by, lock, owner, secs};
 
 #[tokio::test(start_paused = true)]
-async fn s131_who_does_not_wait_is_told_who_holds_it() {
+async fn s131_try_acquire_reports_the_holder() {
     let memory = Memory::new();
-    let lock = |who| Lock::new(memory.clone(), "job", &owner(who)).unwrap();
+    let lock = |replica| Lock::new(memory.clone(), "job", &owner(replica)).unwrap();
     let (one, two) = (lock("one"), lock("two"));
     let lease = one.try_acquire().await.unwrap();
     let error = two.try_acquire().await.unwrap_err();
-    assert_eq!(error.to_string(), "failed to acquire lock job: one holds it (fence 1)");
+    assert_eq!(error.to_string(), "failed to acquire lock job: held by one (fence 1)");
     assert!(one.try_acquire().await.is_err(), "not re-entrant");
     assert_eq!(two.holder().await.unwrap().unwrap().owner, owner("one"));
-    lease.release(Deadline::after(secs(1))).await.unwrap();
+    lease.release(by(1)).await.unwrap();
     assert_eq!(two.holder().await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn s131_who_waits_gets_it_when_it_is_free_or_an_error_when_time_is_up() {
+async fn s131_acquire_waits_until_the_lock_is_free_or_the_deadline_passes() {
     let memory = Memory::new();
-    let lock = |who| Lock::new(memory.clone(), "job", &owner(who)).unwrap();
+    let lock = |replica| Lock::new(memory.clone(), "job", &owner(replica)).unwrap();
     let lease = lock("one").try_acquire().await.unwrap();
     let began = Instant::now();
-    let error = lock("two").acquire(Deadline::after(secs(7))).await.unwrap_err();
+    let error = lock("two").acquire(by(7)).await.unwrap_err();
     assert!(matches!(&error, AcquireError::TimedOut { .. }), "{error}");
-    assert_eq!(error.to_string(), "failed to acquire lock job in time: one holds it");
+    assert_eq!(error.to_string(), "timed out acquiring lock job: held by one");
     assert_eq!(began.elapsed().as_secs(), 7);
 
     let two = lock("two");
-    let waiting = two.acquire(Deadline::after(secs(60)));
+    let waiting = two.acquire(by(60));
     let releasing = async {
         tokio::time::sleep(secs(3)).await;
-        lease.release(Deadline::after(secs(1))).await.unwrap();
+        lease.release(by(1)).await.unwrap();
     };
     let began = Instant::now();
     let (next, ()) = tokio::join!(waiting, releasing);
@@ -56,14 +48,13 @@ async fn s131_who_waits_gets_it_when_it_is_free_or_an_error_when_time_is_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s131_waiting_outlasts_a_backend_that_is_away() {
+async fn s131_acquire_retries_while_the_backend_is_unreachable() {
     for mood in [Mood::Failing, Mood::Silent] {
         let flaky = Arc::new(Flaky::default());
-        let spec = LockSpec::new("job").ttl(secs(2));
-        let lock = Lock::new(Arc::clone(&flaky), spec, &owner("one")).unwrap();
+        let lock = lock(Arc::clone(&flaky), "job", secs(2), "one");
         flaky.be(mood);
         assert!(matches!(lock.try_acquire().await, Err(AcquireError::Backend { .. })));
-        let waiting = lock.acquire(Deadline::after(secs(60)));
+        let waiting = lock.acquire(by(60));
         let mending = async {
             tokio::time::sleep(secs(10)).await;
             flaky.be(Mood::Good);
@@ -72,31 +63,31 @@ async fn s131_waiting_outlasts_a_backend_that_is_away() {
         lease.unwrap().check().unwrap();
 
         flaky.be(mood);
-        let error = lock.acquire(Deadline::after(secs(5))).await.unwrap_err();
+        let error = lock.acquire(by(5)).await.unwrap_err();
         assert!(matches!(error, AcquireError::TimedOut { .. }));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn s131_what_is_granted_to_nobody_is_given_back() {
+async fn s131_a_lock_granted_after_its_waiter_has_gone_is_released() {
     let memory = Memory::new();
     let lock = Lock::new(memory.clone(), "job", &owner("one")).unwrap();
     {
         let mut attempt = std::pin::pin!(lock.try_acquire());
-        // Polled once: it has been asked for, and nobody waits for the answer.
+        // Polled once, so that the request is sent, and then dropped.
         std::future::poll_fn(|cx| {
             assert!(attempt.as_mut().poll(cx).is_pending());
             std::task::Poll::Ready(())
         })
         .await;
     }
-    assert!(lock.settled(Deadline::after(secs(1))).await);
+    assert!(lock.settled(by(1)).await);
     assert_eq!(lock.holder().await.unwrap(), None);
     assert_eq!(lock.try_acquire().await.unwrap().fence().get(), 2, "it had been granted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn s132_a_spec_that_cannot_hold_is_refused_at_assembly() {
+async fn s132_an_invalid_spec_is_refused() {
     let lock = |spec: LockSpec| Lock::new(Memory::new(), spec, &owner("one"));
     assert!(matches!(lock("two words".into()), Err(SpecError::Name(_))));
     let spec = LockSpec::new("job");
@@ -109,8 +100,8 @@ async fn s132_a_spec_that_cannot_hold_is_refused_at_assembly() {
     assert!(lock(spec.clone().margin(Duration::from_millis(10))).is_ok());
     assert_eq!(
         lock(spec.clone().margin(secs(16))).unwrap_err().to_string(),
-        "failed to make lock job: its margin is 16s, and must be from 10ms to 15s, half of its time \
-         to live"
+        "failed to create lock job: margin 16s is not between 10ms and 15s (half of the time to \
+         live)"
     );
 
     let unfenced = Arc::new(Flaky::default());
@@ -118,7 +109,8 @@ async fn s132_a_spec_that_cannot_hold_is_refused_at_assembly() {
     let refused = Lock::new(Arc::clone(&unfenced), spec.clone().needs_fence(), &owner("one"));
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "failed to make lock job: it needs a fence, and flaky has none; use another backend"
+        "failed to create lock job: it needs a fence, and backend flaky has none; use another \
+         backend"
     );
     let lock = Lock::new(unfenced, spec, &owner("one")).unwrap();
     assert_eq!(lock.try_acquire().await.unwrap().fence().get(), 0);

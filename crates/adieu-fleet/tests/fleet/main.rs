@@ -1,7 +1,7 @@
-//! Promises S130 and up: locks and leases, on every backend.
-#![expect(clippy::disallowed_methods, reason = "servers and processes live in real time")]
-#![expect(clippy::print_stdout, reason = "processes talk to each other, and figures are printed")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Promises about locks and leases, on every backend.
+#![expect(clippy::disallowed_methods, reason = "servers and processes run in real time")]
+#![expect(clippy::print_stdout, reason = "replicas report on stdout, and figures are printed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod by_name;
 mod cancelled;
@@ -27,3 +27,4 @@ mod replica;
 mod singleton;
 mod stage;
 mod step;
+mod support;

@@ -2,31 +2,20 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use adieu_core::Deadline;
-use adieu_fleet::{Lock, LockSpec, Locks, Memory, Once, TurnError};
+use adieu_fleet::{Lock, Locks, Memory, Once, TurnError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::flaky::{Flaky, Mood};
-use crate::lock::owner;
+use crate::support::{self, by, secs};
 
-fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
-
-fn lock(memory: &Memory, who: &str) -> Lock {
-    let spec = LockSpec::new("schema").ttl(secs(10));
-    Lock::new(memory.clone(), spec, &owner(who)).unwrap()
-}
-
-fn by(seconds: u64) -> Deadline {
-    Deadline::after(secs(seconds))
+fn lock(memory: &Memory, replica: &str) -> Lock {
+    support::lock(memory.clone(), "schema", secs(10), replica)
 }
 
 #[tokio::test(start_paused = true)]
-async fn s144_it_is_done_once_whoever_comes_when() {
+async fn s144_work_is_done_once_whenever_replicas_arrive() {
     let (memory, runs) = (Memory::new(), Arc::new(AtomicU32::new(0)));
     for (round, version) in ["v1", "v1", "v2", "v1", "v2"].into_iter().enumerate() {
         let mut replicas = JoinSet::new();
@@ -50,7 +39,7 @@ async fn s144_it_is_done_once_whoever_comes_when() {
         assert_eq!(ran, usize::from(is_new), "{version} in round {round}");
         assert_eq!(runs.load(Ordering::Relaxed) - before, u32::from(is_new));
         if is_new {
-            assert!(began.elapsed() >= secs(15), "nobody goes on before it is done");
+            assert!(began.elapsed() >= secs(15), "no replica continues before the work is done");
         } else {
             assert!(began.elapsed() < secs(1));
         }
@@ -58,28 +47,28 @@ async fn s144_it_is_done_once_whoever_comes_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s145_what_did_not_come_to_its_end_is_tried_again_with_a_higher_fence_and_told() {
+async fn s145_incomplete_work_is_retried_with_a_higher_fence_and_attempt() {
     let memory = Memory::new();
-    let told = Mutex::new(Vec::new());
-    let tell = |cx: &adieu_fleet::OnceCx| {
-        told.lock().unwrap().push((cx.attempt, cx.is_retry(), cx.lease.fence().get()));
+    let attempts = Mutex::new(Vec::new());
+    let note = |cx: &adieu_fleet::OnceCx| {
+        attempts.lock().unwrap().push((cx.attempt, cx.is_retry(), cx.lease.fence().get()));
     };
     let failed = lock(&memory, "one")
         .once_per_fleet("v1", by(60), |cx| {
-            tell(&cx);
+            note(&cx);
             async { Err::<(), _>("no disk") }
         })
         .await;
     assert!(matches!(failed, Err(TurnError::Failed { .. })));
-    // As a crash: nothing is released.
+    // As in a crash, nothing is released.
     let crashing = lock(&memory, "two");
     let crashed = crashing.once_per_fleet("v1", by(60), |cx| {
-        tell(&cx);
+        note(&cx);
         std::mem::forget(cx.lease);
         std::future::pending::<Result<(), String>>()
     });
     assert!(tokio::time::timeout(secs(1), crashed).await.is_err());
-    // The keeper of a process that is gone does not renew.
+    // A process that has crashed does not renew.
     let slot = memory.query(crashing.key()).await.unwrap().unwrap();
     let claim = adieu_fleet::Claim {
         key: crashing.key().clone(),
@@ -90,23 +79,21 @@ async fn s145_what_did_not_come_to_its_end_is_tried_again_with_a_higher_fence_an
     assert!(memory.release(&claim).await.unwrap().is_held());
     let done = lock(&memory, "three")
         .once_per_fleet("v1", by(60), |cx| {
-            tell(&cx);
+            note(&cx);
             async { Ok::<_, String>(()) }
         })
         .await
         .unwrap();
     assert_eq!(done, Once::Ran(()));
-    assert_eq!(*told.lock().unwrap(), [(1, false, 1), (2, true, 2), (3, true, 3)]);
+    assert_eq!(*attempts.lock().unwrap(), [(1, false, 1), (2, true, 2), (3, true, 3)]);
     let marker = memory.marker(crashing.key(), "once:v1").await.unwrap().unwrap();
     assert_eq!((marker.value.as_str(), marker.fence.get()), ("done", 3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn s145_what_cannot_be_written_down_is_not_done() {
+async fn s145_work_without_a_marker_does_not_count_as_done() {
     let flaky = Arc::new(Flaky::default());
-    let spec = || LockSpec::new("schema").ttl(secs(10));
-    let cut_off = Lock::new(Arc::clone(&flaky), spec(), &owner("one")).unwrap();
-    let error = cut_off
+    let error = support::lock(Arc::clone(&flaky), "schema", secs(10), "one")
         .once_per_fleet("v1", by(60), |_| async {
             flaky.be(Mood::Failing);
             Ok::<_, String>(())
@@ -114,8 +101,7 @@ async fn s145_what_cannot_be_written_down_is_not_done() {
         .await
         .unwrap_err();
     assert!(matches!(error, TurnError::NotMarked { .. }), "{error}");
-    let other = Lock::new(flaky.memory.clone(), spec(), &owner("two")).unwrap();
-    let again = other
+    let again = lock(&flaky.memory, "two")
         .once_per_fleet("v1", by(60), |cx| async move { Ok::<_, String>(cx.is_retry()) })
         .await
         .unwrap();
@@ -123,7 +109,7 @@ async fn s145_what_cannot_be_written_down_is_not_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s144_waiting_is_bounded_and_versions_are_names() {
+async fn s144_waiting_is_bounded_and_an_invalid_version_is_refused() {
     let memory = Memory::new();
     let _lease = lock(&memory, "one").try_acquire().await.unwrap();
     let step = |_| async { Ok::<_, String>(()) };

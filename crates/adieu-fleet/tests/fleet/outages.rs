@@ -1,30 +1,29 @@
-//! A server that is restarted, and one that cannot be reached.
+//! A server that is restarted, and a server that cannot be reached.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::Deadline;
 use adieu_fleet::{Lease, Lock, LockSpec, Locks, Loss};
 use adieu_testkit::proxy::Proxy;
 
 use crate::history::{Log, What, assert_sound, machine_time};
-use crate::lock::owner;
 use crate::stage::{Kind, Stage};
+use crate::support::{by, owner};
 
-fn lock(locks: &Arc<dyn Locks>, who: &str, ttl: Duration) -> Lock {
+fn lock(locks: &Arc<dyn Locks>, replica: &str, ttl: Duration) -> Lock {
     let spec = LockSpec::new("job").ttl(ttl).retry(Duration::from_millis(50)).needs_fence();
-    Lock::new(Arc::clone(locks), spec, &owner(who)).unwrap()
+    Lock::new(Arc::clone(locks), spec, &owner(replica)).unwrap()
 }
 
 /// Writes under a lease until it is lost.
 async fn write(lease: &Lease, lock: &Lock, log: &Log) {
     let fence = lease.fence().get();
     loop {
-        let looked = machine_time();
+        let checked = machine_time();
         if lease.check().is_err() {
             return;
         }
-        log.note(looked, fence, What::Believed);
+        log.note(checked, fence, What::Believed);
         let sent = machine_time();
         let marked = lock.locks().mark(lease.claim(), "written", "").await;
         if let Ok(standing) = marked {
@@ -34,10 +33,6 @@ async fn write(lease: &Lease, lock: &Lock, log: &Log) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-fn by(seconds: u64) -> Deadline {
-    Deadline::after(Duration::from_secs(seconds))
 }
 
 fn accepted(log: &Log) -> usize {
@@ -71,18 +66,23 @@ async fn restarted(kind: Kind) {
         }
     });
     until_accepted(&log).await;
-    let good_until = tokio::time::Instant::now() + lease.remaining();
-    // Blocks this thread, which is the one that the server is to end with; the others go on.
+    let valid_until = tokio::time::Instant::now() + lease.remaining();
+    // Blocks this thread. The server must end with the thread that started it, so it stays here.
     let server = stage.server.as_mut().unwrap();
     server.kill();
     server.start();
     if kind == Kind::Session {
-        // Its session is gone, and so is the lease. Nobody gets it before its time would be over.
+        // Its session has ended, and so has the lease. The lock stays held until it would have
+        // expired.
         running.join_next().await.unwrap().unwrap();
         assert_eq!(lease.check().unwrap_err().loss, Loss::Refused);
     } else {
         until_accepted(&log).await;
-        assert_eq!(lease.check().unwrap(), lease.fence(), "an outage shorter than its time");
+        assert_eq!(
+            lease.check().unwrap(),
+            lease.fence(),
+            "the outage was shorter than the time to live"
+        );
         assert!(two.acquire(by(1)).await.is_err());
         running.shutdown().await;
         lease.clone().release(by(0)).await.unwrap_err();
@@ -92,7 +92,7 @@ async fn restarted(kind: Kind) {
     let next = two.acquire(by(30)).await.unwrap();
     log.note(machine_time(), next.fence().get(), What::Held);
     if kind == Kind::Session {
-        assert!(tokio::time::Instant::now() >= good_until, "while the other may not know yet");
+        assert!(tokio::time::Instant::now() >= valid_until, "its holder may not know yet");
     }
     assert!(next.fence() > old);
     next.mark("written", "by two").await.unwrap();
@@ -125,7 +125,7 @@ async fn unreachable(kind: Kind) {
     until_written(&next, &two, &log).await;
     tokio::time::sleep_until(cut + Duration::from_secs(5)).await;
     proxy.mend();
-    // What it still has is good for nothing.
+    // The old claim is no longer accepted.
     let sent = machine_time();
     let standing = loop {
         if let Ok(standing) = one.locks().mark(lease.claim(), "written", "late").await {

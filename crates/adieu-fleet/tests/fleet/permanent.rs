@@ -1,10 +1,10 @@
-//! Errors that do not go away: they end a wait at once, and are reported.
+//! Permanent errors: they end a wait immediately, and are reported.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use adieu_core::Deadline;
 use adieu_core::adapter::error_text;
-use adieu_core::{Config, Deadline, Shutdown};
 use adieu_fleet::etcd_client::{Client, ConnectOptions};
 use adieu_fleet::{
     AcquireError, BackendError, Etcd, Files, Lock, LockSpec, Locks, OnceCx, Others, Postgres,
@@ -13,8 +13,9 @@ use adieu_fleet::{
 use adieu_testkit::servers::Server;
 
 use crate::flaky::{Flaky, Mood};
-use crate::lock::owner;
-use crate::postgres::{client, config};
+use crate::support::{
+    etcd_urls, owner, postgres_client as client, postgres_config as config, shutdown,
+};
 
 async fn ran<T>(_: T) -> Result<(), BackendError> {
     Ok(())
@@ -22,8 +23,8 @@ async fn ran<T>(_: T) -> Result<(), BackendError> {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks in every way in which one can wait, and expects an answer with this cause long before.
-async fn ends_at_once(locks: impl Locks + Clone, cause: &str) {
+/// Waits in every possible way, and expects an error with this cause long before the deadline.
+async fn ends_immediately(locks: impl Locks + Clone, cause: &str) {
     let lock = Lock::new(locks, "job", &owner("one")).unwrap();
     let began = Instant::now();
     let by = || Deadline::after(PATIENCE);
@@ -35,7 +36,7 @@ async fn ends_at_once(locks: impl Locks + Clone, cause: &str) {
     for error in errors {
         assert!(error.contains(cause), "{error}");
     }
-    assert!(began.elapsed() < PATIENCE / 2, "it waited for {:?}", began.elapsed());
+    assert!(began.elapsed() < PATIENCE / 2, "waited for {:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -55,7 +56,7 @@ async fn s282_a_password_a_database_and_a_permission_that_postgres_refuses() {
     client.batch_execute("SELECT pg_reload_conf()").await.unwrap();
     let port = server.port();
     let guest = |rest: &str| format!("host=127.0.0.1 port={port} user=guest {rest}");
-    // The server reads its rules again a moment later.
+    // The server reloads its rules a moment later.
     let give_up = Instant::now() + Duration::from_secs(10);
     while Postgres::connect(&guest("dbname=postgres")).await.is_ok() {
         assert!(Instant::now() < give_up);
@@ -68,8 +69,8 @@ async fn s282_a_password_a_database_and_a_permission_that_postgres_refuses() {
         (config(port).replace("user=postgres", "user=nobody"), "\"nobody\" does not exist"),
     ];
     for (config, cause) in wrong {
-        ends_at_once(Postgres::new(&config).unwrap(), cause).await;
-        ends_at_once(PostgresSession::new(&config).unwrap(), cause).await;
+        ends_immediately(Postgres::new(&config).unwrap(), cause).await;
+        ends_immediately(PostgresSession::new(&config).unwrap(), cause).await;
         let error = Postgres::connect(&config).await.unwrap_err();
         assert!(error.is_permanent() && error_text(&error).contains(cause), "{error:?}");
     }
@@ -91,13 +92,13 @@ async fn s282_a_password_and_a_permission_that_redis_refuses() {
         "{error:?}"
     );
     assert!(began.elapsed() < Duration::from_secs(10));
-    ends_at_once(Redis::connect(&url("guest:right@")).await.unwrap(), "no permissions").await;
+    ends_immediately(Redis::connect(&url("guest:right@")).await.unwrap(), "no permissions").await;
 }
 
 #[tokio::test]
 async fn s282_a_user_that_etcd_refuses() {
     let server = Server::etcd();
-    let url = [format!("http://{}", server.address())];
+    let url = etcd_urls(&server);
     let mut client = Client::connect(&url, None).await.unwrap();
     client.role_add("root").await.unwrap();
     client.role_add("guest").await.unwrap();
@@ -110,14 +111,14 @@ async fn s282_a_user_that_etcd_refuses() {
     assert!(error.is_permanent() && error_text(&error).contains("user name is empty"), "{error:?}");
     let options = ConnectOptions::new().with_user("guest", "right");
     let guest = Client::connect(&url, Some(options)).await.unwrap();
-    ends_at_once(Etcd::new(guest), "permission denied").await;
+    ends_immediately(Etcd::new(guest), "permission denied").await;
 }
 
 #[tokio::test]
 async fn s282_a_damaged_file() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("job.lease"), "adieu le").unwrap();
-    ends_at_once(Files::open(folder.path()).unwrap(), "is damaged; restore it").await;
+    ends_immediately(Files::open(folder.path()).unwrap(), "is damaged; restore it").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,18 +126,18 @@ async fn s282_a_leader_campaigns_again_after_a_pause() {
     let flaky = Arc::new(Flaky::default());
     flaky.be(Mood::Refusing);
     let lock = Lock::new(Arc::clone(&flaky), "job", &owner("one")).unwrap();
-    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let shutdown = shutdown();
     let leadership = lock.lead(&shutdown, async |term: Term| term.stopped().await).unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(leadership.leading(), None);
-    // Without a pause it would be asked for ever; with the usual one, several hundred times.
-    assert!((2..60).contains(&flaky.asked()), "{}", flaky.asked());
+    // With the usual pause between attempts there would be several hundred requests.
+    assert!((2..60).contains(&flaky.requests()), "{}", flaky.requests());
     flaky.be(Mood::Good);
     tokio::time::timeout(Duration::from_secs(600), leadership.until_leading()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn s283_a_wait_that_ends_reports_what_was_met_and_not_that_the_rest_was_too_short() {
+async fn s283_a_wait_that_times_out_reports_the_last_error() {
     let spec = || LockSpec::new("job").ttl(Duration::from_secs(30));
     let until = || Deadline::after(Duration::from_secs(10));
     for way in 0..3 {
@@ -160,19 +161,19 @@ async fn s283_a_wait_that_ends_reports_what_was_met_and_not_that_the_rest_was_to
         let (text, ()) = tokio::join!(waiting, silenced);
         assert!(text.ends_with("flaky failed to answer: no"), "{text}");
     }
-    // Silent from the beginning: then that is what there is to say.
+    // Silent from the beginning: the missing response is the only error.
     let flaky = Arc::new(Flaky::default());
     flaky.be(Mood::Silent);
     let lock = Lock::new(Arc::clone(&flaky), spec(), &owner("one")).unwrap();
     let error = lock.acquire(until()).await.unwrap_err();
-    assert!(error_text(&error).ends_with("no answer within 10000ms"), "{error:?}");
+    assert!(error_text(&error).ends_with("no response within 10000ms"), "{error:?}");
     let error = lock.singleton(Others::Wait, until(), ran).await.unwrap_err();
     assert!(matches!(&error, TurnError::NoTurn { source: AcquireError::TimedOut { .. }, .. }));
-    assert!(error_text(&error).ends_with("no answer within 10000ms"), "{error:?}");
+    assert!(error_text(&error).ends_with("no response within 10000ms"), "{error:?}");
 }
 
 #[tokio::test]
-async fn s285_connecting_fails_with_the_cause_when_nobody_answers() {
+async fn s285_connecting_to_an_unresponsive_server_fails_with_the_cause() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = listener.local_addr().unwrap().port();
     let dead = {
@@ -192,7 +193,7 @@ async fn s285_connecting_fails_with_the_cause_when_nobody_answers() {
         let errors =
             [etcd.unwrap_err(), redis.unwrap_err(), rows.unwrap_err(), sessions.unwrap_err()];
         for error in errors {
-            assert!(!error.is_permanent(), "a server may come up: {error:?}");
+            assert!(!error.is_permanent(), "the server may start later: {error:?}");
             let text = error_text(&error);
             assert!(text.contains("failed to connect: ") && text.contains(cause), "{text}");
         }

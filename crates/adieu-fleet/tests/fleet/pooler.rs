@@ -1,23 +1,16 @@
 //! Postgres behind PgBouncer.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use adieu_core::Deadline;
-use adieu_fleet::{AcquireError, Lock, LockSpec, Locks, Loss, Postgres, PostgresSession};
+use adieu_fleet::{AcquireError, Lock, Loss, Postgres, PostgresSession};
 use adieu_testkit::proxy::Proxy;
 use adieu_testkit::servers::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::conformance::{Backend, conforms};
-use crate::lock::owner;
-use crate::postgres::{client, config};
-
-fn by(seconds: u64) -> Deadline {
-    Deadline::after(Duration::from_secs(seconds))
-}
+use crate::postgres::rows_conform;
+use crate::support::{by, lock, owner, postgres_client as client, postgres_config as config, secs};
 
 #[tokio::test]
 async fn s280_sessions_behind_a_pooler_are_refused_and_rows_work_there() {
@@ -29,12 +22,14 @@ async fn s280_sessions_behind_a_pooler_are_refused_and_rows_work_there() {
         assert!(error.is_permanent());
         let text = adieu_core::adapter::error_text(&error);
         assert!(
-            text.starts_with("postgres-session failed to connect: there is a pooler"),
+            text.starts_with(
+                "postgres-session failed to connect: the connection goes through a pooler"
+            ),
             "{text}"
         );
         assert!(text.ends_with("or use `Postgres`, which works behind poolers"), "{text}");
 
-        // Also where it connects when first asked; and nobody waits for it to change.
+        // Also if it connects with the first request. The error is permanent, so the wait ends.
         let locks = PostgresSession::new(&config(pooler.port())).unwrap();
         let lock = Lock::new(locks, "job", &owner("one")).unwrap();
         let error = lock.acquire(by(60)).await.unwrap_err();
@@ -51,20 +46,11 @@ async fn s280_sessions_behind_a_pooler_are_refused_and_rows_work_there() {
 async fn s280_rows_behind_a_transaction_pooler_conform() {
     let postgres = Server::postgres();
     let pooler = Server::pgbouncer(&postgres, "transaction");
-    let config = config(pooler.port());
-    conforms(Backend {
-        connect: &|| {
-            let postgres = Postgres::new(&config).unwrap();
-            Box::pin(async { Arc::new(postgres) as Arc<dyn Locks> })
-        },
-        ttl: Duration::from_millis(300),
-        late: Duration::from_millis(100),
-    })
-    .await;
+    rows_conform(&pooler).await;
 }
 
 #[tokio::test]
-async fn s280_a_proxy_that_passes_bytes_on_is_not_a_pooler() {
+async fn s280_a_proxy_that_forwards_bytes_is_not_refused() {
     let postgres = Server::postgres();
     let proxy = Proxy::new(postgres.address()).await;
     let locks = PostgresSession::connect(&config(proxy.port())).await.unwrap();
@@ -72,7 +58,7 @@ async fn s280_a_proxy_that_passes_bytes_on_is_not_a_pooler() {
     lock.acquire(by(10)).await.unwrap().release(by(10)).await.unwrap();
 }
 
-/// Reads one message of a server: its kind, and the rest.
+/// Reads one message of a server: its kind and its body.
 async fn message(from: &mut OwnedReadHalf) -> Option<(u8, Vec<u8>)> {
     let kind = from.read_u8().await.ok()?;
     let length = usize::try_from(from.read_u32().await.ok()?).ok()?;
@@ -81,7 +67,7 @@ async fn message(from: &mut OwnedReadHalf) -> Option<(u8, Vec<u8>)> {
     Some((kind, body))
 }
 
-/// Passes bytes on to a pooler, and announces the session `instead` to every client.
+/// Forwards bytes to a pooler, and announces the session `instead` to every client.
 async fn announce(listener: TcpListener, pooler: std::net::SocketAddr, instead: i32) {
     let mut running = tokio::task::JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
@@ -89,8 +75,8 @@ async fn announce(listener: TcpListener, pooler: std::net::SocketAddr, instead: 
             let (mut from_client, mut to_client) = client.into_split();
             let (mut from_pooler, mut to_pooler) =
                 TcpStream::connect(pooler).await.unwrap().into_split();
-            let asking = async { drop(tokio::io::copy(&mut from_client, &mut to_pooler).await) };
-            let answering = async {
+            let requests = async { drop(tokio::io::copy(&mut from_client, &mut to_pooler).await) };
+            let responses = async {
                 while let Some((kind, mut body)) = message(&mut from_pooler).await {
                     if kind == b'K' {
                         body[..4].copy_from_slice(&instead.to_be_bytes());
@@ -103,14 +89,14 @@ async fn announce(listener: TcpListener, pooler: std::net::SocketAddr, instead: 
                 }
             };
             tokio::select! {
-                () = asking => {}
-                () = answering => {}
+                () = requests => {}
+                () = responses => {}
             }
         });
     }
 }
 
-// No pooler that we know of does this.
+// No known pooler does this.
 #[tokio::test]
 async fn s281_a_lease_whose_statements_reach_another_session_is_lost() {
     let postgres = Server::postgres();
@@ -121,8 +107,8 @@ async fn s281_a_lease_whose_statements_reach_another_session_is_lost() {
     let mut running = tokio::task::JoinSet::new();
     let mut attempts = 0;
     let locks = loop {
-        // The session that the pooler lends next, usually. It may open another one meanwhile, and
-        // then the proxy announces the wrong one.
+        // Usually the session that the pooler lends next. If the pooler opens another one meanwhile,
+        // the proxy announces the wrong session, and the test tries again.
         let session: i32 = other.query_one(number, &[]).await.unwrap().get(0);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -135,12 +121,11 @@ async fn s281_a_lease_whose_statements_reach_another_session_is_lost() {
             }
         }
     };
-    // Long enough that no attempt is given up on a busy machine: the next would be on a new session.
-    let spec = LockSpec::new("job").ttl(Duration::from_secs(9));
-    let lock = Lock::new(locks, spec, &owner("one")).unwrap();
+    // Long enough that no attempt times out on a busy machine: the next would use a new session.
+    let lock = lock(locks, "job", secs(9), "one");
     let lease = lock.acquire(by(30)).await.unwrap();
     lease.mark("written", "here").await.unwrap();
-    // Now another client has that session, and the next statement is sent to a new one.
+    // Now another client has that session, and the next statement goes to a new one.
     other.batch_execute("BEGIN").await.unwrap();
     tokio::time::timeout(Duration::from_secs(30), lease.lost().cancelled()).await.unwrap();
     assert_eq!(lease.check().unwrap_err().loss, Loss::Refused);

@@ -1,4 +1,4 @@
-//! Real processes: twenty at once, killed, stopped, and with clocks of their own.
+//! Real processes: twenty at once, killed, stopped, and with wrong clocks.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn twenty_processes(kind: Kind) {
         assert_eq!((begun.len(), done.len(), ready.len()), (1, 1, 20), "{step}:\n{log}");
         assert!(ready.iter().all(|ready| *ready > done[0]), "ready too soon:\n{log}");
     }
-    // Three that come later: what can be repeated is, by one of them; what is done once is not.
+    // Three processes start later. The singleton runs again; once-per-fleet work does not.
     let late: Vec<Process> = (0..3).map(|_| stage.replica(&RACE)).collect();
     for replica in late {
         let ended = replica.wait();
@@ -51,7 +51,7 @@ fn signal(process: &mut Process, signal: nix::sys::signal::Signal) {
     process.signal(Signal::new(signal as i32));
 }
 
-/// The fence that a process says it holds the lock with.
+/// Returns the fence that a process reports.
 fn fence(line: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
@@ -62,7 +62,7 @@ fn killed_and_stopped(kind: Kind) {
     let (log, ttl) = (stage.path("log"), kind.ttl());
     let holder = |role, clock| stage.replica(&Orders { role, ttl, clock });
 
-    // Killed: another takes over after the time to live, with a higher fence.
+    // Killed: another process takes over after the time to live, with a higher fence.
     let mut one = holder("hold", None);
     let first = fence(&one.wait_for("@held"));
     one.wait_for("@wrote");
@@ -76,7 +76,7 @@ fn killed_and_stopped(kind: Kind) {
     assert!(took < ttl + kind.late() + Duration::from_secs(10), "{took:?}");
     drop(one);
 
-    // Stopped at any moment: another takes over; when it goes on, it does not write again.
+    // Stopped at any moment: another process takes over. When it continues, it does not write again.
     two.wait_for("@wrote");
     signal(&mut two, SIGSTOP);
     let mut three = holder("hold", None);
@@ -87,9 +87,9 @@ fn killed_and_stopped(kind: Kind) {
             Some(fence) if fence > second => break fence,
             _ if Instant::now() < give_up => std::thread::sleep(Duration::from_millis(20)),
             _ => {
-                // With files it may have been stopped while it had the file. Then the others wait
-                // until it goes on.
-                assert_eq!(kind, Kind::File, "nobody takes over");
+                // With files the process may have been stopped while it had locked the file. Then the
+                // others wait until it continues.
+                assert_eq!(kind, Kind::File, "no other process takes over");
                 signal(&mut two, SIGCONT);
                 two.wait_for(&format!("@lost {second}"));
             }
@@ -100,7 +100,7 @@ fn killed_and_stopped(kind: Kind) {
     two.wait_for(&format!("@lost {second}"));
     drop(two);
 
-    // Stopped between the look at the clock and the write: now only the fence protects.
+    // Stopped between the check of the lease and the write: only the fence protects.
     signal(&mut three, SIGKILL);
     let (mut four, fourth, mut five) = loop {
         let mut four = holder("stop", None);
@@ -115,8 +115,8 @@ fn killed_and_stopped(kind: Kind) {
         if is_held() {
             break (four, fourth, five);
         }
-        // With files it may have been stopped while its keeper had the file. Then the others wait
-        // (N17), and the case begins again.
+        // With files it may have been stopped while its keeper had locked the file. Then the others
+        // wait (N17), and the case starts again.
         assert_eq!(kind, Kind::File, "no other process takes over");
         signal(&mut four, SIGKILL);
     };
@@ -130,27 +130,27 @@ fn killed_and_stopped(kind: Kind) {
     };
     assert_eq!(read(&log).iter().filter(refused(fourth)).count(), 1);
 
-    // With clocks that are wrong, and too slow or too fast: nothing depends on them.
+    // With clocks that are wrong, too slow or too fast: nothing depends on them.
     let skewed = ["-1h x0.95", "+1h x1.05", "+10d"];
     let mut others: Vec<Process> =
         skewed.iter().map(|clock| holder("hold", Some(*clock))).collect();
     std::thread::sleep(2 * ttl);
     signal(&mut five, SIGKILL);
     drop(five);
-    // One of them has it. It is killed, then another has it, and so on.
+    // The holder is killed, then the next holder, and so on.
     let mut last = fifth;
     while !others.is_empty() {
         let give_up = Instant::now() + Duration::from_secs(30);
         let (next, at) = loop {
             let held = read(&log).into_iter().filter(|event| event.what == What::Held);
             let newest = held.map(|event| event.fence).max().filter(|fence| *fence > last);
-            let says = |other: &mut Process| {
-                newest.is_some_and(|fence| other.has_said(&format!("@held {fence}")))
+            let is_holder = |other: &mut Process| {
+                newest.is_some_and(|fence| other.has_written(&format!("@held {fence}")))
             };
-            if let (Some(fence), Some(at)) = (newest, others.iter_mut().position(says)) {
+            if let (Some(fence), Some(at)) = (newest, others.iter_mut().position(is_holder)) {
                 break (fence, at);
             }
-            assert!(Instant::now() < give_up, "nobody takes over");
+            assert!(Instant::now() < give_up, "no other process takes over");
             std::thread::sleep(Duration::from_millis(20));
         };
         last = next;

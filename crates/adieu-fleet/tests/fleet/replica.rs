@@ -1,23 +1,24 @@
-//! A replica: another process that runs this very test program, as one of several.
+//! Replicas: processes that run this test program.
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::{Config, Deadline, DeploymentProfile, Lifecycle, Shutdown, Step};
+use adieu_core::{DeploymentProfile, Lifecycle, Step};
 use adieu_fleet::{Lease, Lock, LockSpec, Locks, OnceCx, Others, Owner, Standing};
 use adieu_testkit::process::Process;
 
 use crate::history::{Log, What, machine_time};
 use crate::stage::{Kind, Stage};
+use crate::support::{by, shutdown};
 
-/// What a replica is to do.
+/// The orders of a replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) role: &'static str,
     pub(crate) ttl: Duration,
-    /// Runs it with another clock, as `faketime` understands it.
+    /// Another clock, in the format of `faketime`.
     pub(crate) clock: Option<&'static str>,
 }
 
@@ -36,7 +37,7 @@ impl Stage {
         self.start(command, orders.role, orders.ttl)
     }
 
-    /// Starts a replica that has the process id 1, as in a container.
+    /// Starts a replica with the process id 1, as in a container.
     pub(crate) fn first_of_a_namespace(&self, role: &'static str) -> Process {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
@@ -61,7 +62,7 @@ fn var(name: &str) -> String {
     std::env::var(name).unwrap()
 }
 
-/// Not a test by itself: it is what the other processes run.
+/// Not a test: the entry point of the replicas.
 #[tokio::test]
 async fn replica() {
     let Ok(role) = std::env::var("ADIEU_REPLICA") else { return };
@@ -78,39 +79,39 @@ async fn replica() {
         "race" => race(&lock("singleton"), &lock("once"), Path::new(&log)).await,
         "hold" => hold(&lock("job"), &Log::file(Path::new(&log)), false).await,
         "stop" => hold(&lock("job"), &Log::file(Path::new(&log)), true).await,
-        other => panic!("no role: {other}"),
+        other => panic!("unknown role: {other}"),
     }
 }
 
-fn say(line: &str) {
+fn report(line: &str) {
     println!("@{line}");
 }
 
-/// Writes one line that does not mix with those of others.
+/// Appends one line with a single write, so that lines of several processes do not mix.
 fn note(log: &Path, what: &str) {
     use std::io::Write;
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
     file.write_all(format!("{what} {}\n", std::process::id()).as_bytes()).unwrap();
 }
 
-/// Waits until all others are there.
+/// Waits until all replicas have started.
 async fn go() {
     while !Path::new(&var("ADIEU_GO")).exists() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Opens a folder again and again, at the same time as all others.
+/// Opens a folder repeatedly, at the same time as the other replicas.
 async fn open(folder: &str) {
-    say(&format!("there {}", std::process::id()));
+    report(&format!("there {}", std::process::id()));
     go().await;
     let opened = (0..1000).filter(|_| adieu_fleet::Files::open(folder).is_ok()).count();
-    say(&format!("opened {opened}"));
+    report(&format!("opened {opened}"));
 }
 
-/// Comes at the same time as all others, and is ready when both steps are done.
+/// Starts at the same time as the other replicas, and is ready when both steps are done.
 async fn race(singleton: &Lock, once: &Lock, log: &Path) {
-    say("there");
+    report("there");
     go().await;
     let log: Arc<Path> = log.into();
     let noted = |what: &'static str, for_millis: u64| {
@@ -145,7 +146,7 @@ async fn race(singleton: &Lock, once: &Lock, log: &Path) {
         )
         .build()
         .unwrap();
-    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let shutdown = shutdown();
     lifecycle.start(&shutdown).await.unwrap();
     assert!(shutdown.readiness().is_ready());
     note(&log, "once-ready");
@@ -154,18 +155,18 @@ async fn race(singleton: &Lock, once: &Lock, log: &Path) {
 /// Holds the lock whenever it can, and writes under it.
 async fn hold(lock: &Lock, log: &Log, stops_itself: bool) {
     loop {
-        let lease = lock.acquire(Deadline::after(Duration::from_secs(60))).await.unwrap();
+        let lease = lock.acquire(by(60)).await.unwrap();
         log.note(machine_time(), lease.fence().get(), What::Held);
-        say(&format!("held {}", lease.fence()));
+        report(&format!("held {}", lease.fence()));
         let writing = write(&lease, lock, log, stops_itself);
-        // Who stops itself is not guarded either: nothing but the fence is left.
+        // A replica that stops itself is not guarded, so that only the fence protects.
         let lost = if stops_itself {
             writing.await;
             lease.check().map(drop)
         } else {
             lease.guard(writing).await
         };
-        say(&format!("lost {} {lost:?}", lease.fence()));
+        report(&format!("lost {} {lost:?}", lease.fence()));
         drop(lease);
     }
 }
@@ -173,26 +174,26 @@ async fn hold(lock: &Lock, log: &Log, stops_itself: bool) {
 async fn write(lease: &Lease, lock: &Lock, log: &Log, stops_itself: bool) {
     let fence = lease.fence().get();
     for round in 0.. {
-        let looked = machine_time();
+        let checked = machine_time();
         if lease.check().is_err() {
             return;
         }
-        log.note(looked, fence, What::Believed);
+        log.note(checked, fence, What::Believed);
         if stops_itself && round == 3 {
-            // The worst moment: after the look, before the write.
-            say("stopping");
+            // The worst moment: after the check, before the write.
+            report("stopping");
             nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP).unwrap();
         }
         let sent = machine_time();
-        // Not through the lease, which would look at the clock once more.
+        // Not through the lease, which would check the clock again.
         match lock.locks().mark(lease.claim(), "written", &round.to_string()).await {
             Ok(Standing::Held) => {
                 log.note(sent, fence, What::Accepted { by: machine_time() });
-                say(&format!("wrote {fence}"));
+                report(&format!("wrote {fence}"));
             }
             Ok(Standing::Lost) => {
                 log.note(sent, fence, What::Refused);
-                say(&format!("refused {fence}"));
+                report(&format!("refused {fence}"));
                 return;
             }
             Err(_) => {}

@@ -2,32 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use adieu_core::Deadline;
-use adieu_fleet::{Lock, LockSpec, Memory, Others, Turn, TurnError};
+use adieu_core::adapter::error_text;
+use adieu_fleet::{Lock, Memory, Others, Turn, TurnError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::flaky::{Flaky, Mood};
-use crate::lock::owner;
+use crate::support::{self, by, owner, secs};
 
-fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
-
-fn lock(memory: &Memory, who: &str) -> Lock {
-    let spec = LockSpec::new("indexes").ttl(secs(10));
-    Lock::new(memory.clone(), spec, &owner(who)).unwrap()
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let cause = error.source().map(|cause| format!(": {}", chain(cause))).unwrap_or_default();
-    format!("{error}{cause}")
+fn lock(memory: &Memory, replica: &str) -> Lock {
+    support::lock(memory.clone(), "indexes", secs(10), replica)
 }
 
 #[tokio::test(start_paused = true)]
-async fn s142_one_runs_it_and_the_others_wait_until_it_is_done() {
+async fn s142_one_replica_runs_the_work_and_the_others_wait() {
     let (memory, runs) = (Memory::new(), Arc::new(AtomicU32::new(0)));
     for round in 1..=2 {
         let mut replicas = JoinSet::new();
@@ -35,7 +24,7 @@ async fn s142_one_runs_it_and_the_others_wait_until_it_is_done() {
         for replica in 0..20 {
             let (lock, runs) = (lock(&memory, &format!("r{replica}")), Arc::clone(&runs));
             replicas.spawn(async move {
-                lock.singleton(Others::Wait, Deadline::after(secs(60)), |_| async {
+                lock.singleton(Others::Wait, by(60), |_| async {
                     tokio::time::sleep(secs(25)).await; // longer than the time to live
                     Ok::<_, String>(runs.fetch_add(1, Ordering::Relaxed))
                 })
@@ -44,20 +33,20 @@ async fn s142_one_runs_it_and_the_others_wait_until_it_is_done() {
             });
         }
         let turns = replicas.join_all().await;
-        assert!(began.elapsed() >= secs(25), "nobody goes on before it is done");
+        assert!(began.elapsed() >= secs(25), "no replica continues before the work is done");
         assert_eq!(turns.iter().filter(|turn| matches!(turn, Turn::Ran(_))).count(), 1);
         assert_eq!(turns.iter().filter(|turn| **turn == Turn::Waited).count(), 19);
-        // Who comes when all is over runs it again.
+        // Replicas that arrive after the end run the work again.
         assert_eq!(runs.load(Ordering::Relaxed), round);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn s142_who_does_not_want_to_wait_skips() {
+async fn s142_a_replica_can_skip_the_work_instead_of_waiting() {
     let memory = Memory::new();
     let lease = lock(&memory, "one").try_acquire().await.unwrap();
     let skipped = lock(&memory, "two")
-        .singleton(Others::Skip, Deadline::after(secs(60)), |_| async { Ok::<_, String>(()) })
+        .singleton(Others::Skip, by(60), |_| async { Ok::<_, String>(()) })
         .await
         .unwrap();
     let Turn::Skipped(holder) = skipped else { panic!("{skipped:?}") };
@@ -70,20 +59,21 @@ async fn s142_waiting_is_bounded() {
     let _lease = lock(&memory, "one").try_acquire().await.unwrap();
     let began = Instant::now();
     let error = lock(&memory, "two")
-        .singleton(Others::Wait, Deadline::after(secs(30)), |_| async { Ok::<_, String>(()) })
+        .singleton(Others::Wait, by(30), |_| async { Ok::<_, String>(()) })
         .await
         .unwrap_err();
     assert_eq!(began.elapsed().as_secs(), 30);
-    assert!(chain(&error).contains("in time: one holds it"), "{}", chain(&error));
+    let text = error_text(&error);
+    assert!(text.contains("timed out acquiring lock indexes: held by one"), "{text}");
 
-    // Also while the backend is away.
+    // Also while the backend cannot be reached.
     for mood in [Mood::Silent, Mood::Failing] {
         let flaky = Arc::new(Flaky::default());
         let lock = Lock::new(Arc::clone(&flaky), "indexes", &owner("one")).unwrap();
         flaky.be(mood);
         let began = Instant::now();
         let error = lock
-            .singleton(Others::Wait, Deadline::after(secs(40)), |_| async { Ok::<_, String>(()) })
+            .singleton(Others::Wait, by(40), |_| async { Ok::<_, String>(()) })
             .await
             .unwrap_err();
         assert!(matches!(error, TurnError::NoTurn { .. }), "{error}");
@@ -92,14 +82,14 @@ async fn s142_waiting_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s143_when_it_fails_panics_or_is_aborted_another_takes_over() {
+async fn s143_another_replica_takes_over_after_a_failure_a_panic_or_an_abort() {
     let (memory, runs) = (Memory::new(), Arc::new(AtomicU32::new(0)));
     let mut replicas = JoinSet::new();
     let mut aborted = None;
     for replica in 0..6 {
         let (lock, runs) = (lock(&memory, &format!("r{replica}")), Arc::clone(&runs));
         let handle = replicas.spawn(async move {
-            lock.singleton(Others::Wait, Deadline::after(secs(60)), |_| async move {
+            lock.singleton(Others::Wait, by(60), |_| async move {
                 let run = runs.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(secs(1)).await;
                 match run {
@@ -127,7 +117,7 @@ async fn s143_when_it_fails_panics_or_is_aborted_another_takes_over() {
             }
             Ok(Ok(Turn::Waited)) => waited += 1,
             Ok(Err(error)) => {
-                assert_eq!(chain(&error), "failed to do indexes: no disk");
+                assert_eq!(error_text(&error), "work at indexes failed: no disk");
                 failed += 1;
             }
             Err(error) if error.is_panic() => panicked += 1,
@@ -139,15 +129,14 @@ async fn s143_when_it_fails_panics_or_is_aborted_another_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s143_who_is_cut_off_is_cancelled_before_another_takes_over() {
+async fn s143_a_disconnected_replica_is_cancelled_before_another_takes_over() {
     let flaky = Arc::new(Flaky::default());
-    let spec = || LockSpec::new("indexes").ttl(secs(10));
-    let cut_off = Lock::new(Arc::clone(&flaky), spec(), &owner("one")).unwrap();
-    let other = Lock::new(flaky.memory.clone(), spec(), &owner("two")).unwrap();
+    let disconnected = support::lock(Arc::clone(&flaky), "indexes", secs(10), "one");
+    let other = lock(&flaky.memory, "two");
     let began = Instant::now();
     let first = async {
-        let error = cut_off
-            .singleton(Others::Wait, Deadline::after(secs(60)), |_| async {
+        let error = disconnected
+            .singleton(Others::Wait, by(60), |_| async {
                 flaky.be(Mood::Silent);
                 std::future::pending::<Result<(), String>>().await
             })
@@ -163,7 +152,7 @@ async fn s143_who_is_cut_off_is_cancelled_before_another_takes_over() {
     let second = async {
         tokio::time::sleep(secs(1)).await;
         other
-            .singleton(Others::Wait, Deadline::after(secs(60)), |lease| {
+            .singleton(Others::Wait, by(60), |lease| {
                 assert_eq!(lease.fence().get(), 2);
                 async { Ok::<_, String>(began.elapsed()) }
             })
@@ -176,13 +165,12 @@ async fn s143_who_is_cut_off_is_cancelled_before_another_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s142_without_fences_it_is_refused() {
+async fn s142_a_backend_without_fences_is_refused() {
     let flaky = Arc::new(Flaky::default());
     flaky.be(Mood::Unfenced);
     let lock = Lock::new(flaky, "indexes", &owner("one")).unwrap();
-    let soon = || Deadline::after(secs(1));
-    let error = lock.singleton(Others::Wait, soon(), |_| async { Ok::<_, String>(()) }).await;
+    let error = lock.singleton(Others::Wait, by(1), |_| async { Ok::<_, String>(()) }).await;
     assert!(matches!(error, Err(TurnError::Unfenced { .. })));
-    let error = lock.once_per_fleet("v1", soon(), |_| async { Ok::<_, String>(()) }).await;
+    let error = lock.once_per_fleet("v1", by(1), |_| async { Ok::<_, String>(()) }).await;
     assert!(matches!(error, Err(TurnError::Unfenced { .. })));
 }

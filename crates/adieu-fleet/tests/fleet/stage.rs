@@ -1,4 +1,4 @@
-//! A backend with its server, ready to be maltreated.
+//! A backend with its server, for tests that inject faults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use adieu_fleet::{Etcd, Files, Locks, Memory, Postgres, PostgresSession, Redis};
 use adieu_testkit::servers::Server;
+
+use crate::support::postgres_config;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -18,7 +20,7 @@ pub(crate) enum Kind {
     Etcd,
 }
 
-/// A backend with its server, and a folder for what is written down.
+/// A backend with its server, and a folder for logs.
 pub(crate) struct Stage {
     pub(crate) kind: Kind,
     pub(crate) server: Option<Server>,
@@ -32,17 +34,17 @@ impl Kind {
         all.into_iter().find(|kind| format!("{kind:?}") == name).unwrap()
     }
 
-    /// A time to live that is short, and that a machine with other things to do can keep.
+    /// Returns a short time to live that a busy machine can keep.
     pub(crate) fn ttl(self) -> Duration {
         match self {
             Self::Etcd => Duration::from_secs(1),
-            // Each connection is a process there.
+            // Each connection is a process of the server.
             Self::Rows | Self::Session => Duration::from_millis(800),
             Self::Memory | Self::File | Self::Redis => Duration::from_millis(500),
         }
     }
 
-    /// How much longer it may take until a lock has ended.
+    /// Returns how late the backend may end a lock.
     pub(crate) fn late(self) -> Duration {
         match self {
             Self::Etcd => Duration::from_secs(2),
@@ -50,21 +52,21 @@ impl Kind {
         }
     }
 
-    /// Connects as another replica would, to a folder or to a port of this machine.
+    /// Connects as another replica, to a folder or to a port of this machine.
     pub(crate) async fn connect(self, place: &str) -> Arc<dyn Locks> {
         self.try_connect(place).await.unwrap()
     }
 
     pub(crate) async fn try_connect(self, place: &str) -> Option<Arc<dyn Locks>> {
-        let postgres = format!("host=127.0.0.1 port={place} user=postgres dbname=postgres");
+        let postgres = || postgres_config(place.parse().unwrap());
         Some(match self {
-            Self::Memory => panic!("there is no way in from outside"),
+            Self::Memory => panic!("not accessible to other processes"),
             Self::File => Arc::new(Files::open(place).ok()?),
             Self::Redis => {
                 Arc::new(Redis::connect(&format!("redis://127.0.0.1:{place}/")).await.ok()?)
             }
-            Self::Rows => Arc::new(Postgres::new(&postgres).ok()?),
-            Self::Session => Arc::new(PostgresSession::new(&postgres).ok()?),
+            Self::Rows => Arc::new(Postgres::new(&postgres()).ok()?),
+            Self::Session => Arc::new(PostgresSession::new(&postgres()).ok()?),
             Self::Etcd => {
                 Arc::new(Etcd::connect(&[format!("http://127.0.0.1:{place}")]).await.ok()?)
             }
@@ -87,7 +89,7 @@ impl Stage {
         self.server.as_ref().map(Server::address)
     }
 
-    /// Where to connect to.
+    /// Returns the port or folder to connect to.
     pub(crate) fn place(&self) -> String {
         match &self.server {
             Some(server) => server.port().to_string(),

@@ -1,10 +1,12 @@
-//! Start-up steps that one replica does for all.
+//! Start-up steps that one replica runs for the fleet.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::{Config, DeploymentProfile, Lifecycle, Reason, Shutdown, Step};
-use adieu_fleet::{Lock, LockSpec, Locks, Memory, OnceCx, Others, Owner};
+use adieu_core::{DeploymentProfile, Lifecycle, Reason, Shutdown, Step};
+use adieu_fleet::{Lock, Memory, OnceCx, Others};
+
+use crate::support::{owner, shutdown};
 
 /// Several replicas in one process, which share their locks.
 #[derive(Clone, Default)]
@@ -25,12 +27,10 @@ impl Fleet {
     }
 
     fn lock(&self, replica: &str) -> Lock {
-        let owner = Owner::new(replica).unwrap();
-        Lock::new(Arc::clone(&self.locks) as Arc<dyn Locks>, LockSpec::new("indexes"), &owner)
-            .unwrap()
+        Lock::new(Arc::clone(&self.locks), "indexes", &owner(replica)).unwrap()
     }
 
-    /// A replica with several steps behind one lock, all in one wave.
+    /// Starts a replica with several steps that share one lock, all in one wave.
     async fn start_sharing(&self, replica: &'static str, others: Others) {
         let mut builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
         for index in ["orders", "users"] {
@@ -42,13 +42,13 @@ impl Fleet {
             });
             builder = builder.step(self.lock(replica).singleton_step(step, others, PATIENCE));
         }
-        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let shutdown = shutdown();
         builder.build().unwrap().start(&shutdown).await.unwrap();
         assert!(shutdown.readiness().is_ready());
         self.note("ready");
     }
 
-    /// Takes a second to make an index; fails if told to.
+    /// Creates an index in one second, or fails.
     fn index(&self, replica: &'static str, fails: bool) -> Step {
         let (started, stopped) = (self.clone(), self.clone());
         Step::new("index")
@@ -60,7 +60,7 @@ impl Fleet {
             .stop(async move |_| stopped.note(format!("{replica} stops")))
     }
 
-    /// Starts a replica, and says whether it is ready.
+    /// Starts a replica, and notes whether it is ready.
     async fn start(&self, replica: &'static str, others: Others, fails: bool) -> Shutdown {
         let step = self.index(replica, fails);
         let step = self.lock(replica).singleton_step(step, others, PATIENCE);
@@ -69,7 +69,7 @@ impl Fleet {
         assert_eq!(lifecycle.start_budget(), PATIENCE + Duration::from_secs(30));
         let warnings: Vec<&str> = lifecycle.warnings().collect();
         assert!(warnings.iter().any(|line| line.contains("no other process sees")), "{warnings:?}");
-        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let shutdown = shutdown();
         let started = lifecycle.start(&shutdown).await;
         assert_eq!(started.is_ok(), !fails, "{started:?}");
         self.note(format!("{replica} {}", shutdown.readiness()));
@@ -78,26 +78,26 @@ impl Fleet {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s153_one_replica_does_a_step_and_the_others_are_not_ready_before() {
+async fn s153_one_replica_runs_a_step_and_the_others_are_not_ready_before() {
     let fleet = Fleet::default();
     let (one, two) = tokio::join!(
         fleet.start("one", Others::Wait, false),
         fleet.start("two", Others::Wait, false)
     );
     assert_eq!(fleet.take_notes(), ["one begins", "one ready", "two ready"]);
-    // Only where it has run is it stopped.
+    // The stop hook runs only where the start hook ran.
     two.run(Reason::Unknown).await.unwrap();
     assert_eq!(fleet.take_notes(), [""; 0]);
     one.run(Reason::Unknown).await.unwrap();
     assert_eq!(fleet.take_notes(), ["one stops"]);
-    // And that is for each run: in the next it is another one's.
+    // In the next run another replica runs the step.
     let two = fleet.start("two", Others::Wait, false).await;
     two.run(Reason::Unknown).await.unwrap();
     assert_eq!(fleet.take_notes(), ["two begins", "two ready", "two stops"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn s153_who_skips_does_not_wait_and_who_waits_takes_over() {
+async fn s153_replicas_that_skip_do_not_wait_and_replicas_that_wait_take_over() {
     let fleet = Fleet::default();
     let (_one, _two) = tokio::join!(
         fleet.start("one", Others::Wait, false),
@@ -126,7 +126,7 @@ async fn s154_a_step_is_done_once_for_the_fleet_and_its_version() {
         });
         let builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
         let lifecycle = builder.step(step).build().unwrap();
-        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let shutdown = shutdown();
         lifecycle.start(&shutdown).await.is_ok() && shutdown.readiness().is_ready()
     };
     assert!(!start("7", true).await);
@@ -187,7 +187,7 @@ async fn s230_steps_of_one_version_that_share_a_lock_are_each_done_once() {
             builder =
                 builder.step(fleet.lock("one").once_per_fleet_step(step, "7", PATIENCE, done));
         }
-        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let shutdown = shutdown();
         builder.build().unwrap().start(&shutdown).await.unwrap();
     };
     start().await;

@@ -1,4 +1,4 @@
-//! Writes facts where they survive the process.
+//! Writes facts to a file that survives the process.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -9,10 +9,9 @@ use super::Fact;
 
 /// A file that the service under test appends facts to.
 ///
-/// Each fact is one line, `accepted order 17`, written by one call to the system: it is in the file
-/// when [`Journal::record`] returns, whatever happens to the process afterwards, and several
-/// processes can append to one file. A service that is not written in Rust can write such lines
-/// itself.
+/// Each fact is one line, such as `accepted order 17`, written by one system call. It is in the file
+/// when [`Journal::record`] returns, even if the process is killed after that, and several processes
+/// can append to one file. A service that is not written in Rust can write such lines as well.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -36,7 +35,7 @@ impl Journal {
     ///
     /// If it cannot be written.
     pub fn record(&self, fact: Fact, kind: &str, id: impl fmt::Display) -> io::Result<()> {
-        // One call: with a file that was opened for appending, lines do not mix.
+        // One system call, so that lines do not mix: the file was opened for appending.
         (&self.file).write_all(format!("{fact} {kind} {id}\n").as_bytes())
     }
 }
@@ -71,11 +70,11 @@ mod tests {
     use crate::ledger::Ledger;
 
     #[test]
-    fn facts_of_several_writers_can_be_read_and_a_torn_line_is_left_out() {
+    fn facts_of_several_writers_are_read_and_an_incomplete_line_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let ledger = Ledger::new();
-        assert_eq!(ledger.read(&path).unwrap(), 0, "there is none yet");
+        assert_eq!(ledger.read(&path).unwrap(), 0, "no file yet");
         let (one, other) = (Journal::open(&path).unwrap(), Journal::open(&path).unwrap());
         for fact in Fact::ALL {
             one.record(fact, "order", "17 of GET /a b").unwrap();

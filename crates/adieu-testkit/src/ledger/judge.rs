@@ -7,15 +7,15 @@ use adieu_core::{Ending, ExitCode, Report};
 
 use super::{Account, Entry, Fact, Run};
 
-/// What the comparison came to.
+/// The result of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "a verdict that is not read convicts nobody"]
+#[must_use = "a verdict has no effect unless it is checked"]
 pub struct Verdict {
     tallies: BTreeMap<String, Tally>,
     charges: Vec<Charge>,
 }
 
-/// How much work of one kind there was, and what became of it.
+/// The amount of work of one kind, by how it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tally {
@@ -37,55 +37,55 @@ pub struct Tally {
 pub enum Charge {
     /// Accepted work was not finished, and the outcome is clean.
     LostBehindClean {
-        /// Which kind.
+        /// The kind of work.
         kind: String,
-        /// Which pieces.
+        /// The ids of the pieces.
         ids: Vec<String>,
     },
     /// Accepted work was not finished, and the report does not account for all of it.
     Understated {
-        /// Which kind.
+        /// The kind of work.
         kind: String,
         /// How many pieces were lost.
         lost: usize,
         /// How many of them the report admits.
         admitted: usize,
-        /// Which pieces.
+        /// The ids of the pieces.
         ids: Vec<String>,
     },
     /// The report admits more losses than there were.
     Overstated {
-        /// Which kind.
+        /// The kind of work.
         kind: String,
         /// How many pieces were lost.
         lost: usize,
         /// How many the report admits.
         admitted: usize,
     },
-    /// Work was refused, and done all the same.
+    /// Work was refused, and done nevertheless.
     RefusedYetDone {
-        /// Which kind.
+        /// The kind of work.
         kind: String,
-        /// Which pieces.
+        /// The ids of the pieces.
         ids: Vec<String>,
     },
     /// An answer broke off, and looked complete to its client.
     Disguised {
-        /// Which kind.
+        /// The kind of work.
         kind: String,
-        /// Which pieces.
+        /// The ids of the pieces.
         ids: Vec<String>,
     },
     /// The outcome is clean, and a task is reported that is not.
     Contradiction {
-        /// Which task, and how it ended.
+        /// The task, and how it ended.
         task: String,
     },
-    /// The process exited with another code than its report says.
+    /// The exit code differs from that in the report.
     ExitCode {
-        /// What the report says.
+        /// The code in the report.
         reported: u8,
-        /// How it exited. `None` if a signal killed it.
+        /// The exit code. `None` if a signal killed the process.
         actual: Option<i32>,
     },
     /// The code in the report does not fit the outcome in the report.
@@ -97,7 +97,7 @@ pub enum Charge {
     },
     /// There is no report.
     NoReport {
-        /// How the process exited. `None` if a signal killed it.
+        /// The exit code. `None` if a signal killed the process.
         exit_code: Option<i32>,
     },
 }
@@ -162,7 +162,7 @@ fn charge_losses(
     account: &Account,
     report: Option<&Report>,
 ) -> Option<Charge> {
-    // Without a report nothing is accounted for; that is a charge of its own.
+    // Without a report nothing is accounted for, which is a separate charge.
     let report = report?;
     let (kind, lost) = (kind.to_owned(), ids.len());
     if lost > 0 && report.is_clean() {
@@ -183,7 +183,7 @@ fn charge_losses(
     }
 }
 
-/// What a report says of each task that did not end as it should.
+/// Returns the texts of a report about each task that did not end cleanly.
 fn unclean_texts(report: &Report) -> Vec<String> {
     let tasks = report.phases.iter().flat_map(|phase| &phase.tasks);
     let unclean = tasks.filter(|task| !task.outcome.is_clean());
@@ -195,8 +195,8 @@ fn unclean_texts(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// The number that stands before `words`, in each text where it first does, as a sum. `None` if a
-/// text says that the number is unknown, or only a lower bound: whoever says so does not lie.
+/// Returns the sum of the numbers before the first `words` of each text. Returns `None` if a text
+/// contains "unknown" or a lower bound instead, which is honest.
 fn admitted(texts: &[String], words: &str) -> Option<usize> {
     let mut sum = 0;
     for text in texts {
@@ -259,31 +259,32 @@ impl Tally {
 // === impl Verdict ===
 
 impl Verdict {
-    /// Whether the service lost nothing without saying so.
+    /// Returns whether the report accounts for all lost work.
     #[must_use]
     pub fn is_honest(&self) -> bool {
         self.charges.is_empty()
     }
 
-    /// In which ways the run was not honest.
+    /// Returns the ways in which the run was not honest.
     #[must_use]
     pub fn charges(&self) -> &[Charge] {
         &self.charges
     }
 
-    /// What became of the work of this kind.
+    /// Returns how the work of this kind ended.
     #[must_use]
     pub fn tally(&self, kind: &str) -> Tally {
         self.tallies.get(kind).copied().unwrap_or_default()
     }
 
-    /// How much accepted work of this kind was neither finished nor returned, admitted or not.
+    /// Returns how much accepted work of this kind was neither finished nor returned, reported or
+    /// not.
     #[must_use]
     pub fn lost(&self, kind: &str) -> usize {
         self.tally(kind).lost
     }
 
-    /// Whether all accepted work, of every kind, was finished or returned.
+    /// Returns whether all accepted work, of every kind, was finished or returned.
     #[must_use]
     pub fn is_lossless(&self) -> bool {
         self.tallies.values().all(|tally| tally.lost == 0)
@@ -330,14 +331,14 @@ impl fmt::Display for Charge {
                 write!(f, "lost {lost} of kind {kind}, and the report admits {admitted}")
             }
             Self::RefusedYetDone { kind, ids } => {
-                write!(f, "refused {}, and did it all the same", listed(kind, ids))
+                write!(f, "refused {}, and did it nevertheless", listed(kind, ids))
             }
             Self::Disguised { kind, ids } => {
                 write!(f, "cut {}, and it looked complete to the client", listed(kind, ids))
             }
             Self::Contradiction { task } => write!(f, "the outcome is clean, but: {task}"),
             Self::ExitCode { reported, actual } => {
-                write!(f, "exit code {}, but the report says {reported}", code(*actual))
+                write!(f, "exit code {}, but the report contains {reported}", code(*actual))
             }
             Self::CodeOfOutcome { code, outcome } => {
                 write!(f, "exit code {code} for the outcome {outcome}")

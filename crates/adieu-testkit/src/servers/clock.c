@@ -1,6 +1,6 @@
-// Loaded into a server: shifts the time of day by the seconds in a file, which may change at any
-// time. Timers go on as they are. It allocates nothing, so it can be called before anything is set up
-// (libfaketime cannot, and a server with jemalloc does not start with it).
+// Loaded into a server: shifts the wall clock by the seconds in a file, which may change at any time.
+// Timers are not affected. It allocates nothing, so it can be called before the program is
+// initialised. (libfaketime cannot; a server with jemalloc does not start with it.)
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

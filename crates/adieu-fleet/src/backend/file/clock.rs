@@ -1,15 +1,15 @@
-//! A clock that all processes of a machine share, and that nobody can set.
+//! A clock that all processes of a machine share and that cannot be set.
 
 use std::time::Duration;
 
-/// The machine's clock since it was started.
+/// The machine's clock since boot.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// Which start of the machine this is.
+    /// Identifies the boot.
     boot: String,
 }
 
-/// An instant, as it is written to a file.
+/// An instant, in the form in which it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) boot: String,
@@ -26,13 +26,13 @@ impl Clock {
     }
 
     pub(super) fn after(&self, ttl: Duration) -> Stamp {
-        // A millisecond more: what is cut off must not make it shorter.
+        // One millisecond more, because rounding down must not shorten the time.
         let millis = u64::try_from((now() + ttl).as_millis()).unwrap_or(u64::MAX);
         Stamp { boot: self.boot.clone(), millis: millis.saturating_add(1) }
     }
 
-    /// How long it is until then; `None` if it has passed. Whoever wrote down an instant before the
-    /// machine was started anew is gone.
+    /// Returns the time until an instant; `None` if it has passed. An instant of an earlier boot has
+    /// passed, because the process that stored it no longer runs.
     pub(super) fn until(&self, stamp: &Stamp) -> Option<Duration> {
         if stamp.boot != self.boot {
             return None;
@@ -45,14 +45,17 @@ impl Clock {
 #[cfg(target_os = "linux")]
 fn now() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
-    // Goes on while the machine is suspended.
+    // Also counts while the machine is suspended.
     let time = clock_gettime(ClockId::Boottime);
     let secs = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(secs, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(not(target_os = "linux"))]
-#[expect(clippy::disallowed_methods, reason = "processes of other systems share no better clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "other systems have no better clock that processes share"
+)]
 fn now() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
@@ -62,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_before_a_reboot_has_passed() {
+    fn an_instant_of_an_earlier_boot_has_passed() {
         let clock = Clock::new();
         let stamp = clock.after(Duration::from_secs(60));
         assert!(clock.until(&stamp).is_some_and(|left| left > Duration::from_secs(50)));

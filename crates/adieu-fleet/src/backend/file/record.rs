@@ -1,4 +1,4 @@
-//! What is written of a lock: lines of words, and a last one that proves that it is whole.
+//! The file of a lock: lines of words, and a last line that proves that the file is complete.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use super::clock::Stamp;
 use crate::locks::{Fence, Marker};
 use crate::names::Owner;
 
-/// What is written of a lock.
+/// The stored state of a lock.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) fence: u64,
@@ -21,7 +21,7 @@ const LAST: &str = "whole";
 // === impl Record ===
 
 impl Record {
-    /// The record, if this is one and nothing is missing.
+    /// Parses a record. Returns `None` if the text is not a complete one.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut lines = text.strip_suffix(&format!("{LAST}\n"))?.lines();
         if lines.next()? != FIRST {
@@ -62,7 +62,8 @@ impl fmt::Display for Record {
     }
 }
 
-/// A word that may be a file's name: what could be anything else is written as its number.
+/// Encodes a text as a word that can be a file name: other characters than letters, digits, `-` and
+/// `_` become `%` and their hexadecimal code.
 pub(super) fn encoded(text: &str) -> String {
     let mut word = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -96,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_can_be_read_and_nothing_less(
+        fn a_record_survives_a_round_trip_and_a_truncated_one_is_refused(
             fence: u64,
             held in prop::option::of((".{1,20}", "[a-f0-9-]{1,36}", any::<u64>())),
             markers in prop::collection::btree_map(".{0,10}", (".{0,20}", any::<u64>()), 0..4),
@@ -117,7 +118,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in ".{0,200}") {
+        fn parsing_never_panics(text in ".{0,200}") {
             let _ = Record::parse(&text);
             let _ = Record::parse(&format!("{FIRST}\nfence 1\n{text}\n{LAST}\n"));
             let _ = decoded(&text);

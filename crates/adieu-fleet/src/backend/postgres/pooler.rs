@@ -1,10 +1,9 @@
-//! Recognises a pooler between this process and the server.
+//! Detects a pooler between this process and the server.
 //!
-//! A session has a number, that of the server's process for it, and a client learns it in two ways:
-//! when it connects, as part of the key with which a query can be cancelled, and from
-//! `pg_backend_pid()`. A pooler lends one session to several clients, so it sends keys of its own
-//! and answers cancel requests itself. If the two numbers differ, there is a pooler. What passes
-//! bytes on, such as a TCP proxy, changes neither.
+//! A session is numbered by the id of its server process. A client learns the number in two ways: when
+//! it connects, as part of the key for cancel requests, and from `pg_backend_pid()`. A pooler lends
+//! one session to several clients, so it sends its own keys and handles cancel requests itself. If
+//! the two numbers differ, there is a pooler. A TCP proxy forwards bytes and changes neither.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -16,10 +15,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio_postgres::Client;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
-/// The number of the session, as it was announced when the client connected.
+/// Returns the number of the session that was announced when the client connected.
 ///
-/// The client has it and does not show it. It does write it into a cancel request, which is sent to
-/// a pipe here.
+/// The client stores the number without an accessor, but writes it into a cancel request. The request
+/// is sent to a pipe here.
 pub(super) async fn announced_session(client: &Client) -> Option<i32> {
     let (ours, mut theirs) = tokio::io::duplex(64);
     let token = client.cancel_token();
@@ -37,10 +36,10 @@ pub(super) async fn announced_session(client: &Client) -> Option<i32> {
     announced.ok()
 }
 
-/// What a client sends that wants TLS.
+/// The request of a client for TLS.
 const SSL_REQUEST: [u8; 4] = 80_877_103_i32.to_be_bytes();
 
-/// Encrypts nothing: nothing leaves this process.
+/// No encryption, because the data does not leave this process.
 struct Plain;
 
 struct PlainStream(DuplexStream);

@@ -1,9 +1,9 @@
--- The lock and its fence; the owner, and for how many milliseconds.
+-- KEYS: the lock, its fence. ARGV: the owner, the time to live in milliseconds.
 local held = redis.call('GET', KEYS[1])
 if held then
   return {0, held, redis.call('PTTL', KEYS[1])}
 end
--- At least the time in microseconds: so fences go on rising also when a server has lost its data.
+-- At least the time in microseconds, so that fences rise even if the server has lost its data.
 local time = redis.call('TIME')
 local fence = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local last = tonumber(redis.call('GET', KEYS[2]) or '0')

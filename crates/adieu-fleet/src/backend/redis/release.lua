@@ -1,4 +1,4 @@
--- The lock; what it must be.
+-- KEYS: the lock. ARGV: its expected value.
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end

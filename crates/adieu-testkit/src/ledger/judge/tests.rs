@@ -1,4 +1,4 @@
-//! The judge convicts each kind of lie, and nobody who is honest.
+//! The judge detects each kind of dishonest run, and accepts honest ones.
 
 use adieu_core::{ExitCode, Report};
 use serde_json::json;
@@ -68,14 +68,14 @@ fn charge(verdict: &Verdict) -> &Charge {
 }
 
 #[test]
-fn s232_nobody_is_convicted_who_finished_everything_or_admits_what_was_lost() {
+fn s232_a_run_that_finished_or_reports_everything_is_honest() {
     judge(&messages(10), &clean()).assert_honest();
     let error = "0 of 1 actors drained, 7 messages worked off, 3 dead letters\n  /user/a was \
                  killed, 3 dead letters";
     let verdict = judge(&messages(7), &unclean(error));
     verdict.assert_honest();
     assert_eq!((verdict.lost("message"), verdict.is_lossless()), (3, false));
-    // A number that nobody can know is not a lie.
+    // A number that cannot be known is honest.
     for unknown in ["unknown dead letters", "dead letters: unknown", "at least 1 dead letters"] {
         judge(&messages(7), &unclean(&format!("0 of 1 actors drained, {unknown}"))).assert_honest();
     }
@@ -94,7 +94,7 @@ fn s232_refused_and_returned_work_is_not_lost() {
 }
 
 #[test]
-fn s232_work_that_is_lost_behind_a_clean_outcome_is_convicted() {
+fn s232_lost_work_with_a_clean_outcome_is_charged() {
     let verdict = judge(&messages(9), &clean());
     let expected = Charge::LostBehindClean { kind: "message".into(), ids: vec!["9".into()] };
     assert_eq!(*charge(&verdict), expected);
@@ -102,10 +102,10 @@ fn s232_work_that_is_lost_behind_a_clean_outcome_is_convicted() {
 }
 
 #[test]
-fn s232_a_count_that_is_too_low_or_too_high_is_convicted() {
+fn s232_a_count_that_is_too_low_or_too_high_is_charged() {
     let verdict = judge(&messages(5), &unclean("10 messages worked off, 0 dead letters"));
     assert!(matches!(charge(&verdict), Charge::Understated { lost: 5, admitted: 0, .. }));
-    // The number of another kind does not count.
+    // A number before other words does not count.
     let verdict = judge(&messages(5), &unclean("5 messages worked off"));
     assert!(matches!(charge(&verdict), Charge::Understated { lost: 5, admitted: 0, .. }));
     let verdict = judge(&messages(5), &unclean("6 dead letters"));
@@ -128,14 +128,14 @@ fn s232_work_in_flight_may_be_counted_too_high_but_not_too_low() {
 }
 
 #[test]
-fn s232_work_that_the_report_does_not_name_is_convicted() {
+fn s232_lost_work_that_the_report_does_not_name_is_charged() {
     let ledger = Ledger::new();
     ledger.record(Fact::Cut, "answer", "GET /large/1");
     ledger.record(Fact::Cut, "answer", "GET /large/2");
     let verdict = judge(&ledger, &unclean("answer cut: GET /large/1"));
     assert!(matches!(charge(&verdict), Charge::Understated { lost: 2, admitted: 1, .. }));
     judge(&ledger, &unclean("answers cut: GET /large/1, GET /large/2")).assert_honest();
-    // What a clean task mentions is not an admission.
+    // The text of a clean task does not account for losses.
     let tasks = [("cut", "timed out"), ("answer cut: GET /large/1, GET /large/2", "")];
     let mentioned = report("unclean", ExitCode::UNCLEAN, &tasks);
     let verdict = judge(&ledger, &mentioned);
@@ -143,7 +143,7 @@ fn s232_work_that_the_report_does_not_name_is_convicted() {
 }
 
 #[test]
-fn s232_an_answer_that_is_cut_and_looks_complete_is_convicted_even_if_it_is_admitted() {
+fn s232_a_cut_answer_that_looks_complete_is_charged_even_if_reported() {
     let ledger = Ledger::new();
     ledger.record(Fact::Disguised, "answer", "GET /large");
     let verdict = judge(&ledger, &unclean("answer cut: GET /large"));
@@ -151,7 +151,7 @@ fn s232_an_answer_that_is_cut_and_looks_complete_is_convicted_even_if_it_is_admi
 }
 
 #[test]
-fn s232_work_that_is_refused_and_done_all_the_same_is_convicted() {
+fn s232_work_that_was_refused_and_done_is_charged() {
     let ledger = Ledger::new();
     ledger.refused("order", 7);
     ledger.finished("order", 7);
@@ -160,7 +160,7 @@ fn s232_work_that_is_refused_and_done_all_the_same_is_convicted() {
 }
 
 #[test]
-fn s232_a_report_that_contradicts_itself_is_convicted() {
+fn s232_a_report_that_contradicts_itself_is_charged() {
     let verdict = judge(&messages(10), &report("clean", 0, &[("flush", "disk full")]));
     assert!(matches!(charge(&verdict), Charge::Contradiction { .. }), "{verdict}");
     let verdict = judge(&messages(10), &report("unclean", 0, &[("flush", "disk full")]));
@@ -168,7 +168,7 @@ fn s232_a_report_that_contradicts_itself_is_convicted() {
 }
 
 #[test]
-fn s232_an_exit_code_that_the_report_does_not_say_is_convicted() {
+fn s232_an_exit_code_that_differs_from_the_report_is_charged() {
     for (report, exit_code) in
         [(clean(), Some(1)), (unclean("disk full"), Some(0)), (clean(), None)]
     {
@@ -178,7 +178,7 @@ fn s232_an_exit_code_that_the_report_does_not_say_is_convicted() {
 }
 
 #[test]
-fn s232_a_process_without_a_report_is_convicted() {
+fn s232_a_process_without_a_report_is_charged() {
     for exit_code in [Some(0), Some(72), None] {
         let verdict = messages(10).judge(&Run { exit_code, report: None });
         assert_eq!(*charge(&verdict), Charge::NoReport { exit_code });

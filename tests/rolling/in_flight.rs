@@ -1,6 +1,6 @@
-//! What is under way when the signal comes, of every kind, on one replica.
+//! Every kind of request that is in flight when the signal arrives, on one replica.
 
-#![expect(clippy::disallowed_methods, reason = "clients live in tasks and in real time")]
+#![expect(clippy::disallowed_methods, reason = "clients are tasks, and run in real time")]
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use tonic_prost::ProstCodec;
 use super::fleet::{Kind, start};
 use crate::orders::{FOLLOW, Order, PLACE};
 
-/// Asks for a page over HTTP/1; the head of the answer is there when this returns.
+/// Requests a page over HTTP/1. Returns when the head of the response has arrived.
 async fn get(addr: SocketAddr, path: &str) -> http::Response<hyper::body::Incoming> {
     let stream = TcpStream::connect(addr).await.unwrap();
     let (mut requests, connection) =
@@ -28,7 +28,7 @@ async fn get(addr: SocketAddr, path: &str) -> http::Response<hyper::body::Incomi
     requests.send_request(request).await.unwrap()
 }
 
-/// Reads megabytes, each of one letter, and counts the bytes.
+/// Reads megabytes, each of one letter, and returns the number of bytes.
 async fn intact(mut body: hyper::body::Incoming) -> usize {
     let mut total = 0;
     while let Some(frame) = body.frame().await {
@@ -37,7 +37,7 @@ async fn intact(mut body: hyper::body::Incoming) -> usize {
             let (megabyte, at) = (total >> 20, total % (1 << 20));
             let letter = (b'a'..=b'z').cycle().nth(megabyte).unwrap();
             let part = data.split_to(data.len().min((1 << 20) - at));
-            // Compared as slices: byte by byte would take longer than the whole test.
+            // Compared as slices, because byte by byte would take longer than the whole test.
             assert_eq!(part, vec![letter; part.len()], "at {total}");
             total += part.len();
         }
@@ -53,7 +53,7 @@ async fn grpc(addr: SocketAddr) -> tonic::client::Grpc<Channel> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s101_whatever_is_under_way_ends_as_it_should() {
+async fn s101_requests_in_flight_end_according_to_their_kind() {
     let (mut replica, addr) = start(Kind::Adieu, "127.0.0.1:0", "100ms");
     let codec = ProstCodec::<Order, Order>::default;
 
@@ -77,21 +77,21 @@ async fn s101_whatever_is_under_way_ends_as_it_should() {
     let steps = grpc.server_streaming(order, FOLLOW.parse().unwrap(), codec()).await.unwrap();
     let mut steps = steps.into_inner();
     assert_eq!(steps.message().await.unwrap().unwrap().number, 0);
-    // The two that have no answer yet have been asked.
+    // Both requests without a response have been sent.
     tokio::time::sleep(Duration::from_millis(300)).await;
 
     replica.signal(Signal::TERM);
     let signalled = Instant::now();
 
-    let goodbye = socket.next().await.unwrap().unwrap();
-    let Message::Close(Some(frame)) = goodbye else { panic!("{goodbye:?}") };
+    let close_frame = socket.next().await.unwrap().unwrap();
+    let Message::Close(Some(frame)) = close_frame else { panic!("{close_frame:?}") };
     assert_eq!(frame.code, CloseCode::Away, "1001");
-    assert!(socket.next().await.is_none(), "and the connection ends");
+    assert!(socket.next().await.is_none(), "the connection ends");
     while let Some(frame) = events.frame().await {
         frame.expect("an event stream ends, it does not break off");
     }
     let ended = signalled.elapsed();
-    assert!(ended < Duration::from_millis(1_400), "these two end at once, not after {ended:?}");
+    assert!(ended < Duration::from_millis(1_400), "these two end immediately, not after {ended:?}");
 
     let order = placed.await.unwrap().expect("a call that got in is answered").into_inner();
     assert_eq!(order.number, 7);
@@ -99,7 +99,7 @@ async fn s101_whatever_is_under_way_ends_as_it_should() {
         let step = steps.message().await.expect("a stream that got in goes on");
         assert_eq!(step.unwrap().number, number);
     }
-    assert!(steps.message().await.unwrap().is_none(), "to its end");
+    assert!(steps.message().await.unwrap().is_none(), "the stream ends");
     assert_eq!(large.await.unwrap(), 100 << 20, "a hundred megabytes, intact");
     assert_eq!(slow.await.unwrap(), (http::StatusCode::OK, "worth waiting for".into()));
 
