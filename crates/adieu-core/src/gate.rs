@@ -268,7 +268,8 @@ impl Gate {
         self.inner.name()
     }
 
-    /// Sets how long refused work is told to wait before it tries again. One second by default.
+    /// Sets the time after which refused work should try again; see [`Draining::retry_after`]. One second
+    /// by default.
     pub fn set_retry_after(&self, retry_after: Duration) {
         self.inner.set_retry_after(retry_after);
     }

@@ -1,4 +1,4 @@
-//! The handles through which the application reports what it needs to be ready.
+//! The handles with which the application reports the conditions of its readiness.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

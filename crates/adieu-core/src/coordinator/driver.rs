@@ -2,8 +2,8 @@
 //! tasks.
 //!
 //! [`Driver::step`] processes everything that has happened and carries out the effects. It never waits.
-//! Any thread may call it at any time; a step too many does no harm. `driver/threads.rs` decides who
-//! does.
+//! Any thread may call it at any time, and an additional step does no harm. `driver/threads.rs` decides
+//! which threads do.
 
 mod log;
 mod threads;
@@ -114,7 +114,7 @@ impl Driver {
         })
     }
 
-    /// Processes what has happened, and carries out the effects. Returns true when the shutdown is over.
+    /// Processes ended tasks, requests and timers, and carries out the effects. Returns true when the shutdown is over.
     fn step(&mut self) -> bool {
         if self.over {
             return true;

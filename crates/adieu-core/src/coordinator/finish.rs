@@ -37,7 +37,7 @@ impl Shared {
         }
     }
 
-    /// Drops what never ran: tasks, and work before gates are closed. It may hold handles to this
+    /// Drops the tasks, and the work before gates are closed, that never ran. They may hold handles to this
     /// shutdown. An aborted shutdown can be resumed, so it keeps them.
     fn drop_leftovers(&self) {
         let tasks = self.core.lock().declared.registry.clear();

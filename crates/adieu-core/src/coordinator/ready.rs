@@ -14,9 +14,9 @@ use crate::status::Stage;
 impl Shutdown {
     /// Returns whether work should be sent to this process.
     ///
-    /// The process is ready when [`Shutdown::started`] has been called, every [`Shutdown::promise`] has
-    /// been kept, no [`Shutdown::check`] fails, and it is not cordoned. Once the shutdown has begun, it
-    /// is never ready again.
+    /// The process is ready when [`Shutdown::started`] has been called, every
+    /// [`Shutdown::promise`] has been kept, no [`Shutdown::check`] fails, and it is not cordoned.
+    /// Once the shutdown has begun, it is never ready again.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.shared().progress.readiness()

@@ -1,4 +1,4 @@
-//! Decides who calls [`Driver::step`], and publishes the report at the end.
+//! Decides which threads call [`Driver::step`], and publishes the report at the end.
 //!
 //! On a multi-threaded runtime, two callers do:
 //!

@@ -31,11 +31,11 @@ struct Scenario {
     phases: Vec<(Vec<usize>, u64, bool, bool)>,
     /// The tasks of each phase, built-in phases first.
     tasks: Vec<Vec<(Kind, Option<u64>)>>,
-    wishes: BTreeMap<u64, Wish>,
+    requests: BTreeMap<u64, Request>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Wish {
+enum Request {
     Climb(Rung),
     Shorten(u64),
 }
@@ -50,7 +50,9 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-fn scenario(wishes: impl Strategy<Value = BTreeMap<u64, Wish>>) -> impl Strategy<Value = Scenario> {
+fn scenario(
+    requests: impl Strategy<Value = BTreeMap<u64, Request>>,
+) -> impl Strategy<Value = Scenario> {
     let phase = (
         prop::collection::vec(0..20usize, 0..3),
         100..9_000u64,
@@ -63,24 +65,24 @@ fn scenario(wishes: impl Strategy<Value = BTreeMap<u64, Wish>>) -> impl Strategy
         prop::option::of(1_000..60_000u64),
         prop::collection::vec(phase, 0..8),
         prop::collection::vec(tasks, 20),
-        wishes,
+        requests,
     )
-        .prop_map(|(sequential, kill_after, phases, tasks, wishes)| Scenario {
+        .prop_map(|(sequential, kill_after, phases, tasks, requests)| Scenario {
             sequential,
             kill_after,
             phases,
             tasks,
-            wishes,
+            requests,
         })
 }
 
-fn some_wishes() -> impl Strategy<Value = BTreeMap<u64, Wish>> {
-    let wish = prop_oneof![
-        Just(Wish::Climb(Rung::EndWaiting)),
-        Just(Wish::Climb(Rung::HardStop)),
-        (0..20_000u64).prop_map(Wish::Shorten),
+fn some_requests() -> impl Strategy<Value = BTreeMap<u64, Request>> {
+    let request = prop_oneof![
+        Just(Request::Climb(Rung::EndWaiting)),
+        Just(Request::Climb(Rung::HardStop)),
+        (0..20_000u64).prop_map(Request::Shorten),
     ];
-    prop::collection::btree_map(0..30_000u64, wish, 0..4)
+    prop::collection::btree_map(0..30_000u64, request, 0..4)
 }
 
 impl Scenario {
@@ -239,15 +241,15 @@ fn play(scenario: &Scenario) -> Played {
     let effects = sim.machine.begin(began);
     sim.carry_out(effects);
 
-    let mut wishes = scenario.wishes.clone();
+    let mut requests = scenario.requests.clone();
     for _ in 0..100_000 {
         if sim.over > 0 {
             break;
         }
-        let wish = wishes.first_key_value().map(|(at, _)| began + Duration::from_millis(*at));
+        let request = requests.first_key_value().map(|(at, _)| began + Duration::from_millis(*at));
         let join = sim.joins.first().map(|(at, ..)| *at);
         let due = sim.machine.next_due();
-        let next = [wish, join, due].into_iter().flatten().min();
+        let next = [request, join, due].into_iter().flatten().min();
         sim.now = next.expect("it always knows when to go on").max(sim.now);
         if join.is_some_and(|at| at <= sim.now) {
             let join = sim.joins.pop_first().unwrap();
@@ -255,11 +257,11 @@ fn play(scenario: &Scenario) -> Played {
         } else if due.is_some_and(|at| at <= sim.now) {
             let effects = sim.machine.on(sim.now, Event::Tick);
             sim.carry_out(effects);
-        } else if let Some((_, wish)) = wishes.pop_first() {
+        } else if let Some((_, request)) = requests.pop_first() {
             let deadline = sim.machine.limits().deadline;
-            let effects = match wish {
-                Wish::Climb(rung) => sim.machine.on(sim.now, Event::Climb(rung)),
-                Wish::Shorten(left) => {
+            let effects = match request {
+                Request::Climb(rung) => sim.machine.on(sim.now, Event::Climb(rung)),
+                Request::Shorten(left) => {
                     let at = sim.now + Duration::from_millis(left);
                     sim.machine.on(sim.now, Event::Shorten(at))
                 }
@@ -280,7 +282,7 @@ proptest! {
 
     // The assertions are in the simulated driver: order, exactly once, always ends.
     #[test]
-    fn it_keeps_the_order_and_always_ends(scenario in scenario(some_wishes())) {
+    fn it_keeps_the_order_and_always_ends(scenario in scenario(some_requests())) {
         play(&scenario);
     }
 
@@ -333,20 +335,20 @@ proptest! {
     // However often and late the deadline is shortened, the shutdown is over by then, or at once if it
     // has passed.
     #[test]
-    fn it_is_over_by_the_deadline_whatever_is_wished(scenario in scenario(some_wishes())) {
+    fn it_is_over_by_the_deadline_whatever_is_requested(scenario in scenario(some_requests())) {
         let played = play(&scenario);
-        let last_wish = scenario.wishes.keys().last().copied().unwrap_or(0);
-        let wished = played.began + Duration::from_millis(last_wish);
-        let last = played.machine.limits().deadline.max(wished);
+        let last_request = scenario.requests.keys().last().copied().unwrap_or(0);
+        let requested = played.began + Duration::from_millis(last_request);
+        let last = played.machine.limits().deadline.max(requested);
         prop_assert!(played.ended <= last, "late by {:?}", played.ended - last);
     }
 
     #[test]
     fn a_hard_stop_ends_within_the_reserve(scenario in scenario(
-        (0..10_000u64).prop_map(|at| BTreeMap::from([(at, Wish::Climb(Rung::HardStop))])),
+        (0..10_000u64).prop_map(|at| BTreeMap::from([(at, Request::Climb(Rung::HardStop))])),
     )) {
         let played = play(&scenario);
-        let at = *scenario.wishes.first_key_value().unwrap().0;
+        let at = *scenario.requests.first_key_value().unwrap().0;
         let stopped = played.began + Duration::from_millis(at);
         if stopped < played.ended {
             let last = (stopped + played.limits.reserve).min(played.limits.deadline);
