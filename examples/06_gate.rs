@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = Shutdown::new();
-    let orders = shutdown.gate("orders")?;
+    let orders = shutdown.add_gate("orders")?;
     shutdown.set_phase_timeout(Phase::SERVICE_REQUESTS_DONE, Duration::from_millis(500))?;
     let mut work = JoinSet::new();
 

@@ -52,7 +52,7 @@ fn main() -> std::process::ExitCode {
             tokio::try_join!(start(&locks, "two", migrate), start(&locks, "three", migrate))?;
         println!("one of them ran it: {}", two != three);
         println!("late: {:?}", start(&locks, "late", migrate).await?);
-        shutdown.started();
+        shutdown.mark_started();
         println!("ready: {}", shutdown.readiness());
         std::fs::remove_dir_all(folder)?;
         Ok::<_, Error>(())

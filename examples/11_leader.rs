@@ -15,7 +15,7 @@ fn replica(locks: &Memory, name: &'static str, shutdown: &Shutdown) -> Result<Le
         term.stopped().await;
         println!("{name} cleans up");
     })?;
-    shutdown.started();
+    shutdown.mark_started();
     Ok(leadership)
 }
 
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Error> {
 
     // Readiness must not depend on leadership: a rolling restart would wait for itself.
     let three = Shutdown::new();
-    let _promise = three.promise("sweeper");
+    let _promise = three.add_promise("sweeper");
     let lock = Lock::new(locks, "sweeper", &Owner::this_process())?;
     let refused = lock.lead(&three, async |_| {});
     println!("refused: {}", matches!(refused, Err(LeadError::ReadinessNeedsLeadership { .. })));

@@ -79,7 +79,7 @@ fn main() -> ExitCode {
                 let wait = async |_| tokio::time::sleep(Duration::from_millis(300)).await;
                 shutdown.add_task(phase, "wait", wait)?;
             }
-            shutdown.started();
+            shutdown.mark_started();
             ready_until_begun(&shutdown).await
         }),
         "start-up" => adieu::main(async |shutdown: Shutdown| {
@@ -466,7 +466,7 @@ async fn declare_late(shutdown: &Shutdown) -> Result<(), Error> {
         "task, with cause" => drop(close_pool().map_err(|error| WithCause(error.into()))?),
         "task, as text" => drop(close_pool().map_err(|error| error.to_string())?),
         "loop" => drop(shutdown.add_loop("jobs", async |cx: LoopCx| cx.stops_now().await)?),
-        "gate" => drop(shutdown.gate("http")?),
+        "gate" => drop(shutdown.add_gate("http")?),
         "phase" => shutdown.add_phase(PhaseSpec::new("late"))?,
         "timeout" => shutdown.set_phase_timeout(Phase::SERVICE_STOP, FOREVER)?,
         "lifecycle" => Lifecycle::builder()

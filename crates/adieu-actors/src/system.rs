@@ -37,7 +37,7 @@ impl ActorSystem {
     /// Creates a system that is not part of a shutdown.
     ///
     /// It terminates when [`terminate`](Self::terminate), [`shutdown`](Self::shutdown) or
-    /// [`abort`](Self::abort) is called, or when its [guardian](Self::guardian) ends.
+    /// [`abort`](Self::abort) is called, or when its [guardian](Self::set_guardian) ends.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { state: Arc::new(SystemState::new(name.into(), None)), _shutdown: None }

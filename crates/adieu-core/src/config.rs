@@ -267,16 +267,16 @@ impl Config {
     pub(crate) fn plan_builder(&self) -> Result<PlanBuilder, ConfigError> {
         let at = |path: String| move |problem: PlanError| ConfigError::Plan { path, problem };
         let mut plan = Plan::builder();
-        plan.default_timeout(self.default_phase_timeout)
+        plan.set_default_timeout(self.default_phase_timeout)
             .map_err(at("default-phase-timeout".into()))?;
-        plan.order(self.order);
+        plan.set_order(self.order);
         plan.apply(&self.phases).map_err(|problem| at(self.path_of(&problem))(problem))?;
         // The lame duck must fit into its phase, unless the phase's timeout is configured.
         let unbind = Phase::BEFORE_SERVICE_UNBIND;
         if let (LameDuck::For(most), false) = (self.lame_duck, self.sets_timeout_of(&unbind)) {
             let fits = most / 9 * 10 + Duration::from_millis(500);
             if fits > self.default_phase_timeout {
-                plan.timeout(unbind, fits).map_err(at("lame-duck".into()))?;
+                plan.set_timeout(unbind, fits).map_err(at("lame-duck".into()))?;
             }
         }
         Ok(plan)

@@ -258,7 +258,7 @@ impl Gate {
 
     /// Whether both are handles of the same gate.
     #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn same_gate(&self, other: &Self) -> bool {
         std::ptr::eq(self.inner, other.inner)
     }
 

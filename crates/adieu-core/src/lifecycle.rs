@@ -107,7 +107,7 @@ impl Lifecycle {
     ///
     /// The steps of a wave start concurrently. Each has its own timeout: when it elapses, the step's
     /// token fires, and a grace (200 ms) later its start is aborted. The process is not ready before
-    /// all steps have started. Then this method calls [`Shutdown::started`].
+    /// all steps have started. Then this method calls [`Shutdown::mark_started`].
     ///
     /// If a step fails, panics or times out, the other starts of its wave are cancelled, and start-up
     /// is rolled back. First the loops end that steps have added through [`StartCx::shutdown`]; then

@@ -67,7 +67,7 @@ where
 /// and the end of the body does not run the shutdown.
 ///
 /// Without a `tracing` subscriber the log is written to stderr. With the feature `systemd` the runner
-/// also notifies systemd; then call [`Shutdown::started`] when start-up has ended.
+/// also notifies systemd; then call [`Shutdown::mark_started`] when start-up has ended.
 #[derive(Debug)]
 #[must_use = "a runner does nothing until it runs"]
 pub struct Runner {

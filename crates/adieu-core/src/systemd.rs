@@ -62,7 +62,7 @@ impl Shutdown {
     ///
     /// For a unit of `Type=notify`. [`main`](crate::main) calls this automatically. systemd gets:
     ///
-    /// - `READY=1` when the process is ready for the first time, so call [`Shutdown::started`];
+    /// - `READY=1` when the process is ready for the first time, so call [`Shutdown::mark_started`];
     /// - `STOPPING=1` when the shutdown begins;
     /// - `STATUS=` with the tasks that are waited for;
     /// - requests for more time while tasks end, never beyond the deadline of the shutdown;

@@ -47,7 +47,7 @@ async fn s550_a_gate_whose_barrier_is_refused_is_never_drained() {
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
     let _guard = tracing::subscriber::set_default(subscriber.with_ansi(false).finish());
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    let gate = shutdown.gate("orders").unwrap();
+    let gate = shutdown.add_gate("orders").unwrap();
     drop(gate.enter().unwrap());
 
     refuse_membarrier();

@@ -130,7 +130,7 @@ impl GateLayer {
     ///
     /// Below [`serve`](crate::serve()), pass the server's gate to both, with
     /// [`Serve::gate`](crate::Serve::gate) and [`GateLayer::new`]. A request then counts once. A gate
-    /// of its own must be drained, too: see [`Shutdown::gate`](adieu_core::Shutdown::gate).
+    /// of its own must be drained, too: see [`Shutdown::add_gate`](adieu_core::Shutdown::add_gate).
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.admission.window = Some(window);

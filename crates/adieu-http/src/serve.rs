@@ -41,7 +41,7 @@ use crate::probes::Probes;
 /// # }
 /// ```
 ///
-/// Awaiting the server marks start-up as ended (see [`Shutdown::started`]), serves, and returns when
+/// Awaiting the server marks start-up as ended (see [`Shutdown::mark_started`]), serves, and returns when
 /// the shutdown has closed the last connection. If the shutdown has already begun, it returns at
 /// once. If the shutdown is aborted, it continues to serve, because an aborted shutdown can be
 /// resumed.
@@ -280,7 +280,7 @@ impl<L: Listener, S: App> IntoFuture for Serve<L, S> {
     fn into_future(self) -> Serving {
         // Added here, not in the first poll: of several servers that are started together, none
         // must make the process ready before the others listen.
-        let check = self.shutdown.check(Arc::clone(&self.options.name));
+        let check = self.shutdown.add_check(Arc::clone(&self.options.name));
         Serving(Box::pin(driver::run(self, check)))
     }
 }

@@ -59,13 +59,13 @@
 //! - A task is a named function in a phase, async or blocking. It gets a [`TaskCx`] with the reason,
 //!   the deadline and a cancellation token. The tasks of a phase run concurrently.
 //! - A [`Gate`] admits work until it is closed; a [`Pass`] is one unit of admitted work. If you create
-//!   the gate with [`Shutdown::gate`], the shutdown closes it and waits for the admitted work.
+//!   the gate with [`Shutdown::add_gate`], the shutdown closes it and waits for the admitted work.
 //! - A loop takes work for as long as the process lives. [`Shutdown::add_loop`] runs it, restarts it
 //!   after a crash, and joins it. A consumer is a loop that takes jobs from a [`Source`].
 //! - A [`Step`] is started when the process starts and stopped when it ends. A [`Lifecycle`] arranges
 //!   steps in waves, by the capabilities that each requires and provides, and stops them in reverse.
 //! - [`Readiness`] is whether routers should send work to the process. It is derived from
-//!   [`Shutdown::started`], promises ([`Promise`]), checks, cordons and the shutdown. No method sets
+//!   [`Shutdown::mark_started`], promises ([`Promise`]), checks, cordons and the shutdown. No method sets
 //!   it.
 //! - A [`Reason`] is why the shutdown runs. The first one counts.
 //! - The [`Deadline`] is fixed when the shutdown begins, and can only be shortened. It is derived from
@@ -84,12 +84,12 @@
 //! | start pools and clients in order, and stop them in reverse | [`Lifecycle`], [`Step`] |
 //! | run code at shutdown | [`Shutdown::add_task`], [`Shutdown::add_blocking_task`] |
 //! | serve axum or tonic without dropping a request | `http::serve`, with the feature `axum` or `tonic` |
-//! | admit only work that can be finished | [`Shutdown::gate`], [`Gate::enter`] |
+//! | admit only work that can be finished | [`Shutdown::add_gate`], [`Gate::enter`] |
 //! | limit how long requests may take to finish | `drain-timeout` in the configuration |
 //! | consume a queue | [`Shutdown::add_consumer`], [`Source`] |
 //! | run code every minute | [`Shutdown::add_periodic`] |
 //! | run any other background loop | [`Shutdown::add_loop`] |
-//! | be unready while a database is unreachable | [`Shutdown::check`] |
+//! | be unready while a database is unreachable | [`Shutdown::add_check`] |
 //! | drain actors of kameo or ractor, or plain tasks with a mailbox | `actors::ActorSystem::on`, with the feature `kameo` or `ractor` |
 //! | run actors on dedicated threads | `actors::WorkerThreads::on` |
 //! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |

@@ -116,7 +116,7 @@ impl ActorSystem {
     /// A system that is not part of a shutdown is then drained with
     /// [`Timeouts::EVENT_SOURCED`], unless a caller gives a shorter timeout. Until then its guardian
     /// owns it, so its handles can be dropped.
-    pub fn guardian(&self, path: &NodePath) {
+    pub fn set_guardian(&self, path: &NodePath) {
         let state = Arc::downgrade(&self.state);
         // A shutdown owns its systems. No other code may own this one, so the guardian does.
         let owned = self.state.shutdown().is_none().then(|| Arc::clone(&self.state));

@@ -192,7 +192,7 @@ async fn s176_the_guardian_owns_a_system_without_handles<F: Framework>() {
         let system = ActorSystem::new("shop");
         let guardian = F::spawn(&system, None, "guardian", Script::new(&log)).await.unwrap();
         let orders = F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
-        system.guardian(&NodePath::user().child("guardian").unwrap());
+        system.set_guardian(&NodePath::user().child("guardian").unwrap());
         (guardian, orders)
     };
     assert!(F::send(&orders, Job::log(&log, "order")).await);

@@ -131,7 +131,7 @@ async fn s176_the_end_of_the_guardian_runs_the_shutdown<F: Framework>() {
     let guardian = F::spawn(&system, None, "guardian", Script::new(&log)).await.unwrap();
     let orders = F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
     let path = NodePath::user().child("guardian").unwrap();
-    system.guardian(&path);
+    system.set_guardian(&path);
     system.stop(&path, LONG).await.unwrap();
     let report = shutdown.completed().await.unwrap();
     assert_eq!(report.reason, "actor-system-terminate");
@@ -283,7 +283,7 @@ async fn s176_a_system_without_a_shutdown_is_drained_when_its_guardian_ends() {
     let guardian = Kameo::spawn(&system, None, "guardian", Script::new(&log)).await.unwrap();
     let orders = Kameo::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
     let path = NodePath::user().child("guardian").unwrap();
-    system.guardian(&path);
+    system.set_guardian(&path);
     system.stop(&path, LONG).await.unwrap();
     // No caller awaits the drain.
     tokio::time::timeout(LONG, orders.terminated()).await.expect("it ends");

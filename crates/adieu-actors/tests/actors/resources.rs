@@ -113,7 +113,7 @@ async fn s201_a_hard_stop_closes_the_pool_after_the_actors<F: Framework>() {
     lifecycle.start(&shutdown).await.unwrap();
     let _system = take_orders::<F>(&shutdown, &pool).await;
     // The drain takes 500 ms. A request that does not end delays its beginning.
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let pass = gate.enter().unwrap();
     for _ in 0..3 {
         let _ = shutdown.receive(Signal::TERM);

@@ -82,9 +82,9 @@ fn seconds(text: &str) -> f64 {
 #[test]
 fn s327_status_says_which_service_it_is_and_what_it_is_doing() {
     let service = Service::start();
-    let database = service.shutdown.check("database");
-    database.failing("connection refused");
-    let cache = service.shutdown.check("cache");
+    let database = service.shutdown.add_check("database");
+    database.mark_failed("connection refused");
+    let cache = service.shutdown.add_check("cache");
     let _pass = service.orders.enter();
     says(
         &service,

@@ -238,7 +238,7 @@ fn s183_it_agrees_with_the_process() {
         let kill_after = KillAfter::After(Duration::from_secs(30));
         let process = Config::read(path).unwrap().kill_after(kill_after);
         let shutdown = Shutdown::configured(process).unwrap();
-        shutdown.gate("http").unwrap();
+        shutdown.add_gate("http").unwrap();
         let close = async |_: TaskCx| {};
         shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", close).unwrap();
         let path_of_process = shutdown.check_budget().critical_path;

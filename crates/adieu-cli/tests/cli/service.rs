@@ -27,7 +27,7 @@ impl Service {
         let runtime = Runtime::new().unwrap();
         let _inside = runtime.enter();
         let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-        let orders = shutdown.gate("orders").unwrap();
+        let orders = shutdown.add_gate("orders").unwrap();
         let flush = CancellationToken::new();
         let may_end = flush.clone();
         shutdown
@@ -38,7 +38,7 @@ impl Service {
         let admin =
             setup(Admin::new(&shutdown).name("shop").bind("127.0.0.1:0").unwrap()).start().unwrap();
         let addr = admin.local_addr();
-        shutdown.started();
+        shutdown.mark_started();
         drop(_inside);
         let admin = Mutex::new(Some(admin));
         Self { shutdown, orders, flush, addr, admin, runtime: Some(runtime) }

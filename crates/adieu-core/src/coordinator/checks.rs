@@ -59,12 +59,12 @@ impl fmt::Debug for Promise {
 
 impl CheckHandle {
     /// Reports that the check succeeds.
-    pub fn ready(&self) {
+    pub fn mark_ready(&self) {
         self.settle(CheckState::Ready, None);
     }
 
     /// Reports that the check fails. Probes show `why`.
-    pub fn failing(&self, why: impl Into<Arc<str>>) {
+    pub fn mark_failed(&self, why: impl Into<Arc<str>>) {
         self.settle(CheckState::Failed, Some(why.into()));
     }
 

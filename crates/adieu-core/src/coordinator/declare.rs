@@ -84,7 +84,7 @@ impl Shared {
             if core.is_too_late(id) {
                 return Err(AddPhaseError::TooLate { phase: Phase::new(phase) });
             }
-            Ok(core.declared.change_plan(|plan| plan.timeout(phase, timeout))?)
+            Ok(core.declared.change_plan(|plan| plan.set_timeout(phase, timeout))?)
         })
     }
 
@@ -225,7 +225,7 @@ impl Shared {
             && core.declared.plan.is_open_ended(at)
         {
             // The phase exists and the timeout is valid, so this cannot fail.
-            let _ = core.declared.change_plan(|plan| plan.timeout(drain, AT_ONCE));
+            let _ = core.declared.change_plan(|plan| plan.set_timeout(drain, AT_ONCE));
         }
     }
 }

@@ -90,7 +90,7 @@ impl Drains {
 
     /// Returns the work before this gate is closed; `None` if this shutdown does not drain the gate.
     pub(super) fn work_before_closing(&self, gate: &Gate) -> Option<WorkBeforeClosing> {
-        let known = self.drained.iter().find(|drained| drained.gate.is(gate));
+        let known = self.drained.iter().find(|drained| drained.gate.same_gate(gate));
         known.map(|drained| Arc::clone(&drained.before))
     }
 

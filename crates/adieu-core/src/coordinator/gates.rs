@@ -74,7 +74,7 @@ impl Shutdown {
     ///
     /// As [`Shutdown::add_task`].
     #[track_caller]
-    pub fn gate(&self, name: impl Into<Arc<str>>) -> Result<Gate, AddTaskError> {
+    pub fn add_gate(&self, name: impl Into<Arc<str>>) -> Result<Gate, AddTaskError> {
         let gate = Gate::new(name);
         self.drain(&gate)?;
         Ok(gate)

@@ -13,9 +13,9 @@ use crate::config::Source;
 use crate::journal::Line;
 use crate::time::real_now;
 
-/// How long the worst case must not have grown after [`Shutdown::started`](super::Shutdown::started).
+/// How long the worst case must not have grown, if the program has marked the end of start-up.
 const SETTLED: Duration = Duration::from_millis(500);
-/// The same for programs that do not call it.
+/// The same for programs that do not mark it.
 const PROBABLY_SETTLED: Duration = Duration::from_secs(5);
 
 /// How often a thread checks that. The thread runs only while a warning is due.

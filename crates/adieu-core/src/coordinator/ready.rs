@@ -14,27 +14,27 @@ use crate::status::Stage;
 impl Shutdown {
     /// Returns whether work should be sent to this process.
     ///
-    /// The process is ready when [`Shutdown::started`] has been called, every [`Shutdown::promise`] has
-    /// been kept, no [`Shutdown::check`] fails, and it is not cordoned. Once the shutdown has begun, it
-    /// is never ready again.
+    /// The process is ready when [`Shutdown::mark_started`] has been called, every
+    /// [`Shutdown::add_promise`] has been kept, no [`Shutdown::add_check`] fails, and it is not cordoned.
+    /// Once the shutdown has begun, it is never ready again.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.shared().progress.readiness()
     }
 
     /// Marks the end of start-up.
-    pub fn started(&self) {
+    pub fn mark_started(&self) {
         self.shared().progress.change_facts(|facts| facts.started = true);
     }
 
-    /// Whether start-up has ended: [`Shutdown::started`] has been called.
+    /// Whether start-up has ended: [`Shutdown::mark_started`] has been called.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.shared().progress.read_facts(|facts| facts.started)
     }
 
     /// Adds a condition that must be met once before the process is ready.
-    pub fn promise(&self, name: impl Into<Arc<str>>) -> Promise {
+    pub fn add_promise(&self, name: impl Into<Arc<str>>) -> Promise {
         let (shared, id) = (Arc::downgrade(self.shared()), self.shared().expect(name.into()));
         Promise { shared, id, kept: false }
     }
@@ -45,12 +45,12 @@ impl Shutdown {
     ///
     /// ```
     /// # let shutdown = adieu_core::Shutdown::new();
-    /// let database = shutdown.check("database");
-    /// database.ready();
-    /// database.failing("connection refused"); // when a ping fails
-    /// database.ready(); // when one succeeds again
+    /// let database = shutdown.add_check("database");
+    /// database.mark_ready();
+    /// database.mark_failed("connection refused"); // when a ping fails
+    /// database.mark_ready(); // when one succeeds again
     /// ```
-    pub fn check(&self, name: impl Into<Arc<str>>) -> CheckHandle {
+    pub fn add_check(&self, name: impl Into<Arc<str>>) -> CheckHandle {
         let (shared, id) = (Arc::downgrade(self.shared()), self.shared().expect(name.into()));
         CheckHandle { shared, id }
     }

@@ -51,7 +51,7 @@ struct Unended {
 pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(), StartError> {
     let Parts { graph, hooks, profile, warnings } = lifecycle.parts;
     // First of all, so that the process is not ready until this promise is kept.
-    let promise = shutdown.promise("start-up");
+    let promise = shutdown.add_promise("start-up");
     let current = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
     let runtime = shutdown.shared().home().unwrap_or(current);
     if shutdown.stage() != Stage::Up {
@@ -109,7 +109,7 @@ pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(
     let (steps, took) = (board.steps().len(), Short(now().saturating_duration_since(began)));
     shutdown.shared().journal().log(move || info!(steps, %took, "started up"));
     promise.keep();
-    shutdown.started();
+    shutdown.mark_started();
     Ok(())
 }
 

@@ -30,7 +30,7 @@ impl Shutdown {
     /// loop is aborted.
     ///
     /// Not for loops whose work comes through routers, because no lame duck waits for a loop. Use
-    /// [`Shutdown::gate`] for those.
+    /// [`Shutdown::add_gate`] for those.
     ///
     /// # Errors
     ///

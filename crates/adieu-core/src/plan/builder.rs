@@ -137,7 +137,7 @@ impl PlanBuilder {
     /// # Errors
     ///
     /// If it is zero or longer than one year. The error names the first phase.
-    pub fn default_timeout(&mut self, timeout: Duration) -> Result<(), PlanError> {
+    pub fn set_default_timeout(&mut self, timeout: Duration) -> Result<(), PlanError> {
         check_timeout(&Phase::BEFORE_SERVICE_UNBIND, Some(timeout))?;
         self.default_timeout = timeout;
         Ok(())
@@ -148,7 +148,11 @@ impl PlanBuilder {
     /// # Errors
     ///
     /// If the phase does not exist, or the timeout is zero or longer than one year.
-    pub fn timeout(&mut self, phase: impl AsRef<str>, timeout: Duration) -> Result<(), PlanError> {
+    pub fn set_timeout(
+        &mut self,
+        phase: impl AsRef<str>,
+        timeout: Duration,
+    ) -> Result<(), PlanError> {
         let at = self.position(phase.as_ref())?;
         check_timeout(&self.phases[at].name, Some(timeout))?;
         self.phases[at].timeout = Some(timeout);
@@ -156,7 +160,7 @@ impl PlanBuilder {
     }
 
     /// Sets whether phases that do not depend on each other run concurrently.
-    pub fn order(&mut self, order: Order) {
+    pub fn set_order(&mut self, order: Order) {
         self.order = order;
     }
 

@@ -209,7 +209,7 @@ async fn s562_a_configured_time_limits_every_shutdown() {
 /// Runs a shutdown with a request that takes this long. Returns the outcome of the drain and the
 /// duration of the shutdown.
 async fn drains(shutdown: &Shutdown, takes: Duration) -> (String, Duration) {
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let pass = gate.enter().unwrap();
     let request = async {
         tokio::select! {
@@ -313,7 +313,7 @@ async fn s204_without_a_deadline_the_drain_window_is_ten_seconds() {
         assert_eq!(check.drain, None, "nothing drains");
     }
     let shutdown = Shutdown::new();
-    shutdown.gate("http").unwrap();
+    shutdown.add_gate("http").unwrap();
     let check = shutdown.check_budget();
     assert_eq!(check.drain, Some(Duration::from_secs(10)));
     assert_eq!(check.critical_path.worst_case, Duration::from_secs(5 + 2 + 10 + 2));

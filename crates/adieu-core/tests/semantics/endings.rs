@@ -422,7 +422,7 @@ fn s310_the_guard_moves_a_running_shutdown_to_a_new_runtime() {
 async fn s192_a_refused_pass_is_not_a_failure_of_the_body() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let exit = shutdown.run_on_exit();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     shutdown.run(Reason::Unknown).await.unwrap();
     let refused = gate.enter().unwrap_err();
     // A wrapper that does not return its cause.

@@ -187,7 +187,7 @@ async fn s62_labelled_work_is_listed_oldest_first() {
 async fn s62_the_report_names_remaining_work() {
     let config = Config::for_tests().drain_timeout(Duration::from_secs(5));
     let shutdown = Shutdown::configured(config).unwrap();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let _stuck = gate.enter().unwrap().labelled("GET /export");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let completed = shutdown.run(Reason::Unknown);
@@ -224,7 +224,7 @@ async fn s64_an_empty_gate_drains_at_once_and_an_expired_window_ends_the_drain()
         let kill_after = KillAfter::After(Duration::from_secs(60));
         let config = Config::for_tests().drain_timeout(Duration::from_secs(5));
         let shutdown = Shutdown::configured(config.kill_after(kill_after)).unwrap();
-        let gate = shutdown.gate("http").unwrap();
+        let gate = shutdown.add_gate("http").unwrap();
         let work: Vec<_> = (0..inside).map(|_| gate.enter().unwrap()).collect();
         // Work that listens to the cut ends when its window has elapsed.
         let listening: tokio::task::JoinSet<_> =
@@ -240,7 +240,7 @@ async fn s64_an_empty_gate_drains_at_once_and_an_expired_window_ends_the_drain()
 #[tokio::test(start_paused = true)]
 async fn s571_a_gate_is_drained_once_after_all_functions_that_come_first() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    let gate = shutdown.gate("api").unwrap();
+    let gate = shutdown.add_gate("api").unwrap();
     let timeline = Timeline::new();
     for ms in [1_000, 1_500] {
         let (timeline, gate) = (timeline.clone(), gate.clone());
@@ -312,7 +312,7 @@ async fn s196_a_pass_whose_label_panics_when_dropped_leaves_its_gate() {
         }
     }
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let mut pass = gate.enter().unwrap().labelled(Bomb);
     pass.set_label(Bomb);
     assert_eq!(gate.oldest(1)[0].label, "a label");

@@ -101,7 +101,7 @@ async fn s53_the_logged_time_left_is_the_time_until_the_cut() {
     let (log, _guard) = CapturedLog::listen();
     let kill_after = KillAfter::After(Duration::from_secs(30));
     let shutdown = Shutdown::configured(Config::for_tests().kill_after(kill_after)).unwrap();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let _inside = gate.enter().unwrap();
     let completed = shutdown.run(Reason::Unknown);
     tokio::time::sleep(Duration::from_secs(11)).await;
@@ -134,7 +134,7 @@ async fn s569_a_description_that_panics_or_blocks_delays_only_its_line() {
         config = config.phase_timeout(phase, Duration::from_millis(300));
     }
     let shutdown = Shutdown::configured(config).unwrap();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let _inside = gate.enter().unwrap().labelled(Bad);
     let (freed, free) = std::sync::mpsc::channel::<()>();
     let free = std::sync::Mutex::new(free);
@@ -207,12 +207,12 @@ async fn s69_each_crash_is_logged_with_the_time_until_the_restart() {
 async fn s77_a_change_of_a_check_is_logged_once() {
     let (log, _guard) = CapturedLog::listen();
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    let (database, disk) = (shutdown.check("database"), shutdown.check("disk"));
-    database.ready();
+    let (database, disk) = (shutdown.add_check("database"), shutdown.add_check("disk"));
+    database.mark_ready();
     for _ in 0..2 {
-        database.failing("connection refused");
+        database.mark_failed("connection refused");
     }
-    database.ready();
+    database.mark_ready();
     drop(disk);
     expect![[r#"
         WARN check failed check="database" detail="connection refused"
@@ -409,7 +409,7 @@ impl tracing::Subscriber for Hostile {
 async fn check_with(hostile: impl Fn() + Send + Sync + 'static) {
     let _guard = tracing::subscriber::set_default(Hostile(Box::new(hostile)));
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
-    shutdown.check("database").failing("connection refused");
+    shutdown.add_check("database").mark_failed("connection refused");
     adieu_core::adapter::log(&shutdown, || tracing::warn!("a line of an adapter"));
     for phase in [Phase::SERVICE_UNBIND, Phase::BEFORE_ACTOR_SYSTEM_TERMINATE] {
         shutdown.add_task(phase, "work", async |_| tokio::task::yield_now().await).unwrap();
@@ -500,9 +500,9 @@ async fn s315_an_exceeded_budget_is_logged_once_after_start_up() {
     let (log, _guard) = CapturedLog::listen();
     let shutdown = over_budget();
     // As with a lifecycle and a server: start-up ends twice, and a task is added in between.
-    shutdown.started();
+    shutdown.mark_started();
     shutdown.add_task(Phase::CLUSTER_LEAVE, "task", async |_| ()).unwrap();
-    shutdown.started();
+    shutdown.mark_started();
     let text = log.wait_for(|text| !warnings(text).is_empty());
     shutdown.run(Reason::Unknown).await.unwrap();
     assert_eq!(warnings(&text), warnings(&log.text()), "logged once");
@@ -526,7 +526,7 @@ async fn s315_an_exceeded_budget_is_logged_when_the_shutdown_begins() {
 async fn s315_an_exceeded_budget_is_logged_again_when_the_worst_case_grows() {
     let (log, _guard) = CapturedLog::listen();
     let shutdown = over_budget();
-    shutdown.started();
+    shutdown.mark_started();
     log.wait_for(|text| warnings(text).len() == 1);
     shutdown.add_task(Phase::CLUSTER_LEAVE, "task", async |_| ()).unwrap();
     let text = log.wait_for(|text| warnings(text).len() == 2);

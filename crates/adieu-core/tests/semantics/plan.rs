@@ -293,7 +293,7 @@ async fn s14_the_critical_path_counts_enabled_phases_that_have_tasks() {
     // In a sequential plan, every chain counts.
     let mut plan = Plan::builder();
     plan.add(PhaseSpec::new("long").timeout(seconds(30))).unwrap();
-    plan.order(Order::Sequential);
+    plan.set_order(Order::Sequential);
     assert_eq!(plan.build().critical_path(|_| true).worst_case, seconds(110));
 }
 

@@ -7,14 +7,14 @@ use expect_test::expect;
 #[tokio::test(start_paused = true)]
 async fn s66_the_process_is_ready_when_start_up_has_ended_and_every_promise_is_kept() {
     let shutdown = Shutdown::new();
-    let (pool, cache) = (shutdown.promise("pool"), shutdown.promise("cache"));
+    let (pool, cache) = (shutdown.add_promise("pool"), shutdown.add_promise("cache"));
     assert_eq!(shutdown.readiness(), Readiness::Starting);
-    shutdown.started();
+    shutdown.mark_started();
     pool.keep();
     assert_eq!(shutdown.readiness(), Readiness::Starting, "the promise of the cache is pending");
     cache.keep();
     assert!(shutdown.readiness().is_ready());
-    let late = shutdown.promise("late");
+    let late = shutdown.add_promise("late");
     assert_eq!(shutdown.readiness(), Readiness::Starting);
     drop(late);
     assert_eq!(shutdown.readiness(), Readiness::Unavailable);
@@ -34,14 +34,14 @@ async fn s66_the_process_is_ready_when_start_up_has_ended_and_every_promise_is_k
 #[tokio::test(start_paused = true)]
 async fn s66_a_panic_in_start_up_never_makes_the_process_ready() {
     let shutdown = Shutdown::new();
-    let promise = shutdown.promise("pool");
+    let promise = shutdown.add_promise("pool");
     let starting = tokio::task::JoinSet::from_iter([async move {
         let _promise = promise;
         if true {
             panic!("no database");
         }
     }]);
-    shutdown.started();
+    shutdown.mark_started();
     assert!(starting.join_all_or_panics().await);
     assert_eq!(shutdown.readiness(), Readiness::Unavailable);
 }
@@ -60,7 +60,7 @@ impl JoinAllOrPanics for tokio::task::JoinSet<()> {
 async fn s66_the_process_is_not_ready_from_the_beginning_of_the_shutdown() {
     let shutdown = Shutdown::new();
     let timeline = Timeline::new();
-    shutdown.started();
+    shutdown.mark_started();
     for phase in [Phase::BEFORE_SERVICE_UNBIND, Phase::SERVICE_REQUESTS_DONE, Phase::SERVICE_STOP] {
         shutdown
             .add_task(&phase, "wait", async |_| tokio::time::sleep(Duration::from_secs(1)).await)
@@ -87,8 +87,8 @@ async fn s66_the_process_is_not_ready_from_the_beginning_of_the_shutdown() {
 #[tokio::test(start_paused = true)]
 async fn s67_a_cordon_makes_unready_and_refuses_until_it_is_removed() {
     let shutdown = Shutdown::new();
-    let gate = shutdown.gate("http").unwrap();
-    shutdown.started();
+    let gate = shutdown.add_gate("http").unwrap();
+    shutdown.mark_started();
     shutdown.cordon();
     assert_eq!(shutdown.readiness(), Readiness::Cordoned);
     assert!(gate.enter().is_err());
@@ -104,13 +104,13 @@ async fn s67_a_cordon_makes_unready_and_refuses_until_it_is_removed() {
 #[tokio::test(start_paused = true)]
 async fn s77_a_check_can_fail_and_recover() {
     let shutdown = Shutdown::new();
-    let (database, disk) = (shutdown.check("database"), shutdown.check("disk"));
-    shutdown.started();
-    database.ready();
+    let (database, disk) = (shutdown.add_check("database"), shutdown.add_check("disk"));
+    shutdown.mark_started();
+    database.mark_ready();
     assert_eq!(shutdown.readiness(), Readiness::Starting, "the check of the disk is pending");
-    disk.ready();
+    disk.mark_ready();
     assert!(shutdown.readiness().is_ready());
-    database.failing("connection refused");
+    database.mark_failed("connection refused");
     assert_eq!(shutdown.readiness(), Readiness::Unavailable);
     let shown = serde_json::to_string(&shutdown.checks()).unwrap();
     expect![[
@@ -120,13 +120,13 @@ async fn s77_a_check_can_fail_and_recover() {
     // A waiter is woken.
     let recovers = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        database.ready();
+        database.mark_ready();
     };
     let (readiness, ()) = tokio::join!(shutdown.until_readiness(Readiness::is_ready), recovers);
     assert!(readiness.is_ready() && shutdown.checks()[0].detail.is_none());
     drop(disk);
     assert_eq!(shutdown.readiness(), Readiness::Unavailable, "its handle was dropped");
-    database.ready();
+    database.mark_ready();
     assert_eq!(shutdown.readiness(), Readiness::Unavailable, "one failed check is enough");
     shutdown.run(Reason::Unknown).await.unwrap();
     assert_eq!(shutdown.readiness(), Readiness::Stopping);
@@ -135,8 +135,8 @@ async fn s77_a_check_can_fail_and_recover() {
 /// Enters the gate every half second until the given time. Returns the timeline of the shutdown.
 async fn with_visitors(config: Config, until: Duration) -> String {
     let shutdown = Shutdown::configured(config).unwrap();
-    let gate = shutdown.gate("http").unwrap();
-    shutdown.started();
+    let gate = shutdown.add_gate("http").unwrap();
+    shutdown.mark_started();
     let timeline = Timeline::new();
     let completed = shutdown.run(Reason::ProcessTerminate(Signal::TERM));
     let visits = async {
@@ -208,8 +208,8 @@ async fn s68_the_lame_duck_ends_when_requests_stop_or_its_time_has_elapsed() {
 async fn s68_a_service_with_few_requests_serves_until_routers_have_reacted() {
     let config = Config::new().kill_after(KillAfter::Never).lame_duck(Duration::from_secs(5));
     let shutdown = Shutdown::configured(config).unwrap();
-    let gate = shutdown.gate("http").unwrap();
-    shutdown.started();
+    let gate = shutdown.add_gate("http").unwrap();
+    shutdown.mark_started();
     let began = tokio::time::Instant::now();
     let completed = shutdown.run(Reason::ProcessTerminate(Signal::TERM));
     // Routers take three and a half seconds to react.
@@ -227,7 +227,7 @@ async fn s68_a_second_sigterm_ends_the_lame_duck() {
     let config = Config::for_tests().lame_duck(Duration::from_secs(60));
     let config = config.lame_duck_min(Duration::from_secs(60));
     let shutdown = Shutdown::configured(config).unwrap();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let inside = gate.enter().unwrap();
     let _ = shutdown.receive(Signal::TERM);
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -244,7 +244,7 @@ async fn s68_a_second_sigterm_ends_the_lame_duck() {
 async fn s68_requests_in_flight_do_not_extend_the_lame_duck() {
     let config = Config::for_tests().lame_duck(Duration::from_secs(60));
     let shutdown = Shutdown::configured(config).unwrap();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let inside = gate.enter().unwrap();
     drop(shutdown.run(Reason::Unknown));
     tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -256,28 +256,28 @@ async fn s68_requests_in_flight_do_not_extend_the_lame_duck() {
 #[tokio::test(start_paused = true)]
 async fn s77_a_new_check_replaces_an_abandoned_one_of_the_same_name() {
     let shutdown = Shutdown::new();
-    shutdown.started();
-    let first = shutdown.check("kafka");
-    first.ready();
+    shutdown.mark_started();
+    let first = shutdown.add_check("kafka");
+    first.mark_ready();
     drop(first);
     assert_eq!(shutdown.readiness(), Readiness::Unavailable);
-    let second = shutdown.check("kafka");
+    let second = shutdown.add_check("kafka");
     assert_eq!(shutdown.readiness(), Readiness::Starting);
-    second.ready();
+    second.mark_ready();
     assert!(shutdown.readiness().is_ready());
     assert_eq!(shutdown.checks().len(), 1);
     // A check whose handle exists is not replaced.
-    let third = shutdown.check("kafka");
-    third.ready();
-    second.failing("down");
+    let third = shutdown.add_check("kafka");
+    third.mark_ready();
+    second.mark_failed("down");
     assert_eq!(shutdown.readiness(), Readiness::Unavailable);
 }
 
 #[test]
 fn s67_readiness_and_gates_agree_after_racing_cordons() {
     let shutdown = Shutdown::new();
-    let gate = shutdown.gate("http").unwrap();
-    shutdown.started();
+    let gate = shutdown.add_gate("http").unwrap();
+    shutdown.mark_started();
     for _ in 0..2_000 {
         std::thread::scope(|scope| {
             scope.spawn(|| shutdown.cordon());

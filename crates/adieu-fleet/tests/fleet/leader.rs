@@ -12,7 +12,7 @@ use crate::support::{self, by, owner, secs};
 
 fn shutdown() -> Shutdown {
     let shutdown = support::shutdown();
-    shutdown.started();
+    shutdown.mark_started();
     shutdown
 }
 
@@ -167,12 +167,12 @@ async fn s146_a_leader_that_fails_or_panics_resigns_and_campaigns_after_a_pause(
 async fn s147_readiness_that_depends_on_leadership_is_refused() {
     for name in ["sweeper", "lead sweeper"] {
         let shutdown = shutdown();
-        let _promise = shutdown.promise(name);
+        let _promise = shutdown.add_promise(name);
         let error = lock(Memory::new(), "one").lead(&shutdown, |_| async {}).unwrap_err();
         assert!(matches!(error, LeadError::ReadinessNeedsLeadership { .. }));
         assert!(error.to_string().contains("Let every replica be ready"), "{error}");
     }
     let shutdown = shutdown();
-    shutdown.check("database").ready();
+    shutdown.add_check("database").mark_ready();
     lock(Memory::new(), "one").lead(&shutdown, |_| async {}).unwrap();
 }

@@ -140,8 +140,8 @@ fn start<L: Listener, S: App>(
         has_warned: false,
     };
     // Start-up has ended, as far as this server is concerned.
-    check.ready();
-    shutdown.started();
+    check.mark_ready();
+    shutdown.mark_started();
     let driver = async move { server.run(&shutdown, &gate, requested, released).await };
     Ok(Some(Handle::current().spawn(driver)))
 }

@@ -134,7 +134,7 @@ async fn s98_only_an_authorised_caller_can_cordon_and_stop() {
     let admin = admin.token("correct horse battery").unwrap().metrics(|| "up 1\n".into());
     let admin = admin.start().unwrap();
     let addr = admin.local_addr();
-    shutdown.started();
+    shutdown.mark_started();
     tokio::task::block_in_place(|| {
         assert!(request(addr, "GET", "/metrics", "").1.ends_with("\nup 1\n"));
         assert_eq!(request(addr, "GET", "/nothing", "").0, 404);
@@ -217,8 +217,9 @@ async fn s391_shutdown_endpoint_reports_the_work_in_flight_for_each_gate() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let admin = start(&shutdown);
     let addr = admin.local_addr();
-    shutdown.started();
-    let (orders, mails) = (shutdown.gate("orders").unwrap(), shutdown.gate("mails").unwrap());
+    shutdown.mark_started();
+    let (orders, mails) =
+        (shutdown.add_gate("orders").unwrap(), shutdown.add_gate("mails").unwrap());
     let inside = [orders.enter(), orders.enter(), mails.enter()];
     tokio::task::block_in_place(|| {
         let status = json(&request(addr, "GET", "/shutdown", "").1);
@@ -241,8 +242,8 @@ async fn s392_until_over_is_answered_when_the_shutdown_is_over_and_the_port_clos
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let admin = start(&shutdown);
     let addr = admin.local_addr();
-    shutdown.started();
-    let orders = shutdown.gate("orders").unwrap();
+    shutdown.mark_started();
+    let orders = shutdown.add_gate("orders").unwrap();
     let inside = orders.enter();
     tokio::task::block_in_place(|| {
         let mut waiting = TcpStream::connect(addr).unwrap();
@@ -328,7 +329,7 @@ async fn s220_requests_from_a_browser_or_a_proxy_change_nothing_without_the_toke
     let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap();
     let admin = admin.token("correct horse battery").unwrap().start().unwrap();
     let addr = admin.local_addr();
-    shutdown.started();
+    shutdown.mark_started();
     tokio::task::block_in_place(|| {
         for header in [
             "sec-fetch-site: cross-site",
@@ -359,8 +360,8 @@ async fn s221_a_cordon_begins_with_a_lame_duck() {
     let shutdown = Shutdown::configured(config).unwrap();
     let admin = start(&shutdown);
     let addr = admin.local_addr();
-    let orders = shutdown.gate("orders").unwrap();
-    shutdown.started();
+    let orders = shutdown.add_gate("orders").unwrap();
+    shutdown.mark_started();
     tokio::task::block_in_place(|| {
         let began = Instant::now();
         let state = json(&request(addr, "POST", "/cordon", "").1);
@@ -391,8 +392,8 @@ async fn s394_a_cordon_with_now_refuses_at_once() {
     let shutdown = Shutdown::configured(config).unwrap();
     let admin = start(&shutdown);
     let addr = admin.local_addr();
-    let orders = shutdown.gate("orders").unwrap();
-    shutdown.started();
+    let orders = shutdown.add_gate("orders").unwrap();
+    shutdown.mark_started();
     tokio::task::block_in_place(|| {
         let state = json(&request(addr, "POST", "/cordon?now=true", "").1);
         assert_eq!(state["admitting"], false, "{state}");
@@ -405,7 +406,7 @@ async fn s468_a_request_under_another_host_changes_nothing_without_the_token() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap().start().unwrap();
     let addr = admin.local_addr();
-    shutdown.started();
+    shutdown.mark_started();
     let cordon = |host: String| {
         let mut stream = TcpStream::connect(addr).unwrap();
         let head = format!("POST /cordon?now=true HTTP/1.1\r\nhost: {host}\r\n");

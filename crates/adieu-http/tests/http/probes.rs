@@ -70,7 +70,7 @@ fn is(answer: &str, status: u16, body: &str) -> bool {
 async fn s95_readyz_and_healthz_report_readiness() {
     let probed = Probed::start(|probes| probes).await;
     let shutdown = probed.server.shutdown.clone();
-    let cache = shutdown.promise("cache");
+    let cache = shutdown.add_promise("cache");
     for path in ["/readyz", "/healthz"] {
         assert!(is(&probed.get(path).await, 503, "starting"), "{path}");
     }
@@ -99,7 +99,7 @@ async fn s383_livez_answers_200_through_the_whole_drain() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s384_startupz_reports_whether_start_up_has_ended() {
     let probed = Probed::start(|probes| probes).await;
-    let cache = probed.server.shutdown.promise("cache");
+    let cache = probed.server.shutdown.add_promise("cache");
     assert!(is(&probed.get("/startupz").await, 503, "starting"));
     cache.keep();
     assert!(is(&probed.get("/startupz").await, 200, "started"));
@@ -109,7 +109,7 @@ async fn s384_startupz_reports_whether_start_up_has_ended() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s385_with_verbose_a_probe_lists_the_checks() {
     let probed = Probed::start(|probes| probes).await;
-    let cache = probed.server.shutdown.promise("cache");
+    let cache = probed.server.shutdown.add_promise("cache");
     let lines = "[+]http ok\n[-]cache pending\n[+]shutdown ok\nreadyz check failed: starting\n";
     let answer = probed.get("/readyz?verbose").await;
     assert!(is(&answer, 503, lines), "{answer}");

@@ -146,7 +146,7 @@ fn s88_connections_in_the_kernels_queue_are_served() {
 #[test]
 fn s88_connections_in_the_kernels_queue_are_served_with_a_shared_gate() {
     serves_the_queue(|serve, shutdown| {
-        let gate = shutdown.gate("api").unwrap();
+        let gate = shutdown.add_gate("api").unwrap();
         shutdown.drain(&gate).unwrap();
         serve.gate(&gate)
     });

@@ -102,7 +102,7 @@ impl Scenario {
             names.push(name);
         }
         if self.sequential {
-            plan.order(Order::Sequential);
+            plan.set_order(Order::Sequential);
         }
         plan.build()
     }

@@ -41,10 +41,10 @@ async fn s78_systemd_is_notified_of_each_change() {
     let mut notifying = tokio::task::JoinSet::new();
     let lookout = shutdown.lookout().unwrap();
     notifying.spawn(run(Arc::downgrade(shutdown.shared()), lookout, settings));
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let passes: Vec<_> = (0..2).map(|_| gate.enter().unwrap()).collect();
     sleep(1_000).await;
-    shutdown.started();
+    shutdown.mark_started();
     sleep(1_000).await;
     shutdown.add_task(Phase::SERVICE_STOP, "flush", async |_| sleep(2_000).await).unwrap();
     let completed = shutdown.run(Reason::Unknown);
@@ -86,7 +86,7 @@ async fn s80_messages_that_do_not_fit_into_the_socket_are_sent_later() {
     let mut notifying = tokio::task::JoinSet::new();
     let lookout = shutdown.lookout().unwrap();
     notifying.spawn(run(Arc::downgrade(shutdown.shared()), lookout, settings));
-    shutdown.started();
+    shutdown.mark_started();
     sleep(1_000).await;
     assert!(!receive(&socket).contains("READY"));
     sleep(1_000).await;

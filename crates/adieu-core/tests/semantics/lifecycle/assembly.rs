@@ -111,7 +111,7 @@ async fn s116_serverless_rejects_long_running_steps_and_drains_at_once() {
         ("phases.service-requests-done.timeout = '2s'", 2_200),
     ] {
         let shutdown = Shutdown::configured(Config::parse(text, Format::Toml).unwrap()).unwrap();
-        let gate = shutdown.gate("http").unwrap();
+        let gate = shutdown.add_gate("http").unwrap();
         serverless().step(Step::new("a")).build().unwrap().start(&shutdown).await.unwrap();
         let _pass = gate.enter().unwrap();
         let _ = shutdown.receive(Signal::TERM);

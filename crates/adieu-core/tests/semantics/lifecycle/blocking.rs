@@ -149,7 +149,7 @@ async fn s480_the_librarys_own_tasks_run_while_the_application_blocks_every_work
         .lame_duck(brief / 4)
         .phase_timeout(Phase::BEFORE_SERVICE_UNBIND, brief);
     let shutdown = Shutdown::configured(config).unwrap();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     // As a server does: it accepts its queue on the application's runtime.
     let first = adieu_core::Drain::of(&gate).first(async |_| tokio::task::yield_now().await);
     shutdown.drain(first).unwrap();

@@ -9,7 +9,7 @@ use super::{Notes, build, outcome, seconds, shutdown, sleep};
 async fn s107_a_signal_cancels_the_start_and_the_shutdown_stops_the_started_steps() {
     let notes = Notes::new();
     let shutdown = shutdown();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let lifecycle = build([
         notes.step("pg").provides("db"),
         notes

@@ -121,7 +121,7 @@ async fn s104_a_start_that_blocks_its_thread_is_abandoned_and_named() {
 #[tokio::test(start_paused = true)]
 async fn s112_the_process_is_not_ready_before_all_steps_have_started() {
     let shutdown = shutdown();
-    shutdown.started(); // Too early: the lifecycle has not started.
+    shutdown.mark_started(); // Too early: the lifecycle has not started.
     let looks = |id: &'static str| {
         Step::new(id).start(async |cx: StartCx| {
             assert_eq!(cx.shutdown().readiness(), Readiness::Starting);

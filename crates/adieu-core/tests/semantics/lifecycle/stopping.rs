@@ -23,7 +23,7 @@ async fn s108_steps_are_stopped_in_reverse_waves_after_all_other_phases() {
         notes.step("web").depends_on("pg").depends_on("cache"),
     ]);
     lifecycle.start(&shutdown).await.unwrap();
-    let (gate, noted) = (shutdown.gate("http").unwrap(), notes.clone());
+    let (gate, noted) = (shutdown.add_gate("http").unwrap(), notes.clone());
     shutdown
         .add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "flush", async move |_| {
             sleep(100).await;
@@ -71,7 +71,7 @@ async fn s108_a_hard_stop_skips_the_drain_but_stops_the_steps() {
     let notes = Notes::new();
     let shutdown = shutdown();
     build([notes.step("pg"), notes.step("web").depends_on("pg")]).start(&shutdown).await.unwrap();
-    let gate = shutdown.gate("http").unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
     let _pass = gate.enter().unwrap();
     for _ in 0..3 {
         let _ = shutdown.receive(Signal::TERM);
