@@ -16,6 +16,8 @@ mod pooler;
 mod rows;
 mod session;
 
+pub use connection::is_permanent;
+pub use pooler::announced_session;
 pub use rows::Postgres;
 pub use session::PostgresSession;
 

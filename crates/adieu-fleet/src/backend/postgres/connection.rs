@@ -62,7 +62,8 @@ pub(super) fn failed(
 }
 
 /// Whether the same request would fail again: the server or the client refuses it, whenever it comes.
-fn is_permanent(error: &tokio_postgres::Error) -> bool {
+#[must_use]
+pub fn is_permanent(error: &tokio_postgres::Error) -> bool {
     match error.code().map(|code| code.code()) {
         // No such database; no schema to make tables in; a feature that this server does not have.
         Some("3D000" | "3F000" | "0A000") => true,

@@ -20,7 +20,7 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 ///
 /// The client has it and does not show it. It does write it into a cancel request, which is sent to
 /// a pipe here.
-pub(super) async fn announced_session(client: &Client) -> Option<i32> {
+pub async fn announced_session(client: &Client) -> Option<i32> {
     let (ours, mut theirs) = tokio::io::duplex(64);
     let token = client.cancel_token();
     let sending = token.cancel_query_raw(ours, Plain);
