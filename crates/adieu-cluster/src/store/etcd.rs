@@ -28,14 +28,14 @@ const WATCH: &str = "watch a table";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many records are read at a time.
-const PAGE: usize = 500;
+const PAGE: i64 = 500;
+
+/// The limit of a page that holds everything.
+const NO_LIMIT: i64 = 0;
 
 /// The longest answer that is accepted. A watch that catches up receives up to a thousand
 /// revisions in one.
 const LONGEST_ANSWER: usize = 256 * 1024 * 1024;
-
-/// How often a load starts again because its revision was compacted meanwhile.
-const LOADS: usize = 3;
 
 /// A table in etcd, for clusters of several machines.
 ///
@@ -148,16 +148,8 @@ impl Etcd {
 
     async fn keep_session(&self, session: SessionId) -> Result<Standing, StoreError> {
         // One stream for each request, so that an answer never belongs to an earlier one.
-        let kept = self.line.request(async |client| {
-            match client.lease_client().keep_alive(session.get()).await {
-                // The client replaces expired tokens of calls, not those of streams.
-                Err(error) if code(&error) == Some(UNAUTHENTICATED) => {
-                    client.refresh_token().await?;
-                    client.lease_client().keep_alive(session.get()).await
-                }
-                kept => kept,
-            }
-        });
+        let kept =
+            self.line.request(async |client| client.lease_client().keep_alive(session.get()).await);
         match kept.await {
             Ok(_) => Ok(Standing::Kept),
             Err(Error::LeaseKeepAliveError(problem)) if problem.contains("not found") => {
@@ -177,7 +169,11 @@ impl Etcd {
     }
 
     /// Reads all records, in pages of one revision. The error may be that it was compacted.
-    async fn read_all(&self, prefix: &str) -> Result<Result<Snapshot, StoreError>, Error> {
+    async fn read_all(
+        &self,
+        prefix: &str,
+        page: i64,
+    ) -> Result<Result<Snapshot, StoreError>, Error> {
         let mut records: Vec<Record> = Vec::new();
         let mut revision = None;
         loop {
@@ -188,7 +184,7 @@ impl Etcd {
             };
             let options = GetOptions::new()
                 .with_range(prefix_end(prefix))
-                .with_limit(i64::try_from(PAGE).unwrap_or(i64::MAX))
+                .with_limit(page)
                 .with_revision(revision.unwrap_or(0));
             let page = self.line.request(async |client| {
                 let mut records = client.kv_client().max_decoding_message_size(LONGEST_ANSWER);
@@ -209,15 +205,12 @@ impl Etcd {
     }
 
     async fn load_table(&self, prefix: &str) -> Result<Snapshot, StoreError> {
-        let mut left = LOADS;
-        loop {
-            left -= 1;
-            match self.read_all(prefix).await {
-                Ok(snapshot) => return snapshot,
-                Err(error) if left > 0 && is_compacted(&error) => {}
-                Err(error) => return Err(failed(LOAD)(error)),
-            }
-        }
+        let read = match self.read_all(prefix, PAGE).await {
+            // In one page then, so that nothing can come between.
+            Err(error) if is_compacted(&error) => self.read_all(prefix, NO_LIMIT).await,
+            read => read,
+        };
+        read.map_err(failed(LOAD))?
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<EtcdChanges, StoreError> {
@@ -260,9 +253,8 @@ impl Etcd {
     }
 }
 
-/// Codes of gRPC.
+/// A code of gRPC.
 const NOT_FOUND: i32 = 5;
-const UNAUTHENTICATED: i32 = 16;
 
 fn seconds(whole: i64) -> Duration {
     Duration::from_secs(u64::try_from(whole).unwrap_or(0))

@@ -1,13 +1,15 @@
 //! The store in etcd alone.
 
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use adieu_cluster::store::etcd_client::{Client, ConnectOptions, Permission, PermissionType};
-use adieu_cluster::store::{Commit, Committed, Etcd, Standing, Store, StoreError};
+use adieu_cluster::store::{Commit, Committed, Etcd, Session, Standing, Store, StoreError};
 use adieu_testkit::proxy::Proxy;
 use adieu_testkit::servers::Server;
 use tokio::net::TcpListener;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::conformance::{collect, keys};
 use crate::served::{Kind, text, url};
@@ -34,7 +36,9 @@ on_both! {
     s658_a_token_that_has_expired_is_replaced: expired_token,
     s659_a_session_below_the_least_time_to_live_is_refused: least_ttl,
     s660_a_wrong_password_is_refused_when_it_connects: wrong_password,
+    s657_a_member_without_a_majority_is_noticed: no_majority,
     s666_the_next_member_is_used_when_one_fails: next_member,
+    s666_a_session_survives_the_member_that_it_was_opened_at: member_dies,
 }
 
 /// Makes a root, and a user that may use one cluster only; then requires authentication.
@@ -171,5 +175,131 @@ async fn next_member(kind: Kind) {
     assert!(failures > 0, "the first was in use");
     for _ in 0..20 {
         assert_eq!(etcd.keep(&session).await.unwrap(), Standing::Kept);
+    }
+}
+
+/// Waits until a session is kept again.
+async fn until_kept(etcd: &Etcd, session: &Session) {
+    let keeping = async {
+        loop {
+            let second = Duration::from_secs(1);
+            if let Ok(Ok(standing)) = timeout(second, etcd.keep(session)).await {
+                return standing;
+            }
+        }
+    };
+    let standing = timeout(Duration::from_secs(10), keeping).await.unwrap();
+    assert_eq!(standing, Standing::Kept);
+}
+
+async fn member_dies(kind: Kind) {
+    let mut members = Members::start(kind).await;
+    let etcd = Etcd::connect(&members.urls()).await.unwrap();
+    let session = etcd.open(Duration::from_secs(20)).await.unwrap();
+    let commit = Commit::new().create_under("n/1", "", session.id);
+    let Committed::Done(created) = etcd.commit(&commit).await.unwrap() else { panic!() };
+    let mut changes = etcd.changes("n/", created).await.unwrap();
+    // The first is in use.
+    members.kill(0);
+    assert!(timeout(Duration::from_secs(5), changes.next()).await.unwrap().is_err());
+    until_kept(&etcd, &session).await;
+    let commit = Commit::new().create("n/2", "");
+    assert!(matches!(etcd.commit(&commit).await.unwrap(), Committed::Done(_)));
+    let mut changes = etcd.changes("n/", created).await.unwrap();
+    assert_eq!(keys(&collect(&mut *changes, 1).await), ["n/2"]);
+}
+
+async fn no_majority(kind: Kind) {
+    let mut members = Members::start(kind).await;
+    let first = &members.urls()[..1];
+    let etcd = Etcd::connect(first).await.unwrap();
+    let session = etcd.open(Duration::from_secs(60)).await.unwrap();
+    let create = |n: u32| Commit::new().create_under(format!("n/{n}"), "", session.id);
+    let Committed::Done(created) = etcd.commit(&create(1)).await.unwrap() else { panic!() };
+    let mut changes = etcd.changes("n/", created).await.unwrap();
+    members.kill(1);
+    members.kill(2);
+    // The connection is well, and its member does not know what happens in the cluster.
+    let failed = timeout(Duration::from_secs(10), changes.next()).await.unwrap().unwrap_err();
+    assert!(matches!(failed, StoreError::Unavailable { .. }), "{}", text(&failed));
+    for failed in [
+        etcd.commit(&create(2)).await.unwrap_err(),
+        etcd.load("n/").await.unwrap_err(),
+        etcd.keep(&session).await.unwrap_err(),
+        etcd.changes("n/", created).await.err().unwrap(),
+        Etcd::connect(first).await.unwrap_err(),
+    ] {
+        assert!(failed.may_pass(), "{}", text(&failed));
+    }
+    members.spawn(1);
+    until_kept(&etcd, &session).await;
+    assert_eq!(etcd.load("n/").await.unwrap().records.len(), 1, "nothing was committed alone");
+}
+
+/// Three etcds that are one cluster.
+struct Members {
+    program: PathBuf,
+    folder: tempfile::TempDir,
+    /// Of clients and of peers.
+    ports: [(u16, u16); 3],
+    children: [Option<Child>; 3],
+}
+
+impl Members {
+    async fn start(kind: Kind) -> Self {
+        let port = || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap().port()
+        };
+        let ports = [(); 3].map(|()| (port(), port()));
+        let (program, folder) = (kind.program(), tempfile::tempdir().unwrap());
+        let mut members = Self { program, folder, ports, children: [None, None, None] };
+        (0..3).for_each(|member| members.spawn(member));
+        let until_up = async {
+            for url in members.urls() {
+                while Etcd::connect(&[&url]).await.is_err() {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        };
+        timeout(Duration::from_secs(30), until_up).await.unwrap();
+        members
+    }
+
+    fn urls(&self) -> [String; 3] {
+        self.ports.map(|(port, _)| url(port))
+    }
+
+    fn spawn(&mut self, member: usize) {
+        let (client, peer) = self.ports[member];
+        let all = self.ports.iter().enumerate().map(|(n, (_, peer))| format!("{n}={}", url(*peer)));
+        let log = std::fs::File::create(self.folder.path().join(format!("{member}.log"))).unwrap();
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(&self.program)
+            .args(["--name", &member.to_string(), "--data-dir"])
+            .arg(self.folder.path().join(member.to_string()))
+            .args(["--listen-client-urls", &url(client), "--advertise-client-urls", &url(client)])
+            .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
+            .args(["--initial-cluster", &all.collect::<Vec<_>>().join(",")])
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.children[member] = Some(child);
+    }
+
+    fn kill(&mut self, member: usize) {
+        if let Some(mut child) = self.children[member].take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        (0..3).for_each(|member| self.kill(member));
     }
 }

@@ -27,6 +27,7 @@ pub(crate) use real::{Kind, Served, text};
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod real {
     use std::error::Error;
+    use std::path::PathBuf;
     use std::sync::Arc;
 
     use adieu_cluster::store::etcd_client::Client;
@@ -52,20 +53,26 @@ mod real {
         /// Starts an etcd of this kind.
         pub(crate) fn etcd(self, args: &[&str]) -> Server {
             let options = Options::new().args(args.iter().copied());
-            Server::etcd_with(match self {
-                Self::EtcdCurrent => options.program(current_etcd()),
-                Self::EtcdInstalled | Self::Postgres => options,
-            })
+            Server::etcd_with(options.program(self.program()))
+        }
+
+        /// Returns the program of an etcd of this kind.
+        pub(crate) fn program(self) -> PathBuf {
+            match self {
+                Self::EtcdCurrent => current_etcd(),
+                Self::EtcdInstalled => "etcd".into(),
+                Self::Postgres => panic!("that is not an etcd"),
+            }
         }
     }
 
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    fn current_etcd() -> std::path::PathBuf {
+    fn current_etcd() -> PathBuf {
         etcd_bin_vendored::etcd_bin_path().unwrap().to_owned()
     }
 
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-    fn current_etcd() -> std::path::PathBuf {
+    fn current_etcd() -> PathBuf {
         panic!("there is no current etcd for this platform: see the manifest")
     }
 

@@ -215,18 +215,16 @@ async fn load_while_it_changes(trap: Trap) {
     let writing = async {
         let records = trap.direct.load("p/").await.unwrap().records;
         let (mut first, mut last) = (records[0].changed, records[1199].changed);
-        for n in 0..60 {
+        for n in 0..100 {
             let commit = Commit::new().replace("p/0000", first, n.to_string());
             first = done(&trap.direct, commit.replace("p/1199", last, n.to_string())).await;
             last = first;
-            if n % 20 == 0 {
-                trap.served.compact().await;
-            }
+            trap.served.compact().await;
         }
     };
     let reading = async {
         let mut seen = std::collections::BTreeSet::new();
-        while !seen.contains("59") {
+        while !seen.contains("99") {
             let records = trap.store.load("p/").await.unwrap().records;
             assert_eq!(records.len(), 1200);
             assert_eq!(records[0].value, records[1199].value);
