@@ -48,6 +48,8 @@ async fn done(store: &Arc<dyn Store>, commit: Commit) -> Revision {
 }
 
 on_every_server! {
+    s427_changes_of_a_thousand_revisions_are_caught_up:
+        super::far_behind(super::Trap::set(KIND).await),
     s650_a_commit_whose_answer_is_lost_is_unknown: super::lost_answer(super::Trap::set(KIND).await),
     s650_a_commit_that_could_not_be_sent_was_not_applied:
         super::not_sent(super::Trap::set(KIND).await),
@@ -61,6 +63,19 @@ on_every_server! {
         super::load_while_it_changes(super::Trap::set(KIND).await),
     s664_a_revision_that_went_back_is_refused: super::went_back(super::Trap::set(KIND).await),
     s665_changes_of_many_megabytes_arrive: super::large(super::Trap::set(KIND).await),
+}
+
+/// etcd sends at most a thousand revisions at once, with the present revision in the head.
+async fn far_behind(trap: Trap) {
+    let first = done(&trap.direct, Commit::new().create("c/a", "")).await;
+    let mut changed = first;
+    for n in 0..1_200 {
+        changed = done(&trap.direct, Commit::new().replace("c/a", changed, n.to_string())).await;
+    }
+    let mut changes = trap.store.changes("c/", first).await.unwrap();
+    let all = collect(&mut *changes, 1_200).await;
+    let expected = first.get() + 1..=changed.get();
+    assert!(all.iter().map(|change| change.revision().get()).eq(expected));
 }
 
 async fn lost_answer(trap: Trap) {
@@ -92,10 +107,17 @@ async fn lost_answer(trap: Trap) {
 async fn not_sent(mut trap: Trap) {
     done(&trap.direct, Commit::new().create("c/a", "1")).await;
     trap.served.server.kill();
-    // The connection breaks, and so does the commit that is the first to use it.
-    let commit = Commit::new().create("c/b", "1");
-    let first = trap.direct.commit(&commit).await.unwrap_err();
+    // The connection breaks, and so does a commit that uses it. The process behind a connection to
+    // Postgres may outlive the server for a moment.
+    let mut n = 0;
+    let first = loop {
+        n += 1;
+        if let Err(error) = trap.direct.commit(&Commit::new().create(format!("c/{n}"), "")).await {
+            break error;
+        }
+    };
     assert!(first.may_pass(), "{}", text(&first));
+    let commit = Commit::new().create("c/b", "1");
     // Now there is none, and nothing can have been sent.
     let second = trap.direct.commit(&commit).await.unwrap_err();
     assert!(matches!(second, StoreError::Unavailable { .. }), "{}", text(&second));

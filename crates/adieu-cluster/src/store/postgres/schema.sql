@@ -134,13 +134,12 @@ BEGIN
     PERFORM FROM jsonb_to_recordset(compares) AS compare (key text, kind text, at bigint)
     LEFT JOIN adieu_cluster_records AS record
         ON record.table_name = the_table AND record.key = compare.key
-    WHERE NOT CASE compare.kind
+    WHERE (CASE compare.kind
         WHEN 'absent' THEN record.key IS NULL
         WHEN 'created' THEN record.created IS NOT DISTINCT FROM compare.at
         WHEN 'not created' THEN record.created IS DISTINCT FROM compare.at
         WHEN 'unchanged' THEN record.changed IS NOT DISTINCT FROM compare.at
-        ELSE false
-    END;
+    END) IS NOT TRUE;
     IF FOUND THEN
         outcome := 'conflict';
         RETURN;
