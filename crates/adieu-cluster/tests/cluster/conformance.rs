@@ -91,9 +91,7 @@ macro_rules! on_every_store {
                 super::$test(super::Bench::files().await).await;
             })*
         }
-        crate::served::on_every_server! {
-            $($test: super::$test(super::Bench::on(KIND).await),)*
-        }
+        crate::served::on_every_server! { super::Bench::on => $($test,)* }
     };
 }
 
@@ -320,6 +318,21 @@ async fn s430_of_racing_commits_one_succeeds(bench: Bench) {
         }
         assert_eq!(done, 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s650_memory_loses_answers_on_request() {
+    let memory = Memory::new();
+    memory.faults().lose_answers(1);
+    let create = Commit::new().create("c/a", "");
+    let error = memory.commit(&create).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unknown { .. }) && error.may_pass(), "{error}");
+    assert_eq!(memory.commit(&create).await.unwrap(), Committed::Conflict, "it was applied");
+    memory.faults().cut(true);
+    let error = memory.commit(&Commit::new().create("c/b", "")).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+    memory.faults().cut(false);
+    assert_eq!(memory.load("").await.unwrap().records.len(), 1, "it was not applied");
 }
 
 async fn s655_a_commit_that_is_too_large_or_writes_twice_is_refused(bench: Bench) {

@@ -16,29 +16,30 @@ use crate::served::{Kind, text, url};
 
 /// Runs each test on both versions of etcd.
 macro_rules! on_both {
-    ($($test:ident: $run:ident,)*) => {
+    ($($test:ident,)*) => {
         mod installed {
             $(#[tokio::test]
             async fn $test() {
-                super::$run(crate::served::Kind::EtcdInstalled).await;
+                super::$test(crate::served::Kind::EtcdInstalled).await;
             })*
         }
         mod current {
             $(#[tokio::test]
             async fn $test() {
-                super::$run(crate::served::Kind::EtcdCurrent).await;
+                super::$test(crate::served::Kind::EtcdCurrent).await;
             })*
         }
     };
 }
 
 on_both! {
-    s658_a_token_that_has_expired_is_replaced: expired_token,
-    s659_a_session_below_the_least_time_to_live_is_refused: least_ttl,
-    s660_a_wrong_password_is_refused_when_it_connects: wrong_password,
-    s657_a_member_without_a_majority_is_noticed: no_majority,
-    s666_the_next_member_is_used_when_one_fails: next_member,
-    s666_a_session_survives_the_member_that_it_was_opened_at: member_dies,
+    s658_a_token_that_has_expired_is_replaced,
+    s658_a_token_from_before_a_change_of_users_is_replaced,
+    s659_a_session_below_the_least_time_to_live_is_refused,
+    s660_a_wrong_password_is_refused_when_it_connects,
+    s657_a_member_without_a_majority_is_noticed,
+    s666_the_next_member_is_used_when_one_fails,
+    s666_a_session_survives_the_member_that_it_was_opened_at,
 }
 
 /// Makes a root, and a user that may use one cluster only; then requires authentication.
@@ -60,7 +61,7 @@ async fn connect_as(server: &Server, name: &str, password: &str) -> Result<Etcd,
     Etcd::connect_with(&[url(server.port())], options).await
 }
 
-async fn expired_token(kind: Kind) {
+async fn s658_a_token_that_has_expired_is_replaced(kind: Kind) {
     let server = kind.etcd(&["--auth-token-ttl", "1"]);
     require_users(&server).await;
     let etcd = connect_as(&server, "shop", "password").await.unwrap();
@@ -98,7 +99,27 @@ async fn expired_token(kind: Kind) {
     assert!(matches!(error, StoreError::Refused { .. }), "{}", text(&error));
 }
 
-async fn least_ttl(kind: Kind) {
+async fn s658_a_token_from_before_a_change_of_users_is_replaced(kind: Kind) {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "a key that is shared by all members").unwrap();
+    // Tokens that carry the revision of the users, and are refused when it has changed.
+    let jwt = format!("jwt,sign-method=HS256,ttl=10m,priv-key={}", key.display());
+    let server = kind.etcd(&["--auth-token", &jwt]);
+    require_users(&server).await;
+    let etcd = connect_as(&server, "shop", "password").await.unwrap();
+    let create = |n: u32| Commit::new().create(format!("adieu/cluster/shop/{n}"), "");
+    assert!(matches!(etcd.commit(&create(1)).await.unwrap(), Committed::Done(_)));
+
+    let options = ConnectOptions::new().with_user("root", "secret");
+    let mut root = Client::connect([url(server.port())], Some(options)).await.unwrap();
+    root.role_add("another").await.unwrap();
+    let error = etcd.commit(&create(2)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{}", text(&error));
+    assert!(matches!(etcd.commit(&create(2)).await.unwrap(), Committed::Done(_)));
+}
+
+async fn s659_a_session_below_the_least_time_to_live_is_refused(kind: Kind) {
     for (election, least) in [("1000", 2), ("3000", 5)] {
         let server = kind.etcd(&["--heartbeat-interval", "100", "--election-timeout", election]);
         let etcd = Etcd::connect(&[url(server.port())]).await.unwrap();
@@ -115,7 +136,7 @@ async fn least_ttl(kind: Kind) {
     }
 }
 
-async fn wrong_password(kind: Kind) {
+async fn s660_a_wrong_password_is_refused_when_it_connects(kind: Kind) {
     let server = kind.etcd(&[]);
     let error = connect_as(&server, "shop", "password").await.unwrap_err();
     assert!(matches!(error, StoreError::Refused { .. }), "{}", text(&error));
@@ -151,7 +172,7 @@ async fn s660_an_etcd_that_cannot_be_reached_is_an_error_when_it_connects() {
     }
 }
 
-async fn next_member(kind: Kind) {
+async fn s666_the_next_member_is_used_when_one_fails(kind: Kind) {
     let server = kind.etcd(&[]);
     // Two ways to one member: what counts is which of them is used.
     let first = Proxy::new(server.address()).await;
@@ -192,7 +213,7 @@ async fn until_kept(etcd: &Etcd, session: &Session) {
     assert_eq!(standing, Standing::Kept);
 }
 
-async fn member_dies(kind: Kind) {
+async fn s666_a_session_survives_the_member_that_it_was_opened_at(kind: Kind) {
     let mut members = Members::start(kind).await;
     let etcd = Etcd::connect(&members.urls()).await.unwrap();
     let session = etcd.open(Duration::from_secs(20)).await.unwrap();
@@ -209,7 +230,7 @@ async fn member_dies(kind: Kind) {
     assert_eq!(keys(&collect(&mut *changes, 1).await), ["n/2"]);
 }
 
-async fn no_majority(kind: Kind) {
+async fn s657_a_member_without_a_majority_is_noticed(kind: Kind) {
     let mut members = Members::start(kind).await;
     let first = &members.urls()[..1];
     let etcd = Etcd::connect(first).await.unwrap();

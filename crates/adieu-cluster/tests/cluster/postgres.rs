@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adieu_cluster::store::{Commit, Committed, Postgres, Revision, Store, StoreError};
+use adieu_cluster::store::{Commit, Committed, Postgres, Revision, Store, StoreError, Update};
 use adieu_testkit::servers::{Options, Server};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -128,4 +128,33 @@ async fn s668_a_commit_wakes_readers_of_other_processes() {
     }
     // Without notifications, each would wait for the next look, a second after the last.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn s669_postgres_deletes_the_changes_of_old_revisions() {
+    let server = Server::postgres();
+    let postgres = Postgres::connect(&config(server.port()), "shop").await.unwrap();
+    let create = |n: u32| Commit::new().create(format!("n/{n}"), "");
+    for n in 0..3 {
+        assert!(matches!(postgres.commit(&create(n)).await.unwrap(), Committed::Done(_)));
+    }
+    let (client, connection) =
+        tokio_postgres::connect(&config(server.port()), tokio_postgres::NoTls).await.unwrap();
+    let mut driving = JoinSet::new();
+    driving.spawn(async move { drop(connection.await) });
+    // As if thousands of commits had happened since.
+    client.batch_execute("UPDATE adieu_cluster_tables SET revision = 4197").await.unwrap();
+    for n in 3..33 {
+        assert!(matches!(postgres.commit(&create(n)).await.unwrap(), Committed::Done(_)));
+    }
+    let count = "SELECT count(*), min(revision) FROM adieu_cluster_changes";
+    let row = client.query_one(count, &[]).await.unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (30, 4_198));
+    // The last deletion was at 4,224.
+    for (after, is_deleted) in [(127, true), (128, false)] {
+        let mut changes = postgres.changes("", Revision::new(after)).await.unwrap();
+        let update = changes.next().await.unwrap();
+        assert_eq!(matches!(update, Update::Compacted), is_deleted, "{after}: {update:?}");
+    }
+    assert_eq!(postgres.load("").await.unwrap().records.len(), 33, "records stay");
 }

@@ -1,19 +1,18 @@
 //! Stores on real servers: the etcd that is installed, a current etcd, and Postgres.
 
-/// Runs each test on each server, which it finds as `KIND`.
+/// Runs each test on each server, with what is made of the server's kind.
 macro_rules! on_every_server {
-    ($($test:ident: $run:expr,)*) => {
-        crate::served::on_every_server! { @one etcd_installed EtcdInstalled $($test: $run,)* }
-        crate::served::on_every_server! { @one etcd_current EtcdCurrent $($test: $run,)* }
-        crate::served::on_every_server! { @one postgres Postgres $($test: $run,)* }
+    ($make:path => $($test:ident,)*) => {
+        crate::served::on_every_server! { @one etcd_installed EtcdInstalled $make => $($test,)* }
+        crate::served::on_every_server! { @one etcd_current EtcdCurrent $make => $($test,)* }
+        crate::served::on_every_server! { @one postgres Postgres $make => $($test,)* }
     };
-    (@one $name:ident $kind:ident $($test:ident: $run:expr,)*) => {
+    (@one $name:ident $kind:ident $make:path => $($test:ident,)*) => {
         #[cfg(all(feature = "etcd", feature = "postgres"))]
         mod $name {
-            const KIND: crate::served::Kind = crate::served::Kind::$kind;
             $(#[tokio::test]
             async fn $test() {
-                $run.await;
+                super::$test($make(crate::served::Kind::$kind).await).await;
             })*
         }
     };

@@ -48,25 +48,21 @@ async fn done(store: &Arc<dyn Store>, commit: Commit) -> Revision {
 }
 
 on_every_server! {
-    s427_changes_of_a_thousand_revisions_are_caught_up:
-        super::far_behind(super::Trap::set(KIND).await),
-    s650_a_commit_whose_answer_is_lost_is_unknown: super::lost_answer(super::Trap::set(KIND).await),
-    s650_a_commit_that_could_not_be_sent_was_not_applied:
-        super::not_sent(super::Trap::set(KIND).await),
-    s651_changes_that_were_compacted_are_reported_as_such:
-        super::compacted(super::Trap::set(KIND).await),
-    s652_a_watch_is_lost_with_its_server: super::lost_watch(super::Trap::set(KIND).await),
-    s653_a_watch_that_hangs_is_noticed: super::hung_watch(super::Trap::set(KIND).await),
-    s654_an_unanswered_request_is_followed_by_a_new_connection:
-        super::unanswered(super::Trap::set(KIND).await),
-    s656_a_table_is_loaded_at_one_revision_while_it_changes:
-        super::load_while_it_changes(super::Trap::set(KIND).await),
-    s664_a_revision_that_went_back_is_refused: super::went_back(super::Trap::set(KIND).await),
-    s665_changes_of_many_megabytes_arrive: super::large(super::Trap::set(KIND).await),
+    super::Trap::set =>
+    s427_changes_of_a_thousand_revisions_are_caught_up,
+    s650_a_commit_whose_answer_is_lost_is_unknown,
+    s650_a_commit_that_could_not_be_sent_was_not_applied,
+    s651_changes_that_were_compacted_are_reported_as_such,
+    s652_a_watch_is_lost_with_its_server,
+    s653_a_watch_that_hangs_is_noticed,
+    s654_an_unanswered_request_is_followed_by_a_new_connection,
+    s656_a_table_is_loaded_at_one_revision_while_it_changes,
+    s664_a_revision_that_went_back_is_refused,
+    s665_changes_of_many_megabytes_arrive,
 }
 
 /// etcd sends at most a thousand revisions at once, with the present revision in the head.
-async fn far_behind(trap: Trap) {
+async fn s427_changes_of_a_thousand_revisions_are_caught_up(trap: Trap) {
     let first = done(&trap.direct, Commit::new().create("c/a", "")).await;
     let mut changed = first;
     for n in 0..1_200 {
@@ -78,7 +74,7 @@ async fn far_behind(trap: Trap) {
     assert!(all.iter().map(|change| change.revision().get()).eq(expected));
 }
 
-async fn lost_answer(trap: Trap) {
+async fn s650_a_commit_whose_answer_is_lost_is_unknown(trap: Trap) {
     let session = trap.store.open(Duration::from_secs(60)).await.unwrap();
     done(&trap.store, Commit::new().set_under("beat", "0", session.id)).await;
     trap.proxy.cut_answers();
@@ -104,7 +100,7 @@ async fn lost_answer(trap: Trap) {
     );
 }
 
-async fn not_sent(mut trap: Trap) {
+async fn s650_a_commit_that_could_not_be_sent_was_not_applied(mut trap: Trap) {
     done(&trap.direct, Commit::new().create("c/a", "1")).await;
     trap.served.server.kill();
     // The connection breaks, and so does a commit that uses it. The process behind a connection to
@@ -133,7 +129,7 @@ async fn not_sent(mut trap: Trap) {
     assert!(matches!(timeout(LONG, again).await.unwrap(), Committed::Done(_)));
 }
 
-async fn compacted(trap: Trap) {
+async fn s651_changes_that_were_compacted_are_reported_as_such(trap: Trap) {
     let first = done(&trap.store, Commit::new().create("c/a", "1")).await;
     let mut live = trap.store.changes("c/", first).await.unwrap();
     let second = done(&trap.direct, Commit::new().replace("c/a", first, "2")).await;
@@ -175,7 +171,7 @@ async fn until_it_fails(changes: &mut dyn adieu_cluster::store::Changes) -> Dura
     began.elapsed()
 }
 
-async fn lost_watch(mut trap: Trap) {
+async fn s652_a_watch_is_lost_with_its_server(mut trap: Trap) {
     let first = done(&trap.direct, Commit::new().create("c/a", "1")).await;
     let mut changes = trap.direct.changes("c/", first).await.unwrap();
     let second = done(&trap.direct, Commit::new().replace("c/a", first, "2")).await;
@@ -200,7 +196,7 @@ async fn lost_watch(mut trap: Trap) {
     assert_eq!((keys(&caught_up), caught_up[0].revision()), (vec!["c/a".to_owned()], third));
 }
 
-async fn hung_watch(trap: Trap) {
+async fn s653_a_watch_that_hangs_is_noticed(trap: Trap) {
     let first = done(&trap.store, Commit::new().create("c/a", "1")).await;
     let mut changes = trap.store.changes("c/", first).await.unwrap();
     let second = done(&trap.direct, Commit::new().replace("c/a", first, "2")).await;
@@ -215,7 +211,7 @@ async fn hung_watch(trap: Trap) {
     assert_eq!((keys(&caught_up), caught_up[0].revision()), (vec!["c/a".to_owned()], third));
 }
 
-async fn unanswered(trap: Trap) {
+async fn s654_an_unanswered_request_is_followed_by_a_new_connection(trap: Trap) {
     let session = trap.store.open(LONG).await.unwrap();
     assert_eq!(trap.store.keep(&session).await.unwrap(), Standing::Kept);
     trap.proxy.hang();
@@ -226,7 +222,7 @@ async fn unanswered(trap: Trap) {
     assert_eq!(kept.unwrap().unwrap(), Standing::Kept);
 }
 
-async fn load_while_it_changes(trap: Trap) {
+async fn s656_a_table_is_loaded_at_one_revision_while_it_changes(trap: Trap) {
     // On several pages: what is first and what is last are always written together.
     for hundred in 0..12 {
         let commit = (0..100).fold(Commit::new(), |commit, n| {
@@ -258,7 +254,7 @@ async fn load_while_it_changes(trap: Trap) {
     timeout(3 * LONG, both).await.unwrap();
 }
 
-async fn went_back(trap: Trap) {
+async fn s664_a_revision_that_went_back_is_refused(trap: Trap) {
     let now = done(&trap.store, Commit::new().create("c/a", "1")).await;
     let ahead = Revision::new(now.get() + 1_000);
     let error = match trap.store.changes("c/", ahead).await {
@@ -270,7 +266,7 @@ async fn went_back(trap: Trap) {
     assert!(text(&error).contains(&expected), "{}", text(&error));
 }
 
-async fn large(trap: Trap) {
+async fn s665_changes_of_many_megabytes_arrive(trap: Trap) {
     let before = done(&trap.direct, Commit::new().create("other", "")).await;
     let value = "x".repeat(10_000);
     for round in 0..10 {

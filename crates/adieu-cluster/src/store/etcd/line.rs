@@ -69,7 +69,8 @@ impl Line {
             Ok(client) => Box::pin(request(&client)).await,
             Err(error) => Err(error),
         };
-        asked.is_answered = answer.as_ref().map_or_else(is_answer, |_| true);
+        let is_answered = |error: &Error| is_answer(error) && !has_outdated_token(error);
+        asked.is_answered = answer.as_ref().map_or_else(is_answered, |_| true);
         answer
     }
 
@@ -156,13 +157,19 @@ pub(super) fn is_denied(error: &Error) -> bool {
     code(error) == Some(PERMISSION_DENIED)
 }
 
+/// Returns whether users or roles have changed since the token was made. A new client has a new one.
+fn has_outdated_token(error: &Error) -> bool {
+    message(error).contains("revision of auth store is old")
+}
+
 /// Returns whether the same request would fail again: because of the user, or of what it requests.
 fn is_permanent(error: &Error) -> bool {
     // Invalid argument, permission denied, unimplemented, unauthenticated; a message that is too
     // long has the code of an exhausted resource, as a full disk has.
     let is_refused = code(error).is_some_and(|code| [3, 7, 12, 16].contains(&code));
     let problems = ["authentication is not enabled", "received message larger than max"];
-    is_malformed(error) || is_refused || problems.iter().any(|it| message(error).contains(it))
+    let is_known = problems.iter().any(|it| message(error).contains(it));
+    (is_malformed(error) || is_refused || is_known) && !has_outdated_token(error)
 }
 
 pub(super) fn failed(verb: &'static str) -> impl Fn(Error) -> StoreError + Copy {
