@@ -1,18 +1,34 @@
 //! The table that a cluster is: records with revisions, sessions, and commits that compare.
 //!
-//! [`Store`] is what a backend implements. [`Memory`] serves one process and tests, [`Files`] serves
-//! several processes on one machine.
+//! [`Store`] is what a backend implements, and states what each of them promises.
+//!
+//! | store | feature | for | what to know |
+//! |---|---|---|---|
+//! | [`Memory`] | | one process, and tests | on tokio's clock; faults on request |
+//! | [`Files`] | | several processes on one machine | nothing to install; survives crashes and reboots |
+//! | `Etcd` | `etcd` | clusters of several machines | a majority decides; `protoc` to build |
+//! | `Postgres` | `postgres` | clusters that have a database and no etcd | the primary decides; not behind a pooler |
 //!
 //! # Why not Redis or Kubernetes objects
 //!
 //! A store must never forget a commit that it has answered, and must compare several records in one
-//! commit. Redis replicates asynchronously: a replica that takes over may not know who owns what.
-//! The Kubernetes API compares one object at a time, so two records cannot change together.
+//! commit.
+//!
+//! - Redis replicates asynchronously. A replica that takes over may not have the last commits, so
+//!   two nodes could own one shard, and revisions, which are fences, could be used twice. `WAIT`
+//!   makes that less likely, and does not exclude it.
+//! - The Kubernetes API compares one object at a time. To hand a shard over, its record must change
+//!   only if the record of the receiving node has not, which no single object can express; one
+//!   object for the whole table would be written by all nodes, and is limited to 1 MiB.
 
 mod commit;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod files;
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod table;
 
 use std::fmt;
@@ -23,8 +39,18 @@ use std::time::Duration;
 use commit::Write;
 pub use commit::{Commit, Committed};
 pub use error::StoreError;
+#[cfg(feature = "etcd")]
+pub use etcd::Etcd;
+/// The client that [`Etcd`] takes options of, in the version that it uses.
+#[cfg(feature = "etcd")]
+pub use etcd_client;
 pub use files::Files;
 pub use memory::{Faults, Memory};
+#[cfg(feature = "postgres")]
+pub use postgres::Postgres;
+/// The client that [`Postgres`] takes a configuration of, in the version that it uses.
+#[cfg(feature = "postgres")]
+pub use tokio_postgres;
 
 /// The future of a store's answer.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -45,8 +71,16 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Sen
 /// 6. [`Store::changes`] reports every change after a revision once, in order, or reports that some
 ///    are no longer known.
 ///
-/// Each method is one attempt. A future that is dropped, or that fails, may have done what was
-/// requested or not: for a commit that means that its caller must look before it tries again.
+/// 7. A commit of up to [`Commit::MOST`] comparisons and as many writes, each of another record, is
+///    accepted. More is refused.
+///
+/// Each method is one attempt, and a store repeats nothing. A commit that fails with
+/// [`StoreError::Unknown`], or whose future is dropped, may have been applied: its caller must read
+/// the records before it tries again. A commit that fails with another error has changed nothing.
+///
+/// Changes may stop without an error, for example if a server stops reporting them. A server that
+/// cannot be reached is noticed within ten seconds; for the rest, write a record regularly and
+/// expect its changes.
 pub trait Store: Send + Sync + 'static {
     /// Returns the name that messages use, such as `etcd`.
     fn name(&self) -> &'static str;

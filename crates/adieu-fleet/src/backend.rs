@@ -16,6 +16,6 @@ pub use etcd::Etcd;
 pub use file::Files;
 pub use memory::Memory;
 #[cfg(feature = "postgres")]
-pub use postgres::{Postgres, PostgresSession};
+pub use postgres::{Postgres, PostgresSession, announced_session, is_permanent};
 #[cfg(feature = "redis")]
 pub use redis::Redis;

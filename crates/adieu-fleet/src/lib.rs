@@ -17,6 +17,13 @@ mod time;
 mod turn;
 mod work;
 
+/// Functions for the other crates of adieu.
+#[cfg(feature = "postgres")]
+#[doc(hidden)]
+pub mod adapter {
+    pub use crate::backend::{announced_session, is_permanent};
+}
+
 #[cfg(feature = "etcd")]
 pub use backend::Etcd;
 #[cfg(feature = "redis")]

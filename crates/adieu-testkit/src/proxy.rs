@@ -15,8 +15,18 @@ use tokio::task::JoinSet;
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    cut: watch::Sender<bool>,
+    faults: watch::Sender<Faults>,
     _running: JoinSet<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    /// Nothing from the clients comes through.
+    cuts_requests: bool,
+    /// Nothing from the server comes through.
+    cuts_answers: bool,
+    /// Connections that were accepted before are silent for ever: see [`Proxy::hang`].
+    generation: u64,
 }
 
 // === impl Proxy ===
@@ -30,10 +40,10 @@ impl Proxy {
     pub async fn new(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
-        let (cut, is_cut) = watch::channel(false);
+        let (sender, faults) = watch::channel(Faults::default());
         let mut running = JoinSet::new();
-        running.spawn(accept(listener, server, is_cut));
-        Self { address, cut, _running: running }
+        running.spawn(accept(listener, server, faults));
+        Self { address, faults: sender, _running: running }
     }
 
     /// Returns the address to connect to.
@@ -50,43 +60,70 @@ impl Proxy {
 
     /// Stops forwarding.
     pub fn cut(&self) {
-        self.cut.send_replace(true);
+        self.set(true, true);
+    }
+
+    /// Lets requests through, and no answers.
+    pub fn cut_answers(&self) {
+        self.set(false, true);
+    }
+
+    /// Silences the connections that there are, for ever: they stay open, and nothing comes through
+    /// any longer. New connections are not affected.
+    pub fn hang(&self) {
+        self.faults.send_modify(|faults| faults.generation += 1);
     }
 
     /// Resumes forwarding.
     pub fn mend(&self) {
-        self.cut.send_replace(false);
+        self.set(false, false);
+    }
+
+    fn set(&self, cuts_requests: bool, cuts_answers: bool) {
+        self.faults.send_modify(|faults| {
+            (faults.cuts_requests, faults.cuts_answers) = (cuts_requests, cuts_answers);
+        });
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, cut: watch::Receiver<bool>) {
+async fn accept(listener: TcpListener, server: SocketAddr, faults: watch::Receiver<Faults>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        connections.spawn(pass(client, server, cut.clone()));
+        connections.spawn(pass(client, server, faults.clone()));
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn pass(client: TcpStream, server: SocketAddr, mut cut: watch::Receiver<bool>) {
-    if cut.wait_for(|cut| !cut).await.is_err() {
+async fn pass(client: TcpStream, server: SocketAddr, mut faults: watch::Receiver<Faults>) {
+    let generation = faults.borrow().generation;
+    if faults.wait_for(|faults| !faults.cuts_requests).await.is_err() {
         return;
     }
     let Ok(server) = TcpStream::connect(server).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
+    let hangs = move |faults: &Faults| faults.generation != generation;
+    let cuts_requests = move |faults: &Faults| faults.cuts_requests || hangs(faults);
+    let cuts_answers = move |faults: &Faults| faults.cuts_answers || hangs(faults);
     // When either side closes, both connections are dropped.
     tokio::select! {
-        () = copy(from_client, to_server, cut.clone()) => {}
-        () = copy(from_server, to_client, cut) => {}
+        () = copy(from_client, to_server, faults.clone(), cuts_requests) => {}
+        () = copy(from_server, to_client, faults, cuts_answers) => {}
     }
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut cut: watch::Receiver<bool>) {
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut faults: watch::Receiver<Faults>,
+    is_cut: impl Fn(&Faults) -> bool,
+) {
     let mut bytes = vec![0; 16 * 1024];
     loop {
         let Ok(length @ 1..) = from.read(&mut bytes).await else { return };
-        if cut.wait_for(|cut| !cut).await.is_err() || to.write_all(&bytes[..length]).await.is_err()
+        if faults.wait_for(|faults| !is_cut(faults)).await.is_err()
+            || to.write_all(&bytes[..length]).await.is_err()
         {
             return;
         }

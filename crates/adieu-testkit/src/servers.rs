@@ -31,6 +31,7 @@ pub struct Server {
 #[derive(Clone, Debug, Default)]
 #[must_use = "options do nothing until a server is started with them"]
 pub struct Options {
+    program: Option<PathBuf>,
     args: Vec<String>,
     has_clock: bool,
 }
@@ -55,6 +56,12 @@ impl Options {
     /// Adds arguments to the command line.
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Starts this program instead of the one that is installed: an etcd of another version.
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = Some(program.into());
         self
     }
 
@@ -141,7 +148,17 @@ impl Server {
     /// See [`Server::redis`].
     #[must_use]
     pub fn etcd() -> Self {
-        Self::new(Kind::Etcd, Options::new())
+        Self::etcd_with(Options::new())
+    }
+
+    /// As [`Server::etcd`], with options.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::redis`].
+    #[must_use]
+    pub fn etcd_with(options: Options) -> Self {
+        Self::new(Kind::Etcd, options)
     }
 
     fn new(kind: Kind, options: Options) -> Self {
@@ -292,7 +309,8 @@ impl Server {
                 postgres
             }
             Kind::Etcd => {
-                let mut etcd = killed_with_thread(Path::new("etcd"));
+                let program = self.options.program.as_deref().unwrap_or(Path::new("etcd"));
+                let mut etcd = killed_with_thread(program);
                 let client = format!("http://127.0.0.1:{port}");
                 let peer = format!("http://127.0.0.1:{}", self.peer_port);
                 etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
@@ -301,6 +319,7 @@ impl Server {
                 // The minimum time to live of a lease is one and a half election timeouts.
                 etcd.args(["--heartbeat-interval", "20", "--election-timeout", "200"]);
                 etcd.arg("--data-dir").arg(&data);
+                etcd.args(&self.options.args);
                 etcd
             }
         };
@@ -314,7 +333,10 @@ impl Server {
             command.env("LD_PRELOAD", self.prepare_clock()).env("ADIEU_CLOCK", self.clock());
         }
         assert!(
-            self.kind == Kind::Postgres || is_in_path(program) || Path::new(program).is_file(),
+            self.kind == Kind::Postgres
+                || self.options.program.is_some()
+                || is_in_path(program)
+                || Path::new(program).is_file(),
             "{program} is not installed; install the Debian package {package}"
         );
         let log = std::fs::File::create(self.folder.path().join("log")).expect("a log file");

@@ -3,9 +3,10 @@
 //! There is no write without a comparison of its own record, except that of a record which only
 //! one session ever writes. So a commit that is repeated by mistake conflicts with itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Revision, SessionId};
+use super::{Revision, SessionId, StoreError};
 
 /// Changes of several records that are applied together, if all comparisons hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,6 +147,28 @@ impl Commit {
         commit
     }
 
+    /// How many comparisons, and how many writes, one commit may have in every store. It is what
+    /// etcd accepts without being configured.
+    pub const MOST: usize = 128;
+
+    /// Checks what every store requires, so that a commit which one store accepts is not refused by
+    /// another.
+    pub(super) fn check(&self, store: &'static str) -> Result<(), StoreError> {
+        let refused = |problem: String| Err(StoreError::refused(store, "commit", problem));
+        let (compares, writes) = (self.compares.len(), self.writes.len());
+        if compares.max(writes) > Self::MOST {
+            let most = Self::MOST;
+            return refused(format!(
+                "{compares} comparisons and {writes} writes: at most {most} of each, split the commit"
+            ));
+        }
+        let mut written = BTreeSet::new();
+        match self.writes.iter().find(|write| !written.insert(write.key())) {
+            Some(twice) => refused(format!("record {:?} is written twice", twice.key())),
+            None => Ok(()),
+        }
+    }
+
     /// Adds the comparisons and writes of another commit.
     pub fn and(mut self, other: Self) -> Self {
         for compare in other.compares {
@@ -166,6 +189,16 @@ impl Commit {
     fn put(mut self, key: Arc<str>, value: Arc<str>, session: PutSession) -> Self {
         self.writes.push(Write::Put { key, value, session });
         self
+    }
+}
+
+// === impl Write ===
+
+impl Write {
+    pub(super) fn key(&self) -> &Arc<str> {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } => key,
+        }
     }
 }
 

@@ -12,8 +12,8 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The store could not be reached, or did not answer. Trying again may help. A commit may have
-    /// been applied all the same.
+    /// The store could not be reached, or did not answer. Trying again may help. A commit that
+    /// fails with this error was not applied.
     #[error("{store} failed to {verb}")]
     Unavailable {
         /// The store's name.
@@ -21,6 +21,16 @@ pub enum StoreError {
         /// What was requested.
         verb: &'static str,
         /// The cause.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// The commit was sent, and its answer was lost: it may have been applied. Read the records
+    /// before trying again.
+    #[error("{store} did not answer a commit, which may have been applied")]
+    Unknown {
+        /// The store's name.
+        store: &'static str,
+        /// Why there is no answer.
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
@@ -67,16 +77,34 @@ impl StoreError {
         Self::Unavailable { store, verb, source: Arc::from(source.into()) }
     }
 
+    /// Returns the error of a commit that may have been applied.
+    pub fn unknown(store: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Unknown { store, source: Arc::from(source.into()) }
+    }
+
+    /// Returns the error of a commit that was sent: if it is not definite, the commit may have been
+    /// applied.
+    pub(crate) fn or_unknown(self) -> Self {
+        match self {
+            Self::Unavailable { store, source, .. } => Self::Unknown { store, source },
+            Self::Unknown { .. }
+            | Self::Refused { .. }
+            | Self::NoSession { .. }
+            | Self::TtlTooShort { .. } => self,
+        }
+    }
+
     /// Returns an error that will not pass. `verb` completes "refused to …".
     pub fn refused(store: &'static str, verb: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Refused { store, verb, source: Arc::from(source.into()) }
     }
 
-    /// Returns whether trying again may help.
+    /// Returns whether trying again may help; after [`StoreError::Unknown`], once the records have
+    /// been read.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Unavailable { .. } => true,
+            Self::Unavailable { .. } | Self::Unknown { .. } => true,
             Self::Refused { .. } | Self::NoSession { .. } | Self::TtlTooShort { .. } => false,
         }
     }

@@ -168,10 +168,15 @@ impl Store for Files {
 
     fn commit<'a>(&'a self, commit: &'a Commit) -> Reply<'a, Committed> {
         let commit = commit.clone();
-        Box::pin(self.change("commit", move |table, _| {
-            let no_session = |session| StoreError::NoSession { store: NAME, session };
-            table.commit(&commit).map_err(no_session)
-        }))
+        Box::pin(async move {
+            commit.check(NAME)?;
+            let committed = self.change("commit", move |table, _| {
+                let no_session = |session| StoreError::NoSession { store: NAME, session };
+                table.commit(&commit).map_err(no_session)
+            });
+            // The disk may have failed after the new version got its number.
+            committed.await.map_err(StoreError::or_unknown)
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
 };
 
 const NAME: &str = "memory";
+const COMMIT: &str = "commit";
 
 /// A table within one process, on tokio's clock: for tests, and for services that have one node.
 ///
@@ -108,7 +109,11 @@ impl Memory {
             tokio::time::sleep(delay).await;
         }
         if self.faults.lose_one() || self.faults.settings.borrow().is_cut {
-            return Err(unavailable("the answer was lost"));
+            let problem = "the answer was lost";
+            return Err(match verb {
+                COMMIT => StoreError::unknown(NAME, problem),
+                _ => unavailable(problem),
+            });
         }
         Ok(answer)
     }
@@ -157,7 +162,8 @@ impl Store for Memory {
     }
 
     fn commit<'a>(&'a self, commit: &'a Commit) -> Reply<'a, Committed> {
-        Box::pin(self.act("commit", |table, _| {
+        Box::pin(self.act(COMMIT, |table, _| {
+            commit.check(NAME)?;
             let no_session = |session| StoreError::NoSession { store: NAME, session };
             table.commit(commit).map_err(no_session)
         }))

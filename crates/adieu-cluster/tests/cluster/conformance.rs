@@ -14,14 +14,21 @@ struct Bench {
     _keeps: Box<dyn std::any::Any>,
 }
 
+#[expect(clippy::unused_async, reason = "the stores on servers connect")]
 impl Bench {
-    fn memory() -> Self {
+    async fn memory() -> Self {
         Self { store: Arc::new(Memory::new()), _keeps: Box::new(()) }
     }
 
-    fn files() -> Self {
+    async fn files() -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self { store: Arc::new(Files::open(folder.path()).unwrap()), _keeps: Box::new(folder) }
+    }
+
+    #[cfg(all(feature = "etcd", feature = "postgres"))]
+    async fn on(kind: crate::served::Kind) -> Self {
+        let served = crate::served::Served::start(kind);
+        Self { store: served.connect().await, _keeps: Box::new(served) }
     }
 
     /// A time to live that the store can measure, and that tests can wait for.
@@ -49,7 +56,7 @@ impl Bench {
 }
 
 /// The keys of changes, with `-` before those that were deleted.
-fn keys(changes: &[Change]) -> Vec<String> {
+pub(crate) fn keys(changes: &[Change]) -> Vec<String> {
     let key = |change: &Change| match change {
         Change::Put(record) => record.key.to_string(),
         Change::Deleted { key, .. } => format!("-{key}"),
@@ -58,7 +65,7 @@ fn keys(changes: &[Change]) -> Vec<String> {
 }
 
 /// Waits until this many changes have come.
-async fn collect(changes: &mut dyn Changes, count: usize) -> Vec<Change> {
+pub(crate) async fn collect(changes: &mut dyn Changes, count: usize) -> Vec<Change> {
     let mut all = Vec::new();
     while all.len() < count {
         match tokio::time::timeout(Duration::from_secs(20), changes.next()).await {
@@ -75,15 +82,16 @@ macro_rules! on_every_store {
         mod memory {
             $(#[tokio::test(start_paused = true)]
             async fn $test() {
-                super::$test(super::Bench::memory()).await;
+                super::$test(super::Bench::memory().await).await;
             })*
         }
         mod files {
             $(#[tokio::test]
             async fn $test() {
-                super::$test(super::Bench::files()).await;
+                super::$test(super::Bench::files().await).await;
             })*
         }
+        crate::served::on_every_server! { super::Bench::on => $($test,)* }
     };
 }
 
@@ -102,6 +110,7 @@ on_every_store! {
     s428_a_repeated_commit_conflicts,
     s429_a_ttl_that_is_too_short_is_refused,
     s430_of_racing_commits_one_succeeds,
+    s655_a_commit_that_is_too_large_or_writes_twice_is_refused,
 }
 
 async fn s420_revisions_rise_and_records_know_theirs(bench: Bench) {
@@ -309,4 +318,46 @@ async fn s430_of_racing_commits_one_succeeds(bench: Bench) {
         }
         assert_eq!(done, 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s650_memory_loses_answers_on_request() {
+    let memory = Memory::new();
+    memory.faults().lose_answers(1);
+    let create = Commit::new().create("c/a", "");
+    let error = memory.commit(&create).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unknown { .. }) && error.may_pass(), "{error}");
+    assert_eq!(memory.commit(&create).await.unwrap(), Committed::Conflict, "it was applied");
+    memory.faults().cut(true);
+    let error = memory.commit(&Commit::new().create("c/b", "")).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+    memory.faults().cut(false);
+    assert_eq!(memory.load("").await.unwrap().records.len(), 1, "it was not applied");
+}
+
+async fn s655_a_commit_that_is_too_large_or_writes_twice_is_refused(bench: Bench) {
+    let creates = |prefix: &str, count: usize| {
+        (0..count).fold(Commit::new(), |commit, n| commit.create(format!("{prefix}/{n}"), ""))
+    };
+    let created = bench.done(creates("a", Commit::MOST)).await;
+    let deletes =
+        (0..Commit::MOST).fold(Commit::new(), |commit, n| commit.delete(format!("a/{n}"), created));
+    bench.done(deletes).await;
+
+    let before = bench.store.load("").await.unwrap();
+    let compares = (0..=Commit::MOST)
+        .fold(Commit::new(), |commit, n| commit.absent(format!("b/{n}")))
+        .create("c", "");
+    let twice = Commit::new().create("d", "1").create("e", "").create("d", "2");
+    for (commit, problem) in [
+        (creates("b", Commit::MOST + 1), "129 comparisons and 129 writes: at most 128 of each"),
+        (compares, "130 comparisons and 1 writes: at most 128 of each"),
+        (twice, "record \"d\" is written twice"),
+    ] {
+        let error = bench.store.commit(&commit).await.unwrap_err();
+        assert!(matches!(error, StoreError::Refused { .. }) && !error.may_pass(), "{error}");
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains(problem), "{source}");
+    }
+    assert_eq!(bench.store.load("").await.unwrap(), before);
 }

@@ -3,3 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod conformance;
+#[cfg(all(feature = "etcd", feature = "postgres"))]
+mod etcd;
+#[cfg(all(feature = "etcd", feature = "postgres"))]
+mod postgres;
+mod served;
+#[cfg(all(feature = "etcd", feature = "postgres"))]
+mod traps;

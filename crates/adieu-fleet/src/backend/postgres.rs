@@ -19,6 +19,8 @@ mod rows;
 mod session;
 mod shared;
 
+pub use connection::is_permanent;
+pub use pooler::announced_session;
 pub use rows::Postgres;
 pub use session::PostgresSession;
 

@@ -52,7 +52,8 @@ pub(super) fn failed(
 }
 
 /// Returns whether the same request would fail again.
-fn is_permanent(error: &tokio_postgres::Error) -> bool {
+#[must_use]
+pub fn is_permanent(error: &tokio_postgres::Error) -> bool {
     match error.code().map(|code| code.code()) {
         // The database or the schema for the tables does not exist, or the server lacks a feature.
         Some("3D000" | "3F000" | "0A000") => true,

@@ -19,7 +19,7 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 ///
 /// The client stores the number without an accessor, but writes it into a cancel request. The request
 /// is sent to a pipe here.
-pub(super) async fn announced_session(client: &Client) -> Option<i32> {
+pub async fn announced_session(client: &Client) -> Option<i32> {
     let (ours, mut theirs) = tokio::io::duplex(64);
     let token = client.cancel_token();
     let sending = token.cancel_query_raw(ours, Plain);
