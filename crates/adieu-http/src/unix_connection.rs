@@ -1,0 +1,293 @@
+//! A connection over a Unix socket that can be reset.
+//!
+//! A Unix socket has no reset of its own. But if a socket is closed while bytes of its peer are
+//! unread, Linux lets the peer read everything that was sent to it, and after that an error
+//! (`ECONNRESET`) instead of the end of the stream. So the last byte of a client is only peeked at: it
+//! stays in the kernel's queue until more bytes arrive, or until the connection ends regularly.
+
+use std::io::{IoSlice, Result};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+
+/// A connection over a Unix socket, as a `UnixListener` accepts it.
+///
+/// On Linux, an answer that is cut does not look complete to the client: see
+/// [`Listener::reset_on_drop`](crate::Listener::reset_on_drop).
+#[derive(Debug)]
+pub struct UnixConnection {
+    stream: UnixStream,
+    /// The last byte that was read is still in the kernel's queue.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux resets"))]
+    is_last_byte_queued: bool,
+    is_reset_on_drop: AtomicBool,
+}
+
+// === impl UnixConnection ===
+
+impl From<UnixStream> for UnixConnection {
+    fn from(stream: UnixStream) -> Self {
+        let is_reset_on_drop = AtomicBool::new(false);
+        Self { stream, is_last_byte_queued: false, is_reset_on_drop }
+    }
+}
+
+impl UnixConnection {
+    pub(crate) fn reset_on_drop(&self) {
+        self.is_reset_on_drop.store(true, Ordering::Relaxed);
+    }
+}
+
+// On other platforms the peer of a socket that is closed reads a regular end.
+#[cfg(not(target_os = "linux"))]
+impl UnixConnection {
+    fn poll_read_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+
+    fn take_last_byte(&mut self) {}
+}
+
+impl AsyncRead for UnixConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        self.poll_read_bytes(cx, buf)
+    }
+}
+
+impl AsyncWrite for UnixConnection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Drop for UnixConnection {
+    fn drop(&mut self) {
+        if !self.is_reset_on_drop.load(Ordering::Relaxed) {
+            self.take_last_byte();
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::io::{ErrorKind, IoSliceMut, Result};
+    use std::task::{Context, Poll, ready};
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+    use tokio::io::{Interest, ReadBuf};
+    use tokio::net::UnixStream;
+
+    use super::UnixConnection;
+
+    impl UnixConnection {
+        pub(super) fn poll_read_bytes(
+            &mut self,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<Result<()>> {
+            if buf.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            loop {
+                ready!(self.stream.poll_read_ready(cx))?;
+                let (stream, is_queued) = (&self.stream, &mut self.is_last_byte_queued);
+                let into = buf.initialize_unfilled();
+                let read = || read_all_but_last(stream, is_queued, into);
+                match stream.try_io(Interest::READABLE, read) {
+                    Ok(count) => {
+                        buf.advance(count);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+        }
+
+        /// Takes the last byte out of the kernel's queue, so that the connection ends regularly.
+        pub(super) fn take_last_byte(&mut self) {
+            if std::mem::take(&mut self.is_last_byte_queued) {
+                let _ = take(&self.stream, &mut [], &mut [0]);
+            }
+        }
+    }
+
+    /// Reads new bytes, and leaves the last of them in the kernel's queue. `is_last_queued` is whether
+    /// the call before has left one there.
+    fn read_all_but_last(
+        stream: &UnixStream,
+        is_last_queued: &mut bool,
+        into: &mut [u8],
+    ) -> Result<usize> {
+        let mut known = [0];
+        let known = &mut known[..usize::from(*is_last_queued)];
+        let seen = receive(stream, known, into, RecvFlags::PEEK)?;
+        let new = seen - known.len();
+        if new == 0 {
+            // The known byte stays, even at the end of the stream: a client that has closed its side
+            // may still be reading its answer.
+            let is_end = known.is_empty() || is_read_closed(stream)?;
+            return if is_end { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+        }
+        // The same bytes again.
+        take(stream, known, &mut into[..new - 1])?;
+        *is_last_queued = true;
+        Ok(new)
+    }
+
+    /// Takes as many bytes out of the kernel's queue as there is room for. The queue has them.
+    fn take(stream: &UnixStream, mut first: &mut [u8], mut second: &mut [u8]) -> Result<()> {
+        // More than one call is needed if the client has sent file descriptors along.
+        while !first.is_empty() || !second.is_empty() {
+            let count = receive(stream, first, second, RecvFlags::empty())?;
+            if count == 0 {
+                break;
+            }
+            let of_first = count.min(first.len());
+            first = &mut first[of_first..];
+            second = &mut second[count - of_first..];
+        }
+        Ok(())
+    }
+
+    fn receive(
+        stream: &UnixStream,
+        first: &mut [u8],
+        second: &mut [u8],
+        flags: RecvFlags,
+    ) -> Result<usize> {
+        let slices = &mut [IoSliceMut::new(first), IoSliceMut::new(second)];
+        let control = &mut RecvAncillaryBuffer::default();
+        Ok(recvmsg(stream, slices, control, flags)?.bytes)
+    }
+
+    fn is_read_closed(stream: &UnixStream) -> Result<bool> {
+        let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        Ok(polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::ErrorKind;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    fn pair() -> (UnixConnection, UnixStream) {
+        let (server, client) = UnixStream::pair().unwrap();
+        (server.into(), client)
+    }
+
+    #[tokio::test]
+    async fn bytes_arrive_once_and_in_order_however_they_are_split() {
+        let sent: Vec<u8> = (0..10_000u32).map(|byte| (byte % 251) as u8).collect();
+        for (written, read) in [(1, 1), (1, 100), (3, 2), (2, 3), (100, 1), (999, 64), (64, 999)] {
+            let (mut server, mut client) = pair();
+            let mut received: Vec<u8> = Vec::new();
+            let reading = async {
+                let mut buf = vec![0; read];
+                loop {
+                    match server.read(&mut buf).await.unwrap() {
+                        0 => break,
+                        count => received.extend(&buf[..count]),
+                    }
+                }
+            };
+            let writing = async {
+                for piece in sent.chunks(written) {
+                    client.write_all(piece).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+                client.shutdown().await.unwrap();
+            };
+            tokio::join!(reading, writing);
+            assert!(received == sent, "written by {written}, read by {read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_waits_for_bytes_that_have_not_arrived() {
+        let (mut server, mut client) = pair();
+        let mut byte = [0];
+        for sent in *b"ab" {
+            tokio::select! {
+                biased;
+                read = server.read(&mut byte) => panic!("nothing was sent: {read:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+            client.write_all(&[sent]).await.unwrap();
+            assert_eq!(server.read(&mut byte).await.unwrap(), 1);
+            assert_eq!(byte, [sent]);
+        }
+        drop(client);
+        assert_eq!(server.read(&mut byte).await.unwrap(), 0);
+        assert_eq!(server.read(&mut byte).await.unwrap(), 0);
+    }
+
+    /// Answers a request, ends the connection, and returns what the client reads after that.
+    async fn ended(is_reset: bool, is_half_closed: bool) -> (Vec<u8>, Option<ErrorKind>) {
+        let (mut server, mut client) = pair();
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+        if is_half_closed {
+            client.shutdown().await.unwrap();
+        }
+        let mut request = [0; 100];
+        assert_eq!(server.read(&mut request).await.unwrap(), 18);
+        if is_half_closed {
+            assert_eq!(server.read(&mut request).await.unwrap(), 0);
+        }
+        server.write_all(b"answer").await.unwrap();
+        if is_reset {
+            server.reset_on_drop();
+        }
+        drop(server);
+        let mut read = Vec::new();
+        let error = client.read_to_end(&mut read).await.err();
+        (read, error.map(|error| error.kind()))
+    }
+
+    #[tokio::test]
+    async fn a_reset_connection_ends_in_an_error_and_others_do_not() {
+        for is_half_closed in [false, true] {
+            let answer = b"answer".to_vec();
+            assert_eq!(ended(false, is_half_closed).await, (answer.clone(), None));
+            let reset = Some(ErrorKind::ConnectionReset);
+            assert_eq!(ended(true, is_half_closed).await, (answer, reset));
+        }
+    }
+}
