@@ -5,6 +5,9 @@
 //! (`ECONNRESET`) instead of the end of the stream. So the last byte of a client is only peeked at: it
 //! stays in the kernel's queue until more bytes arrive, or until the connection ends regularly.
 
+#[cfg(target_os = "linux")]
+mod last_byte;
+
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +18,7 @@ use tokio::net::UnixStream;
 
 /// A connection over a Unix socket, as a `UnixListener` accepts it.
 ///
-/// On Linux, an answer that is cut does not look complete to the client: see
-/// [`Listener::reset_on_drop`](crate::Listener::reset_on_drop).
+/// On Linux it can be reset, so that an answer that is cut does not look complete to the client.
 #[derive(Debug)]
 pub struct UnixConnection {
     stream: UnixStream,
@@ -38,6 +40,36 @@ impl From<UnixStream> for UnixConnection {
 impl UnixConnection {
     pub(crate) fn reset_on_drop(&self) {
         self.is_reset_on_drop.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl UnixConnection {
+    fn poll_read_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            std::task::ready!(self.stream.poll_read_ready(cx))?;
+            let (stream, is_queued) = (&self.stream, &mut self.is_last_byte_queued);
+            let into = buf.initialize_unfilled();
+            let read = || last_byte::read(stream, is_queued, into);
+            match stream.try_io(tokio::io::Interest::READABLE, read) {
+                Ok(count) => {
+                    buf.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Lets the connection end regularly.
+    fn take_last_byte(&mut self) {
+        if std::mem::take(&mut self.is_last_byte_queued) {
+            let _ = last_byte::discard(&self.stream);
+        }
     }
 }
 
@@ -96,107 +128,6 @@ impl Drop for UnixConnection {
         if !self.is_reset_on_drop.load(Ordering::Relaxed) {
             self.take_last_byte();
         }
-    }
-}
-
-#[cfg(target_os = "linux")]
-mod linux {
-    use std::io::{ErrorKind, IoSliceMut, Result};
-    use std::task::{Context, Poll, ready};
-
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
-    use tokio::io::{Interest, ReadBuf};
-    use tokio::net::UnixStream;
-
-    use super::UnixConnection;
-
-    impl UnixConnection {
-        pub(super) fn poll_read_bytes(
-            &mut self,
-            cx: &mut Context<'_>,
-            buf: &mut ReadBuf<'_>,
-        ) -> Poll<Result<()>> {
-            if buf.remaining() == 0 {
-                return Poll::Ready(Ok(()));
-            }
-            loop {
-                ready!(self.stream.poll_read_ready(cx))?;
-                let (stream, is_queued) = (&self.stream, &mut self.is_last_byte_queued);
-                let into = buf.initialize_unfilled();
-                let read = || read_all_but_last(stream, is_queued, into);
-                match stream.try_io(Interest::READABLE, read) {
-                    Ok(count) => {
-                        buf.advance(count);
-                        return Poll::Ready(Ok(()));
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) => return Poll::Ready(Err(error)),
-                }
-            }
-        }
-
-        /// Takes the last byte out of the kernel's queue, so that the connection ends regularly.
-        pub(super) fn take_last_byte(&mut self) {
-            if std::mem::take(&mut self.is_last_byte_queued) {
-                let _ = take(&self.stream, &mut [], &mut [0]);
-            }
-        }
-    }
-
-    /// Reads new bytes, and leaves the last of them in the kernel's queue. `is_last_queued` is whether
-    /// the call before has left one there.
-    fn read_all_but_last(
-        stream: &UnixStream,
-        is_last_queued: &mut bool,
-        into: &mut [u8],
-    ) -> Result<usize> {
-        let mut known = [0];
-        let known = &mut known[..usize::from(*is_last_queued)];
-        let seen = receive(stream, known, into, RecvFlags::PEEK)?;
-        let new = seen - known.len();
-        if new == 0 {
-            // The known byte stays, even at the end of the stream: a client that has closed its side
-            // may still be reading its answer.
-            let is_end = known.is_empty() || is_read_closed(stream)?;
-            return if is_end { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
-        }
-        // The same bytes again.
-        take(stream, known, &mut into[..new - 1])?;
-        *is_last_queued = true;
-        Ok(new)
-    }
-
-    /// Takes as many bytes out of the kernel's queue as there is room for. The queue has them.
-    fn take(stream: &UnixStream, mut first: &mut [u8], mut second: &mut [u8]) -> Result<()> {
-        // More than one call is needed if the client has sent file descriptors along.
-        while !first.is_empty() || !second.is_empty() {
-            let count = receive(stream, first, second, RecvFlags::empty())?;
-            if count == 0 {
-                break;
-            }
-            let of_first = count.min(first.len());
-            first = &mut first[of_first..];
-            second = &mut second[count - of_first..];
-        }
-        Ok(())
-    }
-
-    fn receive(
-        stream: &UnixStream,
-        first: &mut [u8],
-        second: &mut [u8],
-        flags: RecvFlags,
-    ) -> Result<usize> {
-        let slices = &mut [IoSliceMut::new(first), IoSliceMut::new(second)];
-        let control = &mut RecvAncillaryBuffer::default();
-        Ok(recvmsg(stream, slices, control, flags)?.bytes)
-    }
-
-    fn is_read_closed(stream: &UnixStream) -> Result<bool> {
-        let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
-        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-        Ok(polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP))
     }
 }
 
