@@ -214,7 +214,9 @@ impl Asking {
     async fn read_large(&self, path: &str, is_http10: bool) -> Result<Read, Error> {
         let mut stream = match self.kind {
             Client::CutUnix => Stream::Unix(UnixStream::connect(&self.socket).await?),
-            _ => Stream::Tcp(TcpStream::connect(self.at).await?),
+            Client::Http1 | Client::Http2 | Client::Slow | Client::Paused | Client::CutHttp10 => {
+                Stream::Tcp(TcpStream::connect(self.at).await?)
+            }
         };
         let request = match is_http10 {
             true => format!("GET {path} HTTP/1.0\r\n\r\n"),

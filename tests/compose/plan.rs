@@ -370,7 +370,7 @@ impl Plan {
         let mut departments: Vec<Department> =
             (0..rng.usize(0..=2)).map(|_| Department::draw(&mut rng)).collect();
         // A department that loses messages is alone, so that its losses can be counted exactly.
-        if seed % 5 == 0 {
+        if seed.is_multiple_of(5) {
             let framework = in_turn(seed / 5, &Framework::ALL);
             departments =
                 vec![Department { framework, is_stuck: true, ..Department::draw(&mut rng) }];

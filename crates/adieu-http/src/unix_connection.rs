@@ -139,16 +139,16 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (UnixConnection, UnixStream) {
-        let (server, client) = UnixStream::pair().unwrap();
-        (server.into(), client)
+    fn pair() -> Result<(UnixConnection, UnixStream)> {
+        let (server, client) = UnixStream::pair()?;
+        Ok((server.into(), client))
     }
 
     #[tokio::test]
     async fn bytes_arrive_once_and_in_order_however_they_are_split() {
         let sent: Vec<u8> = (0..10_000u32).map(|byte| (byte % 251) as u8).collect();
         for (written, read) in [(1, 1), (1, 100), (3, 2), (2, 3), (100, 1), (999, 64), (64, 999)] {
-            let (mut server, mut client) = pair();
+            let (mut server, mut client) = pair().unwrap();
             let mut received: Vec<u8> = Vec::new();
             let reading = async {
                 let mut buf = vec![0; read];
@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_waits_for_bytes_that_have_not_arrived() {
-        let (mut server, mut client) = pair();
+        let (mut server, mut client) = pair().unwrap();
         let mut byte = [0];
         for sent in *b"ab" {
             tokio::select! {
@@ -191,34 +191,34 @@ mod tests {
     }
 
     /// Answers a request, ends the connection, and returns what the client reads after that.
-    async fn ended(is_reset: bool, is_half_closed: bool) -> (Vec<u8>, Option<ErrorKind>) {
-        let (mut server, mut client) = pair();
-        client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+    async fn ended(is_reset: bool, is_half_closed: bool) -> Result<(Vec<u8>, Option<ErrorKind>)> {
+        let (mut server, mut client) = pair()?;
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
         if is_half_closed {
-            client.shutdown().await.unwrap();
+            client.shutdown().await?;
         }
         let mut request = [0; 100];
-        assert_eq!(server.read(&mut request).await.unwrap(), 18);
+        assert_eq!(server.read(&mut request).await?, 18);
         if is_half_closed {
-            assert_eq!(server.read(&mut request).await.unwrap(), 0);
+            assert_eq!(server.read(&mut request).await?, 0);
         }
-        server.write_all(b"answer").await.unwrap();
+        server.write_all(b"answer").await?;
         if is_reset {
             server.reset_on_drop();
         }
         drop(server);
         let mut read = Vec::new();
         let error = client.read_to_end(&mut read).await.err();
-        (read, error.map(|error| error.kind()))
+        Ok((read, error.map(|error| error.kind())))
     }
 
     #[tokio::test]
     async fn a_reset_connection_ends_in_an_error_and_others_do_not() {
         for is_half_closed in [false, true] {
             let answer = b"answer".to_vec();
-            assert_eq!(ended(false, is_half_closed).await, (answer.clone(), None));
+            assert_eq!(ended(false, is_half_closed).await.unwrap(), (answer.clone(), None));
             let reset = Some(ErrorKind::ConnectionReset);
-            assert_eq!(ended(true, is_half_closed).await, (answer, reset));
+            assert_eq!(ended(true, is_half_closed).await.unwrap(), (answer, reset));
         }
     }
 }
