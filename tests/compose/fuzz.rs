@@ -5,8 +5,9 @@
 //! cargo run --release -p adieu-tests --bin compose-fuzz -- --seeds 17 --shape dropped-handle
 //! ```
 //!
-//! `--shape NAME` forces a shape into every plan, `--jobs N` runs N at a time, `--verbose` also
-//! prints what passed. Ends with 1 if a run failed, and prints the command that repeats it.
+//! `--shape NAME` forces a shape into every plan, `--jobs N` runs N at a time, `--until-failure` begins
+//! no run after the first that failed, `--verbose` also prints what passed. Ends with 1 if a run failed,
+//! and prints the command that repeats it.
 
 #![expect(clippy::print_stdout, reason = "a command prints")]
 
@@ -22,6 +23,7 @@ struct Options {
     cases: Vec<Case>,
     jobs: usize,
     is_verbose: bool,
+    until_failure: bool,
 }
 
 fn main() -> ExitCode {
@@ -50,6 +52,9 @@ fn fuzz(options: &Options) -> ExitCode {
         for _ in 0..options.jobs {
             scope.spawn(|| {
                 while let Some(case) = options.cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if options.until_failure && failed.load(Ordering::Relaxed) > 0 {
+                        return;
+                    }
                     let ran = case.run(&program);
                     let _turn = printing.lock();
                     match ran {
@@ -66,7 +71,11 @@ fn fuzz(options: &Options) -> ExitCode {
             });
         }
     });
-    let (failed, all) = (failed.into_inner(), options.cases.len());
+    let failed = failed.into_inner();
+    if options.until_failure && failed > 0 {
+        return ExitCode::FAILURE;
+    }
+    let all = options.cases.len();
     println!("{} of {all} runs passed, {failed} failed", all - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -75,7 +84,7 @@ impl Options {
     fn parse(args: &[String]) -> Result<Self, String> {
         let mut args = args.iter();
         let (mut seeds, mut shape, mut jobs) = (1..2, None, 4);
-        let mut is_verbose = false;
+        let (mut is_verbose, mut until_failure) = (false, false);
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
             match arg.as_str() {
@@ -85,6 +94,7 @@ impl Options {
                     jobs = text.parse().map_err(|_| format!("not a number of jobs: {text:?}"))?;
                 }
                 "--verbose" => is_verbose = true,
+                "--until-failure" => until_failure = true,
                 "--shape" => {
                     let name = value()?;
                     let known = Shape::ALL.map(Shape::name).join(", ");
@@ -98,7 +108,7 @@ impl Options {
         if cases.is_empty() || jobs == 0 {
             return Err("nothing to run".to_owned());
         }
-        Ok(Self { cases, jobs, is_verbose })
+        Ok(Self { cases, jobs, is_verbose, until_failure })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Clients that record what they were promised.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -8,11 +9,12 @@ use std::time::Duration;
 
 use adieu_testkit::ledger::{Fact, Ledger};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::plan::{Client, Plan};
 
@@ -25,8 +27,8 @@ pub const LARGE: usize = 12 << 20;
 const SLOW: usize = 500_000;
 
 /// How much a client that pauses reads, and for how long it then does not.
-const PAUSE_AFTER: usize = LARGE / 8;
-const PAUSE: Duration = Duration::from_millis(1_700);
+const PAUSE_AFTER: usize = LARGE / 6;
+const PAUSE: Duration = Duration::from_millis(2_600);
 
 /// Clients at work.
 #[derive(Debug)]
@@ -49,6 +51,7 @@ struct Asking {
     number: u64,
     kind: Client,
     at: SocketAddr,
+    socket: PathBuf,
     rng: fastrand::Rng,
     ledger: Arc<Ledger>,
     is_over: Arc<AtomicBool>,
@@ -57,13 +60,14 @@ struct Asking {
 // === impl Load ===
 
 impl Load {
-    /// Starts all clients of a plan, on a thread of their own.
+    /// Starts all clients of a plan, on a thread of their own. `socket` is the Unix socket of the
+    /// service.
     ///
     /// # Panics
     ///
     /// If there can be no thread.
     #[must_use]
-    pub fn start(plan: &Plan, at: SocketAddr, ledger: &Arc<Ledger>) -> Self {
+    pub fn start(plan: &Plan, at: SocketAddr, socket: &Path, ledger: &Arc<Ledger>) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let clients: Vec<Asking> = (0u64..)
             .zip(&plan.clients)
@@ -71,6 +75,7 @@ impl Load {
                 number,
                 kind: *kind,
                 at,
+                socket: socket.to_owned(),
                 rng: fastrand::Rng::with_seed(plan.seed ^ (number << 32)),
                 ledger: Arc::clone(ledger),
                 is_over: Arc::clone(&is_over),
@@ -106,9 +111,8 @@ impl Asking {
     async fn run(mut self) {
         match self.kind {
             Client::Http1 | Client::Http2 => self.orders().await,
-            Client::Slow => self.large(false).await,
+            Client::Slow | Client::CutHttp10 | Client::CutUnix => self.large().await,
             Client::Paused => self.paused().await,
-            Client::CutHttp10 => self.large(true).await,
         }
     }
 
@@ -166,15 +170,19 @@ impl Asking {
     }
 
     /// Asks for a large answer, by hand: how it ends is what matters.
-    async fn large(&self, is_http10: bool) {
-        let path = format!("/large/{}", self.number);
-        let Ok((read, ended)) = self.read_large(&path, is_http10).await else { return };
+    async fn large(&self) {
+        let (path, is_http10) = (format!("/large/{}", self.number), self.kind.is_cut());
+        let Ok(Read { bytes, before_exit, ended }) = self.read_large(&path, is_http10).await else {
+            return;
+        };
+        // The network may be gone with the process: what was not received by then is lost.
+        let is_received = before_exit.is_none_or(|before| before == bytes);
         let fact = match ended {
-            Ended::Whole => Fact::Finished,
+            Ended::Whole if is_received => Fact::Finished,
             // Without a length, the end of the connection is the end of the answer.
-            Ended::Closed if is_http10 && read < LARGE => Fact::Disguised,
+            Ended::Closed if is_http10 && bytes < LARGE => Fact::Disguised,
             Ended::Closed if is_http10 => Fact::Finished,
-            Ended::Closed | Ended::Broken => Fact::Cut,
+            Ended::Whole | Ended::Closed | Ended::Broken => Fact::Cut,
         };
         self.ledger.record(Fact::Accepted, "large", &path);
         self.ledger.record(fact, "large", &path);
@@ -202,33 +210,48 @@ impl Asking {
         self.ledger.record(fact, "large", &path);
     }
 
-    /// Returns how much was read of an answer, and how it ended.
-    async fn read_large(&self, path: &str, is_http10: bool) -> Result<(usize, Ended), Error> {
-        let mut stream = TcpStream::connect(self.at).await?;
+    /// Reads a large answer, slowly.
+    async fn read_large(&self, path: &str, is_http10: bool) -> Result<Read, Error> {
+        let mut stream = match self.kind {
+            Client::CutUnix => Stream::Unix(UnixStream::connect(&self.socket).await?),
+            Client::Http1 | Client::Http2 | Client::Slow | Client::Paused | Client::CutHttp10 => {
+                Stream::Tcp(TcpStream::connect(self.at).await?)
+            }
+        };
         let request = match is_http10 {
             true => format!("GET {path} HTTP/1.0\r\n\r\n"),
             false => format!("GET {path} HTTP/1.1\r\nhost: compose\r\nconnection: close\r\n\r\n"),
         };
         stream.write_all(request.as_bytes()).await?;
-        let (mut read, mut buffer, mut tail) = (0, vec![0; SLOW / 20], Vec::new());
+        let (mut bytes, mut buffer, mut tail) = (0, vec![0; SLOW / 20], Vec::new());
+        let mut before_exit = None;
         loop {
-            match stream.read(&mut buffer).await {
-                Ok(0) if tail.ends_with(b"0\r\n\r\n") => return Ok((read, Ended::Whole)),
-                Ok(0) if read == 0 => return Err("no answer".into()),
-                Ok(0) => return Ok((read, Ended::Closed)),
+            let ended = match stream.read(&mut buffer).await {
+                Ok(0) if tail.ends_with(b"0\r\n\r\n") => Some(Ended::Whole),
+                Ok(0) if bytes == 0 => return Err("no answer".into()),
+                Ok(0) => Some(Ended::Closed),
                 Ok(more) => {
-                    read += more;
+                    bytes += more;
                     tail.extend_from_slice(&buffer[..more]);
                     tail.drain(..tail.len().saturating_sub(8));
+                    None
                 }
-                Err(error) if read == 0 => return Err(error.into()),
-                Err(_) => return Ok((read, Ended::Broken)),
+                Err(error) if bytes == 0 => return Err(error.into()),
+                Err(_) => Some(Ended::Broken),
+            };
+            if let Some(ended) = ended {
+                return Ok(Read { bytes, before_exit, ended });
+            }
+            let has_exited = self.is_over.load(Ordering::Relaxed);
+            // Not of an answer that is cut: looking there would consume the reset.
+            if has_exited && before_exit.is_none() && !is_http10 {
+                before_exit = Some(bytes + stream.unread());
             }
             // A client that is to be cut hardly reads for longer than its window. When the process has
             // ended, everything that will arrive has been sent.
-            let pause = match self.is_over.load(Ordering::Relaxed) {
+            let pause = match has_exited {
                 true => 0,
-                false if is_http10 && read > LARGE / 8 => 20,
+                false if is_http10 && bytes > LARGE / 8 => 20,
                 false => 1,
             };
             for _ in 0..pause {
@@ -236,6 +259,14 @@ impl Asking {
             }
         }
     }
+}
+
+/// What was read of a large answer.
+struct Read {
+    bytes: usize,
+    /// How much of it this machine had received when the process had exited, if it was not the end.
+    before_exit: Option<usize>,
+    ended: Ended,
 }
 
 /// How a large answer ended.
@@ -246,6 +277,37 @@ enum Ended {
     Closed,
     /// The connection was reset.
     Broken,
+}
+
+/// A connection whose bytes are read by hand.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+// === impl Stream ===
+
+impl Stream {
+    async fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer).await,
+            Self::Unix(stream) => stream.read(buffer).await,
+        }
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(bytes).await,
+            Self::Unix(stream) => stream.write_all(bytes).await,
+        }
+    }
+
+    /// How many bytes have been received, and not been read.
+    fn unread(&self) -> usize {
+        let Self::Tcp(stream) = self else { return 0 };
+        let mut all = vec![0; 2 * LARGE];
+        stream.peek(&mut all).now_or_never().and_then(Result::ok).unwrap_or(0)
+    }
 }
 
 // === impl Connection ===

@@ -9,22 +9,30 @@ pub enum Shape {
     DroppedHandle,
     /// Item 2: the pool that actors use is a lifecycle step.
     PoolStep,
-    /// Item 2: the pool that actors use is closed by a task in a phase after the last one.
+    /// Item 2: the pool that actors use is closed by a task in `close-resources`.
     PoolTask,
+    /// Item 2: the pool that actors use is closed by a task in a phase after the last one.
+    PoolPhase,
     /// Item 3: an actor sends to its sibling.
     Siblings,
     /// Items 3 and 17: an actor sends to its parent.
     ChildToParent,
     /// Item 4: an actor on a worker thread sends to another thread.
     Threads,
+    /// Item 4: a worker thread panics while it is drained, and others send to it.
+    PanickedWorker,
     /// Item 5: an actor hangs, and is killed with messages in its mailbox.
     Stuck,
     /// Item 6: tasks send to actors that are being drained, until they are refused.
     Racer,
     /// Item 7: a client reads a large answer slowly and steadily.
     SlowReader,
+    /// Item 7: a client reads a large answer over HTTP/2 with pauses.
+    PausedReader,
     /// Item 8: the answer to an HTTP/1.0 request is cut because its client stops reading.
     CutHttp10,
+    /// Like item 8, over a Unix socket.
+    CutUnix,
     /// Item 9: two singleton steps share one lock, and a loop asks for a lock without waiting.
     SharedLock,
     /// Item 10: the log's subscriber panics.
@@ -35,8 +43,16 @@ pub enum Shape {
     StartupSignal,
     /// Like item 3: an actor sends to an actor of another system on the same shutdown.
     OtherSystem,
+    /// Like item 18: an actor spawns a child for an order, also while it is drained.
+    SpawnsChildren,
+    /// Like item 3: a task that an actor has spawned, in its name, sends to its sibling.
+    Scoped,
     /// Like item 1: the future of the server is dropped when the shutdown begins.
     DroppedServer,
+    /// `axum::serve` with a layer serves, instead of a server of adieu.
+    Layer,
+    /// Handlers answer, and leave the order to a task that holds a pass of another gate.
+    Later,
 }
 
 /// A random service, and what is done to it.
@@ -60,6 +76,10 @@ pub struct Plan {
     pub locks: Locks,
     /// How many guards there are.
     pub guards: usize,
+    /// Who serves.
+    pub server: Server,
+    /// Whether handlers leave some orders to tasks with a gate of their own.
+    pub has_later: bool,
     /// When the body of `main` ends.
     pub body: Body,
     /// Who listens to the log.
@@ -85,6 +105,8 @@ pub struct Department {
     pub think_us: u64,
     /// Whether the last of them hangs after a while.
     pub is_stuck: bool,
+    /// Whether the second worker thread panics during the drain.
+    pub panics: bool,
 }
 
 /// Whose actors.
@@ -117,6 +139,10 @@ pub enum Topology {
     ChildToParent,
     /// From an actor to an actor of another system.
     OtherSystem,
+    /// From an actor to a child that it spawns for the order.
+    SpawnsChildren,
+    /// From a task that an actor spawns, in its name, to its sibling.
+    Scoped,
 }
 
 /// What happens to the handle of the actor system.
@@ -137,8 +163,10 @@ pub enum Pool {
     Guard,
     /// As a lifecycle step.
     Step,
-    /// By a task in a phase of its own, after the actors.
+    /// By a task in `close-resources`.
     Task,
+    /// By a task in a phase of its own, after the actors.
+    Phase,
 }
 
 /// A consumer.
@@ -159,6 +187,15 @@ pub enum Locks {
     One,
     /// Two steps behind one lock.
     Shared,
+}
+
+/// Who serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// `adieu::http::serve`.
+    Adieu,
+    /// `axum::serve`, with a layer that admits requests.
+    Axum,
 }
 
 /// When the body of `main` ends.
@@ -198,6 +235,8 @@ pub enum Client {
     Paused,
     /// One large answer to an HTTP/1.0 request, of which the client stops reading.
     CutHttp10,
+    /// The same, over a Unix socket.
+    CutUnix,
 }
 
 /// When and how the shutdown begins.
@@ -213,14 +252,27 @@ pub struct Trigger {
     pub again_after_ms: Option<u64>,
 }
 
+// === impl Framework ===
+
+impl Framework {
+    const ALL: [Self; 6] =
+        [Self::Kameo, Self::Ractor, Self::Letters, Self::Plain, Self::Task, Self::Threads];
+}
+
 // === impl Client ===
 
 impl Client {
     fn is_slow(self) -> bool {
         match self {
             Self::Http1 | Self::Http2 => false,
-            Self::Slow | Self::Paused | Self::CutHttp10 => true,
+            Self::Slow | Self::Paused | Self::CutHttp10 | Self::CutUnix => true,
         }
+    }
+
+    /// Whether its answer is cut.
+    #[must_use]
+    pub fn is_cut(self) -> bool {
+        matches!(self, Self::CutHttp10 | Self::CutUnix)
     }
 }
 
@@ -228,23 +280,31 @@ impl Client {
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 24] = [
         Self::DroppedHandle,
         Self::PoolStep,
         Self::PoolTask,
+        Self::PoolPhase,
         Self::Siblings,
         Self::ChildToParent,
         Self::Threads,
+        Self::PanickedWorker,
         Self::Stuck,
         Self::Racer,
         Self::SlowReader,
+        Self::PausedReader,
         Self::CutHttp10,
+        Self::CutUnix,
         Self::SharedLock,
         Self::PanickingSubscriber,
         Self::BlockingSubscriber,
         Self::StartupSignal,
         Self::OtherSystem,
+        Self::SpawnsChildren,
+        Self::Scoped,
         Self::DroppedServer,
+        Self::Layer,
+        Self::Later,
     ];
 
     /// What it is called on the command line.
@@ -254,19 +314,27 @@ impl Shape {
             Self::DroppedHandle => "dropped-handle",
             Self::PoolStep => "pool-step",
             Self::PoolTask => "pool-task",
+            Self::PoolPhase => "pool-phase",
             Self::Siblings => "siblings",
             Self::ChildToParent => "child-to-parent",
             Self::Threads => "threads",
+            Self::PanickedWorker => "panicked-worker",
             Self::Stuck => "stuck",
             Self::Racer => "racer",
             Self::SlowReader => "slow-reader",
+            Self::PausedReader => "paused-reader",
             Self::CutHttp10 => "cut-http10",
+            Self::CutUnix => "cut-unix",
             Self::SharedLock => "shared-lock",
             Self::PanickingSubscriber => "panicking-subscriber",
             Self::BlockingSubscriber => "blocking-subscriber",
             Self::StartupSignal => "startup-signal",
             Self::OtherSystem => "other-system",
+            Self::SpawnsChildren => "spawns-children",
+            Self::Scoped => "scoped",
             Self::DroppedServer => "dropped-server",
+            Self::Layer => "layer",
+            Self::Later => "later",
         }
     }
 
@@ -299,15 +367,28 @@ impl Plan {
 
     fn draw(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let departments = (0..rng.usize(0..=2)).map(|_| Department::draw(&mut rng)).collect();
+        let mut departments: Vec<Department> =
+            (0..rng.usize(0..=2)).map(|_| Department::draw(&mut rng)).collect();
+        // A department that loses messages is alone, so that its losses can be counted exactly.
+        if seed.is_multiple_of(5) {
+            let framework = in_turn(seed / 5, &Framework::ALL);
+            departments =
+                vec![Department { framework, is_stuck: true, ..Department::draw(&mut rng) }];
+        } else if seed % 10 == 7 {
+            let framework = Framework::Threads;
+            departments =
+                vec![Department { framework, panics: true, ..Department::draw(&mut rng) }];
+        }
         let handle = pick(&mut rng, &[Handle::Kept, Handle::InBody, Handle::Dropped]);
-        let pool = pick(&mut rng, &[Pool::Guard, Pool::Step, Pool::Task]);
+        let pool = pick(&mut rng, &[Pool::Guard, Pool::Step, Pool::Task, Pool::Phase]);
         let consumer =
             rng.bool().then(|| Consumer { concurrency: rng.usize(1..=4), via_actor: rng.bool() });
         let is_periodic = rng.bool();
-        let has_racer = rng.u8(0..8) == 0;
+        let has_racer = seed % 9 == 4;
         let locks = pick(&mut rng, &[Locks::None, Locks::None, Locks::One, Locks::Shared]);
         let guards = rng.usize(0..=2);
+        let server = pick(&mut rng, &[Server::Adieu, Server::Adieu, Server::Adieu, Server::Axum]);
+        let has_later = rng.u8(0..4) == 0;
         let body = pick(&mut rng, &[Body::Serves, Body::Waits, Body::Returns, Body::Selects]);
         let subscriber = match rng.u8(0..10) {
             0 => Subscriber::Panics,
@@ -319,11 +400,10 @@ impl Plan {
         let mut clients: Vec<Client> = (0..rng.usize(1..=4))
             .map(|_| pick(&mut rng, &[Client::Http1, Client::Http2]))
             .collect();
-        match rng.u8(0..24) {
-            0 => clients.push(Client::Slow),
-            1 => clients.push(Client::CutHttp10),
-            2 => clients.push(Client::Paused),
-            _ => {}
+        // The rare parts take turns, so that few seeds have all of them.
+        if seed % 8 == 3 {
+            let slow = [Client::Slow, Client::Paused, Client::CutHttp10, Client::CutUnix];
+            clients.push(in_turn(seed / 8, &slow));
         }
         let trigger = Trigger {
             during_startup: rng.u8(0..5) == 0,
@@ -341,6 +421,8 @@ impl Plan {
             has_racer,
             locks,
             guards,
+            server,
+            has_later,
             body,
             subscriber,
             workers,
@@ -356,8 +438,9 @@ impl Plan {
         match shape {
             // Without actors these are plain and old.
             Shape::PoolStep if has_actors && self.pool == Pool::Step => self.pool = Pool::Guard,
-            Shape::PoolTask if self.pool == Pool::Task => self.pool = Pool::Guard,
-            Shape::PoolStep | Shape::PoolTask => {}
+            Shape::PoolTask if has_actors && self.pool == Pool::Task => self.pool = Pool::Guard,
+            Shape::PoolPhase if self.pool == Pool::Phase => self.pool = Pool::Guard,
+            Shape::PoolStep | Shape::PoolTask | Shape::PoolPhase => {}
             Shape::DroppedHandle => self.handle = Handle::Kept,
             Shape::Siblings => self.each(|it| it.without(Topology::Siblings)),
             Shape::ChildToParent => self.each(|it| it.without(Topology::ChildToParent)),
@@ -366,12 +449,13 @@ impl Plan {
                     it.framework = Framework::Kameo;
                 }
             }),
+            Shape::PanickedWorker => self.each(|it| it.panics = false),
             Shape::Stuck => self.each(|it| it.is_stuck = false),
             Shape::Racer => self.has_racer = false,
-            Shape::SlowReader => {
-                self.clients.retain(|it| !matches!(it, Client::Slow | Client::Paused));
-            }
+            Shape::SlowReader => self.clients.retain(|client| *client != Client::Slow),
+            Shape::PausedReader => self.clients.retain(|client| *client != Client::Paused),
             Shape::CutHttp10 => self.clients.retain(|client| *client != Client::CutHttp10),
+            Shape::CutUnix => self.clients.retain(|client| *client != Client::CutUnix),
             Shape::SharedLock if self.locks == Locks::Shared => self.locks = Locks::One,
             Shape::SharedLock => {}
             Shape::PanickingSubscriber if self.subscriber == Subscriber::Panics => {
@@ -383,8 +467,12 @@ impl Plan {
             Shape::PanickingSubscriber | Shape::BlockingSubscriber => {}
             Shape::StartupSignal => self.trigger.during_startup = false,
             Shape::OtherSystem => self.each(|it| it.without(Topology::OtherSystem)),
+            Shape::SpawnsChildren => self.each(|it| it.without(Topology::SpawnsChildren)),
+            Shape::Scoped => self.each(|it| it.without(Topology::Scoped)),
             Shape::DroppedServer if self.body == Body::Selects => self.body = Body::Serves,
             Shape::DroppedServer => {}
+            Shape::Layer => self.server = Server::Adieu,
+            Shape::Later => self.has_later = false,
         }
     }
 
@@ -394,12 +482,16 @@ impl Plan {
             Shape::DroppedHandle
                 | Shape::PoolStep
                 | Shape::PoolTask
+                | Shape::PoolPhase
                 | Shape::Siblings
                 | Shape::ChildToParent
                 | Shape::Threads
+                | Shape::PanickedWorker
                 | Shape::Stuck
                 | Shape::Racer
                 | Shape::OtherSystem
+                | Shape::SpawnsChildren
+                | Shape::Scoped
         );
         if needs_actors && self.departments.is_empty() {
             let mut rng = fastrand::Rng::with_seed(self.seed);
@@ -408,7 +500,11 @@ impl Plan {
         // A slow client needs a service that starts and logs as usual.
         let excludes_slow_clients = matches!(
             shape,
-            Shape::PanickingSubscriber | Shape::BlockingSubscriber | Shape::StartupSignal
+            Shape::PanickingSubscriber
+                | Shape::BlockingSubscriber
+                | Shape::StartupSignal
+                | Shape::Layer
+                | Shape::Later
         );
         if excludes_slow_clients {
             self.clients.retain(|client| !client.is_slow());
@@ -420,14 +516,20 @@ impl Plan {
             Shape::DroppedHandle => {}
             Shape::PoolStep => self.pool = Pool::Step,
             Shape::PoolTask => self.pool = Pool::Task,
+            Shape::PoolPhase => self.pool = Pool::Phase,
             Shape::Siblings => self.each(|it| it.force(Topology::Siblings)),
             Shape::ChildToParent => self.each(|it| it.force(Topology::ChildToParent)),
             Shape::Threads => self.each(|it| it.framework = Framework::Threads),
+            Shape::PanickedWorker => self.each(|it| {
+                it.framework = Framework::Threads;
+                (it.panics, it.is_stuck) = (true, false);
+            }),
             Shape::Stuck => self.each(|it| it.is_stuck = true),
             Shape::Racer => self.has_racer = true,
-            Shape::SlowReader if self.seed.is_multiple_of(2) => self.clients.push(Client::Paused),
             Shape::SlowReader => self.clients.push(Client::Slow),
+            Shape::PausedReader => self.clients.push(Client::Paused),
             Shape::CutHttp10 => self.clients.push(Client::CutHttp10),
+            Shape::CutUnix => self.clients.push(Client::CutUnix),
             Shape::SharedLock => self.locks = Locks::Shared,
             Shape::PanickingSubscriber => self.subscriber = Subscriber::Panics,
             Shape::BlockingSubscriber => self.subscriber = Subscriber::Blocks,
@@ -437,7 +539,31 @@ impl Plan {
                 self.trigger.after_ms %= self.startup_ms.iter().sum::<u64>().max(1);
             }
             Shape::OtherSystem => self.each(|it| it.force(Topology::OtherSystem)),
-            Shape::DroppedServer => self.body = Body::Selects,
+            Shape::SpawnsChildren => self.each(|it| {
+                it.force(Topology::SpawnsChildren);
+                if it.framework == Framework::Plain {
+                    it.framework = Framework::Task;
+                }
+            }),
+            Shape::Scoped => self.each(|it| {
+                it.force(Topology::Scoped);
+                it.is_stuck = false;
+                if it.framework == Framework::Plain {
+                    it.framework = Framework::Task;
+                }
+            }),
+            Shape::DroppedServer => {
+                self.body = Body::Selects;
+                self.server = Server::Adieu;
+            }
+            Shape::Layer => {
+                self.server = Server::Axum;
+                self.body = Body::Serves;
+            }
+            Shape::Later => {
+                self.has_later = true;
+                self.each(|it| (it.is_stuck, it.panics) = (false, false));
+            }
         }
     }
 
@@ -445,6 +571,28 @@ impl Plan {
     fn settle(&mut self) {
         if self.departments.is_empty() {
             self.has_racer = false;
+        }
+        self.each(|it| {
+            // Only a worker thread can panic alone, and what hangs before it panics does not.
+            it.panics &= it.framework == Framework::Threads && !it.is_stuck;
+            // A node of the service's own needs a handle of the system to spawn another, and has no
+            // identity. What hangs must be sent to by actors alone, to be counted in time.
+            let is_plain = it.framework == Framework::Plain;
+            if is_plain && it.topology == Topology::SpawnsChildren {
+                it.topology = Topology::ParentToChild;
+            }
+            if (is_plain || it.is_stuck) && it.topology == Topology::Scoped {
+                it.topology = Topology::Siblings;
+            }
+        });
+        // What such tasks lose is not among the dead letters.
+        if self.has_failing_actors() {
+            self.has_later = false;
+        }
+        // axum drops its connections with its future, and does not wait for slow clients.
+        let has_slow = self.clients.iter().any(|client| client.is_slow());
+        if has_slow || self.body == Body::Selects {
+            self.server = Server::Adieu;
         }
         // A race needs several threads.
         if self.has_racer {
@@ -466,8 +614,22 @@ impl Plan {
     /// Whether there is time and room to finish everything: then anything less is a mistake.
     #[must_use]
     pub fn must_be_lossless(&self) -> bool {
-        let is_stuck = self.departments.iter().any(|department| department.is_stuck);
-        !is_stuck && !self.clients.contains(&Client::CutHttp10) && !self.has_racer
+        let is_cut = self.clients.iter().any(|client| client.is_cut());
+        !self.has_failing_actors() && !is_cut && !self.has_racer
+    }
+
+    /// Whether actors process what they accept from senders that race with the drain. ractor may
+    /// refuse it, and a node of the service's own accepts what it likes.
+    #[must_use]
+    pub fn must_drain_races(&self) -> bool {
+        let is_strict = |it: &Department| {
+            matches!(it.framework, Framework::Kameo | Framework::Task | Framework::Threads)
+        };
+        self.departments.iter().all(is_strict) && !self.has_failing_actors()
+    }
+
+    fn has_failing_actors(&self) -> bool {
+        self.departments.iter().any(|it| it.is_stuck || it.panics)
     }
 }
 
@@ -481,26 +643,21 @@ impl fmt::Display for Plan {
 
 impl Department {
     fn draw(rng: &mut fastrand::Rng) -> Self {
-        let frameworks = [
-            Framework::Kameo,
-            Framework::Ractor,
-            Framework::Letters,
-            Framework::Plain,
-            Framework::Task,
-            Framework::Threads,
-        ];
         let topologies = [
             Topology::Single,
             Topology::Siblings,
             Topology::ParentToChild,
             Topology::ChildToParent,
             Topology::OtherSystem,
+            Topology::SpawnsChildren,
+            Topology::Scoped,
         ];
         Self {
-            framework: pick(rng, &frameworks),
+            framework: pick(rng, &Framework::ALL),
             topology: pick(rng, &topologies),
             think_us: rng.u64(0..2_000),
-            is_stuck: rng.u8(0..16) == 0,
+            is_stuck: false,
+            panics: false,
         }
     }
 
@@ -518,6 +675,10 @@ impl Department {
             self.topology = Topology::ParentToChild;
         }
     }
+}
+
+fn in_turn<T: Copy>(turn: u64, from: &[T]) -> T {
+    from[usize::try_from(turn).unwrap_or_default() % from.len()]
 }
 
 fn pick<T: Copy>(rng: &mut fastrand::Rng, from: &[T]) -> T {
@@ -543,8 +704,20 @@ mod tests {
         }
     }
 
+    /// As many seeds as `scripts/mutants` tries.
+    const FIRST: std::ops::Range<u64> = 1..51;
+
     #[test]
-    fn every_shape_occurs_and_has_a_name() {
+    fn each_framework_is_stuck_early() {
+        for framework in Framework::ALL {
+            let is_stuck = |it: &Department| it.is_stuck && it.framework == framework;
+            let is_drawn = |seed| Plan::random(seed).departments.iter().any(is_stuck);
+            assert!(FIRST.clone().any(is_drawn), "{framework:?}");
+        }
+    }
+
+    #[test]
+    fn every_shape_is_drawn_early_and_has_a_name() {
         for shape in Shape::ALL {
             assert_eq!(Shape::named(shape.name()), Some(shape));
             let is_drawn = |seed| {
@@ -553,7 +726,7 @@ mod tests {
                 without.remove(shape);
                 without.to_string() != plan
             };
-            assert!((0..500).any(is_drawn), "{shape:?} is never drawn");
+            assert!(FIRST.clone().any(is_drawn), "{shape:?} is not drawn");
         }
     }
 }

@@ -15,26 +15,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use adieu::fleet::{Files, Lock, LockSpec, Others, Owner};
-use adieu::http::serve;
-use adieu::{Consumer, JobCx, Lifecycle, Periodic, Phase, PhaseSpec, Runner, Shutdown, Step};
+use adieu::http::{GateLayer, serve};
+use adieu::{Consumer, Gate, JobCx, Lifecycle, Periodic, Phase, PhaseSpec, Runner, Shutdown, Step};
 use adieu_testkit::ledger::Fact;
-use tokio::net::TcpListener;
+use axum::Router;
+use futures_util::future::BoxFuture;
+use tokio::net::{TcpListener, UnixListener};
 
 use self::actors::{Desk, Order};
 use self::queue::Queue;
 use self::store::Store;
-use crate::plan::{Body, Handle, Locks, Plan, Pool};
+use crate::plan::{Body, Client, Handle, Locks, Plan, Pool, Server};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The name of the file that facts are written to.
 pub const JOURNAL: &str = "journal";
 
+/// The name of the Unix socket that is served, too, if a client asks there.
+pub const SOCKET: &str = "socket";
+
+/// How many orders are made in the last phase before the actors are drained.
+const LAST_ORDERS: u64 = 100;
+
 /// Where orders go.
 #[derive(Clone)]
 struct Counter {
     store: Arc<Store>,
     desks: Vec<Arc<dyn Desk>>,
+    /// For tasks that handlers leave orders to.
+    later: Option<Gate>,
 }
 
 /// Runs the service of a plan until it is stopped.
@@ -49,6 +59,8 @@ pub fn main(plan: &Plan, folder: &Path) -> ExitCode {
 #[expect(clippy::print_stdout, reason = "the driver reads it")]
 async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let has_socket = plan.clients.contains(&Client::CutUnix);
+    let socket = has_socket.then(|| UnixListener::bind(folder.join(SOCKET))).transpose()?;
     println!("listening on {}", listener.local_addr()?);
     pause(plan.startup_ms[0]).await;
     let store = Arc::new(Store::open(&folder.join(JOURNAL))?);
@@ -63,7 +75,8 @@ async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Err
     if let (Some(system), true) = (&system, plan.has_racer) {
         race::add(shutdown, system, plan, &store).await?;
     }
-    let counter = Counter { store, desks };
+    let later = plan.has_later.then(|| shutdown.add_gate("later")).transpose()?;
+    let counter = Counter { store, desks, later };
     let mut in_body = None;
     match plan.handle {
         Handle::Kept => shutdown.keep_until_exit(system),
@@ -72,13 +85,19 @@ async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Err
     }
     pause(plan.startup_ms[2]).await;
     add_loops(shutdown, plan, &counter)?;
+    add_last_orders(shutdown, &counter)?;
     if plan.locks == Locks::Shared {
         impatient::add(shutdown, &counter.store)?;
     }
     pause(plan.startup_ms[3]).await;
     subscriber::misbehave();
     println!("ready");
-    let serving = serve(listener, pages::router(counter), shutdown).into_future();
+    if let Some(socket) = socket {
+        let server = serve(socket, pages::router(counter.clone()), shutdown).name("unix");
+        #[expect(clippy::disallowed_methods, reason = "it ends with the shutdown")]
+        tokio::spawn(server.into_future());
+    }
+    let serving = serving(shutdown, plan, listener, pages::router(counter))?;
     match plan.body {
         Body::Serves => serving.await?,
         Body::Waits => {
@@ -98,6 +117,28 @@ async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Err
     }
     drop(in_body);
     Ok(())
+}
+
+/// Returns the server's future.
+fn serving(
+    shutdown: &Shutdown,
+    plan: &Plan,
+    listener: TcpListener,
+    app: Router,
+) -> Result<BoxFuture<'static, Result<(), Error>>, Error> {
+    Ok(match plan.server {
+        Server::Adieu => {
+            let serving = serve(listener, app, shutdown).into_future();
+            Box::pin(async { Ok(serving.await?) })
+        }
+        Server::Axum => {
+            let app = app.layer(GateLayer::new(&shutdown.add_gate("http")?));
+            let token = shutdown.token();
+            let serving = axum::serve(listener, app)
+                .with_graceful_shutdown(async move { token.cancelled().await });
+            Box::pin(async { Ok(serving.await?) })
+        }
+    })
 }
 
 /// Starts the pool as a step, and the steps that one replica does.
@@ -141,6 +182,10 @@ fn close_pool(shutdown: &Shutdown, plan: &Plan, store: &Arc<Store>) -> Result<()
         Pool::Step => {}
         Pool::Guard => shutdown.keep_until_exit(store::CloseOnDrop(store)),
         Pool::Task => {
+            shutdown
+                .add_task(Phase::CLOSE_RESOURCES, "close pool", async move |_| store.close())?;
+        }
+        Pool::Phase => {
             let phase = PhaseSpec::new("close-stores").after(Phase::ACTOR_SYSTEM_TERMINATE);
             shutdown.add_phase(phase)?;
             shutdown.add_task("close-stores", "close pool", async move |_| store.close())?;
@@ -183,6 +228,28 @@ fn add_loops(shutdown: &Shutdown, plan: &Plan, counter: &Counter) -> Result<(), 
             }
         })?;
     }
+    Ok(())
+}
+
+/// Adds a task that orders in the last phase in which actors receive messages: they have work when
+/// they are drained. An actor that hangs has no room for all of it, so some orders wait until it is
+/// killed.
+fn add_last_orders(shutdown: &Shutdown, counter: &Counter) -> Result<(), Error> {
+    let counter = counter.clone();
+    shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "last orders", async move |_| {
+        let orders = (0..LAST_ORDERS).map(|id| {
+            let counter = counter.clone();
+            let place = async move {
+                counter.place(Order { kind: "last", id }).await.inspect(|()| {
+                    counter.store.record(Fact::Accepted, "last", id);
+                })
+            };
+            #[expect(clippy::disallowed_methods, reason = "it ends with the actor")]
+            tokio::spawn(place)
+        });
+        let orders = futures_util::future::join_all(orders);
+        let _ = tokio::time::timeout(Duration::from_millis(300), orders).await;
+    })?;
     Ok(())
 }
 

@@ -29,10 +29,11 @@ use crate::request::{Name, RequestInfo};
 /// request without a response gets the same 503, and a body that is being sent is aborted.
 ///
 /// The layer does not own the connection. An HTTP/1.0 client recognises the end of a body of unknown
-/// length by the end of the connection. If such a body is cut behind another server, that server
-/// closes the connection regularly, and the cut body looks complete. [`serve`](crate::serve()) resets
-/// a TCP connection instead. Let proxies speak HTTP/1.1, such as nginx with
-/// `proxy_http_version 1.1`.
+/// length by the end of the connection. If such a body is cut behind another server, such as
+/// `axum::serve`, that server closes the connection regularly, and the cut body looks complete; only
+/// the log, the report and the outcome show the cut. [`serve`](crate::serve()) resets the connection
+/// instead. Behind another server, let proxies speak HTTP/1.1, such as nginx with
+/// `proxy_http_version 1.1`: then the last chunk is missing, and the proxy recognises the cut.
 ///
 /// # Streams
 ///

@@ -18,6 +18,8 @@ mod serve;
 mod socket;
 mod spare_fd;
 mod stage;
+#[cfg(unix)]
+mod unix_connection;
 
 pub use admin::{Admin, AdminError, AdminHandle, AdminStop};
 pub use admission::Cut;
@@ -29,6 +31,8 @@ pub use listener::Listener;
 pub use probes::Probes;
 pub use refusal::Refusal;
 pub use serve::{Serve, ServeError, Serving, serve};
+#[cfg(unix)]
+pub use unix_connection::UnixConnection;
 
 #[cfg(feature = "tls")]
 #[doc(no_inline)]

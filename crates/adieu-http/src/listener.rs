@@ -11,6 +11,9 @@ use tokio::net::{TcpListener, TcpStream};
 #[cfg(unix)]
 use tokio::net::{UnixListener, UnixStream, unix};
 
+#[cfg(unix)]
+use crate::unix_connection::UnixConnection;
+
 /// A source of connections: a TCP listener, a Unix listener, or a type of your own.
 pub trait Listener: Send + Sized + 'static {
     /// A connection.
@@ -46,9 +49,10 @@ pub trait Listener: Send + Sized + 'static {
 
     /// Makes dropping `io` reset the connection instead of closing it regularly.
     ///
-    /// Called when an answer is cut whose end is the end of the connection. Unix sockets have no
-    /// reset: over them, a cut answer to an HTTP/1.0 client looks complete. Let proxies speak
-    /// HTTP/1.1, such as nginx with `proxy_http_version 1.1`.
+    /// Called when an answer is cut whose end is the end of the connection, as with HTTP/1.0. TCP
+    /// connections are reset; so are connections over Unix sockets, on Linux. If a listener of your
+    /// own does nothing here, such an answer looks complete: let proxies speak HTTP/1.1 to it, such as
+    /// nginx with `proxy_http_version 1.1`.
     fn reset_on_drop(_io: &Self::Io) {}
 
     /// Returns the listener's address for the log.
@@ -115,12 +119,16 @@ pub(crate) fn is_of_one_connection(error: &io::Error) -> bool {
 
 #[cfg(unix)]
 impl Listener for UnixListener {
-    type Io = UnixStream;
+    type Io = UnixConnection;
     type Peer = Arc<unix::SocketAddr>;
 
-    async fn accept(&mut self) -> io::Result<(UnixStream, Self::Peer)> {
+    async fn accept(&mut self) -> io::Result<(UnixConnection, Self::Peer)> {
         let (stream, peer) = Self::accept(self).await?;
-        Ok((stream, Arc::new(peer)))
+        Ok((stream.into(), Arc::new(peer)))
+    }
+
+    fn reset_on_drop(io: &UnixConnection) {
+        io.reset_on_drop();
     }
 
     fn describe(&self) -> Option<String> {
@@ -128,14 +136,15 @@ impl Listener for UnixListener {
         addr.as_pathname().map(|path| path.display().to_string())
     }
 
-    fn close(self) -> impl Iterator<Item = io::Result<(UnixStream, Self::Peer)>> + Send {
+    fn close(self) -> impl Iterator<Item = io::Result<(UnixConnection, Self::Peer)>> + Send {
         let listener = self.into_std().ok();
         std::iter::from_fn(move || {
             let listener = listener.as_ref()?;
             next(|| {
                 let (stream, peer) = listener.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok((UnixStream::from_std(stream)?, Arc::new(unix::SocketAddr::from(peer))))
+                let peer = Arc::new(unix::SocketAddr::from(peer));
+                Ok((UnixStream::from_std(stream)?.into(), peer))
             })
         })
     }

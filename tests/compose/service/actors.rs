@@ -7,11 +7,11 @@ mod task;
 mod threads;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use adieu::Shutdown;
-use adieu::actors::ActorSystem;
+use adieu::actors::{ActorSystem, Identity};
 use adieu_testkit::ledger::Fact;
 use futures_util::future::BoxFuture;
 
@@ -21,6 +21,8 @@ use crate::plan::{Department, Framework, Plan, Topology};
 
 /// After this many orders an actor that is to hang does.
 const HANGS_AFTER: u64 = 20;
+/// An actor that spawns children does so for one of this many orders.
+const CHILD_EACH: u64 = 4;
 
 /// An order, as a message.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +39,16 @@ pub(super) trait Desk: Send + Sync {
     /// Sends it an order. True if it was accepted.
     fn send(&self, order: Order) -> BoxFuture<'_, bool>;
 
-    /// Spawns an actor below this one.
+    /// Whether the report counts the orders that it refuses.
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
+    /// Spawns an actor below this one. The system is `None` in a message handler: who keeps a handle
+    /// of it there keeps it for ever.
     fn spawn_below<'a>(
         &'a self,
-        system: &'a ActorSystem,
+        system: Option<&'a ActorSystem>,
         clerk: Arc<Clerk>,
     ) -> BoxFuture<'a, Result<Arc<dyn Desk>, Error>>;
 }
@@ -53,6 +61,10 @@ pub(super) struct Clerk {
     store: Arc<Store>,
     /// Where orders go next. To the store, if this is not set.
     next: OnceLock<Arc<dyn Desk>>,
+    /// Whether orders go there in a task of their own, in the name of the actor.
+    is_scoped: bool,
+    /// Its own desk, if it spawns a child for some orders.
+    spawns_below: OnceLock<Weak<dyn Desk>>,
 }
 
 /// Spawns all departments of a plan, and returns their entries.
@@ -79,13 +91,7 @@ pub(super) async fn spawn_lane(
     lane: u64,
     store: &Arc<Store>,
 ) -> Result<Arc<dyn Desk>, Error> {
-    let clerk = Clerk {
-        name: format!("lane-{lane}"),
-        think: Duration::ZERO,
-        hangs: false,
-        store: Arc::clone(store),
-        next: OnceLock::new(),
-    };
+    let clerk = Clerk::new(format!("lane-{lane}"), Duration::ZERO, false, store);
     spawn_top(system, framework, Arc::new(clerk)).await
 }
 
@@ -97,23 +103,25 @@ async fn spawn_department(
     store: &Arc<Store>,
 ) -> Result<Arc<dyn Desk>, Error> {
     let clerk = |role: &str, is_last: bool| {
-        Arc::new(Clerk {
-            name: format!("{role}-{number}"),
-            think: Duration::from_micros(department.think_us),
-            hangs: department.is_stuck && is_last,
-            store: Arc::clone(store),
-            next: OnceLock::new(),
-        })
+        let hangs = department.is_stuck && is_last;
+        let think = Duration::from_micros(department.think_us);
+        Arc::new(Clerk::new(format!("{role}-{number}"), think, hangs, store))
     };
     if department.framework == Framework::Threads {
         let name = format!("threads-{number}");
-        return threads::spawn(shutdown, name, |role| clerk(role, role == "second-actor"));
+        let clerk = |role: &str| clerk(role, role == "second-actor");
+        return threads::spawn(shutdown, name, department.panics, clerk);
     }
     let top = async |clerk| spawn_top(system, department.framework, clerk).await;
     let (entry, last) = match department.topology {
         Topology::Single => return top(clerk("only", true)).await,
         Topology::Siblings => {
             let entry = top(clerk("front", false)).await?;
+            (entry, top(clerk("back", true)).await?)
+        }
+        Topology::Scoped => {
+            let front = Arc::into_inner(clerk("front", false)).ok_or("a new clerk")?;
+            let entry = top(Arc::new(Clerk { is_scoped: true, ..front })).await?;
             (entry, top(clerk("back", true)).await?)
         }
         Topology::OtherSystem => {
@@ -123,12 +131,17 @@ async fn spawn_department(
         }
         Topology::ParentToChild => {
             let parent = top(clerk("parent", false)).await?;
-            let child = parent.spawn_below(system, clerk("child", true)).await?;
+            let child = parent.spawn_below(Some(system), clerk("child", true)).await?;
             (parent, child)
         }
         Topology::ChildToParent => {
             let parent = top(clerk("parent", true)).await?;
-            (parent.spawn_below(system, clerk("child", false)).await?, parent)
+            (parent.spawn_below(Some(system), clerk("child", false)).await?, parent)
+        }
+        Topology::SpawnsChildren => {
+            let parent = top(clerk("parent", false)).await?;
+            let _ = parent.clerk().spawns_below.set(Arc::downgrade(&parent));
+            return Ok(parent);
         }
     };
     let _ = entry.clerk().next.set(last);
@@ -155,20 +168,36 @@ async fn spawn_top(
 impl dyn Desk + '_ {
     /// Sends an order, and records whether it was accepted.
     pub(super) async fn pass(&self, order: Order) -> Result<(), Error> {
-        let clerk = self.clerk();
-        let id = clerk.message(order);
-        if self.send(order).await {
-            clerk.store.record(Fact::Accepted, "message", id);
-            return Ok(());
+        let is_accepted = self.send(order).await;
+        self.clerk().note(order, if is_accepted { Fact::Accepted } else { Fact::Refused });
+        if is_accepted { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    /// Sends an order that the service has accepted before. So a refusal is a loss, which the report
+    /// must contain.
+    async fn forward(&self, order: Order) -> Result<(), Error> {
+        if !self.counts_refusals() {
+            return self.pass(order).await;
         }
-        clerk.store.record(Fact::Refused, "message", id);
-        Err(format!("{} accepts no more", clerk.name).into())
+        let is_accepted = self.send(order).await;
+        // Only now: an actor that is killed while it waits for room has sent nothing.
+        self.clerk().note(order, Fact::Accepted);
+        if is_accepted { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    fn refusal(&self) -> Error {
+        format!("{} accepts no more", self.clerk().name).into()
     }
 }
 
 // === impl Clerk ===
 
 impl Clerk {
+    fn new(name: String, think: Duration, hangs: bool, store: &Arc<Store>) -> Self {
+        let (next, spawns_below) = (OnceLock::new(), OnceLock::new());
+        Self { name, think, hangs, store: Arc::clone(store), next, is_scoped: false, spawns_below }
+    }
+
     /// What an actor does with an order: it thinks, and passes it on.
     async fn work(&self, order: Order) {
         if self.hangs && order.id >= HANGS_AFTER {
@@ -177,16 +206,37 @@ impl Clerk {
         if !self.think.is_zero() {
             tokio::time::sleep(self.think).await;
         }
+        if let (true, Some(next), Some(me)) =
+            (self.is_scoped, self.next.get().cloned(), Identity::current())
+        {
+            #[expect(clippy::disallowed_methods, reason = "the drain of the actor waits for it")]
+            tokio::spawn(me.scope(async move {
+                tokio::task::yield_now().await;
+                let _ = next.forward(order).await;
+            }));
+            return self.note(order, Fact::Finished);
+        }
         // An order that cannot be passed on is lost here. The ledger knows that it was accepted.
-        let _ = match self.next.get() {
-            Some(next) => next.pass(order).await,
-            None => self.store.write(order).await,
+        let _ = match (self.next.get(), self.spawns_below.get().and_then(Weak::upgrade)) {
+            (Some(next), _) => next.forward(order).await,
+            (None, Some(desk)) if order.id.is_multiple_of(CHILD_EACH) => {
+                self.pass_to_child(&*desk, order).await
+            }
+            (None, _) => self.store.write(order).await,
         };
-        self.store.record(Fact::Finished, "message", self.message(order));
+        self.note(order, Fact::Finished);
     }
 
-    fn message(&self, order: Order) -> String {
-        format!("{order} at {}", self.name)
+    /// Spawns a child that does nothing but this order.
+    async fn pass_to_child(&self, desk: &dyn Desk, order: Order) -> Result<(), Error> {
+        let name = format!("child-{}-{}", order.kind, order.id);
+        let clerk = Arc::new(Self::new(name, self.think, false, &self.store));
+        desk.spawn_below(None, clerk).await?.forward(order).await
+    }
+
+    /// Records what became of the message with this order.
+    fn note(&self, order: Order, fact: Fact) {
+        self.store.record(fact, "message", format_args!("{order} at {}", self.name));
     }
 }
 

@@ -13,6 +13,9 @@ use super::Counter;
 use super::actors::Order;
 use crate::load::LARGE;
 
+/// Of this many orders one is left to a task.
+const LATER_EACH: u64 = 3;
+
 pub(super) fn router(counter: Counter) -> Router {
     Router::new()
         .route("/order/{id}", post(order))
@@ -23,7 +26,18 @@ pub(super) fn router(counter: Counter) -> Router {
 
 /// Accepts an order: what is answered with 202 will be in the store.
 async fn order(State(counter): State<Counter>, Path(id): Path<u64>) -> StatusCode {
-    match counter.place(Order { kind: "order", id }).await {
+    let order = Order { kind: "order", id };
+    if let Some(later) = counter.later.clone().filter(|_| id.is_multiple_of(LATER_EACH)) {
+        let Ok(pass) = later.enter() else { return StatusCode::SERVICE_UNAVAILABLE };
+        #[expect(clippy::disallowed_methods, reason = "the drain of its gate waits for it")]
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(id % 50)).await;
+            let _ = counter.place(order).await;
+            drop(pass);
+        });
+        return StatusCode::ACCEPTED;
+    }
+    match counter.place(order).await {
         Ok(()) => StatusCode::ACCEPTED,
         Err(_) => StatusCode::SERVICE_UNAVAILABLE,
     }

@@ -254,6 +254,17 @@ impl<M> Inboxes<M> {
         }
     }
 
+    /// Counts the messages that a worker has not processed as dead letters. Waits for senders that
+    /// have reserved room: their messages have been accepted, and are still to come.
+    pub(super) async fn count_unprocessed(&self, of: usize, mut inbox: mpsc::Receiver<M>) {
+        inbox.close();
+        while let Some(message) = inbox.recv().await {
+            drop(message);
+            self.count_dead(of, 1);
+            self.done(1);
+        }
+    }
+
     /// Counts all messages to a worker that hangs, or has ended without a report, as dead letters.
     /// Returns its number of dead letters.
     pub(super) fn abandon(&self, of: usize) -> u64 {
@@ -290,5 +301,30 @@ struct Pending<'a, M>(&'a Inboxes<M>);
 impl<M> Drop for Pending<'_, M> {
     fn drop(&mut self) {
         self.0.done(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    // A sender on another thread may be preempted between reserving room and sending.
+    #[tokio::test]
+    async fn s180_a_message_whose_room_was_reserved_when_its_worker_ended_is_counted() {
+        let (inboxes, mut receivers) = Inboxes::<u32>::new("test".into(), 1, 2);
+        inboxes.send(0, 1).await.unwrap();
+        inboxes.pending.fetch_add(1, Ordering::SeqCst);
+        let room = inboxes.inboxes[0].sender.reserve().await.unwrap();
+        let mut counting = pin!(inboxes.count_unprocessed(0, receivers.remove(0)));
+        assert!(counting.as_mut().now_or_never().is_none(), "a message is still to come");
+        assert!(inboxes.send(0, 2).await.is_err(), "no other is accepted");
+        room.send(3);
+        counting.await;
+        assert_eq!(inboxes.dead_letters(0), 3);
+        assert_eq!(inboxes.pending.load(Ordering::SeqCst), 1, "the worker itself");
     }
 }

@@ -202,7 +202,10 @@ where
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            count_unprocessed(index, &slot, inboxes);
+            if let Some(inbox) = lock(&slot).inbox.take() {
+                // Without a runtime nothing can be waited for.
+                let _ = inboxes.count_unprocessed(index, inbox).now_or_never();
+            }
             inboxes.done(1);
             let ending = WorkerEnding::Failed {
                 error: format!("failed to build a runtime: {error}").into(),
@@ -258,7 +261,14 @@ where
         }
         WorkerEnding::Drained | WorkerEnding::Failed { .. } => {}
     }
-    count_unprocessed(index, slot, inboxes);
+    let inbox = lock(slot).inbox.take();
+    if let Some(inbox) = inbox {
+        tokio::select! {
+            biased;
+            () = inboxes.count_unprocessed(index, inbox) => {}
+            () = inboxes.closed() => {}
+        }
+    }
     // The actors run until the drain begins and no worker has work.
     inboxes.draining().cancelled().await;
     tokio::select! {
@@ -278,20 +288,6 @@ where
 /// Waits until the actors of a worker have no work.
 async fn until_all_quiet(system: &ActorSystem) {
     until_quiet(|| system.state.nodes().into(), &mut Found::new()).await;
-}
-
-/// Counts the messages that a body has not processed.
-fn count_unprocessed<M>(index: usize, slot: &Slot<M>, inboxes: &Inboxes<M>) {
-    let Some(mut inbox) = lock(slot).inbox.take() else { return };
-    inbox.close();
-    let mut count = 0;
-    while inbox.try_recv().is_ok() {
-        count += 1;
-    }
-    if count > 0 {
-        inboxes.count_dead(index, count as u64);
-        inboxes.done(count);
-    }
 }
 
 fn lock<M>(slot: &Slot<M>) -> MutexGuard<'_, Remaining<M>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use adieu_core::{DrainClass, Gate, Pass};
+use adieu_core::{Config, DrainClass, Gate, Pass, Reason, Shutdown};
 use adieu_http::{BoxError, Cut, GateBody, GateLayer};
 use axum::body::Body;
 use bytes::Bytes;
@@ -14,9 +14,11 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use http_body_util::channel::Channel;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
+use super::answers::problems;
 use super::client::PATIENCE;
 
 fn request(content_type: &str) -> Request<Body> {
@@ -275,4 +277,35 @@ async fn s388_a_grpc_health_check_is_answered_when_the_gate_is_closed() {
     assert!(!answer.headers().contains_key("grpc-status"), "the application has answered");
     let other = request_to("/shop.Orders/Place", "application/grpc");
     assert_eq!(app.oneshot(other).await.unwrap().headers()["grpc-status"], "14");
+}
+
+/// Behind another server, the layer cannot make the client recognise the cut.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s531_a_body_that_a_layer_cuts_in_another_server_is_named() {
+    for version in ["1.0", "1.1"] {
+        let config = Config::for_tests().drain_timeout(Duration::from_millis(300));
+        let shutdown = Shutdown::configured(config).unwrap();
+        let gate = shutdown.add_gate("api").unwrap();
+        let chunk = || Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 1_000]));
+        let endless = move || Body::from_stream(tokio_stream::iter(std::iter::repeat_with(chunk)));
+        let app = axum::Router::new()
+            .route("/endless", axum::routing::get(async move || endless()))
+            .layer(GateLayer::new(&gate));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let serving = tokio::spawn(axum::serve(listener, app).into_future());
+        let mut client = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let request = format!("GET /endless HTTP/{version}\r\nhost: test\r\n\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        client.readable().await.unwrap();
+        let mut read = Vec::new();
+        let (_, report) =
+            tokio::join!(client.read_to_end(&mut read), shutdown.run(Reason::Unknown));
+        let report = report.unwrap();
+        assert!(!report.is_clean(), "{report}");
+        let problems = problems(&report);
+        assert!(problems.contains("GET /endless"), "{problems}");
+        assert!(!read.ends_with(b"\r\n0\r\n\r\n"), "HTTP/{version}: the last chunk was sent");
+        serving.abort();
+    }
 }

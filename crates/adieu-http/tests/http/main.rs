@@ -16,5 +16,7 @@ mod serving;
 mod settings;
 mod streams;
 mod tls;
+#[cfg(target_os = "linux")]
+mod unix;
 mod upgrades;
 mod window;

@@ -1,16 +1,18 @@
 //! Behind a real nginx, which by default speaks HTTP/1.0 to its upstream servers.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use adieu_core::{Config, Phase, Reason};
+use adieu_core::{Config, Phase, Reason, Shutdown};
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::answers::problems;
 use super::client::{PATIENCE, Server};
 
 struct Nginx {
@@ -20,7 +22,7 @@ struct Nginx {
 }
 
 impl Nginx {
-    async fn start(upstream: SocketAddr) -> Self {
+    async fn start(upstream: impl Display) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().display();
         let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -58,16 +60,20 @@ impl Drop for Nginx {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s213_a_cut_body_does_not_look_complete_behind_nginx() {
+fn endless() -> Router {
     let chunk = || Ok::<_, std::io::Error>(bytes::Bytes::from_static(&[b'x'; 16 * 1024]));
     let body = move || Body::from_stream(tokio_stream::iter(std::iter::repeat_with(chunk)));
-    let app = Router::new().route("/endless", get(async move || body()));
-    let window = Duration::from_millis(500);
-    let config = Config::for_tests().phase_timeout(Phase::SERVICE_REQUESTS_DONE, window);
-    let server = Server::start_with(app, config, |serve| serve).await;
-    let nginx = Nginx::start(server.addr).await;
+    Router::new().route("/endless", get(async move || body()))
+}
 
+fn window() -> Config {
+    let window = Duration::from_millis(500);
+    Config::for_tests().phase_timeout(Phase::SERVICE_REQUESTS_DONE, window)
+}
+
+/// Has a body cut that nginx passes on. Checks that its client can recognise the cut, and that the
+/// report names it.
+async fn cut_behind(nginx: &Nginx, shutdown: &Shutdown) {
     let mut client = TcpStream::connect(nginx.addr).await.unwrap();
     client
         .write_all(b"GET /endless HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
@@ -76,7 +82,7 @@ async fn s213_a_cut_body_does_not_look_complete_behind_nginx() {
     let (mut buf, mut read) = (vec![0; 1 << 16], Vec::<u8>::new());
     let count = client.read(&mut buf).await.unwrap();
     assert!(count > 0);
-    let run = server.shutdown.run(Reason::Unknown);
+    let run = shutdown.run(Reason::Unknown);
     let reading = async {
         while let Ok(count @ 1..) = client.read(&mut buf).await {
             read.extend(&buf[..count]);
@@ -86,5 +92,26 @@ async fn s213_a_cut_body_does_not_look_complete_behind_nginx() {
     };
     tokio::time::timeout(PATIENCE, reading).await.expect("nginx should end the response");
     assert!(!read.ends_with(b"\r\n0\r\n\r\n"), "nginx took the cut body for a complete one");
-    assert!(!run.await.unwrap().is_clean());
+    let problems = problems(&run.await.unwrap());
+    assert!(problems.contains("1 answer cut: GET /endless"), "{problems}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s213_a_cut_body_does_not_look_complete_behind_nginx() {
+    let server = Server::start_with(endless(), window(), |serve| serve).await;
+    cut_behind(&Nginx::start(server.addr).await, &server.shutdown).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s530_a_cut_body_over_a_unix_socket_does_not_look_complete_behind_nginx() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.sock");
+    let shutdown = Shutdown::configured(window()).unwrap();
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let serving = tokio::spawn(adieu_http::serve(listener, endless(), &shutdown).into_future());
+    shutdown.until_readiness(|readiness| readiness.is_ready()).await;
+    let nginx = Nginx::start(format_args!("unix:{}:", path.display())).await;
+    cut_behind(&nginx, &shutdown).await;
+    serving.await.unwrap().unwrap();
 }

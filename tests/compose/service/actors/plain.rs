@@ -137,11 +137,19 @@ impl Desk for PlainDesk {
         Box::pin(async move { self.node.mail.send(Mail::Order(order)).await.is_ok() })
     }
 
+    /// The node knows only what is in its mailbox.
+    fn counts_refusals(&self) -> bool {
+        false
+    }
+
     fn spawn_below<'a>(
         &'a self,
-        system: &'a ActorSystem,
+        system: Option<&'a ActorSystem>,
         clerk: Arc<Clerk>,
     ) -> BoxFuture<'a, Result<Arc<dyn Desk>, Error>> {
-        Box::pin(async move { spawn_at(system, &self.node.path, clerk) })
+        Box::pin(async move {
+            let system = system.ok_or("a node of its own is registered with a handle")?;
+            spawn_at(system, &self.node.path, clerk)
+        })
     }
 }

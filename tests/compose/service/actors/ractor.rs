@@ -82,7 +82,7 @@ impl<M: Mail> Desk for RactorDesk<M> {
 
     fn spawn_below<'a>(
         &'a self,
-        _: &'a ActorSystem,
+        _: Option<&'a ActorSystem>,
         clerk: Arc<Clerk>,
     ) -> BoxFuture<'a, Result<Arc<dyn Desk>, Error>> {
         Box::pin(async move {

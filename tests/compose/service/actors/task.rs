@@ -39,7 +39,7 @@ impl Desk for TaskDesk {
 
     fn spawn_below<'a>(
         &'a self,
-        _: &'a ActorSystem,
+        _: Option<&'a ActorSystem>,
         clerk: Arc<Clerk>,
     ) -> BoxFuture<'a, Result<Arc<dyn Desk>, Error>> {
         Box::pin(async move {

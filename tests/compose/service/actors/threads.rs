@@ -25,10 +25,12 @@ struct Peer {
     to: usize,
 }
 
-/// Starts two workers. `clerk` makes what each of them does, by its role.
+/// Starts two workers. `clerk` makes what each of them does, by its role. If `panics`, the second
+/// panics at its first order of the drain.
 pub(super) fn spawn(
     shutdown: &Shutdown,
     name: String,
+    panics: bool,
     clerk: impl Fn(&str) -> Arc<Clerk>,
 ) -> Result<Arc<dyn Desk>, Error> {
     let staff: Arc<Staff> = Arc::new([
@@ -38,13 +40,13 @@ pub(super) fn spawn(
     let entry = Arc::clone(&staff[0].0);
     let threads = WorkerThreads::builder(name).count(2).start(async move |worker| {
         let staff = Arc::clone(&staff);
-        work(worker, &staff).await
+        work(worker, &staff, panics).await
     })?;
     threads.on(shutdown)?;
     Ok(Arc::new(Outside { clerk: entry, threads }))
 }
 
-async fn work(mut worker: Worker<Order>, staff: &Staff) -> Result<(), Error> {
+async fn work(mut worker: Worker<Order>, staff: &Staff, panics: bool) -> Result<(), Error> {
     let (inbox, actor) = &staff[worker.index()];
     let desk = kameo::spawn(worker.system(), Arc::clone(actor)).await?;
     let _ = inbox.next.set(desk);
@@ -53,6 +55,9 @@ async fn work(mut worker: Worker<Order>, staff: &Staff) -> Result<(), Error> {
         let _ = actor.next.set(Arc::new(peer));
     }
     while let Some(order) = worker.recv().await {
+        if panics && worker.index() == 1 && worker.draining().is_cancelled() {
+            panic!("a worker that panics");
+        }
         inbox.work(order).await;
     }
     Ok(())
@@ -73,7 +78,7 @@ impl Desk for Outside {
 
     fn spawn_below<'a>(
         &'a self,
-        _: &'a ActorSystem,
+        _: Option<&'a ActorSystem>,
         _: Arc<Clerk>,
     ) -> BoxFuture<'a, Result<Arc<dyn Desk>, Error>> {
         cannot_spawn()
@@ -91,7 +96,7 @@ impl Desk for Peer {
 
     fn spawn_below<'a>(
         &'a self,
-        _: &'a ActorSystem,
+        _: Option<&'a ActorSystem>,
         _: Arc<Clerk>,
     ) -> BoxFuture<'a, Result<Arc<dyn Desk>, Error>> {
         cannot_spawn()
