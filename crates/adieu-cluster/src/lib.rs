@@ -1,13 +1,23 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[expect(dead_code, reason = "membership, which commits these, is being built")]
+mod allocate;
 mod commits;
-#[expect(dead_code, reason = "as above")]
+mod leader;
+mod member;
+mod node;
+mod observed;
+mod proposal;
+#[cfg(test)]
+mod purity;
 mod records;
+mod region;
+mod settings;
 pub mod store;
-#[expect(dead_code, reason = "as above")]
 mod view;
+#[cfg(test)]
+mod world;
 
+pub use member::{Incompatible, Loss, Stage};
 pub use records::{Departure, NameError, NodeId, NodeState};
 pub use view::UnreadableRecord;

@@ -9,11 +9,11 @@
 //! commit. Redis replicates asynchronously: a replica that takes over may not know who owns what.
 //! The Kubernetes API compares one object at a time, so two records cannot change together.
 
-mod commit;
+pub(crate) mod commit;
 mod error;
 mod files;
 mod memory;
-mod table;
+pub(crate) mod table;
 
 use std::fmt;
 use std::pin::Pin;
