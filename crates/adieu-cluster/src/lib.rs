@@ -2,22 +2,33 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod allocate;
+mod cluster;
 mod commits;
+mod driver;
 mod leader;
 mod member;
 mod node;
 mod observed;
+mod phases;
 mod proposal;
 #[cfg(test)]
 mod purity;
 mod records;
 mod region;
 mod settings;
+mod shared;
+mod singleton;
+mod standing;
+mod status;
 pub mod store;
+mod time;
 mod view;
 #[cfg(test)]
 mod world;
 
+pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, OperateError};
 pub use member::{Incompatible, Loss, Stage};
 pub use records::{Departure, NameError, NodeId, NodeState};
+pub use singleton::{Displaced, SingletonCx};
+pub use status::{ClusterStatus, GoneStatus, NodeStatus, SingletonStatus};
 pub use view::UnreadableRecord;

@@ -119,10 +119,6 @@ impl Member {
         }
     }
 
-    pub(crate) fn id(&self) -> &NodeId {
-        &self.declared.id
-    }
-
     /// Returns this node as commits name it; `None` while it has no record.
     pub(crate) fn me(&self) -> Option<Me> {
         let Declared { id, session, .. } = &self.declared;

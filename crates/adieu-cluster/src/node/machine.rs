@@ -214,6 +214,13 @@ impl Node {
         self.fence(now);
     }
 
+    /// The session is bad, as a task of this process has seen first.
+    pub(crate) fn expire(&mut self) {
+        self.member.lose(Loss::Expired);
+        self.heartbeat.lose();
+        self.regions.lose_all();
+    }
+
     /// Everything that ran in a shard under this epoch has ended.
     pub(crate) fn drained(&mut self, shard: &ShardId, epoch: Revision) {
         self.regions.drained(shard, epoch);

@@ -21,6 +21,8 @@ pub(super) struct Judge {
     ran: BTreeMap<ShardId, Ran>,
     looks: u64,
     verdict: Option<String>,
+    /// How often each shard was granted.
+    pub(super) grants: BTreeMap<ShardId, u32>,
     /// How many commits of each kind were applied.
     pub(super) applied: BTreeMap<What, u64>,
 }
@@ -45,6 +47,7 @@ impl Judge {
             ran: BTreeMap::new(),
             looks: 0,
             verdict: None,
+            grants: BTreeMap::new(),
             applied: BTreeMap::new(),
         }
     }
@@ -119,6 +122,7 @@ impl Judge {
                         let problem = self.shard_written(what, &shard, &after, by);
                         if let ShardRecord::Owned(grant) = after {
                             self.granted.insert(shard.clone(), grant.epoch);
+                            *self.grants.entry(shard.clone()).or_default() += 1;
                         }
                         problem.map(|it| format!("{shard}: {it}"))
                     }

@@ -173,6 +173,7 @@ pub(super) fn settings() -> Settings {
     Settings {
         calm: Duration::from_secs(8),
         rest: Duration::from_secs(5),
+        remember_gone: Duration::from_secs(20),
         limits: Limits { moves: 2, percent: 50 },
         ..Settings::for_ttl(Duration::from_secs(10))
     }

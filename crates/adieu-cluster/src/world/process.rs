@@ -49,7 +49,8 @@ pub(super) struct Process {
     leaving: Option<(Phase, Instant)>,
     retry_load: Option<Instant>,
     stage: Option<Stage>,
-    pub(super) left_at: Option<Instant>,
+    /// How long work takes to end; random unless it is set.
+    pub(super) drain_takes: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +139,7 @@ impl Process {
             leaving: None,
             retry_load: None,
             stage: None,
-            left_at: None,
+            drain_takes: None,
         }
     }
 
@@ -239,12 +240,7 @@ impl Process {
     }
 
     /// Does what is due, as the driver would.
-    pub(super) fn step(
-        &mut self,
-        now: Instant,
-        _at: Time,
-        rng: &mut fastrand::Rng,
-    ) -> Vec<Outgoing> {
+    pub(super) fn step(&mut self, now: Instant, rng: &mut fastrand::Rng) -> Vec<Outgoing> {
         let mut out = Vec::new();
         let Some(mut node) = self.node.take() else {
             if self.leaving.is_some() {
@@ -292,6 +288,7 @@ impl Process {
                 let takes = rng.u64(0..500 * MILLI);
                 let takes =
                     if rng.u8(0..20) == 0 { takes + rng.u64(0..15 * SECOND) } else { takes };
+                let takes = self.drain_takes.unwrap_or(takes);
                 out.push(Outgoing::Drain { shard: shard.clone(), epoch: held.epoch, takes });
             }
         }
@@ -368,7 +365,6 @@ impl Process {
                 }
                 Phase::Close => {
                     self.state = State::Ended;
-                    self.left_at = Some(now);
                     out.push(Outgoing::Note(format!("has left ({stage})")));
                     return;
                 }
