@@ -4,5 +4,6 @@
 
 mod conformance;
 mod members;
+mod processes;
 mod singletons;
 mod stage;
