@@ -43,7 +43,11 @@ struct Driver {
     changes: Option<Box<dyn Changes>>,
     instances: Instances,
     stage: Stage,
-    is_asked_to_leave: bool,
+    /// Fires when the shutdown begins, from when this node is not ready.
+    begun: CancellationToken,
+    /// Why the shutdown is to run. Begun outside the machine's lock, because it calls the
+    /// application.
+    begins: Option<Reason>,
 }
 
 /// The singletons that run here.
@@ -103,7 +107,8 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             changes: None,
             instances: Instances::default(),
             stage: Stage::Outside,
-            is_asked_to_leave: false,
+            begun: shared.shutdown.upgrade().map(|it| it.token()).unwrap_or_default(),
+            begins: None,
             shared: Arc::clone(&shared),
         };
         driver.run().await;
@@ -157,6 +162,11 @@ impl Driver {
     async fn run(mut self) {
         loop {
             let wake = self.step();
+            if let (Some(reason), Some(shutdown)) =
+                (self.begins.take(), self.shared.shutdown.upgrade())
+            {
+                drop(shutdown.run(reason));
+            }
             if self.is_over() {
                 break;
             }
@@ -190,6 +200,7 @@ impl Driver {
         self.keep(node, now, &mut wake);
         self.load(node, now, &mut wake);
         if self.committing.is_none()
+            && !shared.close.is_cancelled()
             && let Some(proposal) = node.next(now, &mut wake)
         {
             self.commit(proposal);
@@ -334,29 +345,25 @@ impl Driver {
     fn publish(&mut self, node: &Node) {
         let shared = &self.shared;
         shared.progress.send_if_modified(|before| {
-            let after = Progress::of(node, before);
+            let mut after = Progress::of(node, before);
+            let incompatible = node.member.incompatible().cloned().map(Failure::Incompatible);
+            after.failure = after.failure.or(incompatible);
             let changes = *before != after;
             *before = after;
             changes
         });
-        if let Some(incompatible) = node.member.incompatible() {
-            let failure = Failure::Incompatible(incompatible.clone());
-            shared.progress.send_modify(|it| it.failure = Some(failure));
-        }
         if self.stage != node.stage() {
             let (before, after) = (self.stage, node.stage());
             self.stage = after;
             self.report(before, after, node.member.loss());
         }
-        if node.is_asked_to_leave() && !self.is_asked_to_leave && node.member.wish() == Wish::Stay {
-            self.is_asked_to_leave = true;
-            if let Some(shutdown) = shared.shutdown.upgrade() {
-                drop(shutdown.run(Reason::ClusterLeaving));
-            }
+        let is_running = self.begun.is_cancelled();
+        if node.is_asked_to_leave() && node.member.wish() == Wish::Stay && !is_running {
+            self.begins.get_or_insert(Reason::ClusterLeaving);
         }
     }
 
-    fn report(&self, before: Stage, after: Stage, loss: Option<Loss>) {
+    fn report(&mut self, before: Stage, after: Stage, loss: Option<Loss>) {
         let (cluster, node) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
         match loss {
             None => log_aside(
@@ -369,10 +376,9 @@ impl Driver {
                     || move || tracing::error!(%cluster, %node, %loss, "cluster place lost"),
                 );
                 self.standing.lose();
-                if let Some(shutdown) = self.shared.shutdown.upgrade()
-                    && shutdown.runs_when_down()
-                {
-                    drop(shutdown.run(Reason::ClusterDowning));
+                let shutdown = self.shared.shutdown.upgrade();
+                if shutdown.is_some_and(|shutdown| shutdown.runs_when_down()) {
+                    self.begins.get_or_insert(Reason::ClusterDowning);
                 }
             }
         }
@@ -381,7 +387,9 @@ impl Driver {
     async fn wait(&mut self, wake: Wake) -> Happened {
         let wish = *self.shared.wish.borrow();
         let mut wishes = self.shared.wish.subscribe();
-        let Self { shared, keeping, loading, committing, changes, instances, standing, .. } = self;
+        let Self { shared, keeping, loading, committing, changes, instances, .. } = self;
+        let (standing, begun) = (&self.standing, &self.begun);
+        let has_begun = begun.is_cancelled();
         let (has_instances, is_closing) =
             (!instances.tasks.is_empty(), shared.close.is_cancelled());
         let is_killing = shared.kill.is_cancelled();
@@ -393,6 +401,7 @@ impl Driver {
             Some(ended) = instances.tasks.join_next(), if has_instances => Happened::Instance(ended),
             changed = next(changes) => Happened::Changed(changed),
             _ = wishes.wait_for(|now| *now != wish) => Happened::Nothing,
+            () = begun.cancelled(), if !has_begun => Happened::Nothing,
             () = shared.close.cancelled(), if !is_closing => Happened::Nothing,
             () = shared.kill.cancelled(), if !is_killing => Happened::Nothing,
             () = standing.lost() => Happened::Nothing,

@@ -116,7 +116,9 @@ proptest! {
         let shards = all(&view);
         place_all(&mut view, &shards, Some(&id(0)));
         for owner in view.shards.values().filter_map(|it| it.value.ownership()) {
-            prop_assert!(is_candidate(&view, REGION, &owner.owner) && owner.owner != id(0));
+            let NodeRecord { state, ready, drain, hosts, .. } = &view.nodes[&owner.owner].value;
+            prop_assert_eq!((*state, *ready, *drain), (NodeState::Up, true, Drain::Nothing));
+            prop_assert!(!hosts.is_empty() && owner.owner != id(0));
         }
     }
 

@@ -7,7 +7,7 @@ use adieu_cluster::{Cluster, ClusterError, JoinError, NodeState, OperateError, S
 use adieu_core::{Config, Phase, Reason, Shutdown};
 use tokio::time::Instant;
 
-use crate::stage::{SECOND, TTL, config, id, is_at, node, node_with, until};
+use crate::stage::{SECOND, TTL, TestNode, config, id, is_at, node, node_with, until};
 
 #[tokio::test(start_paused = true)]
 async fn s610_a_node_joins_and_leaves_as_its_shutdown_runs() {
@@ -239,6 +239,20 @@ async fn s624_a_cordoned_node_is_a_member_that_takes_nothing() {
     assert!(one.shutdown.uncordon());
     until("the record says so", || one.cluster.status().nodes[0].ready).await;
     assert_eq!(one.cluster.status().nodes[0].state, NodeState::Up);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s625_a_node_whose_shutdown_is_dropped_closes_its_session() {
+    let store = Memory::new();
+    let one = node(&store, "one").joined().await;
+    let two = node(&store, "two").joined().await;
+    until("one sees two", || one.cluster.status().nodes.len() == 2).await;
+    let TestNode { shutdown, cluster, .. } = two;
+    let dropped = Instant::now();
+    drop(shutdown);
+    until("two is gone", || one.cluster.status().nodes.len() == 1).await;
+    assert!(dropped.elapsed() <= SECOND, "{:?}", dropped.elapsed());
+    drop(cluster);
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,6 +53,7 @@ fn node_process() {
 }
 
 /// Appends a line every ten milliseconds, until the singleton is stopped.
+#[expect(clippy::print_stdout, reason = "the test that started this process reads it")]
 async fn write(log: PathBuf, node: String, me: SingletonCx) {
     println!("@sweeps");
     while !me.is_stopped() {
