@@ -552,23 +552,27 @@ impl Driver {
         };
     }
 
-    /// Joins the singletons, and closes the session if nothing can act under it any longer.
+    /// Joins the singletons, and closes the session when nothing can act under it any longer.
+    ///
+    /// A singleton that blocks its thread cannot be dropped. Its session is kept for as long as it
+    /// runs, or until the process ends, so that no other node starts the next instance beside it.
     async fn end(mut self) {
         self.standing.lose();
         self.instances.tasks.abort_all();
-        // A singleton that blocks its thread cannot be dropped. Its session is left to expire after
-        // the process has ended.
-        let patience = self.shared.settings.margin;
-        let joined = tokio::time::timeout(patience, async {
-            while self.instances.tasks.join_next().await.is_some() {}
-        });
-        if joined.await.is_err() {
-            let names: Vec<_> = self.instances.running.keys().map(ToString::to_string).collect();
-            log_aside(
-                Level::ERROR,
-                || move || tracing::error!(singletons = ?names, "singletons block; session left to expire"),
-            );
-            return;
+        let pause = self.shared.settings.ttl / 3;
+        loop {
+            match tokio::time::timeout(pause, self.instances.tasks.join_next()).await {
+                Ok(Some(ended)) => self.instance_ended(ended, now()),
+                Ok(None) => break,
+                // A place that is lost cannot be kept.
+                Err(_) if self.stage == Stage::Down => return self.leave_behind(),
+                Err(_) => {
+                    let kept = self.shared.store.keep(&self.session);
+                    if let Ok(Err(error)) = tokio::time::timeout(pause, kept).await {
+                        warn_of(&self.shared, &error, "session not kept; retrying");
+                    }
+                }
+            }
         }
         let closed = self.shared.store.close(&self.session);
         match tokio::time::timeout(self.shared.settings.ttl / 3, closed).await {
@@ -579,6 +583,17 @@ impl Driver {
                 warn_of(&self.shared, &error, "session not closed; it expires");
             }
         }
+    }
+}
+
+impl Driver {
+    fn leave_behind(&self) {
+        let names: Vec<_> = self.instances.running.keys().map(ToString::to_string).collect();
+        let cluster = Arc::clone(&self.shared.cluster);
+        log_aside(
+            Level::ERROR,
+            || move || tracing::error!(%cluster, singletons = ?names, "singletons block their threads"),
+        );
     }
 }
 

@@ -69,7 +69,10 @@ pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTa
     })?;
 
     let this = Arc::clone(shared);
-    let spec = task("cluster: close", |_| "waiting for the driver".to_owned());
+    let spec = task("cluster: close", |it| match it.singletons.is_empty() {
+        true => "waiting for the store".to_owned(),
+        false => format!("{} cannot be stopped: code that blocks", it.singletons.join(", ")),
+    });
     shutdown.add_task(Phase::CLUSTER_SHUTDOWN, spec, move |_| async move {
         this.close.cancel();
         this.tasks.close();

@@ -290,3 +290,6 @@ impl Node {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,6 +67,33 @@ async fn s632_a_singleton_that_does_not_stop_is_dropped_and_still_handed_over() 
     history.assert_sound();
 }
 
+/// In real time, because code that blocks does not let the paused clock go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn s636_a_singleton_that_blocks_its_thread_keeps_its_place_until_it_ends() {
+    let (store, history) = (Memory::new(), History::default());
+    let blocks = |cx: SingletonCx| async move {
+        cx.stopped().await;
+        std::thread::sleep(4 * SECOND);
+    };
+    let config = || {
+        let short = SECOND / 2;
+        config()
+            .phase_timeout("cluster-exiting", short)
+            .phase_timeout("cluster-exiting-done", short)
+            .phase_timeout("cluster-shutdown", short)
+    };
+    let with = |name| node_with(&store, name, config(), |it| it.ttl(SECOND));
+    let one = with("one").singleton("sweeper", &history, blocks).joined().await;
+    let _two = with("two").singleton("sweeper", &history, blocks).joined().await;
+    until("it runs", || history.running() == ["one"]).await;
+    let (report, took) = one.leave().await;
+    assert!(!report.is_clean() && took < 4 * SECOND, "{report}");
+    assert!(format!("{report:?}").contains("cannot be stopped"), "{report:?}");
+    assert_eq!(history.running(), ["one"]);
+    until("it runs elsewhere", || history.running() == ["two"]).await;
+    history.assert_sound();
+}
+
 #[tokio::test(start_paused = true)]
 async fn s633_a_singleton_that_fails_is_started_again_and_one_that_returns_is_not() {
     let store = Memory::new();
