@@ -94,6 +94,7 @@
 //! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |
 //! | let one replica do it, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` for the rest, with the feature `fleet` |
 //! | have a leader among replicas | `fleet::Lock::lead` |
+//! | form a cluster that nodes join and leave, with work that one node does at a time | `cluster::Cluster`, with the feature `cluster` |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` judges from outside whether a service lost work that it had accepted |
 //!
@@ -198,6 +199,7 @@
 //! | `axum`, `tonic` | `http`, with what these two need besides |
 //! | `tls` | `http` over rustls |
 //! | `prometheus` | `http`, with a recorder of metrics behind the admin port's `/metrics` |
+//! | `cluster` | the module `cluster`: membership that follows the shutdown, singletons with fences; in memory and in files |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
 //! | `redis`, `postgres`, `etcd` | `fleet`, with locks there and the client re-exported; `etcd` needs `protoc` to build |
 //! | `systemd` | tells systemd how it stands, for a unit of `Type=notify` |
@@ -317,6 +319,11 @@ pub use adieu_core::{
 #[cfg(feature = "actors")]
 #[doc(inline)]
 pub use adieu_actors as actors;
+
+/// Cluster membership and singletons with fences.
+#[cfg(feature = "cluster")]
+#[doc(inline)]
+pub use adieu_cluster as cluster;
 
 /// Locks and leases with fences, once-per-fleet work and leader election.
 #[cfg(feature = "fleet")]
