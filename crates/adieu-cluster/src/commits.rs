@@ -12,6 +12,10 @@ use crate::records::{
 use crate::store::{Commit, Revision, SessionId};
 use crate::view::{Versioned, View};
 
+/// The most shards that one commit changes. etcd refuses a transaction with more than 128
+/// comparisons, and each shard brings at most two: its own and that of its target.
+pub(crate) const BATCH: usize = 50;
+
 /// This node, while it has a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Me {
@@ -78,23 +82,19 @@ impl Commits {
         Commit::new().replace(self.node(id), node.changed, encode(&record))
     }
 
-    pub(crate) fn set_ready(
+    /// Announces whether a node takes shards, and what it gives away. From a commit that drains, or
+    /// that is not ready, the node receives no shard that was decided on before.
+    pub(crate) fn announce(
         &self,
         id: &NodeId,
         node: &Versioned<NodeRecord>,
         ready: bool,
-    ) -> Commit {
-        self.change_node(id, node, |record| record.ready = ready)
-    }
-
-    /// Announces that a node gives its shards away. From this commit on it receives none.
-    pub(crate) fn set_drain(
-        &self,
-        id: &NodeId,
-        node: &Versioned<NodeRecord>,
         drain: Drain,
     ) -> Commit {
-        self.change_node(id, node, |record| record.drain = drain)
+        self.change_node(id, node, |record| {
+            record.ready = ready;
+            record.drain = drain;
+        })
     }
 
     /// Announces that a node leaves. A leader that is followed by another node resigns in the same
@@ -117,7 +117,7 @@ impl Commits {
     pub(crate) fn removed(&self, me: &Me, view: &View) -> Commit {
         let gone = GoneRecord { how: Departure::Left, incarnation: me.incarnation };
         let mut commit = Commit::new().delete_created_at(self.node(&me.id), me.incarnation);
-        if let Some(leader) = view.leader.as_ref().filter(|leader| leader.value.node == me.id) {
+        if let Some(leader) = view.led_under(me.session) {
             commit = commit.delete_created_at(self.key(&Key::Leader), leader.created);
         }
         commit.and(self.note_gone(&me.id, gone, view))
@@ -213,7 +213,8 @@ impl Commits {
         )
     }
 
-    /// Notes that a node has died. Nothing belongs to it any longer.
+    /// Notes that a node has died. Nothing belongs to it any longer. A successor of the same name
+    /// would need no note, so its record must be absent.
     pub(crate) fn dead(
         &self,
         leader: Revision,
@@ -222,9 +223,17 @@ impl Commits {
         view: &View,
     ) -> Commit {
         let gone = GoneRecord { how: Departure::Down, incarnation };
-        self.still_leads(leader)
-            .not_created_at(self.node(id), incarnation)
-            .and(self.note_gone(id, gone, view))
+        self.still_leads(leader).absent(self.node(id)).and(self.note_gone(id, gone, view))
+    }
+
+    /// Deletes the note about a node that went long ago.
+    pub(crate) fn forget(
+        &self,
+        leader: Revision,
+        id: &NodeId,
+        gone: &Versioned<GoneRecord>,
+    ) -> Commit {
+        self.still_leads(leader).delete(self.key(&Key::Gone(id.clone())), gone.changed)
     }
 
     /// Shows that the leader lives, so that a watch that hangs is noticed.
@@ -251,25 +260,28 @@ impl Commits {
 
     // --- the configuration ---
 
-    /// Writes the configuration, and creates the shards of regions that are new in it. A shard that
-    /// exists is not touched: declaring a region again frees nothing.
-    pub(crate) fn configure(
-        &self,
-        before: Option<&Versioned<ConfigRecord>>,
-        config: &ConfigRecord,
-    ) -> Commit {
+    /// Creates the shards of `config` that are not there, and writes `config` when all are. A shard
+    /// that exists is not touched: declaring a region again frees nothing. Call it again with a
+    /// newer view until the configuration is written.
+    pub(crate) fn configure(&self, view: &View, config: &ConfigRecord) -> Commit {
+        let before = view.config.as_ref().map(|before| before.changed);
+        let mut missing = config.regions.iter().flat_map(|(region, settings)| {
+            let shards =
+                (0..settings.shards).map(|number| ShardId { region: Arc::clone(region), number });
+            shards.filter(|shard| !view.shards.contains_key(shard))
+        });
         let free = encode(&ShardRecord::Free);
-        let mut commit = self.put(Key::Config, before.map(|before| before.changed), config);
-        for (region, settings) in &config.regions {
-            if before.is_some_and(|before| before.value.regions.contains_key(region)) {
-                continue;
-            }
-            for number in 0..settings.shards {
-                let shard = ShardId { region: Arc::clone(region), number };
-                commit = commit.create(self.shard(&shard), Arc::clone(&free));
-            }
+        let mut commit = Commit::new();
+        for shard in missing.by_ref().take(BATCH) {
+            commit = commit.create(self.shard(&shard), Arc::clone(&free));
         }
-        commit
+        if missing.next().is_none() {
+            return commit.and(self.put(Key::Config, before, config));
+        }
+        match before {
+            Some(changed) => commit.unchanged(self.key(&Key::Config), changed),
+            None => commit.absent(self.key(&Key::Config)),
+        }
     }
 
     // --- parts ---
@@ -327,3 +339,6 @@ impl Commits {
         self.key(&Key::Shard(id.clone()))
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,13 +1,34 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[expect(dead_code, reason = "membership, which commits these, is being built")]
+mod allocate;
+mod cluster;
 mod commits;
-#[expect(dead_code, reason = "as above")]
+mod driver;
+mod leader;
+mod member;
+mod node;
+mod observed;
+mod phases;
+mod proposal;
+#[cfg(test)]
+mod purity;
 mod records;
+mod region;
+mod settings;
+mod shared;
+mod singleton;
+mod standing;
+mod status;
 pub mod store;
-#[expect(dead_code, reason = "as above")]
+mod time;
 mod view;
+#[cfg(test)]
+mod world;
 
+pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, OperateError};
+pub use member::{Incompatible, Loss, Stage};
 pub use records::{Departure, NameError, NodeId, NodeState};
+pub use singleton::{Displaced, SingletonCx};
+pub use status::{ClusterStatus, GoneStatus, NodeStatus, SingletonStatus};
 pub use view::UnreadableRecord;

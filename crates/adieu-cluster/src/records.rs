@@ -132,7 +132,7 @@ pub(crate) struct ConfigRecord {
 }
 
 /// What all nodes must agree on for one region.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RegionConfig {
     pub(crate) kind: RegionKind,
     pub(crate) shards: u32,
@@ -298,6 +298,17 @@ impl fmt::Display for NodeState {
     }
 }
 
+// === impl RegionKind ===
+
+impl fmt::Display for RegionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Singleton => "singleton",
+            Self::Region => "region",
+        })
+    }
+}
+
 // === impl ShardId ===
 
 impl fmt::Display for ShardId {
@@ -315,6 +326,11 @@ impl ShardRecord {
             Self::Free => None,
             Self::Owned(ownership) | Self::Moving { ownership, .. } => Some(ownership),
         }
+    }
+
+    /// Returns whether the leader wants the shard to be handed to another node.
+    pub(crate) fn is_moving(&self) -> bool {
+        matches!(self, Self::Moving { .. })
     }
 }
 

@@ -21,7 +21,7 @@
 //!   only if the record of the receiving node has not, which no single object can express; one
 //!   object for the whole table would be written by all nodes, and is limited to 1 MiB.
 
-mod commit;
+pub(crate) mod commit;
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -29,7 +29,7 @@ mod files;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
-mod table;
+pub(crate) mod table;
 
 use std::fmt;
 use std::pin::Pin;

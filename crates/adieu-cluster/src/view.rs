@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 
 use crate::records::{
     ConfigRecord, GoneRecord, Key, Keys, LeaderRecord, Mode, NodeId, NodeRecord, NodeState,
-    Ownership, ShardId, ShardRecord, decode,
+    Ownership, RegionKind, ShardId, ShardRecord, decode,
 };
-use crate::store::{Change, Record, Revision, Snapshot};
+use crate::store::{Change, Record, Revision, SessionId, Snapshot};
 
 /// A value of the table, and the revisions that comparisons need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,7 @@ pub(crate) struct Versioned<T> {
     pub(crate) value: T,
     pub(crate) created: Revision,
     pub(crate) changed: Revision,
+    pub(crate) session: Option<SessionId>,
 }
 
 /// The table at one revision.
@@ -123,9 +124,17 @@ impl View {
         self.nodes.get(id).filter(|node| node.created == incarnation)
     }
 
-    /// Returns whether this incarnation of a node leads.
-    pub(crate) fn is_leader(&self, id: &NodeId) -> bool {
-        self.leader.as_ref().is_some_and(|leader| leader.value.node == *id)
+    /// Returns the leader's record if this session wrote it. Sessions, unlike names, are never used
+    /// again, so an earlier process of the same name is not mistaken for this one.
+    pub(crate) fn led_under(&self, session: SessionId) -> Option<&Versioned<LeaderRecord>> {
+        self.leader.as_ref().filter(|leader| leader.session == Some(session))
+    }
+
+    /// Returns what a region is. A region that the configuration does not name yet counts as one
+    /// of many shards, which are handed over earlier.
+    pub(crate) fn kind(&self, region: &str) -> RegionKind {
+        let config = self.config.as_ref().and_then(|config| config.value.regions.get(region));
+        config.map_or(RegionKind::Region, |region| region.kind)
     }
 
     /// Returns whether the owner's record is there: the node lives, as far as the table knows.
@@ -157,5 +166,9 @@ impl View {
 fn read<T: DeserializeOwned>(record: &Record) -> Result<Versioned<T>, UnreadableRecord> {
     let unreadable = |problem| UnreadableRecord { key: Arc::clone(&record.key), problem };
     let value = decode(&record.value).map_err(unreadable)?;
-    Ok(Versioned { value, created: record.created, changed: record.changed })
+    let Record { created, changed, session, .. } = *record;
+    Ok(Versioned { value, created, changed, session })
 }
+
+#[cfg(test)]
+pub(crate) mod arbitrary;

@@ -95,6 +95,7 @@
 //! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |
 //! | let one replica do work, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` otherwise, with the feature `fleet` |
 //! | elect a leader among replicas | `fleet::Lock::lead` |
+//! | form a cluster that nodes join and leave, with work that one node does at a time | `cluster::Cluster`, with the feature `cluster` |
 //! | see what the shutdown is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` checks from outside whether a service lost accepted work |
 //!
@@ -200,6 +201,7 @@
 //! | `axum`, `tonic` | `http`, with support for these two |
 //! | `tls` | `http` over rustls |
 //! | `prometheus` | `http`, with a metrics recorder for `/metrics` of the admin port |
+//! | `cluster` | the module `cluster`: membership that follows the shutdown, singletons with fences; in memory and in files |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
 //! | `redis`, `postgres`, `etcd` | `fleet`, with locks in that store and its client re-exported; `etcd` needs `protoc` to build |
 //! | `systemd` | notifications to systemd, for a unit of `Type=notify` |
@@ -319,6 +321,11 @@ pub use adieu_core::{
 #[cfg(feature = "actors")]
 #[doc(inline)]
 pub use adieu_actors as actors;
+
+/// Cluster membership and singletons with fences.
+#[cfg(feature = "cluster")]
+#[doc(inline)]
+pub use adieu_cluster as cluster;
 
 /// Locks and leases with fences, once-per-fleet work and leader election.
 #[cfg(feature = "fleet")]

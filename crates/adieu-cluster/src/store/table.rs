@@ -17,7 +17,7 @@ use super::{
 const MOST_CHANGES: usize = 4_096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Table {
+pub(crate) struct Table {
     revision: Revision,
     records: BTreeMap<Arc<str>, Row>,
     sessions: BTreeMap<i64, SessionRow>,
@@ -53,7 +53,7 @@ struct Logged {
 
 impl Table {
     /// Ends the sessions whose time is up. Returns whether there were any.
-    pub(super) fn expire(&mut self, now: Duration) -> bool {
+    pub(crate) fn expire(&mut self, now: Duration) -> bool {
         let over: Vec<i64> = self
             .sessions
             .iter()
@@ -67,23 +67,23 @@ impl Table {
     }
 
     /// Returns when the next session ends, if none is kept.
-    pub(super) fn next_end(&self) -> Option<Duration> {
+    pub(crate) fn next_end(&self) -> Option<Duration> {
         self.sessions.values().map(|session| session.ends).min()
     }
 
     /// Ends all sessions, because the clock that they were measured by has started again.
-    pub(super) fn end_all(&mut self) {
+    pub(crate) fn end_all(&mut self) {
         let all: Vec<i64> = self.sessions.keys().copied().collect();
         all.into_iter().for_each(|id| self.end(SessionId::new(id)));
     }
 
-    pub(super) fn open(&mut self, ttl: Duration, now: Duration) -> Session {
+    pub(crate) fn open(&mut self, ttl: Duration, now: Duration) -> Session {
         self.last_session += 1;
         self.sessions.insert(self.last_session, SessionRow { ttl, ends: now + ttl });
         Session { id: SessionId::new(self.last_session), ttl }
     }
 
-    pub(super) fn keep(&mut self, session: SessionId, now: Duration) -> Standing {
+    pub(crate) fn keep(&mut self, session: SessionId, now: Duration) -> Standing {
         match self.sessions.get_mut(&session.get()) {
             Some(row) => {
                 row.ends = now + row.ttl;
@@ -94,7 +94,7 @@ impl Table {
     }
 
     /// Ends a session, and deletes its records in one revision.
-    pub(super) fn end(&mut self, session: SessionId) {
+    pub(crate) fn end(&mut self, session: SessionId) {
         if self.sessions.remove(&session.get()).is_none() {
             return;
         }
@@ -114,7 +114,7 @@ impl Table {
         }
     }
 
-    pub(super) fn load(&self, prefix: &str) -> Snapshot {
+    pub(crate) fn load(&self, prefix: &str) -> Snapshot {
         let records = self
             .records
             .range(Arc::from(prefix)..)
@@ -125,7 +125,7 @@ impl Table {
     }
 
     /// Returns the changes after a revision; `None` if there are none.
-    pub(super) fn changes(&self, prefix: &str, after: Revision) -> Option<Update> {
+    pub(crate) fn changes(&self, prefix: &str, after: Revision) -> Option<Update> {
         if after < self.forgotten {
             return Some(Update::Compacted);
         }
@@ -143,7 +143,7 @@ impl Table {
     }
 
     /// Applies a commit. The error is the session of a new record, if that has ended.
-    pub(super) fn commit(&mut self, commit: &Commit) -> Result<Committed, SessionId> {
+    pub(crate) fn commit(&mut self, commit: &Commit) -> Result<Committed, SessionId> {
         let versions = |key| self.records.get(key).map(|row| (row.created, row.changed));
         if !commit.compares.iter().all(|compare| compare.holds(versions(compare.key()))) {
             return Ok(Committed::Conflict);
@@ -169,7 +169,7 @@ impl Table {
     }
 
     /// Forgets the changes up to the present.
-    pub(super) fn compact(&mut self) {
+    pub(crate) fn compact(&mut self) {
         self.history.clear();
         self.forgotten = self.revision;
     }

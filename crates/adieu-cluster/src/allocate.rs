@@ -1,0 +1,280 @@
+//! Which node gets which shard. Pure and deterministic; shards that have an owner stay there unless
+//! [`rebalance`] is called.
+//!
+//! Shards go to the node with the least load for its weight; among equals to the zone with the least
+//! load, and then by a hash of shard and node, so that restarts place them alike. While several
+//! builds are up, shards go to the build of the youngest node, so that in a deployment, or in its
+//! rollback, a shard moves once and not from one old node to the next. That ends where it would
+//! overload the few new nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::commits::Target;
+use crate::records::{Drain, NodeId, NodeState, RegionKind, ShardId, ShardRecord};
+use crate::view::View;
+
+/// Which nodes may receive shards, beyond what the view says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Eligible<'a> {
+    /// Nodes that became ready a moment ago. They are chosen only if there is no other.
+    pub(crate) fresh: &'a BTreeSet<NodeId>,
+    /// A node that must not receive anything: the one that gives shards away.
+    pub(crate) without: Option<&'a NodeId>,
+}
+
+/// A shard and the node that is to have it; `None` if no node can.
+pub(crate) type Placement<'v> = (&'v ShardId, Option<Target<'v>>);
+
+/// The load of all nodes, and what is decided on top of it.
+struct Loads<'v> {
+    view: &'v View,
+    nodes: Vec<Node<'v>>,
+    zones: usize,
+    groups: BTreeMap<Group<'v>, Shards>,
+    pools: BTreeMap<&'v str, Pool>,
+}
+
+struct Node<'v> {
+    target: Target<'v>,
+    hash: u64,
+    zone: usize,
+    weight: u64,
+}
+
+/// What is balanced together: the shards of one region, or all singletons.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Group<'v> {
+    Singletons,
+    Region(&'v str),
+}
+
+/// The shards of one group, by node and by zone.
+#[derive(Clone)]
+struct Shards {
+    total: u64,
+    by_node: Vec<u64>,
+    by_zone: Vec<u64>,
+}
+
+/// The nodes that can receive shards of one region.
+#[derive(Clone, Default)]
+struct Pool {
+    all: Vec<usize>,
+    newest_build: Vec<usize>,
+    weight: u64,
+}
+
+/// Chooses a node for each of `shards`, none of which counts as owned by its present owner.
+pub(crate) fn place<'v>(
+    view: &'v View,
+    eligible: Eligible<'_>,
+    shards: &[&'v ShardId],
+) -> Vec<Placement<'v>> {
+    let without: BTreeSet<&ShardId> = shards.iter().copied().collect();
+    let mut loads = Loads::new(view, eligible, &without);
+    shards.iter().map(|shard| (*shard, loads.choose(shard))).collect()
+}
+
+/// Returns whether a node can receive shards of a region now.
+pub(crate) fn is_candidate(view: &View, region: &str, id: &NodeId) -> bool {
+    view.nodes.get(id).is_some_and(|node| {
+        let record = &node.value;
+        record.state == NodeState::Up
+            && record.ready
+            && record.drain == Drain::Nothing
+            && record.hosts.iter().any(|hosted| **hosted == *region)
+    })
+}
+
+/// How much is moved for balance alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The most shards of a region that move at the same time.
+    pub(crate) moves: usize,
+    /// The most as a part of the region's shards, in percent.
+    pub(crate) percent: usize,
+}
+
+/// Chooses shards that should move to a node with less load. Singletons stay where they are.
+pub(crate) fn rebalance<'v>(
+    view: &'v View,
+    eligible: Eligible<'_>,
+    limits: Limits,
+    mut may_move: impl FnMut(&ShardId) -> bool,
+) -> Vec<(&'v ShardId, Target<'v>)> {
+    let mut loads = Loads::new(view, eligible, &BTreeSet::new());
+    let mut moves = Vec::new();
+    let Some(config) = &view.config else { return moves };
+    for (region, settings) in &config.value.regions {
+        if settings.kind == RegionKind::Singleton {
+            continue;
+        }
+        let of_region = |shard: &&ShardId| shard.region == *region;
+        let moving = view.shards.iter().filter(|(_, it)| it.value.is_moving());
+        let moving = moving.map(|(id, _)| id).filter(of_region).count();
+        let most = (settings.shards as usize * limits.percent).div_ceil(100).min(limits.moves);
+        let mut movable: BTreeMap<&NodeId, Vec<&ShardId>> = BTreeMap::new();
+        for (id, shard) in &view.shards {
+            if let ShardRecord::Owned(ownership) = &shard.value
+                && id.region == *region
+                && may_move(id)
+            {
+                movable.entry(&ownership.owner).or_default().push(id);
+            }
+        }
+        for _ in moving..most {
+            let Some((from, to)) = loads.spread(region) else { break };
+            let Some(shard) = movable.get_mut(loads.nodes[from].target.id).and_then(Vec::pop)
+            else {
+                break;
+            };
+            let group = loads.group(region);
+            loads.add(group, from, -1);
+            loads.add(group, to, 1);
+            moves.push((shard, loads.nodes[to].target));
+        }
+    }
+    moves
+}
+
+// === impl Loads ===
+
+impl<'v> Loads<'v> {
+    fn new(view: &'v View, eligible: Eligible<'_>, without: &BTreeSet<&ShardId>) -> Self {
+        let mut zones: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+        let mut nodes = Vec::with_capacity(view.nodes.len());
+        for (id, record) in &view.nodes {
+            let next = zones.len();
+            let zone = *zones.entry(record.value.zone.as_deref()).or_insert(next);
+            nodes.push(Node {
+                target: Target { id, record },
+                hash: hash(id.as_str().as_bytes()),
+                zone,
+                weight: u64::from(record.value.weight.max(1)),
+            });
+        }
+        let mut loads = Self {
+            view,
+            nodes,
+            zones: zones.len(),
+            groups: BTreeMap::new(),
+            pools: BTreeMap::new(),
+        };
+        for (id, shard) in &view.shards {
+            let group = loads.group(&id.region);
+            loads.group_mut(group).total += 1;
+            // A shard that is to move counts where it is going.
+            let at = match &shard.value {
+                _ if without.contains(id) => None,
+                ShardRecord::Free => None,
+                ShardRecord::Owned(ownership) => Some(&ownership.owner),
+                ShardRecord::Moving { to, .. } => Some(to),
+            };
+            let at =
+                at.and_then(|at| loads.nodes.binary_search_by(|node| node.target.id.cmp(at)).ok());
+            if let Some(at) = at {
+                loads.add(group, at, 1);
+            }
+            if !loads.pools.contains_key(&*id.region) {
+                let pool = loads.pool(&id.region, eligible);
+                loads.pools.insert(&id.region, pool);
+            }
+        }
+        loads
+    }
+
+    fn pool(&self, region: &str, eligible: Eligible<'_>) -> Pool {
+        let candidates = self.nodes.iter().enumerate().filter(|(_, node)| {
+            let id = node.target.id;
+            eligible.without != Some(id) && is_candidate(self.view, region, id)
+        });
+        let candidates: Vec<usize> = candidates.map(|(index, _)| index).collect();
+        let settled = candidates.iter().copied();
+        let settled: Vec<usize> =
+            settled.filter(|at| !eligible.fresh.contains(self.nodes[*at].target.id)).collect();
+        let all = if settled.is_empty() { candidates } else { settled };
+        let youngest = all.iter().max_by_key(|at| self.nodes[**at].target.record.created);
+        let build = youngest.map(|at| &self.nodes[*at].target.record.value.build);
+        let is_newest = |at: &&usize| Some(&self.nodes[**at].target.record.value.build) == build;
+        let newest_build = all.iter().filter(is_newest).copied().collect();
+        let weight = all.iter().map(|at| self.nodes[*at].weight).sum();
+        Pool { all, newest_build, weight }
+    }
+
+    fn group(&self, region: &'v str) -> Group<'v> {
+        match self.view.kind(region) {
+            RegionKind::Singleton => Group::Singletons,
+            RegionKind::Region => Group::Region(region),
+        }
+    }
+
+    fn group_mut(&mut self, group: Group<'v>) -> &mut Shards {
+        let (nodes, zones) = (self.nodes.len(), self.zones);
+        self.groups.entry(group).or_insert_with(|| Shards {
+            total: 0,
+            by_node: vec![0; nodes],
+            by_zone: vec![0; zones],
+        })
+    }
+
+    fn add(&mut self, group: Group<'v>, at: usize, shards: i64) {
+        let zone = self.nodes[at].zone;
+        let loads = self.group_mut(group);
+        loads.by_node[at] = loads.by_node[at].saturating_add_signed(shards);
+        loads.by_zone[zone] = loads.by_zone[zone].saturating_add_signed(shards);
+    }
+
+    /// Chooses a node for a shard, and counts the shard there.
+    fn choose(&mut self, shard: &'v ShardId) -> Option<Target<'v>> {
+        let group = self.group(&shard.region);
+        let pool = self.pools.get(&*shard.region)?;
+        let loads = self.groups.get(&group)?;
+        let hash = hash(shard.region.as_bytes()) ^ u64::from(shard.number);
+        let best = |among: &[usize]| {
+            among.iter().copied().min_by_key(|at| {
+                let Node { hash: own, zone, weight, .. } = &self.nodes[*at];
+                let load = (loads.by_node[*at] + 1) * SCALE / weight;
+                (load, loads.by_zone[*zone], mix(hash ^ own))
+            })
+        };
+        let newest = best(&pool.newest_build)?;
+        // The most that the nodes of the newest build take: one and a half times a fair share.
+        let fair = (loads.total * self.nodes[newest].weight * 3).div_ceil(pool.weight.max(1) * 2);
+        let chosen = if loads.by_node[newest] < fair { newest } else { best(&pool.all)? };
+        self.add(group, chosen, 1);
+        Some(self.nodes[chosen].target)
+    }
+
+    /// Returns the nodes with the most and the least load, if they differ enough to move a shard.
+    fn spread(&self, region: &'v str) -> Option<(usize, usize)> {
+        let pool = self.pools.get(region)?;
+        let loads = self.groups.get(&self.group(region))?;
+        let load = |at: usize| loads.by_node[at] * SCALE / self.nodes[at].weight;
+        let most = pool.all.iter().copied().max_by_key(|at| (load(*at), *at))?;
+        let least = pool.all.iter().copied().min_by_key(|at| (load(*at), *at))?;
+        let weight = self.nodes[most].weight.max(self.nodes[least].weight);
+        let gap = load(most).saturating_sub(load(least));
+        let is_worth_it = gap >= 2 * SCALE / weight && gap * 10 > load(most);
+        is_worth_it.then_some((most, least))
+    }
+}
+
+/// Loads are compared as whole numbers: shards times this, by weight.
+const SCALE: u64 = 1 << 20;
+
+/// FNV-1a. The standard library's hasher may change from release to release, and nodes of one
+/// cluster can be built by different ones.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The finalizer of splitmix64, so that neighbouring shards do not follow each other around.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests;

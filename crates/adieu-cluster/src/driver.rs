@@ -1,0 +1,630 @@
+//! Carries out what the machine of a node decides: one task that keeps the session, watches the
+//! table, commits, and starts and joins singletons.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use adieu_core::adapter::{error_text, log_aside};
+use adieu_core::{Readiness, Reason};
+use adieu_fleet::Fence;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::Level;
+
+use crate::member::{Answer, Declared, Loss, Next, Stage, Wish};
+use crate::node::Node;
+use crate::proposal::{Proposal, Wake, What};
+use crate::records::{ConfigRecord, RegionConfig, RegionKind, ShardId};
+use crate::region::{Held, ShardState};
+use crate::shared::{Failure, Progress, Shared};
+use crate::singleton::{BoxError, SingletonCx};
+use crate::standing::Standing;
+use crate::store::{
+    Changes, Committed, Revision, Session, Snapshot, Standing as SessionStanding, StoreError,
+    Update,
+};
+use crate::time::{Duration, Instant, now, sleep_until};
+
+/// The version of the records and of the rules for changing them.
+pub(crate) const PROTOCOL: u32 = 1;
+
+type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+type Loaded = Result<(Snapshot, Box<dyn Changes>), StoreError>;
+
+struct Driver {
+    shared: Arc<Shared>,
+    session: Session,
+    standing: Arc<Standing>,
+    keeping: Pending<(Instant, Result<SessionStanding, StoreError>)>,
+    loading: Pending<Loaded>,
+    retry_load_at: Option<Instant>,
+    committing: Pending<(What, Result<Committed, StoreError>)>,
+    changes: Option<Box<dyn Changes>>,
+    instances: Instances,
+    stage: Stage,
+    /// Fires when the shutdown begins, from when this node is not ready.
+    begun: CancellationToken,
+    /// Why the shutdown is to run. Begun outside the machine's lock, because it calls the
+    /// application.
+    begins: Option<Reason>,
+}
+
+/// The singletons that run here.
+#[derive(Default)]
+struct Instances {
+    tasks: JoinSet<(ShardId, Revision, Ended)>,
+    running: BTreeMap<ShardId, Running>,
+}
+
+struct Running {
+    epoch: Revision,
+    stop: CancellationToken,
+    state: RunState,
+    failures: u32,
+}
+
+enum RunState {
+    Runs(AbortHandle),
+    /// It failed, and starts again then.
+    Pauses(Instant),
+    /// It has returned, and does not start again under this fence.
+    Finished,
+}
+
+enum Ended {
+    Returned,
+    Failed(BoxError),
+    /// It was dropped, because this node may no longer act.
+    Dropped,
+}
+
+/// What happens next.
+enum Happened {
+    Kept(Instant, Result<SessionStanding, StoreError>),
+    Loaded(Loaded),
+    Committed(What, Result<Committed, StoreError>),
+    Changed(Result<Update, StoreError>),
+    Instance(Result<(ShardId, Revision, Ended), tokio::task::JoinError>),
+    Nothing,
+}
+
+/// Opens a session and drives the node until it has left, is down, or is closed.
+pub(crate) async fn drive(shared: Arc<Shared>) {
+    if let Some((session, sent)) = open(&shared).await {
+        let until = sent + session.ttl.min(shared.settings.ttl) - shared.settings.margin;
+        let standing = Arc::new(Standing::new(sent, until));
+        let _ = shared.standing.set(Arc::clone(&standing));
+        let declared = declare(&shared, &session);
+        *shared.node() = Some(Node::new(shared.settings, shared.keys.clone(), declared, sent));
+        let driver = Driver {
+            session,
+            standing,
+            keeping: None,
+            loading: None,
+            retry_load_at: None,
+            committing: None,
+            changes: None,
+            instances: Instances::default(),
+            stage: Stage::Outside,
+            begun: shared.shutdown.upgrade().map(|it| it.token()).unwrap_or_default(),
+            begins: None,
+            shared: Arc::clone(&shared),
+        };
+        driver.run().await;
+    }
+    shared.progress.send_modify(|progress| progress.is_over = true);
+}
+
+/// Opens a session, as often as it takes. Returns when the request was sent.
+async fn open(shared: &Shared) -> Option<(Session, Instant)> {
+    let ttl = shared.settings.ttl;
+    loop {
+        let sent = now();
+        let opened = tokio::select! {
+            biased;
+            () = shared.close.cancelled() => return None,
+            opened = tokio::time::timeout(ttl / 3, shared.store.open(ttl)) => opened,
+        };
+        let error = match opened {
+            Ok(Ok(session)) => return Some((session, sent)),
+            Ok(Err(error)) => error,
+            Err(_) => no_answer(shared, "open a session"),
+        };
+        if !error.may_pass() {
+            shared.progress.send_modify(|it| it.failure = Some(Failure::Store(error)));
+            return None;
+        }
+        warn_of(shared, &error, "store not available; retrying");
+        tokio::time::sleep(ttl / 20).await;
+    }
+}
+
+fn declare(shared: &Shared, session: &Session) -> Declared {
+    let singletons = shared.singletons();
+    let region = RegionConfig { kind: RegionKind::Singleton, shards: 1 };
+    let mut record = shared.record.clone();
+    record.hosts = singletons.keys().cloned().collect();
+    Declared {
+        id: shared.id.clone(),
+        session: session.id,
+        record,
+        config: ConfigRecord {
+            protocol: PROTOCOL,
+            regions: singletons.keys().map(|name| (Arc::clone(name), region)).collect(),
+        },
+    }
+}
+
+// === impl Driver ===
+
+impl Driver {
+    async fn run(mut self) {
+        loop {
+            let wake = self.step();
+            if let (Some(reason), Some(shutdown)) =
+                (self.begins.take(), self.shared.shutdown.upgrade())
+            {
+                drop(shutdown.run(reason));
+            }
+            if self.is_over() {
+                break;
+            }
+            let happened = self.wait(wake).await;
+            self.take_in(happened);
+        }
+        self.end().await;
+    }
+
+    /// Whether this node has nothing more to do in the cluster.
+    fn is_over(&self) -> bool {
+        // A commit in flight may be the one that removes this node.
+        matches!(self.stage, Stage::Removed | Stage::Down)
+            || (self.shared.close.is_cancelled() && self.committing.is_none())
+    }
+
+    /// Does what is due, and returns when something will be.
+    fn step(&mut self) -> Wake {
+        let mut wake = Wake::default();
+        let now = now();
+        let shared = Arc::clone(&self.shared);
+        let mut node = shared.node();
+        let Some(node) = node.as_mut() else { return wake };
+        if self.standing.is_lost() {
+            node.expire();
+        }
+        // Cordons and failing checks cannot be waited for.
+        wake.at(now + (shared.settings.ttl / 20).min(Duration::from_millis(500)));
+        node.member.set_ready(self.is_ready());
+        node.member.raise_wish(*shared.wish.borrow());
+        self.keep(node, now, &mut wake);
+        self.load(node, now, &mut wake);
+        if self.committing.is_none()
+            && !shared.close.is_cancelled()
+            && let Some(proposal) = node.next(now, &mut wake)
+        {
+            self.commit(proposal);
+        }
+        self.reconcile(node, now, &mut wake);
+        self.publish(node);
+        wake
+    }
+
+    fn keep(&mut self, node: &mut Node, now: Instant, wake: &mut Wake) {
+        match node.keep(now) {
+            Next::Wait(until) => wake.at(until),
+            Next::Lost => self.standing.lose(),
+            Next::Keep(_) if self.keeping.is_some() => wake.at(node.valid_until()),
+            Next::Keep(patience) => {
+                let (shared, session) = (Arc::clone(&self.shared), self.session.clone());
+                wake.at(node.valid_until());
+                self.keeping = Some(Box::pin(async move {
+                    let kept = tokio::time::timeout(patience, shared.store.keep(&session)).await;
+                    let kept = kept.unwrap_or_else(|_| Err(no_answer(&shared, "keep a session")));
+                    (now, kept)
+                }));
+            }
+        }
+    }
+
+    fn load(&mut self, node: &mut Node, now: Instant, wake: &mut Wake) {
+        let needs_load = node.needs_load(now, wake) || self.changes.is_none();
+        if !needs_load || self.loading.is_some() {
+            return;
+        }
+        if let Some(retry) = self.retry_load_at.filter(|retry| now < *retry) {
+            return wake.at(retry);
+        }
+        node.load_started();
+        let shared = Arc::clone(&self.shared);
+        self.loading = Some(Box::pin(async move {
+            let prefix = shared.keys.prefix();
+            let load = async {
+                let snapshot = shared.store.load(prefix).await?;
+                let changes = shared.store.changes(prefix, snapshot.revision).await?;
+                Ok((snapshot, changes))
+            };
+            let loaded = tokio::time::timeout(shared.settings.ttl, load).await;
+            loaded.unwrap_or_else(|_| Err(no_answer(&shared, "load a table")))
+        }));
+    }
+
+    fn commit(&mut self, Proposal { what, commit }: Proposal) {
+        let shared = Arc::clone(&self.shared);
+        self.committing = Some(Box::pin(async move {
+            let patience = shared.settings.ttl / 3;
+            let answer = tokio::time::timeout(patience, shared.store.commit(&commit)).await;
+            (what, answer.unwrap_or_else(|_| Err(no_answer(&shared, "commit"))))
+        }));
+    }
+
+    fn is_ready(&self) -> bool {
+        let Some(shutdown) = self.shared.shutdown.upgrade() else {
+            // The shutdown was dropped without having run: there is no phase to leave in.
+            self.shared.close.cancel();
+            return false;
+        };
+        matches!(shutdown.readiness(), Readiness::Starting | Readiness::Ready)
+    }
+
+    /// Starts, stops and drops singletons, as the machine says.
+    fn reconcile(&mut self, node: &mut Node, now: Instant, wake: &mut Wake) {
+        let held: BTreeMap<ShardId, Held> =
+            node.held().map(|(shard, held)| (shard.clone(), held)).collect();
+        let is_good = node.is_good(now) && self.standing.is_good();
+        for (shard, running) in &self.instances.running {
+            let is_held = held.get(shard).is_some_and(|held| held.epoch == running.epoch);
+            if !is_held || !is_good || self.shared.kill.is_cancelled() {
+                running.stop.cancel();
+                if let RunState::Runs(task) = &running.state {
+                    task.abort();
+                }
+            }
+        }
+        // A place in the map is kept while its task runs, also if the shard is no longer held.
+        self.instances.running.retain(|shard, running| {
+            matches!(running.state, RunState::Runs(_))
+                || held.get(shard).is_some_and(|held| held.epoch == running.epoch)
+        });
+        for (shard, held) in held {
+            match held.state {
+                ShardState::Open if is_good => self.open(&shard, held.epoch, now, wake),
+                ShardState::Closing => {
+                    let running = self.instances.running.get(&shard);
+                    let task = running.map(|running| {
+                        running.stop.cancel();
+                        &running.state
+                    });
+                    if !matches!(task, Some(RunState::Runs(_))) {
+                        node.drained(&shard, held.epoch);
+                        // The hand-over is due at once.
+                        wake.at(now);
+                    }
+                }
+                ShardState::Open | ShardState::Drained => {}
+            }
+        }
+    }
+
+    fn open(&mut self, shard: &ShardId, epoch: Revision, now: Instant, wake: &mut Wake) {
+        let failures = match self.instances.running.get(shard) {
+            Some(Running { state: RunState::Pauses(until), failures, .. }) => {
+                if now < *until {
+                    return wake.at(*until);
+                }
+                *failures
+            }
+            Some(_) => return,
+            None => 0,
+        };
+        let Some(work) = self.shared.singletons().get(&shard.region).cloned() else { return };
+        let stop = CancellationToken::new();
+        let fence = Fence::new(epoch.get());
+        let (standing, name) = (Arc::clone(&self.standing), Arc::clone(&shard.region));
+        let cx = SingletonCx::new(Arc::clone(&name), fence, stop.clone(), Arc::clone(&standing));
+        let key = shard.clone();
+        let task = self.instances.tasks.spawn(async move {
+            // Made inside the guard, so that also its first part runs only while this node may act.
+            let ended = standing.guard(async move { work(cx).await }).await;
+            let ended = match ended {
+                Some(Ok(())) => Ended::Returned,
+                Some(Err(error)) => Ended::Failed(error),
+                None => Ended::Dropped,
+            };
+            (key, epoch, ended)
+        });
+        log_aside(Level::INFO, || {
+            let cluster = Arc::clone(&self.shared.cluster);
+            move || tracing::info!(%cluster, singleton = %name, %fence, "singleton started")
+        });
+        let running = Running { epoch, stop, state: RunState::Runs(task), failures };
+        self.instances.running.insert(shard.clone(), running);
+    }
+
+    /// Tells the tasks of the phases and the shutdown how far this node is.
+    fn publish(&mut self, node: &Node) {
+        let shared = &self.shared;
+        shared.progress.send_if_modified(|before| {
+            let mut after = Progress::of(node, before);
+            let incompatible = node.member.incompatible().cloned().map(Failure::Incompatible);
+            after.failure = after.failure.or(incompatible);
+            let changes = *before != after;
+            *before = after;
+            changes
+        });
+        if self.stage != node.stage() {
+            let (before, after) = (self.stage, node.stage());
+            self.stage = after;
+            self.report(before, after, node.member.loss());
+        }
+        let is_running = self.begun.is_cancelled();
+        if node.is_asked_to_leave() && node.member.wish() == Wish::Stay && !is_running {
+            self.begins.get_or_insert(Reason::ClusterLeaving);
+        }
+    }
+
+    fn report(&mut self, before: Stage, after: Stage, loss: Option<Loss>) {
+        let (cluster, node) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
+        match loss {
+            None => log_aside(
+                Level::INFO,
+                || move || tracing::info!(%cluster, %node, from = %before, to = %after, "cluster state"),
+            ),
+            Some(loss) => {
+                log_aside(
+                    Level::ERROR,
+                    || move || tracing::error!(%cluster, %node, %loss, "cluster place lost"),
+                );
+                self.standing.lose();
+                let shutdown = self.shared.shutdown.upgrade();
+                if shutdown.is_some_and(|shutdown| shutdown.runs_when_down()) {
+                    self.begins.get_or_insert(Reason::ClusterDowning);
+                }
+            }
+        }
+    }
+
+    async fn wait(&mut self, wake: Wake) -> Happened {
+        let wish = *self.shared.wish.borrow();
+        let mut wishes = self.shared.wish.subscribe();
+        let Self { shared, keeping, loading, committing, changes, instances, .. } = self;
+        let (standing, begun) = (&self.standing, &self.begun);
+        let has_begun = begun.is_cancelled();
+        let (has_instances, is_closing) =
+            (!instances.tasks.is_empty(), shared.close.is_cancelled());
+        let is_killing = shared.kill.is_cancelled();
+        tokio::select! {
+            biased;
+            (sent, kept) = ready(keeping) => Happened::Kept(sent, kept),
+            (what, answer) = ready(committing) => Happened::Committed(what, answer),
+            loaded = ready(loading) => Happened::Loaded(loaded),
+            Some(ended) = instances.tasks.join_next(), if has_instances => Happened::Instance(ended),
+            changed = next(changes) => Happened::Changed(changed),
+            _ = wishes.wait_for(|now| *now != wish) => Happened::Nothing,
+            () = begun.cancelled(), if !has_begun => Happened::Nothing,
+            () = shared.close.cancelled(), if !is_closing => Happened::Nothing,
+            () = shared.kill.cancelled(), if !is_killing => Happened::Nothing,
+            () = standing.lost() => Happened::Nothing,
+            () = sleep(wake) => Happened::Nothing,
+        }
+    }
+
+    fn take_in(&mut self, happened: Happened) {
+        let now = now();
+        let shared = Arc::clone(&self.shared);
+        let mut node = shared.node();
+        let Some(node) = node.as_mut() else { return };
+        match happened {
+            Happened::Kept(sent, kept) => {
+                self.keeping = None;
+                let answer = match kept {
+                    Ok(SessionStanding::Kept) => Answer::Kept,
+                    Ok(SessionStanding::Ended) => Answer::Ended,
+                    Err(error) => {
+                        warn_of(&shared, &error, "session not kept; retrying");
+                        Answer::None
+                    }
+                };
+                // The tasks may have seen first that the session is bad.
+                if self.standing.is_good() {
+                    node.kept(now, sent, answer);
+                    self.standing.extend(node.valid_until());
+                }
+            }
+            Happened::Loaded(loaded) => {
+                self.loading = None;
+                self.retry_load_at = Some(now + shared.settings.ttl / 20);
+                match loaded {
+                    Ok((snapshot, changes)) => {
+                        self.changes = Some(changes);
+                        if let Err(error) = node.loaded(now, &snapshot) {
+                            self.cannot_read(node, &error);
+                        } else {
+                            self.retry_load_at = None;
+                        }
+                    }
+                    Err(error) => {
+                        warn_of(&shared, &error, "cluster table not loaded; retrying");
+                        node.load_failed();
+                    }
+                }
+            }
+            Happened::Committed(what, answer) => {
+                self.committing = None;
+                match answer {
+                    Ok(answer) => node.committed(now, Some(answer)),
+                    Err(StoreError::NoSession { .. }) => node.session_ended(now),
+                    Err(error) => {
+                        let name = shared.store.name();
+                        log_aside(Level::WARN, || {
+                            let error = error_text(&error);
+                            move || {
+                                tracing::warn!(
+                                    store = name,
+                                    ?what,
+                                    error,
+                                    "commit not answered; loading the table"
+                                );
+                            }
+                        });
+                        node.committed(now, None);
+                    }
+                }
+            }
+            Happened::Changed(Ok(Update::Changed { revision, changes })) => {
+                if let Err(error) = node.changed(now, revision, &changes) {
+                    self.cannot_read(node, &error);
+                }
+            }
+            Happened::Changed(Ok(Update::Compacted)) => self.changes = None,
+            Happened::Changed(Err(error)) => {
+                warn_of(&shared, &error, "cluster changes lost; loading the table");
+                self.changes = None;
+                self.retry_load_at = Some(now + shared.settings.ttl / 20);
+            }
+            Happened::Instance(ended) => self.instance_ended(ended, now),
+            Happened::Nothing => {}
+        }
+    }
+
+    /// A record of a newer build: the view cannot be trusted, so the table is loaded again, in case
+    /// the record changes.
+    fn cannot_read(&mut self, node: &mut Node, error: &crate::view::UnreadableRecord) {
+        warn_of(&self.shared, error, "cluster record not understood; retrying");
+        self.changes = None;
+        self.retry_load_at = Some(now() + self.shared.settings.ttl / 3);
+        node.load_failed();
+    }
+
+    fn instance_ended(
+        &mut self,
+        ended: Result<(ShardId, Revision, Ended), tokio::task::JoinError>,
+        now: Instant,
+    ) {
+        let (shard, epoch, ended) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                // A task that was aborted or panicked does not say which it was.
+                let found = self.instances.running.iter().find(|(_, running)| {
+                    matches!(&running.state, RunState::Runs(task) if task.id() == error.id())
+                });
+                let Some((shard, running)) = found else { return };
+                let (shard, epoch) = (shard.clone(), running.epoch);
+                let ended =
+                    if error.is_panic() { Ended::Failed(error.into()) } else { Ended::Dropped };
+                (shard, epoch, ended)
+            }
+        };
+        let Some(running) = self.instances.running.get_mut(&shard) else { return };
+        if running.epoch != epoch {
+            return;
+        }
+        let (cluster, name) = (Arc::clone(&self.shared.cluster), Arc::clone(&shard.region));
+        let fence = Fence::new(epoch.get());
+        running.state = match ended {
+            Ended::Failed(error) if !running.stop.is_cancelled() => {
+                running.failures += 1;
+                let pause = Duration::from_secs(1 << running.failures.min(6)) / 2;
+                log_aside(Level::ERROR, || {
+                    let error = error_text(&*error);
+                    move || {
+                        tracing::error!(%cluster, singleton = %name, %fence, ?pause, error, "singleton failed; restarting");
+                    }
+                });
+                RunState::Pauses(now + pause)
+            }
+            Ended::Failed(error) => {
+                log_aside(Level::ERROR, || {
+                    let error = error_text(&*error);
+                    move || {
+                        tracing::error!(%cluster, singleton = %name, %fence, error, "singleton failed while it stopped");
+                    }
+                });
+                RunState::Finished
+            }
+            Ended::Returned | Ended::Dropped => {
+                log_aside(
+                    Level::INFO,
+                    || move || tracing::info!(%cluster, singleton = %name, %fence, "singleton ended"),
+                );
+                RunState::Finished
+            }
+        };
+    }
+
+    /// Joins the singletons, and closes the session when nothing can act under it any longer.
+    ///
+    /// A singleton that blocks its thread cannot be dropped. Its session is kept for as long as it
+    /// runs, or until the process ends, so that no other node starts the next instance beside it.
+    async fn end(mut self) {
+        self.standing.lose();
+        self.instances.tasks.abort_all();
+        let pause = self.shared.settings.ttl / 3;
+        loop {
+            match tokio::time::timeout(pause, self.instances.tasks.join_next()).await {
+                Ok(Some(ended)) => self.instance_ended(ended, now()),
+                Ok(None) => break,
+                // A place that is lost cannot be kept.
+                Err(_) if self.stage == Stage::Down => return self.leave_behind(),
+                Err(_) => {
+                    let kept = self.shared.store.keep(&self.session);
+                    if let Ok(Err(error)) = tokio::time::timeout(pause, kept).await {
+                        warn_of(&self.shared, &error, "session not kept; retrying");
+                    }
+                }
+            }
+        }
+        let closed = self.shared.store.close(&self.session);
+        match tokio::time::timeout(self.shared.settings.ttl / 3, closed).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn_of(&self.shared, &error, "session not closed; it expires"),
+            Err(_) => {
+                let error = no_answer(&self.shared, "close a session");
+                warn_of(&self.shared, &error, "session not closed; it expires");
+            }
+        }
+    }
+}
+
+impl Driver {
+    fn leave_behind(&self) {
+        let names: Vec<_> = self.instances.running.keys().map(ToString::to_string).collect();
+        let cluster = Arc::clone(&self.shared.cluster);
+        log_aside(
+            Level::ERROR,
+            || move || tracing::error!(%cluster, singletons = ?names, "singletons block their threads"),
+        );
+    }
+}
+
+async fn ready<T>(pending: &mut Pending<T>) -> T {
+    match pending {
+        Some(pending) => pending.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(changes: &mut Option<Box<dyn Changes>>) -> Result<Update, StoreError> {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep(wake: Wake) {
+    match wake.get() {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn no_answer(shared: &Shared, verb: &'static str) -> StoreError {
+    StoreError::unavailable(shared.store.name(), verb, "no answer in time")
+}
+
+fn warn_of(shared: &Shared, error: &(dyn std::error::Error + 'static), event: &'static str) {
+    log_aside(Level::WARN, || {
+        let (cluster, error) = (Arc::clone(&shared.cluster), error_text(error));
+        move || tracing::warn!(%cluster, error, "{event}")
+    });
+}

@@ -1,0 +1,5 @@
+//! What the leader does for the cluster, and how a node becomes the leader.
+
+mod machine;
+
+pub(crate) use machine::{Known, Leader};

@@ -1,0 +1,159 @@
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a test is about some cases, and fails on others"
+)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::commits::tests::missing_comparison;
+use crate::records::{Key, Keys, decode};
+use crate::store::SessionId;
+use crate::store::commit::Write;
+use crate::view::arbitrary::{SESSION, id, incarnation, view};
+
+fn me() -> Me {
+    Me { id: id(0), incarnation: incarnation(0), session: SessionId::new(SESSION) }
+}
+
+fn origin() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Lets a node decide at `now`, if it has seen only this view, at `seen`.
+fn decide(view: &View, seen: Instant, now: Instant) -> (Option<Proposal>, Wake) {
+    let settings = Settings::for_ttl(Duration::from_secs(10));
+    let mut observed = Observed::default();
+    observed.see(seen, view);
+    let commits = Commits::new(Keys::new("shop").unwrap());
+    let mut wake = Wake::default();
+    let (me, mut leader) = (me(), Leader::default());
+    let known = Known {
+        now,
+        me: &me,
+        view,
+        observed: &observed,
+        settings: &settings,
+        commits: &commits,
+        batch: BATCH,
+    };
+    (leader.decide(known, &mut wake), wake)
+}
+
+/// The shards and nodes that a proposal writes.
+fn written(proposal: &Proposal) -> Vec<(Key, Option<String>)> {
+    let keys = Keys::new("shop").unwrap();
+    let writes = proposal.commit.writes.iter().map(|write| match write {
+        Write::Put { key, value, .. } => (keys.parse(key).unwrap(), Some(value.to_string())),
+        Write::Delete { key } => (keys.parse(key).unwrap(), None),
+    });
+    writes.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn the_leader_proposes_only_what_the_view_allows(view in view(), waited in 0_u64..4) {
+        let seen = origin();
+        let now = seen + Duration::from_secs(waited);
+        let (proposal, _) = decide(&view, seen, now);
+        let Some(proposal) = proposal else { return Ok(()) };
+        prop_assert_eq!(missing_comparison(proposal.what, &proposal.commit), None);
+        let leads = view.led_under(SessionId::new(SESSION)).is_some();
+        if !leads {
+            prop_assert_eq!(proposal.what, What::Lead);
+            prop_assert!(view.leader.is_none() && view.nodes.contains_key(&id(0)));
+            return Ok(());
+        }
+        let stops = view.mode() == Mode::Stopping;
+        for (key, value) in written(&proposal) {
+            match key {
+                Key::Node(id) => {
+                    let before = &view.nodes[&id];
+                    match proposal.what {
+                        What::Up => {
+                            prop_assert!(before.value.state == NodeState::Joining);
+                            prop_assert!(before.value.ready && !stops);
+                        }
+                        What::Exiting => {
+                            prop_assert!(before.value.state == NodeState::Leaving);
+                            prop_assert!(before.value.drain >= Drain::Regions);
+                            let mut owned = view.owned_by(&id, before.created);
+                            prop_assert!(owned.all(|(shard, _)| &*shard.region != "cart"));
+                        }
+                        other => prop_assert!(false, "{:?} wrote a node", other),
+                    }
+                }
+                Key::Shard(shard) => {
+                    let before = &view.shards[&shard].value;
+                    let after: ShardRecord = decode(&value.unwrap()).unwrap();
+                    if let ShardRecord::Owned(grant) = &after {
+                        prop_assert!(crate::allocate::is_candidate(&view, &shard.region, &grant.owner));
+                        prop_assert!(!stops);
+                        prop_assert_eq!(grant.epoch, view.shards[&shard].changed);
+                    }
+                    match (proposal.what, before.ownership()) {
+                        (What::Place, None) => {}
+                        (What::Take | What::Free, Some(owner)) => {
+                            prop_assert!(!view.is_alive(owner));
+                            let gone = view.gone.get(&owner.owner).map(|gone| gone.value);
+                            let has_left = gone.is_some_and(|gone| {
+                                gone.how == Departure::Left && gone.incarnation == owner.incarnation
+                            });
+                            prop_assert!(has_left || waited >= 2, "taken within the margin");
+                        }
+                        other => prop_assert!(false, "{other:?}"),
+                    }
+                }
+                Key::Gone(id) => {
+                    prop_assert_eq!(proposal.what, What::Dead);
+                    prop_assert!(!view.nodes.contains_key(&id));
+                }
+                Key::Beat => prop_assert_eq!(proposal.what, What::Beat),
+                other => prop_assert!(false, "wrote {other:?}"),
+            }
+        }
+    }
+
+    /// A leader is never idle while a shard waits for it: it acts, or it knows when it will.
+    #[test]
+    fn a_leader_that_waits_has_a_timer(view in view()) {
+        let seen = origin();
+        let (proposal, wake) = decide(&view, seen, seen);
+        let leads = view.led_under(SessionId::new(SESSION)).is_some();
+        let can_lead = view.leader.is_none() && view.nodes.contains_key(&id(0));
+        prop_assert!(proposal.is_some() || wake.get().is_some() || !(leads || can_lead));
+    }
+}
+
+#[test]
+fn the_oldest_member_is_elected_first() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut seen_waiting = 0;
+    for _ in 0..300 {
+        let mut view = proptest::strategy::ValueTree::current(
+            &proptest::strategy::Strategy::new_tree(&view(), &mut runner).unwrap(),
+        );
+        view.leader = None;
+        let Some(mine) = view.nodes.get(&id(0)) else { continue };
+        let order = |node: &Versioned<NodeRecord>| {
+            (node.value.state != NodeState::Up, node.value.drain != Drain::Nothing, node.created)
+        };
+        let is_first = view
+            .nodes
+            .values()
+            .filter(|other| other.value.state != NodeState::Down)
+            .all(|other| order(other) >= order(mine));
+        let now = origin();
+        let (proposal, wake) = decide(&view, now, now);
+        assert_eq!(proposal.is_some(), is_first, "{view:?}");
+        if !is_first {
+            seen_waiting += 1;
+            // The others do not wait for ever: the first may be dead.
+            let (later, _) = decide(&view, now, wake.get().unwrap());
+            assert_eq!(later.map(|it| it.what), Some(What::Lead));
+        }
+    }
+    assert!(seen_waiting > 20, "{seen_waiting}");
+}

@@ -1,0 +1,8 @@
+//! This node's own way through the table: join, be up, leave, be removed; or be declared dead.
+
+mod heartbeat;
+mod machine;
+
+pub(crate) use heartbeat::{Answer, Heartbeat, Next};
+pub(crate) use machine::{Declared, Member, Wish};
+pub use machine::{Incompatible, Loss, Stage};

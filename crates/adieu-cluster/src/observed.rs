@@ -1,0 +1,156 @@
+//! What a node remembers of earlier views: since when something has been so, by its own clock.
+//! Pure: the time comes in.
+//!
+//! Every node keeps this, also while it does not lead, so that the next leader does not start to
+//! count when it is elected. Counting starts when this node has seen something, which is never
+//! before it has happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::records::{NodeId, NodeState, ShardId};
+use crate::store::Revision;
+use crate::view::View;
+
+/// Since when things have been as they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    nodes: BTreeMap<NodeId, Node>,
+    missing: BTreeMap<(NodeId, Revision), Instant>,
+    gone: BTreeMap<NodeId, (Revision, Instant)>,
+    granted: BTreeMap<ShardId, (Revision, Instant)>,
+    leaderless: Option<Instant>,
+    membership_changed: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    incarnation: Revision,
+    state: NodeState,
+    build: String,
+    ready_since: Option<Instant>,
+}
+
+// === impl Observed ===
+
+impl Observed {
+    /// Takes in a newer view.
+    pub(crate) fn see(&mut self, now: Instant, view: &View) {
+        self.see_missing(now, view);
+        self.see_nodes(now, view);
+        self.leaderless = match view.leader {
+            Some(_) => None,
+            None => self.leaderless.or(Some(now)),
+        };
+        self.gone.retain(|id, (changed, _)| {
+            view.gone.get(id).is_some_and(|gone| gone.changed == *changed)
+        });
+        for (id, gone) in &view.gone {
+            self.gone.entry(id.clone()).or_insert((gone.changed, now));
+        }
+        self.granted.retain(|shard, _| view.shards.contains_key(shard));
+        for (shard, record) in &view.shards {
+            let epoch = record.value.ownership().map(|it| it.epoch).unwrap_or_default();
+            match self.granted.get_mut(shard) {
+                Some((before, _)) if *before == epoch => {}
+                Some(entry) => *entry = (epoch, now),
+                None => {
+                    self.granted.insert(shard.clone(), (epoch, now));
+                }
+            }
+        }
+    }
+
+    /// Notes the incarnations that are not in the table, although they were, or own a shard.
+    fn see_missing(&mut self, now: Instant, view: &View) {
+        let owners = view.shards.values().filter_map(|shard| shard.value.ownership());
+        let mut refers: BTreeSet<(NodeId, Revision)> = owners
+            .filter(|ownership| !view.is_alive(ownership))
+            .map(|ownership| (ownership.owner.clone(), ownership.incarnation))
+            .collect();
+        let were_there = self.nodes.iter().map(|(id, node)| (id, node.incarnation));
+        let still_missing = self.missing.keys().map(|(id, incarnation)| (id, *incarnation));
+        for (id, incarnation) in were_there.chain(still_missing) {
+            // A node whose name is in use again, or whose going is noted, matters only as an owner.
+            let is_noted =
+                view.gone.get(id).is_some_and(|gone| gone.value.incarnation == incarnation);
+            if !view.nodes.contains_key(id) && !is_noted {
+                refers.insert((id.clone(), incarnation));
+            }
+        }
+        self.missing.retain(|node, _| refers.contains(node));
+        for node in refers {
+            self.missing.entry(node).or_insert(now);
+        }
+    }
+
+    fn see_nodes(&mut self, now: Instant, view: &View) {
+        let mut has_changed = self.membership_changed.is_none();
+        let before = self.nodes.len();
+        self.nodes.retain(|id, node| view.node(id, node.incarnation).is_some());
+        has_changed |= self.nodes.len() != before;
+        for (id, record) in &view.nodes {
+            let value = &record.value;
+            let is_ready = value.ready && value.state == NodeState::Up;
+            let node = self.nodes.entry(id.clone()).or_insert_with(|| {
+                has_changed = true;
+                Node {
+                    incarnation: record.created,
+                    state: value.state,
+                    build: value.build.clone(),
+                    ready_since: None,
+                }
+            });
+            has_changed |= node.state != value.state || node.build != value.build;
+            node.state = value.state;
+            node.ready_since = is_ready.then(|| node.ready_since.unwrap_or(now));
+        }
+        if has_changed {
+            self.membership_changed = Some(now);
+        }
+    }
+
+    /// Returns the incarnations that are not in the table, and since when.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (&NodeId, Revision, Instant)> {
+        self.missing.iter().map(|((id, incarnation), since)| (id, *incarnation, *since))
+    }
+
+    /// Returns since when this incarnation has not been in the table.
+    pub(crate) fn missing_since(&self, id: &NodeId, incarnation: Revision) -> Option<Instant> {
+        self.missing.get(&(id.clone(), incarnation)).copied()
+    }
+
+    /// Returns the nodes that have been ready for less than `settle`, and when the next of them
+    /// will have been ready for that long.
+    pub(crate) fn fresh(
+        &self,
+        now: Instant,
+        settle: Duration,
+    ) -> (BTreeSet<NodeId>, Option<Instant>) {
+        let until = |node: &Node| node.ready_since.map(|since| since + settle);
+        let fresh = self.nodes.iter().filter_map(|(id, node)| Some((id, until(node)?)));
+        let fresh: Vec<_> = fresh.filter(|(_, until)| now < *until).collect();
+        let next = fresh.iter().map(|(_, until)| *until).min();
+        (fresh.into_iter().map(|(id, _)| id.clone()).collect(), next)
+    }
+
+    /// Returns since when there has been no leader; `None` if there is one.
+    pub(crate) fn leaderless_since(&self) -> Option<Instant> {
+        self.leaderless
+    }
+
+    /// Returns when a node last joined, left, died or changed its state.
+    pub(crate) fn membership_changed(&self) -> Option<Instant> {
+        self.membership_changed
+    }
+
+    /// Returns since when the departure of a node has been noted.
+    pub(crate) fn gone_since(&self, id: &NodeId) -> Option<Instant> {
+        self.gone.get(id).map(|(_, since)| *since)
+    }
+
+    /// Returns since when a shard has had its present owner.
+    pub(crate) fn granted_since(&self, shard: &ShardId) -> Option<Instant> {
+        self.granted.get(shard).map(|(_, since)| *since)
+    }
+}

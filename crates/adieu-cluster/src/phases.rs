@@ -1,0 +1,124 @@
+//! The tasks of the cluster's phases: leave, be acknowledged, hand over, be removed.
+//!
+//! Each does nothing if the node never joined, has left or is down. Each ends when its goal is
+//! reached; its phase ends it otherwise.
+
+use std::sync::Arc;
+
+use adieu_core::{AddTaskError, Phase, Shutdown, TaskCx, TaskSpec};
+
+use crate::member::{Stage, Wish};
+use crate::records::Drain;
+use crate::shared::{Progress, Shared};
+use crate::time::{Duration, now, sleep_until};
+
+/// Why a task of the cluster's phases failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum LeaveError {
+    #[error("left the cluster without acknowledgement: no leader answered within {within:?}")]
+    NotAcknowledged { within: Duration },
+    #[error("singletons dropped, because they did not end within {within:?}: {names}")]
+    Dropped { names: String, within: Duration },
+}
+
+/// Adds the tasks to the phases.
+pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTaskError> {
+    let task = |name, describe: fn(&Progress) -> String| {
+        let shared = Arc::clone(shared);
+        TaskSpec::new(name).describe(move || describe(&shared.progress.borrow()))
+    };
+
+    let this = Arc::clone(shared);
+    let spec = task("cluster: hand over regions", |it| {
+        format!("{} shards still to be handed over", it.regions)
+    });
+    shutdown.add_task(Phase::CLUSTER_SHARDING_SHUTDOWN_REGION, spec, move |_| async move {
+        this.raise_wish(Wish::DrainRegions);
+        this.reaches(|it| it.drain >= Drain::Regions && it.regions == 0).await;
+    })?;
+
+    let this = Arc::clone(shared);
+    let spec = task("cluster: leave", |_| "waiting for the store".to_owned());
+    shutdown.add_task(Phase::CLUSTER_LEAVE, spec, move |_| async move {
+        this.raise_wish(Wish::Leave);
+        this.reaches(|it| it.stage >= Some(Stage::Leaving)).await;
+    })?;
+
+    let this = Arc::clone(shared);
+    let spec = task("cluster: hand over singletons", |it| match it.stage {
+        Some(Stage::Leaving) => match &it.leader {
+            Some(leader) => format!("waiting for acknowledgement by {leader}"),
+            None => "waiting for a leader to be elected".to_owned(),
+        },
+        _ => format!("waiting for {}", it.singletons.join(", ")),
+    });
+    shutdown.add_task(
+        Phase::CLUSTER_EXITING,
+        spec,
+        move |cx| async move { this.exit(cx).await },
+    )?;
+
+    let this = Arc::clone(shared);
+    let spec = task("cluster: be removed", |it| match it.singletons.is_empty() {
+        true => "waiting for the store".to_owned(),
+        false => format!("still owns {}", it.singletons.join(", ")),
+    });
+    shutdown.add_task(Phase::CLUSTER_EXITING_DONE, spec, move |_| async move {
+        this.raise_wish(Wish::BeRemoved);
+        this.reaches(|_| false).await;
+    })?;
+
+    let this = Arc::clone(shared);
+    let spec = task("cluster: close", |it| match it.singletons.is_empty() {
+        true => "waiting for the store".to_owned(),
+        false => format!("{} cannot be stopped: code that blocks", it.singletons.join(", ")),
+    });
+    shutdown.add_task(Phase::CLUSTER_SHUTDOWN, spec, move |_| async move {
+        this.close.cancel();
+        this.tasks.close();
+        this.tasks.wait().await;
+    })?;
+    Ok(())
+}
+
+impl Shared {
+    /// Waits until this node has got that far, or there is nothing to leave.
+    async fn reaches(&self, mut is_there: impl FnMut(&Progress) -> bool) {
+        let mut progress = self.progress.subscribe();
+        let done = progress.wait_for(|it| it.is_outside() || is_there(it)).await;
+        // The sender belongs to `self`, so the wait cannot fail.
+        drop(done);
+    }
+
+    /// Waits for the acknowledgement, then hands the singletons over.
+    ///
+    /// Both share one phase. Half of its time is for the acknowledgement; without one the node goes
+    /// on, because nothing that it hands over depends on it. A part of the end is kept for dropping
+    /// singletons that do not stop, so that they can still be handed over.
+    async fn exit(&self, cx: TaskCx) -> Result<(), LeaveError> {
+        let (begun, all) = (now(), cx.remaining());
+        let acknowledged = tokio::select! {
+            biased;
+            () = self.reaches(|it| it.stage >= Some(Stage::Exiting)) => true,
+            () = sleep_until(begun + all / 2) => false,
+        };
+        self.raise_wish(Wish::DrainSingletons);
+        let is_done = |it: &Progress| it.drain == Drain::Singletons && it.singletons.is_empty();
+        let reserve = (all / 4).min(Duration::from_secs(1));
+        let mut dropped = String::new();
+        tokio::select! {
+            biased;
+            () = self.reaches(is_done) => {}
+            () = sleep_until(begun + all.saturating_sub(reserve)) => {
+                dropped = self.progress.borrow().singletons.join(", ");
+                self.kill.cancel();
+                self.reaches(is_done).await;
+            }
+        }
+        match () {
+            () if !dropped.is_empty() => Err(LeaveError::Dropped { names: dropped, within: all }),
+            () if !acknowledged => Err(LeaveError::NotAcknowledged { within: all / 2 }),
+            () => Ok(()),
+        }
+    }
+}

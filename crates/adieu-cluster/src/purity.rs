@@ -1,0 +1,38 @@
+//! Machines have no clock, no runtime, no log line and no `await`.
+
+#[test]
+fn machines_are_pure() {
+    let sources = [
+        ("allocate.rs", include_str!("allocate.rs")),
+        ("commits.rs", include_str!("commits.rs")),
+        ("leader/machine.rs", include_str!("leader/machine.rs")),
+        ("member/heartbeat.rs", include_str!("member/heartbeat.rs")),
+        ("member/machine.rs", include_str!("member/machine.rs")),
+        ("node/machine.rs", include_str!("node/machine.rs")),
+        ("observed.rs", include_str!("observed.rs")),
+        ("region/machine.rs", include_str!("region/machine.rs")),
+        ("view.rs", include_str!("view.rs")),
+    ];
+    let forbidden = [
+        ".await",
+        "async ",
+        "tokio::",
+        "now()",
+        ".elapsed()",
+        "SystemTime",
+        "fastrand",
+        "tracing::",
+        "std::thread",
+        "Mutex",
+        "println!",
+    ];
+    for (name, source) in sources {
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for word in forbidden {
+                assert!(!code.contains(word), "{name}:{}: {word} in a machine: {line}", number + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What the handles, the driver and the tasks of the phases share.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use adieu_core::WeakShutdown;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::commits::Commits;
+use crate::member::{Incompatible, Loss, Stage, Wish};
+use crate::node::Node;
+use crate::records::{Drain, Keys, NodeId, NodeRecord, RegionKind};
+use crate::settings::Settings;
+use crate::singleton::Work;
+use crate::standing::Standing;
+use crate::store::{Store, StoreError};
+use crate::time::Duration;
+
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) cluster: Arc<str>,
+    pub(crate) keys: Keys,
+    pub(crate) commits: Commits,
+    pub(crate) id: NodeId,
+    pub(crate) record: NodeRecord,
+    pub(crate) settings: Settings,
+    pub(crate) join_deadline: Duration,
+    pub(crate) shutdown: WeakShutdown,
+    /// What was declared, by name.
+    pub(crate) singletons: Mutex<BTreeMap<Arc<str>, Work>>,
+    /// The machine. Locked for one step at a time, never across an await.
+    pub(crate) node: Mutex<Option<Node>>,
+    pub(crate) standing: OnceLock<Arc<Standing>>,
+    pub(crate) progress: watch::Sender<Progress>,
+    /// How far this node is to go.
+    pub(crate) wish: watch::Sender<Wish>,
+    /// Singletons that have not ended are dropped.
+    pub(crate) kill: CancellationToken,
+    /// The driver ends.
+    pub(crate) close: CancellationToken,
+    /// The driver's task.
+    pub(crate) tasks: TaskTracker,
+}
+
+/// How far this node is, for tasks that wait.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Progress {
+    /// `None` before the node has begun to join.
+    pub(crate) stage: Option<Stage>,
+    pub(crate) drain: Drain,
+    /// The shards of regions and the singletons that this node owns.
+    pub(crate) regions: usize,
+    pub(crate) singletons: Vec<Arc<str>>,
+    pub(crate) leader: Option<NodeId>,
+    pub(crate) loss: Option<Loss>,
+    pub(crate) failure: Option<Failure>,
+    /// The driver has ended.
+    pub(crate) is_over: bool,
+}
+
+/// Why a node cannot join.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    Incompatible(Incompatible),
+    Store(StoreError),
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn node(&self) -> MutexGuard<'_, Option<Node>> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn singletons(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Work>> {
+        self.singletons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn raise_wish(&self, wish: Wish) {
+        self.wish.send_if_modified(|before| {
+            let rises = *before < wish;
+            *before = (*before).max(wish);
+            rises
+        });
+    }
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// Whether there is nothing to leave: the node never joined, is down, or has left.
+    pub(crate) fn is_outside(&self) -> bool {
+        self.is_over
+            || match self.stage {
+                None | Some(Stage::Outside | Stage::Removed | Stage::Down) => true,
+                Some(Stage::Joining | Stage::Up | Stage::Leaving | Stage::Exiting) => false,
+            }
+    }
+
+    pub(crate) fn of(node: &Node, before: &Self) -> Self {
+        let view = node.view();
+        let me = node.me();
+        let owned = || me.iter().flat_map(|me| view.owned_by(&me.id, me.incarnation));
+        let is_singleton = |region: &str| view.kind(region) == RegionKind::Singleton;
+        let record = me.as_ref().and_then(|me| view.node(&me.id, me.incarnation));
+        let singletons = owned().filter(|(shard, _)| is_singleton(&shard.region));
+        Self {
+            stage: Some(node.stage()),
+            drain: record.map(|record| record.value.drain).unwrap_or_default(),
+            regions: owned().filter(|(shard, _)| !is_singleton(&shard.region)).count(),
+            singletons: singletons.map(|(shard, _)| Arc::clone(&shard.region)).collect(),
+            leader: view.leader.as_ref().map(|leader| leader.value.node.clone()),
+            loss: node.member.loss(),
+            failure: before.failure.clone(),
+            is_over: before.is_over,
+        }
+    }
+}
+
+// === impl Failure ===
+
+impl PartialEq for Failure {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Incompatible(one), Self::Incompatible(other)) => one == other,
+            (Self::Store(one), Self::Store(other)) => one.to_string() == other.to_string(),
+            (Self::Incompatible(_), Self::Store(_)) | (Self::Store(_), Self::Incompatible(_)) => {
+                false
+            }
+        }
+    }
+}

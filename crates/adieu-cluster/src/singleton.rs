@@ -1,0 +1,112 @@
+//! Work of which the cluster runs one instance at a time.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use adieu_core::TaskResult;
+use adieu_fleet::Fence;
+use tokio_util::sync::CancellationToken;
+
+use crate::standing::Standing;
+
+/// What one instance of a singleton is given.
+///
+/// Cheap to clone and to move into what the instance spawns. What it spawns is not part of it: join
+/// that before the instance returns, or another node may start the next instance beside it.
+#[derive(Clone)]
+pub struct SingletonCx {
+    name: Arc<str>,
+    fence: Fence,
+    stop: CancellationToken,
+    standing: Arc<Standing>,
+}
+
+/// This node may no longer act: another node may run the singleton, or soon will.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("singleton {name} (fence {fence}) has lost its place: another node may run it")]
+pub struct Displaced {
+    /// The singleton.
+    pub name: Arc<str>,
+    /// Its fence, which must not be used any longer.
+    pub fence: Fence,
+}
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Instance = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
+pub(crate) type Work = Arc<dyn Fn(SingletonCx) -> Instance + Send + Sync>;
+
+/// Erases the types of a singleton's function.
+pub(crate) fn work<F, Fut>(f: F) -> Work
+where
+    F: Fn(SingletonCx) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: TaskResult> + Send + 'static,
+{
+    Arc::new(move |cx| {
+        let work = f(cx);
+        Box::pin(async move { work.await.into_result() })
+    })
+}
+
+// === impl SingletonCx ===
+
+impl SingletonCx {
+    pub(crate) fn new(
+        name: Arc<str>,
+        fence: Fence,
+        stop: CancellationToken,
+        standing: Arc<Standing>,
+    ) -> Self {
+        Self { name, fence, stop, standing }
+    }
+
+    /// Returns the singleton's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the fence of this instance: higher than that of every instance before. What the
+    /// singleton writes to must reject a fence that is lower than one it has seen.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// Waits until the instance is to end, because it is handed to another node. Return soon: the
+    /// next instance starts after that.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped wait loses nothing.
+    pub async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Returns whether the instance is to end.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Reads the clock: may this instance still act? For code that does not await, before each
+    /// write.
+    ///
+    /// # Errors
+    ///
+    /// If it may not.
+    pub fn check(&self) -> Result<Fence, Displaced> {
+        let displaced = || Displaced { name: Arc::clone(&self.name), fence: self.fence };
+        self.standing.is_good().then_some(self.fence).ok_or_else(displaced)
+    }
+}
+
+impl fmt::Debug for SingletonCx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SingletonCx")
+            .field("name", &self.name)
+            .field("fence", &self.fence)
+            .field("is_stopped", &self.is_stopped())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,235 @@
+//! Seeds, and worlds in which one thing is to be seen.
+
+use std::collections::BTreeMap;
+
+use super::plan::{Fault, settings};
+use super::*;
+
+/// How many seeds to try, and which is the first.
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("ADIEU_WORLD_FIRST").unwrap_or(0);
+    first..first + number("ADIEU_WORLD_SEEDS").unwrap_or(1_000)
+}
+
+#[test]
+fn s600_no_seed_shows_two_owners_or_a_leave_that_does_not_end() {
+    let (failed, applied) = first_failure(seeds(), None);
+    if let Some((seed, verdict)) = failed {
+        let log = run(seed, None, true).log;
+        panic!("seed {seed}: {verdict}\n{}", log.join("\n"));
+    }
+    // Seeds that do not lead to a commit say nothing about it.
+    let rare: Vec<_> = ALL.iter().filter(|what| !applied.contains_key(what)).collect();
+    assert!(rare.is_empty(), "never committed: {rare:?}");
+}
+
+const ALL: [What; 18] = [
+    What::SetMode,
+    What::Configure,
+    What::Join,
+    What::Announce,
+    What::Leave,
+    What::Remove,
+    What::Lead,
+    What::Up,
+    What::Exiting,
+    What::Place,
+    What::RequestMove,
+    What::HandOver,
+    What::GiveBack,
+    What::Take,
+    What::Free,
+    What::Dead,
+    What::Forget,
+    What::Beat,
+];
+
+/// Runs the seeds on all processors. Returns a seed that fails, and how many commits of each kind
+/// were applied.
+fn first_failure(
+    seeds: std::ops::Range<u64>,
+    broken: Option<Broken>,
+) -> (Option<(u64, String)>, BTreeMap<What, u64>) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let found = std::sync::Mutex::new(None::<(u64, String)>);
+    let applied = std::sync::Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed >= seeds.end || found.lock().unwrap().is_some() {
+                        return;
+                    }
+                    let outcome = run(seed, broken, false);
+                    for (what, count) in outcome.applied {
+                        *applied.lock().unwrap().entry(what).or_default() += count;
+                    }
+                    if let Some(verdict) = outcome.verdict {
+                        let mut found = found.lock().unwrap();
+                        if found.as_ref().is_none_or(|(lowest, _)| seed < *lowest) {
+                            *found = Some((seed, verdict));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (found.into_inner().unwrap(), applied.into_inner().unwrap())
+}
+
+const fn is(what: What, compare: fn(&Compare) -> bool) -> Broken {
+    Broken { what, compare }
+}
+
+fn on_node(compare: &Compare) -> bool {
+    compare.key().contains("/node/")
+}
+
+fn is_absent(compare: &Compare) -> bool {
+    matches!(compare, Compare::Absent(_))
+}
+
+fn is_created_at(compare: &Compare) -> bool {
+    matches!(compare, Compare::CreatedAt(..))
+}
+
+fn is_unchanged(compare: &Compare) -> bool {
+    matches!(compare, Compare::Unchanged(..))
+}
+
+fn on_shard(compare: &Compare) -> bool {
+    compare.key().contains("/shard/")
+}
+
+fn on_leader(compare: &Compare) -> bool {
+    compare.key().ends_with("/leader")
+}
+
+fn on_config(compare: &Compare) -> bool {
+    compare.key().ends_with("/config")
+}
+
+/// Every comparison that a property of the world needs. The others limit rival leaders and late
+/// writers, and are checked where commits are built.
+const COMPARISONS: [(&str, Broken); 18] = [
+    ("join: the record is absent", is(What::Join, |it| on_node(it) && is_absent(it))),
+    ("up: the record is unchanged", is(What::Up, |it| on_node(it) && is_unchanged(it))),
+    ("lead: no node leads", is(What::Lead, |it| on_leader(it) && is_absent(it))),
+    ("lead: own incarnation", is(What::Lead, |it| on_node(it) && is_created_at(it))),
+    ("place: the shard is unchanged", is(What::Place, on_shard)),
+    ("place: the target is unchanged", is(What::Place, |it| on_node(it) && is_unchanged(it))),
+    ("move: the shard is unchanged", is(What::RequestMove, on_shard)),
+    ("move: the target is unchanged", is(What::RequestMove, on_node)),
+    ("hand over: the shard is unchanged", is(What::HandOver, on_shard)),
+    (
+        "hand over: the target is unchanged",
+        is(What::HandOver, |it| on_node(it) && is_unchanged(it)),
+    ),
+    ("give back: the shard is unchanged", is(What::GiveBack, on_shard)),
+    ("take: the shard is unchanged", is(What::Take, on_shard)),
+    ("take: the target is unchanged", is(What::Take, |it| on_node(it) && is_unchanged(it))),
+    ("leave: the record is unchanged", is(What::Leave, on_node)),
+    ("announce: the record is unchanged", is(What::Announce, on_node)),
+    ("exiting: the record is unchanged", is(What::Exiting, |it| on_node(it) && is_unchanged(it))),
+    ("remove: own incarnation", is(What::Remove, |it| on_node(it) && is_created_at(it))),
+    ("configure: the configuration is unchanged", is(What::Configure, on_config)),
+];
+
+#[test]
+fn table_of_broken_comparisons() {
+    if std::env::var("ADIEU_WORLD_BREAK").is_err() {
+        return;
+    }
+    for (name, broken) in COMPARISONS {
+        let (found, _) = first_failure(seeds(), Some(broken));
+        println!("{name}: {found:?}");
+    }
+}
+
+/// A world without faults, with this many nodes that are up. Work ends within ten milliseconds.
+fn quiet(nodes: usize) -> World {
+    let mut world = World::new(7, settings(), None);
+    world.log = Some(Vec::new());
+    for name in 0..nodes {
+        world.start(name, 0);
+    }
+    world.run_until(20 * SECOND);
+    assert_eq!(world.judge.verdict(), None);
+    world
+}
+
+impl World {
+    fn start(&mut self, name: usize, generation: u32) {
+        self.inflict(Fault::Start { name, generation, ready: true });
+        let last = self.processes.len() - 1;
+        self.processes[last].drain_takes = Some(10 * MILLI);
+    }
+
+    /// Lets processes leave at the same instant. Returns how long the last of them took.
+    fn leave(&mut self, leavers: &[usize]) -> Time {
+        let begun = self.now;
+        for at in leavers {
+            self.inflict(Fault::Leave { at: *at });
+        }
+        let has_ended = |world: &Self, at: &usize| world.processes[*at].state == State::Ended;
+        while !leavers.iter().all(|at| has_ended(self, at)) {
+            assert!(self.now < begun + 60 * SECOND, "does not end:\n{}", self.story());
+            self.run_until(self.now + MILLI);
+        }
+        assert_eq!(self.judge.verdict(), None, "{}", self.story());
+        self.now - begun
+    }
+
+    fn story(&self) -> String {
+        self.log.as_ref().map(|log| log.join("\n")).unwrap_or_default()
+    }
+}
+
+#[test]
+fn s611_a_single_node_leaves_at_once() {
+    let mut world = quiet(1);
+    let took = world.leave(&[0]);
+    // Each commit takes a network round trip of at most 40 ms, and its change as long again.
+    assert!(took < SECOND, "{took}:\n{}", world.story());
+}
+
+#[test]
+fn s612_nodes_that_leave_together_do_not_wait_for_each_other() {
+    for leavers in [&[0, 1][..], &[1, 2], &[0, 1, 2]] {
+        let mut world = quiet(3);
+        let took = world.leave(leavers);
+        assert!(took < 2 * SECOND, "{leavers:?} took {took}:\n{}", world.story());
+    }
+}
+
+#[test]
+fn s620_a_leave_ends_while_the_leader_is_dead() {
+    let mut world = quiet(3);
+    let leader = world.judge.truth().leader.as_ref().unwrap().value.node.clone();
+    let at = world.processes.iter().position(|it| it.name() == format!("{leader}.0")).unwrap();
+    world.inflict(Fault::Crash { at });
+    let took = world.leave(&[(at + 1) % 3]);
+    // The session of the leader lasts ten seconds at most; the next leader acknowledges.
+    assert!(took < 13 * SECOND, "{took}:\n{}", world.story());
+}
+
+#[test]
+fn s602_in_a_surge_deployment_of_machines_each_shard_moves_once() {
+    let nodes = 3;
+    let mut world = quiet(nodes);
+    // Let the load be even before the deployment.
+    world.run_until(60 * SECOND);
+    world.judge.grants.clear();
+    for at in 0..nodes {
+        world.start(at + 10, 1);
+        world.run_until(world.now + 5 * SECOND);
+        world.leave(&[at]);
+    }
+    world.run_until(world.now + SECOND);
+    let grants = &world.judge.grants;
+    assert_eq!(grants.len(), world.judge.truth().shards.len(), "{grants:?}");
+    assert!(grants.values().all(|count| *count == 1), "{grants:?}\n{}", world.story());
+}
