@@ -61,6 +61,11 @@ impl Failure {
         code
     }
 
+    /// The message alone.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The answer is no.
     pub(crate) fn no(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::NO }

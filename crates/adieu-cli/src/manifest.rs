@@ -142,7 +142,8 @@ fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, 
     }
     let errors = verdict.findings.iter().filter(|finding| finding.level == Level::Error);
     let problems = errors.map(|finding| finding.problem.as_str());
-    let mut changes = verdict.suggestion.lines(&workload(supervisor, grace, pre_stop, None));
+    let workload = workload(supervisor, grace, pre_stop, None);
+    let mut changes = verdict.suggestion.lines(&workload, false);
     changes.extend(kill_after.map(|_| "or kill-after = \"auto\"".to_owned()));
     Err(Failure::no(format!(
         "no number fits this configuration: {}; change it: {}",

@@ -32,6 +32,8 @@ mod terminal;
 #[cfg(unix)]
 #[path = "cli/tmux.rs"]
 mod tmux;
+#[path = "cli/trust.rs"]
+mod trust;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

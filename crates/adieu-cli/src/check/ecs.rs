@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::environment::Environment;
 use super::input::{Manifest, Source};
+use super::launch;
 use super::place::{Finding, Level, Wrong};
 use super::proxies;
 use super::script::Word;
-use super::shell;
 use super::tree::At;
 use super::workload::{Grace, Supervisor, Workload};
 
@@ -81,23 +81,26 @@ fn read_task(
     let mut workload = Workload::new(supervisor, "task", name, container.place());
     workload.container = text(container, "name").unwrap_or_default().into();
     if let Some(timeout) = get(container, "stopTimeout") {
-        // Some tools write numbers as texts, and templates fill them in.
         match timeout.text().and_then(|text| text.parse().ok()) {
-            Some(seconds) => {
+            // CloudFormation takes numbers in quotes, and the API does not.
+            Some(seconds)
+                if timeout.number().is_ok() || task.get("ContainerDefinitions").is_some() =>
+            {
                 workload.grace = Grace::said(Some(Duration::from_secs(seconds)), timeout.place());
             }
+            Some(_) => return Err(timeout.wrong("must be a number without quotes, such as 30")),
             None => {
                 let problem = "its value is filled in by a template, and cannot be seen here";
                 workload.hide_grace(timeout.place(), problem, "write the number");
             }
         }
     }
-    let environment = environment(container);
+    let mut environment = environment(container);
     let command: Vec<_> =
         ["entryPoint", "command"].iter().filter_map(|key| get(container, key)).collect();
     if let Some(first) = command.first() {
         let words: Vec<_> = command.iter().flat_map(At::texts).map(Word::of).collect();
-        let front = shell::front(&words, &environment.values());
+        let front = launch::front(&words, &mut environment, &first.place());
         workload.findings.extend(front.finding(first.place()));
     }
     environment.apply(&mut workload);

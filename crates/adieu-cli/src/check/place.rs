@@ -41,6 +41,8 @@ pub(crate) enum Fix {
     Told,
     /// This line in the manifest.
     Line(String),
+    /// This option of `adieu check`, if it is true.
+    Say(&'static str),
 }
 
 /// In which file it is to be changed, and where.

@@ -48,6 +48,11 @@ fn number(text: &str) -> Option<u32> {
     named.or_else(|| name.parse().ok().filter(|number| (1..64).contains(number)))
 }
 
+/// Whether a text names a signal.
+pub(crate) fn is_known(text: &str) -> bool {
+    number(text).is_some()
+}
+
 // === impl StopSignal ===
 
 impl StopSignal {

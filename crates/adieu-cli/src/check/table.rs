@@ -51,7 +51,7 @@ fn draw_one(out: &mut String, judged: &Judged, outcome: &Outcome) {
     for finding in &verdict.findings {
         draw_finding(out, file, config, finding);
     }
-    let lines = verdict.suggestion.lines(workload);
+    let lines = verdict.suggestion.lines(workload, outcome.is_shared());
     if !lines.is_empty() {
         let _ = writeln!(out, "\n  With this it fits:");
         for line in lines {

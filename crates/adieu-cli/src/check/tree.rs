@@ -17,6 +17,8 @@ const MOST_MERGED: usize = 64;
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     documents: Vec<Id>,
+    /// The name of the file, if it is not the manifest itself.
+    file: Option<String>,
 }
 
 /// A node, and how one gets there.
@@ -119,13 +121,18 @@ impl Nodes {
     }
 
     pub(crate) fn into_tree(self, documents: Vec<Id>) -> Tree {
-        Tree { nodes: self.nodes, documents }
+        Tree { nodes: self.nodes, documents, file: None }
     }
 }
 
 // === impl Tree ===
 
 impl Tree {
+    /// The tree of a file beside the manifest.
+    pub(crate) fn of_file(self, name: String) -> Self {
+        Self { file: Some(name), ..self }
+    }
+
     /// The documents that are not empty.
     pub(crate) fn documents(&self) -> impl Iterator<Item = At<'_>> {
         let all = self.documents.iter().map(|&id| {
@@ -169,7 +176,8 @@ impl<'a> At<'a> {
     }
 
     pub(crate) fn place(&self) -> Place {
-        Place::at(self.line, self.path.clone())
+        let file = self.tree.file.clone();
+        Place { file, ..Place::at(self.line, self.path.clone()) }
     }
 
     pub(crate) fn wrong(&self, problem: impl Into<String>) -> Wrong {
@@ -223,6 +231,13 @@ impl<'a> At<'a> {
         matches!(self.node().is, Is::Expression)
     }
 
+    /// Whether it is a number or a truth value, and so no text for who takes types seriously.
+    pub(crate) fn is_typed(&self) -> bool {
+        let Is::Scalar { text, plain: true } = &self.node().is else { return false };
+        let is_number = text.parse::<f64>().is_ok() && text.contains(|c: char| c.is_ascii_digit());
+        is_number || ["true", "false", "True", "False"].contains(&text.as_str())
+    }
+
     fn is_null(&self) -> bool {
         let Is::Scalar { text, plain: true } = &self.node().is else { return false };
         ["", "~", "null", "Null", "NULL"].contains(&text.as_str())
@@ -256,6 +271,7 @@ impl<'a> At<'a> {
             return Err(self.wrong("must be a whole number without quotes, such as 30"));
         };
         let wrong = || self.wrong(format!("must be a whole number such as 30, not {text}"));
-        text.parse().map_err(|_| wrong())
+        let hexadecimal = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
+        hexadecimal.unwrap_or_else(|| text.parse()).map_err(|_| wrong())
     }
 }

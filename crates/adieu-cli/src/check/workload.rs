@@ -37,6 +37,10 @@ pub(crate) struct Workload {
     pub(crate) has_unseen_variables: bool,
     /// Variables that change its configuration.
     pub(crate) overrides: Vec<Override>,
+    /// The file that it reads its configuration from, if the manifest says that.
+    pub(crate) configured: Option<Configured>,
+    /// How its variables are set.
+    pub(crate) set_by: SetBy,
     /// How long it takes a balancer that probes as the manifest does, and where that says so.
     pub(crate) probe: Option<(Duration, Place)>,
     /// Grace periods that hold instead if a probe fails.
@@ -106,6 +110,25 @@ pub(crate) struct Override {
     pub(crate) place: Place,
 }
 
+/// How the variables of a process are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetBy {
+    /// By lines of their own.
+    Lines,
+    /// By options of the command that starts the container.
+    Flags,
+}
+
+/// The file that a process reads its configuration from.
+#[derive(Clone, Debug)]
+pub(crate) struct Configured {
+    /// Where it is for the process.
+    pub(crate) path: String,
+    /// What it says, if the manifest carries it.
+    pub(crate) text: Option<String>,
+    pub(crate) place: Place,
+}
+
 /// What the environment of the process says, as the engine reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
@@ -146,6 +169,8 @@ impl Workload {
             told_at: None,
             has_unseen_variables: false,
             overrides: Vec::new(),
+            configured: None,
+            set_by: SetBy::Lines,
             probe: None,
             probe_graces: Vec::new(),
             alone: None,

@@ -58,6 +58,7 @@ fn faults() -> Vec<Vec<Finding>> {
         vec![],
         vec![fault(Level::Unknown, Fix::PreStop), fault(Level::Error, Fix::Exec)],
         vec![fault(Level::Unknown, Fix::Told), fault(Level::Error, Fix::Line("x".into()))],
+        vec![fault(Level::Unknown, Fix::Say("--no-hidden-env"))],
     ]
 }
 
@@ -82,7 +83,7 @@ fn workloads() -> Vec<Workload> {
             // Each kind of fault in turn.
             let at = all.len() % faults().len();
             let signal = StopSignal {
-                text: ["SIGTERM", "SIGQUIT", "${SIGNAL}"][at].into(),
+                text: ["SIGTERM", "SIGQUIT", "${SIGNAL}", "SIGINT"][at].into(),
                 place: Place::start(),
                 fix: "SIGTERM".into(),
             };
@@ -92,7 +93,7 @@ fn workloads() -> Vec<Workload> {
                 sidecars,
                 sidecar_hooks: SECOND * sidecars,
                 told: Told { grace: told, pre_stop: None },
-                has_unseen_variables: at == 1 && told.is_none(),
+                has_unseen_variables: [1, 3].contains(&at) && told.is_none(),
                 signals: vec![signal],
                 findings: faults().swap_remove(at),
                 ..Workload::new(supervisor, "workload", "", Place::start())
@@ -149,7 +150,7 @@ fn s184_what_is_suggested_fits_on_every_platform() {
                         first.suggestion,
                         second.findings,
                     );
-                    assert!(!first.suggestion.lines(&workload).is_empty());
+                    assert!(!first.suggestion.lines(&workload, false).is_empty());
                 }
             }
         }
