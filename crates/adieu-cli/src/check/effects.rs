@@ -33,13 +33,12 @@ impl Effects {
             return;
         };
         let mut words = words;
-        loop {
+        for _ in 0..programs::MOST_WRAPPERS {
             let Some((first, rest)) = words.split_first() else { return };
-            let is_set = |word: &&Word| script::assignment(word).is_some();
             match (base(first), programs::start(words)) {
                 _ if !first.is_known => self.is_unseen = true,
-                ("env", _) => {
-                    words = &rest[rest.iter().take_while(is_set).count()..];
+                (_, Start::Env(arguments)) => {
+                    words = script::after_assignments(arguments);
                     continue;
                 }
                 (name @ ("kill" | "pkill" | "killall"), _) => self.send(name, rest),
@@ -65,6 +64,7 @@ impl Effects {
             }
             return;
         }
+        self.is_unseen = true;
     }
 
     /// The signal of `kill -s QUIT 1`, `pkill -9 orders`.

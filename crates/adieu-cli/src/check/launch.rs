@@ -79,14 +79,14 @@ impl Launch<'_> {
         };
         let mut words = words;
         let mut group = None;
-        loop {
+        for _ in 0..programs::MOST_WRAPPERS {
             let Some((first, rest)) = words.split_first() else { return Front::Nothing };
             if !first.is_known || first.text.contains('$') {
                 return unseen("which program this starts cannot be seen here");
             }
             let name = base(first);
             let front = match programs::start(words) {
-                _ if name == "env" => match self.env(rest) {
+                Start::Env(arguments) => match self.env(arguments) {
                     Some(inner) => {
                         words = inner;
                         continue;
@@ -120,6 +120,7 @@ impl Launch<'_> {
                 (front, _) => front,
             };
         }
+        unseen("so many programs in front of each other are not followed")
     }
 
     /// `env -u NAME NAME=value command`: the command, if there is one and all options are known.

@@ -106,14 +106,18 @@ const SCRIPT_NAMES: [&str; 10] =
     ["start", "run", "launch", "boot", "bootstrap", "startup", "entry", "cmd", "main.sh", "rc"];
 
 /// Folders in which programs do not live.
-const DATA: [&str; 10] =
-    ["var", "etc", "data", "srv", "mnt", "tmp", "dev", "run", "proc", "config"];
+const DATA: &str = "var etc data srv mnt tmp dev run proc config storage home logs cache";
+
+/// How many wrappers may stand in front of a program.
+pub(crate) const MOST_WRAPPERS: usize = 32;
 
 /// What stands at the start of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Start<'a> {
     /// A wrapper, and the command that it runs.
     Wrapper(&'a [Word]),
+    /// `env`, and its arguments.
+    Env(&'a [Word]),
     /// A wrapper with options that are not known here.
     Odd,
     Shell,
@@ -136,6 +140,7 @@ pub(crate) fn start(words: &[Word]) -> Start<'_> {
         return wrapper.command(rest).map_or(Start::Odd, Start::Wrapper);
     }
     match name {
+        "env" => Start::Env(rest),
         _ if SHELLS.contains(&name) => Start::Shell,
         _ if is_listed(MANAGERS, name) => Start::Manager,
         _ if is_script(name) => Start::Script,
@@ -196,7 +201,7 @@ fn inner_program(arguments: &[Word]) -> Option<&str> {
             _ if is_file => false,
             _ if text.starts_with("./") => true,
             _ if ["/bin/", "/sbin/"].iter().any(|folder| text.contains(folder)) => true,
-            _ if text.starts_with('/') => !is_value && !DATA.contains(&top),
+            _ if text.starts_with('/') => !is_value && !is_listed(DATA, top),
             _ => SHELLS.contains(&text) && !is_value,
         };
         if is_program && !text.starts_with('-') {
@@ -279,6 +284,7 @@ mod tests {
             }
             Start::May(inner) => format!("May({inner})"),
             Start::Odd => "Odd".into(),
+            Start::Env(_) => "Env".into(),
             Start::Shell => "Shell".into(),
             Start::Manager => "Manager".into(),
             Start::Script => "Script".into(),

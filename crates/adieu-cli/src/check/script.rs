@@ -319,7 +319,7 @@ impl Reader<'_> {
         self.end_word();
         self.is_redirected = false;
         let mut words = std::mem::take(&mut self.words);
-        let assigned = words.iter().take_while(|word| assignment(word).is_some()).count();
+        let assigned = words.len() - after_assignments(&words).len();
         let sets: Vec<_> = words.drain(..assigned).filter_map(|word| assignment(&word)).collect();
         let first = words.first().map(|word| word.text.as_str()).unwrap_or_default();
         if KEYWORDS.contains(&first) {
@@ -358,6 +358,11 @@ pub(crate) fn assignment(word: &Word) -> Option<Assignment> {
     let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let is_one = is_name && name.starts_with(|c: char| !c.is_ascii_digit());
     is_one.then(|| (name.to_owned(), word.is_known.then(|| value.to_owned())))
+}
+
+/// The words after the variables that are set in front of a command.
+pub(crate) fn after_assignments(words: &[Word]) -> &[Word] {
+    &words[words.iter().take_while(|word| assignment(word).is_some()).count()..]
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ fn within(words: &[Word], variables: &Variables, depth: usize) -> Takes {
     let unknown = Takes::Unknown(Duration::ZERO);
     let Some(depth) = depth.checked_sub(1) else { return unknown };
     let mut words = words;
-    loop {
+    for _ in 0..programs::MOST_WRAPPERS {
         let Some((first, rest)) = words.split_first() else {
             return Takes::AtMost(Duration::ZERO);
         };
@@ -58,9 +58,8 @@ fn within(words: &[Word], variables: &Variables, depth: usize) -> Takes {
             ("sleep", _) => sleeps(rest),
             ("timeout", _) => within_timeout(rest, variables, depth),
             ("curl", _) => curl(rest),
-            ("env", _) => {
-                let is_set = |word: &&Word| script::assignment(word).is_some();
-                words = &rest[rest.iter().take_while(is_set).count()..];
+            (_, Start::Env(arguments)) => {
+                words = script::after_assignments(arguments);
                 continue;
             }
             (_, Start::Wrapper(inner)) => {
@@ -79,6 +78,7 @@ fn within(words: &[Word], variables: &Variables, depth: usize) -> Takes {
             _ => unknown,
         };
     }
+    unknown
 }
 
 fn sleeps(times: &[Word]) -> Takes {

@@ -92,8 +92,12 @@ fn s500_what_is_not_known_to_run_the_process_in_its_place_is_unseen() {
             &["${PROGRAM}", "serve"],
         ],
     );
-    let deep = ["nohup"; 100_000];
-    assert_eq!(followed(&[&deep[..], &["orders"]].concat()).0, "nothing");
+    for wrapper in ["nohup", "env"] {
+        for (count, expected) in [(3, "nothing"), (100_000, "unseen")] {
+            let command = [&vec![wrapper; count][..], &["orders"]].concat();
+            assert_eq!(followed(&command).0, expected, "{wrapper} {count} times");
+        }
+    }
 }
 
 #[test]
