@@ -1,4 +1,4 @@
-//! `adieu check`: whether what the platform allows is enough for the plan.
+//! `adieu check`: whether the platform allows enough time for the plan.
 
 mod arithmetic;
 mod compose;
@@ -99,7 +99,7 @@ leaves beyond the later phases and the reserve, so the process must know its gra
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,
-    /// What the platform is told; `-` for standard input. May be given several times.
+    /// The manifest to check; `-` for standard input. May be given several times.
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
     /// Without a manifest: how long the platform waits before it kills.
@@ -117,7 +117,7 @@ pub(crate) struct Args {
     signals: Handled,
     #[command(flatten)]
     vouched: Vouched,
-    /// What the clients of Nomad allow at most: their max_kill_timeout, 30s unless they set it.
+    /// The longest kill_timeout that Nomad clients allow: their max_kill_timeout, 30s by default.
     #[arg(long, value_name = "SPAN", value_parser = spans::argument)]
     max_kill_timeout: Option<Duration>,
     /// Exit with 1 also if there are warnings.
@@ -129,7 +129,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What the user vouches for, because it cannot be seen.
+/// Facts that cannot be seen, and that the user vouches for.
 #[derive(clap::Args)]
 struct Vouched {
     /// Scripts and shells in front of the process replace themselves with it.
@@ -141,7 +141,7 @@ struct Vouched {
     no_hidden_env: bool,
 }
 
-/// What is known of the service.
+/// The facts about the service.
 #[derive(clap::Args)]
 pub(crate) struct About {
     /// The configuration; without it, what the environment says.
@@ -155,7 +155,7 @@ pub(crate) struct About {
     pub(crate) routing_lag: Option<Duration>,
 }
 
-/// A workload, where it is, and what is to be said about it.
+/// A workload, its place, and its verdict.
 struct Judged {
     /// Empty without a manifest.
     file: String,
@@ -168,12 +168,12 @@ struct Judged {
 /// All that was judged, and with what.
 struct Outcome {
     judged: Vec<Judged>,
-    /// What runs nothing: the file, the line, and what it is.
+    /// Documents that run nothing: the file, the line, and the kind.
     skipped: Vec<(String, Place, String)>,
     /// The files that cannot be read, each with what is wrong.
     unreadable: Vec<String>,
     needs: Needs,
-    /// What the configuration is called.
+    /// The name of the configuration in output.
     config: String,
 }
 

@@ -16,7 +16,7 @@ pub(crate) mod exit_code {
     pub(crate) const INTERRUPTED: u8 = 130;
 }
 
-/// What a command prints, and the exit code that programs see.
+/// The output of a command, and the exit code that programs see.
 pub(crate) struct Printout {
     /// May contain colours; they are removed where they are not wanted.
     pub(crate) text: String,

@@ -11,7 +11,7 @@ use super::script::{self, Word};
 use super::stop_signal::StopSignal;
 use super::tree::{At, Tree};
 use super::workload::{Grace, Supervisor, Workload};
-use super::{launch, spans, yaml};
+use super::{effects, launch, spans, yaml};
 
 const RENDER: &str = "judge the whole: docker compose config | adieu check --manifest -";
 
@@ -155,6 +155,10 @@ fn read_service<'a>(
     if let Some(place) = place {
         let front = launch::front(&all, &mut environment, &place);
         workload.findings.extend(front.finding(place));
+    }
+    for hook in get("pre_stop").map(|hooks| hooks.items()).unwrap_or_default() {
+        let command = hook.get("command").as_ref().map(words).unwrap_or_default();
+        effects::before_signal(&command, &hook.place(), "no pre_stop", &mut workload);
     }
     environment.apply(&mut workload);
     Ok(workload)

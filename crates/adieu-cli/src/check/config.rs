@@ -44,7 +44,7 @@ pub(crate) fn of_workload(
     from.read(variables).map_err(|problem| (place, problem))
 }
 
-/// What is to be said about the file that a manifest carries or names.
+/// The finding about the configuration file that a manifest carries or names.
 pub(crate) fn about(path: Option<&Path>, workload: &Workload) -> Option<Finding> {
     let found = workload.configured.as_ref()?;
     let (place, file) = (found.place.clone(), &found.path);

@@ -1,4 +1,5 @@
-//! Commands that stop containers: `docker stop -t 30 NAME`, `docker rm -f NAME`, `podman kill NAME`.
+//! Commands that stop containers: `docker stop -t 30 NAME`, `docker rm -f NAME`,
+//! `podman kill NAME`.
 
 use std::time::Duration;
 
@@ -111,9 +112,9 @@ fn value(words: &[Word], letter: char, longs: &[&str]) -> Option<String> {
 // === impl Stop ===
 
 impl Stop {
-    /// Whether it is for the container of this name.
+    /// Whether it may be for the container of this name, which is empty if it cannot be seen.
     pub(crate) fn is_for(&self, name: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|found| found == name)
+        self.names.is_empty() || name.is_empty() || self.names.iter().any(|found| found == name)
     }
 }
 
@@ -157,7 +158,7 @@ mod tests {
     use crate::check::script::split;
 
     #[test]
-    fn s505_commands_that_kill_containers_are_told_from_those_that_stop_them() {
+    fn s505_commands_that_kill_containers_differ_from_those_that_stop_them() {
         let shown = |line: &str| {
             let words: Vec<_> = split(line).into_iter().map(Word::known).collect();
             match of(&words) {

@@ -69,7 +69,7 @@ fn read_task(
         !proxies::is_helper(field("name"), field("image"))
     };
     let chosen = all.iter().find(is_wanted).or_else(|| all.iter().find(is_named));
-    let is_guessed = chosen.is_none() && all.iter().filter(is_own).count() > 1;
+    let mut is_guessed = chosen.is_none() && all.iter().filter(is_own).count() > 1;
     let Some(container) = chosen.or_else(|| all.iter().find(is_own)).or(all.first()) else {
         return Err(task.wrong("there are no containers: add the one to judge"));
     };
@@ -95,15 +95,15 @@ fn read_task(
             }
         }
     }
-    let mut environment = environment(container);
+    let mut variables = environment(container);
     let command: Vec<_> =
         ["entryPoint", "command"].iter().filter_map(|key| get(container, key)).collect();
     if let Some(first) = command.first() {
         let words: Vec<_> = command.iter().flat_map(At::texts).map(Word::of).collect();
-        let front = launch::front(&words, &mut environment, &first.place());
+        let front = launch::front(&words, &mut variables, &first.place());
         workload.findings.extend(front.finding(first.place()));
     }
-    environment.apply(&mut workload);
+    variables.apply(&mut workload);
     let waits_for = get(container, "dependsOn").map(|on| on.items()).unwrap_or_default();
     let others = all.iter().filter(|other| text(other, "name") != text(container, "name"));
     let mut names = Vec::new();
@@ -115,6 +115,8 @@ fn read_task(
             let advice = format!("write dependsOn: {name}, so that it is stopped later");
             workload.findings.push(proxies::ends_first(name, other.place(), &advice));
         }
+        // A process of the same library has a shutdown of its own.
+        is_guessed |= environment(other).is_of_adieu() && source.only.is_none();
         names.push(name);
     }
     if !names.is_empty() {

@@ -1,9 +1,11 @@
 //! What commands that are run before the stop signal do to the process.
 
 use super::launch::{Given, given};
+use super::place::{Finding, Fix, Level, Place};
 use super::programs::{self, Start, base};
 use super::script::{self, Script, Variables, Word};
-use super::stop_signal;
+use super::stop_signal::{self, StopSignal};
+use super::workload::Workload;
 
 /// What a command does to the processes around it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,27 @@ pub(crate) fn of(words: &[Word]) -> Effects {
     let mut effects = Effects::default();
     effects.add(words, DEEPEST);
     effects
+}
+
+/// Judges a command that the platform runs before the signal, with a time limit of its own. It takes
+/// nothing of the grace period, but it may stop the process in its own way.
+pub(crate) fn before_signal(words: &[Word], place: &Place, fix: &str, workload: &mut Workload) {
+    let effects = of(words);
+    let advice = "leave it out: SIGTERM is all that it takes";
+    if effects.is_unseen {
+        let problem = "runs before SIGTERM, and what it does to the process cannot be seen here";
+        let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
+        workload.findings.push(finding.fixed_by(Fix::Line(fix.into())));
+    } else {
+        let problem = match effects.signals.is_empty() {
+            true => "runs before SIGTERM, with a time limit of its own: not counted",
+            false => "SIGTERM follows at once: the second one ends the lame duck",
+        };
+        workload.findings.push(Finding::new(Level::Warning, place.clone(), problem, advice));
+    }
+    for text in effects.signals {
+        workload.signals.push(StopSignal { text, place: place.clone(), fix: fix.into() });
+    }
 }
 
 // === impl Effects ===
@@ -100,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s502_signals_in_commands_are_found_and_what_is_not_known_is_unseen() {
+    fn s502_signals_in_commands_are_found_and_other_commands_are_unseen() {
         let shown = |command: &[&str]| {
             let words: Vec<_> = command.iter().map(|word| Word::known(*word)).collect();
             let Effects { signals, is_unseen } = of(&words);

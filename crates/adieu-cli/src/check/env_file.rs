@@ -14,7 +14,7 @@ pub(crate) enum Dialect {
     Systemd,
 }
 
-/// What a line of such a file says.
+/// A line of such a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// A variable; no value if that is passed on from elsewhere or cannot be seen.

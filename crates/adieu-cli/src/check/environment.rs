@@ -1,5 +1,5 @@
-//! What a manifest says about the environment of the process: its variables, and the files that
-//! are mounted for it.
+//! The environment of the process according to its manifest: its variables, and the files that are
+//! mounted for it.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use super::stop_signal::StopSignal;
 use super::tree::{At, DEEPEST, Id, Nodes, Tree, too_deep};
 use super::workload::{Grace, Supervisor, Workload};
 
-/// What Fly sends unless it is told otherwise.
+/// The signal that Fly sends by default.
 const DEFAULT_SIGNAL: &str = "SIGINT";
 
 /// Whether a text is TOML with the keys of Fly, by its name or by what it says.

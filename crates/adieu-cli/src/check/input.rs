@@ -10,23 +10,23 @@ use super::{supervisord, systemd, yaml};
 use crate::ending::Failure;
 use crate::fit::harmless;
 
-/// More than anybody wants to read about.
+/// More than fit into one readable output.
 const MOST_WORKLOADS: usize = 1_000;
 
-/// What a file describes.
+/// The content of a file.
 #[derive(Default)]
 pub(crate) struct Manifest {
     /// As it was named.
     pub(crate) file: String,
     pub(crate) workloads: Vec<Workload>,
-    /// What runs nothing, and where.
+    /// The documents that run nothing, with their places.
     pub(crate) skipped: Vec<(Place, String)>,
 }
 
 /// A file that is being read.
 pub(crate) struct Source<'a> {
     pub(crate) text: &'a str,
-    /// What a workload is called that has no name of its own.
+    /// The name of a workload that has no name of its own.
     pub(crate) name: &'a str,
     /// `None` for standard input.
     pub(crate) path: Option<&'a Path>,

@@ -19,7 +19,7 @@ const MOST_DOCUMENTS: usize = 10_000;
 /// Lists in lists: no tool writes them, but they can be written.
 const LISTS: usize = 4;
 
-/// What runs when a release is made, and is not part of it.
+/// The annotation of documents that run while a release is made, and are not part of it.
 const HELM_HOOK: &str = "helm.sh/hook";
 
 /// A document, and what kind it is of.
@@ -143,13 +143,13 @@ fn name_of(document: &At<'_>) -> String {
     name.unwrap_or_else(|| "without a name".into())
 }
 
-/// Where it is said that there is a single replica.
+/// The place that sets a single replica.
 fn alone(kind: &str, document: &At<'_>) -> Option<Place> {
     let replicas = document.find(&["spec", "replicas"]).filter(|_| !kind.ends_with("Job"))?;
     (replicas.text() == Some("1")).then(|| replicas.place())
 }
 
-/// What is said about how old ones are replaced.
+/// Findings about the strategy that replaces old replicas.
 fn about_strategy(kind: &str, document: &At<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let text = |keys: &[&str]| document.find(keys).and_then(|at| Some((at.text()?, at.place())));

@@ -75,13 +75,14 @@ fn unseen(what: impl Into<String>) -> Front {
 impl Launch<'_> {
     fn front(&mut self, words: &[Word], depth: usize) -> Front {
         let Some(depth) = depth.checked_sub(1) else {
-            return unseen("commands in commands are not followed so far");
+            return unseen("commands nested this deeply are not followed");
         };
         let mut words = words;
         let mut group = None;
         for _ in 0..programs::MOST_WRAPPERS {
             let Some((first, rest)) = words.split_first() else { return Front::Nothing };
-            if !first.is_known || first.text.contains('$') {
+            // `%(NAME)s` is how supervisord writes a variable.
+            if !first.is_known || first.text.contains('$') || first.text.contains("%(") {
                 return unseen("which program this starts cannot be seen here");
             }
             let name = base(first);
@@ -120,7 +121,7 @@ impl Launch<'_> {
                 (front, _) => front,
             };
         }
-        unseen("so many programs in front of each other are not followed")
+        unseen("a chain of this many programs is not followed")
     }
 
     /// `env -u NAME NAME=value command`: the command, if there is one and all options are known.
@@ -193,6 +194,10 @@ impl Launch<'_> {
                 continue;
             }
             worst = worst.max(self.front(&command.words, depth));
+            if commands[..at].iter().any(|other| other.then == Then::Background) {
+                let what = "another program runs in the background, and may be the process";
+                worst = worst.max(unseen(what));
+            }
             if !is_branch {
                 return worst;
             }

@@ -18,7 +18,7 @@ pub(crate) struct Wrong {
     pub(crate) problem: String,
 }
 
-/// What is worth saying about a place.
+/// A problem or a remark about a place.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) level: Level,

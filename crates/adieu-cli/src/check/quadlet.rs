@@ -50,6 +50,13 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         workload.findings.push(run_line::stops_with_pod(place));
     }
     let mut environment = systemd::environment(&file, section, source);
+    let is_yes = |value: &str| ["yes", "on", "true", "1"].contains(&value);
+    if let Some((_, place)) = set("EnvironmentHost").filter(|(value, _)| is_yes(value)) {
+        environment.add_unseen(place);
+    }
+    for secret in file.list(section, "Secret") {
+        run_line::add_secret(&secret.value, &secret.place, &mut environment);
+    }
     for volume in file.list(section, "Volume") {
         let mut parts = volume.value.split(':');
         if let (Some(from), Some(to)) = (parts.next(), parts.next()) {

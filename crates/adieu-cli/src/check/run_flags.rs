@@ -40,7 +40,7 @@ const VALUED: &str = "\
 const SWITCH_LETTERS: &str = "ditPq";
 const VALUED_LETTERS: &str = "acehlmpuvw";
 
-/// What a container is run with.
+/// The options, image and command of a container.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
     /// Options in order, letters written out where that matters; `true` for switches.

@@ -65,7 +65,11 @@ pub(crate) fn of_words(
         _ => Supervisor::DockerRun,
     };
     let flags = run_flags::read(command.words);
-    let name = flags.value("--name").map_or(flags.image.clone(), |name| name.text.clone());
+    let name = match flags.value("--name") {
+        Some(name) if name.is_known => name.text.clone(),
+        Some(_) => String::new(),
+        None => flags.image.clone(),
+    };
     if let Some(odd) = &flags.odd {
         let problem = format!("what {odd} stands for in this command is not known here");
         let advice = "write the options out, and give the docker run line alone";
@@ -160,6 +164,7 @@ pub(crate) fn variables(
     if flags.is_on("--env-host") {
         environment.add_unseen(place.clone());
     }
+    flags.values("--secret").for_each(|secret| add_secret(&secret.text, place, environment));
     for value in flags.values("--env").chain(flags.values("--env-merge")) {
         let name = value.text.split_once('=').map_or(value.text.as_str(), |(name, _)| name);
         match outer.get(&value.text) {
@@ -169,6 +174,17 @@ pub(crate) fn variables(
             None if name.ends_with('*') => environment.add_unseen(place.clone()),
             None => environment.set_pair(&value.text, place.clone()),
         }
+    }
+}
+
+/// `NAME,type=env,target=VARIABLE`: a secret that becomes a variable.
+pub(crate) fn add_secret(secret: &str, place: &Place, environment: &mut Environment) {
+    let mut parts = secret.split(',');
+    let name = parts.next().unwrap_or_default();
+    let parts: Vec<_> = parts.collect();
+    if parts.contains(&"type=env") {
+        let target = parts.iter().find_map(|part| part.strip_prefix("target="));
+        environment.set_unseen(target.unwrap_or(name), place.clone());
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-/// What a script comes to.
+/// A script, as far as it is understood.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Commands(Vec<Simple>),
@@ -48,7 +48,7 @@ pub(crate) enum Then {
 /// Values of variables.
 pub(crate) type Variables = HashMap<String, String>;
 
-/// What begins something other than a simple command.
+/// Words that begin something other than a simple command.
 const KEYWORDS: [&str; 20] = [
     "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac",
     "function", "select", "{", "}", "[[", "time", "!", "coproc",

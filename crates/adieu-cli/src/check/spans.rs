@@ -91,12 +91,12 @@ pub(crate) fn systemd(text: &str) -> Result<Option<Duration>, String> {
     Ok(Some(span).filter(|span| !span.is_zero()))
 }
 
-/// What the program `sleep` takes as one argument: `10`, `2.5`, `1m`.
+/// One argument of the program `sleep`: `10`, `2.5`, `1m`.
 pub(crate) fn sleep(text: &str) -> Option<Duration> {
     sum(text, SLEEP).filter(|_| !text.contains(' '))
 }
 
-/// What is said on the command line: with a unit, and no longer than a configuration takes.
+/// A duration on the command line: with a unit, and no longer than a configuration accepts.
 pub(crate) fn argument(text: &str) -> Result<Duration, String> {
     let longest = Duration::from_secs(365 * 24 * 60 * 60);
     let span = go(text).or_else(|problem| humantime::parse_duration(text).map_err(|_| problem))?;

@@ -37,7 +37,7 @@ const NAMES: [(&str, u32); 18] = [
     ("RTMIN+3", 37),
 ];
 
-/// What no process can handle.
+/// The signals that no process can handle.
 const UNCATCHABLE: [u32; 2] = [9, 19];
 
 /// The number of a signal: `SIGTERM`, `term`, `15`.

@@ -1,4 +1,4 @@
-//! What to change so that it fits.
+//! The changes with which a workload fits.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::plan::span;
 pub(crate) struct Suggestion {
     /// In the manifest: how long the platform is to wait.
     pub(crate) grace: Option<Duration>,
-    /// In the manifest: a preStop that sleeps so long; zero for none at all.
+    /// In the manifest: a preStop that sleeps for this long; zero for no preStop.
     pub(crate) pre_stop: Option<Duration>,
     /// In the environment.
     pub(crate) told: Option<Told>,
@@ -34,7 +34,7 @@ pub(crate) struct Suggestion {
     pub(crate) exec: bool,
     /// On the command line of the check, if it is true.
     pub(crate) say: Option<&'static str>,
-    /// Whether the process must be told its grace period, whatever it is.
+    /// Whether the environment must state the grace period, whatever it is.
     tells: bool,
 }
 
@@ -80,7 +80,7 @@ impl Suggestion {
         if first.is_some_and(|phase| needs.takes(phase).is_some()) {
             self.lame_duck = Some(missing);
             if self.sums(needs, workload, facts).lame_duck < missing {
-                // Somebody has set the phase by hand, and it has no room for so much.
+                // The configured timeout of the phase is too short for it.
                 let room = missing.saturating_mul(10) / 9 + Duration::from_millis(500);
                 self.lame_duck_phase = Some(whole_seconds(room));
             }
@@ -89,7 +89,7 @@ impl Suggestion {
         }
     }
 
-    /// Gives it time, and says so to the process.
+    /// Lengthens the grace period, and sets the variable that states it to the process.
     fn fix_time(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
         (self.grace, self.told, self.kill_after, self.cap) = (None, None, None, None);
         let is_detected = needs.config.times().kill_after == KillAfter::Detect;

@@ -21,6 +21,14 @@ pub(crate) fn read(file: &Ini, into: &mut Manifest) -> Result<(), Wrong> {
     for section in &file.sections {
         if let Some(name) = section.name.strip_prefix(PROGRAM) {
             into.add(program(name, section, file)?)?;
+        } else if ["fcgi-program:", "eventlistener:"]
+            .iter()
+            .any(|kind| section.name.starts_with(kind))
+        {
+            let problem = "how programs of this kind are stopped is not judged here";
+            let advice = "make it a [program:…], or judge the others with --only";
+            let place = section.place.clone();
+            into.add(Workload::unknown("section", &section.name, place, problem, advice))?;
         } else if section.name == "include" {
             let problem = "the programs in these files are not read";
             let advice = "give each of them with --manifest";

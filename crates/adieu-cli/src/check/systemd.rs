@@ -49,7 +49,7 @@ pub(crate) fn grace(unit: &Ini) -> Result<Grace, Wrong> {
     Ok(grace)
 }
 
-/// What a unit allows the command that stops its container.
+/// The time that a unit allows the command that stops its container.
 pub(crate) fn cap(unit: &Grace) -> Option<Cap> {
     unit.span.map(|most| Cap { most, key: Some("TimeoutStopSec"), assumed: false })
 }
@@ -193,27 +193,9 @@ fn signals(unit: &Ini) -> Vec<StopSignal> {
     signals
 }
 
-/// What is run before the signal. It has a time limit of its own, and takes nothing of the grace
-/// period; but it may stop the process in its own way.
+/// A command that systemd runs before the signal.
 fn exec_stop(stop: &Setting, workload: &mut Workload) {
-    let effects = effects::of(&words(&stop.value));
-    let place = stop.place.clone();
-    let advice = "leave it out: SIGTERM is all that it takes";
-    let fix = "no ExecStop";
-    if effects.is_unseen {
-        let problem = "runs before SIGTERM, and what it does to the process cannot be seen here";
-        let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
-        workload.findings.push(finding.fixed_by(Fix::Line(fix.into())));
-    } else {
-        let problem = match effects.signals.is_empty() {
-            true => "runs before SIGTERM, with a time limit of its own: not counted",
-            false => "SIGTERM follows at once: the second one ends the lame duck",
-        };
-        workload.findings.push(Finding::new(Level::Warning, place.clone(), problem, advice));
-    }
-    for text in effects.signals {
-        workload.signals.push(StopSignal { text, place: place.clone(), fix: fix.into() });
-    }
+    effects::before_signal(&words(&stop.value), &stop.place, "no ExecStop", workload);
 }
 
 /// A unit that runs a container with docker or podman, which has a grace period of its own.

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s262_commands_are_charged_for_what_they_sleep_and_the_rest_is_unknown() {
+    fn s262_sleeps_are_charged_and_other_commands_are_unknown() {
         let at_most = |seconds| Takes::AtMost(Duration::from_secs(seconds));
         let unknown = |seconds| Takes::Unknown(Duration::from_secs(seconds));
         let cases: [(&[&str], Takes); 34] = [

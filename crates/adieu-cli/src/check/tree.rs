@@ -6,14 +6,14 @@ use std::collections::HashMap;
 
 use super::place::{Place, Wrong, printable};
 
-/// No manifest is nested so deeply, nor has so many nodes.
+/// No manifest is nested more deeply, nor has more nodes.
 pub(crate) const DEEPEST: usize = 64;
 const MOST_NODES: usize = 300_000;
 
 /// How many maps are searched for one key, by way of merge keys.
 const MOST_MERGED: usize = 64;
 
-/// What a file holds: several documents, or none.
+/// The documents of a file.
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     documents: Vec<Id>,
@@ -52,7 +52,7 @@ enum Is {
         text: String,
         plain: bool,
     },
-    /// What only the tool that renders the file knows.
+    /// A value that only the tool that renders the file knows.
     Expression,
     List(Vec<Id>),
     Map(Map),
@@ -184,7 +184,7 @@ impl<'a> At<'a> {
         Wrong { place: self.place(), problem: problem.into() }
     }
 
-    /// What `key` is set to; nothing if that is null.
+    /// The value of `key`; `None` for null.
     pub(crate) fn get(&self, key: &str) -> Option<Self> {
         let maps = self.tree.merged(self.id);
         let (at, id) = maps.iter().find_map(|map| map.by_key.get(key).map(|&at| map.pairs[at]))?;
@@ -231,7 +231,7 @@ impl<'a> At<'a> {
         matches!(self.node().is, Is::Expression)
     }
 
-    /// Whether it is a number or a truth value, and so no text for who takes types seriously.
+    /// Whether it is a number or a truth value, which typed schemas refuse as a text.
     pub(crate) fn is_typed(&self) -> bool {
         let Is::Scalar { text, plain: true } = &self.node().is else { return false };
         let is_number = text.parse::<f64>().is_ok() && text.contains(|c: char| c.is_ascii_digit());

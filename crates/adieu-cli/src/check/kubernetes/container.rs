@@ -1,4 +1,4 @@
-//! One container: what is done before it is signalled, what it is told, what it starts.
+//! One container: its preStop hook, its environment, its command.
 
 use std::time::Duration;
 
@@ -66,8 +66,7 @@ pub(super) fn pre_stop(
 fn unseen(least: Duration, place: Place, advice: &str, workload: &mut Workload) {
     if let Some(seconds) = workload.told.pre_stop {
         workload.pre_stop = Duration::from_secs(seconds);
-        let problem =
-            "how long this takes cannot be seen here: taken to be what PRESTOP_SECONDS says";
+        let problem = "how long this takes cannot be seen here: PRESTOP_SECONDS is counted";
         workload.findings.push(Finding::new(Level::Warning, place, problem, advice));
         return;
     }

@@ -11,7 +11,7 @@ use crate::check::proxies;
 use crate::check::tree::At;
 use crate::check::workload::{Grace, Supervisor, Workload};
 
-/// The one that `kubectl` takes unless it is told which.
+/// The annotation of the container that `kubectl` takes by default.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The container that the configuration is for.

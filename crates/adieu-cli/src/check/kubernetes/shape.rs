@@ -1,9 +1,9 @@
-//! Where each kind of document has its pod, and who decides how that is stopped.
+//! Where each kind of document has its pod, and which platform stops that.
 
 use crate::check::place::Place;
 use crate::check::tree::At;
 
-/// What a document is, as far as stopping is concerned.
+/// The kind of a document, as far as stopping is concerned.
 pub(super) enum Shape {
     /// A pod, or something that makes pods of a template at this path.
     Pod(&'static [&'static str]),

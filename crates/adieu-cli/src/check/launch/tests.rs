@@ -65,6 +65,8 @@ fn s263_a_shell_stands_in_front_unless_it_replaces_itself() {
             &["sh", "-c", "while true; do orders; done"],
             &["sh", "-c", "(exec orders)"],
             &["sh", "-c", "exec $PROGRAM"],
+            &["sh", "-c", "orders & exec envoy"],
+            &["%(ENV_HOME)s/orders"],
             &["sh", "-c", "orders-old || exec orders"],
             &["sh", "/run.sh"],
             &["/docker-entrypoint.sh", "orders"],
@@ -80,7 +82,7 @@ fn s263_a_shell_stands_in_front_unless_it_replaces_itself() {
 }
 
 #[test]
-fn s500_what_is_not_known_to_run_the_process_in_its_place_is_unseen() {
+fn s500_unknown_wrappers_are_unseen() {
     check(
         "unseen",
         &[

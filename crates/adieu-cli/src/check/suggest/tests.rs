@@ -1,4 +1,4 @@
-//! What is suggested makes it fit, whatever it was.
+//! Suggestions, applied, make every workload fit.
 
 use super::*;
 use crate::check::needs::Counted;
@@ -114,7 +114,7 @@ fn is_hopeless(needs: &Needs, workload: &Workload, sums: &Sums) -> bool {
 }
 
 #[test]
-fn s184_what_is_suggested_fits_on_every_platform() {
+fn s184_suggestions_fit_on_every_platform() {
     let (mut fitted, mut changed) = (0, 0);
     let mut helped = std::collections::HashSet::new();
     for config in configs() {
@@ -160,7 +160,7 @@ fn s184_what_is_suggested_fits_on_every_platform() {
 }
 
 #[test]
-fn s184_a_second_less_than_what_is_suggested_does_not_fit() {
+fn s184_a_second_less_than_suggested_does_not_fit() {
     let config = Config::new();
     let needs = Needs::new(config.clone(), config.plan().unwrap(), Counted::All).unwrap();
     let mut tried = 0;
