@@ -159,7 +159,7 @@ impl Environment {
         if let Some((place, problem)) = self.unseen.into_iter().next() {
             let problem = format!("{problem}: it may set {GRACE_VAR} or {OVERRIDES}…");
             let advice = format!(
-                "write those into the manifest, and say {NO_HIDDEN} if this sets none of them"
+                "write those into the manifest, and pass {NO_HIDDEN} if this sets none of them"
             );
             let finding = Finding::new(Level::Unknown, place, problem, advice);
             workload.findings.push(finding.fixed_by(Fix::Say(NO_HIDDEN)));

@@ -45,7 +45,7 @@ fn time(workload: &Workload, sums: &Sums) -> Option<Finding> {
         // The key is long enough, and whether the limit cuts it cannot be seen.
         Some(Cap { key: Some(key), assumed: true, .. }) if is_set => (
             Level::Unknown,
-            format!("set {key} to {enough} or more, and say --max-kill-timeout {enough}"),
+            format!("set {key} to {enough} or more, and pass --max-kill-timeout {enough}"),
         ),
         Some(Cap { key: None, most, .. }) if sums.enough > *most => {
             (Level::Error, format!("{} is the most there: shorten phases", span(*most)))
@@ -64,7 +64,7 @@ fn capped(workload: &Workload) -> Option<Finding> {
     let (problem, advice) = match cap.key {
         Some(key) if cap.assumed => (
             format!("{said} is cut to {key}, {most} unless it is set"),
-            "say --max-kill-timeout if it is set to more".to_owned(),
+            "pass --max-kill-timeout if it is set to more".to_owned(),
         ),
         Some(key) => (format!("{said} is cut to {key}, {most}"), format!("raise {key}")),
         None => (format!("{said} is cut to {most}, the most there"), format!("write {most}")),
@@ -85,7 +85,7 @@ fn stop_signal(signal: &StopSignal, facts: Facts) -> Option<Finding> {
             format!("{text} is sent, which the process does not handle: it ends undrained");
         (Level::Error, problem)
     };
-    let advice = "send SIGTERM, or say --signals if the process handles others";
+    let advice = "send SIGTERM, or pass --signals if the process handles others";
     let finding = Finding::new(level, place.clone(), problem, advice);
     Some(finding.fixed_by(Fix::Line(fix.clone())))
 }
@@ -97,7 +97,7 @@ fn routing(sums: &Sums) -> Option<Finding> {
         level: Level::Error,
         place: Where::Config("lame-duck"),
         problem: format!("routers need {lag} to move away and have {covered}: they are refused"),
-        advice: "lengthen it, or say --routing-lag if routers are faster".into(),
+        advice: "lengthen it, or pass --routing-lag if routers are faster".into(),
         fix: Fix::None,
     })
 }
@@ -273,7 +273,7 @@ fn readiness(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Finding> {
     {
         let lag = span(lag.saturating_add(after));
         let problem = format!("a balancer with a probe like this of its own notices after {lag}");
-        let advice = format!("if there is one in front, say --routing-lag {lag}");
+        let advice = format!("if there is one in front, pass --routing-lag {lag}");
         findings.push(Finding::new(Level::Note, place, &problem, &advice));
     }
     findings

@@ -322,7 +322,7 @@ impl Front {
             }
             Self::Unseen(what) => {
                 let problem = format!("{what}: the stop signal may never reach the process");
-                (Level::Unknown, problem, format!("{advice}, or say --execs if it does so"))
+                (Level::Unknown, problem, format!("{advice}, or pass --execs if it does so"))
             }
             Self::Managed(name) => {
                 let problem = format!("{name} stops the process by its own rules, in its own time");

@@ -26,7 +26,7 @@ pub(super) fn draw(outcome: &Outcome) -> String {
     if !not_counted.is_empty() {
         let _ = writeln!(out, "Not counted: {}.", listed(&not_counted));
     }
-    let _ = writeln!(out, "If tasks are elsewhere, say so: --phases all, or --phases NAME,NAME…");
+    let _ = writeln!(out, "If other phases have tasks, pass --phases all, or --phases NAME,NAME…");
     out
 }
 

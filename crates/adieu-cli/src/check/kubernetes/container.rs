@@ -74,7 +74,7 @@ fn unseen(least: Duration, place: Place, advice: &str, workload: &mut Workload) 
     let problem = "how long this takes cannot be seen here: SIGTERM comes after it, and the grace \
                    period runs meanwhile";
     let advice =
-        format!("{advice}; or use sleep, or timeout in front of it, or say PRESTOP_SECONDS");
+        format!("{advice}; or use sleep, or timeout in front of it, or set PRESTOP_SECONDS");
     let finding = Finding::new(Level::Unknown, place, problem, advice);
     workload.findings.push(finding.fixed_by(Fix::PreStop));
 }

@@ -101,7 +101,7 @@ fn read_container(
     workload.probe = probes::read(container, workload)?;
     if !workload.routed && !is_job && supervisor == Supervisor::Kubernetes {
         let problem = "neither ports nor a readiness probe: taken for one that no router knows";
-        let advice = "if routers send to it, add a readiness probe, or say --routing-lag";
+        let advice = "if routers send to it, add a readiness probe, or pass --routing-lag";
         workload.findings.push(Finding::new(Level::Note, container.place(), problem, advice));
     }
     Ok(())
