@@ -38,7 +38,7 @@ pub(crate) struct Connect {
 /// A look at a service.
 pub(crate) enum Look {
     Seen(Box<Seen>),
-    /// Nobody listens there any more.
+    /// No process listens there any longer.
     Gone,
     /// It did not answer, or not as it should.
     Silent(Failure),
@@ -68,7 +68,7 @@ impl Connect {
         self.seen(answer.map_err(|error| self.unreached(&error))?)
     }
 
-    /// How it stands, for who has seen it before.
+    /// The state, if the service was reached before: a service that is gone is no error.
     pub(crate) async fn look(&self) -> Look {
         match self.ask(Method::GET, "/shutdown", self.timeout).await {
             Ok(answer) => match self.seen(answer) {
@@ -80,7 +80,7 @@ impl Connect {
         }
     }
 
-    /// How it stands when the shutdown is over. Waits for that, for ever if need be.
+    /// The state when the shutdown is over. Waits for that, for ever if need be.
     pub(crate) async fn over(&self) -> Seen {
         loop {
             let answer = self.ask(Method::GET, "/shutdown?until=over", UNTIL_OVER).await;
@@ -89,7 +89,7 @@ impl Connect {
             {
                 return seen;
             }
-            // It does not wait so long, does not know how to, or is gone: who looks will see.
+            // The service does not support waiting, or is gone: the next request shows which.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

@@ -1,9 +1,13 @@
-//! `adieu check`: whether what the platform allows is enough for the plan.
+//! `adieu check`: whether the platform allows enough time for the plan.
 
 mod arithmetic;
 mod compose;
 mod config;
+mod container_stop;
+mod deploy_script;
 mod ecs;
+mod effects;
+mod env_file;
 mod environment;
 mod files;
 mod fly;
@@ -14,26 +18,29 @@ mod input;
 mod json;
 mod judge;
 mod kubernetes;
+mod launch;
 mod needs;
 mod nomad;
 mod place;
+mod programs;
 mod proxies;
 mod quadlet;
+mod run_flags;
 mod run_line;
 mod script;
-mod shell;
 mod spans;
 mod stop_signal;
 mod suggest;
 mod supervisord;
 mod systemd;
 mod table;
+mod takes;
 mod tree;
 mod verdict;
 mod workload;
 mod yaml;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use adieu::KillAfter;
@@ -69,7 +76,18 @@ fly.toml, a configuration of supervisord, or a script with docker run or podman 
 
 It fits if preStop + lame duck + critical path + exit + margin + sidecars <= grace,
 and preStop + lame duck >= routing lag. Exit code 0 if all fit, 1 if one does not, 2 if that cannot
-be seen or a file cannot be read. What cannot be seen is never counted as nothing.
+be seen or a file cannot be read. A warning is about something around the shutdown, and
+--deny-warnings makes it count; a note never counts.
+
+Files beside a manifest are read: drop-ins, env files, the override of a compose file, and a
+configuration that the manifest carries and ADIEU_CONFIG names. Not read: the image (its ENTRYPOINT,
+STOPSIGNAL and ENV), scripts, included and extended files, secrets and maps of other files, and what
+a Deployment or a unit is changed to later. Of a script, only simple commands in a row are
+understood. What is not understood is `unknown`: --execs and --no-hidden-env vouch for some of it.
+
+Of several containers in a pod, the one that is judged is named by --only, by the annotation
+kubectl.kubernetes.io/default-container, or like its owner; otherwise it is the only one that is no
+known helper. Containers with ADIEU__ variables are judged, too.
 
 Only the running process knows which phases have tasks. The usual service has them in
 before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources;
@@ -81,7 +99,7 @@ leaves beyond the later phases and the reserve, so the process must know its gra
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,
-    /// What the platform is told; `-` for standard input. May be given several times.
+    /// The manifest to check; `-` for standard input. May be given several times.
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
     /// Without a manifest: how long the platform waits before it kills.
@@ -89,6 +107,7 @@ pub(crate) struct Args {
     grace: Option<Duration>,
     /// Judge only the workload, container or service of this name.
     #[arg(long, value_name = "NAME", requires = "manifest")]
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     only: Option<String>,
     /// How long one native sidecar takes to stop when the service has stopped.
     #[arg(long, value_name = "SPAN", value_parser = spans::argument, default_value = "2s")]
@@ -96,10 +115,9 @@ pub(crate) struct Args {
     /// The signals that the process handles.
     #[arg(long, value_name = "NAME,NAME…", default_value = "SIGTERM,SIGINT")]
     signals: Handled,
-    /// Scripts and shells in front of the process replace themselves with it.
-    #[arg(long)]
-    execs: bool,
-    /// What the clients of Nomad allow at most: their max_kill_timeout, 30s unless they set it.
+    #[command(flatten)]
+    vouched: Vouched,
+    /// The longest kill_timeout that Nomad clients allow: their max_kill_timeout, 30s by default.
     #[arg(long, value_name = "SPAN", value_parser = spans::argument)]
     max_kill_timeout: Option<Duration>,
     /// Exit with 1 also if there are warnings.
@@ -111,7 +129,19 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is known of the service.
+/// Facts that cannot be seen, and that the user vouches for.
+#[derive(clap::Args)]
+struct Vouched {
+    /// Scripts and shells in front of the process replace themselves with it.
+    #[arg(long)]
+    execs: bool,
+    /// Secrets, maps and files of variables that cannot be seen here set no ADIEU__ variable and no
+    /// grace period.
+    #[arg(long)]
+    no_hidden_env: bool,
+}
+
+/// The facts about the service.
 #[derive(clap::Args)]
 pub(crate) struct About {
     /// The configuration; without it, what the environment says.
@@ -125,7 +155,7 @@ pub(crate) struct About {
     pub(crate) routing_lag: Option<Duration>,
 }
 
-/// A workload, where it is, and what is to be said about it.
+/// A workload, its place, and its verdict.
 struct Judged {
     /// Empty without a manifest.
     file: String,
@@ -138,10 +168,12 @@ struct Judged {
 /// All that was judged, and with what.
 struct Outcome {
     judged: Vec<Judged>,
-    /// What runs nothing: the file, the line, and what it is.
+    /// Documents that run nothing: the file, the line, and the kind.
     skipped: Vec<(String, Place, String)>,
+    /// The files that cannot be read, each with what is wrong.
+    unreadable: Vec<String>,
     needs: Needs,
-    /// What the configuration is called.
+    /// The name of the configuration in output.
     config: String,
 }
 
@@ -151,17 +183,18 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
         Facts { routing_lag: args.about.routing_lag, sidecar: args.sidecar, handled: args.signals };
     let config = args.about.config.as_ref();
     let config = config.map_or("configuration".into(), |path| path.display().to_string());
-    let mut outcome = Outcome { judged: Vec::new(), skipped: Vec::new(), needs, config };
+    let mut outcome = Outcome::new(needs, config);
     for path in &args.manifest {
-        let Manifest { file, workloads, skipped } = Manifest::read(path, args.only.as_deref())?;
-        outcome.skipped.extend(skipped.into_iter().map(|(at, what)| (file.clone(), at, what)));
-        for mut workload in workloads {
-            args.tell(&mut workload);
-            let needs = args.about.needs_of(&workload, &file)?;
-            outcome.judge(file.clone(), workload, needs, facts);
+        // One file that cannot be read does not hide what is known of the others.
+        if let Err(failure) = args.judge_file(path, facts, &mut outcome) {
+            outcome.unreadable.push(failure.message().to_owned());
+            failure.report();
         }
     }
-    if let (Some(only), true) = (&args.only, outcome.judged.is_empty()) {
+    if let Some(only) = &args.only
+        && outcome.judged.is_empty()
+        && outcome.unreadable.is_empty()
+    {
         return Err(Failure::input(outcome.has_no(only)));
     }
     if args.manifest.is_empty() {
@@ -170,7 +203,11 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     }
     let warnings = outcome.judged.iter().map(|judged| judged.verdict.warnings()).sum::<usize>();
     let is_denied = args.deny_warnings && warnings > 0;
-    let mut text = if args.json { json::write(&outcome)? } else { table::draw(&outcome) };
+    let mut text = match () {
+        () if args.json => json::write(&outcome)?,
+        () if outcome.judged.is_empty() => String::new(),
+        () => table::draw(&outcome),
+    };
     if is_denied && !args.json {
         text += &format!("Warnings are denied, and there are {warnings}.\n");
     }
@@ -200,11 +237,34 @@ fn without_manifest(needs: &Needs, grace: Option<Duration>) -> Workload {
 // === impl Args ===
 
 impl Args {
+    /// Judges all that is in a file; nothing of it if it cannot be read.
+    fn judge_file(&self, path: &Path, facts: Facts, outcome: &mut Outcome) -> Result<(), Failure> {
+        let Manifest { file, workloads, skipped } = Manifest::read(path, self.only.as_deref())?;
+        let mut judged = Vec::new();
+        for mut workload in workloads {
+            self.tell(&mut workload);
+            let needs = self.about.needs_of(&workload, &file)?;
+            workload.findings.extend(config::about(self.about.config.as_deref(), &workload));
+            judged.push((workload, needs));
+        }
+        outcome.skipped.extend(skipped.into_iter().map(|(at, what)| (file.clone(), at, what)));
+        for (workload, needs) in judged {
+            outcome.judge(file.clone(), workload, needs, facts);
+        }
+        Ok(())
+    }
+
     /// Adds what the command line knows of a workload to what its manifest says.
     fn tell(&self, workload: &mut Workload) {
-        if self.execs {
+        if self.vouched.execs {
             let is_said = |fix: &Fix| *fix == Fix::Exec;
             workload.findings.retain(|found| found.level != Level::Unknown || !is_said(&found.fix));
+        }
+        if self.vouched.no_hidden_env {
+            workload.findings.retain(|found| found.fix != Fix::Say(environment::NO_HIDDEN));
+            // A variable whose name can be seen is not vouched for.
+            workload.has_unseen_variables &=
+                workload.findings.iter().any(|found| found.fix == Fix::Told);
         }
         let is_nomad = matches!(workload.supervisor, Supervisor::Nomad | Supervisor::NomadDocker);
         if let (Some(most), Some(cap), true) = (self.max_kill_timeout, &mut workload.cap, is_nomad)
@@ -224,10 +284,11 @@ impl About {
 
     /// What counts if the variables of the workload are set; `None` if none of them matters.
     fn needs_of(&self, workload: &Workload, file: &str) -> Result<Option<Needs>, Failure> {
-        if workload.overrides.is_empty() {
+        let is_carried = workload.configured.as_ref().is_some_and(|found| found.text.is_some());
+        if workload.overrides.is_empty() && !is_carried {
             return Ok(None);
         }
-        let read = config::overridden(self.config.as_deref(), &workload.overrides);
+        let read = config::of_workload(self.config.as_deref(), workload);
         let (config, plan) = read.map_err(|(place, problem)| {
             Failure::input(format!("{}: {}", place.within(file), harmless(&problem)))
         })?;
@@ -239,6 +300,16 @@ impl About {
 // === impl Outcome ===
 
 impl Outcome {
+    fn new(needs: Needs, config: String) -> Self {
+        let (judged, skipped, unreadable) = (Vec::new(), Vec::new(), Vec::new());
+        Self { judged, skipped, unreadable, needs, config }
+    }
+
+    /// Whether several workloads have one configuration.
+    fn is_shared(&self) -> bool {
+        self.judged.len() > 1
+    }
+
     fn judge(&mut self, file: String, workload: Workload, needs: Option<Needs>, facts: Facts) {
         let verdict = Verdict::of(needs.as_ref().unwrap_or(&self.needs), &workload, facts);
         self.judged.push(Judged { file, workload, needs, verdict });
@@ -247,7 +318,8 @@ impl Outcome {
     /// The worst of all.
     fn answer(&self) -> Answer {
         let answers = self.judged.iter().map(|judged| judged.verdict.answer());
-        answers.min().unwrap_or(Answer::Fits)
+        let unreadable = self.unreadable.iter().map(|_| Answer::Unknown);
+        answers.chain(unreadable).min().unwrap_or(Answer::Fits)
     }
 
     /// Nothing is called by the name that was asked for.

@@ -15,7 +15,7 @@ impl Consent {
     }
 }
 
-/// Asks, unless `--yes` was given. Without a terminal there is nobody to ask, which is an error.
+/// Asks, unless `--yes` was given. Without a terminal no user can answer, which is an error.
 pub(crate) fn ask(question: &str, yes: bool) -> Result<Consent, Failure> {
     if yes {
         return Ok(Consent(()));

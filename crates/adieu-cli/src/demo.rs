@@ -128,7 +128,7 @@ async fn perform(args: &Args) -> Result<Printout, Failure> {
             played = play_all(&acts, args.duration) => played,
         };
         let is_interrupted = shutdown.reason().is_some();
-        // Whether we are through or somebody pressed Ctrl-C: the replicas are ended the same way.
+        // At the end and at Ctrl-C, the replicas are stopped in the same way.
         let ended = shutdown.run(Reason::ProcessExit).await;
         played?;
         ended.map_err(|error| Failure::unable(error_text(&error)))?;
@@ -156,7 +156,7 @@ async fn perform(args: &Args) -> Result<Printout, Failure> {
     Ok(Printout { text, code })
 }
 
-/// What ends the demo, also at Ctrl-C: tells the replicas to stop, and waits for them; asked again,
+/// Ends the demo, also at Ctrl-C: signals the replicas to stop, and waits for them; asked again,
 /// kills them.
 fn conductor(acts: &[Act]) -> Result<Shutdown, Box<dyn std::error::Error + Send + Sync>> {
     let most = KILL_AFTER + Duration::from_secs(2);
@@ -205,7 +205,7 @@ async fn play(act: &Act, duration: Duration) -> Result<(), Failure> {
     };
     let ((), restarted) = tokio::join!(Arc::clone(load).run(stop.clone()), restarting);
     restarted?;
-    // What was ordered last is shipped before the shop closes.
+    // The last orders are shipped before the shop closes.
     let shipped = async {
         while fleet.spool.count().is_ok_and(|orders| orders.waiting + orders.under_way > 0) {
             tokio::time::sleep(FRAME).await;

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_less_than_a_millisecond_is_no_difference() {
+    fn differences_below_a_millisecond_do_not_count() {
         let ms = Duration::from_millis;
         assert_eq!(difference(ms(500), ms(1_700)), "+1.2s");
         assert_eq!(difference(ms(500), ms(200)), "-300ms");

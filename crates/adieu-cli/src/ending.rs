@@ -16,7 +16,7 @@ pub(crate) mod exit_code {
     pub(crate) const INTERRUPTED: u8 = 130;
 }
 
-/// What a command prints, and the exit code that programs see.
+/// The output of a command, and the exit code that programs see.
 pub(crate) struct Printout {
     /// May contain colours; they are removed where they are not wanted.
     pub(crate) text: String,
@@ -59,6 +59,11 @@ impl Failure {
         // Without a place for the message, the exit code alone must do.
         let _ = writeln!(anstream::stderr(), "adieu: {message}");
         code
+    }
+
+    /// The message alone.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// The answer is no.

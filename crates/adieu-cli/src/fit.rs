@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Charts and tables need so many columns.
+/// Charts and tables need this many columns.
 const NARROWEST: usize = 40;
 
 /// How many columns a text takes at a terminal.
@@ -12,8 +12,8 @@ pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// What a terminal or a browser could take for an instruction, or for another direction, is shown
-/// as a replacement; line breaks as a space. Names and errors come from the service that reported.
+/// Replaces characters that a terminal or a browser takes for instructions or for another writing
+/// direction, and line breaks by a space. Names and errors come from the service that reported.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     let is_harmful = |c: char| {
         c.is_control()
@@ -30,7 +30,7 @@ pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// At most so many columns; what is shortened ends in `…`. Harmless, too.
+/// Cuts the text to this many columns; shortened text ends in `…`. Harmless, too.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     let text = harmless(text);
     if width(&text) <= most {
@@ -48,7 +48,7 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     kept + "…"
 }
 
-/// Exactly so many columns, shortened or padded on the right.
+/// Exactly this many columns, shortened or padded on the right.
 pub(crate) fn fitted(text: &str, columns: usize) -> String {
     let mut text = shortened(text, columns);
     let missing = columns.saturating_sub(width(&text));
@@ -56,7 +56,7 @@ pub(crate) fn fitted(text: &str, columns: usize) -> String {
     text
 }
 
-/// Lines of parts, as many on each as fit into so many columns. Colours take no room.
+/// Lines of parts, as many on each as fit into this many columns. Colours take no room.
 pub(crate) fn flowed(parts: &[String], columns: usize) -> Vec<String> {
     let width = |text: &str| width(&anstream::adapter::strip_str(text).to_string());
     let mut lines: Vec<String> = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) fn flowed(parts: &[String], columns: usize) -> Vec<String> {
     lines
 }
 
-/// Lines of words, none wider than so many columns unless a single word is.
+/// Lines of words, none wider than this many columns unless a single word is.
 pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_shortened_to_the_column() {
+    fn long_texts_are_shortened_to_the_column() {
         assert_eq!(fitted("drain", 7), "drain  ");
         assert_eq!(fitted("drain http", 7), "drain …");
         assert_eq!(fitted("日本語の名前", 7), "日本語…");

@@ -33,10 +33,10 @@ file is not carried in a unit: install it where ADIEU_CONFIG says.")]
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,
-    /// Who is to stop the service.
+    /// The platform that stops the service.
     #[arg(long = "for", value_enum, default_value_t)]
     target: Target,
-    /// What the service is called.
+    /// The name of the service.
     #[arg(long, default_value = "service", value_parser = name)]
     name: String,
     /// Its image; without it, its name.
@@ -68,7 +68,7 @@ enum Target {
     Compose,
 }
 
-/// What is filled in.
+/// The values to fill in.
 struct Numbers<'a> {
     name: &'a str,
     image: &'a str,
@@ -142,7 +142,8 @@ fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, 
     }
     let errors = verdict.findings.iter().filter(|finding| finding.level == Level::Error);
     let problems = errors.map(|finding| finding.problem.as_str());
-    let mut changes = verdict.suggestion.lines(&workload(supervisor, grace, pre_stop, None));
+    let workload = workload(supervisor, grace, pre_stop, None);
+    let mut changes = verdict.suggestion.lines(&workload, false);
     changes.extend(kill_after.map(|_| "or kill-after = \"auto\"".to_owned()));
     Err(Failure::no(format!(
         "no number fits this configuration: {}; change it: {}",
@@ -176,7 +177,7 @@ fn name(text: &str) -> Result<String, String> {
     Err("use up to 63 small letters, digits and dashes, such as orders-api".into())
 }
 
-/// What stands in a line by itself, and needs no quotes.
+/// A value that needs no quotes.
 fn one_word(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "./:@_-".contains(c);
     if !text.is_empty() && text.chars().all(fits) {

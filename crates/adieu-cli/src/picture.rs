@@ -1,4 +1,4 @@
-//! What all pictures share: colours for light and dark, and text that fits into them.
+//! The parts that all pictures share: colours for light and dark, and text that fits into them.
 
 use crate::fit::{harmless, shortened, width};
 
@@ -117,7 +117,7 @@ pub(crate) fn escape(text: &str) -> String {
     text.replace('"', "&quot;")
 }
 
-/// What fits into so many pixels, escaped.
+/// Cuts the text to this many pixels, and escapes it.
 pub(crate) fn label(text: &str, pixels: f64) -> String {
     escape(&shortened(text, (pixels / COLUMN) as usize))
 }

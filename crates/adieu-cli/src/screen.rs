@@ -1,4 +1,4 @@
-//! What is shown while something goes on: redrawn in place at a terminal, one after another in a
+//! Output of a command in progress: redrawn in place at a terminal, one after another in a
 //! pipe.
 
 use std::io::{IsTerminal, Write};
@@ -7,7 +7,7 @@ use crate::ending::Failure;
 use crate::fit::width;
 use crate::output;
 
-/// What is shown while something goes on. Dropping it gives the cursor back.
+/// Output of a command in progress. Dropping it shows the cursor again.
 pub(crate) struct Screen {
     stream: Stream,
     is_terminal: bool,
@@ -50,7 +50,8 @@ impl Screen {
         self.is_terminal
     }
 
-    /// Shows this, at a terminal instead of what was shown last. False if nobody reads any more.
+    /// Shows the text; at a terminal, it replaces the text before. Returns false if the reader has
+    /// closed the output.
     pub(crate) fn show(&mut self, text: &str) -> Result<bool, Failure> {
         if !self.is_terminal {
             return self.write(text);
@@ -121,7 +122,7 @@ impl Drop for Screen {
     }
 }
 
-/// Ends when somebody presses Ctrl-C, or the command is told to end.
+/// Returns when the user presses Ctrl-C or the command receives SIGTERM.
 pub(crate) async fn interrupted() {
     #[cfg(unix)]
     {
@@ -137,7 +138,7 @@ pub(crate) async fn interrupted() {
     let _ = tokio::signal::ctrl_c().await;
 }
 
-/// Writes to a terminal, without colours if nobody wants them.
+/// Writes to a terminal, without colours if they are switched off.
 fn write(out: &mut impl anstream::stream::RawStream, text: &str) -> std::io::Result<()> {
     match anstream::AutoStream::choice(out) {
         anstream::ColorChoice::Never => flushed(out, &colorless(text)),
@@ -166,7 +167,7 @@ fn colorless(text: &str) -> String {
     out + rest
 }
 
-/// At most so many columns, colours not counted.
+/// Cuts the text to this many columns; colours do not count.
 fn cut(line: &str, columns: usize) -> String {
     let mut out = String::new();
     let (mut used, mut rest) = (0, line);

@@ -97,7 +97,7 @@ pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
     if let Some(line) = seen.in_flight_line() {
         let _ = writeln!(out, "    {}", harmless(&line));
     }
-    // In a shutdown those who speak for checks go, and nobody minds.
+    // In a shutdown the owners of checks end, so failing checks are not reported.
     let checks = if seen.stage == Stage::Up { &checks[..] } else { &[] };
     if !checks.is_empty() {
         let _ = writeln!(out, "\n{BOLD}Checks{BOLD:#}");

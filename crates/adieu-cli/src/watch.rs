@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often in a row it may be silent.
 const SILENCES: u32 = 3;
 
-/// Follow a service until its shutdown is over, whoever begins it.
+/// Follow a service until its shutdown is over, whatever begins it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -111,7 +111,7 @@ fn vanished(target: &Target, last: Option<Box<Seen>>, by: &str) -> String {
     format!("{target} vanished {how}{by}. What was seen last:\n{}", shown.trim_end())
 }
 
-/// What is followed, and what was seen of it.
+/// The service that is followed, and its observed states.
 struct View<'a> {
     connect: &'a Connect,
     screen: Screen,
@@ -205,7 +205,7 @@ impl View<'_> {
         Ok(if self.take(seen.clone())? { End::Over(seen) } else { End::Unread })
     }
 
-    /// Shows what is new; false if nobody reads it.
+    /// Shows the changes. Returns false if the reader has closed the output.
     fn take(&mut self, seen: Box<Seen>) -> Result<bool, Failure> {
         let changes = changes(self.last.as_deref(), &seen);
         let reads = if self.draws() {

@@ -32,6 +32,8 @@ mod terminal;
 #[cfg(unix)]
 #[path = "cli/tmux.rs"]
 mod tmux;
+#[path = "cli/trust.rs"]
+mod trust;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -66,7 +68,7 @@ fn adieu_reads(args: &[&str], input: &str) -> Ran {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
-    // Who has seen enough does not read to the end.
+    // The command may close its input before the end.
     let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -107,7 +109,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn help_is_what_it_was() {
+fn help_is_unchanged() {
     expect_file!["golden/help.txt"].assert_eq(&shows(&["--help"]));
     let commands = [
         "demo", "plan", "check", "manifest", "report", "status", "watch", "cordon", "uncordon",

@@ -17,7 +17,7 @@ const LONGEST: usize = 64 << 20;
 
 pub(super) struct Answer {
     pub(super) status: StatusCode,
-    /// What it says it is.
+    /// The content type that the peer states.
     pub(super) kind: String,
     pub(super) body: Bytes,
 }
@@ -32,7 +32,7 @@ pub(super) enum AskError {
 }
 
 impl AskError {
-    /// Whether nobody is there, or not any more.
+    /// Whether no process listens there, or no longer.
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Self::Connect(_) => true,

@@ -1,4 +1,4 @@
-//! What the admin port says of a service.
+//! The state of a service, as the admin port reports it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::fit::harmless;
 
-/// What the admin port says of a service.
+/// The state of a service, as the admin port reports it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// `None` if the service is too old to send it.

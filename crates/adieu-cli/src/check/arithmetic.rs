@@ -22,7 +22,7 @@ use super::workload::Workload;
 /// then; and `lame-duck = "auto"`, in a phase of five seconds, covers it.
 const USUAL_LAG: Duration = Duration::from_secs(4);
 
-/// What the command line says about the platform, if it does.
+/// Facts about the platform from the command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     /// How long routers take to stop sending.
@@ -39,7 +39,7 @@ pub(crate) struct Sums {
     pub(crate) pre_stop: Duration,
     /// How long the lame duck can be.
     pub(crate) lame_duck: Duration,
-    /// What of it is on the critical path.
+    /// The part of it on the critical path.
     pub(crate) lame_duck_on_path: Duration,
     /// The phases on the critical path, without the lame duck.
     pub(crate) path: Vec<(Phase, Duration)>,
@@ -49,7 +49,7 @@ pub(crate) struct Sums {
     /// Without limit if `None`.
     pub(crate) grace: Option<Duration>,
     pub(crate) lag: Duration,
-    /// What the process assumes to have from its signal on.
+    /// The grace period that the process assumes from its signal on.
     pub(crate) believed: Option<Duration>,
     /// Whether it would cut its phases for that, though the platform would let it finish.
     pub(crate) cuts_itself: bool,

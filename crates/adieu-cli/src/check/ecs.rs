@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::environment::Environment;
 use super::input::{Manifest, Source};
+use super::launch;
 use super::place::{Finding, Level, Wrong};
 use super::proxies;
 use super::script::Word;
-use super::shell;
 use super::tree::At;
 use super::workload::{Grace, Supervisor, Workload};
 
@@ -69,7 +69,7 @@ fn read_task(
         !proxies::is_helper(field("name"), field("image"))
     };
     let chosen = all.iter().find(is_wanted).or_else(|| all.iter().find(is_named));
-    let is_guessed = chosen.is_none() && all.iter().filter(is_own).count() > 1;
+    let mut is_guessed = chosen.is_none() && all.iter().filter(is_own).count() > 1;
     let Some(container) = chosen.or_else(|| all.iter().find(is_own)).or(all.first()) else {
         return Err(task.wrong("there are no containers: add the one to judge"));
     };
@@ -81,26 +81,29 @@ fn read_task(
     let mut workload = Workload::new(supervisor, "task", name, container.place());
     workload.container = text(container, "name").unwrap_or_default().into();
     if let Some(timeout) = get(container, "stopTimeout") {
-        // Some tools write numbers as texts, and templates fill them in.
         match timeout.text().and_then(|text| text.parse().ok()) {
-            Some(seconds) => {
+            // CloudFormation takes numbers in quotes, and the API does not.
+            Some(seconds)
+                if timeout.number().is_ok() || task.get("ContainerDefinitions").is_some() =>
+            {
                 workload.grace = Grace::said(Some(Duration::from_secs(seconds)), timeout.place());
             }
+            Some(_) => return Err(timeout.wrong("must be a number without quotes, such as 30")),
             None => {
                 let problem = "its value is filled in by a template, and cannot be seen here";
                 workload.hide_grace(timeout.place(), problem, "write the number");
             }
         }
     }
-    let environment = environment(container);
+    let mut variables = environment(container);
     let command: Vec<_> =
         ["entryPoint", "command"].iter().filter_map(|key| get(container, key)).collect();
     if let Some(first) = command.first() {
         let words: Vec<_> = command.iter().flat_map(At::texts).map(Word::of).collect();
-        let front = shell::front(&words, &environment.values());
+        let front = launch::front(&words, &mut variables, &first.place());
         workload.findings.extend(front.finding(first.place()));
     }
-    environment.apply(&mut workload);
+    variables.apply(&mut workload);
     let waits_for = get(container, "dependsOn").map(|on| on.items()).unwrap_or_default();
     let others = all.iter().filter(|other| text(other, "name") != text(container, "name"));
     let mut names = Vec::new();
@@ -112,6 +115,8 @@ fn read_task(
             let advice = format!("write dependsOn: {name}, so that it is stopped later");
             workload.findings.push(proxies::ends_first(name, other.place(), &advice));
         }
+        // A process of the same library has a shutdown of its own.
+        is_guessed |= environment(other).is_of_adieu() && source.only.is_none();
         names.push(name);
     }
     if !names.is_empty() {

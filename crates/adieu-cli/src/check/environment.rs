@@ -1,21 +1,29 @@
-//! What a manifest says about the environment of the process.
+//! The environment of the process according to its manifest: its variables, and the files that are
+//! mounted for it.
 
 use std::collections::BTreeMap;
 
+use super::env_file::{self, Dialect, Line};
 use super::place::{Finding, Fix, Level, Place};
 use super::script::Variables;
-use super::workload::{GRACE_VAR, Override, PRE_STOP_VAR, Told, Workload};
+use super::workload::{Configured, GRACE_VAR, Override, PRE_STOP_VAR, Told, Workload};
 
 /// Variables that override keys of the configuration.
 const OVERRIDES: &str = "ADIEU__";
+
+/// The option that vouches for variables that cannot be seen.
+pub(crate) const NO_HIDDEN: &str = "--no-hidden-env";
 
 /// The variables, of which the last value counts.
 #[derive(Default)]
 pub(crate) struct Environment {
     /// No value if it is set, but what to cannot be seen.
     variables: BTreeMap<String, (Option<String>, Place)>,
-    /// Where variables come from that cannot be seen at all.
-    unseen: Vec<Place>,
+    /// Where variables come from that cannot be seen at all, and why.
+    unseen: Vec<(Place, &'static str)>,
+    /// The files that the manifest carries, by their paths where the process runs; no text if that
+    /// cannot be seen.
+    files: Vec<(String, Option<String>, Place)>,
 }
 
 impl Environment {
@@ -46,34 +54,70 @@ impl Environment {
         self.variables.insert(name.trim().into(), (None, place));
     }
 
-    /// Variables are set there, and it cannot be seen which.
-    pub(crate) fn add_unseen(&mut self, place: Place) {
-        self.unseen.push(place);
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.variables.remove(name);
     }
 
-    /// Forgets what has been set, as an empty assignment of systemd does.
+    /// Variables are set there, and it cannot be seen which.
+    pub(crate) fn add_unseen(&mut self, place: Place) {
+        self.unseen.push((place, "the variables that this sets cannot be seen here"));
+    }
+
+    /// Forgets the variables, as an empty assignment of systemd does.
     pub(crate) fn clear(&mut self) {
         self.variables.clear();
     }
 
-    /// Takes the lines of an env file, unless they are set already.
-    pub(crate) fn add_file(&mut self, text: &str, file: &str) {
-        for (at, line) in text.lines().enumerate() {
-            let line = line.trim();
-            let line = line.strip_prefix("export ").unwrap_or(line);
-            let Some((name, value)) = line.split_once('=').filter(|_| !line.starts_with('#'))
-            else {
-                continue;
-            };
-            let value = value.trim();
-            let quotes = ['"', '\''].into_iter();
-            let unquoted = quotes
-                .filter_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote))
-                .next()
-                .unwrap_or(value);
-            let place = Place { file: Some(file.into()), ..Place::at(at + 1, name.trim()) };
-            self.set(name, unquoted, place);
+    /// Forgets all that is set, seen or not, as `env -i` does.
+    pub(crate) fn forget(&mut self) {
+        self.variables.clear();
+        self.unseen.clear();
+    }
+
+    /// A file that the manifest puts where the process can read it.
+    pub(crate) fn mount(&mut self, path: impl Into<String>, text: Option<String>, place: Place) {
+        self.files.push((path.into(), text, place));
+    }
+
+    /// Takes the lines of an env file, whose last value counts.
+    pub(crate) fn add_file(&mut self, text: &str, file: &str, dialect: Dialect) {
+        let place = |at, name: &str| Place { file: Some(file.into()), ..Place::at(at, name) };
+        self.add_read(text, dialect, &place);
+    }
+
+    /// The same for lines that stand in the manifest itself.
+    pub(crate) fn add_lines(&mut self, text: &str, place: &Place, dialect: Dialect) {
+        self.add_read(text, dialect, &|_, _| place.clone());
+    }
+
+    fn add_read(&mut self, text: &str, dialect: Dialect, place: &dyn Fn(usize, &str) -> Place) {
+        for (at, line) in env_file::read(text, dialect) {
+            let place = |name: &str| place(at, name);
+            match line {
+                Line::Set(name, Some(value)) => self.set(&name, &value, place(&name)),
+                Line::Set(name, None) => self.set_unseen(&name, place(&name)),
+                Line::Odd => {
+                    let problem = "what this file sets from here on is not understood";
+                    self.unseen.push((place(""), problem));
+                }
+            }
         }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.variables.contains_key(name)
+    }
+
+    /// Whether there may be variables that cannot be seen.
+    pub(crate) fn has_unseen(&self) -> bool {
+        !self.unseen.is_empty()
+    }
+
+    /// Whether a variable is set that only a process with this library reads.
+    pub(crate) fn is_of_adieu(&self) -> bool {
+        self.variables
+            .keys()
+            .any(|name| name.starts_with(OVERRIDES) || name == adieu::config::CONFIG_VAR)
     }
 
     /// Those whose values are known, for scripts.
@@ -84,6 +128,7 @@ impl Environment {
 
     /// Tells the workload what the process learns from this.
     pub(crate) fn apply(self, workload: &mut Workload) {
+        workload.configured = self.configuration();
         for (name, (value, place)) in self.variables {
             let matters = name == GRACE_VAR || name == PRE_STOP_VAR || name.starts_with(OVERRIDES);
             if !matters {
@@ -111,13 +156,30 @@ impl Environment {
                 }
             }
         }
-        if let Some(place) = self.unseen.into_iter().next() {
-            let problem = format!(
-                "what this sets cannot be seen here: it may set {GRACE_VAR} or {OVERRIDES}…"
+        if let Some((place, problem)) = self.unseen.into_iter().next() {
+            let problem = format!("{problem}: it may set {GRACE_VAR} or {OVERRIDES}…");
+            let advice = format!(
+                "write those into the manifest, and pass {NO_HIDDEN} if this sets none of them"
             );
-            let advice = "write those two kinds of variables into the manifest";
-            workload.findings.push(Finding::new(Level::Note, place, problem, advice));
+            let finding = Finding::new(Level::Unknown, place, problem, advice);
+            workload.findings.push(finding.fixed_by(Fix::Say(NO_HIDDEN)));
             workload.has_unseen_variables |= workload.told == Told::default();
         }
+    }
+
+    /// The file that the process reads its configuration from, if the manifest names one.
+    fn configuration(&self) -> Option<Configured> {
+        let (path, place) = self.variables.get(adieu::config::CONFIG_VAR)?;
+        let Some(path) = path else {
+            let path = format!("the value of {}", adieu::config::CONFIG_VAR);
+            return Some(Configured { path, text: None, place: place.clone() });
+        };
+        let found = self.files.iter().rev().find(|(mounted, ..)| mounted == path);
+        Some(match found {
+            Some((_, text, at)) => {
+                Configured { path: path.clone(), text: text.clone(), place: at.clone() }
+            }
+            None => Configured { path: path.clone(), text: None, place: place.clone() },
+        })
     }
 }

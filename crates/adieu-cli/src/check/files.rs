@@ -8,7 +8,7 @@ use std::path::Path;
 pub(crate) const LARGEST: u64 = 4 * 1024 * 1024;
 
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Before it is opened: to open a fifo waits until somebody writes to it.
+    // Before it is opened: opening a fifo blocks until another process writes to it.
     let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() {
         let what = "not a regular file: give a file, or - for standard input";

@@ -6,15 +6,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::environment::Environment;
 use super::input::{Manifest, Source};
+use super::launch;
 use super::place::{Place, Wrong};
 use super::script::{self, Word};
-use super::shell;
 use super::spans;
 use super::stop_signal::StopSignal;
 use super::tree::{At, DEEPEST, Id, Nodes, Tree, too_deep};
 use super::workload::{Grace, Supervisor, Workload};
 
-/// What Fly sends unless it is told otherwise.
+/// The signal that Fly sends by default.
 const DEFAULT_SIGNAL: &str = "SIGINT";
 
 /// Whether a text is TOML with the keys of Fly, by its name or by what it says.
@@ -38,22 +38,27 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
     let name = document.text_of("app").unwrap_or(source.name);
     let processes = document.get("processes").map(|all| all.entries()).unwrap_or_default();
     if processes.is_empty() {
-        return into.add(machine(name, &document, None)?);
+        return into.add(machine(name, &document, None, source)?);
     }
     for (process, command) in processes {
-        let mut workload = machine(name, &document, Some(&command))?;
+        let mut workload = machine(name, &document, Some(&command), source)?;
         workload.container = process.into();
         into.add(workload)?;
     }
     Ok(())
 }
 
-fn machine(name: &str, document: &At<'_>, command: Option<&At<'_>>) -> Result<Workload, Wrong> {
+fn machine(
+    name: &str,
+    document: &At<'_>,
+    command: Option<&At<'_>>,
+    source: &Source<'_>,
+) -> Result<Workload, Wrong> {
     let mut workload = Workload::new(Supervisor::Fly, "app", name, document.place());
     if let Some(timeout) = document.get("kill_timeout") {
         let text = timeout.text().ok_or_else(|| timeout.wrong("must be a duration such as 30s"))?;
-        // A number alone is in seconds.
-        let span = match text.parse() {
+        // A number alone is in seconds; a text needs a unit.
+        let span = match timeout.number() {
             Ok(seconds) => Duration::from_secs(seconds),
             Err(_) => spans::go(text).map_err(|problem| timeout.wrong(problem))?,
         };
@@ -70,6 +75,12 @@ fn machine(name: &str, document: &At<'_>, command: Option<&At<'_>>) -> Result<Wo
             None => environment.set_unseen(name, value.place()),
         }
     }
+    for file in document.get("files").map(|files| files.items()).unwrap_or_default() {
+        if let Some(path) = file.text_of("guest_path") {
+            let local = file.text_of("local_path").and_then(|local| source.beside(local));
+            environment.mount(path, local.map(|(_, text)| text), file.place());
+        }
+    }
     let experimental = document.get("experimental");
     let words = |at: &At<'_>| -> Vec<Word> {
         match at.text() {
@@ -82,7 +93,8 @@ fn machine(name: &str, document: &At<'_>, command: Option<&At<'_>>) -> Result<Wo
         command.cloned().or_else(|| experimental.as_ref().and_then(|found| found.get("cmd")));
     if let Some(place) = entrypoint.as_ref().or(arguments.as_ref()).map(At::place) {
         let all: Vec<_> = entrypoint.iter().chain(arguments.iter()).flat_map(words).collect();
-        workload.findings.extend(shell::front(&all, &environment.values()).finding(place));
+        let front = launch::front(&all, &mut environment, &place);
+        workload.findings.extend(front.finding(place));
     }
     environment.apply(&mut workload);
     Ok(workload)

@@ -176,7 +176,7 @@ job "orders" {
     }
 
     #[test]
-    fn what_is_not_hcl_or_too_deep_is_refused() {
+    fn invalid_and_deep_hcl_is_refused() {
         for text in [
             "job \"a\" {",
             "job \"a\" }",

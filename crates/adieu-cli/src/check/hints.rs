@@ -1,4 +1,5 @@
-//! What to do with files that are no manifests yet: charts, values, templates, kustomizations.
+//! Advice for files that must be rendered to manifests first: charts, values, templates,
+//! kustomizations.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use super::input::Source;
 use super::place::Wrong;
 use super::tree::At;
 
-/// What can be judged.
+/// The kinds of manifests that can be judged.
 pub(crate) const KNOWN: &str = "must be a manifest of Kubernetes (kind), a compose file (services), \
                                 a systemd unit, a quadlet, a task definition of ECS, a job of Nomad, \
                                 a fly.toml, a configuration of supervisord, or a docker run line";
@@ -23,7 +24,7 @@ const VALUES: [&str; 6] = [
     "autoscaling",
 ];
 
-/// What to do with a folder.
+/// Advice for a folder.
 pub(crate) fn of_folder(folder: &Path) -> String {
     let shown = folder.display();
     let has = |name: &str| folder.join(name).is_file();
@@ -36,7 +37,7 @@ pub(crate) fn of_folder(folder: &Path) -> String {
     "a folder: give its files one by one, each with --manifest".into()
 }
 
-/// What to do with a document that must be rendered before it says anything.
+/// Advice for a document that must be rendered first.
 pub(crate) fn of_document(document: &At<'_>, source: &Source<'_>) -> Option<String> {
     let has = |key: &str| document.get(key).is_some();
     let folder = source.path.and_then(Path::parent).map(|folder| folder.display().to_string());

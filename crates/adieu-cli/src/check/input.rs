@@ -5,28 +5,28 @@ use std::path::{Path, PathBuf};
 use super::place::{Place, Wrong};
 use super::tree::Tree;
 use super::workload::Workload;
-use super::{compose, ecs, files, fly, hints, ini, kubernetes, nomad, run_line, systemd, yaml};
-use super::{quadlet, supervisord};
+use super::{compose, deploy_script, ecs, files, fly, hints, ini, kubernetes, nomad, quadlet};
+use super::{supervisord, systemd, yaml};
 use crate::ending::Failure;
 use crate::fit::harmless;
 
-/// More than anybody wants to read about.
+/// More than fit into one readable output.
 const MOST_WORKLOADS: usize = 1_000;
 
-/// What a file describes.
+/// The content of a file.
 #[derive(Default)]
 pub(crate) struct Manifest {
     /// As it was named.
     pub(crate) file: String,
     pub(crate) workloads: Vec<Workload>,
-    /// What runs nothing, and where.
+    /// The documents that run nothing, with their places.
     pub(crate) skipped: Vec<(Place, String)>,
 }
 
 /// A file that is being read.
 pub(crate) struct Source<'a> {
     pub(crate) text: &'a str,
-    /// What a workload is called that has no name of its own.
+    /// The name of a workload that has no name of its own.
     pub(crate) name: &'a str,
     /// `None` for standard input.
     pub(crate) path: Option<&'a Path>,
@@ -61,12 +61,9 @@ impl Manifest {
         let name = stem.map_or("service".into(), |stem| stem.to_string_lossy());
         let mut manifest = Self { file, ..Self::default() };
         let source = Source { text: &text, name: &name, path, only };
-        manifest.take(&source).map_err(|wrong| hints::explain(wrong, &source)).map_err(
-            |wrong| {
-                let Wrong { place, problem } = wrong;
-                Failure::input(format!("{}: {}", place.within(&manifest.file), harmless(&problem)))
-            },
-        )?;
+        manifest.take(&source).map_err(|Wrong { place, problem }| {
+            Failure::input(format!("{}: {}", place.within(&manifest.file), harmless(&problem)))
+        })?;
         if let Some(only) = only {
             let (kept, others): (Vec<_>, Vec<_>) = std::mem::take(&mut manifest.workloads)
                 .into_iter()
@@ -98,10 +95,11 @@ impl Manifest {
         if fly::is_one(source) {
             return fly::read(source, self);
         }
-        if run_line::is_one(text) {
-            return run_line::read(source, self);
+        if deploy_script::is_one(text) {
+            return deploy_script::read(source, self);
         }
-        self.take_tree(&yaml::parse(text)?, source)
+        let read = yaml::parse(text).and_then(|tree| self.take_tree(&tree, source));
+        read.map_err(|wrong| hints::explain(wrong, source))
     }
 
     fn take_tree(&mut self, tree: &Tree, source: &Source<'_>) -> Result<(), Wrong> {

@@ -18,21 +18,22 @@ pub(super) fn write(outcome: &Outcome) -> Result<String, Failure> {
         "verdict": outcome.answer().name(),
         "needed_ms": sums.map(|sums| millis(sums.needed())),
         "allowed_ms": sums.and_then(|sums| sums.grace).map(millis),
-        "suggest": outcome.worst().map(suggest),
+        "suggest": outcome.worst().map(|worst| suggest(worst, outcome)),
         "counted": counted,
         "not_counted": not_counted,
         "workloads": outcome.judged.iter().map(|judged| {
-            workload(judged, &outcome.config)
+            workload(judged, outcome)
         }).collect::<Vec<_>>(),
         "skipped": outcome.skipped.iter().map(|(file, place, what)| {
             json!({ "file": file, "line": place.line, "what": what })
         }).collect::<Vec<_>>(),
+        "unreadable": outcome.unreadable,
     });
     let text = serde_json::to_string_pretty(&document);
     Ok(text.map_err(|error| Failure::unable(error.to_string()))? + "\n")
 }
 
-fn workload(judged: &Judged, config: &str) -> Value {
+fn workload(judged: &Judged, outcome: &Outcome) -> Value {
     let Judged { file, workload, needs: _, verdict } = judged;
     let sums = &verdict.sums;
     json!({
@@ -55,14 +56,14 @@ fn workload(judged: &Judged, config: &str) -> Value {
         "sidecars_ms": millis(sums.sidecars),
         "routing_lag_ms": millis(sums.lag),
         "findings": verdict.findings.iter().map(|found| {
-            finding(found, file, config)
+            finding(found, file, &outcome.config)
         }).collect::<Vec<_>>(),
-        "suggest": suggest(judged),
+        "suggest": suggest(judged, outcome),
     })
 }
 
-fn suggest(judged: &Judged) -> Value {
-    judged.verdict.suggestion.to_json(&judged.workload)
+fn suggest(judged: &Judged, outcome: &Outcome) -> Value {
+    judged.verdict.suggestion.to_json(&judged.workload, outcome.is_shared())
 }
 
 fn finding(finding: &Finding, file: &str, config: &str) -> Value {

@@ -1,4 +1,4 @@
-//! What the sums mean, and what the numbers mean together.
+//! The findings that follow from the sums and from the numbers of a manifest.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn time(workload: &Workload, sums: &Sums) -> Option<Finding> {
         // The key is long enough, and whether the limit cuts it cannot be seen.
         Some(Cap { key: Some(key), assumed: true, .. }) if is_set => (
             Level::Unknown,
-            format!("set {key} to {enough} or more, and say --max-kill-timeout {enough}"),
+            format!("set {key} to {enough} or more, and pass --max-kill-timeout {enough}"),
         ),
         Some(Cap { key: None, most, .. }) if sums.enough > *most => {
             (Level::Error, format!("{} is the most there: shorten phases", span(*most)))
@@ -64,7 +64,7 @@ fn capped(workload: &Workload) -> Option<Finding> {
     let (problem, advice) = match cap.key {
         Some(key) if cap.assumed => (
             format!("{said} is cut to {key}, {most} unless it is set"),
-            "say --max-kill-timeout if it is set to more".to_owned(),
+            "pass --max-kill-timeout if it is set to more".to_owned(),
         ),
         Some(key) => (format!("{said} is cut to {key}, {most}"), format!("raise {key}")),
         None => (format!("{said} is cut to {most}, the most there"), format!("write {most}")),
@@ -85,7 +85,7 @@ fn stop_signal(signal: &StopSignal, facts: Facts) -> Option<Finding> {
             format!("{text} is sent, which the process does not handle: it ends undrained");
         (Level::Error, problem)
     };
-    let advice = "send SIGTERM, or say --signals if the process handles others";
+    let advice = "send SIGTERM, or pass --signals if the process handles others";
     let finding = Finding::new(level, place.clone(), problem, advice);
     Some(finding.fixed_by(Fix::Line(fix.clone())))
 }
@@ -97,12 +97,12 @@ fn routing(sums: &Sums) -> Option<Finding> {
         level: Level::Error,
         place: Where::Config("lame-duck"),
         problem: format!("routers need {lag} to move away and have {covered}: they are refused"),
-        advice: "lengthen it, or say --routing-lag if routers are faster".into(),
+        advice: "lengthen it, or pass --routing-lag if routers are faster".into(),
         fix: Fix::None,
     })
 }
 
-/// Whether the lame duck may be over before routers have moved away, because nobody came.
+/// Whether the lame duck may be over before routers have moved away, because no request came.
 fn sooner(times: &Times, sums: &Sums) -> Option<Finding> {
     let least = sums.pre_stop.saturating_add(times.lame_duck_min);
     let is_so = sums.has_routed() && sums.pre_stop < sums.lag && least < sums.lag;
@@ -110,7 +110,7 @@ fn sooner(times: &Times, sums: &Sums) -> Option<Finding> {
     is_so.then(|| Finding {
         level: Level::Note,
         place: Where::Config("lame-duck-min"),
-        problem: "the lame duck ends sooner if nobody has come for a second".into(),
+        problem: "the lame duck ends sooner if no request has come for a second".into(),
         advice: format!("set it to {enough} if requests are few and far between"),
         fix: Fix::None,
     })
@@ -131,9 +131,9 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> O
         None => Where::Manifest(workload.grace.place.clone()),
     };
     let tell = match is_configured {
-        true => "tell it what it has".to_owned(),
-        false if sums.pre_stop.is_zero() => format!("tell it in its environment: {GRACE_VAR}"),
-        false => format!("tell it in its environment: {GRACE_VAR} and {PRE_STOP_VAR}"),
+        true => "set it to that".to_owned(),
+        false if sums.pre_stop.is_zero() => format!("set {GRACE_VAR} in its environment"),
+        false => format!("set {GRACE_VAR} and {PRE_STOP_VAR} in its environment"),
     };
     let (level, problem, advice) = match (sums.believed, given) {
         (Some(believed), _) if sums.cuts_itself => {
@@ -188,7 +188,7 @@ fn uncertain(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Findin
         format!("a grace period of {}", span(believed))
     });
     let problem = format!("the process may assume {believed} there, which does not fit");
-    let advice = format!("tell it in its environment: {GRACE_VAR}");
+    let advice = format!("set {GRACE_VAR} in its environment");
     Some(Finding::new(Level::Unknown, workload.grace.place.clone(), problem, advice))
 }
 
@@ -257,14 +257,14 @@ fn readiness(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Finding> {
             level: Level::Warning,
             place: Where::Config("unready-after"),
             problem: format!(
-                "{after} is not shorter than the lame duck, {lame_duck}: nobody sees it"
+                "{after} is not shorter than the lame duck, {lame_duck}: it has no effect"
             ),
             advice: "shorten it, or lengthen lame-duck".into(),
             fix: Fix::None,
         });
     }
     if let Some(place) = workload.alone.clone().filter(|_| after.is_zero() && workload.routed) {
-        let problem = "a single replica: while it stops, routers may have nobody else";
+        let problem = "a single replica: while it stops, routers may have no other";
         let advice = "set unready-after, so that it stays ready until the next one is, or run two";
         findings.push(Finding::new(Level::Warning, place, problem, advice));
     }
@@ -272,8 +272,8 @@ fn readiness(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Finding> {
         && lag.saturating_add(after) > sums.covered().max(sums.lag)
     {
         let lag = span(lag.saturating_add(after));
-        let problem = format!("a balancer that probes like this by itself sees it after {lag}");
-        let advice = format!("if there is one in front, say --routing-lag {lag}");
+        let problem = format!("a balancer with a probe like this of its own notices after {lag}");
+        let advice = format!("if there is one in front, pass --routing-lag {lag}");
         findings.push(Finding::new(Level::Note, place, &problem, &advice));
     }
     findings

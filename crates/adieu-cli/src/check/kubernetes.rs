@@ -2,6 +2,7 @@
 
 mod budget;
 mod container;
+mod maps;
 mod pod;
 mod probes;
 mod shape;
@@ -18,7 +19,7 @@ const MOST_DOCUMENTS: usize = 10_000;
 /// Lists in lists: no tool writes them, but they can be written.
 const LISTS: usize = 4;
 
-/// What runs when a release is made, and is not part of it.
+/// The annotation of documents that run while a release is made, and are not part of it.
 const HELM_HOOK: &str = "helm.sh/hook";
 
 /// A document, and what kind it is of.
@@ -63,7 +64,12 @@ fn flatten<'a>(
     let Some(kind) = document.text_of("kind").or(in_list_of) else {
         return Err(document.wrong("there is no kind: write one, such as Deployment"));
     };
-    let Some((of, items)) = kind.strip_suffix("List").zip(document.get("items")) else {
+    // A Template of OpenShift is a list whose values are filled in.
+    let list = match kind {
+        "Template" => Some("").zip(document.get("objects")),
+        _ => kind.strip_suffix("List").zip(document.get("items")),
+    };
+    let Some((of, items)) = list else {
         all.push(Document { kind: kind.into(), at: document.clone() });
         return Ok(());
     };
@@ -87,6 +93,20 @@ fn read_one(
     let shape = shape::of(kind, at);
     let to_pod = match &shape {
         Shape::Pod(to_pod) | Shape::Knative(to_pod) | Shape::CloudRun(to_pod) => *to_pod,
+        Shape::Elsewhere(place) => {
+            let target = at.find(&["spec", "workloadRef", "name"]);
+            let target = target.as_ref().and_then(At::text).unwrap_or_default();
+            let is_it =
+                |other: &&Document<'_>| other.kind == "Deployment" && name_of(&other.at) == target;
+            if all.iter().any(|other| is_it(&other)) {
+                into.skip(at.place(), format!("{kind} {name} (it runs Deployment {target})"));
+                return Ok(());
+            }
+            let problem =
+                format!("it runs the pods of Deployment {target}, which is not in this file");
+            let advice = "give both in one file";
+            return into.add(Workload::unknown(kind, &name, place.clone(), &problem, advice));
+        }
         Shape::Unseen(place) => {
             let problem = format!("a {kind} runs containers by rules that are not known here");
             let advice = "check the pods that it makes: kubectl get pod NAME -o yaml | adieu check \
@@ -108,10 +128,12 @@ fn read_one(
         let key = [to_pod, &["spec"]].concat().join(".");
         return Err(at.wrong(format!("this {kind} has no {key}: there is no pod to judge")));
     };
-    let mut workload = pod::read(document, &shape, &pod, &spec, all, only)?;
-    workload.findings.extend(about_strategy(kind, at));
-    workload.findings.extend(budget::forbids(&pod, at, all));
-    into.add(workload)
+    for mut workload in pod::read(document, &shape, &pod, &spec, all, only)? {
+        workload.findings.extend(about_strategy(kind, at));
+        workload.findings.extend(budget::forbids(&pod, at, all));
+        into.add(workload)?;
+    }
+    Ok(())
 }
 
 fn name_of(document: &At<'_>) -> String {
@@ -121,13 +143,13 @@ fn name_of(document: &At<'_>) -> String {
     name.unwrap_or_else(|| "without a name".into())
 }
 
-/// Where it is said that there is a single replica.
+/// The place that sets a single replica.
 fn alone(kind: &str, document: &At<'_>) -> Option<Place> {
     let replicas = document.find(&["spec", "replicas"]).filter(|_| !kind.ends_with("Job"))?;
     (replicas.text() == Some("1")).then(|| replicas.place())
 }
 
-/// What is said about how old ones are replaced.
+/// Findings about the strategy that replaces old replicas.
 fn about_strategy(kind: &str, document: &At<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let text = |keys: &[&str]| document.find(keys).and_then(|at| Some((at.text()?, at.place())));

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlannedPhase};
 
-/// What closing and cutting take in a phase that nobody has set: the library's tasks in it bound
-/// themselves to this.
+/// The time for closing and cutting in a phase without a configured timeout: the library's tasks
+/// in it have this limit.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// A configuration, the plan that it makes, and what of the plan counts.
@@ -82,7 +82,7 @@ impl Needs {
         BudgetCheck::of(&self.plan, |phase| self.takes(phase), reserve, kill_after)
     }
 
-    /// How long the lame duck can be, if the process takes itself to have so long.
+    /// How long the lame duck can be, if the process assumes this grace period.
     pub(crate) fn lame_duck(&self, allowed: Option<Duration>) -> Duration {
         let first = self.plan.phase(Phase::BEFORE_SERVICE_UNBIND);
         match first.and_then(|phase| self.takes(phase)) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::env_file::Dialect;
 use super::environment::Environment;
 use super::hcl::{self, LABEL};
 use super::input::Manifest;
@@ -10,7 +11,7 @@ use super::script::Word;
 use super::stop_signal::StopSignal;
 use super::tree::At;
 use super::workload::{Grace, Supervisor, Workload};
-use super::{shell, spans};
+use super::{launch, spans};
 
 /// The keys of one dialect.
 struct Keys {
@@ -21,6 +22,8 @@ struct Keys {
     config: &'static str,
     templates: &'static str,
     env_of_template: &'static str,
+    data: &'static str,
+    destination: &'static str,
 }
 
 const HCL: Keys = Keys {
@@ -31,6 +34,8 @@ const HCL: Keys = Keys {
     config: "config",
     templates: "template",
     env_of_template: "env",
+    data: "data",
+    destination: "destination",
 };
 
 const JSON: Keys = Keys {
@@ -41,6 +46,8 @@ const JSON: Keys = Keys {
     config: "Config",
     templates: "Templates",
     env_of_template: "Envvars",
+    data: "EmbeddedTmpl",
+    destination: "DestPath",
 };
 
 const COMPUTED: &str = "its value is computed, and cannot be seen here";
@@ -94,6 +101,10 @@ pub(crate) fn read_json(document: &At<'_>, into: &mut Manifest) -> Result<(), Wr
     Ok(())
 }
 
+fn is_known_driver(name: &str) -> bool {
+    ["docker", "podman", "exec", "raw_exec"].contains(&name)
+}
+
 fn read_task(
     title: &str,
     task: &At<'_>,
@@ -110,6 +121,12 @@ fn read_task(
         _ => Supervisor::Nomad,
     };
     let mut workload = Workload::new(supervisor, "task", title, task.place());
+    let driver = task.get(keys.driver);
+    if let Some(driver) = driver.filter(|driver| !driver.text().is_some_and(is_known_driver)) {
+        let problem = "how this driver stops a task is not known here";
+        let advice = "use docker, podman, exec or raw_exec";
+        workload.findings.push(Finding::new(Level::Unknown, driver.place(), problem, advice));
+    }
     if let Some(timeout) = task.get(keys.timeout) {
         match timeout.text() {
             Some(text) => {
@@ -138,14 +155,19 @@ fn read_task(
             }
         }
     }
-    let environment = environment(task, keys);
+    let mut environment = environment(task, keys);
+    if let Some(twice) = task.get(keys.config).filter(|config| config.items().len() > 1) {
+        let problem = "there are several of these, and which one holds cannot be seen here";
+        let finding = Finding::new(Level::Unknown, twice.place(), problem, "write one");
+        workload.findings.push(finding);
+    }
     if let Some(config) = block(task, keys.config) {
         let command =
             ["entrypoint", "command", "args"].into_iter().filter_map(|key| config.get(key));
         let command: Vec<_> = command.collect();
         if let Some(first) = command.first() {
             let words: Vec<_> = command.iter().flat_map(At::texts).map(Word::of).collect();
-            let front = shell::front(&words, &environment.values());
+            let front = launch::front(&words, &mut environment, &first.place());
             workload.findings.extend(front.finding(first.place()));
         }
     }
@@ -163,8 +185,18 @@ fn environment(task: &At<'_>, keys: &Keys) -> Environment {
     let mut environment = Environment::default();
     let blocks = task.get(keys.templates).map(|all| all.items()).unwrap_or_default();
     for template in blocks {
+        // What is between double braces is filled in by Nomad.
+        let data = template.text_of(keys.data).filter(|data| !data.contains("{{"));
         if template.text_of(keys.env_of_template) == Some("true") {
-            environment.add_unseen(template.place());
+            match data {
+                Some(data) => environment.add_lines(data, &template.place(), Dialect::Compose),
+                None => environment.add_unseen(template.place()),
+            }
+        } else if let Some(path) = template.text_of(keys.destination) {
+            let place = template.place();
+            // The folder `local` of a task is at the root of its container.
+            environment.mount(format!("/{path}"), data.map(Into::into), place.clone());
+            environment.mount(path, data.map(Into::into), place);
         }
     }
     if let Some(env) = task.get(keys.env).filter(At::is_expression) {

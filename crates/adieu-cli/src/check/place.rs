@@ -18,7 +18,7 @@ pub(crate) struct Wrong {
     pub(crate) problem: String,
 }
 
-/// What is worth saying about a place.
+/// A problem or a remark about a place.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) level: Level,
@@ -41,6 +41,8 @@ pub(crate) enum Fix {
     Told,
     /// This line in the manifest.
     Line(String),
+    /// This option of `adieu check`, if it is true.
+    Say(&'static str),
 }
 
 /// In which file it is to be changed, and where.

@@ -35,7 +35,7 @@ const HELPERS: [&str; 16] = [
     "git-sync",
 ];
 
-/// Whether a container runs somebody else's program beside the process.
+/// Whether a container runs a known helper beside the process.
 pub(crate) fn is_helper(name: &str, image: &str) -> bool {
     let is_named = |part: &str| name.contains(part) || image.contains(part);
     is_one(name, image) || HELPERS.iter().any(|part| is_named(part))

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use super::ini::Ini;
 use super::input::{Manifest, Source};
-use super::place::{Place, Wrong};
-use super::script;
-use super::shell;
+use super::place::{Finding, Level, Place, Wrong};
+use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
-use super::systemd;
 use super::workload::{Grace, Supervisor, Workload};
+use super::{container_stop, launch, run_flags, run_line, systemd};
 
 const SECTIONS: [&str; 3] = ["Container", "Kube", "Pod"];
 
@@ -36,36 +35,63 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         let wrong = Wrong { place: place.clone(), problem };
         text.trim().parse().map(Duration::from_secs).map_err(|_| wrong)
     };
-    let args = file.list(section, "PodmanArgs").into_iter();
-    let args = args.flat_map(|one| {
-        script::split(&one.value).into_iter().map(|word| (word, one.place.clone()))
-    });
-    let args: Vec<_> = args.collect();
-    let option = |name: &str| {
-        args.iter().enumerate().rev().find_map(|(at, (word, place))| {
-            let value = match word.strip_prefix(name)? {
-                "" => args.get(at + 1)?.0.as_str(),
-                value => value.strip_prefix('=')?,
-            };
-            Some((value.to_owned(), place.clone()))
-        })
-    };
     let set =
         |key: &str| file.last(section, key).map(|found| (found.value.clone(), found.place.clone()));
-    if let Some((value, place)) = set("StopTimeout").or_else(|| option("--stop-timeout")) {
+    if let Some((value, place)) = set("StopTimeout") {
         workload.grace = Grace::said(Some(number(&value, &place)?), place);
     }
-    workload.cap = systemd::cap(&systemd::grace(&file)?);
-    if let Some((text, place)) = set("StopSignal").or_else(|| option("--stop-signal")) {
+    if let Some((text, place)) = set("StopSignal") {
         workload.signals.push(StopSignal { text, place, fix: "StopSignal=SIGTERM".into() });
     }
-    let environment = systemd::environment(&file, section);
+    if let Some((_, place)) = set("HealthOnFailure").filter(|(action, _)| action == "kill") {
+        workload.findings.push(run_line::kills_unhealthy(place, "HealthOnFailure=stop"));
+    }
+    if let Some((_, place)) = set("Pod") {
+        workload.findings.push(run_line::stops_with_pod(place));
+    }
+    let mut environment = systemd::environment(&file, section, source);
+    let is_yes = |value: &str| ["yes", "on", "true", "1"].contains(&value);
+    if let Some((_, place)) = set("EnvironmentHost").filter(|(value, _)| is_yes(value)) {
+        environment.add_unseen(place);
+    }
+    for secret in file.list(section, "Secret") {
+        run_line::add_secret(&secret.value, &secret.place, &mut environment);
+    }
+    for volume in file.list(section, "Volume") {
+        let mut parts = volume.value.split(':');
+        if let (Some(from), Some(to)) = (parts.next(), parts.next()) {
+            let text = source.beside(from).map(|(_, text)| text);
+            environment.mount(to, text, volume.place.clone());
+        }
+    }
+    // They come after the options that quadlet makes of the other keys, and count more.
+    for args in file.list(section, "PodmanArgs") {
+        let words: Vec<_> = script::split(&args.value).into_iter().map(Word::known).collect();
+        let flags = run_flags::read(&words);
+        if let Some(odd) = flags.odd.clone().or(Some(flags.image.clone()).filter(|i| !i.is_empty()))
+        {
+            let problem = format!("what {odd} stands for in PodmanArgs is not known here");
+            let advice = "use the keys of [Container], such as StopTimeout and Environment";
+            let finding = Finding::new(Level::Unknown, args.place.clone(), problem, advice);
+            workload.findings.push(finding);
+        }
+        if flags.value("--stop-signal").is_some() {
+            workload.signals.clear();
+        }
+        run_line::apply(&flags, &args.place, &mut workload)?;
+        let none = Variables::new();
+        let supervisor = Supervisor::Quadlet;
+        run_line::variables(&flags, supervisor, &none, &args.place, source, &mut environment);
+    }
+    workload.cap = systemd::cap(&systemd::grace(&file)?);
+    let stops = systemd::stop_commands(&file, &mut workload);
+    container_stop::apply(&stops, "no ExecStop", &mut workload);
     let command = ["Entrypoint", "Exec"].into_iter().filter_map(|key| file.last(section, key));
     let command: Vec<_> = command.collect();
     if let Some(first) = command.first() {
         let words = command.iter().flat_map(|found| script::words(&found.value));
         let words: Vec<_> = words.collect();
-        let front = shell::front(&words, &environment.values());
+        let front = launch::front(&words, &mut environment, &first.place);
         workload.findings.extend(front.finding(first.place.clone()));
     }
     environment.apply(&mut workload);

@@ -1,111 +1,102 @@
-//! `docker run` and `podman run` lines, in scripts and in units.
+//! Containers that are started with `docker run` or `podman run`, in scripts and in units.
 
 use std::time::Duration;
 
+use super::env_file::Dialect;
 use super::environment::Environment;
-use super::input::{Manifest, Source};
-use super::place::{Level, Place, Wrong};
-use super::script::{self, Script, Variables, Word};
-use super::shell;
+use super::input::Source;
+use super::launch;
+use super::place::{Finding, Fix, Level, Place, Wrong};
+use super::programs::base;
+use super::run_flags::{self, Flags};
+use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
-use super::workload::{Grace, Supervisor, Workload};
+use super::workload::{Grace, SetBy, Supervisor, Workload};
 
-const PROGRAMS: [&str; 3] = ["docker", "podman", "nerdctl"];
+pub(crate) const PROGRAMS: [&str; 3] = ["docker", "podman", "nerdctl"];
 
-/// Options without a value. All others have one, as the next word or after `=`.
-const SWITCHES: [&str; 18] = [
-    "--detach",
-    "--interactive",
-    "--tty",
-    "--rm",
-    "--init",
-    "--privileged",
-    "--read-only",
-    "--publish-all",
-    "--no-healthcheck",
-    "--oom-kill-disable",
-    "--sig-proxy",
-    "--quiet",
-    "--replace",
-    "--tls-verify",
-    "--disable-content-trust",
-    "--no-hosts",
-    "--read-only-tmpfs",
-    "--rmi",
-];
+/// The options of the programs themselves, before the verb.
+const GLOBAL: &str = "H: c: l: D --host: --context: --log-level: --debug --config: --tls \
+                      --remote --url: --connection: --root: --runroot: --cgroup-manager: n: \
+                      --namespace: --address:";
 
-/// Letters of those.
-const LETTERS: &str = "ditPq";
-
-/// What a container is run with.
-#[derive(Default)]
-struct Options {
-    values: Vec<(String, Word)>,
-    image: String,
-    command: Vec<Word>,
+/// A command of a container engine.
+pub(crate) struct Command<'a> {
+    pub(crate) program: &'a str,
+    pub(crate) verb: &'a str,
+    pub(crate) words: &'a [Word],
 }
 
-/// Whether a text is a script that starts containers.
-pub(crate) fn is_one(text: &str) -> bool {
-    let lines =
-        || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let starts = |line: &str| {
-        let mut words = line.split_whitespace().skip_while(|word| ["sudo", "exec"].contains(word));
-        let program = words.next().and_then(|first| first.rsplit('/').next()).unwrap_or_default();
-        let verb = words.find(|word| !word.starts_with('-'));
-        PROGRAMS.contains(&program) && matches!(verb, Some("run" | "create" | "container"))
-    };
-    let is_script = text.starts_with("#!") || lines().next().is_some_and(starts);
-    is_script && lines().any(starts)
-}
-
-pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
-    let Script::Commands(commands) = script::read(source.text, &Variables::new()) else {
-        let problem =
-            "this script does more than start containers: what it runs cannot be seen here";
-        let advice = "give the docker run line alone";
-        return into.add(Workload::unknown("script", source.name, Place::start(), problem, advice));
-    };
-    let mut stopped = None;
-    for command in &commands {
-        if let Some(timeout) = stop_timeout(&command.words) {
-            stopped = stopped.max(timeout);
-        }
+/// Takes `docker container VERB …` apart; `None` if another program is run.
+pub(crate) fn command(words: &[Word]) -> Option<Command<'_>> {
+    let (first, rest) = words.split_first()?;
+    let program = base(first);
+    if !PROGRAMS.contains(&program) {
+        return None;
     }
-    for command in &commands {
-        let at = command.words.iter().position(|word| PROGRAMS.contains(&base(&word.text)));
-        let line = at.and_then(|at| line_of(source.text, &command.words[at].text)).unwrap_or(1);
-        let place = Place::at(line, "");
-        let words = at.map_or(&[][..], |at| &command.words[at..]);
-        if let Some(mut workload) = of_words(words, &Variables::new(), &place)? {
-            read_env_files(words, source, &mut workload)?;
-            if let Some(seconds) = stopped {
-                workload.grace = Grace::said(Some(Duration::from_secs(seconds)), place);
-                workload.supervisor = Supervisor::ContainerStop;
-            }
-            into.add(workload)?;
+    let odd = Command { program, verb: "", words: &[] };
+    let Some((verb, rest)) =
+        super::programs::after_options(rest, GLOBAL).and_then(<[Word]>::split_first)
+    else {
+        return Some(odd);
+    };
+    match (verb.text.as_str(), rest.split_first()) {
+        ("container", Some((verb, rest))) => {
+            Some(Command { program, verb: &verb.text, words: rest })
         }
+        (verb, _) => Some(Command { program, verb, words: rest }),
     }
-    Ok(())
 }
 
-/// The first line in which a program is run.
-fn line_of(text: &str, program: &str) -> Option<usize> {
-    let is_it =
-        |line: &str| line.contains(program) && (line.contains("run") || line.contains("create"));
-    text.lines().position(is_it).map(|at| at + 1)
-}
-
-/// What `docker run …` says; `None` if it is another command.
+/// What `docker run …` says; `None` if it is another command. `outer` are the variables of the
+/// command itself, of which a container has those that are passed on by name.
 pub(crate) fn of_words(
     words: &[Word],
     outer: &Variables,
     place: &Place,
+    source: &Source<'_>,
 ) -> Result<Option<Workload>, Wrong> {
-    let Some((supervisor, options)) = options(words) else { return Ok(None) };
-    let name = options.value("--name").map_or(options.image.clone(), |name| name.text.clone());
+    let Some(command) = command(words) else { return Ok(None) };
+    if !["run", "create"].contains(&command.verb) {
+        return Ok(None);
+    }
+    let supervisor = match command.program {
+        "podman" => Supervisor::PodmanRun,
+        _ => Supervisor::DockerRun,
+    };
+    let flags = run_flags::read(command.words);
+    let name = match flags.value("--name") {
+        Some(name) if name.is_known => name.text.clone(),
+        Some(_) => String::new(),
+        None => flags.image.clone(),
+    };
+    if let Some(odd) = &flags.odd {
+        let problem = format!("what {odd} stands for in this command is not known here");
+        let advice = "write the options out, and give the docker run line alone";
+        return Ok(Some(Workload::unknown("container", &name, place.clone(), &problem, advice)));
+    }
+    if flags.image.is_empty() {
+        let problem = "no image: write docker run OPTIONS IMAGE".into();
+        return Err(Wrong { place: place.clone(), problem });
+    }
     let mut workload = Workload::new(supervisor, "container", &name, place.clone());
-    if let Some(timeout) = options.value("--stop-timeout") {
+    workload.set_by = SetBy::Flags;
+    apply(&flags, place, &mut workload)?;
+    let mut environment = Environment::default();
+    variables(&flags, supervisor, outer, place, source, &mut environment);
+    mounts(&flags, source, place, &mut environment);
+    let entrypoint = flags.value("--entrypoint").map(|word| script::words(&word.text));
+    let entrypoint = entrypoint.unwrap_or_default().into_iter();
+    let command: Vec<_> = entrypoint.chain(flags.command.iter().cloned()).collect();
+    let front = launch::front(&command, &mut environment, place);
+    workload.findings.extend(front.finding(place.clone()));
+    environment.apply(&mut workload);
+    Ok(Some(workload))
+}
+
+/// Takes what options say about stopping.
+pub(crate) fn apply(flags: &Flags, place: &Place, workload: &mut Workload) -> Result<(), Wrong> {
+    if let Some(timeout) = flags.value("--stop-timeout") {
         match timeout.text.parse::<i64>().ok().filter(|_| timeout.is_known) {
             // Minus one is for ever.
             Some(seconds) => {
@@ -123,152 +114,106 @@ pub(crate) fn of_words(
             }
         }
     }
-    if let Some(signal) = options.value("--stop-signal") {
-        let (text, fix) = (signal.text.clone(), "--stop-signal SIGTERM".into());
+    if let Some(signal) = flags.value("--stop-signal") {
+        let text = if signal.is_known { signal.text.clone() } else { "${…}".into() };
+        let fix = "--stop-signal SIGTERM".into();
         workload.signals.push(StopSignal { text, place: place.clone(), fix });
     }
-    let environment = environment(&options, outer, place);
-    let entrypoint = options.value("--entrypoint").map(|word| script::words(&word.text));
-    let entrypoint = entrypoint.unwrap_or_default().into_iter();
-    let command: Vec<_> = entrypoint.chain(options.command.iter().cloned()).collect();
-    let front = shell::front(&command, &environment.values());
-    workload.findings.extend(front.finding(place.clone()));
-    environment.apply(&mut workload);
-    Ok(Some(workload))
+    if flags.value("--health-on-failure").is_some_and(|action| action.text == "kill") {
+        workload.findings.push(kills_unhealthy(place.clone(), "--health-on-failure stop"));
+    }
+    if flags.value("--pod").is_some() {
+        workload.findings.push(stops_with_pod(place.clone()));
+    }
+    Ok(())
 }
 
-fn environment(options: &Options, outer: &Variables, place: &Place) -> Environment {
-    let mut environment = Environment::default();
-    for (name, value) in &options.values {
-        match name.as_str() {
-            "-e" | "--env" if value.is_known => match outer.get(&value.text) {
-                Some(found) => environment.set(&value.text, found, place.clone()),
-                None => environment.set_pair(&value.text, place.clone()),
-            },
-            "-e" | "--env" => {
-                let name = value.text.split_once('=').map_or(value.text.as_str(), |(name, _)| name);
-                environment.set_unseen(name, place.clone());
-            }
-            "--env-file" => environment.add_unseen(place.clone()),
-            _ => {}
+/// A health check fails also while the process drains.
+pub(crate) fn kills_unhealthy(place: Place, instead: &str) -> Finding {
+    let problem = "a health check that fails while requests drain kills the process at once";
+    let advice = format!("write {instead}");
+    let finding = Finding::new(Level::Unknown, place, problem, advice);
+    finding.fixed_by(Fix::Line(instead.into()))
+}
+
+/// A pod is stopped with a timeout of its own.
+pub(crate) fn stops_with_pod(place: Place) -> Finding {
+    let problem = "the pod is stopped as a whole, with a timeout that cannot be seen here: 10s \
+                   unless it is set";
+    let advice = "run the container without a pod, or stop the pod with podman pod stop --time";
+    Finding::new(Level::Unknown, place, problem, advice)
+}
+
+/// Takes the variables of `--env` and `--env-file`.
+pub(crate) fn variables(
+    flags: &Flags,
+    supervisor: Supervisor,
+    outer: &Variables,
+    place: &Place,
+    source: &Source<'_>,
+    environment: &mut Environment,
+) {
+    let is_podman = matches!(supervisor, Supervisor::PodmanRun | Supervisor::Quadlet);
+    let dialect = if is_podman { Dialect::Podman } else { Dialect::Docker };
+    for file in flags.values("--env-file") {
+        match source.beside(&file.text).filter(|_| file.is_known) {
+            Some((path, text)) => environment.add_file(&text, &path, dialect),
+            None => environment.add_unseen(place.clone()),
         }
     }
-    environment
+    if flags.is_on("--env-host") {
+        environment.add_unseen(place.clone());
+    }
+    flags.values("--secret").for_each(|secret| add_secret(&secret.text, place, environment));
+    for value in flags.values("--env").chain(flags.values("--env-merge")) {
+        let name = value.text.split_once('=').map_or(value.text.as_str(), |(name, _)| name);
+        match outer.get(&value.text) {
+            _ if !value.is_known && name.is_empty() => environment.add_unseen(place.clone()),
+            _ if !value.is_known => environment.set_unseen(name, place.clone()),
+            Some(found) => environment.set(&value.text, found, place.clone()),
+            None if name.ends_with('*') => environment.add_unseen(place.clone()),
+            None => environment.set_pair(&value.text, place.clone()),
+        }
+    }
 }
 
-/// Takes the files that stand beside the script.
-fn read_env_files(
-    words: &[Word],
-    source: &Source<'_>,
-    workload: &mut Workload,
-) -> Result<(), Wrong> {
-    let Some((_, options)) = options(words) else { return Ok(()) };
-    let files: Vec<_> = options.values.iter().filter(|(name, _)| name == "--env-file").collect();
-    let found = files.iter().map(|(_, file)| source.beside(&file.text)).collect::<Option<Vec<_>>>();
-    let Some(found) = found.filter(|found| !found.is_empty()) else { return Ok(()) };
-    let mut environment = Environment::default();
-    for (file, text) in found {
-        environment.add_file(&text, &file);
+/// `NAME,type=env,target=VARIABLE`: a secret that becomes a variable.
+pub(crate) fn add_secret(secret: &str, place: &Place, environment: &mut Environment) {
+    let mut parts = secret.split(',');
+    let name = parts.next().unwrap_or_default();
+    let parts: Vec<_> = parts.collect();
+    if parts.contains(&"type=env") {
+        let target = parts.iter().find_map(|part| part.strip_prefix("target="));
+        environment.set_unseen(target.unwrap_or(name), place.clone());
     }
-    let place = workload.place.clone();
-    for (name, value) in self::environment(&options, &Variables::new(), &place).values() {
-        environment.set(&name, &value, place.clone());
+}
+
+/// Takes the files that are mounted from beside the script.
+fn mounts(flags: &Flags, source: &Source<'_>, place: &Place, environment: &mut Environment) {
+    for volume in flags.values("--volume").filter(|volume| volume.is_known) {
+        let mut parts = volume.text.split(':');
+        if let (Some(from), Some(to)) = (parts.next(), parts.next()) {
+            let found = source.beside(from).map(|(_, text)| text);
+            environment.mount(to, found, place.clone());
+        }
     }
-    workload.has_unseen_variables = false;
-    workload.findings.retain(|finding| finding.level != Level::Note);
-    workload.overrides.clear();
-    environment.apply(workload);
-    Ok(())
+}
+
+/// Whether the client passes no signal on to the container.
+pub(crate) fn keeps_signals(words: &[Word]) -> bool {
+    let flags = command(words).map(|command| run_flags::read(command.words)).unwrap_or_default();
+    flags.is_off("--sig-proxy") || flags.is_on("--tty")
 }
 
 /// Whether a command starts a container and does not wait for it.
 pub(crate) fn is_detached(words: &[Word]) -> bool {
-    let is_switch = |name: &str| {
-        let letters = name.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
-        name == "--detach" || letters.is_some_and(|letters| letters.contains('d'))
-    };
-    let values = options(words).map(|(_, options)| options.values).unwrap_or_default();
-    values.iter().any(|(name, value)| is_switch(name) && value.text == "true")
+    let command = command(words);
+    command.is_some_and(|command| run_flags::read(command.words).is_on("--detach"))
 }
 
 /// Whether a command is one of a container engine, or of what is built on it.
 pub(crate) fn is_of_engine(words: &[Word]) -> bool {
     let engines = ["docker-compose", "podman-compose", "systemd-nspawn", "ctr", "runc", "crun"];
-    let first = words.first().map(|word| base(&word.text)).unwrap_or_default();
+    let first = words.first().map(base).unwrap_or_default();
     PROGRAMS.contains(&first) || engines.contains(&first)
-}
-
-/// The timeout of `docker stop -t 30 NAME`: `None` if it is another command, `Some(None)` if it has
-/// no timeout of its own.
-pub(crate) fn stop_timeout(words: &[Word]) -> Option<Option<u64>> {
-    let mut words = words.iter().map(|word| word.text.as_str()).peekable();
-    let program = words.next().map(base)?;
-    let verb = words.by_ref().find(|word| !word.starts_with('-') && *word != "container")?;
-    let stops = PROGRAMS.contains(&program) && ["stop", "restart", "rm"].contains(&verb);
-    if !stops {
-        return None;
-    }
-    let mut timeout = None;
-    while let Some(word) = words.next() {
-        let value = match word {
-            "-t" | "--time" | "--timeout" => words.next(),
-            word => ["--time=", "--timeout=", "-t"].iter().find_map(|key| word.strip_prefix(key)),
-        };
-        timeout = value.and_then(|value| value.parse().ok()).or(timeout);
-    }
-    Some(timeout)
-}
-
-fn options(words: &[Word]) -> Option<(Supervisor, Options)> {
-    let mut words = words.iter();
-    let program = base(&words.next()?.text);
-    let supervisor = match program {
-        "podman" => Supervisor::PodmanRun,
-        "docker" | "nerdctl" => Supervisor::DockerRun,
-        _ => return None,
-    };
-    let verb =
-        words.by_ref().find(|word| !word.text.starts_with('-') && word.text != "container")?;
-    if !["run", "create"].contains(&verb.text.as_str()) {
-        return None;
-    }
-    let mut options = Options::default();
-    while let Some(word) = words.next() {
-        let text = word.text.as_str();
-        if !text.starts_with('-') {
-            options.image.clone_from(&word.text);
-            options.command = words.cloned().collect();
-            break;
-        }
-        let is_letters =
-            |letters: &str| !letters.is_empty() && letters.chars().all(|c| LETTERS.contains(c));
-        let is_switch = SWITCHES.contains(&text) || text.strip_prefix('-').is_some_and(is_letters);
-        if let Some((name, value)) = text.split_once('=').filter(|_| text.starts_with("--")) {
-            let value = Word { text: value.into(), is_known: word.is_known };
-            options.values.push((name.into(), value));
-        } else if is_switch {
-            options.values.push((text.into(), Word::known("true")));
-        } else if !text.starts_with("--") && text.len() > 2 && text.is_char_boundary(2) {
-            // `-eNAME=value`
-            let (name, value) = text.split_at(2);
-            let value = Word { text: value.into(), is_known: word.is_known };
-            options.values.push((name.into(), value));
-        } else {
-            options.values.push((text.into(), words.next()?.clone()));
-        }
-    }
-    (!options.image.is_empty()).then_some((supervisor, options))
-}
-
-fn base(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or(word)
-}
-
-// === impl Options ===
-
-impl Options {
-    /// The last value of an option.
-    fn value(&self, name: &str) -> Option<&Word> {
-        self.values.iter().rev().find(|(found, _)| found == name).map(|(_, value)| value)
-    }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-/// What a script comes to.
+/// A script, as far as it is understood.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Commands(Vec<Simple>),
@@ -15,9 +15,17 @@ pub(crate) enum Script {
 /// One command, and what follows it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Simple {
+    /// The variables set in front of the command.
+    pub(crate) sets: Vec<Assignment>,
+    /// Empty if variables are set and no command is run.
     pub(crate) words: Vec<Word>,
     pub(crate) then: Then,
+    /// The line of the script in which the command begins.
+    pub(crate) line: usize,
 }
+
+/// A variable and its value; no value if that cannot be seen.
+pub(crate) type Assignment = (String, Option<String>);
 
 /// One word of a command, after quotes have been removed and variables replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,15 +48,37 @@ pub(crate) enum Then {
 /// Values of variables.
 pub(crate) type Variables = HashMap<String, String>;
 
-/// What begins something other than a simple command.
-const KEYWORDS: [&str; 17] = [
+/// Words that begin something other than a simple command.
+const KEYWORDS: [&str; 20] = [
     "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac",
-    "function", "select", "{", "}", "[[",
+    "function", "select", "{", "}", "[[", "time", "!", "coproc",
+];
+
+/// Commands after which no variable of the script is known: they may set any of them.
+pub(crate) const SETTERS: [&str; 13] = [
+    ".",
+    "source",
+    "eval",
+    "alias",
+    "declare",
+    "typeset",
+    "local",
+    "readonly",
+    "read",
+    "getopts",
+    "mapfile",
+    "readarray",
+    "unset",
 ];
 
 struct Reader<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     variables: Variables,
+    /// `$0`, `$1` and so on; empty if they cannot be seen.
+    arguments: &'a [Word],
+    line: usize,
+    /// The line in which the command has begun.
+    begun: usize,
     commands: Vec<Simple>,
     words: Vec<Word>,
     /// The word that is being read, if one has begun.
@@ -57,11 +87,14 @@ struct Reader<'a> {
     is_redirected: bool,
 }
 
-/// Reads a script, with the variables that are set where it runs.
-pub(crate) fn read(text: &str, variables: &Variables) -> Script {
+/// Reads a script, with the variables that are set where it runs and its arguments from `$0` on.
+pub(crate) fn read(text: &str, variables: &Variables, arguments: &[Word]) -> Script {
     let mut reader = Reader {
         rest: text.chars().peekable(),
         variables: variables.clone(),
+        arguments,
+        line: 1,
+        begun: 1,
         commands: Vec::new(),
         words: Vec::new(),
         word: None,
@@ -121,7 +154,8 @@ impl Reader<'_> {
         while let Some(c) = self.rest.next() {
             match c {
                 '\\' => match self.rest.next() {
-                    Some('\n') | None => {}
+                    Some('\n') => self.line += 1,
+                    None => {}
                     Some(c) => self.begin().text.push(c),
                 },
                 '\'' => {
@@ -131,11 +165,12 @@ impl Reader<'_> {
                         if c == '\'' {
                             break;
                         }
+                        self.line += usize::from(c == '\n');
                         self.begin().text.push(c);
                     }
                 }
                 '"' => self.quoted()?,
-                '$' => self.variable()?,
+                '$' => self.variable(false)?,
                 '#' if self.word.is_none() => while self.rest.next_if(|c| *c != '\n').is_some() {},
                 '`' | '(' | ')' => return None,
                 '>' | '<' => self.redirect()?,
@@ -143,8 +178,16 @@ impl Reader<'_> {
                 '&' if self.rest.peek() == Some(&'>') => {}
                 '&' => self.end(Then::Background)?,
                 '|' if self.rest.next_if_eq(&'|').is_some() => self.end(Then::Or)?,
-                '|' => self.end(Then::Pipe)?,
-                ';' | '\n' => self.end(Then::Next)?,
+                // `|&` pipes the errors, too.
+                '|' => {
+                    self.rest.next_if_eq(&'&');
+                    self.end(Then::Pipe)?;
+                }
+                ';' => self.end(Then::Next)?,
+                '\n' => {
+                    self.end(Then::Next)?;
+                    self.line += 1;
+                }
                 c if c.is_whitespace() => self.end_word(),
                 c => self.begin().text.push(c),
             }
@@ -153,6 +196,9 @@ impl Reader<'_> {
     }
 
     fn begin(&mut self) -> &mut Word {
+        if self.words.is_empty() && self.word.is_none() {
+            self.begun = self.line;
+        }
         self.word.get_or_insert_with(|| Word::known(""))
     }
 
@@ -166,14 +212,17 @@ impl Reader<'_> {
                     self.begin().text.push(c);
                 }
                 '`' => return None,
-                '$' => self.variable()?,
-                c => self.begin().text.push(c),
+                '$' => self.variable(true)?,
+                c => {
+                    self.line += usize::from(c == '\n');
+                    self.begin().text.push(c);
+                }
             }
         }
     }
 
     /// `$NAME`, `${NAME}`, `${NAME:-otherwise}`; what else begins with `$` is not known.
-    fn variable(&mut self) -> Option<()> {
+    fn variable(&mut self, is_quoted: bool) -> Option<()> {
         let is_of_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
         let mut name = String::new();
         let mut otherwise = None;
@@ -201,18 +250,46 @@ impl Reader<'_> {
                 while let Some(c) = self.rest.next_if(is_of_name) {
                     name.push(c);
                 }
+                if name.is_empty() && self.rest.next_if(|c| "@*".contains(*c)).is_some() {
+                    self.all_arguments();
+                    return Some(());
+                }
                 if name.is_empty() {
-                    self.rest.next_if(|c| "@*#?$!-".contains(*c));
+                    self.rest.next_if(|c| "#?$!-".contains(*c));
                 }
             }
         }
+        if let Ok(at) = name.parse::<usize>() {
+            let found = self.arguments.get(at).cloned();
+            let found = found.unwrap_or(Word { text: String::new(), is_known: false });
+            let word = self.begin();
+            word.text += &found.text;
+            word.is_known &= found.is_known;
+            return Some(());
+        }
         // A value that is set elsewhere may differ from the default that is written here.
         let value = self.variables.get(&name).cloned();
-        let is_known = value.is_some();
+        // Without quotes, white space in it makes several words of one.
+        let is_one = |value: &String| is_quoted || !value.contains(char::is_whitespace);
+        let is_known = value.as_ref().is_some_and(is_one);
         let word = self.begin();
         word.text += &value.or(otherwise).unwrap_or_default();
         word.is_known &= is_known;
         Some(())
+    }
+
+    /// `$@`: each argument but `$0` is a word of its own.
+    fn all_arguments(&mut self) {
+        let Some((first, more)) = self.arguments.get(1..).and_then(<[Word]>::split_first) else {
+            self.begin().is_known = false;
+            return;
+        };
+        let word = self.begin();
+        word.text += &first.text;
+        word.is_known &= first.is_known;
+        for argument in more {
+            self.words.extend(self.word.replace(argument.clone()));
+        }
     }
 
     /// `> file`, `2>&1`: not part of the command.
@@ -242,31 +319,50 @@ impl Reader<'_> {
         self.end_word();
         self.is_redirected = false;
         let mut words = std::mem::take(&mut self.words);
-        // `NAME=value` in front sets a variable, for the rest of the script if nothing follows.
-        let assigned = words.iter().take_while(|word| assignment(word).is_some()).count();
-        let values: Vec<_> = words.drain(..assigned).collect();
-        if words.is_empty() {
-            for word in &values {
-                let Some((name, value)) = assignment(word) else { continue };
-                match word.is_known {
-                    true => self.variables.insert(name.into(), value.into()),
-                    false => self.variables.remove(name),
-                };
-            }
-            return Some(());
-        }
-        if words.first().is_some_and(|word| KEYWORDS.contains(&word.text.as_str())) {
+        let assigned = words.len() - after_assignments(&words).len();
+        let sets: Vec<_> = words.drain(..assigned).filter_map(|word| assignment(&word)).collect();
+        let first = words.first().map(|word| word.text.as_str()).unwrap_or_default();
+        if KEYWORDS.contains(&first) {
             return None;
         }
-        self.commands.push(Simple { words, then });
+        if SETTERS.contains(&first) {
+            self.variables.clear();
+        }
+        // Without a command, they hold for the rest of the script; and so do those of `export`.
+        let exported: Vec<_> = words.iter().skip(1).filter_map(assignment).collect();
+        let kept = match first {
+            "" => &sets[..],
+            "export" => &exported[..],
+            _ => &[],
+        };
+        // A command that may not run, or runs in a process of its own, may leave them as they were.
+        let before = self.commands.last().map(|command| command.then);
+        let is_certain = matches!(before, None | Some(Then::Next | Then::Background))
+            && !matches!(then, Then::Pipe | Then::Background);
+        for (name, value) in kept {
+            match value.clone().filter(|_| is_certain) {
+                Some(value) => self.variables.insert(name.clone(), value),
+                None => self.variables.remove(name),
+            };
+        }
+        if !words.is_empty() || !sets.is_empty() {
+            self.commands.push(Simple { sets, words, then, line: self.begun });
+        }
         Some(())
     }
 }
 
-fn assignment(word: &Word) -> Option<(&str, &str)> {
+/// `NAME=value`, if a word is that.
+pub(crate) fn assignment(word: &Word) -> Option<Assignment> {
     let (name, value) = word.text.split_once('=')?;
     let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    (is_name && name.starts_with(|c: char| !c.is_ascii_digit())).then_some((name, value))
+    let is_one = is_name && name.starts_with(|c: char| !c.is_ascii_digit());
+    is_one.then(|| (name.to_owned(), word.is_known.then(|| value.to_owned())))
+}
+
+/// The words after the variables that are set in front of a command.
+pub(crate) fn after_assignments(words: &[Word]) -> &[Word] {
+    &words[words.iter().take_while(|word| assignment(word).is_some()).count()..]
 }
 
 #[cfg(test)]
@@ -276,10 +372,16 @@ mod tests {
     /// Commands as `word word`, an unseen word as `?`, joined by what follows each.
     fn shown(text: &str) -> String {
         let variables = Variables::from([("DELAY".into(), "12".into())]);
-        let Script::Commands(commands) = read(text, &variables) else { return "complex".into() };
+        let arguments = [Word::known("sh"), Word::known("orders"), Word::known("-v")];
+        let Script::Commands(commands) = read(text, &variables, &arguments) else {
+            return "complex".into();
+        };
         let mut shown = String::new();
-        for Simple { words, then } in commands {
+        for Simple { sets, words, then, line: _ } in commands {
             let word = |word: Word| if word.is_known { word.text } else { "?".into() };
+            for (name, value) in sets {
+                shown += &format!("{name}:{} ", value.unwrap_or("?".into()));
+            }
             shown += &words.into_iter().map(word).collect::<Vec<_>>().join(" ");
             shown += match then {
                 Then::Next => ";",
@@ -297,12 +399,18 @@ mod tests {
         for (text, expected) in [
             ("sleep 5", "sleep 5;"),
             ("sleep $DELAY && echo 'a;b' \"c d\"", "sleep 12&&echo a;b c d;"),
+            ("A='1 2'; sleep $A \"$A\"", "A:1 2 ;sleep ? 1 2;"),
             ("sleep ${DELAY}; sleep ${OTHER:-3}", "sleep 12;sleep ?;"),
-            ("A=4; sleep $A # then\nexec orders 2>&1 >/dev/null", "sleep 4;exec orders;"),
+            ("A=4; sleep $A # then\nexec orders 2>&1 >/dev/null", "A:4 ;sleep 4;exec orders;"),
+            ("export A=4; sleep $A; A=$X B=2 orders", "export A=4;sleep 4;A:? B:2 orders;"),
+            ("true && A=4; sleep $A", "true&&A:4 ;sleep ?;"),
+            ("A=4; . ./env; sleep $A", "A:4 ;. ./env;sleep ?;"),
             ("orders & wait $!", "orders&wait ?;"),
             ("a | b || c", "a|b||c;"),
             ("sleep \\\n 7", "sleep 7;"),
-            ("exec \"$@\"", "exec ?;"),
+            ("exec \"$@\" $1 $0 $7", "exec orders -v orders sh ?;"),
+            ("orders |& tee log", "orders|tee log;"),
+            ("time sleep 5", "complex"),
             ("while true; do sleep 1; done", "complex"),
             ("sleep $(cat /delay)", "complex"),
             ("(sleep 5)", "complex"),

@@ -5,8 +5,19 @@ use std::time::Duration;
 /// Units by their names, in seconds.
 type Units = &'static [(&'static str, f64)];
 
-/// Go's durations, and the two that compose adds.
+/// Go's durations.
 const GO: Units = &[
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3_600.0),
+];
+
+/// The two that compose adds.
+const COMPOSE: Units = &[
     ("ns", 1e-9),
     ("us", 1e-6),
     ("µs", 1e-6),
@@ -53,12 +64,22 @@ const SYSTEMD: Units = &[
 
 const SLEEP: Units = &[("", 1.0), ("s", 1.0), ("m", 60.0), ("h", 3_600.0), ("d", 86_400.0)];
 
-/// `1m30s`, `500ms`, `1.5m`. A number alone is refused, as Go refuses it.
+/// `1m30s`, `500ms`, `1.5m`. A number alone is refused, and so are spaces, as Go refuses them.
 pub(crate) fn go(text: &str) -> Result<Duration, String> {
+    without_spaces(text, GO)
+}
+
+/// The same with days and weeks.
+pub(crate) fn compose(text: &str) -> Result<Duration, String> {
+    without_spaces(text, COMPOSE)
+}
+
+fn without_spaces(text: &str, units: Units) -> Result<Duration, String> {
     if text.parse::<f64>().is_ok() {
         return Err(format!("{text} has no unit: write {text}s"));
     }
-    sum(text, GO).ok_or_else(|| not_one(text))
+    let is_one = !text.contains(char::is_whitespace);
+    sum(text, units).filter(|_| is_one).ok_or_else(|| not_one(text))
 }
 
 /// `90`, `1min 30s`, `infinity`: `None` for those that never end. Nought means that, too.
@@ -70,12 +91,12 @@ pub(crate) fn systemd(text: &str) -> Result<Option<Duration>, String> {
     Ok(Some(span).filter(|span| !span.is_zero()))
 }
 
-/// What the program `sleep` takes as one argument: `10`, `2.5`, `1m`.
+/// One argument of the program `sleep`: `10`, `2.5`, `1m`.
 pub(crate) fn sleep(text: &str) -> Option<Duration> {
     sum(text, SLEEP).filter(|_| !text.contains(' '))
 }
 
-/// What is said on the command line: with a unit, and no longer than a configuration takes.
+/// A duration on the command line: with a unit, and no longer than a configuration accepts.
 pub(crate) fn argument(text: &str) -> Result<Duration, String> {
     let longest = Duration::from_secs(365 * 24 * 60 * 60);
     let span = go(text).or_else(|problem| humantime::parse_duration(text).map_err(|_| problem))?;
@@ -119,6 +140,8 @@ mod tests {
         assert_eq!(go("1m30s").ok(), seconds(90));
         assert_eq!(go("1.5m").ok(), seconds(90));
         assert!(go("90").unwrap_err().contains("90s"));
+        assert!(go("60 s").is_err() && compose("60 s").is_err() && go("1d").is_err());
+        assert_eq!(compose("1d").ok(), seconds(86_400));
         for (text, span) in [
             ("90", seconds(90)),
             ("1min 30s", seconds(90)),

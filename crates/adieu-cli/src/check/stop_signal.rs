@@ -37,7 +37,7 @@ const NAMES: [(&str, u32); 18] = [
     ("RTMIN+3", 37),
 ];
 
-/// What no process can handle.
+/// The signals that no process can handle.
 const UNCATCHABLE: [u32; 2] = [9, 19];
 
 /// The number of a signal: `SIGTERM`, `term`, `15`.
@@ -46,6 +46,11 @@ fn number(text: &str) -> Option<u32> {
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
     let named = NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
     named.or_else(|| name.parse().ok().filter(|number| (1..64).contains(number)))
+}
+
+/// Whether a text names a signal.
+pub(crate) fn is_known(text: &str) -> bool {
+    number(text).is_some()
 }
 
 // === impl StopSignal ===

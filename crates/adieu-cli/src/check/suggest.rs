@@ -1,4 +1,4 @@
-//! What to change so that it fits.
+//! The changes with which a workload fits.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
 use super::place::{Finding, Fix, Level};
-use super::workload::{GRACE_VAR, PRE_STOP_VAR, Supervisor, Told, Workload};
+use super::workload::{GRACE_VAR, PRE_STOP_VAR, SetBy, Supervisor, Told, Workload};
 use crate::plan::span;
 
 /// The changes, each `None` if it is not needed. All of them together make it fit.
@@ -16,7 +16,7 @@ use crate::plan::span;
 pub(crate) struct Suggestion {
     /// In the manifest: how long the platform is to wait.
     pub(crate) grace: Option<Duration>,
-    /// In the manifest: a preStop that sleeps so long; zero for none at all.
+    /// In the manifest: a preStop that sleeps for this long; zero for no preStop.
     pub(crate) pre_stop: Option<Duration>,
     /// In the environment.
     pub(crate) told: Option<Told>,
@@ -32,7 +32,9 @@ pub(crate) struct Suggestion {
     pub(crate) lines: Vec<String>,
     /// In the manifest: the process is started itself, or with `exec`.
     pub(crate) exec: bool,
-    /// Whether the process must be told its grace period, whatever it is.
+    /// On the command line of the check, if it is true.
+    pub(crate) say: Option<&'static str>,
+    /// Whether the environment must state the grace period, whatever it is.
     tells: bool,
 }
 
@@ -53,6 +55,7 @@ impl Suggestion {
                 Fix::PreStop => new.pre_stop = Some(Duration::ZERO),
                 Fix::Exec => new.exec = true,
                 Fix::Told => new.tells = true,
+                Fix::Say(option) => new.say = Some(option),
                 Fix::Line(line) if new.lines.contains(line) => {}
                 Fix::Line(line) => new.lines.push(line.clone()),
             }
@@ -77,7 +80,7 @@ impl Suggestion {
         if first.is_some_and(|phase| needs.takes(phase).is_some()) {
             self.lame_duck = Some(missing);
             if self.sums(needs, workload, facts).lame_duck < missing {
-                // Somebody has set the phase by hand, and it has no room for so much.
+                // The configured timeout of the phase is too short for it.
                 let room = missing.saturating_mul(10) / 9 + Duration::from_millis(500);
                 self.lame_duck_phase = Some(whole_seconds(room));
             }
@@ -86,7 +89,7 @@ impl Suggestion {
         }
     }
 
-    /// Gives it time, and says so to the process.
+    /// Lengthens the grace period, and sets the variable that states it to the process.
     fn fix_time(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
         (self.grace, self.told, self.kill_after, self.cap) = (None, None, None, None);
         let is_detected = needs.config.times().kill_after == KillAfter::Detect;
@@ -159,8 +162,10 @@ impl Suggestion {
             Fix::PreStop => self.pre_stop.is_some(),
             Fix::Exec => self.exec,
             Fix::Told => self.told.is_some(),
+            Fix::Say(option) => self.say == Some(*option),
             Fix::Line(line) => self.lines.contains(line),
         };
+        workload.has_unseen_variables &= self.say.is_none();
         workload.findings.retain(|finding| !is_fixed(&finding.fix));
         workload.signals.retain(|signal| !self.lines.contains(&signal.fix));
         (needs.with(self.applied_to(needs.config.clone())), workload)
@@ -179,10 +184,33 @@ impl Suggestion {
         config
     }
 
+    /// The changes of the configuration, by their keys.
+    fn configured(&self) -> impl Iterator<Item = (&'static str, Duration)> {
+        let all = [
+            ("lame-duck", self.lame_duck),
+            ("phases.before-service-unbind.timeout", self.lame_duck_phase),
+            ("kill-after", self.kill_after),
+        ];
+        all.into_iter().filter_map(|(key, time)| Some((key, time?)))
+    }
+
+    /// The variables to set. A configuration that several workloads share cannot be changed for one
+    /// of them, and a variable in the manifest would override it: then a variable is changed.
+    fn variables(&self, workload: &Workload, is_shared: bool) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        if let Some(Told { grace, pre_stop }) = self.told {
+            for (var, seconds) in [(GRACE_VAR, grace), (PRE_STOP_VAR, pre_stop)] {
+                all.extend(seconds.map(|seconds| (var.to_owned(), seconds.to_string())));
+            }
+        }
+        let own = self.configured().filter(|(key, _)| is_variable(key, workload, is_shared));
+        all.extend(own.map(|(key, time)| (variable(key), span(time))));
+        all
+    }
+
     /// By the keys under which it is to be set.
-    pub(crate) fn to_json(&self, workload: &Workload) -> Value {
-        let Self { grace, pre_stop, told, lame_duck, lame_duck_phase, kill_after, .. } = self;
-        let Self { cap, lines, exec, .. } = self;
+    pub(crate) fn to_json(&self, workload: &Workload, is_shared: bool) -> Value {
+        let Self { grace, pre_stop, cap, lines, exec, say, .. } = self;
         let supervisor = workload.supervisor;
         let mut all = Map::new();
         let mut put = |key: &str, value| all.insert(key.into(), value);
@@ -203,20 +231,14 @@ impl Suggestion {
                 },
             );
         }
-        if let Some(Told { grace, pre_stop }) = told {
-            let vars = [(GRACE_VAR, grace), (PRE_STOP_VAR, pre_stop)];
-            let vars = vars.into_iter().filter_map(|(var, seconds)| {
-                Some((var.to_owned(), Value::from((*seconds)?.to_string())))
-            });
-            put("env", Value::Object(vars.collect()));
+        let variables = self.variables(workload, is_shared);
+        if !variables.is_empty() {
+            let variables = variables.into_iter().map(|(name, value)| (name, value.into()));
+            put("env", Value::Object(variables.collect()));
         }
-        for (key, time) in [
-            ("lame-duck", lame_duck),
-            ("phases.before-service-unbind.timeout", lame_duck_phase),
-            ("kill-after", kill_after),
-        ] {
-            if let Some(time) = time {
-                put(key, span(*time).into());
+        for (key, time) in self.configured() {
+            if !is_variable(key, workload, is_shared) {
+                put(key, span(time).into());
             }
         }
         if !lines.is_empty() {
@@ -225,13 +247,15 @@ impl Suggestion {
         if *exec {
             put("exec", true.into());
         }
+        if let Some(say) = say {
+            put("say", (*say).into());
+        }
         Value::Object(all)
     }
 
     /// The same in the words of each file.
-    pub(crate) fn lines(&self, workload: &Workload) -> Vec<String> {
-        let Self { grace, pre_stop, told, lame_duck, lame_duck_phase, kill_after, .. } = self;
-        let Self { cap, lines: written, exec, .. } = self;
+    pub(crate) fn lines(&self, workload: &Workload, is_shared: bool) -> Vec<String> {
+        let Self { grace, pre_stop, cap, lines: written, exec, say, .. } = self;
         let mut lines = Vec::new();
         lines.extend(grace.map(|grace| workload.supervisor.line(grace.as_secs())));
         lines.extend(cap.map(|(key, most)| format!("{key} of {} or more", span(most))));
@@ -241,30 +265,36 @@ impl Suggestion {
                 seconds => format!("preStop: {{sleep: {{seconds: {seconds}}}}}"),
             });
         }
-        if let Some(Told { grace, pre_stop }) = told {
-            for (var, seconds) in [(GRACE_VAR, grace), (PRE_STOP_VAR, pre_stop)] {
-                lines.extend(seconds.map(|seconds| format!("{var}={seconds} in the environment")));
-            }
+        for (name, value) in self.variables(workload, is_shared) {
+            lines.push(match workload.set_by {
+                SetBy::Flags => format!("-e {name}={value} in front of the image"),
+                SetBy::Lines => format!("{name}={value} in the environment"),
+            });
         }
         lines.extend(written.iter().cloned());
         if *exec {
             lines.push("the process itself, or exec in front of it, in the command".into());
         }
-        for (key, time) in [
-            ("lame-duck", lame_duck),
-            ("phases.before-service-unbind.timeout", lame_duck_phase),
-            ("kill-after", kill_after),
-        ] {
-            // A variable in the manifest would override the configuration.
-            let var = format!("ADIEU__{}", key.to_uppercase().replace('.', "__").replace('-', "_"));
-            let is_overridden = workload.overrides.iter().any(|found| found.name == var);
-            lines.extend(time.map(|time| match is_overridden {
-                true => format!("{var}={} in the environment", span(time)),
-                false => format!("{key} = \"{}\" in the configuration", span(time)),
-            }));
+        for (key, time) in self.configured() {
+            if !is_variable(key, workload, is_shared) {
+                lines.push(format!("{key} = \"{}\" in the configuration", span(time)));
+            }
         }
+        lines.extend(
+            say.map(|say| format!("{say} on the command line of the check, if that is so")),
+        );
         lines
     }
+}
+
+/// The variable that overrides a key of the configuration.
+fn variable(key: &str) -> String {
+    format!("ADIEU__{}", key.to_uppercase().replace('.', "__").replace('-', "_"))
+}
+
+fn is_variable(key: &str, workload: &Workload, is_shared: bool) -> bool {
+    let variable = variable(key);
+    is_shared || workload.overrides.iter().any(|found| found.name == variable)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::environment::Environment;
 use super::ini::{Ini, Section, Setting};
 use super::input::Manifest;
+use super::launch;
 use super::place::{Finding, Fix, Level, Wrong};
 use super::script::{self, Word};
-use super::shell;
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
 
@@ -20,7 +20,15 @@ pub(crate) fn is_one(file: &Ini) -> bool {
 pub(crate) fn read(file: &Ini, into: &mut Manifest) -> Result<(), Wrong> {
     for section in &file.sections {
         if let Some(name) = section.name.strip_prefix(PROGRAM) {
-            into.add(program(name, section)?)?;
+            into.add(program(name, section, file)?)?;
+        } else if ["fcgi-program:", "eventlistener:"]
+            .iter()
+            .any(|kind| section.name.starts_with(kind))
+        {
+            let problem = "how programs of this kind are stopped is not judged here";
+            let advice = "make it a [program:…], or judge the others with --only";
+            let place = section.place.clone();
+            into.add(Workload::unknown("section", &section.name, place, problem, advice))?;
         } else if section.name == "include" {
             let problem = "the programs in these files are not read";
             let advice = "give each of them with --manifest";
@@ -31,23 +39,32 @@ pub(crate) fn read(file: &Ini, into: &mut Manifest) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn program(name: &str, section: &Section) -> Result<Workload, Wrong> {
+fn program(name: &str, section: &Section, file: &Ini) -> Result<Workload, Wrong> {
     let mut workload =
         Workload::new(Supervisor::Supervisord, "program", name, section.place.clone());
     let find = |key: &str| section.settings.iter().rev().find(|found| found.key == key);
     if let Some(setting) = find("stopwaitsecs") {
         let value = without_remark(&setting.value);
-        let problem = format!("must be a number of seconds such as 30, not {value}");
-        let wrong = Wrong { place: setting.place.clone(), problem };
-        let seconds = value.parse().map_err(|_| wrong)?;
-        workload.grace = Grace::said(Some(Duration::from_secs(seconds)), setting.place.clone());
+        if value.contains('%') {
+            let problem = format!("which value {value} has cannot be seen here");
+            workload.hide_grace(setting.place.clone(), problem, "write the number");
+        } else {
+            let problem = format!("must be a number of seconds such as 30, not {value}");
+            let wrong = Wrong { place: setting.place.clone(), problem };
+            let seconds = value.parse().map_err(|_| wrong)?;
+            workload.grace = Grace::said(Some(Duration::from_secs(seconds)), setting.place.clone());
+        }
     }
     if let Some(setting) = find("stopsignal") {
         let text = without_remark(&setting.value).to_owned();
         let fix = "stopsignal=TERM".into();
         workload.signals.push(StopSignal { text, place: setting.place.clone(), fix });
     }
-    let environment = find("environment").map(environment).unwrap_or_default();
+    // The variables of supervisord itself are those of each program, too.
+    let mut environment = Environment::default();
+    for setting in file.last("supervisord", "environment").into_iter().chain(find("environment")) {
+        add_variables(setting, &mut environment);
+    }
     let is_yes = |setting: &&Setting| {
         ["true", "yes", "on", "1"].contains(&without_remark(&setting.value).to_lowercase().as_str())
     };
@@ -55,15 +72,16 @@ fn program(name: &str, section: &Section) -> Result<Workload, Wrong> {
     if let Some(command) = find("command") {
         let words: Vec<_> =
             script::split(without_remark(&command.value)).into_iter().map(Word::known).collect();
-        let front = shell::front(&words, &environment.values());
+        let front = launch::front(&words, &mut environment, &command.place);
+        let place = command.place.clone();
         // The whole group is signalled then, with all that a shell has started.
-        if !is_group {
-            workload.findings.extend(front.finding(command.place.clone()).map(|finding| {
-                let advice = "write exec in front of the process, or stopasgroup=true";
-                let fix = Fix::Line("stopasgroup=true".into());
-                Finding { advice: advice.into(), fix, ..finding }
-            }));
-        }
+        let finding = if is_group { front.finding_in_group(place) } else { front.finding(place) };
+        workload.findings.extend(finding.map(|finding| {
+            let advice = "write exec in front of the process, or stopasgroup=true";
+            let fix = Fix::Line("stopasgroup=true".into());
+            let is_exec = finding.fix == Fix::Exec;
+            if is_exec { Finding { advice: advice.into(), fix, ..finding } } else { finding }
+        }));
     }
     environment.apply(&mut workload);
     let problem = "whatever stops supervisord itself must wait longer than this";
@@ -73,8 +91,7 @@ fn program(name: &str, section: &Section) -> Result<Workload, Wrong> {
 }
 
 /// `A="1",B='2',C=3`, over several lines.
-fn environment(setting: &Setting) -> Environment {
-    let mut environment = Environment::default();
+fn add_variables(setting: &Setting, environment: &mut Environment) {
     let (mut quote, mut pairs) = (None, vec![String::new()]);
     for c in setting.value.chars() {
         match (c, quote) {
@@ -90,7 +107,6 @@ fn environment(setting: &Setting) -> Environment {
             environment.set_marked(name, value, '%', setting.place.clone());
         }
     }
-    environment
 }
 
 /// A semicolon after white space begins a remark.

@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use super::container_stop::{self, Does};
+use super::env_file::Dialect;
 use super::environment::Environment;
 use super::ini::{self, Ini, Setting};
 use super::input::{Manifest, Source};
 use super::place::{Finding, Fix, Level, Place, Wrong};
 use super::script::{self, Word};
-use super::shell::{self, Takes};
 use super::stop_signal::StopSignal;
 use super::workload::{Cap, Grace, Supervisor, Workload};
-use super::{files, run_line, spans};
+use super::{effects, files, launch, run_line, spans};
 
 const SERVICE: &str = "Service";
 
@@ -22,9 +22,9 @@ pub(crate) fn read(mut unit: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     let Some(place) = unit.place_of(SERVICE) else {
         return Err(Wrong::at(1, "there is no [Service]: only services are stopped like this"));
     };
-    let mut workload = match container(&unit)? {
+    let mut workload = match container(&unit, source)? {
         Some(workload) => workload,
-        None => process(&unit, &place)?,
+        None => process(&unit, &place, source)?,
     };
     workload.kind = "unit".into();
     workload.name = source.name.into();
@@ -49,13 +49,13 @@ pub(crate) fn grace(unit: &Ini) -> Result<Grace, Wrong> {
     Ok(grace)
 }
 
-/// What a unit allows the command that stops its container.
+/// The time that a unit allows the command that stops its container.
 pub(crate) fn cap(unit: &Grace) -> Option<Cap> {
     unit.span.map(|most| Cap { most, key: Some("TimeoutStopSec"), assumed: false })
 }
 
 /// Takes what `Environment=`, `EnvironmentFile=` and `PassEnvironment=` say.
-pub(crate) fn environment(unit: &Ini, section: &str) -> Environment {
+pub(crate) fn environment(unit: &Ini, section: &str, source: &Source<'_>) -> Environment {
     let mut environment = Environment::default();
     for setting in unit.settings(section) {
         let place = || setting.place.clone();
@@ -77,14 +77,42 @@ pub(crate) fn environment(unit: &Ini, section: &str) -> Environment {
             _ => {}
         }
     }
-    // Files are on the machine where the unit runs.
+    // Files count more than the lines of the unit.
     for file in unit.list(section, "EnvironmentFile") {
-        environment.add_unseen(file.place.clone());
+        let (path, is_optional) = match file.value.strip_prefix('-') {
+            Some(path) => (path, true),
+            None => (file.value.as_str(), false),
+        };
+        match environment_file(path, section, source) {
+            Some((name, text)) => environment.add_file(&text, &name, Dialect::Systemd),
+            // A quadlet's own file need not be there only if it says so.
+            None if is_optional && is_beside(path) && source.path.is_some() => {}
+            None => environment.add_unseen(file.place.clone()),
+        }
+    }
+    for name in unit.list(section, "UnsetEnvironment") {
+        script::split(&name.value).iter().for_each(|name| environment.remove(name));
     }
     environment
 }
 
-fn process(unit: &Ini, place: &Place) -> Result<Workload, Wrong> {
+/// The file that a unit names, if it is there on this machine; or one of its name beside the unit,
+/// from where it is copied.
+fn environment_file(path: &str, section: &str, source: &Source<'_>) -> Option<(String, String)> {
+    let name = Path::new(path).file_name()?.to_str()?;
+    // Specifiers and patterns are filled in later.
+    if path.contains(['%', '*', '?', '[']) {
+        return None;
+    }
+    let beside = || source.beside(name).filter(|_| section == SERVICE);
+    source.beside(path).or_else(beside)
+}
+
+fn is_beside(path: &str) -> bool {
+    !path.starts_with('/') && !path.contains('%')
+}
+
+fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, Wrong> {
     let mut workload = Workload::new(Supervisor::Systemd, "unit", "", place.clone());
     workload.grace = grace(unit)?;
     workload.signals = signals(unit);
@@ -112,27 +140,25 @@ fn process(unit: &Ini, place: &Place) -> Result<Workload, Wrong> {
         ));
     }
     for stop in unit.list(SERVICE, "ExecStop") {
-        workload.findings.extend(exec_stop(stop));
+        exec_stop(stop, &mut workload);
     }
-    let start = unit.list(SERVICE, "ExecStart").into_iter().next_back();
-    if let Some(start) = start
-        && let Some(manager) = shell::manager(&words(&start.value))
-    {
-        let problem =
-            format!("{manager} stops the process by its own rules, and kills it in its own time");
-        let advice = "check its configuration, too; or let systemd start the process itself";
-        let finding = Finding::new(Level::Unknown, start.place.clone(), problem, advice);
-        workload.findings.push(finding);
-    }
-    // Otherwise the whole control group is signalled, with all that a shell has started.
-    if let Some(start) = start.filter(|_| mode_is("mixed") || mode_is("process")) {
-        let front = shell::front(&words(&start.value), &script::Variables::new());
-        let advice = "write exec in front of the process, or leave KillMode out";
-        let finding = front.finding(start.place.clone());
-        let finding = finding.map(|finding| Finding { advice: advice.into(), ..finding });
+    let mut environment = environment(unit, SERVICE, source);
+    if let Some(start) = unit.list(SERVICE, "ExecStart").into_iter().next_back() {
+        let front = launch::front(&words(&start.value), &mut environment, &start.place);
+        // Otherwise the whole control group is signalled, with all that a shell has started.
+        let finding = if mode_is("mixed") || mode_is("process") {
+            let advice = "write exec in front of the process, or leave KillMode out";
+            let finding = front.finding(start.place.clone());
+            finding.map(|finding| {
+                let is_exec = finding.fix == Fix::Exec;
+                if is_exec { Finding { advice: advice.into(), ..finding } } else { finding }
+            })
+        } else {
+            front.finding_in_group(start.place.clone())
+        };
         workload.findings.extend(finding);
     }
-    environment(unit, SERVICE).apply(&mut workload);
+    environment.apply(&mut workload);
     let kind = unit.last(SERVICE, "Type");
     if !kind.is_some_and(|kind| kind.value.starts_with("notify")) {
         let place = kind.map_or_else(
@@ -167,56 +193,19 @@ fn signals(unit: &Ini) -> Vec<StopSignal> {
     signals
 }
 
-/// What is run before the signal. It has a time limit of its own, and takes nothing of the grace
-/// period; but it may stop the process in its own way.
-fn exec_stop(stop: &Setting) -> Option<Finding> {
-    let command = words(&stop.value);
-    let text: Vec<_> = command.iter().map(|word| word.text.as_str()).collect();
-    let name = text.first().and_then(|first| first.rsplit('/').next()).unwrap_or_default();
-    let place = stop.place.clone();
-    let leave_out = "leave it out: SIGTERM is all that it takes";
-    let fix = Fix::Line("no ExecStop".into());
-    if name == "kill" {
-        let named = text.iter().skip(1).find_map(|word| match *word {
-            "-s" | "--signal" => None,
-            word if word.starts_with('$') || word == "--" => None,
-            word => Some(word.trim_start_matches("--signal=").trim_start_matches('-')),
-        });
-        let signal = StopSignal {
-            text: named.unwrap_or("TERM").to_owned(),
-            place: place.clone(),
-            fix: String::new(),
-        };
-        if !super::stop_signal::Handled::default().handles(&signal) {
-            let problem = format!("{} ends the process undrained", signal.text);
-            let finding = Finding::new(Level::Error, place, problem, leave_out);
-            return Some(finding.fixed_by(fix));
-        }
-        let problem = "SIGTERM follows at once: the second one ends the lame duck";
-        return Some(Finding::new(Level::Warning, place, problem, leave_out));
-    }
-    match shell::takes(&command, &script::Variables::new()) {
-        Takes::AtMost(_) => {
-            let problem = "runs before SIGTERM, with a time limit of its own: not counted";
-            Some(Finding::new(Level::Warning, place, problem, leave_out))
-        }
-        Takes::Forever | Takes::Unknown(_) => {
-            let problem =
-                "runs before SIGTERM, and what it does to the process cannot be seen here";
-            let finding = Finding::new(Level::Unknown, place, problem, leave_out);
-            Some(finding.fixed_by(fix))
-        }
-    }
+/// A command that systemd runs before the signal.
+fn exec_stop(stop: &Setting, workload: &mut Workload) {
+    effects::before_signal(&words(&stop.value), &stop.place, "no ExecStop", workload);
 }
 
 /// A unit that runs a container with docker or podman, which has a grace period of its own.
-fn container(unit: &Ini) -> Result<Option<Workload>, Wrong> {
+fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong> {
     let Some(start) = unit.list(SERVICE, "ExecStart").into_iter().next_back() else {
         return Ok(None);
     };
-    let outer = environment(unit, SERVICE).values();
+    let outer = environment(unit, SERVICE, source).values();
     let command = words(&start.value);
-    let mut workload = match run_line::of_words(&command, &outer, &start.place)? {
+    let mut workload = match run_line::of_words(&command, &outer, &start.place, source)? {
         Some(workload) => workload,
         None if run_line::is_of_engine(&command) => {
             let place = start.place.clone();
@@ -231,44 +220,61 @@ fn container(unit: &Ini) -> Result<Option<Workload>, Wrong> {
         None => return Ok(None),
     };
     let unit_grace = grace(unit)?;
-    let stops: Vec<_> = unit.list(SERVICE, "ExecStop");
-    let stop = stops.iter().find_map(|stop| {
-        let words = words(&stop.value);
-        run_line::stop_timeout(&words).map(|timeout| (timeout, stop.place.clone()))
-    });
+    let stops = stop_commands(unit, &mut workload);
     let mode_is_none = unit.last(SERVICE, "KillMode").is_some_and(|mode| mode.value == "none");
-    match stop {
+    match () {
         // The container's own timeout, unless the command says another; and the unit's around it.
-        Some((timeout, place)) => {
-            if let Some(seconds) = timeout {
-                workload.grace = Grace::said(Some(Duration::from_secs(seconds)), place);
-                workload.supervisor = Supervisor::ContainerStop;
-            }
+        () if !stops.is_empty() => {
+            container_stop::apply(
+                &stops,
+                "ExecStop=docker stop --time SECONDS NAME",
+                &mut workload,
+            );
             workload.cap = cap(&unit_grace);
         }
-        None if mode_is_none => {
+        () if mode_is_none => {
             let problem = "KillMode=none, and no ExecStop stops the container";
             let advice = "leave KillMode out";
             let finding = Finding::new(Level::Error, start.place.clone(), problem, advice);
             let fix = Fix::Line("KillMode=mixed".into());
             workload.findings.push(finding.fixed_by(fix));
         }
-        None if run_line::is_detached(&command) => {
+        () if run_line::is_detached(&command) => {
             let problem = "the container runs on without the unit: no ExecStop stops it";
             let advice = "leave --detach out, or write ExecStop=docker stop --time …";
             let finding = Finding::new(Level::Unknown, start.place.clone(), problem, advice);
             workload.findings.push(finding);
         }
-        // The client passes SIGTERM on.
-        None => {
+        // Otherwise the client passes SIGTERM on.
+        () => {
             workload.grace = unit_grace;
             workload.supervisor = Supervisor::Systemd;
-            for stop in stops {
-                workload.findings.extend(exec_stop(stop));
-            }
         }
     }
+    if stops.is_empty() && run_line::keeps_signals(&command) {
+        let problem = "the client passes no signal on to the container: it has a terminal, or \
+                       --sig-proxy=false";
+        let advice = "leave these options out, or write ExecStop=docker stop --time …";
+        let finding = Finding::new(Level::Unknown, start.place.clone(), problem, advice);
+        workload.findings.push(finding);
+    }
     Ok(Some(workload))
+}
+
+/// The commands with which a unit stops its container. What else it runs is judged like any other.
+pub(crate) fn stop_commands(
+    unit: &Ini,
+    workload: &mut Workload,
+) -> Vec<(container_stop::Stop, Place)> {
+    let mut stops = Vec::new();
+    for stop in unit.list(SERVICE, "ExecStop") {
+        match container_stop::of(&words(&stop.value)) {
+            Some(Does::Stops(found)) => stops.push((found, stop.place.clone())),
+            Some(Does::Nothing) => {}
+            Some(Does::Unseen) | None => exec_stop(stop, workload),
+        }
+    }
+    stops
 }
 
 /// The words of a command, without the prefixes that systemd gives a meaning to.

@@ -26,7 +26,7 @@ pub(super) fn draw(outcome: &Outcome) -> String {
     if !not_counted.is_empty() {
         let _ = writeln!(out, "Not counted: {}.", listed(&not_counted));
     }
-    let _ = writeln!(out, "If tasks are elsewhere, say so: --phases all, or --phases NAME,NAME…");
+    let _ = writeln!(out, "If other phases have tasks, pass --phases all, or --phases NAME,NAME…");
     out
 }
 
@@ -51,7 +51,7 @@ fn draw_one(out: &mut String, judged: &Judged, outcome: &Outcome) {
     for finding in &verdict.findings {
         draw_finding(out, file, config, finding);
     }
-    let lines = verdict.suggestion.lines(workload);
+    let lines = verdict.suggestion.lines(workload, outcome.is_shared());
     if !lines.is_empty() {
         let _ = writeln!(out, "\n  With this it fits:");
         for line in lines {

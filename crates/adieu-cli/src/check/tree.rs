@@ -6,17 +6,19 @@ use std::collections::HashMap;
 
 use super::place::{Place, Wrong, printable};
 
-/// No manifest is nested so deeply, nor has so many nodes.
+/// No manifest is nested more deeply, nor has more nodes.
 pub(crate) const DEEPEST: usize = 64;
 const MOST_NODES: usize = 300_000;
 
 /// How many maps are searched for one key, by way of merge keys.
 const MOST_MERGED: usize = 64;
 
-/// What a file holds: several documents, or none.
+/// The documents of a file.
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     documents: Vec<Id>,
+    /// The name of the file, if it is not the manifest itself.
+    file: Option<String>,
 }
 
 /// A node, and how one gets there.
@@ -50,7 +52,7 @@ enum Is {
         text: String,
         plain: bool,
     },
-    /// What only the tool that renders the file knows.
+    /// A value that only the tool that renders the file knows.
     Expression,
     List(Vec<Id>),
     Map(Map),
@@ -119,13 +121,18 @@ impl Nodes {
     }
 
     pub(crate) fn into_tree(self, documents: Vec<Id>) -> Tree {
-        Tree { nodes: self.nodes, documents }
+        Tree { nodes: self.nodes, documents, file: None }
     }
 }
 
 // === impl Tree ===
 
 impl Tree {
+    /// The tree of a file beside the manifest.
+    pub(crate) fn of_file(self, name: String) -> Self {
+        Self { file: Some(name), ..self }
+    }
+
     /// The documents that are not empty.
     pub(crate) fn documents(&self) -> impl Iterator<Item = At<'_>> {
         let all = self.documents.iter().map(|&id| {
@@ -169,14 +176,15 @@ impl<'a> At<'a> {
     }
 
     pub(crate) fn place(&self) -> Place {
-        Place::at(self.line, self.path.clone())
+        let file = self.tree.file.clone();
+        Place { file, ..Place::at(self.line, self.path.clone()) }
     }
 
     pub(crate) fn wrong(&self, problem: impl Into<String>) -> Wrong {
         Wrong { place: self.place(), problem: problem.into() }
     }
 
-    /// What `key` is set to; nothing if that is null.
+    /// The value of `key`; `None` for null.
     pub(crate) fn get(&self, key: &str) -> Option<Self> {
         let maps = self.tree.merged(self.id);
         let (at, id) = maps.iter().find_map(|map| map.by_key.get(key).map(|&at| map.pairs[at]))?;
@@ -223,6 +231,13 @@ impl<'a> At<'a> {
         matches!(self.node().is, Is::Expression)
     }
 
+    /// Whether it is a number or a truth value, which typed schemas refuse as a text.
+    pub(crate) fn is_typed(&self) -> bool {
+        let Is::Scalar { text, plain: true } = &self.node().is else { return false };
+        let is_number = text.parse::<f64>().is_ok() && text.contains(|c: char| c.is_ascii_digit());
+        is_number || ["true", "false", "True", "False"].contains(&text.as_str())
+    }
+
     fn is_null(&self) -> bool {
         let Is::Scalar { text, plain: true } = &self.node().is else { return false };
         ["", "~", "null", "Null", "NULL"].contains(&text.as_str())
@@ -256,6 +271,7 @@ impl<'a> At<'a> {
             return Err(self.wrong("must be a whole number without quotes, such as 30"));
         };
         let wrong = || self.wrong(format!("must be a whole number such as 30, not {text}"));
-        text.parse().map_err(|_| wrong())
+        let hexadecimal = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
+        hexadecimal.unwrap_or_else(|| text.parse()).map_err(|_| wrong())
     }
 }

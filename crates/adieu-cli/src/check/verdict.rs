@@ -16,7 +16,7 @@ pub(crate) struct Verdict {
     pub(crate) suggestion: Suggestion,
 }
 
-/// What a verdict comes to. The first is the worst.
+/// The answer of a verdict. The first is the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Answer {
     /// The process would be killed, or would not be signalled, before it has drained.

@@ -1,4 +1,4 @@
-//! What a manifest says about stopping one process, whatever platform it is for.
+//! How a platform stops one process, according to its manifest. The same for all platforms.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct Workload {
     pub(crate) container: String,
     pub(crate) place: Place,
     pub(crate) supervisor: Supervisor,
-    /// What the process itself takes the platform for, which may be less than all of it.
+    /// The platform as the process detects it, which may be only the inner one of two.
     pub(crate) seen_inside: Supervisor,
     pub(crate) grace: Grace,
     /// The longest grace period that the platform allows, if it has a limit.
@@ -29,14 +29,18 @@ pub(crate) struct Workload {
     pub(crate) sidecar_hooks: Duration,
     /// The signals that may be sent to stop it.
     pub(crate) signals: Vec<StopSignal>,
-    /// What the process is told of all this in its environment.
+    /// The grace period and preStop time that the environment of the process states.
     pub(crate) told: Told,
-    /// Where it is told, if it is.
+    /// The place of that variable.
     pub(crate) told_at: Option<Place>,
-    /// Whether it may be told by variables that cannot be seen.
+    /// Whether variables that cannot be seen may state them.
     pub(crate) has_unseen_variables: bool,
     /// Variables that change its configuration.
     pub(crate) overrides: Vec<Override>,
+    /// The file that it reads its configuration from, if the manifest says that.
+    pub(crate) configured: Option<Configured>,
+    /// How its variables are set.
+    pub(crate) set_by: SetBy,
     /// How long it takes a balancer that probes as the manifest does, and where that says so.
     pub(crate) probe: Option<(Duration, Place)>,
     /// Grace periods that hold instead if a probe fails.
@@ -106,14 +110,33 @@ pub(crate) struct Override {
     pub(crate) place: Place,
 }
 
-/// What the environment of the process says, as the engine reads it.
+/// How the variables of a process are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetBy {
+    /// By lines of their own.
+    Lines,
+    /// By options of the command that starts the container.
+    Flags,
+}
+
+/// The file that a process reads its configuration from.
+#[derive(Clone, Debug)]
+pub(crate) struct Configured {
+    /// Where it is for the process.
+    pub(crate) path: String,
+    /// Its content, if the manifest carries it.
+    pub(crate) text: Option<String>,
+    pub(crate) place: Place,
+}
+
+/// The times that the environment of the process states, as the engine reads them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) grace: Option<u64>,
     pub(crate) pre_stop: Option<u64>,
 }
 
-/// The variables by which it is told.
+/// The variables that state them.
 pub(crate) const GRACE_VAR: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 pub(crate) const PRE_STOP_VAR: &str = "PRESTOP_SECONDS";
 
@@ -123,7 +146,7 @@ const LONGEST: u64 = 365 * 24 * 60 * 60;
 // === impl Workload ===
 
 impl Workload {
-    /// One that nobody has described.
+    /// The workload without a manifest.
     pub(crate) fn nameless() -> Self {
         Self::new(Supervisor::Unknown, "configuration", "", Place::start())
     }
@@ -146,6 +169,8 @@ impl Workload {
             told_at: None,
             has_unseen_variables: false,
             overrides: Vec::new(),
+            configured: None,
+            set_by: SetBy::Lines,
             probe: None,
             probe_graces: Vec::new(),
             alone: None,
@@ -179,7 +204,7 @@ impl Workload {
         self.is_opaque = true;
     }
 
-    /// How it is called where there are several.
+    /// Its name in output about several workloads.
     pub(crate) fn title(&self) -> String {
         let title = match self.container.as_str() {
             "" => format!("{} {}", self.kind, self.name).trim_end().to_owned(),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_too_deep_or_twice_is_refused() {
+    fn large_deep_and_repeated_input_is_refused() {
         assert!(problem(&"[".repeat(100_000)).1.contains("64 deep"));
         assert!(problem(&"- ".repeat(100_000)).1.contains("64 deep"));
         assert!(problem(&"- 1\n".repeat(300_001)).1.contains("more than"));

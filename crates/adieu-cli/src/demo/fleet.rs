@@ -70,8 +70,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Replaces every replica, one after another: first its successor is ready, then it is told to
-    /// stop. The first at `begins`, the others at least `apart` from each other.
+    /// Replaces every replica, one after another: first its successor is ready, then the replica is
+    /// signalled to stop. The first at `begins`, the others at least `apart` from each other.
     pub(super) async fn restart(&self, begins: Instant, apart: Duration) -> Result<(), Failure> {
         let mut next = begins;
         for (index, old) in self.members().iter().take(self.size).enumerate() {

@@ -1,4 +1,4 @@
-//! What the demo shows while it runs: a frame of bars, or a line for each change.
+//! The output of the demo while it runs: a frame of bars, or a line for each change.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -45,7 +45,7 @@ struct Row {
     seen: Seen,
 }
 
-/// What has been said already, where nothing can be drawn.
+/// The lines that have been printed, where nothing can be drawn.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     said: BTreeMap<(usize, String), String>,
@@ -75,7 +75,7 @@ impl View {
         Self { elapsed: began.elapsed(), fleets: fleets.collect() }
     }
 
-    /// What is to be drawn, in so many columns.
+    /// The frame, in this many columns.
     pub(super) fn frame(&self, columns: usize) -> String {
         let bar = columns.saturating_sub(AROUND_BAR).min(BAR);
         let bar = if bar < SHORTEST_BAR { 0 } else { bar };
@@ -116,7 +116,7 @@ pub(super) fn title(kind: Kind) -> &'static str {
 // === impl Row ===
 
 impl Row {
-    /// Its name, its state, a bar of so many columns, and figures.
+    /// Its name, its state, a bar of this many columns, and figures.
     fn line(&self, bar: usize) -> String {
         let Self { name, in_flight, seen } = self;
         let (style, cells, what) = match (seen.state, seen.left) {
@@ -135,7 +135,7 @@ impl Row {
                 let phase = seen.phase.as_deref().unwrap_or("");
                 let left = format!("{:.1}s left", seconds(left));
                 let what = match bar {
-                    // What does not fit is cut: the time left is what matters most.
+                    // The rest is cut to fit: the time left matters most.
                     0 => format!("{left}  {in_flight} in flight"),
                     _ => format!("{in_flight:>3} in flight  {left}  {phase}"),
                 };

@@ -35,7 +35,7 @@ impl Link {
             handshake(TokioIo::new(stream)).await.map_err(|error| error_text(&error))?;
         let mut connection_task = JoinSet::new();
         connection_task.spawn(async {
-            // How it ended is told to whoever waits for an answer.
+            // The request that waits for an answer gets the error.
             let _ = connection.await;
         });
         Ok(Self { to, requests, _connection: connection_task })

@@ -24,7 +24,7 @@ const MOST_IN_FLIGHT: usize = 1_000;
 /// How many listen to the ticker of the shop.
 const LISTENERS: usize = 4;
 
-/// What came of the load.
+/// The results of the load.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) requests: u64,
@@ -44,7 +44,7 @@ pub(super) struct Load {
     counts: Mutex<Counts>,
 }
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug)]
 enum Ask {
     Front,
@@ -114,7 +114,7 @@ impl Load {
                 None => self.note(Ok(()), None, Ask::Front),
                 Some(ended) => self.note(ended, None, Ask::Front),
             }
-            // Whoever it was may not have noticed yet that it is leaving.
+            // The replica may not have begun its shutdown yet.
             let _ = stop.run_until_cancelled(tokio::time::sleep(BEAT * 20)).await;
         }
     }

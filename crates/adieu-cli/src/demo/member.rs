@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long it may take to say where it listens.
 const BIRTH: Duration = Duration::from_secs(10);
 
-/// What to start.
+/// The program to start.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
     pub(super) kind: Kind,
@@ -43,13 +43,13 @@ pub(super) struct Member {
     pub(super) listens: Listens,
     wish: watch::Sender<Wish>,
     seen: watch::Receiver<Seen>,
-    /// Connections to it that nobody uses just now.
+    /// Idle connections to it.
     links: Mutex<Vec<Link>>,
     /// One is cloned for each request in flight.
     in_flight: Arc<()>,
 }
 
-/// What shall become of it. Only ever rises.
+/// The wanted state. Only ever rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wish {
     Live,
@@ -57,12 +57,12 @@ enum Wish {
     Kill,
 }
 
-/// What was last seen of a member. Times are from the beginning of the demo.
+/// The last observed state of a member. Times are from the beginning of the demo.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) state: State,
     pub(super) phase: Option<String>,
-    /// What is left of its deadline.
+    /// The remaining time of its deadline.
     pub(super) left: Option<Duration>,
     pub(super) born: Duration,
     pub(super) ready: Option<Duration>,
@@ -90,7 +90,7 @@ pub(super) enum State {
     Gone,
 }
 
-/// What keeps a member: owns its process until it has ended.
+/// The owner of a member: holds its process until it has ended.
 pub(super) struct Keeper {
     spec: Spec,
     child: Child,
@@ -292,7 +292,7 @@ impl Keeper {
     fn terminate(&self) {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(pid) = pid {
-            // One that has just ended by itself is as good.
+            // The process may have ended before: the effect is the same.
             let _ = kill_process(pid, Signal::TERM);
         }
         let told = self.began.elapsed();
@@ -351,7 +351,7 @@ impl Look {
         }
     }
 
-    /// What its shutdown is doing, if it says so.
+    /// The phase of its shutdown, if it reports one.
     async fn shutdown(&self) -> Option<(Option<String>, Duration)> {
         let (_, status) = look(self.listens.admin?, "/shutdown", PATIENCE).await.ok()?;
         let status: serde_json::Value = serde_json::from_slice(&status).ok()?;

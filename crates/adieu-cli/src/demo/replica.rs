@@ -1,8 +1,8 @@
 //! One replica of the order service, as a process: built from this toolkit, or over what axum
 //! itself has, for comparison.
 //!
-//! It says where it listens in a line of JSON on its output, and ends when its input does: then
-//! whoever started it has gone.
+//! It reports its address in a line of JSON on its output, and ends when its input ends: then the
+//! demo has gone.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -32,7 +32,7 @@ use super::KILL_AFTER;
 use super::shop::{Desk, SHIPPING, pages};
 use super::spool::Spool;
 
-/// What closing something takes at most.
+/// The longest time that closing takes.
 const BRIEF: Duration = Duration::from_millis(500);
 
 /// One replica of the demo.
@@ -132,14 +132,14 @@ async fn with_adieu(shutdown: &Shutdown, args: Args) -> Result<(), BoxError> {
     }
 }
 
-/// Begins the shutdown when whoever started this replica has gone.
+/// Begins the shutdown when the demo that started this replica has gone.
 async fn stop_when_abandoned(shutdown: &Shutdown) -> std::io::Result<Infallible> {
     abandoned().await?;
     drop(shutdown.run(Reason::from(Abandoned)));
     Ok(std::future::pending().await)
 }
 
-/// Whoever started the replica has gone.
+/// The demo that started the replica has gone.
 #[derive(Debug, PartialEq)]
 struct Abandoned;
 
@@ -241,7 +241,7 @@ fn say(listens: &Listens) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Waits until whoever holds the other end of the input lets go of it.
+/// Waits until the other end of the input is closed.
 async fn abandoned() -> std::io::Result<()> {
     let input = pipe::Receiver::from_owned_fd(std::io::stdin().as_fd().try_clone_to_owned()?)?;
     loop {

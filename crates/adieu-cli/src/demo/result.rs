@@ -1,4 +1,4 @@
-//! What came of it: a table for people, JSON for programs.
+//! The result: a table for people, JSON for programs.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -23,7 +23,7 @@ const FEWEST_CELLS: usize = 16;
 /// figure.
 const TABLE: usize = 78;
 
-/// What came of one fleet.
+/// The result of one fleet.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     kind: Kind,
@@ -67,7 +67,7 @@ impl Outcome {
         self.counts.failed == 0 && self.lost() == 0 && self.replicas.iter().all(ended_well)
     }
 
-    /// Orders that somebody began to ship and never will, or that are nowhere at all.
+    /// Orders that a replica began to ship and did not finish, or that are missing.
     fn lost(&self) -> u64 {
         let Orders { waiting, under_way, shipped } = self.orders;
         let count = |orders: usize| u64::try_from(orders).unwrap_or(u64::MAX);
@@ -143,7 +143,7 @@ pub(super) fn json(outcomes: &[Outcome]) -> String {
     format!("{json:#}\n")
 }
 
-/// The result for people, in so many columns.
+/// The result for people, in this many columns.
 pub(super) fn table(
     outcomes: &[Outcome],
     is_interrupted: bool,
@@ -222,7 +222,7 @@ fn failures(outcomes: &[Outcome], columns: usize, out: &mut String) {
     }
 }
 
-/// When each replica started, was ready, was told to stop and ended; and how.
+/// When each replica started, was ready, was signalled and ended; and how.
 fn timelines(outcomes: &[Outcome], columns: usize, out: &mut String) {
     let replicas = || outcomes.iter().flat_map(|outcome| &outcome.replicas);
     let ends = replicas().filter_map(|lived| lived.end().map(|end| end.at));

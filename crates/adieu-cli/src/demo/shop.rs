@@ -1,4 +1,4 @@
-//! The order service of the demo: what it sells, whoever serves it.
+//! The order service of the demo, for both servers.
 //!
 //! Orders are taken over HTTP by an actor that numbers them, and put on a [`Spool`]; a consumer
 //! ships them from there.
@@ -98,7 +98,7 @@ async fn invoice() -> &'static str {
     "worth waiting for\n"
 }
 
-/// Never ends by itself.
+/// A stream that never ends on its own.
 async fn ticker() -> Sse<impl tokio_stream::Stream<Item = Result<Event, Infallible>>> {
     let ticks = tokio_stream::iter(0_u64..).throttle(TICK);
     let events = ticks.map(|tick| Ok(Event::default().data(tick.to_string())));

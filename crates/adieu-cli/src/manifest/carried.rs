@@ -36,7 +36,7 @@ impl Carried {
         let checked = Config::read_with_vars(&path, variables.clone());
         let checked = checked.map_err(|error| wrong(error_text(&error)))?;
         let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
-        // What it includes stays behind.
+        // Included files are not carried.
         if Config::parse_with_vars(&text, format, variables.clone()).ok().as_ref() != Some(&checked)
         {
             let problem = "includes other files, which a manifest cannot carry: write them into it";
@@ -54,7 +54,7 @@ impl Carried {
         Ok(Self { file: Some((ending, text)), flat, variables })
     }
 
-    /// What the file is called where the service runs.
+    /// The path of the file where the service runs.
     pub(super) fn target(&self, name: &str) -> Option<String> {
         self.file.as_ref().map(|(ending, _)| format!("/etc/{name}/shutdown.{ending}"))
     }

@@ -36,7 +36,7 @@ pub(super) fn draw(plan: &PlanView) -> String {
             Some((Way { from, to }, is_critical_edge(on, &phase.name)))
         })
     });
-    // What is marked is drawn last, so that nothing crosses it out.
+    // Marked lines are drawn last, so that no other line covers them.
     let mut ways: Vec<_> = ways.collect();
     ways.sort_by_key(|(_, critical)| *critical);
     let routes = Routes::new(places.values(), ways.iter().map(|(way, _)| way));

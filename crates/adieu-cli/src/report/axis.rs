@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::duration::short;
 
-/// Years. No shutdown takes so long, but a file can say so.
+/// Years. No shutdown takes that long, but a file can contain it.
 const LONGEST: Duration = Duration::from_secs(100_000_000);
 
 /// A time axis that begins at zero.
@@ -16,7 +16,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis for what ended then, with about so many ticks.
+    /// An axis that ends at this time, with about this many ticks.
     pub(super) fn new(last: Duration, allowed: Duration, ticks: u32) -> Self {
         let last = last.clamp(Duration::from_millis(1), LONGEST);
         // A deadline that is far away would press all else together.

@@ -55,7 +55,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// What is not only a matter of time: new, gone, ended otherwise. One line each.
+    /// Changes other than in duration: new, gone, another outcome. One line each.
     pub(super) fn changes(&self) -> Vec<String> {
         let mut changes = Vec::new();
         let (before, after) = (self.before.report, self.after.report);
@@ -91,7 +91,7 @@ impl<'a> Comparison<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// What it is now, or was.
+    /// The present state, or the last one.
     pub(super) fn row(&self) -> Option<&Row<'a>> {
         self.after.as_ref().or(self.before.as_ref())
     }
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gone_stands_where_it_stood() {
+    fn removed_rows_keep_their_position() {
         let letters = |text: &'static str| numbered(text.chars().map(|c| (c, c)));
         let show = |(old, new): (Option<char>, Option<char>)| {
             format!("{}{}", old.unwrap_or('-'), new.unwrap_or('-'))

@@ -1,4 +1,5 @@
-//! What a chart of a report shows, whatever it is drawn with: rows, and what decided the duration.
+//! The content of a report chart, for every format: its rows, and the phases that decided the
+//! duration.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub(super) struct Row<'a> {
     pub(super) task: Option<&'a str>,
     pub(super) outcome: &'a Outcome,
     pub(super) detail: Option<&'a str>,
-    /// What a phase may take; a task's own is not reported.
+    /// The timeout of a phase; the timeout of a task is not reported.
     pub(super) timeout: Option<Duration>,
     /// When it started and how long it took, if it did.
     pub(super) ran: Option<(Duration, Duration)>,
@@ -72,7 +73,7 @@ impl<'a> Gantt<'a> {
         Self { report, rows }
     }
 
-    /// What decided how long it took: phases, each with the task that ended last, and their times.
+    /// The phases that decided the duration, each with the task that ended last, and their times.
     pub(super) fn decided(&self) -> Vec<(Duration, String)> {
         let phases = self.rows.iter().filter(|row| row.critical && row.task.is_none());
         let task_of = |phase: &str| {
@@ -80,14 +81,14 @@ impl<'a> Gantt<'a> {
             tasks.find(|task| task.phase == phase)
         };
         let decided = phases.filter_map(|phase| {
-            // What took no time has decided nothing.
+            // A phase that took no time has decided nothing.
             let took = phase.took().filter(|took| *took >= Duration::from_millis(1))?;
             Some((took, task_of(phase.phase).unwrap_or(phase).full_name()))
         });
         decided.collect()
     }
 
-    /// What went wrong: tasks, and phases of which no task did.
+    /// The failures: tasks, and phases of which no task failed.
     pub(super) fn wrong(&self) -> impl Iterator<Item = &Row<'a>> {
         let is_wrong = |row: &&Row<'a>| !row.outcome.is_clean();
         let by_task: HashSet<&str> = self
@@ -132,7 +133,7 @@ impl Row<'_> {
         self.ran.map(|(started, took)| started.saturating_add(took))
     }
 
-    /// How it ended, with what it was waiting for.
+    /// The outcome, with the tasks that the phase waited for.
     pub(super) fn ended(&self) -> String {
         match self.detail {
             Some(detail) => format!("{} ({detail})", self.outcome),
@@ -193,7 +194,7 @@ fn critical_path(phases: &[PhaseReport]) -> Vec<usize> {
     let mut patience = 1_000_000;
     let mut at = last_of(&mut (0..phases.len()));
     while let Some((_, number)) = at {
-        // A report can be written by anybody: in a circle we would walk for ever.
+        // A report may come from another tool: a cycle must not loop for ever.
         if !seen.insert(number) {
             break;
         }
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_was_waited_for_longest() {
+    fn the_longest_wait_decides() {
         let quick_and_slow = path(&[
             ("a", &[], Some((0, 1_000))),
             ("b", &[], Some((0, 3_000))),
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ran_is_not_looked_through_for_ever() {
+    fn cycles_of_phases_that_never_ran_end() {
         let phases = made(&[("a", &[], Some((0, 1))), ("b", &["a"], None), ("c", &["b"], None)]);
         let numbers = HashMap::from([("a", 0), ("b", 1), ("c", 2)]);
         let found = |mut patience: usize| {

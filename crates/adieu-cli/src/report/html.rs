@@ -49,7 +49,7 @@ pub(super) fn compare(comparison: &Comparison<'_>) -> String {
     page(&format!("two shutdowns: {}", comparison.verdict()), &(body + &table::compare(comparison)))
 }
 
-/// What decided how long it took, the first phase first.
+/// The phases that decided the duration, the first phase first.
 fn decided(gantt: &Gantt<'_>, level: &str) -> String {
     let item = |(took, name): &(Duration, String)| {
         format!("<li><span>{}</span> {}</li>\n", short(*took), escape(name))

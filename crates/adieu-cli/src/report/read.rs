@@ -12,7 +12,7 @@ use crate::fit::harmless;
 /// No report is as long as this.
 const LONGEST: u64 = 64 << 20;
 
-/// More than this nobody can look at.
+/// A report with more phases or tasks cannot be shown usefully.
 const MOST_ROWS: usize = 20_000;
 
 pub(super) fn is_stdin(path: &Path) -> bool {

@@ -42,7 +42,7 @@ pub(super) fn draw(gantt: &Gantt<'_>, columns: usize) -> String {
     out
 }
 
-/// What decided, and what went wrong.
+/// The phases that decided the duration, and the failures.
 fn explain(gantt: &Gantt<'_>, out: &mut String) {
     let decided = gantt.decided();
     if !decided.is_empty() {
@@ -163,7 +163,7 @@ fn style(row: &Row<'_>) -> Style {
     color.on_default()
 }
 
-/// What the signs mean, as far as they occur.
+/// The legend of the signs that occur.
 fn key<'r>(
     rows: impl Iterator<Item = &'r Row<'r>> + Clone,
     allowed: Duration,

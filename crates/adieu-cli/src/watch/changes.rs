@@ -1,4 +1,4 @@
-//! What is new between two looks at a service.
+//! The changes between two observations of a service.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(super) enum Why {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum End {
     Known(Outcome),
-    /// It had time left, so it ended by itself: it has finished or failed.
+    /// The task had time left, so it was not cut off: it has finished or failed.
     InTime,
     /// It had no time left.
     OutOfTime,
@@ -55,7 +55,7 @@ pub(super) fn changes(before: Option<&Seen>, now: &Seen) -> Vec<Change> {
         changes.push(Change::Readiness(now.readiness));
     }
     let known = before.map_or(&[][..], |before| &before.checks);
-    // In a shutdown those who speak for checks go, and nobody minds.
+    // In a shutdown the owners of checks end, so failing checks are not reported.
     let checks = if now.stage == Stage::Up { &now.checks[..] } else { &[] };
     for check in checks.iter().filter(|check| !known.contains(check)) {
         let (name, state, detail) = (check.name.clone(), check.state, check.detail.clone());
@@ -117,7 +117,7 @@ fn is_cancelled(task: &WaitingFor) -> bool {
     task.left().is_some_and(|left| left.is_zero())
 }
 
-/// How a task ended that was seen before and is not there `now`, so much later.
+/// How a task ended that was seen before and is gone `now`, after the time `between`.
 fn end_of(task: &WaitingFor, between: Duration, now: &Seen) -> End {
     let report = now.report.as_ref().and_then(|report| report.phase(&task.phase)?.task(&task.task));
     let is_same = |other: &&UncleanTask| other.phase == task.phase && other.task == task.task;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_comes_before_what_begins_and_the_end_comes_last() {
+    fn endings_come_before_beginnings_and_the_end_last() {
         let looks = [
             seen("up", &[]),
             seen("shutting-down", &[("unbind", "close a"), ("unbind", "close b")]),
@@ -274,7 +274,7 @@ mod tests {
         "#]]
         .assert_eq(&said);
     }
-    /// A task with this much time left, so long after the beginning.
+    /// A task with this much time left, at this time after the beginning.
     fn running(elapsed_ms: u64, left_ms: u64) -> Seen {
         let task = json!({ "phase": "stop", "task": "flush", "left_ms": left_ms });
         let status = json!({
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn s323_a_task_that_timed_out_is_not_said_to_be_over() {
+    fn s323_a_task_that_timed_out_is_not_reported_as_over() {
         let cases = [
             (running(1_000, 80), running(1_100, 0), "flush timed out, is being cancelled"),
             (
@@ -333,6 +333,6 @@ mod tests {
             let said = last_of(&before, &now);
             assert!(said.contains(expected), "{expected}: {said}");
         }
-        assert_eq!(last_of(&running(1_100, 0), &running(1_200, 0)), "", "it is said once");
+        assert_eq!(last_of(&running(1_100, 0), &running(1_200, 0)), "", "it is reported once");
     }
 }

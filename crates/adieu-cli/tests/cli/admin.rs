@@ -80,7 +80,7 @@ fn seconds(text: &str) -> f64 {
 }
 
 #[test]
-fn s327_status_says_which_service_it_is_and_what_it_is_doing() {
+fn s327_status_names_the_service_and_its_stage() {
     let service = Service::start();
     let database = service.shutdown.add_check("database");
     database.mark_failed("connection refused");
@@ -108,7 +108,7 @@ fn s327_status_says_which_service_it_is_and_what_it_is_doing() {
 }
 
 #[test]
-fn s324_status_says_what_is_waited_for_with_the_time_left_and_then_how_it_ended() {
+fn s324_status_shows_pending_tasks_with_time_left_and_then_the_outcome() {
     let service = Service::start();
     let run = service.shutdown.run(Reason::Unknown);
     let waits_for_it = || {
@@ -177,7 +177,7 @@ fn drain_waits_until_nothing_is_in_flight_but_not_for_ever() {
 }
 
 #[test]
-fn drain_waits_also_if_nobody_reads_what_it_says() {
+fn drain_waits_also_if_its_output_is_closed() {
     let service = Service::start();
     let _pass = service.orders.enter().unwrap();
     let mut draining = command(&["drain", &service.url(), "--yes", "--wait", "300ms"]);
@@ -188,7 +188,7 @@ fn drain_waits_also_if_nobody_reads_what_it_says() {
 }
 
 #[test]
-fn what_is_shutting_down_is_not_drained_and_hurries_when_stopped() {
+fn a_service_in_shutdown_is_not_drained_and_hurries_when_stopped() {
     let service = Service::start();
     drop(service.shutdown.run(Reason::Unknown));
     says(
@@ -210,7 +210,7 @@ fn what_is_shutting_down_is_not_drained_and_hurries_when_stopped() {
 }
 
 #[test]
-fn s187_what_stops_work_is_not_done_without_consent() {
+fn s187_stop_and_drain_need_consent() {
     let service = Service::start();
     says(
         &service,
@@ -300,7 +300,7 @@ fn s186_watch_says_that_it_was_not_clean_or_vanished_by_its_exit_code() {
     assert!(stderr.contains("vanished in the middle of its shutdown"), "{stderr}");
     assert!(stderr.contains("service-stop / flush"), "{stderr}");
 
-    // Over, and nobody can say how: that is not well.
+    // The shutdown is over and its outcome is unknown: that is not a success.
     let status = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
         {\"stage\":\"over\",\"readiness\":\"stopping\",\"elapsed_ms\":1,\"remaining_ms\":1,\
         \"waiting_for\":[],\"report\":{\"odd\":1}}";
@@ -389,7 +389,7 @@ fn the_token_is_asked_for_and_taken() {
 }
 
 #[test]
-fn who_is_no_admin_port_is_named_so() {
+fn a_peer_that_is_not_an_admin_port_is_reported() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let page: &[u8] =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<p/>";

@@ -41,7 +41,7 @@ fn json_has_the_documented_shape_with_the_worst_at_the_top() {
 }
 
 #[test]
-fn s184_what_is_suggested_fits_when_it_is_done() {
+fn s184_applied_suggestions_fit() {
     let text = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests/too-short.yaml"),
     )
@@ -68,7 +68,7 @@ fn s184_what_is_suggested_fits_when_it_is_done() {
 }
 
 #[test]
-fn s183_what_cannot_be_read_is_said_with_its_place() {
+fn s183_unreadable_manifests_are_reported_with_their_place() {
     let refuses = |text: &[u8]| {
         let file = made(text);
         let path = file.path().to_str().unwrap();
@@ -110,7 +110,7 @@ fn s183_what_cannot_be_read_is_said_with_its_place() {
 }
 
 #[test]
-fn what_grows_when_it_is_copied_is_not_copied() {
+fn aliases_and_merges_are_not_copied() {
     // One Deployment, which a list names five thousand times; and maps merged into maps.
     let mut text = String::from("apiVersion: v1\nkind: List\nx0: &x0 {a: 1}\n");
     for n in 1..30 {
@@ -193,7 +193,7 @@ fn the_phases_that_count_can_be_named() {
 }
 
 #[test]
-fn without_a_manifest_it_says_what_it_assumed() {
+fn without_a_manifest_the_assumed_platform_is_shown() {
     let default = shows(&["check"]);
     expect_file!["../golden/check.txt"].assert_eq(&default);
     assert_eq!(adieu(&["check", "--grace", "10s"]).code, 1);
@@ -214,10 +214,10 @@ fn routers_that_take_longer_are_waited_for() {
     assert!(grace > 31 + 22, "{grace}");
     assert_eq!(check("manifests/good.service", &slow).code, 1);
     assert_eq!(check("manifests/good.yaml", &["--routing-lag", "5s"]).code, 0);
-    // By default they are waited for also if nobody comes; who wants it otherwise is told.
+    // By default the lame duck lasts also without requests; a shorter minimum is noted.
     let config = config("lame-duck-min = '1s'");
     let hasty = shows(&["check", "--config", config.path().to_str().unwrap()]);
-    let note = "lame-duck-min: the lame duck ends sooner if nobody has come for a second";
+    let note = "lame-duck-min: the lame duck ends sooner if no request has come for a second";
     assert!(hasty.contains(note), "{hasty}");
     assert!(!shows(&["check"]).contains("ends sooner"));
 }
@@ -286,7 +286,7 @@ fn s206_a_drain_that_could_run_into_the_kill_does_not_fit() {
 }
 
 #[test]
-fn what_is_in_deploy_fits() {
+fn the_manifests_in_deploy_fit() {
     for file in ["kubernetes.yaml", "adieu-service.service", "compose.yaml"] {
         let manifest = format!("../../../deploy/{file}");
         let ran =

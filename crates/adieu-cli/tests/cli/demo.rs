@@ -147,7 +147,7 @@ fn s188_at_a_terminal_without_colours_it_draws_all_the_same() {
     let screen = terminal.until("in flight");
     assert!(screen.contains('█'), "{screen}");
     assert!(!terminal.coloured_screen().contains("\x1b["), "{}", terminal.coloured_screen());
-    // In a hurry: nobody is waited for.
+    // After a second signal, no replica is waited for.
     terminal.press("C-c");
     terminal.until("draining");
     terminal.press("C-c");
@@ -176,7 +176,7 @@ fn s182_replicas_go_when_the_demo_is_killed() {
 }
 
 #[test]
-fn what_it_cannot_use_is_exit_code_2() {
+fn unusable_arguments_are_exit_code_2() {
     for (args, says) in [
         (["--replicas", "0"], "0 is not in 1..=20"),
         (["--rate", "0"], "0 is not in 1..=20000"),

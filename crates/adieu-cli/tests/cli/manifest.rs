@@ -8,7 +8,7 @@ use super::{Ran, adieu, adieu_reads, command, config, ran, shows};
 const TARGETS: [&str; 3] = ["kubernetes", "systemd", "compose"];
 
 #[test]
-fn each_is_what_it_was() {
+fn each_manifest_is_unchanged() {
     for target in TARGETS {
         let text = shows(&[
             "manifest",
@@ -26,7 +26,7 @@ fn each_is_what_it_was() {
 }
 
 #[test]
-fn s184_what_it_prints_passes_the_check_with_the_same_configuration() {
+fn s184_printed_manifests_pass_the_check() {
     let mut graces = std::collections::BTreeSet::new();
     for text in [
         "",
@@ -109,7 +109,7 @@ fn s268_the_configuration_goes_with_the_manifest() {
         assert!(services.contains("ADIEU_CONFIG: \"/etc/service/shutdown.toml\"\n"), "{services}");
         assert!(services.contains("target: \"/etc/service/shutdown.toml\"\n"), "{services}");
 
-        // The unit says all of it by itself: nothing else is needed to judge it.
+        // The unit contains all of it: no other file is needed to judge it.
         let unit = print("systemd");
         let values = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
         let values = values.map(|value| match value.strip_prefix('"') {
@@ -203,7 +203,7 @@ fn names_are_texts_also_for_yaml() {
 }
 
 #[test]
-fn what_cannot_fit_is_said_and_what_is_no_name_is_refused() {
+fn impossible_configurations_and_invalid_names_are_refused() {
     let short = config("kill-after = '10s'");
     let Ran { code, stdout, stderr } =
         adieu(&["manifest", "--config", short.path().to_str().unwrap()]);

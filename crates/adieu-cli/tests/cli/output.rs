@@ -86,7 +86,7 @@ fn s321_a_reader_that_closes_the_pipe_is_no_error() {
 }
 
 #[test]
-fn s321_stop_begins_the_shutdown_although_nobody_reads() {
+fn s321_stop_begins_the_shutdown_with_its_output_closed() {
     let service = Service::start();
     let mut stop = command(&["stop", &service.url(), "--yes", "--watch"]);
     let mut stop = stop.stdout(Stdio::piped()).spawn().unwrap();

@@ -69,7 +69,7 @@ fn a_report_in_every_format() {
 }
 
 #[test]
-fn s325_every_format_shows_what_decided_the_duration() {
+fn s325_every_format_shows_the_deciding_phases() {
     let decided = "What decided how long it took";
     let text = shows(&["report", AFTER]);
     let list = text.split_once(decided).unwrap().1.split_once("\n\n").unwrap().0;
@@ -88,7 +88,7 @@ fn s325_every_format_shows_what_decided_the_duration() {
 }
 
 #[test]
-fn what_the_admin_port_answers_is_a_report_too() {
+fn answers_of_the_admin_port_are_reports() {
     let status = json!({ "stage": "over", "waiting_for": [], "report": before() });
     let shown = piped(&status.to_string(), "text");
     assert_eq!((shown.code, shown.stdout), (0, shows(&["report", BEFORE])), "{}", shown.stderr);
@@ -135,7 +135,7 @@ fn few_tasks_and_many_fit() {
 }
 
 #[test]
-fn s185_what_is_no_report_is_refused_with_the_place() {
+fn s185_invalid_reports_are_refused_with_the_place() {
     refuses(
         "",
         expect![[r#"

@@ -40,7 +40,7 @@ impl Terminal {
         let seen = Arc::clone(&shown);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // When nobody is at the other end, reading fails.
+            // When the other end is closed, reading fails.
             while let Ok(count @ 1..) = screen.read(&mut bytes) {
                 seen.lock().unwrap().extend(&bytes[..count]);
             }
@@ -92,7 +92,7 @@ const HIDE: &str = "\u{1b}[?25l";
 const SHOW: &str = "\u{1b}[?25h";
 
 #[test]
-fn s188_colours_are_for_terminals_and_not_for_who_wants_none() {
+fn s188_colours_are_for_terminals_without_no_color() {
     let report = ["report", "golden/report-after.json"];
     let mut colored = Terminal::of(&report, false);
     assert_eq!(colored.end("still running\r\n"), 0);

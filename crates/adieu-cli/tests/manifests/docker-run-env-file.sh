@@ -1,1 +1,1 @@
-docker run -d --stop-timeout 45 --env-file compose-orders.env registry.example/orders:1.4
+docker run -d --stop-timeout 45 --env-file docker-orders.env registry.example/orders:1.4

@@ -1,13 +1,15 @@
-//! One container: what is done before it is signalled, what it is told, what it starts.
+//! One container: its preStop hook, its environment, its command.
 
 use std::time::Duration;
 
-use super::{Document, name_of};
+use super::maps::{self, Maps};
+use crate::check::effects;
 use crate::check::environment::Environment;
+use crate::check::launch;
 use crate::check::place::{Finding, Fix, Level, Place, Wrong};
 use crate::check::script::{Variables, Word};
-use crate::check::shell::{self, Takes};
 use crate::check::stop_signal::StopSignal;
+use crate::check::takes::{self, Takes};
 use crate::check::tree::At;
 use crate::check::workload::Workload;
 
@@ -19,7 +21,7 @@ pub(super) fn hook_takes(hook: &At<'_>, variables: &Variables) -> Option<Duratio
         return seconds.number().ok().map(Duration::from_secs);
     }
     let words = words(&hook.get("exec")?);
-    match shell::takes(&words, variables) {
+    match takes::takes(&words, variables) {
         Takes::AtMost(span) => Some(span),
         Takes::Forever | Takes::Unknown(_) => None,
     }
@@ -64,8 +66,7 @@ pub(super) fn pre_stop(
 fn unseen(least: Duration, place: Place, advice: &str, workload: &mut Workload) {
     if let Some(seconds) = workload.told.pre_stop {
         workload.pre_stop = Duration::from_secs(seconds);
-        let problem =
-            "how long this takes cannot be seen here: taken to be what PRESTOP_SECONDS says";
+        let problem = "how long this takes cannot be seen here: PRESTOP_SECONDS is counted";
         workload.findings.push(Finding::new(Level::Warning, place, problem, advice));
         return;
     }
@@ -73,7 +74,7 @@ fn unseen(least: Duration, place: Place, advice: &str, workload: &mut Workload) 
     let problem = "how long this takes cannot be seen here: SIGTERM comes after it, and the grace \
                    period runs meanwhile";
     let advice =
-        format!("{advice}; or use sleep, or timeout in front of it, or say PRESTOP_SECONDS");
+        format!("{advice}; or use sleep, or timeout in front of it, or set PRESTOP_SECONDS");
     let finding = Finding::new(Level::Unknown, place, problem, advice);
     workload.findings.push(finding.fixed_by(Fix::PreStop));
 }
@@ -91,14 +92,18 @@ fn exec_before_stop(
 ) {
     let words = words(exec);
     let image = container.text_of("image").unwrap_or_default();
-    if shell::is_bare(image) && shell::needs_a_shell(&words) {
+    if takes::is_bare(image) && takes::needs_a_shell(&words) {
         let problem = format!("{image} has neither sh nor sleep: this fails, and waits no time");
         let advice = "leave it out (the lame duck does its work), or use sleep: {seconds: …}";
         let finding = Finding::new(Level::Error, exec.place(), problem, advice);
         workload.findings.push(finding.fixed_by(Fix::PreStop));
         return;
     }
-    match shell::takes(&words, variables) {
+    for text in effects::of(&words).signals {
+        let fix = "preStop without kill".into();
+        workload.signals.push(StopSignal { text, place: exec.place(), fix });
+    }
+    match takes::takes(&words, variables) {
         Takes::AtMost(span) => workload.pre_stop = span,
         Takes::Forever => {
             let problem = "never ends: SIGTERM comes when the grace period is over";
@@ -112,21 +117,24 @@ fn exec_before_stop(
     }
 }
 
-/// The variables of a container, with those of the ConfigMaps that stand in the same file.
-pub(super) fn environment(container: &At<'_>, all: &[Document<'_>]) -> Environment {
+/// The variables of a container and its files, with those of the ConfigMaps and Secrets that stand
+/// in the same file.
+pub(super) fn environment(
+    container: &At<'_>,
+    spec: &At<'_>,
+    maps: &Maps<'_>,
+) -> Result<Environment, Wrong> {
     let mut environment = Environment::default();
-    let map = |name: &str| {
-        let maps = all.iter().filter(|document| document.kind == "ConfigMap");
-        maps.map(|document| &document.at).find(|at| name_of(at) == name)?.get("data")
-    };
     for from in container.get("envFrom").map(|from| from.items()).unwrap_or_default() {
-        let name = from.find(&["configMapRef", "name"]).and_then(|name| name.text());
         let prefix = from.text_of("prefix").unwrap_or_default();
-        match name.and_then(map) {
-            Some(data) => {
-                for (name, value) in data.entries() {
+        match maps.referred(&from, ["configMapRef", "secretRef"], "name") {
+            Some(entries) => {
+                for (name, value, place) in entries {
                     let name = format!("{prefix}{name}");
-                    environment.set(&name, value.text().unwrap_or_default(), value.place());
+                    match value {
+                        Some(value) => environment.set(&name, &value, place),
+                        None => environment.set_unseen(&name, place),
+                    }
                 }
             }
             None => environment.add_unseen(from.place()),
@@ -134,26 +142,33 @@ pub(super) fn environment(container: &At<'_>, all: &[Document<'_>]) -> Environme
     }
     for variable in container.get("env").map(|env| env.items()).unwrap_or_default() {
         let Some(name) = variable.text_of("name") else { continue };
-        let reference = variable.find(&["valueFrom", "configMapKeyRef"]);
-        let referred =
-            reference.and_then(|from| map(from.text_of("name")?)?.get(from.text_of("key")?));
-        let value = referred.as_ref().or(variable.get("value").as_ref()).and_then(At::text);
-        match value {
-            // The kubelet replaces `$(OTHER)` by what has been set before.
-            Some(value) => match value.strip_prefix("$(").and_then(|rest| rest.strip_suffix(')')) {
-                Some(other) => match environment.values().get(other) {
-                    Some(value) => environment.set(name, value, variable.place()),
-                    None => environment.set_unseen(name, variable.place()),
-                },
-                None => environment.set(name, value, variable.place()),
-            },
-            None if variable.get("valueFrom").is_some() => {
-                environment.set_unseen(name, variable.place());
+        let place = variable.place();
+        if let Some(from) = variable.get("valueFrom") {
+            let entries = maps.referred(&from, ["configMapKeyRef", "secretKeyRef"], "name");
+            let keys = ["configMapKeyRef", "secretKeyRef"].iter();
+            let key = keys.clone().find_map(|kind| from.find(&[kind, "key"])?.text());
+            let found =
+                entries.unwrap_or_default().into_iter().find(|(found, ..)| Some(&**found) == key);
+            match found.and_then(|(_, value, _)| value) {
+                Some(value) => environment.set(name, &value, place),
+                None => environment.set_unseen(name, place),
             }
-            None => environment.set(name, "", variable.place()),
+            continue;
+        }
+        let value = variable.get("value");
+        if let Some(typed) = value.as_ref().filter(|value| value.is_typed()) {
+            return Err(
+                typed.wrong("must be a text, which the API server insists on: put it in quotes")
+            );
+        }
+        let value = value.as_ref().and_then(At::text).unwrap_or_default();
+        match expanded(value, &environment) {
+            Expanded::Known(value) => environment.set(name, &value, place),
+            Expanded::Shell(_) => environment.set_unseen(name, place),
         }
     }
-    environment
+    maps::mounts(container, spec, maps, &mut environment);
+    Ok(environment)
 }
 
 pub(super) fn stop_signal(container: &At<'_>, workload: &mut Workload) {
@@ -165,34 +180,55 @@ pub(super) fn stop_signal(container: &At<'_>, workload: &mut Workload) {
     }
 }
 
-pub(super) fn command(container: &At<'_>, variables: &Variables, workload: &mut Workload) {
+pub(super) fn command(container: &At<'_>, environment: &mut Environment, workload: &mut Workload) {
     let lists: Vec<_> =
         ["command", "args"].into_iter().filter_map(|key| container.get(key)).collect();
     let Some(first) = lists.first() else { return };
-    let words = lists.iter().flat_map(At::texts);
-    let words: Vec<_> = words.map(|text| Word::of(text.map(expanded).as_deref())).collect();
-    workload.findings.extend(shell::front(&words, variables).finding(first.place()));
+    let word = |text: Option<&str>| match text.map(|text| expanded(text, environment)) {
+        Some(Expanded::Known(text) | Expanded::Shell(text)) => Word::known(text),
+        None => Word::of(None),
+    };
+    let words: Vec<_> = lists.iter().flat_map(At::texts).map(word).collect();
+    let front = launch::front(&words, environment, &first.place());
+    workload.findings.extend(front.finding(first.place()));
 }
 
-/// The kubelet replaces `$(NAME)` before the command is run; a shell would write `${NAME}`.
-fn expanded(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("$(") {
-        let name = after.split_once(')').filter(|(name, _)| {
-            name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.is_empty()
-        });
+/// A text in which the kubelet has replaced `$(NAME)`.
+enum Expanded {
+    Known(String),
+    /// A variable whose value cannot be seen is left, as a shell writes it.
+    Shell(String),
+}
+
+/// Replaces `$(NAME)` by what has been set before, as the kubelet does. A name that is not set stays
+/// as it is written.
+fn expanded(text: &str, environment: &Environment) -> Expanded {
+    let values = environment.values();
+    let (mut out, mut rest, mut is_known) = (String::new(), text, true);
+    while let Some((before, after)) = rest.split_once('$') {
         out += before;
-        rest = match name {
-            Some((name, more)) => {
-                out += &format!("${{{name}}}");
-                more
-            }
-            None => {
-                out += "$(";
-                after
-            }
+        rest = after;
+        let name = after.strip_prefix('(').and_then(|inner| inner.split_once(')'));
+        let is_name = |name: &str| {
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
         };
+        match name.filter(|(name, _)| is_name(name)) {
+            // Twice stands for itself.
+            _ if after.starts_with('$') => {
+                out.push('$');
+                rest = &after[1..];
+            }
+            Some((name, more)) if values.contains_key(name) => {
+                out += &values[name];
+                rest = more;
+            }
+            Some((name, more)) if environment.has(name) || environment.has_unseen() => {
+                out += &format!("${{{name}}}");
+                (rest, is_known) = (more, false);
+            }
+            Some(_) | None => out.push('$'),
+        }
     }
-    out + rest
+    out += rest;
+    if is_known { Expanded::Known(out) } else { Expanded::Shell(out) }
 }

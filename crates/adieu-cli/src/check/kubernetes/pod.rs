@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use super::maps::Maps;
 use super::shape::Shape;
 use super::{Document, alone, container, name_of, probes};
+use crate::check::environment::Environment;
 use crate::check::place::{Finding, Level, Wrong};
 use crate::check::proxies;
 use crate::check::tree::At;
 use crate::check::workload::{Grace, Supervisor, Workload};
 
-/// The one that `kubectl` takes unless it is told which.
+/// The annotation of the container that `kubectl` takes by default.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The container that the configuration is for.
@@ -23,6 +25,8 @@ struct Choice<'a> {
 /// How long the proxy of Knative holds SIGTERM back, so that routers can move away.
 const KNATIVE_DRAIN: Duration = Duration::from_secs(30);
 
+/// The container that is meant, and all others whose variables say that they are of the same
+/// library.
 pub(super) fn read(
     document: &Document<'_>,
     shape: &Shape,
@@ -30,52 +34,77 @@ pub(super) fn read(
     spec: &At<'_>,
     all: &[Document<'_>],
     only: Option<&str>,
-) -> Result<Workload, Wrong> {
+) -> Result<Vec<Workload>, Wrong> {
     let Document { kind, at } = document;
     let Choice { container, others, is_guessed } = choose(pod, spec, &name_of(at), only)?;
     let supervisor = match shape {
         Shape::Knative(_) => Supervisor::Knative,
         Shape::CloudRun(_) => Supervisor::CloudRun,
-        Shape::Pod(_) | Shape::Unseen(_) | Shape::Nothing => Supervisor::Kubernetes,
+        Shape::Pod(_) | Shape::Elsewhere(_) | Shape::Unseen(_) | Shape::Nothing => {
+            Supervisor::Kubernetes
+        }
     };
-    let mut workload = Workload::new(supervisor, kind, &name_of(at), at.place());
-    workload.container = container.text_of("name").unwrap_or_default().into();
-    workload.grace = grace(supervisor, spec)?;
-    workload.alone = alone(kind, at);
-    let is_job = kind.ends_with("Job");
+    let maps = Maps::of(at, all);
+    let mut workloads = Vec::new();
+    let mut silent = Vec::new();
+    for one in [&container].into_iter().chain(&others) {
+        let environment = container::environment(one, spec, &maps)?;
+        let is_chosen = workloads.is_empty();
+        if !is_chosen && (!environment.is_of_adieu() || only.is_some()) {
+            silent.push(name(one));
+            continue;
+        }
+        let mut workload = Workload::new(supervisor, kind, &name_of(at), at.place());
+        workload.container = one.text_of("name").unwrap_or_default().into();
+        workload.grace = grace(supervisor, spec)?;
+        workload.alone = alone(kind, at);
+        read_container(one, environment, &mut workload)?;
+        sidecars(spec, &mut workload);
+        workloads.push(workload);
+    }
+    if let Some(workload) = workloads.first_mut() {
+        workload.findings.extend(proxies_beside(pod, &others));
+        if !silent.is_empty() {
+            let problem = format!("not judged: {}", silent.join(", "));
+            let advice = format!(
+                "name the one that this configuration is for with --only, or with the annotation \
+                 {DEFAULT_CONTAINER}"
+            );
+            let level = if is_guessed { Level::Unknown } else { Level::Note };
+            workload.findings.push(Finding::new(level, container.place(), problem, advice));
+        }
+    }
+    Ok(workloads)
+}
+
+fn read_container(
+    container: &At<'_>,
+    mut environment: Environment,
+    workload: &mut Workload,
+) -> Result<(), Wrong> {
+    let supervisor = workload.supervisor;
+    let is_job = workload.kind.ends_with("Job");
     workload.routed = !is_job
         && (container.get("ports").is_some()
             || container.get("readinessProbe").is_some()
             || supervisor == Supervisor::Knative);
-    let environment = container::environment(&container, all);
+    // A hook has the variables of the container, and not those that its command sets.
     let variables = environment.values();
-    environment.apply(&mut workload);
+    container::command(container, &mut environment, workload);
+    environment.apply(workload);
     if supervisor == Supervisor::Knative {
         workload.pre_stop = KNATIVE_DRAIN;
     } else {
-        container::pre_stop(&container, &variables, &mut workload)?;
+        container::pre_stop(container, &variables, workload)?;
     }
-    container::stop_signal(&container, &mut workload);
-    container::command(&container, &variables, &mut workload);
-    workload.probe = probes::read(&container, &mut workload)?;
+    container::stop_signal(container, workload);
+    workload.probe = probes::read(container, workload)?;
     if !workload.routed && !is_job && supervisor == Supervisor::Kubernetes {
         let problem = "neither ports nor a readiness probe: taken for one that no router knows";
-        let advice = "if routers send to it, add a readiness probe, or say --routing-lag";
+        let advice = "if routers send to it, add a readiness probe, or pass --routing-lag";
         workload.findings.push(Finding::new(Level::Note, container.place(), problem, advice));
     }
-    if !others.is_empty() {
-        let names: Vec<_> = others.iter().map(name).collect();
-        let problem = format!("not judged: {}", names.join(", "));
-        let advice = format!(
-            "name the one that this configuration is for with --only, or with the annotation \
-             {DEFAULT_CONTAINER}"
-        );
-        let level = if is_guessed { Level::Unknown } else { Level::Note };
-        workload.findings.push(Finding::new(level, container.place(), problem, advice));
-    }
-    workload.findings.extend(proxies_beside(pod, &others));
-    sidecars(spec, &mut workload);
-    Ok(workload)
+    Ok(())
 }
 
 fn grace(supervisor: Supervisor, spec: &At<'_>) -> Result<Grace, Wrong> {
@@ -112,6 +141,9 @@ fn choose<'a>(
     let at = chosen.unwrap_or(first);
     if all.is_empty() {
         return Err(containers.wrong("must be a list of one container or more"));
+    }
+    if let Some(odd) = all.iter().find(|container| !container.is_map()) {
+        return Err(odd.wrong("must be a map of keys, such as name and image"));
     }
     let container = all.remove(at);
     Ok(Choice { container, others: all, is_guessed })

@@ -1,9 +1,9 @@
-//! Where each kind of document has its pod, and who decides how that is stopped.
+//! Where each kind of document has its pod, and which platform stops that.
 
 use crate::check::place::Place;
 use crate::check::tree::At;
 
-/// What a document is, as far as stopping is concerned.
+/// The kind of a document, as far as stopping is concerned.
 pub(super) enum Shape {
     /// A pod, or something that makes pods of a template at this path.
     Pod(&'static [&'static str]),
@@ -11,6 +11,8 @@ pub(super) enum Shape {
     Knative(&'static [&'static str]),
     /// The same on Cloud Run, which waits ten seconds whatever it says.
     CloudRun(&'static [&'static str]),
+    /// It runs the pods of another document, which this place names.
+    Elsewhere(Place),
     /// It runs containers in a way that is not known here.
     Unseen(Place),
     /// It runs nothing.
@@ -18,7 +20,29 @@ pub(super) enum Shape {
 }
 
 /// Keys under which kinds that are not known here may keep what they run.
-const CONTAINERS: [&str; 5] = ["containers", "container", "podTemplate", "podSpec", "jobTemplate"];
+const CONTAINERS: [&str; 8] = [
+    "containers",
+    "container",
+    "podTemplate",
+    "podSpec",
+    "jobTemplate",
+    "workloadRef",
+    "terminationGracePeriodSeconds",
+    "initContainers",
+];
+
+/// Kinds that make pods of `spec.template`, and stop them as a Deployment does.
+const LIKE_DEPLOYMENT: [&str; 9] = [
+    "Deployment",
+    "StatefulSet",
+    "DaemonSet",
+    "ReplicaSet",
+    "ReplicationController",
+    "Job",
+    "Rollout",
+    "DeploymentConfig",
+    "CloneSet",
+];
 
 /// How deep they are searched for.
 const DEPTH: usize = 6;
@@ -28,33 +52,30 @@ const TEMPLATE: &[&str] = &["spec", "template"];
 pub(super) fn of(kind: &str, document: &At<'_>) -> Shape {
     let api = document.text_of("apiVersion").unwrap_or_default();
     let is_knative = api.starts_with("serving.knative.dev/");
+    let is_cloud_run =
+        api.starts_with("run.googleapis.com/") || is_knative && is_cloud_run(document);
+    let has_template = document.find(&["spec", "template", "spec", "containers"]).is_some();
     match kind {
-        "Pod" => Shape::Pod(&[]),
-        "CronJob" => Shape::Pod(&["spec", "jobTemplate", "spec", "template"]),
-        "Job" if api.starts_with("run.googleapis.com/") => {
-            Shape::CloudRun(&["spec", "template", "spec", "template"])
-        }
-        "Service" | "Configuration" if is_knative && is_cloud_run(document) => {
-            Shape::CloudRun(TEMPLATE)
-        }
-        "Revision" if is_knative && is_cloud_run(document) => Shape::CloudRun(&[]),
+        "Job" if is_cloud_run => Shape::CloudRun(&["spec", "template", "spec", "template"]),
+        "Service" | "Configuration" | "WorkerPool" if is_cloud_run => Shape::CloudRun(TEMPLATE),
+        "Revision" if is_cloud_run => Shape::CloudRun(&[]),
         "Service" | "Configuration" if is_knative => Shape::Knative(TEMPLATE),
         "Revision" if is_knative => Shape::Knative(&[]),
+        "Pod" => Shape::Pod(&[]),
+        "CronJob" => Shape::Pod(&["spec", "jobTemplate", "spec", "template"]),
         "ScaledJob" => Shape::Pod(&["spec", "jobTargetRef", "template"]),
-        "Deployment"
-        | "StatefulSet"
-        | "DaemonSet"
-        | "ReplicaSet"
-        | "ReplicationController"
-        | "Job" => Shape::Pod(TEMPLATE),
+        "Rollout" if !has_template => match document.find(&["spec", "workloadRef"]) {
+            Some(elsewhere) => Shape::Elsewhere(elsewhere.place()),
+            None => Shape::Pod(TEMPLATE),
+        },
+        _ if LIKE_DEPLOYMENT.contains(&kind) => Shape::Pod(TEMPLATE),
         // A schema, which describes containers and runs none.
         "CustomResourceDefinition" => Shape::Nothing,
-        // Whatever else has a template of pods: Rollout, for example.
-        _ if document.find(&["spec", "template", "spec", "containers"]).is_some() => {
-            Shape::Pod(TEMPLATE)
-        }
-        _ => match document.get("spec").and_then(|spec| containers(&spec, DEPTH)) {
-            Some(found) => Shape::Unseen(found.place()),
+        _ => match document.get("spec").or(document.get("template")) {
+            Some(spec) => match containers(&spec, DEPTH) {
+                Some(found) => Shape::Unseen(found.place()),
+                None => Shape::Nothing,
+            },
             None => Shape::Nothing,
         },
     }
@@ -67,15 +88,24 @@ fn is_cloud_run(document: &At<'_>) -> bool {
         let of_template = document.find(&["spec", "template", "metadata", key]);
         [own, of_template].into_iter().flatten().flat_map(|map| map.entries())
     });
-    marks.into_iter().any(|(key, _)| {
+    let is_marked = marks.into_iter().any(|(key, _)| {
         key.starts_with("run.googleapis.com/") || key.starts_with("cloud.googleapis.com/")
-    })
+    });
+    // Its namespaces are numbers of projects, and its accounts are Google's.
+    let namespace = document.find(&["metadata", "namespace"]);
+    let namespace = namespace.and_then(|at| at.text()).unwrap_or_default();
+    let is_project = !namespace.is_empty() && namespace.chars().all(|c| c.is_ascii_digit());
+    let account = document.find(&["spec", "template", "spec", "serviceAccountName"]);
+    let account = account.and_then(|at| at.text()).unwrap_or_default();
+    is_marked || is_project || account.ends_with(".gserviceaccount.com")
 }
 
 fn containers<'a>(at: &At<'a>, depth: usize) -> Option<At<'a>> {
     let depth = depth.checked_sub(1)?;
     let found = CONTAINERS.iter().find_map(|key| at.get(key));
-    found.filter(|found| found.is_map() || !found.items().is_empty()).or_else(|| {
+    let is_set =
+        |found: &At<'_>| found.is_map() || found.text().is_some() || !found.items().is_empty();
+    found.filter(is_set).or_else(|| {
         let entries = at.entries().into_iter().map(|(_, value)| value);
         entries.chain(at.items()).find_map(|value| containers(&value, depth))
     })

@@ -7,7 +7,7 @@ use super::{HEAD, HEIGHT, MARGIN, Place, WIDTH};
 
 /// Between two lanes.
 const LANE: usize = 6;
-/// What a gap has besides its lanes: room for arrows.
+/// The room for arrows in a gap, in addition to its lanes.
 const GAP_Y: usize = 24;
 const GAP_X: usize = 28;
 /// Bent lines leave a phase beside the middle and come in on the other side of it, so that they do

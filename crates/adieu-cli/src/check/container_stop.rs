@@ -1,0 +1,195 @@
+//! Commands that stop containers: `docker stop -t 30 NAME`, `docker rm -f NAME`,
+//! `podman kill NAME`.
+
+use std::time::Duration;
+
+use super::place::{Finding, Fix, Level, Place};
+use super::run_line::{self, Command};
+use super::script::Word;
+use super::stop_signal::StopSignal;
+use super::workload::{Grace, Supervisor, Workload};
+
+/// How a command stops a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// The containers; empty if they cannot be seen.
+    names: Vec<String>,
+    how: How,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum How {
+    /// With the container's own signal, and after this time with SIGKILL; without one, after the
+    /// container's own time.
+    Timeout(Option<u64>),
+    /// The same with another signal.
+    Signal(String, Option<u64>),
+    /// With this signal, and without waiting.
+    Kill(String),
+    /// In a way that is not understood.
+    Unseen,
+}
+
+/// What a command of a container engine does to a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Does {
+    Nothing,
+    Stops(Stop),
+    Unseen,
+}
+
+/// Verbs that leave running containers as they are.
+const HARMLESS: [&str; 28] = [
+    "pull", "build", "buildx", "tag", "push", "login", "logout", "network", "volume", "ps", "ls",
+    "images", "image", "inspect", "logs", "info", "version", "start", "wait", "port", "top",
+    "stats", "search", "history", "cp", "events", "run", "create",
+];
+
+/// What a command does, if it is one of a container engine.
+pub(crate) fn of(words: &[Word]) -> Option<Does> {
+    let Command { program, verb, words } = run_line::command(words)?;
+    if HARMLESS.contains(&verb) {
+        return Some(Does::Nothing);
+    }
+    let options = match verb {
+        "stop" | "restart" => "t: s: --time: --timeout: --signal: i --ignore --cidfile: a --all",
+        "rm" => "f v l t: --force --volumes --time: i --ignore --cidfile: --depend",
+        "kill" => "s: --signal: a --all --cidfile:",
+        _ => return Some(Does::Unseen),
+    };
+    let Some(names) = super::programs::after_options(words, options) else {
+        return Some(Does::Stops(Stop { names: Vec::new(), how: How::Unseen }));
+    };
+    let (own, is_seen) =
+        (&words[..words.len() - names.len()], names.iter().all(|name| name.is_known));
+    let text = |letter: char, longs: &[&str]| value(own, letter, longs);
+    let timeout = text('t', &["--time", "--timeout"]);
+    let signal = text('s', &["--signal"]);
+    let is_forced = own.iter().any(|word| {
+        let letters = word.text.strip_prefix('-').filter(|word| !word.starts_with('-'));
+        word.text == "--force" || letters.is_some_and(|letters| letters.contains('f'))
+    });
+    let seconds = timeout.as_ref().map(|text| text.parse().ok());
+    let how = match (verb, seconds) {
+        (_, Some(None)) => How::Unseen,
+        ("kill", _) => How::Kill(signal.unwrap_or_else(|| "SIGKILL".into())),
+        // Without force, it removes only what has stopped.
+        ("rm", _) if !is_forced => return Some(Does::Nothing),
+        // docker kills at once; podman stops the container first.
+        ("rm", _) if program != "podman" => How::Kill("SIGKILL".into()),
+        (_, seconds) => match signal {
+            Some(signal) => How::Signal(signal, seconds.flatten()),
+            None => How::Timeout(seconds.flatten()),
+        },
+    };
+    let names = names.iter().filter(|_| is_seen).map(|name| name.text.clone()).collect();
+    Some(Does::Stops(Stop { names, how }))
+}
+
+/// The value of an option: `-t 30`, `-t30`, `--time=30`, `-ft 30`.
+fn value(words: &[Word], letter: char, longs: &[&str]) -> Option<String> {
+    let mut found = None;
+    for (at, word) in words.iter().enumerate() {
+        let text = word.text.as_str();
+        let next = || words.get(at + 1).map(|word| word.text.clone());
+        let is_whole = |rest: &&str| rest.is_empty() || rest.starts_with('=');
+        let long = longs.iter().find_map(|long| text.strip_prefix(long).filter(is_whole));
+        found = match (long, text.strip_prefix('-').filter(|rest| !rest.starts_with('-'))) {
+            (Some(""), _) => next(),
+            (Some(value), _) => value.strip_prefix('=').map(str::to_owned),
+            (None, Some(letters)) => match letters.split_once(letter) {
+                Some((_, "")) => next(),
+                Some((_, value)) => Some(value.trim_start_matches('=').to_owned()),
+                None => None,
+            },
+            (None, None) => None,
+        }
+        .or(found);
+    }
+    found
+}
+
+// === impl Stop ===
+
+impl Stop {
+    /// Whether it may be for the container of this name, which is empty if it cannot be seen.
+    pub(crate) fn is_for(&self, name: &str) -> bool {
+        self.names.is_empty() || name.is_empty() || self.names.iter().any(|found| found == name)
+    }
+}
+
+/// Changes what is known of a container that these commands stop. Of several, the shortest time
+/// counts. `fix` is the line that stops it as it should be.
+pub(crate) fn apply(stops: &[(Stop, Place)], fix: &str, workload: &mut Workload) {
+    let mut shortest: Option<(u64, &Place)> = None;
+    let mut is_own = stops.is_empty();
+    for (Stop { how, .. }, place) in stops {
+        match how {
+            How::Timeout(Some(seconds)) | How::Signal(_, Some(seconds)) => {
+                let is_shorter = shortest.is_none_or(|(least, _)| *seconds < least);
+                shortest = if is_shorter { Some((*seconds, place)) } else { shortest };
+            }
+            How::Timeout(None) | How::Signal(_, None) | How::Kill(_) => is_own = true,
+            How::Unseen => {
+                let problem = "how this stops the container cannot be seen here";
+                let advice = "write docker stop --time SECONDS NAME";
+                let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
+                workload.findings.push(finding.fixed_by(Fix::Line(fix.into())));
+            }
+        }
+        if let How::Signal(text, _) | How::Kill(text) = how {
+            let (text, fix) = (text.clone(), fix.to_owned());
+            workload.signals.push(StopSignal { text, place: place.clone(), fix });
+        }
+    }
+    // A command without a timeout leaves the container its own.
+    let own = workload.grace.span.filter(|_| is_own);
+    if let Some((seconds, place)) = shortest
+        && own.is_none_or(|own| Duration::from_secs(seconds) < own)
+    {
+        workload.grace = Grace::said(Some(Duration::from_secs(seconds)), place.clone());
+        workload.supervisor = Supervisor::ContainerStop;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::script::split;
+
+    #[test]
+    fn s505_commands_that_kill_containers_differ_from_those_that_stop_them() {
+        let shown = |line: &str| {
+            let words: Vec<_> = split(line).into_iter().map(Word::known).collect();
+            match of(&words) {
+                None => "other".to_owned(),
+                Some(Does::Nothing) => "nothing".into(),
+                Some(Does::Unseen) => "unseen".into(),
+                Some(Does::Stops(Stop { names, how })) => format!("{how:?} {}", names.join(" ")),
+            }
+        };
+        for (line, expected) in [
+            ("docker stop -t 30 a b", "Timeout(Some(30)) a b"),
+            ("docker stop --time=30 a", "Timeout(Some(30)) a"),
+            ("docker stop -t30 a", "Timeout(Some(30)) a"),
+            ("docker stop --timeout=3 a", "Timeout(Some(3)) a"),
+            ("docker stop --timeout 3 a", "Timeout(Some(3)) a"),
+            ("docker --context prod container stop a", "Timeout(None) a"),
+            ("docker stop -s KILL a", "Signal(\"KILL\", None) a"),
+            ("docker stop -t soon a", "Unseen a"),
+            ("docker stop --surprise a", "Unseen "),
+            ("docker rm a", "nothing"),
+            ("docker rm -f a", "Kill(\"SIGKILL\") a"),
+            ("docker container rm -fv a", "Kill(\"SIGKILL\") a"),
+            ("podman rm -f -t 0 a", "Timeout(Some(0)) a"),
+            ("podman kill a", "Kill(\"SIGKILL\") a"),
+            ("docker kill --signal=TERM a", "Kill(\"TERM\") a"),
+            ("docker compose down -t 1", "unseen"),
+            ("docker exec a kill 1", "unseen"),
+            ("docker pull a", "nothing"),
+            ("ls", "other"),
+        ] {
+            assert_eq!(shown(line), expected, "{line}");
+        }
+    }
+}

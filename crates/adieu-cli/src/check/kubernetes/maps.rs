@@ -1,0 +1,159 @@
+//! ConfigMaps and Secrets that stand in the same file, as variables and as files of a container.
+
+use super::{Document, name_of};
+use crate::check::environment::Environment;
+use crate::check::place::Place;
+use crate::check::tree::At;
+
+/// A key, its value if that can be seen, and where it is.
+pub(super) type Entry = (String, Option<String>, Place);
+
+/// The maps that a document can refer to.
+pub(super) struct Maps<'a> {
+    namespace: Option<String>,
+    all: &'a [Document<'a>],
+}
+
+// === impl Maps ===
+
+impl<'a> Maps<'a> {
+    /// Those of the namespace of a document.
+    pub(super) fn of(document: &At<'_>, all: &'a [Document<'a>]) -> Self {
+        Self { namespace: namespace(document), all }
+    }
+
+    /// The entries of a map; `None` if it is not in the file.
+    fn entries(&self, kind: &str, name: &str) -> Option<Vec<Entry>> {
+        let mut found = self.all.iter().filter(|document| {
+            let other = namespace(&document.at);
+            let is_near = other.is_none() || self.namespace.is_none() || other == self.namespace;
+            document.kind == kind && name_of(&document.at) == name && is_near
+        });
+        let map = found.next()?;
+        // Two of one name: which one holds cannot be seen.
+        if found.next().is_some() {
+            return None;
+        }
+        // In which key values are encoded, and in which they are not.
+        let (encoded, plain) = match kind {
+            "Secret" => ("data", "stringData"),
+            _ => ("binaryData", "data"),
+        };
+        let mut entries = Vec::new();
+        for key in [encoded, plain] {
+            for (name, at) in map.at.get(key).map(|data| data.entries()).unwrap_or_default() {
+                let text = at.text();
+                let value =
+                    if key == encoded { text.and_then(decoded) } else { text.map(Into::into) };
+                entries.push((name.to_owned(), value, at.place()));
+            }
+        }
+        Some(entries)
+    }
+
+    /// The entries of the map that `from` refers to with one of two keys: for a ConfigMap, for a
+    /// Secret.
+    pub(super) fn referred(
+        &self,
+        from: &At<'_>,
+        keys: [&str; 2],
+        name: &str,
+    ) -> Option<Vec<Entry>> {
+        let kinds = ["ConfigMap", "Secret"];
+        keys.iter().zip(kinds).find_map(|(key, kind)| {
+            let name = from.find(&[key, name])?;
+            self.entries(kind, name.text()?)
+        })
+    }
+}
+
+fn namespace(document: &At<'_>) -> Option<String> {
+    document.find(&["metadata", "namespace"])?.text().map(str::to_owned)
+}
+
+/// Takes the files that a container has from volumes.
+pub(super) fn mounts(
+    container: &At<'_>,
+    spec: &At<'_>,
+    maps: &Maps<'_>,
+    environment: &mut Environment,
+) {
+    let volumes = spec.get("volumes").map(|all| all.items()).unwrap_or_default();
+    let mounts = container.get("volumeMounts").map(|all| all.items()).unwrap_or_default();
+    for mount in mounts {
+        let Some(path) = mount.text_of("mountPath") else { continue };
+        let path = path.trim_end_matches('/');
+        let volume = volumes.iter().find(|volume| volume.text_of("name") == mount.text_of("name"));
+        for (file, text, place) in volume.map(|volume| files(volume, maps)).unwrap_or_default() {
+            match mount.text_of("subPath") {
+                Some(only) if only == file => environment.mount(path, text, place),
+                Some(_) => {}
+                None => environment.mount(format!("{path}/{file}"), text, place),
+            }
+        }
+    }
+}
+
+/// The files of a volume.
+fn files(volume: &At<'_>, maps: &Maps<'_>) -> Vec<Entry> {
+    let projected = volume.find(&["projected", "sources"]).map(|all| all.items());
+    let sources = projected.unwrap_or_else(|| vec![volume.clone()]);
+    let mut files = Vec::new();
+    for source in &sources {
+        for key in ["configMap", "secret"] {
+            let Some(part) = source.get(key) else { continue };
+            let name = if part.get("secretName").is_some() { "secretName" } else { "name" };
+            let entries = maps.referred(source, ["configMap", "secret"], name).unwrap_or_default();
+            let items = part.get("items").map(|items| items.items());
+            for (entry, text, place) in entries {
+                // Only those that are listed, if some are.
+                let listed = items
+                    .as_ref()
+                    .map(|items| items.iter().find(|item| item.text_of("key") == Some(&entry)));
+                match listed {
+                    None => files.push((entry, text, place)),
+                    Some(Some(item)) => {
+                        let path = item.text_of("path").unwrap_or(&entry).to_owned();
+                        files.push((path, text, place));
+                    }
+                    Some(None) => {}
+                }
+            }
+        }
+    }
+    files
+}
+
+/// What base64 stands for, if that is text.
+fn decoded(text: &str) -> Option<String> {
+    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
+    for c in text.bytes().filter(|c| !c.is_ascii_whitespace() && *c != b'=') {
+        let value = match c {
+            b'A'..=b'Z' => c - b'A',
+            b'a'..=b'z' => c - b'a' + 26,
+            b'0'..=b'9' => c - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 0xff).ok()?);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_decoded() {
+        assert_eq!(decoded("NjBz").as_deref(), Some("60s"));
+        assert_eq!(decoded("b3JkZXJz\nCg==").as_deref(), Some("orders\n"));
+        assert_eq!((decoded("/w=="), decoded("not base64!")), (None, None));
+    }
+}

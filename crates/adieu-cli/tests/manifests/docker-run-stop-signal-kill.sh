@@ -1,0 +1,4 @@
+#!/bin/sh
+set -eu
+docker stop -s KILL orders
+docker run -d --stop-timeout 60 -e TERMINATION_GRACE_PERIOD_SECONDS=60 --name orders registry.example/orders:1.4
