@@ -16,8 +16,8 @@ use crate::view::View;
 /// Which nodes may receive shards, beyond what the view says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Eligible<'a> {
-    /// Nodes that became ready a moment ago. They are chosen only if there is no other of their
-    /// build.
+    /// Nodes that became ready a moment ago. They are chosen only if there is no other, or if they
+    /// are of the newest of several builds.
     pub(crate) fresh: &'a BTreeSet<NodeId>,
     /// A node that must not receive anything: the one that gives shards away.
     pub(crate) without: Option<&'a NodeId>,
@@ -196,7 +196,6 @@ impl<'v> Loads<'v> {
         let newest_build: Vec<usize> =
             all.iter().copied().filter(|at| Some(&record(*at).value.build) == build).collect();
         let weight = all.iter().map(|at| self.nodes[*at].weight).sum();
-        // In a deployment the new node may be ready for a moment only when the old one leaves.
         let settled = |nodes: Vec<usize>| {
             let is_fresh = |at: &usize| eligible.fresh.contains(self.nodes[*at].target.id);
             match nodes.iter().all(is_fresh) {
@@ -204,7 +203,11 @@ impl<'v> Loads<'v> {
                 false => nodes.into_iter().filter(|at| !is_fresh(at)).collect(),
             }
         };
-        let (all, newest_build) = (settled(all), settled(newest_build));
+        // In a deployment the new node may be ready for a moment only when the old one leaves. It
+        // goes on while any node of another build is there, also one that leaves.
+        let is_deployment = (0..self.nodes.len()).any(|at| Some(&record(at).value.build) != build);
+        let newest_build = if is_deployment { newest_build } else { settled(newest_build) };
+        let all = settled(all);
         Pool { all, newest_build, weight }
     }
 
