@@ -16,7 +16,8 @@ use crate::view::View;
 /// Which nodes may receive shards, beyond what the view says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Eligible<'a> {
-    /// Nodes that became ready a moment ago. They are chosen only if there is no other.
+    /// Nodes that became ready a moment ago. They are chosen only if there is no other, or if they
+    /// are of the newest of several builds.
     pub(crate) fresh: &'a BTreeSet<NodeId>,
     /// A node that must not receive anything: the one that gives shards away.
     pub(crate) without: Option<&'a NodeId>,
@@ -188,16 +189,25 @@ impl<'v> Loads<'v> {
             let id = node.target.id;
             eligible.without != Some(id) && is_candidate(self.view, region, id)
         });
-        let candidates: Vec<usize> = candidates.map(|(index, _)| index).collect();
-        let settled = candidates.iter().copied();
-        let settled: Vec<usize> =
-            settled.filter(|at| !eligible.fresh.contains(self.nodes[*at].target.id)).collect();
-        let all = if settled.is_empty() { candidates } else { settled };
-        let youngest = all.iter().max_by_key(|at| self.nodes[**at].target.record.created);
-        let build = youngest.map(|at| &self.nodes[*at].target.record.value.build);
-        let is_newest = |at: &&usize| Some(&self.nodes[**at].target.record.value.build) == build;
-        let newest_build = all.iter().filter(is_newest).copied().collect();
+        let all: Vec<usize> = candidates.map(|(index, _)| index).collect();
+        let record = |at: usize| self.nodes[at].target.record;
+        let youngest = all.iter().max_by_key(|at| record(**at).created);
+        let build = youngest.map(|at| &record(*at).value.build);
+        let newest_build: Vec<usize> =
+            all.iter().copied().filter(|at| Some(&record(*at).value.build) == build).collect();
         let weight = all.iter().map(|at| self.nodes[*at].weight).sum();
+        let settled = |nodes: Vec<usize>| {
+            let is_fresh = |at: &usize| eligible.fresh.contains(self.nodes[*at].target.id);
+            match nodes.iter().all(is_fresh) {
+                true => nodes,
+                false => nodes.into_iter().filter(|at| !is_fresh(at)).collect(),
+            }
+        };
+        // In a deployment the new node may be ready for a moment only when the old one leaves. It
+        // goes on while any node of another build is there, also one that leaves.
+        let is_deployment = (0..self.nodes.len()).any(|at| Some(&record(at).value.build) != build);
+        let newest_build = if is_deployment { newest_build } else { settled(newest_build) };
+        let all = settled(all);
         Pool { all, newest_build, weight }
     }
 

@@ -1,28 +1,24 @@
 //! Carries out what the machine of a node decides: one task that keeps the session, watches the
 //! table, commits, and starts and joins singletons.
 
-use std::collections::BTreeMap;
+mod instances;
+
 use std::pin::Pin;
 use std::sync::Arc;
 
-use adieu_core::adapter::{error_text, log_aside};
+use adieu_core::adapter::error_text;
 use adieu_core::{Readiness, Reason};
-use adieu_fleet::Fence;
-use tokio::task::{AbortHandle, JoinSet};
+use instances::{Instances, Joined};
 use tokio_util::sync::CancellationToken;
-use tracing::Level;
 
 use crate::member::{Answer, Declared, Loss, Next, Stage, Wish};
 use crate::node::Node;
 use crate::proposal::{Proposal, Wake, What};
-use crate::records::{ConfigRecord, RegionConfig, RegionKind, ShardId};
-use crate::region::{Held, ShardState};
+use crate::records::{ConfigRecord, RegionConfig, RegionKind};
 use crate::shared::{Failure, Progress, Shared};
-use crate::singleton::{BoxError, SingletonCx};
 use crate::standing::Standing;
 use crate::store::{
-    Changes, Committed, Revision, Session, Snapshot, Standing as SessionStanding, StoreError,
-    Update,
+    Changes, Committed, Session, Snapshot, Standing as SessionStanding, StoreError, Update,
 };
 use crate::time::{Duration, Instant, now, sleep_until};
 
@@ -50,42 +46,13 @@ struct Driver {
     begins: Option<Reason>,
 }
 
-/// The singletons that run here.
-#[derive(Default)]
-struct Instances {
-    tasks: JoinSet<(ShardId, Revision, Ended)>,
-    running: BTreeMap<ShardId, Running>,
-}
-
-struct Running {
-    epoch: Revision,
-    stop: CancellationToken,
-    state: RunState,
-    failures: u32,
-}
-
-enum RunState {
-    Runs(AbortHandle),
-    /// It failed, and starts again then.
-    Pauses(Instant),
-    /// It has returned, and does not start again under this fence.
-    Finished,
-}
-
-enum Ended {
-    Returned,
-    Failed(BoxError),
-    /// It was dropped, because this node may no longer act.
-    Dropped,
-}
-
 /// What happens next.
 enum Happened {
     Kept(Instant, Result<SessionStanding, StoreError>),
     Loaded(Loaded),
     Committed(What, Result<Committed, StoreError>),
     Changed(Result<Update, StoreError>),
-    Instance(Result<(ShardId, Revision, Ended), tokio::task::JoinError>),
+    Instance(Joined),
     Nothing,
 }
 
@@ -99,13 +66,13 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
         *shared.node() = Some(Node::new(shared.settings, shared.keys.clone(), declared, sent));
         let driver = Driver {
             session,
-            standing,
             keeping: None,
             loading: None,
             retry_load_at: None,
             committing: None,
             changes: None,
-            instances: Instances::default(),
+            instances: Instances::new(&shared, &standing),
+            standing,
             stage: Stage::Outside,
             begun: shared.shutdown.upgrade().map(|it| it.token()).unwrap_or_default(),
             begins: None,
@@ -205,7 +172,8 @@ impl Driver {
         {
             self.commit(proposal);
         }
-        self.reconcile(node, now, &mut wake);
+        let is_good = node.is_good(now) && self.standing.is_good();
+        self.instances.reconcile(node, is_good, now, &mut wake);
         self.publish(node);
         wake
     }
@@ -267,80 +235,6 @@ impl Driver {
         matches!(shutdown.readiness(), Readiness::Starting | Readiness::Ready)
     }
 
-    /// Starts, stops and drops singletons, as the machine says.
-    fn reconcile(&mut self, node: &mut Node, now: Instant, wake: &mut Wake) {
-        let held: BTreeMap<ShardId, Held> =
-            node.held().map(|(shard, held)| (shard.clone(), held)).collect();
-        let is_good = node.is_good(now) && self.standing.is_good();
-        for (shard, running) in &self.instances.running {
-            let is_held = held.get(shard).is_some_and(|held| held.epoch == running.epoch);
-            if !is_held || !is_good || self.shared.kill.is_cancelled() {
-                running.stop.cancel();
-                if let RunState::Runs(task) = &running.state {
-                    task.abort();
-                }
-            }
-        }
-        // A place in the map is kept while its task runs, also if the shard is no longer held.
-        self.instances.running.retain(|shard, running| {
-            matches!(running.state, RunState::Runs(_))
-                || held.get(shard).is_some_and(|held| held.epoch == running.epoch)
-        });
-        for (shard, held) in held {
-            match held.state {
-                ShardState::Open if is_good => self.open(&shard, held.epoch, now, wake),
-                ShardState::Closing => {
-                    let running = self.instances.running.get(&shard);
-                    let task = running.map(|running| {
-                        running.stop.cancel();
-                        &running.state
-                    });
-                    if !matches!(task, Some(RunState::Runs(_))) {
-                        node.drained(&shard, held.epoch);
-                        // The hand-over is due at once.
-                        wake.at(now);
-                    }
-                }
-                ShardState::Open | ShardState::Drained => {}
-            }
-        }
-    }
-
-    fn open(&mut self, shard: &ShardId, epoch: Revision, now: Instant, wake: &mut Wake) {
-        let failures = match self.instances.running.get(shard) {
-            Some(Running { state: RunState::Pauses(until), failures, .. }) => {
-                if now < *until {
-                    return wake.at(*until);
-                }
-                *failures
-            }
-            Some(_) => return,
-            None => 0,
-        };
-        let Some(work) = self.shared.singletons().get(&shard.region).cloned() else { return };
-        let stop = CancellationToken::new();
-        let fence = Fence::new(epoch.get());
-        let (standing, name) = (Arc::clone(&self.standing), Arc::clone(&shard.region));
-        let cx = SingletonCx::new(Arc::clone(&name), fence, stop.clone(), Arc::clone(&standing));
-        let key = shard.clone();
-        let task = self.instances.tasks.spawn(async move {
-            // Made inside the guard, so that also its first part runs only while this node may act.
-            let ended = standing.guard(async move { work(cx).await }).await;
-            let ended = match ended {
-                Some(Ok(())) => Ended::Returned,
-                Some(Err(error)) => Ended::Failed(error),
-                None => Ended::Dropped,
-            };
-            (key, epoch, ended)
-        });
-        log_aside(Level::INFO, || {
-            let cluster = Arc::clone(&self.shared.cluster);
-            move || tracing::info!(%cluster, singleton = %name, %fence, "singleton started")
-        });
-        let running = Running { epoch, stop, state: RunState::Runs(task), failures };
-        self.instances.running.insert(shard.clone(), running);
-    }
-
     /// Tells the tasks of the phases and the shutdown how far this node is.
     fn publish(&mut self, node: &Node) {
         let shared = &self.shared;
@@ -366,15 +260,13 @@ impl Driver {
     fn report(&mut self, before: Stage, after: Stage, loss: Option<Loss>) {
         let (cluster, node) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
         match loss {
-            None => log_aside(
-                Level::INFO,
-                || move || tracing::info!(%cluster, %node, from = %before, to = %after, "cluster state"),
-            ),
+            None => self.shared.log(move || {
+                tracing::info!(%cluster, %node, from = %before, to = %after, "cluster state");
+            }),
             Some(loss) => {
-                log_aside(
-                    Level::ERROR,
-                    || move || tracing::error!(%cluster, %node, %loss, "cluster place lost"),
-                );
+                self.shared.log(move || {
+                    tracing::error!(%cluster, %node, %loss, "cluster place lost");
+                });
                 self.standing.lose();
                 let shutdown = self.shared.shutdown.upgrade();
                 if shutdown.is_some_and(|shutdown| shutdown.runs_when_down()) {
@@ -390,15 +282,14 @@ impl Driver {
         let Self { shared, keeping, loading, committing, changes, instances, .. } = self;
         let (standing, begun) = (&self.standing, &self.begun);
         let has_begun = begun.is_cancelled();
-        let (has_instances, is_closing) =
-            (!instances.tasks.is_empty(), shared.close.is_cancelled());
+        let is_closing = shared.close.is_cancelled();
         let is_killing = shared.kill.is_cancelled();
         tokio::select! {
             biased;
             (sent, kept) = ready(keeping) => Happened::Kept(sent, kept),
             (what, answer) = ready(committing) => Happened::Committed(what, answer),
             loaded = ready(loading) => Happened::Loaded(loaded),
-            Some(ended) = instances.tasks.join_next(), if has_instances => Happened::Instance(ended),
+            Some(ended) = instances.join_next() => Happened::Instance(ended),
             changed = next(changes) => Happened::Changed(changed),
             _ = wishes.wait_for(|now| *now != wish) => Happened::Nothing,
             () = begun.cancelled(), if !has_begun => Happened::Nothing,
@@ -456,16 +347,9 @@ impl Driver {
                     Err(StoreError::NoSession { .. }) => node.session_ended(now),
                     Err(error) => {
                         let name = shared.store.name();
-                        log_aside(Level::WARN, || {
-                            let error = error_text(&error);
-                            move || {
-                                tracing::warn!(
-                                    store = name,
-                                    ?what,
-                                    error,
-                                    "commit not answered; loading the table"
-                                );
-                            }
+                        let error = error_text(&error);
+                        shared.log(move || {
+                            tracing::warn!(store = name, ?what, error, "commit not answered");
                         });
                         node.committed(now, None);
                     }
@@ -482,7 +366,7 @@ impl Driver {
                 self.changes = None;
                 self.retry_load_at = Some(now + shared.settings.ttl / 20);
             }
-            Happened::Instance(ended) => self.instance_ended(ended, now),
+            Happened::Instance(ended) => self.instances.ended(ended, now),
             Happened::Nothing => {}
         }
     }
@@ -496,76 +380,20 @@ impl Driver {
         node.load_failed();
     }
 
-    fn instance_ended(
-        &mut self,
-        ended: Result<(ShardId, Revision, Ended), tokio::task::JoinError>,
-        now: Instant,
-    ) {
-        let (shard, epoch, ended) = match ended {
-            Ok(ended) => ended,
-            Err(error) => {
-                // A task that was aborted or panicked does not say which it was.
-                let found = self.instances.running.iter().find(|(_, running)| {
-                    matches!(&running.state, RunState::Runs(task) if task.id() == error.id())
-                });
-                let Some((shard, running)) = found else { return };
-                let (shard, epoch) = (shard.clone(), running.epoch);
-                let ended =
-                    if error.is_panic() { Ended::Failed(error.into()) } else { Ended::Dropped };
-                (shard, epoch, ended)
-            }
-        };
-        let Some(running) = self.instances.running.get_mut(&shard) else { return };
-        if running.epoch != epoch {
-            return;
-        }
-        let (cluster, name) = (Arc::clone(&self.shared.cluster), Arc::clone(&shard.region));
-        let fence = Fence::new(epoch.get());
-        running.state = match ended {
-            Ended::Failed(error) if !running.stop.is_cancelled() => {
-                running.failures += 1;
-                let pause = Duration::from_secs(1 << running.failures.min(6)) / 2;
-                log_aside(Level::ERROR, || {
-                    let error = error_text(&*error);
-                    move || {
-                        tracing::error!(%cluster, singleton = %name, %fence, ?pause, error, "singleton failed; restarting");
-                    }
-                });
-                RunState::Pauses(now + pause)
-            }
-            Ended::Failed(error) => {
-                log_aside(Level::ERROR, || {
-                    let error = error_text(&*error);
-                    move || {
-                        tracing::error!(%cluster, singleton = %name, %fence, error, "singleton failed while it stopped");
-                    }
-                });
-                RunState::Finished
-            }
-            Ended::Returned | Ended::Dropped => {
-                log_aside(
-                    Level::INFO,
-                    || move || tracing::info!(%cluster, singleton = %name, %fence, "singleton ended"),
-                );
-                RunState::Finished
-            }
-        };
-    }
-
     /// Joins the singletons, and closes the session when nothing can act under it any longer.
     ///
     /// A singleton that blocks its thread cannot be dropped. Its session is kept for as long as it
     /// runs, or until the process ends, so that no other node starts the next instance beside it.
     async fn end(mut self) {
         self.standing.lose();
-        self.instances.tasks.abort_all();
+        self.instances.abort_all();
         let pause = self.shared.settings.ttl / 3;
         loop {
-            match tokio::time::timeout(pause, self.instances.tasks.join_next()).await {
-                Ok(Some(ended)) => self.instance_ended(ended, now()),
+            match tokio::time::timeout(pause, self.instances.join_next()).await {
+                Ok(Some(ended)) => self.instances.ended(ended, now()),
                 Ok(None) => break,
                 // A place that is lost cannot be kept.
-                Err(_) if self.stage == Stage::Down => return self.leave_behind(),
+                Err(_) if self.stage == Stage::Down => return self.instances.leave_behind(),
                 Err(_) => {
                     let kept = self.shared.store.keep(&self.session);
                     if let Ok(Err(error)) = tokio::time::timeout(pause, kept).await {
@@ -583,17 +411,6 @@ impl Driver {
                 warn_of(&self.shared, &error, "session not closed; it expires");
             }
         }
-    }
-}
-
-impl Driver {
-    fn leave_behind(&self) {
-        let names: Vec<_> = self.instances.running.keys().map(ToString::to_string).collect();
-        let cluster = Arc::clone(&self.shared.cluster);
-        log_aside(
-            Level::ERROR,
-            || move || tracing::error!(%cluster, singletons = ?names, "singletons block their threads"),
-        );
     }
 }
 
@@ -623,8 +440,6 @@ fn no_answer(shared: &Shared, verb: &'static str) -> StoreError {
 }
 
 fn warn_of(shared: &Shared, error: &(dyn std::error::Error + 'static), event: &'static str) {
-    log_aside(Level::WARN, || {
-        let (cluster, error) = (Arc::clone(&shared.cluster), error_text(error));
-        move || tracing::warn!(%cluster, error, "{event}")
-    });
+    let (cluster, error) = (Arc::clone(&shared.cluster), error_text(error));
+    shared.log(move || tracing::warn!(%cluster, error, "{event}"));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use adieu_core::WeakShutdown;
+use adieu_core::{WeakShutdown, adapter};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -76,6 +76,14 @@ impl Shared {
 
     pub(crate) fn singletons(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Work>> {
         self.singletons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs as the shutdown does, in the order of its lines.
+    pub(crate) fn log(&self, emit: impl FnOnce() + Send + 'static) {
+        match self.shutdown.upgrade() {
+            Some(shutdown) => adapter::log(&shutdown, emit),
+            None => adapter::log_aside(tracing::Level::WARN, || emit),
+        }
     }
 
     pub(crate) fn raise_wish(&self, wish: Wish) {

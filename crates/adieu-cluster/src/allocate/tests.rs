@@ -48,12 +48,21 @@ fn view(shards: u32) -> View {
 
 /// Places shards, and writes that to the view. Returns how many were placed.
 fn place_all(view: &mut View, shards: &[ShardId], without: Option<&NodeId>) -> usize {
-    let fresh = BTreeSet::new();
+    place_while(view, shards, without, &BTreeSet::new())
+}
+
+/// The same, while some nodes have just become ready.
+fn place_while(
+    view: &mut View,
+    shards: &[ShardId],
+    without: Option<&NodeId>,
+    fresh: &BTreeSet<NodeId>,
+) -> usize {
     let before = view.clone();
     let shards: Vec<&ShardId> =
         shards.iter().map(|shard| before.shards.get_key_value(shard).unwrap().0).collect();
     let mut placed = 0;
-    for (shard, target) in place(&before, Eligible { fresh: &fresh, without }, &shards) {
+    for (shard, target) in place(&before, Eligible { fresh, without }, &shards) {
         let record = view.shards.get_mut(shard).unwrap();
         record.value = match target {
             Some(target) => {
@@ -126,6 +135,7 @@ proptest! {
     #[test]
     fn s602_in_a_surge_deployment_each_shard_moves_once(
         nodes in 1_usize..9, shards in 1_u32..100, is_rollback in any::<bool>(),
+        is_fresh in any::<bool>(),
     ) {
         // A rollback is a deployment of a build with a lower number.
         let (old, new) = if is_rollback { ("2", "1") } else { ("1", "2") };
@@ -138,12 +148,14 @@ proptest! {
         let mut moves: BTreeMap<ShardId, u32> = BTreeMap::new();
         for at in 0..nodes {
             let young = id(format!("new{at}"));
+            // Ready for a moment only, or for long, when the old one leaves.
+            let fresh = is_fresh.then(|| young.clone()).into_iter().collect();
             view.nodes.insert(young, versioned(node(new, None, 1), 100 + at as u64));
             let leaver = id(at);
             view.nodes.get_mut(&leaver).unwrap().value.drain = Drain::Regions;
             let owned: Vec<ShardId> =
                 view.owned_by(&leaver, Revision::new(10 + at as u64)).map(|it| it.0.clone()).collect();
-            prop_assert_eq!(place_all(&mut view, &owned, Some(&leaver)), owned.len());
+            prop_assert_eq!(place_while(&mut view, &owned, Some(&leaver), &fresh), owned.len());
             for shard in owned {
                 *moves.entry(shard).or_default() += 1;
             }

@@ -420,10 +420,12 @@ impl Process {
 fn regions(id: &NodeId) -> BTreeMap<Arc<str>, RegionConfig> {
     let region = |kind, shards| RegionConfig { kind, shards };
     let is_odd = id.as_str().ends_with(['1', '3']);
+    let is_second = id.as_str().ends_with('2');
     let regions = [
         Some(("alpha", region(RegionKind::Singleton, 1))),
         is_odd.then_some(("beta", region(RegionKind::Singleton, 1))),
         Some(("cart", region(RegionKind::Region, 3))),
+        is_second.then_some(("delta", region(RegionKind::Singleton, 1))),
         (!is_odd).then_some(("user", region(RegionKind::Region, 1))),
     ];
     regions.into_iter().flatten().map(|(name, config)| (name.into(), config)).collect()

@@ -114,38 +114,51 @@ fn on_config(compare: &Compare) -> bool {
 
 /// Every comparison that a property of the world needs. The others limit rival leaders and late
 /// writers, and are checked where commits are built.
-const COMPARISONS: [(&str, Broken); 18] = [
-    ("join: the record is absent", is(What::Join, |it| on_node(it) && is_absent(it))),
-    ("up: the record is unchanged", is(What::Up, |it| on_node(it) && is_unchanged(it))),
-    ("lead: no node leads", is(What::Lead, |it| on_leader(it) && is_absent(it))),
-    ("lead: own incarnation", is(What::Lead, |it| on_node(it) && is_created_at(it))),
-    ("place: the shard is unchanged", is(What::Place, on_shard)),
-    ("place: the target is unchanged", is(What::Place, |it| on_node(it) && is_unchanged(it))),
-    ("move: the shard is unchanged", is(What::RequestMove, on_shard)),
-    ("move: the target is unchanged", is(What::RequestMove, on_node)),
-    ("hand over: the shard is unchanged", is(What::HandOver, on_shard)),
+const COMPARISONS: [(&str, u64, Broken); 17] = [
+    ("join: the record is absent", 165, is(What::Join, |it| on_node(it) && is_absent(it))),
+    ("up: the record is unchanged", 122, is(What::Up, |it| on_node(it) && is_unchanged(it))),
+    ("lead: no node leads", 0, is(What::Lead, |it| on_leader(it) && is_absent(it))),
+    ("place: the shard is unchanged", 1624, is(What::Place, on_shard)),
+    ("place: the target is unchanged", 803, is(What::Place, |it| on_node(it) && is_unchanged(it))),
+    ("move: the shard is unchanged", 452, is(What::RequestMove, on_shard)),
+    ("move: the target is unchanged", 131, is(What::RequestMove, on_node)),
+    ("hand over: the shard is unchanged", 53, is(What::HandOver, on_shard)),
     (
         "hand over: the target is unchanged",
+        378,
         is(What::HandOver, |it| on_node(it) && is_unchanged(it)),
     ),
-    ("give back: the shard is unchanged", is(What::GiveBack, on_shard)),
-    ("take: the shard is unchanged", is(What::Take, on_shard)),
-    ("take: the target is unchanged", is(What::Take, |it| on_node(it) && is_unchanged(it))),
-    ("leave: the record is unchanged", is(What::Leave, on_node)),
-    ("announce: the record is unchanged", is(What::Announce, on_node)),
-    ("exiting: the record is unchanged", is(What::Exiting, |it| on_node(it) && is_unchanged(it))),
-    ("remove: own incarnation", is(What::Remove, |it| on_node(it) && is_created_at(it))),
-    ("configure: the configuration is unchanged", is(What::Configure, on_config)),
+    ("give back: the shard is unchanged", 43, is(What::GiveBack, on_shard)),
+    ("take: the shard is unchanged", 201, is(What::Take, on_shard)),
+    ("take: the target is unchanged", 198, is(What::Take, |it| on_node(it) && is_unchanged(it))),
+    ("leave: the record is unchanged", 792, is(What::Leave, on_node)),
+    ("announce: the record is unchanged", 0, is(What::Announce, on_node)),
+    (
+        "exiting: the record is unchanged",
+        17,
+        is(What::Exiting, |it| on_node(it) && is_unchanged(it)),
+    ),
+    ("remove: own incarnation", 3688, is(What::Remove, |it| on_node(it) && is_created_at(it))),
+    ("configure: the configuration is unchanged", 46, is(What::Configure, on_config)),
 ];
 
+/// Without any one comparison, the judge finds something. The seed of each is one that shows it; when
+/// the machines change, another may be needed: `ADIEU_WORLD_BREAK=1` prints which.
 #[test]
-fn table_of_broken_comparisons() {
-    if std::env::var("ADIEU_WORLD_BREAK").is_err() {
-        return;
-    }
-    for (name, broken) in COMPARISONS {
-        let (found, _) = first_failure(seeds(), Some(broken));
-        println!("{name}: {found:?}");
+fn the_judge_finds_every_comparison_that_is_missing() {
+    let searches = std::env::var("ADIEU_WORLD_BREAK").is_ok();
+    for (name, seed, broken) in COMPARISONS {
+        if searches {
+            let (found, _) = first_failure(seeds(), Some(broken));
+            println!("{name}: {found:?}");
+            continue;
+        }
+        assert_eq!(run(seed, None, false).verdict, None, "{name}");
+        let found = run(seed, Some(broken), false).verdict.is_some();
+        assert!(
+            found || first_failure(0..2_000, Some(broken)).0.is_some(),
+            "no seed shows that this comparison is missing: {name}"
+        );
     }
 }
 

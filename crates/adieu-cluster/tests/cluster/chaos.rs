@@ -67,10 +67,8 @@ async fn run(seed: u64) {
         .collect();
     for node in &nodes {
         let (stage, reason) = (node.cluster.stage(), node.shutdown.reason());
-        let is_settled = match stage {
-            Stage::Up => reason.is_none(),
-            _ => reason.is_some() && node.shutdown.report().is_some(),
-        };
+        let has_ended = reason.is_some() && node.shutdown.report().is_some();
+        let is_settled = if stage == Stage::Up { reason.is_none() } else { has_ended };
         assert!(is_settled, "{} is {stage}, shutdown: {reason:?}", node.cluster.id());
     }
     let running = history.running();

@@ -66,7 +66,7 @@ async fn s614_a_node_that_is_not_up_in_time_runs_the_shutdown() {
     let error = one.cluster.join().await.unwrap_err();
     assert!(matches!(error, JoinError::TimedOut { .. }), "{error}");
     assert_eq!(begun.elapsed(), 7 * SECOND);
-    let report = one.shutdown.completed().await.unwrap();
+    let report = one.completed().await;
     assert_eq!(one.shutdown.reason(), Some(Reason::ClusterJoinUnsuccessful));
     assert_eq!(report.exit_code, 255);
 }
@@ -83,7 +83,7 @@ async fn s603_a_configuration_that_does_not_fit_runs_the_shutdown() {
     let JoinError::Incompatible { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.field, "regions.sweeper.kind");
     assert_eq!(one.shutdown.reason(), Some(Reason::IncompatibleConfiguration));
-    one.shutdown.completed().await.unwrap();
+    one.completed().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn s615_leaving_that_is_requested_elsewhere_runs_the_shutdown() {
     let one = node(&store, "one").joined().await;
     let two = node(&store, "two").joined().await;
     one.cluster.request_leave(&id("two")).await.unwrap();
-    let report = two.shutdown.completed().await.unwrap();
+    let report = two.completed().await;
     assert_eq!(two.shutdown.reason(), Some(Reason::ClusterLeaving));
     assert!(report.is_clean(), "{report}");
     assert_eq!(two.cluster.stage(), Stage::Removed);
@@ -107,7 +107,7 @@ async fn s616_a_node_that_is_declared_dead_runs_the_shutdown() {
     let one = node(&store, "one").joined().await;
     let two = node(&store, "two").joined().await;
     one.cluster.declare_dead(&id("two")).await.unwrap();
-    let report = two.shutdown.completed().await.unwrap();
+    let report = two.completed().await;
     assert_eq!(two.shutdown.reason(), Some(Reason::ClusterDowning));
     assert_eq!(report.exit_code, 255);
     assert_eq!(two.cluster.stage(), Stage::Down);
@@ -119,7 +119,7 @@ async fn s617_a_node_that_cannot_reach_the_store_loses_its_place() {
     let one = node(&store, "one").joined().await;
     one.store.faults().cut(true);
     let begun = Instant::now();
-    one.shutdown.completed().await.unwrap();
+    one.completed().await;
     assert_eq!(one.shutdown.reason(), Some(Reason::ClusterDowning));
     // The session was last kept at most a third of the time to live before the cut.
     let after = begun.elapsed();
@@ -146,8 +146,8 @@ async fn s619_stopping_the_cluster_runs_the_shutdown_of_every_node() {
     let one = node(&store, "one").joined().await;
     let two = node(&store, "two").joined().await;
     one.cluster.stop_all().await.unwrap();
-    let (first, second) = tokio::join!(one.shutdown.completed(), two.shutdown.completed());
-    assert!(first.unwrap().is_clean() && second.unwrap().is_clean());
+    let (first, second) = tokio::join!(one.completed(), two.completed());
+    assert!(first.is_clean() && second.is_clean());
     assert_eq!(two.shutdown.reason(), Some(Reason::ClusterLeaving));
     // The first node that joins starts the cluster again.
     let three = node(&store, "three").joined().await;
@@ -227,6 +227,19 @@ async fn node_with_hung_watch_joins(node: crate::stage::TestNode) -> crate::stag
     // It has loaded the table instead: after each of its commits, and when nothing came for long.
     assert!(begun.elapsed() <= 2 * TTL, "{:?}", begun.elapsed());
     node
+}
+
+#[tokio::test(start_paused = true)]
+async fn s623_a_watch_that_ends_is_opened_again_at_once() {
+    let store = Memory::new();
+    let one = node(&store, "one").joined().await;
+    one.store.faults().cut(true);
+    tokio::time::sleep(SECOND).await;
+    one.store.faults().cut(false);
+    let _two = node(&store, "two").joined().await;
+    let joined = Instant::now();
+    until("one sees two", || one.cluster.status().nodes.len() == 2).await;
+    assert!(joined.elapsed() < SECOND, "{:?}", joined.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

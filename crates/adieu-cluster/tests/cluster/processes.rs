@@ -40,7 +40,12 @@ fn node_process() {
         let shutdown = Shutdown::configured(Config::new()).unwrap();
         shutdown.install_signals().unwrap();
         let files = Files::open(folder.join("table")).unwrap();
-        let cluster = Cluster::new(files, "shop").node(&name).ttl(TTL).on(&shutdown).unwrap();
+        let cluster = Cluster::new(files, "shop")
+            .node(&name)
+            .build(build_of(&name))
+            .ttl(TTL)
+            .on(&shutdown)
+            .unwrap();
         let node = name.clone();
         let writes = move |me: SingletonCx| write(folder.join("log"), node.clone(), me);
         cluster.singleton("sweeper", writes).unwrap();
@@ -64,6 +69,11 @@ async fn write(log: PathBuf, node: String, me: SingletonCx) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// The build of a node, as its name says.
+fn build_of(name: &str) -> &str {
+    name.split('-').next().unwrap()
 }
 
 /// The same clock for all processes of the machine.
@@ -170,6 +180,61 @@ fn s630_a_process_that_is_terminated_hands_its_singleton_over() {
     for process in [two, three] {
         let ended = process.wait();
         assert!(ended.stdout.contains("@ended SIGTERM clean=true"), "{}", ended.stdout);
+    }
+    place.assert_sound();
+}
+
+/// Each node is replaced by one of another build, the new one started first; then back again.
+#[test]
+fn s630_a_deployment_and_its_rollback_move_the_singleton_without_overlap() {
+    let place = Place::new();
+    let mut running: Vec<Process> = (0..3).map(|at| place.up(&format!("first-{at}"))).collect();
+    place.writes("first-0");
+    for build in ["second", "rollback"] {
+        for (at, running) in running.iter_mut().enumerate() {
+            let young = place.up(&format!("{build}-{at}"));
+            let mut old = std::mem::replace(running, young);
+            send(&mut old, SIGTERM);
+            let ended = old.wait();
+            assert!(ended.stdout.contains("@ended SIGTERM clean=true"), "{}", ended.stdout);
+        }
+    }
+    let mut owners: Vec<String> = place.log().into_iter().map(|it| it.node).collect();
+    owners.dedup();
+    let builds: Vec<&str> = owners.iter().map(|name| build_of(name)).collect();
+    assert_eq!(builds, ["first", "second", "rollback"], "one move in each");
+    // All leave together; the last has no receiver.
+    for process in &mut running {
+        send(process, SIGTERM);
+    }
+    for process in running {
+        let ended = process.wait();
+        assert!(ended.stdout.contains("@ended SIGTERM clean=true"), "{}", ended.stdout);
+    }
+    place.assert_sound();
+    let log = place.log();
+    let gaps = log.windows(2).filter(|pair| pair[0].fence != pair[1].fence);
+    let longest = gaps.map(|pair| pair[1].at - pair[0].at).max().unwrap();
+    println!("longest gap between two owners: {longest:?}");
+    assert!(longest < TTL, "{longest:?}: as if a node had died");
+}
+
+#[test]
+fn s621_a_killed_leader_is_replaced_and_the_others_can_leave() {
+    let place = Place::new();
+    let mut leader = place.up("one");
+    let mut two = place.up("two");
+    let mut three = place.up("three");
+    place.writes("one");
+    send(&mut leader, SIGKILL);
+    let _ = leader.wait();
+    // The others leave while the dead leader's session goes on.
+    send(&mut two, SIGTERM);
+    send(&mut three, SIGTERM);
+    for process in [two, three] {
+        let ended = process.wait();
+        assert!(ended.stdout.contains("@ended SIGTERM"), "{}", ended.stdout);
+        assert!(ended.took < Duration::from_secs(15), "{:?}", ended.took);
     }
     place.assert_sound();
 }

@@ -130,8 +130,8 @@ async fn s634_when_the_cluster_stops_singletons_are_not_moved_around() {
     let two = node(&store, "two").sweeper(&history).joined().await;
     until("it runs", || history.running() == ["one"]).await;
     two.cluster.stop_all().await.unwrap();
-    let (first, second) = tokio::join!(one.shutdown.completed(), two.shutdown.completed());
-    assert!(first.unwrap().is_clean() && second.unwrap().is_clean());
+    let (first, second) = tokio::join!(one.completed(), two.completed());
+    assert!(first.is_clean() && second.is_clean());
     assert_eq!(history.owners(), ["one"]);
 }
 

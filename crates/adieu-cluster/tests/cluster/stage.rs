@@ -107,10 +107,17 @@ impl TestNode {
         self
     }
 
+    /// Waits until the shutdown is over, whoever began it. Fails after two virtual minutes.
+    pub(crate) async fn completed(&self) -> Arc<Report> {
+        let completed = tokio::time::timeout(120 * SECOND, self.shutdown.completed());
+        completed.await.expect("the shutdown runs and ends").unwrap()
+    }
+
     /// Runs the shutdown, and returns its report and how long it took.
     pub(crate) async fn leave(&self) -> (Arc<Report>, Duration) {
         let begun = Instant::now();
-        let report = self.shutdown.run(adieu_core::Reason::Unknown).await.unwrap();
+        drop(self.shutdown.run(adieu_core::Reason::Unknown));
+        let report = self.completed().await;
         (report, begun.elapsed())
     }
 }

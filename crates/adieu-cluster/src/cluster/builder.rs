@@ -1,0 +1,178 @@
+//! How a node takes part in a cluster, before it does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use adieu_core::Shutdown;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{Cluster, ClusterError};
+use crate::commits::Commits;
+use crate::driver::PROTOCOL;
+use crate::member::Wish;
+use crate::phases;
+use crate::records::{Drain, Keys, NodeId, NodeRecord, NodeState};
+use crate::settings::Settings;
+use crate::shared::{Progress, Shared};
+use crate::store::Store;
+
+/// How a node takes part in a cluster. Made by [`Cluster::new`].
+#[derive(Clone)]
+#[must_use = "a node does nothing until it is connected to a shutdown and joins"]
+pub struct ClusterBuilder {
+    store: Arc<dyn Store>,
+    cluster: String,
+    node: Option<String>,
+    build: String,
+    zone: Option<String>,
+    address: Option<String>,
+    weight: u32,
+    ttl: Duration,
+    removal_margin: Option<Duration>,
+    join_deadline: Duration,
+}
+
+const TTL: Duration = Duration::from_secs(10);
+const JOIN_DEADLINE: Duration = Duration::from_secs(30);
+
+// === impl ClusterBuilder ===
+
+impl ClusterBuilder {
+    pub(super) fn new(store: Arc<dyn Store>, cluster: String) -> Self {
+        Self {
+            store,
+            cluster,
+            node: None,
+            build: String::new(),
+            zone: None,
+            address: None,
+            weight: 1,
+            ttl: TTL,
+            removal_margin: None,
+            join_deadline: JOIN_DEADLINE,
+        }
+    }
+
+    /// Names the node. Two processes of one name are not members at the same time: the second waits
+    /// until the first is gone. Default: the host's name, the process's id and something random.
+    pub fn node(mut self, name: impl Into<String>) -> Self {
+        self.node = Some(name.into());
+        self
+    }
+
+    /// Names the build. While several builds are up, shards and singletons go to nodes of the build
+    /// that started last.
+    pub fn build(mut self, build: impl Into<String>) -> Self {
+        self.build = build.into();
+        self
+    }
+
+    /// Names the zone, such as an availability zone. Shards are spread over zones.
+    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+        self.zone = Some(zone.into());
+        self
+    }
+
+    /// Sets the address that status shows.
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.address = Some(address.into());
+        self
+    }
+
+    /// Sets how many shards this node takes in proportion to others. Default: 1.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// Sets how long the node's session lasts without being kept. A node that cannot reach the store
+    /// stops acting after four fifths of this. All nodes should have the same. Default: 10 seconds.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets how long the leader waits before it takes shards from a node that vanished. Default: a
+    /// fifth of the time to live. Set it to the time to live if the store can end sessions early, as
+    /// etcd could before issue 15247 was fixed.
+    pub fn removal_margin(mut self, margin: Duration) -> Self {
+        self.removal_margin = Some(margin);
+        self
+    }
+
+    /// Sets how long [`Cluster::join`] waits. Default: 30 seconds.
+    pub fn join_deadline(mut self, within: Duration) -> Self {
+        self.join_deadline = within;
+        self
+    }
+
+    /// Connects the node to a shutdown: adds the tasks that leave the cluster to its phases.
+    ///
+    /// # Errors
+    ///
+    /// If a name is not valid, a time is out of bounds, or the shutdown has begun.
+    pub fn on(self, shutdown: &Shutdown) -> Result<Cluster, ClusterError> {
+        let Self { store, cluster, node, build, zone, address, weight, ttl, .. } = self;
+        let keys = Keys::new(&cluster)?;
+        let node = node.unwrap_or_else(|| adieu_fleet::Owner::this_process().as_str().to_owned());
+        let id = NodeId::new(node)?;
+        let shortest = store.shortest_ttl();
+        if ttl < shortest || ttl < Duration::from_millis(100) {
+            let rule = "must be at least 100 ms, and the least of the store";
+            return Err(ClusterError::Time { what: "the time to live", value: ttl, rule });
+        }
+        if self.join_deadline.is_zero() {
+            let rule = "must not be zero";
+            let value = self.join_deadline;
+            return Err(ClusterError::Time { what: "the join deadline", value, rule });
+        }
+        let mut settings = Settings::for_ttl(ttl);
+        settings.removal_margin = self.removal_margin.unwrap_or(settings.removal_margin);
+        let record = NodeRecord {
+            state: NodeState::Joining,
+            ready: true,
+            drain: Drain::Nothing,
+            address,
+            build,
+            zone,
+            weight,
+            hosts: Vec::new(),
+            protocol: (PROTOCOL, PROTOCOL),
+        };
+        let shared = Arc::new(Shared {
+            store,
+            cluster: cluster.into(),
+            commits: Commits::new(keys.clone()),
+            keys,
+            id,
+            record,
+            settings,
+            join_deadline: self.join_deadline,
+            shutdown: shutdown.downgrade(),
+            singletons: Mutex::new(BTreeMap::new()),
+            node: Mutex::new(None),
+            standing: OnceLock::new(),
+            progress: watch::Sender::new(Progress::default()),
+            wish: watch::Sender::new(Wish::Stay),
+            kill: CancellationToken::new(),
+            close: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        phases::add(shutdown, &shared)?;
+        Ok(Cluster { shared })
+    }
+}
+
+impl fmt::Debug for ClusterBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterBuilder")
+            .field("cluster", &self.cluster)
+            .field("node", &self.node)
+            .field("store", &self.store.name())
+            .finish_non_exhaustive()
+    }
+}

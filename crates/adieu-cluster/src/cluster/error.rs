@@ -1,0 +1,141 @@
+//! Why a node was not set up, did not join, or did not change another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use adieu_core::AddTaskError;
+
+use crate::member::{Incompatible, Loss, Stage};
+use crate::records::{NameError, NodeId};
+use crate::store::StoreError;
+use crate::view::UnreadableRecord;
+
+/// Why a node was not connected to a shutdown.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The cluster, the node or a singleton has no valid name.
+    #[error("failed to set up a cluster node")]
+    Name(#[from] NameError),
+    /// A time is out of bounds.
+    #[error("failed to set up a cluster node: {what} is {value:?}, but {rule}")]
+    Time {
+        /// The setting.
+        what: &'static str,
+        /// Its value.
+        value: Duration,
+        /// What it must be.
+        rule: &'static str,
+    },
+    /// The tasks of the cluster's phases could not be added.
+    #[error("failed to set up a cluster node")]
+    Tasks(#[from] AddTaskError),
+    /// A singleton was declared twice.
+    #[error("singleton {name} is declared twice: use another name")]
+    Twice {
+        /// The singleton.
+        name: Arc<str>,
+    },
+    /// A singleton was declared after the node had begun to join.
+    #[error("singleton {name} is declared too late: declare it before `join`")]
+    TooLate {
+        /// The singleton.
+        name: Arc<str>,
+    },
+}
+
+/// Why a node did not join.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// It was not up in time. The shutdown runs with
+    /// [`Reason::ClusterJoinUnsuccessful`](adieu_core::Reason::ClusterJoinUnsuccessful).
+    #[error("failed to join cluster {cluster} within {within:?}: the node is {stage}")]
+    TimedOut {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The join deadline.
+        within: Duration,
+        /// How far the node got.
+        stage: Stage,
+    },
+    /// The cluster has another configuration. The shutdown runs with
+    /// [`Reason::IncompatibleConfiguration`](adieu_core::Reason::IncompatibleConfiguration).
+    #[error("failed to join cluster {cluster}")]
+    Incompatible {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The setting.
+        #[source]
+        source: Incompatible,
+    },
+    /// The store refuses. The shutdown runs with [`Reason::ClusterJoinUnsuccessful`](adieu_core::Reason::ClusterJoinUnsuccessful).
+    #[error("failed to join cluster {cluster}")]
+    Store {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// What the store answered.
+        #[source]
+        source: StoreError,
+    },
+    /// The node lost its place before it was up.
+    #[error("failed to join cluster {cluster}: {loss}")]
+    Lost {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// Why.
+        loss: Loss,
+    },
+    /// The shutdown has begun.
+    #[error("failed to join cluster {cluster}: the shutdown has begun")]
+    ShuttingDown {
+        /// The cluster.
+        cluster: Arc<str>,
+    },
+    /// The node has joined before. A process joins once.
+    #[error("failed to join cluster {cluster}: this process has joined before")]
+    Twice {
+        /// The cluster.
+        cluster: Arc<str>,
+    },
+}
+
+/// Why another node, or the cluster, was not changed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OperateError {
+    /// There is no such node.
+    #[error("no node {node} in cluster {cluster}; nodes: {}", known.join(", "))]
+    NoSuchNode {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The node.
+        node: NodeId,
+        /// The nodes that there are.
+        known: Vec<String>,
+    },
+    /// The store failed.
+    #[error("failed to change cluster {cluster}")]
+    Store {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// What it answered.
+        #[source]
+        source: StoreError,
+    },
+    /// A record cannot be read.
+    #[error("failed to change cluster {cluster}")]
+    Unreadable {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The record.
+        #[source]
+        source: UnreadableRecord,
+    },
+    /// The table changed each time before the commit arrived.
+    #[error("failed to change cluster {cluster}: the table changes too fast; try again")]
+    Busy {
+        /// The cluster.
+        cluster: Arc<str>,
+    },
+}
