@@ -14,6 +14,7 @@ use machine::{Answer, Figures, Machine, Probe};
 pub(crate) use machine::{Change, Ended};
 pub(crate) use probe::Admission;
 
+use crate::status::BreakerState;
 use crate::striped::lock;
 use crate::time::{Instant, LONGEST};
 use crate::window::{Pair, Window};
@@ -221,7 +222,7 @@ impl Circuit {
     }
 
     /// Whether a call that took this long counts as failed.
-    pub(crate) fn is_slow(&self, took: Duration) -> bool {
+    fn is_slow(&self, took: Duration) -> bool {
         self.slow.is_some_and(|slow| took > slow)
     }
 
@@ -229,6 +230,15 @@ impl Circuit {
     pub(crate) fn is_idle(&self, now: Instant) -> bool {
         let word = self.word.load(Ordering::Acquire);
         closed_generation(word).is_some_and(|generation| self.window.sum(now, generation).some == 0)
+    }
+
+    pub(crate) fn state(&self, now: Instant) -> BreakerState {
+        let machine = lock(&self.machine);
+        match machine.break_left(now) {
+            Some(left) => BreakerState::Open { left },
+            None if machine.is_closed() => BreakerState::Closed,
+            None => BreakerState::HalfOpen,
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -18,6 +18,7 @@ use aimd::Aimd;
 use gradient::Gradient;
 use queue::{Next, Queue, Ticket};
 
+use crate::status::BulkheadLoad;
 use crate::striped::lock;
 use crate::time::{Instant, LONGEST, now};
 
@@ -211,10 +212,10 @@ impl Compartment {
         state.queue.set_limit(lowest);
     }
 
-    /// How many calls are inside, how many wait, and how many may be inside.
-    pub(crate) fn load(&self) -> (usize, usize, usize) {
+    pub(crate) fn load(&self) -> BulkheadLoad {
         let state = lock(&self.state);
-        (state.queue.inside(), state.queue.waiting(), state.queue.limit())
+        let (inside, waiting) = (state.queue.inside(), state.queue.waiting());
+        BulkheadLoad { inside, waiting, limit: state.queue.limit() }
     }
 
     fn leave(&self, sample: Option<Sample>) {
@@ -302,6 +303,11 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    fn load(bulkhead: &Compartment) -> (usize, usize, usize) {
+        let BulkheadLoad { inside, waiting, limit } = bulkhead.load();
+        (inside, waiting, limit)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn s722_a_call_over_the_limit_waits_and_enters_when_another_leaves() {
         let bulkhead = Bulkhead::of(1).queue(1).build();
@@ -315,9 +321,9 @@ mod tests {
             tokio::join!(bulkhead.enter(Normal, None), bulkhead.enter(Normal, None), leaves);
         assert_eq!(now() - began, ms(30));
         assert_eq!(refused.err(), Some(NoSlot::Full));
-        assert_eq!(bulkhead.load(), (1, 0, 1));
+        assert_eq!(load(&bulkhead), (1, 0, 1));
         drop(entered);
-        assert_eq!(bulkhead.load(), (0, 0, 1));
+        assert_eq!(load(&bulkhead), (0, 0, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -327,7 +333,7 @@ mod tests {
         let began = now();
         assert_eq!(bulkhead.enter(Normal, None).await.err(), Some(NoSlot::Shed));
         assert_eq!((now() - began).as_millis(), 100);
-        assert_eq!(bulkhead.load(), (1, 0, 1));
+        assert_eq!(load(&bulkhead), (1, 0, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -351,16 +357,16 @@ mod tests {
         for place in [&mut granted, &mut waiting, &mut next] {
             assert!(futures_poll(place.as_mut()).is_none());
         }
-        assert_eq!(bulkhead.load(), (1, 3, 1));
+        assert_eq!(load(&bulkhead), (1, 3, 1));
         drop(waiting);
-        assert_eq!(bulkhead.load(), (1, 2, 1));
+        assert_eq!(load(&bulkhead), (1, 2, 1));
         drop(slot); // `granted` has the slot now, and does not know it.
-        assert_eq!(bulkhead.load(), (1, 1, 1));
+        assert_eq!(load(&bulkhead), (1, 1, 1));
         drop(granted);
         let slot = next.await.unwrap();
-        assert_eq!(bulkhead.load(), (1, 0, 1));
+        assert_eq!(load(&bulkhead), (1, 0, 1));
         drop(slot);
-        assert_eq!(bulkhead.load(), (0, 0, 1));
+        assert_eq!(load(&bulkhead), (0, 0, 1));
     }
 
     fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
@@ -404,6 +410,6 @@ mod tests {
                 ended.unwrap();
             }
         });
-        assert_eq!(bulkhead.load(), (0, 0, 3));
+        assert_eq!(load(&bulkhead), (0, 0, 3));
     }
 }

@@ -16,6 +16,8 @@ pub enum Health {
 
 /// How the outcome of an attempt counts, and whether the attempt can be repeated.
 ///
+/// [`Caller::classify`](crate::Caller::classify) takes a function that returns one.
+///
 /// ```
 /// use adieu_resilience::Class;
 /// use std::time::Duration;
@@ -128,7 +130,24 @@ impl Class {
     }
 }
 
-/// The class of a result without a classifier of its own: every error is a failure of the backend.
-pub(crate) fn by_result<T, E>(result: &Result<T, E>) -> Class {
-    if result.is_ok() { Class::well() } else { Class::sick() }
+/// Decides how the result of an attempt counts: a function of the result that returns a [`Class`].
+pub trait Classify<T, E> {
+    /// Returns the class of this result.
+    fn classify(&self, result: &Result<T, E>) -> Class;
+}
+
+/// Every error is a failure of the backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByResult;
+
+impl<T, E> Classify<T, E> for ByResult {
+    fn classify(&self, result: &Result<T, E>) -> Class {
+        if result.is_ok() { Class::well() } else { Class::sick() }
+    }
+}
+
+impl<T, E, F: Fn(&Result<T, E>) -> Class> Classify<T, E> for F {
+    fn classify(&self, result: &Result<T, E>) -> Class {
+        self(result)
+    }
 }

@@ -1,12 +1,19 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![expect(dead_code, reason = "policies, which are made of these parts, are being built")]
 
 mod breaker;
 mod bulkhead;
+mod call;
 mod classify;
+mod drain;
+mod journal;
+mod policy;
 mod rate;
+mod refused;
 mod retry;
+mod spec;
+mod state;
+mod status;
 mod striped;
 mod throttle;
 mod time;
@@ -14,7 +21,11 @@ mod window;
 
 pub use breaker::Breaker;
 pub use bulkhead::{Bulkhead, Criticality};
-pub use classify::{Class, Health};
+pub use call::Attempt;
+pub use classify::{ByResult, Class, Classify, Health};
+pub use policy::{Caller, Policy, PolicyBuilder, PolicyError};
 pub use rate::Rate;
+pub use refused::{CallError, Code, Refused};
 pub use retry::Retry;
+pub use status::{BreakerState, BulkheadLoad, PolicyStatus};
 pub use throttle::Throttle;

@@ -29,6 +29,14 @@ pub(crate) struct Throttling {
     window: Window,
 }
 
+/// A request that was made and has not ended. One that is dropped does not count.
+#[must_use = "a request that is dropped does not count"]
+pub(crate) struct Request<'a> {
+    of: &'a Throttling,
+    made: Instant,
+    is_settled: bool,
+}
+
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -84,20 +92,35 @@ impl Default for Throttle {
 // === impl Throttling ===
 
 impl Throttling {
-    /// Counts a request, and says whether it is let through. `random` is from zero to one.
-    pub(crate) fn admit(&self, now: Instant, random: f64) -> bool {
+    /// Counts a request, also if it is not let through. `random` is from zero to one.
+    pub(crate) fn admit(&self, now: Instant, random: f64) -> Option<Request<'_>> {
         let Pair { all: requests, some: accepted } = self.window.sum(now, 0);
         self.window.add(now, 0, 1, 0);
         let excess = requests as f64 - self.factor * accepted as f64;
-        random >= excess / (requests as f64 + 1.0)
+        let passes = random >= excess / (requests as f64 + 1.0);
+        // Not `then_some`: a request that is dropped is taken back.
+        passes.then(|| Request { of: self, made: now, is_settled: false })
     }
+}
 
-    /// A request that was made at `made` has ended.
-    pub(crate) fn settle(&self, made: Instant, now: Instant, fate: Fate) {
+// === impl Request ===
+
+impl Request<'_> {
+    /// The request has ended.
+    pub(crate) fn settle(mut self, now: Instant, fate: Fate) {
         match fate {
-            Fate::Accepted => self.window.add(now, 0, 0, 1),
+            Fate::Accepted => self.of.window.add(now, 0, 0, 1),
             Fate::NotAccepted => {}
-            Fate::Unknown => self.window.add(made, 0, -1, 0),
+            Fate::Unknown => return,
+        }
+        self.is_settled = true;
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.of.window.add(self.made, 0, -1, 0);
         }
     }
 }
@@ -119,10 +142,10 @@ mod tests {
         let mut passed = 0;
         for call in 0..calls {
             let now = start + Duration::from_millis(u64::from(call));
-            if throttling.admit(now, random.f64()) {
+            if let Some(request) = throttling.admit(now, random.f64()) {
                 passed += 1;
                 let fate = if random.f64() < accepted { Fate::Accepted } else { Fate::NotAccepted };
-                throttling.settle(now, now, fate);
+                request.settle(now, fate);
             }
         }
         f64::from(passed) / f64::from(calls)
@@ -142,11 +165,10 @@ mod tests {
     fn s734_requests_count_when_they_are_made() {
         let now = crate::time::now();
         let throttling = Throttle::new().build(now);
-        for _ in 0..99 {
-            throttling.admit(now, 1.0);
-        }
-        assert!(!throttling.admit(now, 0.98), "none of 99 has been answered");
-        assert!(throttling.admit(now, 0.991));
+        let made: Vec<_> = (0..99).map(|_| throttling.admit(now, 1.0).unwrap()).collect();
+        assert!(throttling.admit(now, 0.98).is_none(), "none of 99 has been answered");
+        assert!(throttling.admit(now, 0.991).is_some());
+        drop(made);
     }
 
     #[test]
@@ -154,8 +176,10 @@ mod tests {
         let now = crate::time::now();
         let throttling = Throttle::new().build(now);
         for _ in 0..50 {
-            assert!(throttling.admit(now, 0.5));
-            throttling.settle(now, now + secs(1), Fate::Unknown);
+            let request = throttling.admit(now, 0.5).unwrap();
+            if fastrand::bool() {
+                request.settle(now + secs(1), Fate::Unknown);
+            }
         }
     }
 
@@ -173,13 +197,14 @@ mod tests {
                 let inside = |list: &[u64]| list.iter().filter(|then| *then / 12 + 9 >= at / 12).count() as f64;
                 let (all, some) = (inside(&requests), inside(&accepted));
                 let expected = random >= (all - 2.0 * some) / (all + 1.0);
-                prop_assert_eq!(throttling.admit(start + secs(at), random), expected);
+                let request = throttling.admit(start + secs(at), random);
+                prop_assert_eq!(request.is_some(), expected);
                 requests.push(at);
-                if expected {
-                    let (made, ended) = (at, at + takes);
+                if let Some(request) = request {
+                    let ended = at + takes;
                     at = ended;
                     let fate = [Fate::Accepted, Fate::NotAccepted, Fate::Unknown][fate as usize];
-                    throttling.settle(start + secs(made), start + secs(ended), fate);
+                    request.settle(start + secs(ended), fate);
                     match fate {
                         Fate::Accepted => accepted.push(ended),
                         Fate::NotAccepted => {}

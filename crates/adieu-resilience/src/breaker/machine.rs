@@ -89,6 +89,14 @@ impl Machine {
         matches!(self.phase, Phase::Closed)
     }
 
+    /// What is left of the break; `None` if it is half-open.
+    pub(crate) fn break_left(&self, now: Instant) -> Option<Duration> {
+        match self.phase {
+            Phase::Open { until } => Some(until.saturating_duration_since(now)),
+            Phase::Closed | Phase::HalfOpen { .. } => None,
+        }
+    }
+
     pub(crate) fn generation(&self) -> u32 {
         self.generation
     }

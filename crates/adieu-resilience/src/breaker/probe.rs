@@ -2,7 +2,7 @@
 
 use super::Circuit;
 use super::machine::{Ended, Probe};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 /// A call that a breaker has admitted.
 #[must_use = "a call that is not settled counts as neutral"]
@@ -18,6 +18,11 @@ impl<'a> Admission<'a> {
     #[inline]
     pub(super) fn new(circuit: &'a Circuit, generation: u32, probe: Option<Probe>) -> Self {
         Self { circuit, generation, probe }
+    }
+
+    /// Whether a call that took this long counts as failed.
+    pub(crate) fn is_slow(&self, took: Duration) -> bool {
+        self.circuit.is_slow(took)
     }
 
     /// The call has ended.

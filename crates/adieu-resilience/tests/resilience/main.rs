@@ -1,0 +1,9 @@
+//! What a policy promises, on a paused clock unless a test needs real threads.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod building;
+mod calls;
+mod draining;
+mod keys;
+mod retries;
+mod tools;
