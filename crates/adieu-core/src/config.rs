@@ -31,6 +31,7 @@
 //! Durations carry a unit: `5s`, `250 ms`, `1m 30s`. In HOCON a bare number is milliseconds, as
 //! it is in Akka; elsewhere it is refused. An unknown key is an error.
 
+mod blocks;
 mod duration;
 mod error;
 mod foreign;
@@ -45,6 +46,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+#[doc(hidden)]
+pub use blocks::Block;
 pub use error::ConfigError;
 pub use format::Format;
 
@@ -97,6 +100,7 @@ pub struct Config {
     pub(crate) unready_after: Duration,
     pub(crate) report_file: Option<PathBuf>,
     pub(crate) phases: BTreeMap<Phase, PhaseChange>,
+    pub(crate) blocks: blocks::Blocks,
 }
 
 /// When the platform kills the process that it has told to stop.
@@ -180,6 +184,7 @@ impl Config {
             unready_after: Duration::ZERO,
             report_file: None,
             phases: BTreeMap::new(),
+            blocks: blocks::Blocks::default(),
         }
     }
 
@@ -244,7 +249,19 @@ impl Config {
         let path = path.as_ref();
         let format = Format::of(path)?;
         let read = format.read(path).and_then(|text| read::config(text, format, vars));
-        read.map_err(|error| error.in_file(path))
+        let mut config = read.map_err(|error| error.in_file(path))?;
+        config.blocks.set_file(path);
+        Ok(config)
+    }
+
+    /// Reads each table under this name, which belongs to another crate of this workspace.
+    #[doc(hidden)]
+    pub fn read_block<T>(
+        &self,
+        name: &'static str,
+        read: impl FnMut(&str, &mut Block<'_>) -> Result<T, ConfigError>,
+    ) -> Result<Vec<T>, ConfigError> {
+        self.blocks.read(name, read)
     }
 
     /// The configuration that this process's environment describes: the file that `ADIEU_CONFIG`

@@ -300,6 +300,19 @@ impl Policy {
         self.state.journal().log(move || tracing::info!(%policy, "policy released"));
     }
 
+    pub(crate) fn shared_name(&self) -> Arc<str> {
+        Arc::clone(&self.state.name)
+    }
+
+    /// The parts that other replicas do not know of, and that matter to them.
+    pub(crate) fn local_parts(&self) -> Vec<String> {
+        let Spec { rate, breaker, .. } = &self.state.spec;
+        let name = self.name();
+        let rate = rate.as_ref().map(|rate| format!("rate limit {name} ({rate} in each replica)"));
+        let breaker = breaker.as_ref().map(|breaker| format!("breaker {name} ({breaker})"));
+        rate.into_iter().chain(breaker).collect()
+    }
+
     /// What the policy is doing right now.
     #[must_use]
     pub fn status(&self) -> PolicyStatus {

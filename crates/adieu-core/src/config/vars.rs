@@ -16,7 +16,7 @@ const PREFIX: &str = "ADIEU__";
 const MOST_PARTS: usize = 8;
 
 /// Which key was set by which variable, so that an error can name it.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Origins(HashMap<String, String>);
 
 pub(super) fn of_process() -> impl Iterator<Item = (String, String)> {

@@ -29,6 +29,20 @@ async fn s705_sick_outcomes_and_our_timeouts_open_the_breaker() {
     assert_eq!(code(policy.call(succeed).await), Code::Open, "without a timeout, within is one");
 }
 
+// A retry has what is left of `within`, which may be very little.
+#[tokio::test(start_paused = true)]
+async fn s705_within_is_the_timeout_of_the_first_attempt_only() {
+    let (policy, _shutdown) = start(|policy| {
+        policy.breaker(Breaker::at(1.0).of(2)).within(secs(1)).retry(Retry::times(1))
+    });
+    let late = policy.call(async |attempt: Attempt| match attempt.number() {
+        1 => Err("broken"),
+        _ => hang(attempt).await,
+    });
+    assert!(matches!(late.await, Err(CallError::TimedOut { .. })));
+    assert_eq!(policy.call(succeed).await, Ok(()), "one failure has counted");
+}
+
 #[tokio::test(start_paused = true)]
 async fn s705_a_panic_goes_through_and_opens_the_breaker() {
     let (policy, _shutdown) = start(|policy| policy.breaker(Breaker::at(1.0).of(2)));

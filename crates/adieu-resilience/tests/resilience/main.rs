@@ -3,6 +3,7 @@
 
 mod building;
 mod calls;
+mod configured;
 mod draining;
 mod keys;
 mod retries;

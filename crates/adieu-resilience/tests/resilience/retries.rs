@@ -50,8 +50,10 @@ async fn s736_when_the_budget_is_used_up_the_error_is_returned() {
 async fn s737_no_pause_outlasts_the_deadline() {
     let (policy, _shutdown) = start(|policy| policy.within(ms(500)).retry(Retry::times(3)));
     for (pause, expected) in [(100, &[0, 100, 200, 300][..]), (250, &[0, 250]), (500, &[0])] {
+        let began = Instant::now();
         let (times, result) = attempts(&policy, Class::sick().retry_after(ms(pause))).await;
         assert_eq!(times, expected);
+        assert_eq!(began.elapsed().as_millis(), *expected.last().unwrap(), "at once");
         let last = u32::try_from(expected.len()).unwrap();
         assert_eq!(result, Err(CallError::Failed(last)), "the real error");
     }
