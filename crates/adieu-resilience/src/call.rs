@@ -38,8 +38,18 @@ pub(crate) struct Call<'a> {
     pub(crate) key: Option<&'a str>,
     pub(crate) by: Option<Deadline>,
     pub(crate) criticality: Criticality,
-    /// Whether the backend may process it twice.
-    pub(crate) is_idempotent: bool,
+    pub(crate) repeats: Repeats,
+}
+
+/// After which failures a call may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeats {
+    /// After any: it does no harm if the backend processes it twice.
+    IfIdempotent,
+    /// Only if the backend has not processed it.
+    IfUnprocessed,
+    /// Never: what it sends cannot be sent again.
+    Never,
 }
 
 /// A call that has begun.
@@ -222,10 +232,11 @@ impl Running<'_> {
     /// How long to pause before the attempt after this one; `None` if there is none.
     fn pause(&self, number: u32, class: &Class, has_drained: &mut bool) -> Option<Duration> {
         let retry = self.call.state.spec.retry.as_ref()?;
-        let is_repeatable = match class.repeat() {
-            Repeat::Never => false,
-            Repeat::IfIdempotent => self.call.is_idempotent,
-            Repeat::Always => true,
+        let is_repeatable = match (self.call.repeats, class.repeat()) {
+            (Repeats::Never, _) | (_, Repeat::Never) => false,
+            (Repeats::IfIdempotent, Repeat::IfIdempotent) => true,
+            (Repeats::IfUnprocessed, Repeat::IfIdempotent) => false,
+            (Repeats::IfIdempotent | Repeats::IfUnprocessed, Repeat::Always) => true,
         };
         if number > retry.most() || !is_repeatable {
             return None;

@@ -7,6 +7,8 @@ mod call;
 mod classify;
 mod drain;
 mod journal;
+#[cfg(feature = "http")]
+mod layer;
 pub mod policies;
 mod policy;
 mod rate;
@@ -24,6 +26,8 @@ pub use breaker::Breaker;
 pub use bulkhead::{Bulkhead, Criticality};
 pub use call::Attempt;
 pub use classify::{ByResult, Class, Classify, Health};
+#[cfg(feature = "http")]
+pub use layer::{Client, ClientLayer, ClientRequest, ClientResponse, PolicyLayer, PolicyService};
 pub use policies::{Policies, PoliciesError, UnknownPolicy};
 pub use policy::{Caller, Policy, PolicyBuilder, PolicyError};
 pub use rate::Rate;

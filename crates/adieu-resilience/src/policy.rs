@@ -9,7 +9,7 @@ use adieu_core::{Deadline, Short, Shutdown};
 
 use crate::breaker::Breaker;
 use crate::bulkhead::{Bulkhead, Criticality};
-use crate::call::{Attempt, Call};
+use crate::call::{Attempt, Call, Repeats};
 use crate::classify::{ByResult, Classify};
 use crate::rate::Rate;
 use crate::refused::CallError;
@@ -109,7 +109,7 @@ pub enum PolicyError {
 ///     .key("tenant 7")
 ///     .by(Deadline::after(Duration::from_secs(1)))
 ///     .criticality(Criticality::BestEffort)
-///     .classify(|result: &Result<u32, String>| match result {
+///     .classify(|result: &Result<u32, std::io::Error>| match result {
 ///         Ok(_) => Class::well(),
 ///         Err(_) => Class::sick().permanent(),
 ///     })
@@ -270,7 +270,7 @@ impl Policy {
             key: None,
             by: None,
             criticality: Criticality::default(),
-            is_idempotent: true,
+            repeats: Repeats::IfIdempotent,
         };
         Caller { call, classify: ByResult }
     }
@@ -298,6 +298,11 @@ impl Policy {
         self.state.force(None);
         let policy = Arc::clone(&self.state.name);
         self.state.journal().log(move || tracing::info!(%policy, "policy released"));
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn has_retries(&self) -> bool {
+        self.state.spec.retry.is_some()
     }
 
     pub(crate) fn shared_name(&self) -> Arc<str> {
@@ -352,8 +357,17 @@ impl<'a, C> Caller<'a, C> {
     }
 
     /// Repeats the call only where the backend has provably not processed it.
-    pub fn not_idempotent(mut self) -> Self {
-        self.call.is_idempotent = false;
+    pub fn not_idempotent(self) -> Self {
+        self.repeats(Repeats::IfUnprocessed)
+    }
+
+    /// Makes the call once: what it sends cannot be sent again.
+    pub fn not_repeatable(self) -> Self {
+        self.repeats(Repeats::Never)
+    }
+
+    pub(crate) fn repeats(mut self, repeats: Repeats) -> Self {
+        self.call.repeats = repeats;
         self
     }
 

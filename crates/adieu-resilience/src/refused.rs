@@ -9,7 +9,6 @@ use adieu_core::{Short, Verdict};
 
 /// Why a call through a policy did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum CallError<E> {
     /// The policy refused the call. Nothing of it was done.
     Refused(Refused),

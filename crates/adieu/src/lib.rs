@@ -94,6 +94,7 @@
 //! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |
 //! | let one replica do it, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` for the rest, with the feature `fleet` |
 //! | have a leader among replicas | `fleet::Lock::lead` |
+//! | limit, protect and repeat calls to a backend | `resilience::Policy`, with the feature `resilience` |
 //! | know what it is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` judges from outside whether a service lost work that it had accepted |
 //!
@@ -200,6 +201,8 @@
 //! | `prometheus` | `http`, with a recorder of metrics behind the admin port's `/metrics` |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
 //! | `redis`, `postgres`, `etcd` | `fleet`, with locks there and the client re-exported; `etcd` needs `protoc` to build |
+//! | `resilience` | the module `resilience`: deadlines, rate limits, bulkheads, circuit breakers and retries in one policy; with `http` also as tower layers |
+//! | `reqwest` | `resilience`, for clients of reqwest |
 //! | `systemd` | tells systemd how it stands, for a unit of `Type=notify` |
 //! | `actors` | the module `actors`: a tree of whatever can be drained, leaves first |
 //! | `kameo`, `ractor` | `actors`, for the actors of these two |
@@ -327,6 +330,11 @@ pub use adieu_fleet as fleet;
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use adieu_http as http;
+
+/// Deadlines, rate limits, bulkheads, circuit breakers and retries in one policy.
+#[cfg(feature = "resilience")]
+#[doc(inline)]
+pub use adieu_resilience as resilience;
 
 /// The README's program compiles.
 #[cfg(all(doctest, feature = "axum"))]

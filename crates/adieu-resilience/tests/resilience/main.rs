@@ -5,6 +5,7 @@ mod building;
 mod calls;
 mod configured;
 mod draining;
+mod http;
 mod keys;
 mod retries;
 mod tools;

@@ -96,6 +96,16 @@ async fn s739_a_call_that_must_not_be_processed_twice_is_repeated_only_if_it_was
             })
             .await;
         assert_eq!(calls.get(), made, "{class:?}");
+        calls.set(0);
+        let caller = policy.caller().not_repeatable();
+        let caller = caller.classify(move |_: &Result<(), ()>| class);
+        let _ = caller
+            .call(async |_| {
+                calls.set(calls.get() + 1);
+                Err(())
+            })
+            .await;
+        assert_eq!(calls.get(), 1, "{class:?}");
     }
 }
 
