@@ -243,7 +243,7 @@ impl Running<'_> {
         }
         let now = now();
         let left = self.end(now).map(|end| end - now);
-        let mut pause = delay::before(number, class, fastrand::f64());
+        let mut pause = delay::before(number, class, fastrand::f64())?;
         match drain::retries(&self.call.state.shutdown) {
             Retries::AsDeclared => {}
             Retries::OnceMore if !*has_drained => {

@@ -5,7 +5,7 @@ mod gcra;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gcra::{Gcra, Wait};
+pub(crate) use gcra::{Gcra, Shared, Taken, Wait};
 
 use crate::time::{Instant, LONGEST, nanos, nanos_since};
 

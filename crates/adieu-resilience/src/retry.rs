@@ -11,7 +11,7 @@ use crate::time::Instant;
 ///
 /// A pause comes before each retry: random, up to a span that doubles from 50 ms (1 s if the backend
 /// asked for fewer calls) to 5 s; or as long as the backend has asked for. A call is not repeated if
-/// that pause would not be over before its deadline.
+/// that pause would not be over before its deadline, or if the backend asks for more than a minute.
 ///
 /// What the policy itself refuses is never repeated.
 #[derive(Clone, Debug, PartialEq)]

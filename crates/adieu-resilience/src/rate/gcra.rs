@@ -18,6 +18,35 @@ pub(crate) struct Gcra {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait(pub(crate) u64);
 
+/// The state of a limit that several processes share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shared {
+    /// The theoretical arrival time.
+    pub(crate) time: u64,
+    /// The tolerance of the limit that wrote it: replicas of two versions may have different ones.
+    pub(crate) tolerance: u64,
+}
+
+/// What was taken of a shared limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) granted: u32,
+    /// How long until one more permit is free.
+    pub(crate) wait: Wait,
+    /// The next state; `None` if it limits nothing.
+    pub(crate) state: Option<Shared>,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// How far the state is ahead of now. Never further than a grant can have made it: if it is, the
+    /// clock was set back.
+    fn ahead(self, now: u64) -> u64 {
+        self.time.saturating_sub(now).min(self.tolerance)
+    }
+}
+
 // === impl Gcra ===
 
 impl Gcra {
@@ -34,6 +63,28 @@ impl Gcra {
         let next = state.max(now).saturating_add(self.interval);
         let limit = now.saturating_add(self.tolerance);
         if next <= limit { Ok(next) } else { Err(Wait(next - limit)) }
+    }
+
+    /// Takes as many permits as are free, at most `wanted`. For a state that several processes share.
+    pub(crate) fn take_up_to(&self, state: Option<Shared>, now: u64, wanted: u32) -> Taken {
+        let Self { interval, tolerance } = *self;
+        let known = state.map_or(0, |state| state.ahead(now));
+        let free = tolerance.saturating_sub(known) / interval;
+        let granted = wanted.min(u32::try_from(free).unwrap_or(u32::MAX));
+        let ahead = known + interval * u64::from(granted);
+        let wait = (ahead + interval).saturating_sub(tolerance);
+        let state = match (granted, state) {
+            // Written back, so that a state of a clock that was set back does not refuse for ever.
+            (0, Some(Shared { tolerance, .. })) => Shared { time: now + known, tolerance },
+            (_, _) => Shared { time: now + ahead, tolerance },
+        };
+        Taken { granted, wait: Wait(wait), state: (state.time > now).then_some(state) }
+    }
+
+    /// The interval and the tolerance, which travel with a question to a store.
+    #[cfg(feature = "redis")]
+    pub(crate) fn figures(&self) -> (u64, u64) {
+        (self.interval, self.tolerance)
     }
 
     /// Whether the state still limits anything.
@@ -100,6 +151,36 @@ mod tests {
                         + f64::from(burst);
                     prop_assert!((admitted.len() - first) as f64 <= allowed + 1e-6);
                 }
+            }
+        }
+
+        // Slices of a shared limit are bounded as single permits are.
+        #[test]
+        fn shared_permits_are_bounded_by_rate_and_burst_and_none_is_lost(
+            interval in 1u64..1_000_000,
+            burst in 1u32..50,
+            asks in prop::collection::vec((0u64..20_000_000, 1u32..40), 1..200),
+        ) {
+            let limit = Gcra::new(1, interval, burst);
+            let (mut state, mut now) = (None, 1);
+            let mut single = 0;
+            for (pause, wanted) in asks {
+                now += pause;
+                let taken = limit.take_up_to(state, now, wanted);
+                // One by one, as many are free.
+                let mut one_by_one = 0;
+                while one_by_one < wanted && let Ok(next) = limit.take(single, now) {
+                    single = next;
+                    one_by_one += 1;
+                }
+                prop_assert_eq!(taken.granted, one_by_one);
+                prop_assert_eq!(taken.state.map_or(0, |state| state.time), if single > now { single } else { 0 });
+                if taken.granted < wanted {
+                    let Wait(wait) = taken.wait;
+                    prop_assert!(limit.take_up_to(taken.state, now + wait, 1).granted == 1);
+                    prop_assert!(wait == 0 || limit.take_up_to(taken.state, now + wait - 1, 1).granted == 0);
+                }
+                state = taken.state;
             }
         }
 
