@@ -32,6 +32,7 @@
 //! Durations have a unit: `5s`, `250 ms`, `1m 30s`. In HOCON a number without a unit is in
 //! milliseconds, as in Akka; in the other formats it is an error. An unknown key is an error.
 
+mod blocks;
 mod duration;
 mod error;
 mod foreign;
@@ -47,6 +48,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+#[doc(hidden)]
+pub use blocks::Block;
 pub use error::ConfigError;
 pub use format::Format;
 pub use kill_after::KillAfter;
@@ -99,6 +102,7 @@ pub struct Config {
     pub(crate) unready_after: Duration,
     pub(crate) report_file: Option<PathBuf>,
     pub(crate) phases: BTreeMap<Phase, PhaseChange>,
+    pub(crate) blocks: blocks::Blocks,
 }
 
 /// The times of a [`Config`] that are compared with the time that the platform allows; see
@@ -152,6 +156,7 @@ impl Config {
             unready_after: Duration::ZERO,
             report_file: None,
             phases: BTreeMap::new(),
+            blocks: blocks::Blocks::default(),
         }
     }
 
@@ -218,7 +223,19 @@ impl Config {
         let path = path.as_ref();
         let format = Format::of(path)?;
         let read = format.read(path).and_then(|text| read::config(text, format, vars));
-        read.map_err(|error| error.in_file(path))
+        let mut config = read.map_err(|error| error.in_file(path))?;
+        config.blocks.set_file(path);
+        Ok(config)
+    }
+
+    /// Reads each table under this name, which belongs to another crate of this workspace.
+    #[doc(hidden)]
+    pub fn read_block<T>(
+        &self,
+        name: &'static str,
+        read: impl FnMut(&str, &mut Block<'_>) -> Result<T, ConfigError>,
+    ) -> Result<Vec<T>, ConfigError> {
+        self.blocks.read(name, read)
     }
 
     /// Reads the configuration from the environment: the file in `ADIEU_CONFIG`, if that is set, and

@@ -13,6 +13,9 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
+/// Tells clients of adieu that the request was not processed, so they can repeat it whatever it does.
+const REFUSED: HeaderName = HeaderName::from_static("adieu-refused");
+
 /// gRPC's UNAVAILABLE: the call was not processed and can be retried on another server.
 const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
 const DRAINING: HeaderValue = HeaderValue::from_static(Draining::CODE);
@@ -82,6 +85,7 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
+        headers.insert(REFUSED, DRAINING);
         response
     }
 
@@ -91,6 +95,7 @@ impl Refusal {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(GRPC_STATUS, UNAVAILABLE);
         headers.insert(GRPC_MESSAGE, DRAINING);
+        headers.insert(REFUSED, DRAINING);
         let after = u64::try_from(self.draining.retry_after().as_millis()).unwrap_or(u64::MAX);
         headers.insert(GRPC_PUSHBACK, HeaderValue::from(after));
         response

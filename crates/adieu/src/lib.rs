@@ -95,6 +95,7 @@
 //! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |
 //! | let one replica do work, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` otherwise, with the feature `fleet` |
 //! | elect a leader among replicas | `fleet::Lock::lead` |
+//! | limit, protect and repeat calls to a backend | `resilience::Policy`, with the feature `resilience` |
 //! | form a cluster that nodes join and leave, with work that one node does at a time | `cluster::Cluster`, with the feature `cluster` |
 //! | see what the shutdown is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` checks from outside whether a service lost accepted work |
@@ -204,6 +205,8 @@
 //! | `cluster` | the module `cluster`: membership that follows the shutdown, singletons with fences; in memory and in files |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
 //! | `redis`, `postgres`, `etcd` | `fleet`, with locks in that store and its client re-exported; `etcd` needs `protoc` to build |
+//! | `resilience` | the module `resilience`: deadlines, rate limits, bulkheads, circuit breakers and retries in one policy; with `http` also as tower layers |
+//! | `reqwest` | `resilience`, for clients of reqwest |
 //! | `systemd` | notifications to systemd, for a unit of `Type=notify` |
 //! | `actors` | the module `actors`: drains a tree of actors, pools or servers, leaves first |
 //! | `kameo`, `ractor` | `actors`, for the actors of these two |
@@ -336,6 +339,11 @@ pub use adieu_fleet as fleet;
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use adieu_http as http;
+
+/// Deadlines, rate limits, bulkheads, circuit breakers and retries in one policy.
+#[cfg(feature = "resilience")]
+#[doc(inline)]
+pub use adieu_resilience as resilience;
 
 /// The README's program compiles.
 #[cfg(all(doctest, feature = "axum"))]

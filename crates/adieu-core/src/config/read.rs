@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::blocks::{self, Blocks};
 use super::section::Section;
 use super::{Config, ConfigError, Format, KillAfter, LameDuck, foreign, section, vars};
 use crate::phase::Phase;
@@ -18,12 +19,16 @@ pub(super) fn config(
     vars: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Config, ConfigError> {
     let outside = foreign::take(&mut document)?;
+    let others = blocks::take(&mut document);
     let (path, mut block) = block(document)?;
     if let Some(table) = block.as_object_mut() {
         outside.put_into(table);
+        blocks::put_into(table, others)?;
     }
     let origins = vars::overlay(&mut block, vars)?;
-    read(&path, &block, format).map_err(|error| origins.explain(&path, error))
+    let others = blocks::take(&mut block);
+    let read = read(&path, &block, format).map_err(|error| origins.explain(&path, error));
+    Ok(Config { blocks: Blocks::new(others, format, origins), ..read? })
 }
 
 /// Returns our block and its path. A document without such a block is itself the block.
@@ -52,6 +57,7 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
     if path.is_empty() {
         // Makes the name of the block a known key, so that a misspelt block is recognised.
         keys.value(&["coordinated-shutdown"])?;
+        keys.value(blocks::NAMES)?;
     }
 
     if let Some((path, value)) = keys.value(&["kill-after"])? {

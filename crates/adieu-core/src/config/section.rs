@@ -34,6 +34,7 @@ pub(super) fn same_as(key: &str) -> impl Iterator<Item = &'static &'static str> 
 }
 
 /// A table whose keys are read one by one. Keys that were never read are unknown.
+#[derive(Debug)]
 pub(super) struct Section<'a> {
     path: String,
     table: &'a Map<String, Value>,
@@ -152,6 +153,13 @@ impl<'a> Section<'a> {
             .map_err(|problem| ConfigError::Invalid { path: path.to_owned(), problem })
     }
 
+    /// Returns the table under this key.
+    pub(super) fn table(&mut self, name: &'static str) -> Result<Option<Section<'a>>, ConfigError> {
+        let found = self.value(&[name])?;
+        let millis = self.bare_numbers_are_millis;
+        found.map(|(path, value)| Section::new(&path, value, millis)).transpose()
+    }
+
     /// Returns the tables under this key, by name.
     pub(super) fn tables(
         &mut self,
@@ -169,7 +177,7 @@ impl<'a> Section<'a> {
     }
 
     /// Returns an error if the table has a key that was never read.
-    pub(super) fn finish(self) -> Result<(), ConfigError> {
+    pub(super) fn finish(&self) -> Result<(), ConfigError> {
         match self.table.keys().find(|key| !self.known.contains(&key.as_str())) {
             None => Ok(()),
             Some(key) => Err(ConfigError::UnknownKey {

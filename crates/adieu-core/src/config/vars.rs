@@ -17,7 +17,7 @@ const PREFIX: &str = "ADIEU__";
 const MOST_PARTS: usize = 8;
 
 /// The variable that set each key, for error messages.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Origins(HashMap<String, String>);
 
 pub(super) fn of_process() -> impl Iterator<Item = (String, String)> {

@@ -86,6 +86,7 @@ async fn s82_a_refused_request_gets_503_with_retry_after() {
     let (head, body) = refused(|layer| layer, "text/plain").await;
     assert_eq!(head.status, 503);
     assert_eq!(head.headers["retry-after"], "2", "rounded up to whole seconds");
+    assert_eq!(head.headers["adieu-refused"], "draining");
     assert_eq!(head.headers["connection"], "close");
     assert_eq!(body, r#"{"error":"draining","retry_after_ms":1500}"#);
 }

@@ -1,0 +1,308 @@
+//! A circuit breaker: refuses calls for a while after too many have failed.
+//!
+//! While the breaker is closed, a call reads one word and counts in a window of its thread. Every
+//! other state is kept by [`machine`], under a lock.
+
+mod machine;
+mod probe;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use machine::{Answer, Figures, Machine, Probe};
+pub(crate) use machine::{Change, Ended};
+pub(crate) use probe::Admission;
+
+use crate::status::BreakerState;
+use crate::striped::lock;
+use crate::time::{Instant, LONGEST};
+use crate::window::{Pair, Window};
+
+/// How long a probe may take if the policy has no timeout.
+const LEASE: Duration = Duration::from_secs(30);
+/// How much longer than the policy's timeout a probe may take.
+const BEYOND_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Refuses calls for a while after too many have failed.
+///
+/// The breaker opens when at least [`Breaker::of`] calls have ended within [`Breaker::over`] and the
+/// given ratio of them has failed. It then refuses every call for [`Breaker::opens_for`]. After that it
+/// lets single calls through as probes: the first that succeeds closes it, one that fails reopens it
+/// for twice as long.
+///
+/// ```
+/// use adieu_resilience::Breaker;
+/// use std::time::Duration;
+///
+/// let breaker = Breaker::at(0.5).of(20).over(Duration::from_secs(10));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a breaker does nothing until a policy has it"]
+pub struct Breaker {
+    ratio: f64,
+    calls: u32,
+    over: Duration,
+    opens_for: Duration,
+    at_most: Option<Duration>,
+    probes: u32,
+    closes_after: u32,
+    slow: Option<Duration>,
+}
+
+/// The breaker of one key of a policy.
+pub(crate) struct Circuit {
+    ratio: f64,
+    calls: i64,
+    slow: Option<Duration>,
+    /// Generation and whether it is closed; written with the lock of `machine`. See [`word_of`].
+    word: AtomicU64,
+    /// Calls, and how many of them failed; the epoch is the generation.
+    window: Window,
+    machine: Mutex<Machine>,
+    on_change: Box<dyn Fn(Change) + Send + Sync>,
+}
+
+// === impl Breaker ===
+
+impl Breaker {
+    /// Opens when at least this ratio of calls has failed: of 20 calls in 10 s, unless set otherwise.
+    pub fn at(ratio: f64) -> Self {
+        Self {
+            ratio,
+            calls: 20,
+            over: Duration::from_secs(10),
+            opens_for: Duration::from_secs(5),
+            at_most: None,
+            probes: 1,
+            closes_after: 1,
+            slow: None,
+        }
+    }
+
+    /// Sets how many calls must have ended before their ratio counts.
+    pub fn of(mut self, calls: u32) -> Self {
+        self.calls = calls;
+        self
+    }
+
+    /// Sets how far back calls count. They leave in tenths of it.
+    pub fn over(mut self, over: Duration) -> Self {
+        self.over = over;
+        self
+    }
+
+    /// Sets the first break, 5 s by default. Each break is random by a tenth.
+    pub fn opens_for(mut self, first: Duration) -> Self {
+        self.opens_for = first;
+        self
+    }
+
+    /// Sets the longest break; 1 min by default, or the first break if that is longer. A break doubles
+    /// with each reopening in a row.
+    pub fn at_most(mut self, longest: Duration) -> Self {
+        self.at_most = Some(longest);
+        self
+    }
+
+    /// Sets how many calls can probe at a time; one by default.
+    pub fn probes(mut self, probes: u32) -> Self {
+        self.probes = probes;
+        self
+    }
+
+    /// Sets how many probes in a row must succeed before the breaker closes; one by default.
+    pub fn closes_after(mut self, probes: u32) -> Self {
+        self.closes_after = probes;
+        self
+    }
+
+    /// Counts calls that take longer as failed.
+    pub fn slow(mut self, after: Duration) -> Self {
+        self.slow = Some(after);
+        self
+    }
+
+    fn longest_break(&self) -> Duration {
+        self.at_most.unwrap_or(Duration::from_secs(60).max(self.opens_for))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { ratio, calls, over, opens_for, probes, closes_after, slow, .. } = self;
+        let longest = self.longest_break();
+        if !(*ratio > 0.0 && *ratio <= 1.0) {
+            return Err(format!("breaker: ratio {ratio} is not above 0 and up to 1"));
+        }
+        if *calls == 0 || *probes == 0 || *closes_after == 0 {
+            return Err("breaker: zero calls, probes or successes make no breaker".into());
+        }
+        if !(Duration::from_millis(10)..=LONGEST).contains(over) {
+            return Err(format!("breaker: a window of {over:?} is not from 10ms to a year"));
+        }
+        if opens_for.is_zero() || longest > LONGEST {
+            return Err(format!(
+                "breaker: breaks of {opens_for:?} to {longest:?} are not from 1ns to a year"
+            ));
+        }
+        if *opens_for > longest {
+            return Err(format!(
+                "breaker: the first break of {opens_for:?} is longer than the longest of {longest:?}"
+            ));
+        }
+        if slow.is_some_and(|slow| slow.is_zero()) {
+            return Err("breaker: if every call is slow, it can only open".into());
+        }
+        Ok(())
+    }
+
+    /// `timeout` is that of an attempt. `on_change` is called after each transition, without a lock.
+    pub(crate) fn build(
+        &self,
+        origin: Instant,
+        timeout: Option<Duration>,
+        on_change: impl Fn(Change) + Send + Sync + 'static,
+    ) -> Circuit {
+        let figures = Figures {
+            opens_for: self.opens_for,
+            at_most: self.longest_break(),
+            probes: self.probes,
+            closes_after: self.closes_after,
+            lease: timeout.map_or(LEASE, |timeout| timeout.saturating_add(BEYOND_TIMEOUT)),
+        };
+        let machine = Machine::new(figures);
+        Circuit {
+            ratio: self.ratio,
+            calls: self.calls.into(),
+            slow: self.slow,
+            word: AtomicU64::new(word_of(&machine)),
+            window: Window::new(origin, self.over),
+            machine: Mutex::new(machine),
+            on_change: Box::new(on_change),
+        }
+    }
+}
+
+impl std::fmt::Display for Breaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { ratio, calls, over, .. } = self;
+        write!(f, "{ratio} of {calls} calls in {}", adieu_core::Short(*over))
+    }
+}
+
+// === impl Circuit ===
+
+impl Circuit {
+    /// Admits a call, or returns when to try again. `may_probe` is called if the call would probe.
+    #[inline]
+    pub(crate) fn admit(
+        &self,
+        now: Instant,
+        may_probe: impl FnOnce() -> bool,
+    ) -> Result<Admission<'_>, Duration> {
+        let word = self.word.load(Ordering::Acquire);
+        match closed_generation(word) {
+            Some(generation) => Ok(Admission::new(self, generation, None)),
+            None => self.admit_unless_open(now, may_probe()),
+        }
+    }
+
+    #[cold]
+    fn admit_unless_open(&self, now: Instant, may_probe: bool) -> Result<Admission<'_>, Duration> {
+        let mut generation = 0;
+        let answer = self.with_machine(|machine| {
+            let (answer, change) = machine.ask(now, may_probe);
+            generation = machine.generation();
+            (answer, change)
+        });
+        match answer {
+            Answer::Admitted => Ok(Admission::new(self, generation, None)),
+            Answer::Probe(probe) => Ok(Admission::new(self, generation, Some(probe))),
+            Answer::Refused { retry_after } => Err(retry_after),
+        }
+    }
+
+    /// Whether a call that took this long counts as failed.
+    fn is_slow(&self, took: Duration) -> bool {
+        self.slow.is_some_and(|slow| took > slow)
+    }
+
+    /// Whether the breaker is closed and has no failure to remember.
+    pub(crate) fn is_idle(&self, now: Instant) -> bool {
+        let word = self.word.load(Ordering::Acquire);
+        closed_generation(word).is_some_and(|generation| self.window.sum(now, generation).some == 0)
+    }
+
+    pub(crate) fn state(&self, now: Instant) -> BreakerState {
+        let machine = lock(&self.machine);
+        match machine.break_left(now) {
+            Some(left) => BreakerState::Open { left },
+            None if machine.is_closed() => BreakerState::Closed,
+            None => BreakerState::HalfOpen,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        closed_generation(self.word.load(Ordering::Acquire)).is_some()
+    }
+
+    /// The outcome of an admitted call.
+    fn settle(&self, now: Instant, generation: u32, probe: Option<Probe>, ended: Ended) {
+        match probe {
+            Some(probe) => self.with_machine(|machine| {
+                ((), machine.settle(now, generation, probe, ended, fastrand::f64()))
+            }),
+            None => self.count(now, generation, ended),
+        }
+    }
+
+    #[inline]
+    fn count(&self, now: Instant, generation: u32, ended: Ended) {
+        let current = closed_generation(self.word.load(Ordering::Acquire));
+        // A call of before the last transition says nothing about the backend of now.
+        if current != Some(generation) {
+            return;
+        }
+        match ended {
+            Ended::Neutral => {}
+            Ended::Succeeded => self.window.add(now, generation, 1, 0),
+            Ended::Failed => {
+                self.window.add(now, generation, 1, 1);
+                self.judge(now, generation);
+            }
+        }
+    }
+
+    #[cold]
+    fn judge(&self, now: Instant, generation: u32) {
+        let Pair { all: calls, some: failures } = self.window.sum(now, generation);
+        if calls >= self.calls && failures as f64 >= self.ratio * calls as f64 {
+            self.with_machine(|machine| ((), machine.trip(now, generation, fastrand::f64())));
+        }
+    }
+
+    fn with_machine<T>(&self, act: impl FnOnce(&mut Machine) -> (T, Option<Change>)) -> T {
+        let mut machine = lock(&self.machine);
+        let (result, change) = act(&mut machine);
+        if change.is_some() {
+            self.word.store(word_of(&machine), Ordering::Release);
+        }
+        drop(machine);
+        if let Some(change) = change {
+            (self.on_change)(change);
+        }
+        result
+    }
+}
+
+/// The generation, and in the lowest bit whether it is not closed.
+fn word_of(machine: &Machine) -> u64 {
+    u64::from(machine.generation()) << 1 | u64::from(!machine.is_closed())
+}
+
+fn closed_generation(word: u64) -> Option<u32> {
+    // The word holds 33 bits.
+    (word & 1 == 0).then_some((word >> 1) as u32)
+}
+
+#[cfg(test)]
+mod tests;

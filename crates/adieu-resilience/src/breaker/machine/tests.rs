@@ -1,0 +1,202 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const FIGURES: Figures = Figures {
+    opens_for: Duration::from_secs(5),
+    at_most: Duration::from_secs(60),
+    probes: 1,
+    closes_after: 1,
+    lease: Duration::from_secs(3),
+};
+
+fn start() -> Instant {
+    crate::time::now()
+}
+
+fn secs(secs: f64) -> Duration {
+    Duration::from_secs_f64(secs)
+}
+
+/// A machine that has just opened, with the middle of the spread.
+fn opened(figures: Figures, now: Instant) -> Machine {
+    let mut machine = Machine::new(figures);
+    assert!(machine.trip(now, 0, 0.5).is_some());
+    machine
+}
+
+fn probe_of(machine: &mut Machine, now: Instant) -> Probe {
+    match machine.ask(now, true).0 {
+        Answer::Probe(probe) => probe,
+        other @ (Answer::Admitted | Answer::Refused { .. }) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn s706_an_open_breaker_refuses_with_what_is_left_of_the_break() {
+    let now = start();
+    let mut machine = opened(FIGURES, now);
+    for (passed, left) in [(0.0, 5.0), (1.5, 3.5), (4.999, 0.001)] {
+        let (answer, change) = machine.ask(now + secs(passed), true);
+        assert_eq!(answer, Answer::Refused { retry_after: secs(left) });
+        assert_eq!(change, None);
+    }
+    assert!(matches!(machine.ask(now + secs(5.0), true), (Answer::Probe(_), Some(_))));
+}
+
+#[test]
+fn s707_breaks_double_up_to_the_longest_and_begin_anew_after_closing() {
+    let mut now = start();
+    let mut machine = opened(FIGURES, now);
+    let mut breaks = Vec::new();
+    for _ in 0..6 {
+        now += secs(70.0);
+        let probe = probe_of(&mut machine, now);
+        let change = machine.settle(now, machine.generation(), probe, Ended::Failed, 0.5);
+        let Some(Change::Opened { for_, .. }) = change else { panic!("{change:?}") };
+        breaks.push(for_.as_secs());
+    }
+    assert_eq!(breaks, [10, 20, 40, 60, 60, 60]);
+    now += secs(70.0);
+    let probe = probe_of(&mut machine, now);
+    let change = machine.settle(now, machine.generation(), probe, Ended::Succeeded, 0.5);
+    assert_eq!(change, Some(Change::Closed));
+    let change = machine.trip(now, machine.generation(), 0.5);
+    assert_eq!(change, Some(Change::Opened { for_: secs(5.0), reopenings: 0 }));
+}
+
+#[test]
+fn s707_a_break_is_spread_by_a_tenth() {
+    let for_ = |spread| match Machine::new(FIGURES).trip(start(), 0, spread) {
+        Some(Change::Opened { for_, .. }) => for_.as_millis(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([0.0, 0.5, 1.0].map(for_), [4_500, 5_000, 5_500]);
+}
+
+#[test]
+fn s708_a_probe_comes_back_when_it_is_neutral_and_when_its_lease_expires() {
+    let now = start() + secs(60.0);
+    let mut machine = opened(FIGURES, now - secs(60.0));
+    let neutral = probe_of(&mut machine, now);
+    assert!(matches!(machine.ask(now, true).0, Answer::Refused { .. }));
+    let generation = machine.generation();
+    assert_eq!(machine.settle(now, generation, neutral, Ended::Neutral, 0.5), None);
+    let hung = probe_of(&mut machine, now);
+    let later = now + secs(2.999);
+    let refused = machine.ask(later, true).0;
+    assert_eq!(refused, Answer::Refused { retry_after: secs(0.001) });
+    probe_of(&mut machine, now + secs(3.0));
+    // The lease is over, so its outcome is none, also in the same generation.
+    let late = machine.settle(now + secs(3.0), generation, hung, Ended::Failed, 0.5);
+    assert_eq!((late, machine.generation()), (None, generation));
+}
+
+#[test]
+fn s709_as_many_probes_must_succeed_as_declared_and_one_that_fails_reopens() {
+    let now = start() + secs(60.0);
+    let mut machine = opened(Figures { closes_after: 3, probes: 2, ..FIGURES }, now - secs(60.0));
+    for ended in [None, None, Some(Change::Closed)] {
+        let probe = probe_of(&mut machine, now);
+        let generation = machine.generation();
+        assert_eq!(machine.settle(now, generation, probe, Ended::Succeeded, 0.5), ended);
+    }
+    let mut machine = opened(Figures { probes: 2, ..FIGURES }, now - secs(60.0));
+    let (one, other) = (probe_of(&mut machine, now), probe_of(&mut machine, now));
+    let generation = machine.generation();
+    assert!(machine.settle(now, generation, one, Ended::Failed, 0.5).is_some());
+    assert_eq!(machine.settle(now, generation, other, Ended::Succeeded, 0.5), None);
+    assert!(matches!(machine.ask(now, true).0, Answer::Refused { .. }));
+}
+
+#[test]
+fn s710_an_outcome_of_another_generation_changes_nothing() {
+    let now = start();
+    let mut machine = opened(FIGURES, now);
+    assert_eq!(machine.trip(now, 0, 0.5), None, "a late failure of before does not lengthen it");
+    let later = now + secs(6.0);
+    let probe = probe_of(&mut machine, later);
+    let old = machine.generation();
+    assert!(machine.settle(later, old, probe, Ended::Failed, 0.5).is_some());
+    assert_eq!(machine.settle(later, old, probe, Ended::Succeeded, 0.5), None);
+    assert!(!machine.is_closed());
+}
+
+#[test]
+fn s711_a_process_that_must_not_probe_is_refused_and_leaves_the_probe_to_others() {
+    let now = start();
+    let mut machine = opened(FIGURES, now);
+    let later = now + secs(6.0);
+    assert!(matches!(machine.ask(later, false), (Answer::Refused { .. }, None)));
+    probe_of(&mut machine, later);
+}
+
+/// What callers do, in any order. Probes are dropped where no `Settle` follows.
+#[derive(Clone, Debug)]
+enum Act {
+    Wait(u32),
+    Ask,
+    Trip { stale: bool },
+    Settle { which: usize, ended: Ended, stale: bool },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let ended = prop_oneof![Just(Ended::Succeeded), Just(Ended::Failed), Just(Ended::Neutral)];
+    prop_oneof![
+        (0u32..8_000).prop_map(Act::Wait),
+        Just(Act::Ask),
+        Just(Act::Ask),
+        any::<bool>().prop_map(|stale| Act::Trip { stale }),
+        (0usize..4, ended, any::<bool>()).prop_map(|(which, ended, stale)| Act::Settle {
+            which,
+            ended,
+            stale
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn s708_whatever_callers_do_a_call_is_let_through_after_a_lease_and_a_break(
+        acts in prop::collection::vec(act(), 0..120),
+        probes in 1u32..4,
+        closes_after in 1u32..4,
+        spread in 0.0..=1.0,
+    ) {
+        let figures = Figures { probes, closes_after, ..FIGURES };
+        let mut machine = Machine::new(figures);
+        let mut now = start();
+        let mut held: Vec<(Probe, u32, Instant)> = Vec::new();
+        for act in acts {
+            let before = machine.generation();
+            let change = match act {
+                Act::Wait(millis) => { now += Duration::from_millis(millis.into()); None }
+                Act::Ask => {
+                    let (answer, change) = machine.ask(now, true);
+                    if let Answer::Probe(probe) = answer {
+                        held.push((probe, machine.generation(), now + figures.lease));
+                    }
+                    change
+                }
+                Act::Trip { stale } => {
+                    machine.trip(now, before.wrapping_sub(u32::from(stale)), spread)
+                }
+                Act::Settle { which, ended, stale } if which < held.len() => {
+                    let (probe, generation, _) = held[which];
+                    let generation = generation.wrapping_sub(u32::from(stale));
+                    if !stale { held.remove(which); }
+                    machine.settle(now, generation, probe, ended, spread)
+                }
+                Act::Settle { .. } => None,
+            };
+            let rose = machine.generation().wrapping_sub(before);
+            prop_assert_eq!(rose, u32::from(change.is_some()), "one generation per transition");
+            let current = machine.generation();
+            let valid = |(_, of, until): &&(Probe, u32, Instant)| *of == current && now < *until;
+            prop_assert!(held.iter().filter(valid).count() <= probes as usize);
+        }
+        now += figures.lease + figures.at_most.mul_f64(1.1);
+        let (answer, _) = machine.ask(now, true);
+        prop_assert!(!matches!(answer, Answer::Refused { .. }), "{:?} in {:?}", answer, machine);
+    }
+}

@@ -1,0 +1,261 @@
+//! A call through a policy: its parts in their order, its attempts, and what each part learns.
+//!
+//! ```text
+//! deadline > forced open > retry > rate > bulkhead > breaker or throttle > timeout > the call
+//! ```
+//!
+//! Retries are outside of the other parts. So each attempt counts against the rate, a call that
+//! pauses before a retry holds no slot, and a breaker that opens ends the retries.
+
+mod attempt;
+mod held;
+
+use std::panic::resume_unwind;
+use std::time::Duration;
+
+use adieu_core::Deadline;
+
+pub use attempt::Attempt;
+
+use attempt::{Attempting, Ended};
+use held::{Held, Lesson};
+
+use crate::bulkhead::{Criticality, NoSlot};
+use crate::classify::{Class, Classify, Health, Repeat};
+use crate::drain::{self, Retries};
+use crate::refused::{CallError, Code, Refused};
+use crate::retry::delay;
+use crate::state::{Parts, State};
+use crate::time::{Instant, now};
+
+/// What a refused call is told to wait where nothing better is known.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// A call that is about to be made.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) key: Option<&'a str>,
+    pub(crate) by: Option<Deadline>,
+    pub(crate) criticality: Criticality,
+    pub(crate) repeats: Repeats,
+}
+
+/// After which failures a call may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeats {
+    /// After any: it does no harm if the backend processes it twice.
+    IfIdempotent,
+    /// Only if the backend has not processed it.
+    IfUnprocessed,
+    /// Never: what it sends cannot be sent again.
+    Never,
+}
+
+/// A call that has begun.
+struct Running<'a> {
+    call: Call<'a>,
+    parts: &'a Parts,
+    /// The end of `within`.
+    within: Option<Instant>,
+}
+
+/// Until when an attempt may run.
+#[derive(Clone, Copy)]
+struct Limit {
+    at: Option<Instant>,
+    /// Whether an attempt that reaches the limit is a failure of the backend.
+    is_backends: bool,
+}
+
+/// An attempt that was made.
+struct Made<T, E> {
+    outcome: Result<T, CallError<E>>,
+    class: Class,
+}
+
+// === impl Call ===
+
+impl Call<'_> {
+    /// Makes the call.
+    pub(crate) async fn run<T, E, F, Fut, C>(self, classify: C, mut f: F) -> Result<T, CallError<E>>
+    where
+        F: FnMut(Attempt) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        C: Classify<T, E>,
+    {
+        let start = now();
+        if let Some(left) = self.state.forced(start) {
+            return Err(self.refused(Code::ForcedOpen, left).into());
+        }
+        let parts = self.state.parts(self.key);
+        if let Some(budget) = &parts.budget {
+            budget.count_call(start);
+        }
+        let within = self.state.spec.within.map(|within| start + within);
+        let running = Running { call: self, parts: &parts, within };
+
+        let mut last = None;
+        let mut has_drained = false;
+        for number in 1.. {
+            let made = match running.attempt(number, &classify, &mut f).await {
+                Ok(made) => made,
+                // The caller learns more from the backend's last answer than from our refusal.
+                Err(refused) => return last.unwrap_or(Err(refused.into())),
+            };
+            let Some(pause) = running.pause(number, &made.class, &mut has_drained) else {
+                return made.outcome;
+            };
+            tokio::select! {
+                biased;
+                () = drain::no_retries(&self.state.shutdown) => return made.outcome,
+                () = tokio::time::sleep(pause) => last = Some(made.outcome),
+            }
+        }
+        unreachable!("a call has fewer than 2^32 attempts")
+    }
+
+    fn refused(&self, code: Code, retry_after: Duration) -> Refused {
+        Refused::new(&self.state.name, code, retry_after)
+    }
+}
+
+// === impl Running ===
+
+impl Running<'_> {
+    /// Makes one attempt, if every part admits it.
+    async fn attempt<T, E, F, Fut, C>(
+        &self,
+        number: u32,
+        classify: &C,
+        f: &mut F,
+    ) -> Result<Made<T, E>, Refused>
+    where
+        F: FnMut(Attempt) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        C: Classify<T, E>,
+    {
+        let (held, began) = self.admit().await?;
+        let limit = self.limit(began, number);
+        if limit.at.is_some_and(|at| at <= began) {
+            return Err(self.call.refused(Code::Deadline, TRY_AGAIN));
+        }
+        let attempt = Attempt { number, deadline: limit.at.map(Deadline::at) };
+        // In a future of its own, so that a panic of `f` itself is caught, too.
+        let call = async { f(attempt).await };
+        let ended = Attempting::new(call, limit.at).await;
+
+        let ended_at = now();
+        let took = ended_at.saturating_duration_since(began);
+        let timed_out = || Err(CallError::TimedOut { after: took });
+        let (outcome, class) = match ended {
+            Ended::Returned(result) => {
+                let class = classify.classify(&result);
+                (result.map_err(CallError::Failed), class)
+            }
+            Ended::TimedOut if limit.is_backends => (timed_out(), Class::sick()),
+            Ended::TimedOut | Ended::Cut => (timed_out(), Class::neutral()),
+            Ended::Panicked(panic) => {
+                held.settle(ended_at, took, &self.lesson(Class::sick(), false));
+                resume_unwind(panic)
+            }
+        };
+        let is_timeout = matches!(outcome, Err(CallError::TimedOut { .. }));
+        held.settle(ended_at, took, &self.lesson(class, is_timeout));
+        Ok(Made { outcome, class })
+    }
+
+    /// What the parts learn from an attempt.
+    fn lesson(&self, class: Class, is_timeout: bool) -> Lesson {
+        let is_sick = class.health() == Health::Sick;
+        // Whatever fails while the process ends may be its own doing.
+        if is_sick && drain::has_begun(&self.call.state.shutdown) {
+            return Lesson { class: Class::neutral(), is_timeout: false };
+        }
+        Lesson { class, is_timeout: is_timeout && is_sick }
+    }
+
+    /// Takes what an attempt needs of each part. Returns when it begins.
+    async fn admit(&self) -> Result<(Held<'_>, Instant), Refused> {
+        let (call, parts) = (&self.call, self.parts);
+        let mut began = now();
+        if self.end(began).is_some_and(|end| end <= began) {
+            return Err(call.refused(Code::Deadline, TRY_AGAIN));
+        }
+        if let Some(rate) = &parts.rate {
+            rate.take(began).map_err(|wait| call.refused(Code::RateLimited, wait))?;
+        }
+        let mut held = Held::default();
+        if let Some(bulkhead) = &parts.bulkhead {
+            let entered = bulkhead.enter(call.criticality, self.end(began)).await;
+            held.slot = Some(entered.map_err(|no_slot| {
+                let code = match no_slot {
+                    NoSlot::Full => Code::Full,
+                    NoSlot::Shed => Code::Shed,
+                    NoSlot::Deadline => Code::Deadline,
+                };
+                call.refused(code, TRY_AGAIN)
+            })?);
+            began = now();
+        }
+        if let Some(breaker) = &parts.breaker {
+            let may_probe = || !drain::has_begun(&call.state.shutdown);
+            let admitted = breaker.admit(began, may_probe);
+            held.admission = Some(admitted.map_err(|left| call.refused(Code::Open, left))?);
+        }
+        if let Some(throttle) = &parts.throttle {
+            let admitted = throttle.admit(began, fastrand::f64());
+            held.request = Some(admitted.ok_or_else(|| call.refused(Code::Throttled, TRY_AGAIN))?);
+        }
+        Ok((held, began))
+    }
+
+    /// When the whole call must have ended.
+    fn end(&self, now: Instant) -> Option<Instant> {
+        let by = self.call.by.map(|by| by.instant().into_std());
+        let drain = drain::deadline(&self.call.state.shutdown);
+        // An end that has passed is as good as now, and keeps durations from underflowing.
+        [self.within, by, drain].into_iter().flatten().min().map(|end| end.max(now))
+    }
+
+    fn limit(&self, began: Instant, number: u32) -> Limit {
+        let timeout = self.call.state.spec.timeout.map(|timeout| began + timeout);
+        // Without a timeout, `within` is the time that the first attempt has.
+        let own = timeout.or(self.within.filter(|_| number == 1));
+        match (own, self.end(began)) {
+            (Some(own), Some(end)) if end < own => Limit { at: Some(end), is_backends: false },
+            (Some(own), _) => Limit { at: Some(own), is_backends: true },
+            (None, end) => Limit { at: end, is_backends: false },
+        }
+    }
+
+    /// How long to pause before the attempt after this one; `None` if there is none.
+    fn pause(&self, number: u32, class: &Class, has_drained: &mut bool) -> Option<Duration> {
+        let retry = self.call.state.spec.retry.as_ref()?;
+        let is_repeatable = match (self.call.repeats, class.repeat()) {
+            (Repeats::Never, _) | (_, Repeat::Never) => false,
+            (Repeats::IfIdempotent, Repeat::IfIdempotent) => true,
+            (Repeats::IfUnprocessed, Repeat::IfIdempotent) => false,
+            (Repeats::IfIdempotent | Repeats::IfUnprocessed, Repeat::Always) => true,
+        };
+        if number > retry.most() || !is_repeatable {
+            return None;
+        }
+        let now = now();
+        let left = self.end(now).map(|end| end - now);
+        let mut pause = delay::before(number, class, fastrand::f64())?;
+        match drain::retries(&self.call.state.shutdown) {
+            Retries::AsDeclared => {}
+            Retries::OnceMore if !*has_drained => {
+                *has_drained = true;
+                pause = left.map_or(pause, |left| pause.min(left / 4));
+            }
+            Retries::OnceMore | Retries::None => return None,
+        }
+        if left.is_some_and(|left| pause >= left) {
+            return None;
+        }
+        let budget = self.parts.budget.as_ref()?;
+        budget.spend(now).then_some(pause)
+    }
+}

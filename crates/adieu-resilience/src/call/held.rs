@@ -1,0 +1,64 @@
+//! What an attempt holds of each part. Dropping it returns everything, without an outcome.
+
+use std::time::Duration;
+
+use crate::breaker::{Admission, Ended};
+use crate::bulkhead::{Sample, Slot};
+use crate::classify::{Class, Health};
+use crate::throttle::{Fate, Request};
+use crate::time::Instant;
+
+/// What an attempt holds. The order is the order in which it is returned.
+#[derive(Default)]
+pub(super) struct Held<'a> {
+    pub(super) request: Option<Request<'a>>,
+    pub(super) admission: Option<Admission<'a>>,
+    pub(super) slot: Option<Slot<'a>>,
+}
+
+/// What the parts learn from an attempt.
+pub(super) struct Lesson {
+    pub(super) class: Class,
+    /// Whether it ran out of the time that the policy grants.
+    pub(super) is_timeout: bool,
+}
+
+// === impl Held ===
+
+impl Held<'_> {
+    /// The attempt has ended, after this time.
+    pub(super) fn settle(mut self, now: Instant, took: Duration, lesson: &Lesson) {
+        let Lesson { class, is_timeout } = lesson;
+        if let Some(request) = self.request.take() {
+            request.settle(
+                now,
+                match class.health() {
+                    Health::Well => Fate::Accepted,
+                    Health::Sick => Fate::NotAccepted,
+                    Health::Neutral if class.is_refusal() => Fate::NotAccepted,
+                    Health::Neutral => Fate::Unknown,
+                },
+            );
+        }
+        if let Some(admission) = self.admission.take() {
+            let is_slow = admission.is_slow(took);
+            admission.settle(
+                now,
+                match class.health() {
+                    Health::Well if is_slow => Ended::Failed,
+                    Health::Well => Ended::Succeeded,
+                    Health::Sick => Ended::Failed,
+                    Health::Neutral => Ended::Neutral,
+                },
+            );
+        }
+        if let Some(slot) = &mut self.slot {
+            // An error says little about load: it may come at once or late.
+            if *is_timeout || class.is_refusal() {
+                slot.sample(Sample::Dropped);
+            } else if class.health() == Health::Well {
+                slot.sample(Sample::Answered(took));
+            }
+        }
+    }
+}

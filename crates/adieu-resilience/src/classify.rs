@@ -1,0 +1,153 @@
+//! What the outcome of an attempt says: about the backend's health, and about a repetition.
+
+use std::time::Duration;
+
+/// What an attempt showed about the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Health {
+    /// The backend works. An error that the caller is to blame for is a sign of health, too.
+    Well,
+    /// The backend failed or did not answer in time.
+    Sick,
+    /// The attempt showed nothing: the caller went away, or the backend refused without processing.
+    Neutral,
+}
+
+/// How the outcome of an attempt counts, and whether the attempt can be repeated.
+///
+/// [`Caller::classify`](crate::Caller::classify) takes a function that returns one.
+///
+/// ```
+/// use adieu_resilience::Class;
+/// use std::time::Duration;
+///
+/// enum PaymentError { Declined, Busy(Duration), Broken }
+///
+/// fn class(result: &Result<(), PaymentError>) -> Class {
+///     match result {
+///         Ok(()) | Err(PaymentError::Declined) => Class::well(),
+///         Err(PaymentError::Busy(pause)) => Class::throttled().retry_after(*pause),
+///         Err(PaymentError::Broken) => Class::sick(),
+///     }
+/// }
+/// # let _ = class(&Ok(()));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a class does nothing until a classifier returns it"]
+pub struct Class {
+    health: Health,
+    repeat: Repeat,
+    is_throttled: bool,
+    retry_after: Option<Duration>,
+}
+
+/// Whether an attempt can be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// It succeeded, or would fail again.
+    Never,
+    /// If it does no harm when the backend processes it twice.
+    IfIdempotent,
+    /// The backend has not processed it.
+    Always,
+}
+
+// === impl Class ===
+
+impl Class {
+    /// The backend works, and there is nothing to repeat.
+    pub const fn well() -> Self {
+        Self::new(Health::Well, Repeat::Never)
+    }
+
+    /// The backend failed. The attempt is repeated if that does no harm.
+    pub const fn sick() -> Self {
+        Self::new(Health::Sick, Repeat::IfIdempotent)
+    }
+
+    /// Nothing is known about the backend, and the attempt is not repeated.
+    pub const fn neutral() -> Self {
+        Self::new(Health::Neutral, Repeat::Never)
+    }
+
+    /// The backend asked for fewer calls (429) and did not process this one. The pause before the
+    /// repetition is longer than after a failure.
+    pub const fn throttled() -> Self {
+        let mut class = Self::new(Health::Neutral, Repeat::Always);
+        class.is_throttled = true;
+        class
+    }
+
+    /// The backend refused the call without processing it, such as while it drains. The call is
+    /// repeated, whatever it does.
+    pub const fn unprocessed() -> Self {
+        Self::new(Health::Neutral, Repeat::Always)
+    }
+
+    /// The backend could not be reached, so it has not processed the call.
+    pub const fn unreachable() -> Self {
+        Self::new(Health::Sick, Repeat::Always)
+    }
+
+    /// Sets the pause that the backend asked for.
+    pub const fn retry_after(mut self, pause: Duration) -> Self {
+        self.retry_after = Some(pause);
+        self
+    }
+
+    /// Excludes a repetition: it would fail in the same way.
+    pub const fn permanent(mut self) -> Self {
+        self.repeat = Repeat::Never;
+        self
+    }
+
+    /// What the attempt showed about the backend.
+    #[must_use]
+    pub const fn health(&self) -> Health {
+        self.health
+    }
+
+    pub(crate) const fn repeat(&self) -> Repeat {
+        self.repeat
+    }
+
+    pub(crate) const fn is_throttled(&self) -> bool {
+        self.is_throttled
+    }
+
+    /// Whether the backend refused the call instead of processing it.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!((self.health, self.repeat), (Health::Neutral, Repeat::Always))
+    }
+
+    pub(crate) const fn pause(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    const fn new(health: Health, repeat: Repeat) -> Self {
+        Self { health, repeat, is_throttled: false, retry_after: None }
+    }
+}
+
+/// Decides how the result of an attempt counts: a function of the result that returns a [`Class`].
+pub trait Classify<T, E> {
+    /// Returns the class of this result.
+    fn classify(&self, result: &Result<T, E>) -> Class;
+}
+
+/// Every error is a failure of the backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByResult;
+
+impl<T, E> Classify<T, E> for ByResult {
+    fn classify(&self, result: &Result<T, E>) -> Class {
+        if result.is_ok() { Class::well() } else { Class::sick() }
+    }
+}
+
+impl<T, E, F: Fn(&Result<T, E>) -> Class> Classify<T, E> for F {
+    fn classify(&self, result: &Result<T, E>) -> Class {
+        self(result)
+    }
+}

@@ -1,0 +1,53 @@
+//! What a call must know about the drain of its process.
+
+use adieu_core::{Pass, Stage, WeakShutdown};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::time::Instant;
+
+/// Whether a call may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retries {
+    AsDeclared,
+    /// The call is inside a gate that drains: once more, and soon.
+    OnceMore,
+    None,
+}
+
+/// Whether the shutdown has begun.
+pub(crate) fn has_begun(shutdown: &WeakShutdown) -> bool {
+    shutdown.upgrade().is_some_and(|shutdown| shutdown.stage() != Stage::Up)
+}
+
+/// When the call must have ended because its gate drains.
+pub(crate) fn deadline(shutdown: &WeakShutdown) -> Option<Instant> {
+    // The pass first: outside a drain, this is all that a call reads.
+    let is_draining = Pass::current().is_some_and(|pass| pass.is_draining());
+    let shutdown = is_draining.then(|| shutdown.upgrade()).flatten()?;
+    Some(shutdown.deadline()?.instant().into_std())
+}
+
+/// Whether this call may be repeated now.
+pub(crate) fn retries(shutdown: &WeakShutdown) -> Retries {
+    match Pass::current() {
+        Some(pass) if !pass.is_draining() => Retries::AsDeclared,
+        Some(pass) if !pass.token().is_cancelled() => Retries::OnceMore,
+        Some(_) => Retries::None,
+        None if has_begun(shutdown) => Retries::None,
+        None => Retries::AsDeclared,
+    }
+}
+
+/// Waits until the window of the call's gate is over. `None` outside a gate.
+pub(crate) fn cut() -> Option<WaitForCancellationFutureOwned> {
+    Some(Pass::current()?.token().cancelled_owned())
+}
+
+/// Waits until no call may be repeated any longer: inside a gate, until its window is over; outside,
+/// until the shutdown begins.
+pub(crate) fn no_retries(shutdown: &WeakShutdown) -> WaitForCancellationFutureOwned {
+    cut().unwrap_or_else(|| {
+        let token = shutdown.upgrade().map(|shutdown| shutdown.token());
+        token.unwrap_or_default().cancelled_owned()
+    })
+}

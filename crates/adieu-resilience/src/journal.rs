@@ -1,0 +1,41 @@
+//! What a policy logs: one line for each transition.
+
+use std::sync::Arc;
+
+use adieu_core::{Short, WeakShutdown, adapter};
+
+use crate::breaker::Change;
+
+/// Logs for one key of a policy.
+#[derive(Clone)]
+pub(crate) struct Journal {
+    pub(crate) policy: Arc<str>,
+    pub(crate) key: Option<Arc<str>>,
+    pub(crate) shutdown: WeakShutdown,
+}
+
+// === impl Journal ===
+
+impl Journal {
+    pub(crate) fn breaker_changed(&self, change: Change) {
+        let Self { policy, key, .. } = self.clone();
+        self.log(move || {
+            let key = key.as_deref();
+            match change {
+                Change::Opened { for_, reopenings } => {
+                    let break_ = Short(for_);
+                    tracing::warn!(%policy, key, %break_, reopenings, "breaker opened");
+                }
+                Change::HalfOpened => tracing::info!(%policy, key, "breaker half-open"),
+                Change::Closed => tracing::info!(%policy, key, "breaker closed"),
+            }
+        });
+    }
+
+    pub(crate) fn log(&self, emit: impl FnOnce() + Send + 'static) {
+        match self.shutdown.upgrade() {
+            Some(shutdown) => adapter::log(&shutdown, emit),
+            None => adapter::log_aside(tracing::Level::WARN, || emit),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! A rate limit: at most so many calls in a time, and a burst.
+
+mod gcra;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub(crate) use gcra::{Gcra, Shared, Taken, Wait};
+
+use crate::time::{Instant, LONGEST, nanos, nanos_since};
+
+/// The shortest interval between two permits. Below it, rounding to nanoseconds would show.
+const SHORTEST: Duration = Duration::from_nanos(100);
+
+/// At most so many calls in a time, and a burst.
+///
+/// In any time T at most `permits · T / per + burst` calls are admitted. A call over the limit does
+/// not wait: it is refused, and told when a permit will be free.
+///
+/// ```
+/// use adieu_resilience::Rate;
+/// use std::time::Duration;
+///
+/// let rate = Rate::per_second(500).burst(50);
+/// let slow = Rate::per(10, Duration::from_secs(60));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a rate does nothing until a policy has it"]
+pub struct Rate {
+    permits: u32,
+    per: Duration,
+    burst: Option<u32>,
+}
+
+/// The rate limit of one key of a policy.
+pub(crate) struct Limiter {
+    gcra: Gcra,
+    origin: Instant,
+    state: AtomicU64,
+}
+
+// === impl Rate ===
+
+impl Rate {
+    /// This many permits in each second.
+    pub fn per_second(permits: u32) -> Self {
+        Self::per(permits, Duration::from_secs(1))
+    }
+
+    /// This many permits in each `per`.
+    pub fn per(permits: u32, per: Duration) -> Self {
+        Self { permits, per, burst: None }
+    }
+
+    /// Sets how many calls are admitted at once after a pause. By default as many as the rate grants
+    /// in 100 ms, and at least one.
+    pub fn burst(mut self, burst: u32) -> Self {
+        self.burst = Some(burst);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { permits, per, burst } = self;
+        if *permits == 0 || *burst == Some(0) {
+            return Err("rate: zero permits and a burst of zero refuse every call".into());
+        }
+        if per.is_zero() || *per > LONGEST {
+            return Err(format!("rate: {per:?} is not from 1ns to a year"));
+        }
+        if *per < SHORTEST.saturating_mul(*permits) {
+            return Err(format!(
+                "rate: {permits} permits in {per:?} are more than one in {SHORTEST:?}"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn build(&self, origin: Instant) -> Limiter {
+        let per = nanos(self.per);
+        let in_100_ms = u64::from(self.permits) * 100_000_000 / per.max(1);
+        let burst = self.burst.unwrap_or(u32::try_from(in_100_ms).unwrap_or(u32::MAX).max(1));
+        Limiter { gcra: Gcra::new(self.permits, per, burst), origin, state: AtomicU64::new(0) }
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.per == Duration::from_secs(1) {
+            write!(f, "{}/s", self.permits)
+        } else {
+            write!(f, "{} in {}", self.permits, adieu_core::Short(self.per))
+        }
+    }
+}
+
+// === impl Limiter ===
+
+impl Limiter {
+    /// Takes a permit, or returns how long none will be free.
+    pub(crate) fn take(&self, now: Instant) -> Result<(), Duration> {
+        let now = nanos_since(self.origin, now);
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let next = self.gcra.take(state, now);
+            let next = next.map_err(|Wait(nanos)| Duration::from_nanos(nanos))?;
+            // Relaxed: the state is all there is to know; no other memory depends on it.
+            let swapped =
+                self.state.compare_exchange_weak(state, next, Ordering::Relaxed, Ordering::Relaxed);
+            match swapped {
+                Ok(_) => return Ok(()),
+                Err(seen) => state = seen,
+            }
+        }
+    }
+
+    /// Whether the limiter has forgotten every call.
+    pub(crate) fn is_idle(&self, now: Instant) -> bool {
+        Gcra::is_idle(self.state.load(Ordering::Relaxed), nanos_since(self.origin, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s716_threads_together_get_no_more_than_the_burst() {
+        let now = crate::time::now();
+        let limiter = Rate::per(1, Duration::from_secs(3_600)).burst(1_000).build(now);
+        let taken = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        let got = u64::from(limiter.take(now).is_ok());
+                        taken.fetch_add(got, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(taken.into_inner(), 1_000);
+    }
+
+    #[test]
+    fn the_burst_is_a_tenth_of_a_second_unless_it_is_set() {
+        let now = crate::time::now();
+        let burst = |rate: Rate| {
+            let limiter = rate.build(now);
+            std::iter::from_fn(|| limiter.take(now).ok()).count()
+        };
+        assert_eq!(burst(Rate::per_second(500)), 50);
+        assert_eq!(burst(Rate::per_second(3)), 1);
+        assert_eq!(burst(Rate::per_second(3).burst(7)), 7);
+    }
+
+    #[test]
+    fn an_idle_limiter_is_as_good_as_a_new_one() {
+        let now = crate::time::now();
+        let limiter = Rate::per_second(10).burst(5).build(now);
+        assert!(limiter.is_idle(now));
+        limiter.take(now).unwrap();
+        assert!(!limiter.is_idle(now + Duration::from_millis(99)));
+        assert!(limiter.is_idle(now + Duration::from_millis(100)));
+    }
+}

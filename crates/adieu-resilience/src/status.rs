@@ -1,0 +1,51 @@
+//! What a policy is doing right now.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a policy is doing right now; see [`Policy::status`](crate::Policy::status).
+///
+/// Breaker and bulkhead are those of calls without a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PolicyStatus {
+    /// The policy's name.
+    pub policy: Arc<str>,
+    /// What is left of the time for which it was forced open.
+    pub forced: Option<Duration>,
+    /// The state of its breaker, if it has one.
+    pub breaker: Option<BreakerState>,
+    /// The load of its bulkhead, if it has one.
+    pub bulkhead: Option<BulkheadLoad>,
+    /// How many keys have a state of their own.
+    pub keys: usize,
+    /// How many of these keys have a breaker that is not closed.
+    pub open_keys: usize,
+}
+
+/// The state of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BreakerState {
+    /// Calls pass.
+    Closed,
+    /// Calls are refused.
+    Open {
+        /// For this long; zero if the next call probes the backend.
+        left: Duration,
+    },
+    /// Single calls probe the backend.
+    HalfOpen,
+}
+
+/// The load of a bulkhead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkheadLoad {
+    /// How many calls are inside.
+    pub inside: usize,
+    /// How many calls wait.
+    pub waiting: usize,
+    /// How many calls may be inside.
+    pub limit: usize,
+}

@@ -1,0 +1,414 @@
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use adieu_core::{Deadline, Verdict};
+use adieu_resilience::{
+    Attempt, Breaker, BreakerState, Bulkhead, CallError, Class, Code, Criticality, Rate, Retry,
+    Throttle,
+};
+use expect_test::expect;
+use tokio::time::{Instant, advance, sleep};
+
+use super::tools::{code, fail, hang, ms, poll, secs, start, succeed};
+
+#[tokio::test(start_paused = true)]
+async fn s705_sick_outcomes_and_our_timeouts_open_the_breaker() {
+    let breaker = || Breaker::at(1.0).of(2);
+    let (policy, _shutdown) = start(|policy| policy.breaker(breaker()).timeout(secs(1)));
+    assert_eq!(policy.call(fail).await, Err(CallError::Failed("broken")));
+    assert_eq!(policy.call(hang).await, Err(CallError::TimedOut { after: secs(1) }));
+    assert_eq!(code(policy.call(succeed).await), Code::Open);
+
+    let (policy, _shutdown) = start(|policy| policy.breaker(breaker()).within(secs(1)));
+    for _ in 0..2 {
+        let late = policy.call(hang).await;
+        assert_eq!(late, Err(CallError::TimedOut { after: secs(1) }));
+    }
+    assert_eq!(code(policy.call(succeed).await), Code::Open, "without a timeout, within is one");
+}
+
+// A retry has what is left of `within`, which may be very little.
+#[tokio::test(start_paused = true)]
+async fn s705_within_is_the_timeout_of_the_first_attempt_only() {
+    let (policy, _shutdown) = start(|policy| {
+        policy.breaker(Breaker::at(1.0).of(2)).within(secs(1)).retry(Retry::times(1))
+    });
+    let late = policy.call(async |attempt: Attempt| match attempt.number() {
+        1 => Err("broken"),
+        _ => hang(attempt).await,
+    });
+    assert!(matches!(late.await, Err(CallError::TimedOut { .. })));
+    assert_eq!(policy.call(succeed).await, Ok(()), "one failure has counted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s705_a_panic_goes_through_and_opens_the_breaker() {
+    let (policy, _shutdown) = start(|policy| policy.breaker(Breaker::at(1.0).of(2)));
+    async fn late(_: Attempt) -> Result<(), ()> {
+        sleep(ms(1)).await;
+        panic!("in the future")
+    }
+    fn early(_: Attempt) -> std::future::Ready<Result<(), ()>> {
+        panic!("in the function")
+    }
+    let panic = futures_panic(policy.call(late)).await;
+    assert_eq!(panic, "in the future");
+    let panic = futures_panic(policy.call(early)).await;
+    assert_eq!(panic, "in the function");
+    assert_eq!(code(policy.call(succeed).await), Code::Open);
+}
+
+async fn futures_panic<T>(call: impl Future<Output = T>) -> &'static str {
+    let mut call = Box::pin(call);
+    let caught = std::future::poll_fn(|cx| {
+        match std::panic::catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx))) {
+            Ok(polled) => polled.map(|_| None),
+            Err(panic) => std::task::Poll::Ready(panic.downcast_ref::<&'static str>().copied()),
+        }
+    });
+    caught.await.expect("a panic")
+}
+
+#[tokio::test(start_paused = true)]
+async fn s713_neutral_outcomes_do_not_count() {
+    let (policy, _shutdown) =
+        start(|policy| policy.breaker(Breaker::at(1.0).of(1)).timeout(secs(10)));
+    // The caller goes away,
+    let mut call = Box::pin(policy.call(hang));
+    assert!(poll(call.as_mut()).is_none());
+    drop(call);
+    // its deadline comes first,
+    let late = policy.call_by(Deadline::after(secs(1)), hang).await;
+    assert_eq!(late, Err(CallError::TimedOut { after: secs(1) }));
+    // or the backend refused without processing.
+    for class in [Class::neutral(), Class::throttled(), Class::unprocessed(), Class::well()] {
+        let classified = policy.caller().classify(move |_: &Result<(), &str>| class);
+        assert_eq!(classified.call(fail).await, Err(CallError::Failed("broken")));
+    }
+    assert_eq!(policy.call(succeed).await, Ok(()));
+    advance(secs(11)).await;
+    assert_eq!(policy.call(fail).await, Err(CallError::Failed("broken")));
+    assert_eq!(code(policy.call(succeed).await), Code::Open, "the breaker is there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s712_slow_calls_open_the_breaker() {
+    let breaker = Breaker::at(1.0).of(2).slow(ms(100));
+    let (policy, _shutdown) = start(|policy| policy.breaker(breaker));
+    for _ in 0..2 {
+        let slow = policy.call(async |_| {
+            sleep(ms(101)).await;
+            Ok::<_, ()>(())
+        });
+        assert_eq!(slow.await, Ok(()));
+    }
+    assert_eq!(code(policy.call(succeed).await), Code::Open);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s708_a_dropped_probe_lets_the_next_call_probe() {
+    let (policy, _shutdown) = start(|policy| policy.breaker(Breaker::at(1.0).of(1)));
+    let _ = policy.call(fail).await;
+    advance(secs(6)).await;
+    let mut probe = Box::pin(policy.call(hang));
+    assert!(poll(probe.as_mut()).is_none());
+    assert_eq!(code(policy.call(succeed).await), Code::Open, "one probe at a time");
+    drop(probe);
+    assert_eq!(policy.call(succeed).await, Ok(()));
+    assert_eq!(policy.call(succeed).await, Ok(()), "it is closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s708_a_probe_that_hangs_does_not_wedge_the_breaker() {
+    let (policy, _shutdown) = start(|policy| policy.breaker(Breaker::at(1.0).of(1)));
+    let _ = policy.call(fail).await;
+    advance(secs(6)).await;
+    let mut probe = Box::pin(policy.call(hang));
+    assert!(poll(probe.as_mut()).is_none());
+    advance(ms(29_999)).await;
+    assert_eq!(code(policy.call(succeed).await), Code::Open);
+    advance(ms(1)).await;
+    assert_eq!(policy.call(succeed).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s702_a_dropped_call_returns_its_slot_at_once() {
+    let (policy, _shutdown) = start(|policy| policy.bulkhead(Bulkhead::of(1)));
+    let is_dropped = Rc::new(Cell::new(false));
+    struct OnDrop(Rc<Cell<bool>>);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+    let mut call = Box::pin(policy.call(|_| {
+        let guard = OnDrop(Rc::clone(&is_dropped));
+        async move {
+            let _guard = guard;
+            std::future::pending::<Result<(), ()>>().await
+        }
+    }));
+    assert!(poll(call.as_mut()).is_none());
+    assert_eq!(code(policy.call(succeed).await), Code::Full);
+    drop(call);
+    assert!(is_dropped.get());
+    assert_eq!(policy.call(succeed).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s714_a_refusal_has_a_code_and_names_when_to_try_again() {
+    let (policy, _shutdown) = start(|policy| policy.rate(Rate::per_second(4).burst(1)));
+    assert_eq!(policy.call(succeed).await, Ok(()));
+    let Err(CallError::Refused(refused)) = policy.call(succeed).await else { panic!() };
+    assert_eq!((refused.code(), refused.retry_after()), (Code::RateLimited, ms(250)));
+    assert_eq!(refused.verdict(), Verdict::Requeue { after: ms(250) });
+    let text = "policy backend refused the call: rate-limited, try again in 250ms";
+    assert_eq!(refused.to_string(), text);
+
+    let (policy, _shutdown) = start(|policy| policy.breaker(Breaker::at(1.0).of(1)));
+    let _ = policy.call(fail).await;
+    advance(secs(1)).await;
+    let Err(CallError::Refused(refused)) = policy.call(succeed).await else { panic!() };
+    assert_eq!(refused.code(), Code::Open);
+    assert!((ms(3_500)..=ms(4_500)).contains(&refused.retry_after()), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s715_a_policy_that_is_forced_open_refuses_until_its_time_or_its_release() {
+    let (policy, _shutdown) = start(|policy| policy.rate(Rate::per_second(1)));
+    policy.force_open(secs(60));
+    advance(secs(59)).await;
+    let Err(CallError::Refused(refused)) = policy.call(succeed).await else { panic!() };
+    assert_eq!((refused.code(), refused.retry_after()), (Code::ForcedOpen, secs(1)));
+    assert_eq!(code(policy.caller().key("a").call(succeed).await), Code::ForcedOpen);
+    advance(secs(1)).await;
+    assert_eq!(policy.call(succeed).await, Ok(()));
+    policy.force_open(secs(1_000_000));
+    advance(secs(24 * 60 * 60 - 1)).await;
+    assert_eq!(code(policy.call(succeed).await), Code::ForcedOpen);
+    advance(secs(1)).await;
+    assert_eq!(policy.call(succeed).await, Ok(()), "a day at most");
+    policy.force_open(secs(60));
+    policy.release();
+    advance(secs(1)).await;
+    assert_eq!(policy.call(succeed).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s718_the_order_is_rate_bulkhead_breaker_whatever_the_order_of_writing() {
+    let (policy, _shutdown) = start(|policy| {
+        let policy = policy.breaker(Breaker::at(1.0).of(1)).timeout(secs(1));
+        policy.bulkhead(Bulkhead::of(1)).rate(Rate::per_second(1).burst(4))
+    });
+    let _ = policy.call(fail).await;
+    assert_eq!(code(policy.call(succeed).await), Code::Open);
+    advance(secs(10)).await;
+    let mut inside = Box::pin(policy.call(hang));
+    assert!(poll(inside.as_mut()).is_none());
+    // The breaker would refuse a second probe, but the bulkhead comes first.
+    for _ in 0..3 {
+        assert_eq!(code(policy.call(succeed).await), Code::Full);
+    }
+    assert_eq!(code(policy.call(succeed).await), Code::RateLimited, "the rate is before both");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s719_a_call_ends_by_the_earliest_of_its_limits_and_knows_it() {
+    let remaining = Mutex::new(Vec::new());
+    let note = |attempt: Attempt| {
+        remaining.lock().unwrap().push(attempt.remaining());
+        hang(attempt)
+    };
+    let (policy, _shutdown) = start(|policy| policy.within(secs(2)).timeout(secs(1)));
+    let _ = policy.call(note).await;
+    let _ = policy.call_by(Deadline::after(ms(300)), note).await;
+    let (policy, _shutdown) = start(|policy| policy.within(secs(2)));
+    let _ = policy.call(note).await;
+    let (policy, _shutdown) = start(|policy| policy);
+    let _ = policy.call_by(Deadline::after(secs(9)), note).await;
+    assert_eq!(*remaining.lock().unwrap(), [secs(1), ms(300), secs(2), secs(9)]);
+    let (policy, _shutdown) = start(|policy| policy);
+    let unlimited = policy.call(async |attempt: Attempt| Ok::<_, ()>(attempt.remaining())).await;
+    assert_eq!(unlimited, Ok(secs(365 * 24 * 3_600)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s720_a_call_without_time_is_not_begun() {
+    let (policy, _shutdown) = start(|policy| policy.bulkhead(Bulkhead::of(1).queue(1)));
+    let past = Deadline::after(ms(0));
+    assert_eq!(code(policy.call_by(past, succeed).await), Code::Deadline);
+    let mut inside = Box::pin(policy.call(hang));
+    assert!(poll(inside.as_mut()).is_none());
+    let began = Instant::now();
+    let waited = policy.call_by(Deadline::after(ms(30)), succeed).await;
+    assert_eq!(code(waited), Code::Deadline);
+    assert_eq!(began.elapsed(), ms(30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s723_a_critical_call_enters_before_others() {
+    let (policy, _shutdown) = start(|policy| policy.bulkhead(Bulkhead::of(1).queue(9)));
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let call = |name: &'static str, criticality| {
+        let (policy, order) = (policy.clone(), Arc::clone(&order));
+        async move {
+            let call = policy.caller().criticality(criticality).call(async |_| {
+                order.lock().unwrap().push(name);
+                sleep(ms(10)).await;
+                Ok::<_, ()>(())
+            });
+            call.await.unwrap();
+        }
+    };
+    tokio::join!(
+        call("first", Criticality::Normal),
+        call("best effort", Criticality::BestEffort),
+        call("normal", Criticality::Normal),
+        call("critical", Criticality::Critical),
+    );
+    assert_eq!(*order.lock().unwrap(), ["first", "critical", "normal", "best effort"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s731_after_the_breaker_opened_an_adaptive_bulkhead_begins_at_its_lowest() {
+    let (policy, _shutdown) = start(|policy| {
+        let breaker = Breaker::at(1.0).of(1).over(ms(10)).opens_for(ms(1));
+        policy.bulkhead(Bulkhead::aimd(1..=50, secs(1))).breaker(breaker)
+    });
+    let at_once = || {
+        let mut calls: Vec<_> = (0..50).map(|_| Box::pin(policy.call(hang))).collect();
+        calls.iter_mut().filter_map(|call| poll(call.as_mut()).is_none().then_some(())).count()
+    };
+    for _ in 0..40 {
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let policy = policy.clone();
+            calls.spawn(async move {
+                let slow = policy.call(async |_| {
+                    sleep(ms(1)).await;
+                    Ok::<_, ()>(())
+                });
+                let _ = slow.await;
+            });
+        }
+        calls.join_all().await;
+    }
+    let grown = at_once();
+    assert!(grown > 10, "{grown}");
+    advance(ms(20)).await;
+    let _ = policy.call(fail).await;
+    advance(ms(5)).await;
+    assert_eq!(policy.call(succeed).await, Ok(()));
+    assert_eq!(at_once(), 2, "one, and one more for the probe");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s734_a_throttle_refuses_what_a_failing_backend_would_not_accept() {
+    let (policy, _shutdown) = start(|policy| policy.throttle(Throttle::new()));
+    let (mut made, mut refused) = (0, 0);
+    for _ in 0..1_000 {
+        match policy.call(fail).await {
+            Err(CallError::Failed(_)) => made += 1,
+            other => {
+                assert_eq!(code(other), Code::Throttled);
+                refused += 1;
+            }
+        }
+    }
+    assert!(made < 60 && refused > 940, "{made} {refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s721_each_transition_of_a_breaker_is_logged_once() {
+    let lines = Arc::new(Mutex::new(Vec::<u8>::new()));
+    let writer = Arc::clone(&lines);
+    #[derive(Clone)]
+    struct Writer(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Writer {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || Writer(Arc::clone(&writer)))
+        .without_time()
+        .with_ansi(false)
+        .finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let (policy, shutdown) = start(|policy| policy.breaker(Breaker::at(1.0).of(1)));
+    let _ = policy.call(fail).await;
+    for _ in 0..3 {
+        let _ = policy.call(succeed).await;
+    }
+    advance(secs(6)).await;
+    let _ = policy.call(succeed).await;
+    let _ = policy.call(succeed).await;
+    // The report is there after all lines have been logged.
+    shutdown.run(adieu_core::Reason::Unknown).await.unwrap();
+    let lines = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+    let of_breaker: Vec<_> = lines.lines().filter(|line| line.contains("breaker")).collect();
+    assert_eq!(of_breaker.len(), 3, "{lines}");
+    assert!(of_breaker[0].contains("WARN") && of_breaker[0].contains("breaker opened"), "{lines}");
+    assert!(of_breaker[0].contains("policy=backend"), "{lines}");
+    assert!(of_breaker[1].contains("breaker half-open"), "{lines}");
+    assert!(of_breaker[2].contains("breaker closed"), "{lines}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s714_errors_read_as_what_happened() {
+    let (policy, _shutdown) =
+        start(|policy| policy.bulkhead(Bulkhead::of(1)).timeout(ms(300)).retry(Retry::times(1)));
+    let mut texts = String::new();
+    let mut note = |result: Result<(), CallError<&str>>| {
+        texts.push_str(&(result.unwrap_err().to_string() + "\n"));
+    };
+    note(policy.caller().not_idempotent().call(hang).await);
+    note(policy.caller().not_idempotent().call(fail).await);
+    let mut inside = Box::pin(policy.call(hang));
+    assert!(poll(inside.as_mut()).is_none());
+    note(policy.call(succeed).await);
+    note(policy.call_by(Deadline::after(ms(0)), succeed).await);
+    expect![[r#"
+        the call timed out after 300ms
+        broken
+        policy backend refused the call: full, try again in 1s
+        policy backend refused the call: deadline, try again in 1s
+    "#]]
+    .assert_eq(&texts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s751_the_status_shows_breaker_bulkhead_keys_and_force() {
+    let (policy, _shutdown) =
+        start(|policy| policy.breaker(Breaker::at(0.5).of(2)).bulkhead(Bulkhead::of(2).queue(5)));
+    let mut calls: Vec<_> = (0..3).map(|_| Box::pin(policy.call(hang))).collect();
+    for call in &mut calls {
+        assert!(poll(call.as_mut()).is_none());
+    }
+    let status = policy.status();
+    let load = status.bulkhead.unwrap();
+    assert_eq!((load.inside, load.waiting, load.limit), (2, 1, 2));
+    assert_eq!((status.breaker, status.forced), (Some(BreakerState::Closed), None));
+    drop(calls);
+    for _ in 0..2 {
+        let _ = policy.call(fail).await;
+        let _ = policy.caller().key("a").call(fail).await;
+        let _ = policy.caller().key("b").call(succeed).await;
+    }
+    policy.force_open(secs(9));
+    let status = policy.status();
+    let Some(BreakerState::Open { left }) = status.breaker else { panic!("{status:?}") };
+    assert!((ms(4_500)..=ms(5_500)).contains(&left));
+    assert_eq!((status.keys, status.open_keys, status.forced), (2, 1, Some(secs(9))));
+    policy.release();
+    advance(secs(6)).await;
+    let mut probe = Box::pin(policy.call(hang));
+    assert!(poll(probe.as_mut()).is_none());
+    assert_eq!(policy.status().breaker, Some(BreakerState::HalfOpen));
+}

@@ -1,0 +1,11 @@
+//! What a policy promises, on a paused clock unless a test needs real threads.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod building;
+mod calls;
+mod configured;
+mod draining;
+mod http;
+mod keys;
+mod retries;
+mod tools;
