@@ -55,6 +55,24 @@ pub enum Shape {
     Later,
 }
 
+/// Whose actors hang, in turn, and how orders go to them. kameo's twice: it drops what is in a
+/// mailbox, so that most can be lost there.
+const STUCK: [Framework; 7] = [
+    Framework::Kameo,
+    Framework::Ractor,
+    Framework::Letters,
+    Framework::Kameo,
+    Framework::Plain,
+    Framework::Task,
+    Framework::Threads,
+];
+const STUCK_TOPOLOGIES: [Topology; 3] =
+    [Topology::ParentToChild, Topology::Siblings, Topology::ChildToParent];
+
+/// Whose actors are raced for, in turn.
+const RACED_FOR: [Framework; 5] =
+    [Framework::Kameo, Framework::Letters, Framework::Task, Framework::Kameo, Framework::Ractor];
+
 /// A random service, and what is done to it.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -367,24 +385,29 @@ impl Plan {
 
     fn draw(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
+        let has_racer = seed % 9 == 4;
         let mut departments: Vec<Department> =
             (0..rng.usize(0..=2)).map(|_| Department::draw(&mut rng)).collect();
-        // A department that loses messages is alone, so that its losses can be counted exactly.
+        // The rare parts take turns, so that few seeds have all of them. A department that loses or
+        // refuses messages is alone, so that the counts are exact.
         if seed.is_multiple_of(5) {
-            let framework = in_turn(seed / 5, &Framework::ALL);
-            departments =
-                vec![Department { framework, is_stuck: true, ..Department::draw(&mut rng) }];
+            let framework = in_turn(seed / 5, &STUCK);
+            let topology = in_turn(seed / 5, &STUCK_TOPOLOGIES);
+            let drawn = Department::draw(&mut rng);
+            departments = vec![Department { framework, topology, is_stuck: true, ..drawn }];
         } else if seed % 10 == 7 {
             let framework = Framework::Threads;
             departments =
                 vec![Department { framework, panics: true, ..Department::draw(&mut rng) }];
+        } else if has_racer {
+            let framework = in_turn(seed / 9, &RACED_FOR);
+            departments = vec![Department { framework, ..Department::draw(&mut rng) }];
         }
         let handle = pick(&mut rng, &[Handle::Kept, Handle::InBody, Handle::Dropped]);
         let pool = pick(&mut rng, &[Pool::Guard, Pool::Step, Pool::Task, Pool::Phase]);
         let consumer =
             rng.bool().then(|| Consumer { concurrency: rng.usize(1..=4), via_actor: rng.bool() });
         let is_periodic = rng.bool();
-        let has_racer = seed % 9 == 4;
         let locks = pick(&mut rng, &[Locks::None, Locks::None, Locks::One, Locks::Shared]);
         let guards = rng.usize(0..=2);
         let server = pick(&mut rng, &[Server::Adieu, Server::Adieu, Server::Adieu, Server::Axum]);
@@ -400,7 +423,6 @@ impl Plan {
         let mut clients: Vec<Client> = (0..rng.usize(1..=4))
             .map(|_| pick(&mut rng, &[Client::Http1, Client::Http2]))
             .collect();
-        // The rare parts take turns, so that few seeds have all of them.
         if seed % 8 == 3 {
             let slow = [Client::Slow, Client::Paused, Client::CutHttp10, Client::CutUnix];
             clients.push(in_turn(seed / 8, &slow));

@@ -22,7 +22,7 @@ use axum::Router;
 use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, UnixListener};
 
-use self::actors::{Desk, Order};
+use self::actors::{Desk, LAST, Order};
 use self::queue::Queue;
 use self::store::Store;
 use crate::plan::{Body, Client, Handle, Locks, Plan, Pool, Server};
@@ -240,8 +240,8 @@ fn add_last_orders(shutdown: &Shutdown, counter: &Counter) -> Result<(), Error> 
         let orders = (0..LAST_ORDERS).map(|id| {
             let counter = counter.clone();
             let place = async move {
-                counter.place(Order { kind: "last", id }).await.inspect(|()| {
-                    counter.store.record(Fact::Accepted, "last", id);
+                counter.place(Order { kind: LAST, id }).await.inspect(|()| {
+                    counter.store.record(Fact::Accepted, LAST, id);
                 })
             };
             #[expect(clippy::disallowed_methods, reason = "it ends with the actor")]

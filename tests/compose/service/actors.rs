@@ -24,6 +24,9 @@ const HANGS_AFTER: u64 = 20;
 /// An actor that spawns children does so for one of this many orders.
 const CHILD_EACH: u64 = 4;
 
+/// The kind of the orders in the last phase before the drain.
+pub(super) const LAST: &str = "last";
+
 /// An order, as a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order {
@@ -169,7 +172,10 @@ impl dyn Desk + '_ {
     /// Sends an order, and records whether it was accepted.
     pub(super) async fn pass(&self, order: Order) -> Result<(), Error> {
         let is_accepted = self.send(order).await;
-        self.clerk().note(order, if is_accepted { Fact::Accepted } else { Fact::Refused });
+        // The report contains what is refused in the last phase before the drain: as a loss.
+        let is_reported = order.kind == LAST && self.counts_refusals();
+        let fact = if is_accepted || is_reported { Fact::Accepted } else { Fact::Refused };
+        self.clerk().note(order, fact);
         if is_accepted { Ok(()) } else { Err(self.refusal()) }
     }
 
