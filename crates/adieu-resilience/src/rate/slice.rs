@@ -1,0 +1,169 @@
+//! What is left of a slice of a shared rate limit, and when to ask for the next.
+//!
+//! A replica does not ask the store for each call. It takes a slice of permits that lasts for
+//! [`VALID`], and asks for the next when half of it is used. No call waits for that while the slice
+//! lasts.
+//!
+//! # Invariants
+//!
+//! 1. A permit is spent at most once, and only within [`VALID`] of the question that brought it. So in
+//!    any time T the fleet admits no more than the limit grants in T + [`VALID`].
+//! 2. At most one question is in flight. Its answer counts from when the question was sent; an answer to
+//!    another question changes nothing.
+//! 3. A refusal by the store is remembered until the time that it named. Until then no question is sent.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// How long a slice can be used.
+const VALID: Duration = Duration::from_millis(100);
+/// A slice is for the expected demand of this time.
+const AHEAD: Duration = Duration::from_millis(50);
+/// How quickly the expected demand follows the current one.
+const SMOOTHING: f64 = 0.3;
+
+/// A replica's share of a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Slice {
+    /// From one permit of the fleet to the next.
+    interval: Duration,
+    /// What is left of each grant, and until when it can be used; the oldest first.
+    grants: VecDeque<(u32, Instant)>,
+    /// How many permits were left after the last grant.
+    size: u32,
+    /// The question in flight: its number, when it was sent, how many permits it wants.
+    asked: Option<Question>,
+    last_question: u64,
+    /// No permit is free before then.
+    refused_until: Option<Instant>,
+    demand: Demand,
+}
+
+/// A question to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    number: u64,
+    sent: Instant,
+    pub(crate) wanted: u32,
+}
+
+/// What a call is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permit {
+    Granted,
+    /// No permit is free for this long.
+    Refused(Duration),
+    /// The answer to the question in flight decides.
+    Ask,
+}
+
+/// How many permits are asked for in a time, smoothed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    since: Option<Instant>,
+    calls: u32,
+    /// Calls in [`AHEAD`].
+    expected: f64,
+}
+
+// === impl Slice ===
+
+impl Slice {
+    /// A replica's share of a limit with this interval between two permits.
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self {
+            interval: interval.max(Duration::from_nanos(1)),
+            grants: VecDeque::new(),
+            size: 0,
+            asked: None,
+            last_question: 0,
+            refused_until: None,
+            demand: Demand::default(),
+        }
+    }
+
+    /// A call wants a permit. Returns a question to send, too, if it is time for one.
+    pub(crate) fn take(&mut self, now: Instant) -> (Permit, Option<Question>) {
+        self.demand.count(now);
+        while self.grants.front().is_some_and(|(left, until)| *left == 0 || *until <= now) {
+            self.grants.pop_front();
+        }
+        let permit = if let Some((left, _)) = self.grants.front_mut() {
+            *left -= 1;
+            Permit::Granted
+        } else {
+            match self.refused_until.filter(|until| now < *until) {
+                Some(until) => Permit::Refused(until - now),
+                None => Permit::Ask,
+            }
+        };
+        let is_low = self.left() * 2 <= self.size;
+        let may_ask = self.asked.is_none() && self.refused_until.is_none_or(|until| until <= now);
+        let question = (is_low && may_ask).then(|| self.ask(now));
+        (permit, question)
+    }
+
+    /// The store has answered: so many permits, and one more is free after `wait`.
+    pub(crate) fn answered(&mut self, question: Question, granted: u32, wait: Duration) {
+        if self.asked.map(|asked| asked.number) != Some(question.number) {
+            return;
+        }
+        self.asked = None;
+        let Question { sent, wanted, .. } = question;
+        if granted > 0 {
+            self.grants.push_back((granted, sent + VALID));
+            self.size = self.left();
+        }
+        if granted < wanted {
+            // To ask for single permits would cost a question each.
+            let half = (wanted / 2).max(1) - 1;
+            self.refused_until = Some(sent + wait + self.interval.saturating_mul(half));
+        }
+    }
+
+    /// The question was not answered. Its permits are lost.
+    pub(crate) fn lost(&mut self, question: Question) {
+        if self.asked.map(|asked| asked.number) == Some(question.number) {
+            self.asked = None;
+        }
+    }
+
+    fn left(&self) -> u32 {
+        self.grants.iter().map(|(left, _)| left).sum()
+    }
+
+    fn ask(&mut self, now: Instant) -> Question {
+        self.last_question += 1;
+        let question = Question { number: self.last_question, sent: now, wanted: self.wanted() };
+        self.asked = Some(question);
+        question
+    }
+
+    /// As many as are expected in [`AHEAD`], and never more than half of what the fleet has in
+    /// [`VALID`].
+    fn wanted(&self) -> u32 {
+        let fleet = VALID.as_nanos() / self.interval.as_nanos() / 2;
+        let most = u32::try_from(fleet).unwrap_or(u32::MAX).max(1);
+        (self.demand.expected.ceil() as u32).clamp(1, most)
+    }
+}
+
+// === impl Demand ===
+
+impl Demand {
+    fn count(&mut self, now: Instant) {
+        let since = *self.since.get_or_insert(now);
+        let passed = now.saturating_duration_since(since);
+        if passed >= AHEAD {
+            let current = f64::from(self.calls) * AHEAD.as_secs_f64() / passed.as_secs_f64();
+            self.expected += (current - self.expected) * SMOOTHING;
+            (self.since, self.calls) = (Some(now), 0);
+        }
+        self.calls += 1;
+        // A jump is followed at once.
+        self.expected = self.expected.max(f64::from(self.calls));
+    }
+}
+
+#[cfg(test)]
+mod tests;
