@@ -136,8 +136,8 @@ async fn s755_in_a_fleet_the_step_warns_of_rate_limits_and_breakers_of_one_proce
     let lifecycle = fleet.step(policies.step()).build().unwrap();
     let warnings: Vec<_> = lifecycle.warnings().map(|warning| format!("{warning}\n")).collect();
     expect![[r#"
-        step resilience: rate limit pay (500/s in each replica) is known to this process alone, and this is one of a fleet: share it
-        step resilience: breaker pay (0.5 of 20 calls in 10s) is known to this process alone, and this is one of a fleet: share it
+        step resilience: rate limit pay (500/s in each replica) is local to this process, but the profile is a fleet: use a shared one
+        step resilience: breaker pay (0.5 of 20 calls in 10s) is local to this process, but the profile is a fleet: use a shared one
     "#]].assert_eq(&warnings.concat());
     let alone = Lifecycle::builder().step(policies.step()).build().unwrap();
     assert_eq!(alone.warnings().count(), 0);
