@@ -116,10 +116,11 @@
 //! | [`stop-steps`](Lifecycle::PHASE) | stop steps, in reverse |
 //!
 //! One rule decides where to close a pool: **close a resource that actors use after the actors. Make
-//! it a [`Step`], or close it in a task of [`Phase::CLOSE_RESOURCES`].** If a pool is closed earlier,
-//! the actors fail to process their remaining messages. Tasks in `close-resources` may use the
-//! resources of steps, because steps are stopped after that phase. A phase that you add runs before
-//! the actors are drained, unless it is declared to come after [`Phase::ACTOR_SYSTEM_TERMINATE`].
+//! it a [`Step`], or close it in a task of [`Phase::CLOSE_RESOURCES`].** If a pool is closed
+//! earlier, the actors fail to process their remaining messages. Tasks in `close-resources` may use
+//! the resources of steps, because steps are stopped after that phase. A phase that you add runs
+//! before the actors are drained, unless it is declared to come after
+//! [`Phase::ACTOR_SYSTEM_TERMINATE`].
 //!
 //! # How long requests may take
 //!

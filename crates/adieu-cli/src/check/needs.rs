@@ -1,15 +1,15 @@
 //! Which phases count, and how long each takes at most.
 //!
-//! Only a running process knows which phases have tasks. So by default the phases of a usual service
-//! count, with the times that the library's own tasks take. In addition, every phase counts that the
-//! configuration adds, or for which it sets a timeout.
+//! Only a running process knows which phases have tasks. So by default the phases of a usual
+//! service count, with the times that the library's own tasks take. In addition, every phase counts
+//! that the configuration adds, or for which it sets a timeout.
 
 use std::time::Duration;
 
 use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlannedPhase};
 
-/// The time limit of the library's own tasks that close listeners and cut off work. It is what their
-/// phases take without a configured timeout.
+/// The time limit of the library's own tasks that close listeners and cut off work. Their phases
+/// take this long if no timeout is configured.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// A configuration, its plan, and which phases of the plan count.
@@ -33,7 +33,8 @@ pub(crate) enum Counted {
 // === impl Needs ===
 
 impl Needs {
-    /// Combines a configuration and its plan. If `counted` names an unknown phase, the error names it.
+    /// Combines a configuration and its plan. If `counted` names an unknown phase, the error
+    /// contains its name.
     pub(crate) fn new(config: Config, plan: Plan, counted: Counted) -> Result<Self, String> {
         if let Counted::These(names) = &counted
             && let Some(unknown) = names.iter().find(|name| plan.phase(name).is_none())
@@ -44,8 +45,8 @@ impl Needs {
         Ok(Self { config, plan, counted })
     }
 
-    /// Returns the same needs under another configuration, or unchanged if that configuration has no
-    /// valid plan.
+    /// Returns the same needs under another configuration, or unchanged if that configuration has
+    /// no valid plan.
     pub(crate) fn with(&self, config: Config) -> Self {
         match config.plan() {
             Ok(plan) => Self { config, plan, counted: self.counted.clone() },

@@ -83,8 +83,8 @@ fn without_spaces(text: &str, units: Units) -> Result<Duration, String> {
     sum(text, units).filter(|_| is_one).ok_or_else(|| not_one(text))
 }
 
-/// Parses a duration of systemd: `90`, `1min 30s`, `infinity`. Returns `None` if it never ends, which
-/// is `infinity` or zero.
+/// Parses a duration of systemd: `90`, `1min 30s`, `infinity`. Returns `None` for a duration without
+/// end, which is written as `infinity` or zero.
 pub(crate) fn systemd(text: &str) -> Result<Option<Duration>, String> {
     if text == "infinity" {
         return Ok(None);

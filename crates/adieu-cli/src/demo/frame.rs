@@ -49,8 +49,8 @@ struct Row {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     said: BTreeMap<(usize, String), String>,
-    /// The last summary of each fleet: its time in units of five seconds, and its counts of requests
-    /// and failures.
+    /// The last summary of each fleet: its time in units of five seconds, and its counts of
+    /// requests and failures.
     summaries: BTreeMap<usize, (u64, (u64, u64))>,
 }
 

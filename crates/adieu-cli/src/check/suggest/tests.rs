@@ -103,8 +103,9 @@ fn workloads() -> Vec<Workload> {
     all
 }
 
-/// Returns whether no change to the manifest can make the workload fit: the grace period has a limit
-/// that cannot be raised, or no lame duck and no preStop gives routers time to move away.
+/// Returns whether no change to the manifest can make the workload fit: the grace period has a
+/// limit that cannot be raised, or neither a lame duck nor a preStop gives routers time to move
+/// away.
 fn is_hopeless(needs: &Needs, workload: &Workload, sums: &Sums) -> bool {
     let first = needs.plan.phase(Phase::BEFORE_SERVICE_UNBIND).unwrap();
     let cannot_route =
