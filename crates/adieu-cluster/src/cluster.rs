@@ -1,4 +1,4 @@
-//! The handle of a node's membership: declare, join, look, and act on other nodes.
+//! The handle of a node: declares singletons, joins, shows the status, and acts on other nodes.
 
 mod builder;
 mod error;
@@ -24,8 +24,8 @@ use crate::view::View;
 
 /// This process as a node of a cluster.
 ///
-/// A handle: clones stand for the same node. Made with [`Cluster::new`], connected to a shutdown
-/// with [`ClusterBuilder::on`].
+/// This is a handle: all clones refer to the same node. Create it with [`Cluster::new`], and connect
+/// it to a shutdown with [`ClusterBuilder::on`].
 ///
 /// ```no_run
 /// use adieu_cluster::{Cluster, SingletonCx, store::Files};
@@ -48,7 +48,7 @@ pub struct Cluster {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Returns a node of the cluster `name`, whose table is in `store`.
+    /// Creates a node of the cluster `name`, whose table is in `store`.
     #[expect(clippy::new_ret_no_self, reason = "there is no node before `on` has a shutdown")]
     pub fn new(store: impl Store, name: impl Into<String>) -> ClusterBuilder {
         ClusterBuilder::new(Arc::new(store), name.into())
@@ -56,11 +56,11 @@ impl Cluster {
 
     /// Declares a singleton: the cluster runs one instance of it, on a node that has declared it.
     ///
-    /// When its node leaves, [`SingletonCx::stopped`] fires, and the next instance starts elsewhere
-    /// after this one has returned. When its node dies or cannot reach the store, the instance is
-    /// dropped before another node can start one; that needs the clock and an await, so code that
-    /// blocks must call [`SingletonCx::check`]. An instance that fails is started again, after a
-    /// pause. An instance that returns is not.
+    /// When its node leaves, [`SingletonCx::stopped`] fires, and the next instance starts on another
+    /// node after this one has returned. When its node cannot reach the store, the instance is dropped
+    /// before another node can start one. An instance can be dropped only at an `await`, so code that
+    /// blocks must call [`SingletonCx::check`]. An instance that fails is started again after a pause.
+    /// An instance that returns without an error is not.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Cluster {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the wait changes nothing: the node goes on to join.
+    /// If the future is dropped, the node continues to join.
     pub async fn join(&self) -> Result<(), JoinError> {
         let shared = &self.shared;
         let cluster = Arc::clone(&shared.cluster);
@@ -145,7 +145,7 @@ impl Cluster {
         &self.shared.id
     }
 
-    /// Returns how far this node is.
+    /// Returns the stage of this node.
     #[must_use]
     pub fn stage(&self) -> Stage {
         self.shared.node().as_ref().map_or(Stage::Outside, |node| node.stage())
@@ -161,8 +161,8 @@ impl Cluster {
         }
     }
 
-    /// Requests that a node leaves. Its shutdown runs with [`Reason::ClusterLeaving`]. Does nothing
-    /// if it leaves already.
+    /// Requests that a node leave. Its shutdown runs with [`Reason::ClusterLeaving`]. If the node is
+    /// already leaving, this has no effect.
     ///
     /// # Errors
     ///
@@ -176,8 +176,8 @@ impl Cluster {
     }
 
     /// Declares a node dead. The node stops acting when it sees that, and its shutdown runs with
-    /// [`Reason::ClusterDowning`]. What it owned moves when its session has ended; a node that cannot
-    /// see the table is not stopped any sooner.
+    /// [`Reason::ClusterDowning`]. Its shards move after its session has ended. A node that cannot read
+    /// the table does not stop earlier than without this call.
     ///
     /// # Errors
     ///
@@ -205,7 +205,7 @@ impl Cluster {
         .await
     }
 
-    /// Commits a change that is decided from the newest table; `None` if there is nothing to change.
+    /// Commits the change that `decide` derives from the newest table, or nothing if it returns `None`.
     async fn operate(
         &self,
         node: Option<&NodeId>,

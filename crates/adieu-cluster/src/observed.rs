@@ -1,9 +1,8 @@
-//! What a node remembers of earlier views: since when something has been so, by its own clock.
-//! Pure: the time comes in.
+//! Measures for how long conditions of the table have held, by this node's clock. Pure: the time is
+//! an argument.
 //!
-//! Every node keeps this, also while it does not lead, so that the next leader does not start to
-//! count when it is elected. Counting starts when this node has seen something, which is never
-//! before it has happened.
+//! Every node measures this, even while it does not lead, so that a new leader does not start at
+//! zero. The time counts from when this node has seen a condition, which is never too early.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use crate::records::{NodeId, NodeState, ShardId};
 use crate::store::Revision;
 use crate::view::View;
 
-/// Since when things have been as they are.
+/// Since when each condition has held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     nodes: BTreeMap<NodeId, Node>,
@@ -34,7 +33,7 @@ struct Node {
 // === impl Observed ===
 
 impl Observed {
-    /// Takes in a newer view.
+    /// Compares a newer view with what was known, and records the changes.
     pub(crate) fn see(&mut self, now: Instant, view: &View) {
         self.see_missing(now, view);
         self.see_nodes(now, view);
@@ -61,7 +60,8 @@ impl Observed {
         }
     }
 
-    /// Notes the incarnations that are not in the table, although they were, or own a shard.
+    /// Records the incarnations that are missing: they were in the table or own a shard, and have no
+    /// record.
     fn see_missing(&mut self, now: Instant, view: &View) {
         let owners = view.shards.values().filter_map(|shard| shard.value.ownership());
         let mut refers: BTreeSet<(NodeId, Revision)> = owners
@@ -71,7 +71,8 @@ impl Observed {
         let were_there = self.nodes.iter().map(|(id, node)| (id, node.incarnation));
         let still_missing = self.missing.keys().map(|(id, incarnation)| (id, *incarnation));
         for (id, incarnation) in were_there.chain(still_missing) {
-            // A node whose name is in use again, or whose going is noted, matters only as an owner.
+            // If the name is in use again, or the departure is recorded, the incarnation matters only
+            // as the owner of shards.
             let is_noted =
                 view.gone.get(id).is_some_and(|gone| gone.value.incarnation == incarnation);
             if !view.nodes.contains_key(id) && !is_noted {
@@ -144,7 +145,7 @@ impl Observed {
         self.membership_changed
     }
 
-    /// Returns since when the departure of a node has been noted.
+    /// Returns since when the departure of a node has been recorded.
     pub(crate) fn gone_since(&self, id: &NodeId) -> Option<Instant> {
         self.gone.get(id).map(|(_, since)| *since)
     }

@@ -1,7 +1,7 @@
 //! The tasks of the cluster's phases: leave, be acknowledged, hand over, be removed.
 //!
-//! Each does nothing if the node never joined, has left or is down. Each ends when its goal is
-//! reached; its phase ends it otherwise.
+//! A task does nothing if the node never joined, has left or is down. It ends when the node has
+//! reached the stage that it waits for, or at the timeout of its phase.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTa
 }
 
 impl Shared {
-    /// Waits until this node has got that far, or there is nothing to leave.
+    /// Waits until this node has reached a stage, or is not in the cluster.
     async fn reaches(&self, mut is_there: impl FnMut(&Progress) -> bool) {
         let mut progress = self.progress.subscribe();
         let done = progress.wait_for(|it| it.is_outside() || is_there(it)).await;
@@ -92,9 +92,9 @@ impl Shared {
 
     /// Waits for the acknowledgement, then hands the singletons over.
     ///
-    /// Both share one phase. Half of its time is for the acknowledgement; without one the node goes
-    /// on, because nothing that it hands over depends on it. A part of the end is kept for dropping
-    /// singletons that do not stop, so that they can still be handed over.
+    /// Both share one phase. Half of its time is for the acknowledgement. Without an acknowledgement
+    /// the node continues, because the hand-over does not depend on it. Before the end of the phase,
+    /// singletons that do not stop are dropped, early enough to be handed over.
     async fn exit(&self, cx: TaskCx) -> Result<(), LeaveError> {
         let (begun, all) = (now(), cx.remaining());
         let acknowledged = tokio::select! {

@@ -10,10 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::standing::Standing;
 
-/// What one instance of a singleton is given.
+/// The context of one instance of a singleton.
 ///
-/// Cheap to clone and to move into what the instance spawns. What it spawns is not part of it: join
-/// that before the instance returns, or another node may start the next instance beside it.
+/// It is cheap to clone, and can be moved into tasks that the instance spawns. Such tasks are not part
+/// of the instance: join them before the instance returns. Otherwise they may run at the same time as
+/// the next instance, on another node.
 #[derive(Clone)]
 pub struct SingletonCx {
     name: Arc<str>,
@@ -28,7 +29,7 @@ pub struct SingletonCx {
 pub struct Displaced {
     /// The singleton.
     pub name: Arc<str>,
-    /// Its fence, which must not be used any longer.
+    /// The fence of the instance, which must no longer be used.
     pub fence: Fence,
 }
 
@@ -66,15 +67,15 @@ impl SingletonCx {
         &self.name
     }
 
-    /// Returns the fence of this instance: higher than that of every instance before. What the
-    /// singleton writes to must reject a fence that is lower than one it has seen.
+    /// Returns the fence of this instance, which is higher than that of every instance before. The
+    /// resource that the singleton writes to must reject a fence that is lower than one it has seen.
     #[must_use]
     pub fn fence(&self) -> Fence {
         self.fence
     }
 
-    /// Waits until the instance is to end, because it is handed to another node. Return soon: the
-    /// next instance starts after that.
+    /// Waits until the instance should end, because the singleton is handed to another node. Return
+    /// soon after that: the next instance starts only then.
     ///
     /// # Cancel safety
     ///
@@ -83,18 +84,18 @@ impl SingletonCx {
         self.stop.cancelled().await;
     }
 
-    /// Returns whether the instance is to end.
+    /// Returns whether the instance should end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Reads the clock: may this instance still act? For code that does not await, before each
-    /// write.
+    /// Checks by the clock whether this instance may still act. Code that does not await must call
+    /// this before each write.
     ///
     /// # Errors
     ///
-    /// If it may not.
+    /// If the instance may no longer act.
     pub fn check(&self) -> Result<Fence, Displaced> {
         let displaced = || Displaced { name: Arc::clone(&self.name), fence: self.fence };
         self.standing.is_good().then_some(self.fence).ok_or_else(displaced)

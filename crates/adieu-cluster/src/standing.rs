@@ -1,5 +1,5 @@
-//! Whether this node may act, as every task of the process sees it, and work that ends when it may
-//! not.
+//! Whether this node may act, readable by every task of the process; and work that ends when the
+//! node may no longer act.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::time::{Duration, Instant, now};
 
-/// Until when this node may act. Once it may not, it never may again.
+/// Until when this node may act. After that, it never may act again.
 #[derive(Debug)]
 pub(crate) struct Standing {
     origin: Instant,
-    /// In nanoseconds since `origin`. Only ever later.
+    /// In nanoseconds since `origin`. It only increases.
     valid: AtomicU64,
     lost: CancellationToken,
 }
@@ -29,7 +29,7 @@ impl Standing {
 
     pub(crate) fn extend(&self, until: Instant) {
         let nanos = until.saturating_duration_since(self.origin).as_nanos();
-        // Relaxed, here and below: the instant is all there is to know.
+        // Relaxed, here and below, because no other memory depends on this value.
         self.valid.fetch_max(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
@@ -41,8 +41,8 @@ impl Standing {
         self.origin + Duration::from_nanos(self.valid.load(Ordering::Relaxed))
     }
 
-    /// Returns whether this node may act now. The first caller that finds that it may not makes
-    /// that final.
+    /// Returns whether this node may act now. When the first caller finds that it may not, the result
+    /// is final.
     pub(crate) fn is_good(&self) -> bool {
         if !self.lost.is_cancelled() && now() >= self.valid_until() {
             self.lost.cancel();

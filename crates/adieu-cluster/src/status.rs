@@ -1,4 +1,4 @@
-//! What a node knows of its cluster, as a value.
+//! The state of a cluster as a node knows it, as a value.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use crate::node::Node;
 use crate::records::{Departure, NodeId, NodeState, RegionKind};
 use crate::time::now;
 
-/// What a node knows of its cluster. It may be older than the table, by as much as the watch is late.
+/// The state of a cluster as a node knows it. It may be older than the table by the delay of the
+/// watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClusterStatus {
@@ -17,7 +18,7 @@ pub struct ClusterStatus {
     pub cluster: Arc<str>,
     /// This node.
     pub node: NodeId,
-    /// How far it is; `outside` before it has joined.
+    /// The stage of this node; `outside` before it has joined.
     pub stage: String,
     /// Which node leads.
     pub leader: Option<NodeId>,
@@ -27,7 +28,7 @@ pub struct ClusterStatus {
     pub revision: u64,
     /// All nodes of the cluster.
     pub nodes: Vec<NodeStatus>,
-    /// Nodes that went.
+    /// Nodes that have left or died.
     pub gone: Vec<GoneStatus>,
     /// The singletons of the cluster.
     pub singletons: Vec<SingletonStatus>,
@@ -51,13 +52,13 @@ pub struct NodeStatus {
     pub address: Option<String>,
 }
 
-/// A node that went.
+/// A node that has left or died.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GoneStatus {
     /// Its name.
     pub node: NodeId,
-    /// How it went.
+    /// Whether it left or died.
     pub how: Departure,
 }
 
@@ -67,9 +68,9 @@ pub struct GoneStatus {
 pub struct SingletonStatus {
     /// Its name.
     pub name: Arc<str>,
-    /// Which node runs it.
+    /// The node that runs it.
     pub owner: Option<NodeId>,
-    /// The fence of its present instance.
+    /// The fence of its current instance.
     pub fence: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
-//! The table that a cluster is: records with revisions, sessions, and commits that compare.
+//! The table of a cluster: records with revisions, sessions, and commits with comparisons.
 //!
-//! [`Store`] is what a backend implements, and states what each of them promises.
+//! A backend implements [`Store`], whose documentation states what every backend promises.
 //!
 //! | store | feature | for | what to know |
 //! |---|---|---|---|
@@ -41,14 +41,14 @@ pub use commit::{Commit, Committed};
 pub use error::StoreError;
 #[cfg(feature = "etcd")]
 pub use etcd::Etcd;
-/// The client that [`Etcd`] takes options of, in the version that it uses.
+/// The client whose options [`Etcd`] accepts, in the version that it uses.
 #[cfg(feature = "etcd")]
 pub use etcd_client;
 pub use files::Files;
 pub use memory::{Faults, Memory};
 #[cfg(feature = "postgres")]
 pub use postgres::Postgres;
-/// The client that [`Postgres`] takes a configuration of, in the version that it uses.
+/// The client whose configuration [`Postgres`] accepts, in the version that it uses.
 #[cfg(feature = "postgres")]
 pub use tokio_postgres;
 
@@ -74,13 +74,13 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Sen
 /// 7. A commit of up to [`Commit::MOST`] comparisons and as many writes, each of another record, is
 ///    accepted. More is refused.
 ///
-/// Each method is one attempt, and a store repeats nothing. A commit that fails with
+/// Each method makes one attempt: a store does not retry. A commit that fails with
 /// [`StoreError::Unknown`], or whose future is dropped, may have been applied: its caller must read
 /// the records before it tries again. A commit that fails with another error has changed nothing.
 ///
 /// Changes may stop without an error, for example if a server stops reporting them. A server that
-/// cannot be reached is noticed within ten seconds; for the rest, write a record regularly and
-/// expect its changes.
+/// cannot be reached is detected within ten seconds. To detect other failures, write a record
+/// regularly, and check that its changes arrive.
 pub trait Store: Send + Sync + 'static {
     /// Returns the name that messages use, such as `etcd`.
     fn name(&self) -> &'static str;
@@ -117,7 +117,7 @@ pub trait Changes: Send {
     fn next(&mut self) -> Reply<'_, Update>;
 }
 
-/// What a table's changes have come to.
+/// An update from the changes of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
     /// All changes of one revision or more, in order.
@@ -127,7 +127,7 @@ pub enum Update {
         /// What has changed.
         changes: Vec<Change>,
     },
-    /// The store has forgotten some of the changes. Load the table again.
+    /// The store has deleted some of the changes. Load the table again.
     Compacted,
 }
 

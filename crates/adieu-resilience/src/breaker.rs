@@ -66,7 +66,8 @@ pub(crate) struct Circuit {
 // === impl Breaker ===
 
 impl Breaker {
-    /// Opens when at least this ratio of calls has failed: of 20 calls in 10 s, unless set otherwise.
+    /// Creates a breaker that opens when at least this ratio of the calls in its window has failed. By
+    /// default the window is 10 s long, and must have at least 20 calls.
     pub fn at(ratio: f64) -> Self {
         Self {
             ratio,
@@ -86,20 +87,20 @@ impl Breaker {
         self
     }
 
-    /// Sets how far back calls count. They leave in tenths of it.
+    /// Sets the length of the window in which calls count. Calls leave it in steps of a tenth.
     pub fn over(mut self, over: Duration) -> Self {
         self.over = over;
         self
     }
 
-    /// Sets the first break, 5 s by default. Each break is random by a tenth.
+    /// Sets the first break, 5 s by default. Each break varies at random by up to a tenth.
     pub fn opens_for(mut self, first: Duration) -> Self {
         self.opens_for = first;
         self
     }
 
-    /// Sets the longest break; 1 min by default, or the first break if that is longer. A break doubles
-    /// with each reopening in a row.
+    /// Sets the longest break. The default is 1 min, or the first break if that is longer. A break
+    /// doubles with each consecutive reopening.
     pub fn at_most(mut self, longest: Duration) -> Self {
         self.at_most = Some(longest);
         self
@@ -117,7 +118,7 @@ impl Breaker {
         self
     }
 
-    /// Counts calls that take longer as failed.
+    /// Counts calls that take longer than `after` as failed.
     pub fn slow(mut self, after: Duration) -> Self {
         self.slow = Some(after);
         self
@@ -258,7 +259,7 @@ impl Circuit {
     #[inline]
     fn count(&self, now: Instant, generation: u32, ended: Ended) {
         let current = closed_generation(self.word.load(Ordering::Acquire));
-        // A call of before the last transition says nothing about the backend of now.
+        // A call from before the last transition shows nothing about the current state of the backend.
         if current != Some(generation) {
             return;
         }

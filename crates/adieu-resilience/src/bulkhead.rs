@@ -1,4 +1,4 @@
-//! A bulkhead: at most so many calls at a time, and a queue.
+//! A bulkhead: limits how many calls run at a time, with a queue for calls that wait.
 
 mod aimd;
 mod gradient;
@@ -22,13 +22,13 @@ use crate::status::BulkheadLoad;
 use crate::striped::lock;
 use crate::time::{Instant, LONGEST, now};
 
-/// At most so many calls at a time, and a queue.
+/// Limits how many calls run at a time, with a queue for calls that wait.
 ///
-/// Without [`Bulkhead::queue`], a call over the limit is refused at once. A call that waits is let in by
-/// its [`Criticality`], and is shed after 100 ms, or after a few milliseconds if the queue has not been
-/// empty for that long.
+/// Without [`Bulkhead::queue`], a call over the limit is refused at once. Waiting calls enter in the
+/// order of their [`Criticality`]. A call is shed after it has waited for 100 ms. If the queue has
+/// contained calls for 100 ms without a break, a call is shed after a few milliseconds.
 ///
-/// A bulkhead is local: a fleet admits the sum.
+/// A bulkhead is local to its process: a fleet admits the sum of all limits.
 ///
 /// ```
 /// use adieu_resilience::Bulkhead;
@@ -66,7 +66,7 @@ enum Limit {
     Aimd(Aimd),
 }
 
-/// What a waiting call is told.
+/// The message to a waiting call.
 #[derive(Debug)]
 enum Word {
     Enter,
@@ -98,12 +98,13 @@ struct Place<'a> {
 // === impl Bulkhead ===
 
 impl Bulkhead {
-    /// At most this many calls at a time.
+    /// Creates a bulkhead with a fixed limit: at most this many calls at a time.
     pub fn of(limit: u32) -> Self {
         Self { limit: Kind::Fixed(limit), queue: 0 }
     }
 
-    /// A limit in this range that follows the backend's latency. It begins at the lowest.
+    /// Creates a bulkhead whose limit follows the backend's latency, within this range. It begins at
+    /// the lowest value.
     ///
     /// The limit grows while latency is at most one and a half times the usual, and falls while it is
     /// higher, and when calls time out or are refused.
@@ -111,8 +112,9 @@ impl Bulkhead {
         Self { limit: Kind::Gradient(range), queue: 0 }
     }
 
-    /// A limit in this range that grows by one while calls take at most `threshold`, and falls by a
-    /// tenth when one takes longer, times out or is refused. It begins at the lowest.
+    /// Creates a bulkhead whose limit grows by one while calls take at most `threshold`, and falls by a
+    /// tenth when a call takes longer, times out or is refused. It stays within this range, and begins
+    /// at the lowest value.
     pub fn aimd(range: RangeInclusive<u32>, threshold: Duration) -> Self {
         Self { limit: Kind::Aimd(range, threshold), queue: 0 }
     }
@@ -286,7 +288,8 @@ impl Drop for Place<'_> {
         if is_waiting {
             return;
         }
-        // From here on the sender finds out that nobody waits. What it has sent before is here.
+        // After this, the sender detects that the waiter has gone. A slot that was sent before is
+        // received here.
         self.word.close();
         if let Ok(Word::Enter) = self.word.try_recv() {
             self.of.leave(None);
@@ -378,7 +381,7 @@ mod tests {
     }
 
     // Threads that enter, wait, give up and leave: the number inside never exceeds the limit, and
-    // nobody is left inside.
+    // no call remains inside.
     #[test]
     fn s722_no_more_than_the_limit_are_inside_on_many_threads() {
         use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! A call through a policy: its parts in their order, its attempts, and what each part learns.
+//! A call through a policy: passes the parts in their order, makes attempts, and reports the outcome
+//! of each attempt to the parts.
 //!
 //! ```text
 //! deadline > forced open > retry > rate > bulkhead > breaker or throttle > timeout > the call
@@ -28,7 +29,7 @@ use crate::retry::delay;
 use crate::state::{Parts, State};
 use crate::time::{Instant, now};
 
-/// What a refused call is told to wait where nothing better is known.
+/// The time after which to retry, for refusals that know no better one.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A call that is about to be made.
@@ -44,11 +45,11 @@ pub(crate) struct Call<'a> {
 /// After which failures a call may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeats {
-    /// After any: it does no harm if the backend processes it twice.
+    /// After any failure: the call is idempotent.
     IfIdempotent,
     /// Only if the backend has not processed it.
     IfUnprocessed,
-    /// Never: what it sends cannot be sent again.
+    /// Never: for example, because its body cannot be sent again.
     Never,
 }
 
@@ -100,7 +101,7 @@ impl Call<'_> {
         for number in 1.. {
             let made = match running.attempt(number, &classify, &mut f).await {
                 Ok(made) => made,
-                // The caller learns more from the backend's last answer than from our refusal.
+                // The last error of the backend is more useful to the caller than our refusal.
                 Err(refused) => return last.unwrap_or(Err(refused.into())),
             };
             let Some(pause) = running.pause(number, &made.class, &mut has_drained) else {
@@ -168,7 +169,7 @@ impl Running<'_> {
     /// What the parts learn from an attempt.
     fn lesson(&self, class: Class, is_timeout: bool) -> Lesson {
         let is_sick = class.health() == Health::Sick;
-        // Whatever fails while the process ends may be its own doing.
+        // A failure during the shutdown may be caused by the process itself.
         if is_sick && drain::has_begun(&self.call.state.shutdown) {
             return Lesson { class: Class::neutral(), is_timeout: false };
         }
@@ -229,7 +230,7 @@ impl Running<'_> {
         }
     }
 
-    /// How long to pause before the attempt after this one; `None` if there is none.
+    /// Returns how long to pause before the next attempt, or `None` if there is no further attempt.
     fn pause(&self, number: u32, class: &Class, has_drained: &mut bool) -> Option<Duration> {
         let retry = self.call.state.spec.retry.as_ref()?;
         let is_repeatable = match (self.call.repeats, class.repeat()) {

@@ -1,16 +1,18 @@
-//! What the outcome of an attempt says: about the backend's health, and about a repetition.
+//! Classifies the outcome of an attempt: whether the backend is healthy, and whether the attempt may
+//! be repeated.
 
 use std::time::Duration;
 
-/// What an attempt showed about the backend.
+/// What an attempt shows about the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// The backend works. An error that the caller is to blame for is a sign of health, too.
+    /// The backend works. This includes errors that the caller has caused, such as invalid input.
     Well,
     /// The backend failed or did not answer in time.
     Sick,
-    /// The attempt showed nothing: the caller went away, or the backend refused without processing.
+    /// The attempt shows nothing: the caller dropped it, or the backend refused it without processing
+    /// it.
     Neutral,
 }
 
@@ -47,7 +49,7 @@ pub struct Class {
 pub(crate) enum Repeat {
     /// It succeeded, or would fail again.
     Never,
-    /// If it does no harm when the backend processes it twice.
+    /// Only if the call is idempotent: the backend may have processed it.
     IfIdempotent,
     /// The backend has not processed it.
     Always,
@@ -61,7 +63,7 @@ impl Class {
         Self::new(Health::Well, Repeat::Never)
     }
 
-    /// The backend failed. The attempt is repeated if that does no harm.
+    /// The backend failed. The attempt is repeated if the call is idempotent.
     pub const fn sick() -> Self {
         Self::new(Health::Sick, Repeat::IfIdempotent)
     }
@@ -71,16 +73,16 @@ impl Class {
         Self::new(Health::Neutral, Repeat::Never)
     }
 
-    /// The backend asked for fewer calls (429) and did not process this one. The pause before the
-    /// repetition is longer than after a failure.
+    /// The backend requested fewer calls (429) and did not process this one. The pause before the
+    /// retry is longer than after a failure.
     pub const fn throttled() -> Self {
         let mut class = Self::new(Health::Neutral, Repeat::Always);
         class.is_throttled = true;
         class
     }
 
-    /// The backend refused the call without processing it, such as while it drains. The call is
-    /// repeated, whatever it does.
+    /// The backend refused the call without processing it, for example because it drains. The call is
+    /// repeated even if it is not idempotent.
     pub const fn unprocessed() -> Self {
         Self::new(Health::Neutral, Repeat::Always)
     }
@@ -90,19 +92,19 @@ impl Class {
         Self::new(Health::Sick, Repeat::Always)
     }
 
-    /// Sets the pause that the backend asked for.
+    /// Sets the pause that the backend requested.
     pub const fn retry_after(mut self, pause: Duration) -> Self {
         self.retry_after = Some(pause);
         self
     }
 
-    /// Excludes a repetition: it would fail in the same way.
+    /// Excludes a retry, because it would fail in the same way.
     pub const fn permanent(mut self) -> Self {
         self.repeat = Repeat::Never;
         self
     }
 
-    /// What the attempt showed about the backend.
+    /// Returns what the attempt shows about the backend.
     #[must_use]
     pub const fn health(&self) -> Health {
         self.health
@@ -116,7 +118,7 @@ impl Class {
         self.is_throttled
     }
 
-    /// Whether the backend refused the call instead of processing it.
+    /// Returns whether the backend refused the call instead of processing it.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!((self.health, self.repeat), (Health::Neutral, Repeat::Always))
     }

@@ -1,4 +1,4 @@
-//! What a call must know about the drain of its process.
+//! How the drain of the process limits a call: its deadline, and whether it may be repeated.
 
 use adieu_core::{Pass, Stage, WeakShutdown};
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -9,7 +9,7 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retries {
     AsDeclared,
-    /// The call is inside a gate that drains: once more, and soon.
+    /// The call is inside a gate that drains: it may be repeated once more, after a short pause.
     OnceMore,
     None,
 }
@@ -21,7 +21,7 @@ pub(crate) fn has_begun(shutdown: &WeakShutdown) -> bool {
 
 /// When the call must have ended because its gate drains.
 pub(crate) fn deadline(shutdown: &WeakShutdown) -> Option<Instant> {
-    // The pass first: outside a drain, this is all that a call reads.
+    // Read the pass first: outside a drain, a call reads nothing else.
     let is_draining = Pass::current().is_some_and(|pass| pass.is_draining());
     let shutdown = is_draining.then(|| shutdown.upgrade()).flatten()?;
     Some(shutdown.deadline()?.instant().into_std())
@@ -43,8 +43,8 @@ pub(crate) fn cut() -> Option<WaitForCancellationFutureOwned> {
     Some(Pass::current()?.token().cancelled_owned())
 }
 
-/// Waits until no call may be repeated any longer: inside a gate, until its window is over; outside,
-/// until the shutdown begins.
+/// Waits until no call may be repeated. Inside a gate, that is when the window of the gate has
+/// elapsed. Outside, it is when the shutdown begins.
 pub(crate) fn no_retries(shutdown: &WeakShutdown) -> WaitForCancellationFutureOwned {
     cut().unwrap_or_else(|| {
         let token = shutdown.upgrade().map(|shutdown| shutdown.token());

@@ -26,8 +26,8 @@ const LONGEST_FORCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How calls to one backend are limited, protected and repeated.
 ///
-/// A policy is a cheap handle: clones stand for the same policy. The order of its parts is fixed,
-/// whatever the order in which it was written:
+/// A policy is a handle that is cheap to clone: all clones refer to the same policy. The order of its
+/// parts is fixed, and does not depend on the order of the builder's calls:
 ///
 /// ```text
 /// deadline > forced open > retry > rate > bulkhead > breaker or throttle > timeout > your call
@@ -58,8 +58,8 @@ const LONGEST_FORCE: Duration = Duration::from_secs(24 * 60 * 60);
 /// # }
 /// ```
 ///
-/// A policy admits nothing on behalf of the process: that is what a [`Gate`](adieu_core::Gate) does.
-/// While the process drains, a policy gives up retries and begins no probes.
+/// A policy does not admit work to the process; a [`Gate`](adieu_core::Gate) does that. While the
+/// process drains, a policy limits retries and begins no probes.
 #[derive(Clone)]
 pub struct Policy {
     state: Arc<State>,
@@ -79,12 +79,12 @@ pub struct PolicyBuilder {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// Its parts contradict each other, or one of them makes no sense.
+    /// Its parts contradict each other, or one of them has an invalid value.
     #[error("failed to start policy {policy}: {problem}")]
     Invalid {
         /// The policy in question.
         policy: Arc<str>,
-        /// What is wrong, with the figures.
+        /// The contradiction or the invalid value, with the figures.
         problem: String,
     },
     /// Another policy of this shutdown has the name.
@@ -160,7 +160,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// Refuses calls in proportion to how many fail. It takes the place of a breaker.
+    /// Refuses calls in proportion to how many fail. A policy has a throttle or a breaker, not both.
     pub fn throttle(mut self, throttle: Throttle) -> Self {
         self.note_twice("throttle", self.spec.throttle.is_some());
         self.spec.throttle = Some(throttle);
@@ -181,7 +181,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// Builds the policy, for the process that this shutdown ends.
+    /// Builds the policy as a part of this shutdown.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// If the policy refuses the call, its time is up, or the last attempt failed.
+    /// If the policy refuses the call, its time has elapsed, or the last attempt failed.
     ///
     /// # Panics
     ///
@@ -235,8 +235,8 @@ impl Policy {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the call of `f` at once, and returns all that it held of the policy. It
-    /// counts neither as a success nor as a failure.
+    /// Dropping the future drops the future of `f` at once, and returns its slot, its place in a queue
+    /// and its probe. The call counts neither as a success nor as a failure.
     pub async fn call<T, E, F, Fut>(&self, f: F) -> Result<T, CallError<E>>
     where
         F: FnMut(Attempt) -> Fut,
@@ -275,14 +275,14 @@ impl Policy {
         Caller { call, classify: ByResult }
     }
 
-    /// The policy's name.
+    /// Returns the policy's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.state.name
     }
 
-    /// Refuses every call for this long, a day at most: for an operator who knows that the backend must
-    /// be left alone.
+    /// Refuses every call for this long, a day at most. Operators use it when the backend must get no
+    /// calls.
     pub fn force_open(&self, time: Duration) {
         let time = time.min(LONGEST_FORCE);
         self.state.force(Some(now() + time));
@@ -309,7 +309,7 @@ impl Policy {
         Arc::clone(&self.state.name)
     }
 
-    /// The parts that other replicas do not know of, and that matter to them.
+    /// Returns the parts that are local to this process, although they should hold for the fleet.
     pub(crate) fn local_parts(&self) -> Vec<String> {
         let Spec { rate, breaker, .. } = &self.state.spec;
         let name = self.name();
@@ -318,7 +318,7 @@ impl Policy {
         rate.into_iter().chain(breaker).collect()
     }
 
-    /// What the policy is doing right now.
+    /// Returns the current state of the policy.
     #[must_use]
     pub fn status(&self) -> PolicyStatus {
         self.state.status()
@@ -338,7 +338,8 @@ impl fmt::Debug for Policy {
 
 impl<'a, C> Caller<'a, C> {
     /// Uses the state of this key, such as a tenant or a shard. Each key has its own rate, bulkhead,
-    /// breaker and budget. At most 4,096 keys are remembered, those of open breakers first.
+    /// breaker and retry budget. A policy keeps at most 4,096 keys, and never removes a key whose
+    /// breaker is open.
     pub fn key(mut self, key: &'a str) -> Self {
         self.call.key = Some(key);
         self
@@ -356,12 +357,12 @@ impl<'a, C> Caller<'a, C> {
         self
     }
 
-    /// Repeats the call only where the backend has provably not processed it.
+    /// Repeats the call only if it is certain that the backend has not processed it.
     pub fn not_idempotent(self) -> Self {
         self.repeats(Repeats::IfUnprocessed)
     }
 
-    /// Makes the call once: what it sends cannot be sent again.
+    /// Makes the call once, for example because its body cannot be sent again.
     pub fn not_repeatable(self) -> Self {
         self.repeats(Repeats::Never)
     }
@@ -371,7 +372,7 @@ impl<'a, C> Caller<'a, C> {
         self
     }
 
-    /// Decides by a function of the result how it counts; see [`Class`](crate::Class).
+    /// Sets the function that classifies the results of attempts; see [`Class`](crate::Class).
     pub fn classify<D>(self, classify: D) -> Caller<'a, D> {
         Caller { call: self.call, classify }
     }

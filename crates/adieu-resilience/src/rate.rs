@@ -1,4 +1,4 @@
-//! A rate limit: at most so many calls in a time, and a burst.
+//! A rate limit: limits how many calls are admitted in a time, and allows a burst.
 
 mod gcra;
 #[cfg_attr(not(test), expect(dead_code, reason = "policies do not share their limits yet"))]
@@ -14,10 +14,10 @@ use crate::time::{Instant, LONGEST, nanos, nanos_since};
 /// The shortest interval between two permits. Below it, rounding to nanoseconds would show.
 const SHORTEST: Duration = Duration::from_nanos(100);
 
-/// At most so many calls in a time, and a burst.
+/// Limits how many calls are admitted in a time, and allows a burst.
 ///
 /// In any time T at most `permits · T / per + burst` calls are admitted. A call over the limit does
-/// not wait: it is refused, and told when a permit will be free.
+/// not wait: it is refused, and the refusal names when a permit will be free.
 ///
 /// ```
 /// use adieu_resilience::Rate;
@@ -44,18 +44,18 @@ pub(crate) struct Limiter {
 // === impl Rate ===
 
 impl Rate {
-    /// This many permits in each second.
+    /// Creates a limit of this many permits in each second.
     pub fn per_second(permits: u32) -> Self {
         Self::per(permits, Duration::from_secs(1))
     }
 
-    /// This many permits in each `per`.
+    /// Creates a limit of this many permits in each `per`.
     pub fn per(permits: u32, per: Duration) -> Self {
         Self { permits, per, burst: None }
     }
 
-    /// Sets how many calls are admitted at once after a pause. By default as many as the rate grants
-    /// in 100 ms, and at least one.
+    /// Sets how many calls are admitted at once after a time without calls. The default is the number
+    /// of permits in 100 ms, and at least one.
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = Some(burst);
         self
@@ -98,7 +98,7 @@ impl std::fmt::Display for Rate {
 // === impl Limiter ===
 
 impl Limiter {
-    /// Takes a permit, or returns how long none will be free.
+    /// Takes a permit. If none is free, returns how long it takes until one is.
     pub(crate) fn take(&self, now: Instant) -> Result<(), Duration> {
         let now = nanos_since(self.origin, now);
         let mut state = self.state.load(Ordering::Relaxed);

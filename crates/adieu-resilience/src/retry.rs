@@ -9,11 +9,12 @@ use crate::time::Instant;
 
 /// How often a call is repeated after a failure.
 ///
-/// A pause comes before each retry: random, up to a span that doubles from 50 ms (1 s if the backend
-/// asked for fewer calls) to 5 s; or as long as the backend has asked for. A call is not repeated if
-/// that pause would not be over before its deadline, or if the backend asks for more than a minute.
+/// Before each retry there is a pause. If the backend has named a pause, that one is used. Otherwise
+/// the pause is random, up to a bound that doubles with each retry, from 50 ms (1 s if the backend
+/// requested fewer calls) to 5 s. A call is not repeated if the pause would not end before its
+/// deadline, or if the backend names a pause of more than a minute.
 ///
-/// What the policy itself refuses is never repeated.
+/// A call that the policy itself refuses is not repeated.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "retries do nothing until a policy has them"]
 pub struct Retry {
@@ -24,13 +25,13 @@ pub struct Retry {
 // === impl Retry ===
 
 impl Retry {
-    /// At most this many retries of each call, with a budget of a tenth of the calls.
+    /// Allows at most this many retries of each call, with a budget of a tenth of the calls.
     pub fn times(times: u32) -> Self {
         Self { times, budget: 0.1 }
     }
 
-    /// Sets how many retries there may be in ten seconds, as a share of the calls in that time. Ten are
-    /// free.
+    /// Sets the budget: how many retries there may be in ten seconds, as a share of the calls in that
+    /// time. Ten retries are allowed in addition.
     pub fn budget(mut self, share: f64) -> Self {
         self.budget = share;
         self

@@ -1,7 +1,7 @@
-//! What a fleet shares. So far: the state of rate limits.
+//! The state that a fleet shares: so far, that of rate limits.
 //!
-//! Policies do not use stores yet. Numbers travel with each question, so replicas of two versions with
-//! different rates live side by side.
+//! Policies do not use stores yet. Each request contains the figures of its limit, so replicas of two
+//! versions with different rates can run at the same time.
 
 mod memory;
 #[cfg(feature = "redis")]
@@ -9,7 +9,7 @@ mod redis;
 
 use crate::rate::{Gcra, Taken};
 
-/// Keeps what a fleet shares.
+/// Stores the state that a fleet shares.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Takes as many permits of a limit as are free, at most `wanted`.
     ///
@@ -22,7 +22,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Taken, StoreError>> + Send;
 }
 
-/// A store did not answer a question.
+/// A store did not answer a request.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {verb} in {store}")]
 pub(crate) struct StoreError {

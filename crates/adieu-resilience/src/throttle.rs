@@ -10,9 +10,10 @@ use crate::window::{Pair, Window};
 
 /// Refuses calls in proportion to how many the backend has not accepted lately.
 ///
-/// With `K` accepted calls for each call that is let through as the factor, a call is refused with the
-/// probability `(requests − K · accepted) / (requests + 1)`. Requests count from the moment at which
-/// they are made, so a backend that hangs is noticed before its calls have timed out.
+/// With the factor `K`, a call is refused with the probability
+/// `(requests − K · accepted) / (requests + 1)`, so about `K` calls are let through for each call
+/// that the backend accepts. A request counts from when it is made, so a backend that hangs is
+/// detected before its calls have timed out.
 ///
 /// A policy has either a throttle or a [`Breaker`](crate::Breaker).
 #[derive(Clone, Debug, PartialEq)]
@@ -37,26 +38,26 @@ pub(crate) struct Request<'a> {
     is_settled: bool,
 }
 
-/// What became of a request.
+/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Accepted,
     /// It failed, or the backend refused it.
     NotAccepted,
-    /// Its caller went away, so nothing is known.
+    /// Its caller dropped it, so nothing is known.
     Unknown,
 }
 
 // === impl Throttle ===
 
 impl Throttle {
-    /// A throttle with the factor 2 over two minutes.
+    /// Creates a throttle with the factor 2 over two minutes.
     pub fn new() -> Self {
         Self { factor: 2.0, over: Duration::from_secs(120) }
     }
 
-    /// Sets how many calls are made for each that the backend accepts. With 1.1 the throttle refuses
-    /// early, with 2 the backend sees twice as many calls as it accepts.
+    /// Sets how many calls are let through for each call that the backend accepts. With 1.1 the
+    /// throttle refuses early. With 2 the backend gets up to twice as many calls as it accepts.
     pub fn factor(mut self, factor: f64) -> Self {
         self.factor = factor;
         self

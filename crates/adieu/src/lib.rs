@@ -88,7 +88,7 @@
 //! | limit how long requests may take to finish | `drain-timeout` in the configuration |
 //! | consume a queue | [`Shutdown::add_consumer`], [`Source`] |
 //! | run code every minute | [`Shutdown::add_periodic`] |
-//! | run any other background loop | [`Shutdown::add_loop`] |
+//! | run another background loop | [`Shutdown::add_loop`] |
 //! | be unready while a database is unreachable | [`Shutdown::add_check`] |
 //! | drain actors of kameo or ractor, or plain tasks with a mailbox | `actors::ActorSystem::on`, with the feature `kameo` or `ractor` |
 //! | run actors on dedicated threads | `actors::WorkerThreads::on` |
@@ -116,10 +116,11 @@
 //! | [`stop-steps`](Lifecycle::PHASE) | stop steps, in reverse |
 //!
 //! One rule decides where to close a pool: **close a resource that actors use after the actors. Make
-//! it a [`Step`], or a task in [`Phase::CLOSE_RESOURCES`].** If a pool is closed earlier, messages fail
-//! that actors still have to process. Tasks in `close-resources` may use the resources of steps,
-//! because steps are stopped after it. A phase that you add comes before the actors, unless it is
-//! declared to come after [`Phase::ACTOR_SYSTEM_TERMINATE`].
+//! it a [`Step`], or close it in a task of [`Phase::CLOSE_RESOURCES`].** If a pool is closed
+//! earlier, the actors fail to process their remaining messages. Tasks in `close-resources` may use
+//! the resources of steps, because steps are stopped after that phase. A phase that you add runs
+//! before the actors are drained, unless it is declared to come after
+//! [`Phase::ACTOR_SYSTEM_TERMINATE`].
 //!
 //! # How long requests may take
 //!
@@ -144,7 +145,7 @@
 //! [`Shutdown`] that you create yourself does not, so set a subscriber. [`Shutdown::status`] and
 //! the [`Report`] contain the same information as values.
 //!
-//! The command `adieu` (`cargo install adieu-cli`) shows it from outside. Before a deploy,
+//! The command `adieu` (crate `adieu-cli`) shows this information from outside. Before a deploy,
 //! `adieu check --config service.toml --manifest deploy.yaml` reports whether the platform waits long
 //! enough before it kills, and what to change if it does not. While a service stops, `adieu watch`
 //! follows its admin port. Afterwards, `adieu report` shows where the time went.
@@ -152,7 +153,7 @@
 //! # Background work
 //!
 //! A loop gets a [`LoopCx`], which signals when to take no more work and when to stop. When gates
-//! close, the loop drops a pending wait for a job, never a job that it has taken:
+//! close, `take` drops a pending wait for a job, but never a job that the loop has taken:
 //!
 //! ```no_run
 //! # use adieu::{LoopCx, Shutdown};

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-/// Whose rules hold for a file.
+/// The platform by whose rules a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// Compose, and templates of Nomad: quotes, remarks, `${NAME}`.
+    /// Compose, and templates of Nomad: with quotes, comments and `${NAME}`.
     Compose,
-    /// `docker run --env-file`: values are taken as they are, with their quotes.
+    /// `docker run --env-file`: values are used as they are, including their quotes.
     Docker,
-    /// `podman run --env-file`: the same, but versions differ in what they do with quotes.
+    /// `podman run --env-file`: like docker, but the treatment of quotes depends on the version.
     Podman,
     Systemd,
 }
@@ -17,13 +17,14 @@ pub(crate) enum Dialect {
 /// A line of such a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// A variable; no value if that is passed on from elsewhere or cannot be seen.
+    /// A variable. It has no value here if the value is inherited from elsewhere or cannot be seen.
     Set(String, Option<String>),
-    /// It is not understood.
+    /// A line that is not understood.
     Odd,
 }
 
-/// The lines that say something, by their numbers.
+/// Returns the lines that are neither empty nor comments, with their numbers. The last one is the
+/// first line that is not understood, if there is one.
 pub(crate) fn read(text: &str, dialect: Dialect) -> Vec<(usize, Line)> {
     let mut seen = BTreeMap::new();
     let mut lines = Vec::new();
@@ -35,7 +36,7 @@ pub(crate) fn read(text: &str, dialect: Dialect) -> Vec<(usize, Line)> {
         }
         let is_odd = line == Line::Odd;
         lines.push((at + 1, line));
-        // The rest may belong to a value that was begun here.
+        // The lines after it may belong to a value that begins here.
         if is_odd {
             break;
         }
@@ -67,7 +68,7 @@ fn line(line: &str, dialect: Dialect, seen: &BTreeMap<String, String>) -> Option
         return Some(Line::Odd);
     }
     let Some(value) = value else {
-        // systemd ignores the line; the others pass the variable on.
+        // systemd ignores the line; the other platforms inherit the variable.
         return (dialect != Dialect::Systemd).then(|| Line::Set(name.into(), None));
     };
     let value = match dialect {
@@ -95,7 +96,7 @@ enum Quoted<'a> {
     Open,
 }
 
-/// Takes quotes off; without them, the value ends where a remark begins.
+/// Removes the quotes of a value. A value without quotes ends where a comment begins.
 fn quoted<'a>(value: &'a str, remark: &str) -> Quoted<'a> {
     let Some(quote) = value.chars().next().filter(|c| ['"', '\''].contains(c)) else {
         if value.ends_with('\\') {
@@ -111,7 +112,7 @@ fn quoted<'a>(value: &'a str, remark: &str) -> Quoted<'a> {
     if quote == '\'' { Quoted::Literal(inner) } else { Quoted::Expanded(inner) }
 }
 
-/// Replaces `${NAME}` and `$NAME` by what the file has set before.
+/// Replaces `${NAME}` and `$NAME` with values from earlier lines of the file.
 fn expanded(value: &str, seen: &BTreeMap<String, String>) -> Option<String> {
     let mut out = String::new();
     let mut rest = value;
@@ -132,7 +133,8 @@ fn expanded(value: &str, seen: &BTreeMap<String, String>) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Values by name, `?` for one that cannot be seen, `odd` where the file is not understood.
+    /// Shows variables and their values: `?` for a value that cannot be seen, `odd` for a line that
+    /// is not understood.
     fn shown(text: &str, dialect: Dialect) -> String {
         let line = |(_, line): &(usize, Line)| match line {
             Line::Set(name, value) => format!("{name}={}", value.as_deref().unwrap_or("?")),

@@ -1,18 +1,18 @@
 //! Which phases count, and how long each takes at most.
 //!
-//! Only a running process knows which phases have tasks. Without one, those of the usual service
-//! are counted, with the times that the library's own tasks take; and every phase that the
-//! configuration gives a time or adds.
+//! Only a running process knows which phases have tasks. So by default the phases of a usual
+//! service count, with the times that the library's own tasks take. In addition, every phase counts
+//! that the configuration adds, or for which it sets a timeout.
 
 use std::time::Duration;
 
 use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlannedPhase};
 
-/// The time for closing and cutting in a phase without a configured timeout: the library's tasks
-/// in it have this limit.
+/// The time limit of the library's own tasks that close listeners and cut off work. Their phases
+/// take this long if no timeout is configured.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// A configuration, the plan that it makes, and what of the plan counts.
+/// A configuration, its plan, and which phases of the plan count.
 #[derive(Clone)]
 pub(crate) struct Needs {
     pub(crate) config: Config,
@@ -20,11 +20,11 @@ pub(crate) struct Needs {
     counted: Counted,
 }
 
-/// The phases that are counted.
+/// Which phases count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// Those of a service that serves requests and closes its stores, and those that the
-    /// configuration names.
+    /// The phases of a service that serves requests and closes its stores, and the phases that the
+    /// configuration adds or for which it sets a timeout.
     Usual,
     All,
     These(Vec<String>),
@@ -33,7 +33,8 @@ pub(crate) enum Counted {
 // === impl Needs ===
 
 impl Needs {
-    /// Fails with the name of a phase that the plan does not have.
+    /// Combines a configuration and its plan. If `counted` names an unknown phase, the error
+    /// contains its name.
     pub(crate) fn new(config: Config, plan: Plan, counted: Counted) -> Result<Self, String> {
         if let Counted::These(names) = &counted
             && let Some(unknown) = names.iter().find(|name| plan.phase(name).is_none())
@@ -44,7 +45,8 @@ impl Needs {
         Ok(Self { config, plan, counted })
     }
 
-    /// The same phases under another configuration; as it was if that makes no plan.
+    /// Returns the same needs under another configuration, or unchanged if that configuration has
+    /// no valid plan.
     pub(crate) fn with(&self, config: Config) -> Self {
         match config.plan() {
             Ok(plan) => Self { config, plan, counted: self.counted.clone() },
@@ -52,7 +54,7 @@ impl Needs {
         }
     }
 
-    /// How long a phase takes at most; `None` if it does not count.
+    /// Returns how long a phase takes at most, or `None` if it does not count.
     pub(crate) fn takes(&self, phase: &PlannedPhase) -> Option<Duration> {
         let name = phase.name();
         let timeout = match self.config.times().kill_after {
@@ -76,13 +78,13 @@ impl Needs {
         }
     }
 
-    /// What counts against a platform that kills after this time.
+    /// Compares the needs with a platform that kills the process after this time.
     pub(crate) fn check(&self, kill_after: Option<Duration>) -> BudgetCheck {
         let reserve = self.config.times().reserve;
         BudgetCheck::of(&self.plan, |phase| self.takes(phase), reserve, kill_after)
     }
 
-    /// How long the lame duck can be, if the process assumes this grace period.
+    /// Returns how long the lame duck can be, if the process assumes this grace period.
     pub(crate) fn lame_duck(&self, allowed: Option<Duration>) -> Duration {
         let first = self.plan.phase(Phase::BEFORE_SERVICE_UNBIND);
         match first.and_then(|phase| self.takes(phase)) {
@@ -91,7 +93,7 @@ impl Needs {
         }
     }
 
-    /// The phases that count, and those that do not, by name.
+    /// Returns the names of the phases that count, and of those that do not.
     pub(crate) fn counted(&self) -> (Vec<String>, Vec<String>) {
         let (yes, no): (Vec<_>, Vec<_>) =
             self.plan.order().partition(|phase| self.takes(phase).is_some());

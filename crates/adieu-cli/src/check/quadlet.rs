@@ -1,7 +1,7 @@
 //! Quadlets: containers of podman that systemd starts and stops.
 //!
-//! systemd stops them with `podman rm --force`, which kills after the container's own timeout. So
-//! that one counts, and `TimeoutStopSec` only if it is shorter.
+//! systemd stops them with `podman rm --force`, which kills the container after the container's own
+//! timeout. So this timeout is the grace period, unless `TimeoutStopSec` is shorter.
 
 use std::time::Duration;
 
@@ -64,7 +64,8 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
             environment.mount(to, text, volume.place.clone());
         }
     }
-    // They come after the options that quadlet makes of the other keys, and count more.
+    // Quadlet puts `PodmanArgs` after the options that it generates from other keys, so they have
+    // priority.
     for args in file.list(section, "PodmanArgs") {
         let words: Vec<_> = script::split(&args.value).into_iter().map(Word::known).collect();
         let flags = run_flags::read(&words);

@@ -16,7 +16,7 @@ const GO: Units = &[
     ("h", 3_600.0),
 ];
 
-/// The two that compose adds.
+/// The units of Go, and the two that compose adds: days and weeks.
 const COMPOSE: Units = &[
     ("ns", 1e-9),
     ("us", 1e-6),
@@ -64,12 +64,13 @@ const SYSTEMD: Units = &[
 
 const SLEEP: Units = &[("", 1.0), ("s", 1.0), ("m", 60.0), ("h", 3_600.0), ("d", 86_400.0)];
 
-/// `1m30s`, `500ms`, `1.5m`. A number alone is refused, and so are spaces, as Go refuses them.
+/// Parses a duration of Go: `1m30s`, `500ms`, `1.5m`. As in Go, a number without a unit is refused,
+/// and so are spaces.
 pub(crate) fn go(text: &str) -> Result<Duration, String> {
     without_spaces(text, GO)
 }
 
-/// The same with days and weeks.
+/// Parses a duration of compose: like Go's, with days and weeks.
 pub(crate) fn compose(text: &str) -> Result<Duration, String> {
     without_spaces(text, COMPOSE)
 }
@@ -82,7 +83,8 @@ fn without_spaces(text: &str, units: Units) -> Result<Duration, String> {
     sum(text, units).filter(|_| is_one).ok_or_else(|| not_one(text))
 }
 
-/// `90`, `1min 30s`, `infinity`: `None` for those that never end. Nought means that, too.
+/// Parses a duration of systemd: `90`, `1min 30s`, `infinity`. Returns `None` for a duration without
+/// end, which is written as `infinity` or zero.
 pub(crate) fn systemd(text: &str) -> Result<Option<Duration>, String> {
     if text == "infinity" {
         return Ok(None);
@@ -91,12 +93,13 @@ pub(crate) fn systemd(text: &str) -> Result<Option<Duration>, String> {
     Ok(Some(span).filter(|span| !span.is_zero()))
 }
 
-/// One argument of the program `sleep`: `10`, `2.5`, `1m`.
+/// Parses one argument of the program `sleep`: `10`, `2.5`, `1m`.
 pub(crate) fn sleep(text: &str) -> Option<Duration> {
     sum(text, SLEEP).filter(|_| !text.contains(' '))
 }
 
-/// A duration on the command line: with a unit, and no longer than a configuration accepts.
+/// Parses a duration of the command line. It needs a unit, and has the same maximum as in a
+/// configuration.
 pub(crate) fn argument(text: &str) -> Result<Duration, String> {
     let longest = Duration::from_secs(365 * 24 * 60 * 60);
     let span = go(text).or_else(|problem| humantime::parse_duration(text).map_err(|_| problem))?;

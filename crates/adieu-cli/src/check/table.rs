@@ -119,7 +119,7 @@ struct Row {
     remark: String,
 }
 
-/// The first sum, term by term.
+/// Returns a row for each term of the first sum: whether there is time enough.
 fn rows(workload: &Workload, sums: &Sums, needs: &Needs) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut put = |what: &str, takes: String, remark: &str| {
@@ -161,7 +161,7 @@ fn rows(workload: &Workload, sums: &Sums, needs: &Needs) -> Vec<Row> {
     };
     put("grace", sums.grace.map_or("no end".into(), span), &remark);
     if let Some(grace) = sums.grace {
-        // In whole milliseconds, as all above it, so that it adds up.
+        // Rounded to whole milliseconds, like all rows above, so that the shown figures add up.
         let needed = whole_millis(sums.needed());
         let (what, rest) = match grace.checked_sub(needed) {
             Some(spare) => ("to spare", spare),
@@ -172,7 +172,7 @@ fn rows(workload: &Workload, sums: &Sums, needs: &Needs) -> Vec<Row> {
     rows
 }
 
-/// Rounded up.
+/// Rounds a duration up to whole milliseconds.
 fn whole_millis(span: Duration) -> Duration {
     let up = Duration::from_nanos(999_999);
     let millis = span.saturating_add(up).as_millis();

@@ -14,14 +14,14 @@ use super::member::{Seen, State};
 use super::replica::Kind;
 use crate::fit::flowed;
 
-/// How wide a bar is at most and at least. With less room there is none.
+/// The maximum and the minimum width of a bar. If there is less room, no bar is shown.
 const BAR: usize = 20;
 const SHORTEST_BAR: usize = 5;
 
 /// How many columns the rest of a line takes, without the phase at its end.
 const AROUND_BAR: usize = 52;
 
-/// Everything there is to see at one moment.
+/// The state of all fleets at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     elapsed: Duration,
@@ -45,11 +45,12 @@ struct Row {
     seen: Seen,
 }
 
-/// The lines that have been printed, where nothing can be drawn.
+/// The lines that have been printed so far, if frames cannot be drawn.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     said: BTreeMap<(usize, String), String>,
-    /// When, in fives of seconds, and how it stood.
+    /// The last summary of each fleet: its time in units of five seconds, and its counts of
+    /// requests and failures.
     summaries: BTreeMap<usize, (u64, (u64, u64))>,
 }
 
@@ -75,7 +76,7 @@ impl View {
         Self { elapsed: began.elapsed(), fleets: fleets.collect() }
     }
 
-    /// The frame, in this many columns.
+    /// Returns the frame, in this many columns.
     pub(super) fn frame(&self, columns: usize) -> String {
         let bar = columns.saturating_sub(AROUND_BAR).min(BAR);
         let bar = if bar < SHORTEST_BAR { 0 } else { bar };
@@ -116,7 +117,7 @@ pub(super) fn title(kind: Kind) -> &'static str {
 // === impl Row ===
 
 impl Row {
-    /// Its name, its state, a bar of this many columns, and figures.
+    /// Returns the name of the replica, its state, a bar of this many columns, and figures.
     fn line(&self, bar: usize) -> String {
         let Self { name, in_flight, seen } = self;
         let (style, cells, what) = match (seen.state, seen.left) {
@@ -128,20 +129,20 @@ impl Row {
                 (Style::new(), None, what)
             }
             (State::Starting, _) => (Style::new(), Some(0), String::new()),
-            // Told to stop: what is left of its time.
+            // The replica was signalled to stop: the bar shows its remaining time.
             (_, Some(left)) => {
                 let cells = bar * usize::try_from(left.as_millis()).unwrap_or(0)
                     / usize::try_from(KILL_AFTER.as_millis()).unwrap_or(1);
                 let phase = seen.phase.as_deref().unwrap_or("");
                 let left = format!("{:.1}s left", seconds(left));
                 let what = match bar {
-                    // The rest is cut to fit: the time left matters most.
+                    // The end of the line may be cut off, so the remaining time comes first.
                     0 => format!("{left}  {in_flight} in flight"),
                     _ => format!("{in_flight:>3} in flight  {left}  {phase}"),
                 };
                 (AnsiColor::Yellow.on_default(), Some(cells), what)
             }
-            // At work: how much.
+            // The replica serves: the bar shows its requests in flight.
             (_, None) => {
                 let what = format!("{in_flight:>3} in flight");
                 (AnsiColor::Green.on_default(), Some(*in_flight), what)
@@ -172,11 +173,11 @@ fn seconds(span: Duration) -> f64 {
 // === impl Changes ===
 
 impl Changes {
-    /// Says on stderr what is new.
+    /// Prints the changes since the last call to stderr.
     pub(super) fn say(&mut self, view: &View) {
         let mut stderr = std::io::stderr().lock();
         for line in self.news(view) {
-            // Nothing depends on it.
+            // If stderr cannot be written to, the demo continues.
             let _ = writeln!(stderr, "{line}");
         }
     }
@@ -194,7 +195,7 @@ impl Changes {
                     (state, None, _) => word(state).to_owned(),
                 };
                 let said = self.said.entry((index, row.name.clone())).or_default();
-                // Between two phases there is nothing new.
+                // Between two phases there is nothing to report.
                 let is_between = row.seen.state == State::Draining
                     && row.seen.phase.is_none()
                     && said.starts_with("draining");
@@ -203,7 +204,7 @@ impl Changes {
                     *said = news;
                 }
             }
-            // Every five seconds, how it stands, while there is something new.
+            // A summary every five seconds, if the counts have changed.
             let Counts { requests, failed, .. } = fleet.counts;
             let (fives, news) = (view.elapsed.as_secs() / 5, (requests, failed));
             let last = self.summaries.entry(index).or_default();

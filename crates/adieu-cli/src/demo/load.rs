@@ -1,6 +1,6 @@
 //! The load: requests at a steady rate, balanced over the replicas that are ready.
 //!
-//! Nothing is asked twice: a request that a client or a proxy would have to repeat has failed.
+//! No request is retried: a request that a client or a proxy would have to repeat has failed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::fleet::Fleet;
 use super::link::Lost;
 
-/// How often requests are sent: those that are due by then, together.
+/// How often requests are sent. All requests that are due are sent together.
 const BEAT: Duration = Duration::from_millis(5);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More than this many at once are not sent: the machine is too slow for the rate.
+/// How many requests may be in flight. With more of them, the machine is too slow for the rate.
 const MOST_IN_FLIGHT: usize = 1_000;
-/// How many listen to the ticker of the shop.
+/// How many clients listen to the ticker of the shop.
 const LISTENERS: usize = 4;
 
 /// The results of the load.
@@ -32,7 +32,7 @@ pub(super) struct Counts {
     pub(super) slowest: Duration,
     /// Orders that were answered with a number.
     pub(super) orders: u64,
-    /// Why requests failed, and how many.
+    /// How many requests failed, by cause.
     pub(super) why: BTreeMap<String, u64>,
 }
 
@@ -106,8 +106,8 @@ impl Load {
         Ok(())
     }
 
-    /// Listens to the ticker, wherever it is. One that ends has done its part; one that breaks off
-    /// has failed.
+    /// Listens to the ticker of any replica that is ready, again and again. A stream that ends
+    /// regularly is a success, and a stream that breaks off is a failure.
     async fn listen(self: Arc<Self>, stop: CancellationToken) {
         while !stop.is_cancelled() {
             match stop.run_until_cancelled(self.listen_once()).await {
@@ -156,7 +156,8 @@ impl Load {
 // === impl Ask ===
 
 impl Ask {
-    /// Of twenty, one is an invoice, which takes long, and five are orders.
+    /// Returns the kind of a request by its number. Of twenty requests, one is a slow invoice, and
+    /// five are orders.
     fn of(number: u64) -> Self {
         match number % 20 {
             7 => Self::Invoice,

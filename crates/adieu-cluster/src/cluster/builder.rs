@@ -1,4 +1,4 @@
-//! How a node takes part in a cluster, before it does.
+//! The options of a node, before it is connected to a shutdown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::shared::{Progress, Shared};
 use crate::store::Store;
 
-/// How a node takes part in a cluster. Made by [`Cluster::new`].
+/// The options of a node of a cluster. Created by [`Cluster::new`].
 #[derive(Clone)]
 #[must_use = "a node does nothing until it is connected to a shutdown and joins"]
 pub struct ClusterBuilder {
@@ -57,8 +57,8 @@ impl ClusterBuilder {
         }
     }
 
-    /// Names the node. Two processes of one name are not members at the same time: the second waits
-    /// until the first is gone. Default: the host's name, the process's id and something random.
+    /// Names the node. If a node with this name is in the cluster, this process waits until that node
+    /// is gone. Default: the host's name, the process id and a random part.
     pub fn node(mut self, name: impl Into<String>) -> Self {
         self.node = Some(name.into());
         self
@@ -83,14 +83,14 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets how many shards this node takes in proportion to others. Default: 1.
+    /// Sets the weight of this node: nodes get shards in proportion to their weights. Default: 1.
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
     }
 
-    /// Sets how long the node's session lasts without being kept. A node that cannot reach the store
-    /// stops acting after four fifths of this. All nodes should have the same. Default: 10 seconds.
+    /// Sets the time to live of the node's session. A node that cannot reach the store stops acting
+    /// after four fifths of this time. All nodes should have the same value. Default: 10 seconds.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -110,7 +110,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Connects the node to a shutdown: adds the tasks that leave the cluster to its phases.
+    /// Connects the node to a shutdown: adds the tasks that leave the cluster to the cluster's phases.
     ///
     /// # Errors
     ///

@@ -48,7 +48,7 @@ pub enum ClusterError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// It was not up in time. The shutdown runs with
+    /// The node was not up in time. The shutdown runs with
     /// [`Reason::ClusterJoinUnsuccessful`](adieu_core::Reason::ClusterJoinUnsuccessful).
     #[error("failed to join cluster {cluster} within {within:?}: the node is {stage}")]
     TimedOut {
@@ -69,7 +69,7 @@ pub enum JoinError {
         #[source]
         source: Incompatible,
     },
-    /// The store refuses. The shutdown runs with [`Reason::ClusterJoinUnsuccessful`](adieu_core::Reason::ClusterJoinUnsuccessful).
+    /// The store refused a request. The shutdown runs with [`Reason::ClusterJoinUnsuccessful`](adieu_core::Reason::ClusterJoinUnsuccessful).
     #[error("failed to join cluster {cluster}")]
     Store {
         /// The cluster.
@@ -111,7 +111,7 @@ pub enum OperateError {
         cluster: Arc<str>,
         /// The node.
         node: NodeId,
-        /// The nodes that there are.
+        /// The nodes of the cluster.
         known: Vec<String>,
     },
     /// The store failed.
@@ -132,7 +132,7 @@ pub enum OperateError {
         #[source]
         source: UnreadableRecord,
     },
-    /// The table changed each time before the commit arrived.
+    /// Other commits changed the table before each attempt to commit.
     #[error("failed to change cluster {cluster}: the table changes too fast; try again")]
     Busy {
         /// The cluster.

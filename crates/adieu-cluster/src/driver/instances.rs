@@ -1,4 +1,4 @@
-//! The singletons that run here: started, stopped, dropped, joined.
+//! Starts, stops, drops and joins the singletons of this node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::time::{Duration, Instant};
 /// A task of an instance that was joined.
 pub(super) type Joined = Result<(ShardId, Revision, Ended), JoinError>;
 
-/// The singletons that run here.
+/// The singletons of this node.
 pub(super) struct Instances {
     shared: Arc<Shared>,
     standing: Arc<Standing>,
@@ -38,9 +38,9 @@ struct Running {
 
 enum RunState {
     Runs(AbortHandle),
-    /// It failed, and starts again then.
+    /// The instance failed, and starts again at this time.
     Pauses(Instant),
-    /// It has returned, and does not start again under this fence.
+    /// The instance has returned, and does not start again under this fence.
     Finished,
 }
 
@@ -76,7 +76,7 @@ impl Instances {
         self.tasks.abort_all();
     }
 
-    /// Starts, stops and drops singletons, as the machine says.
+    /// Starts, stops and drops singletons, as the machine has decided.
     pub(super) fn reconcile(
         &mut self,
         node: &mut Node,
@@ -95,7 +95,7 @@ impl Instances {
                 }
             }
         }
-        // A place in the map is kept while its task runs, also if the shard is no longer held.
+        // An entry is kept while its task runs, even if this node no longer owns the shard.
         self.running.retain(|shard, running| {
             matches!(running.state, RunState::Runs(_))
                 || held.get(shard).is_some_and(|held| held.epoch == running.epoch)
@@ -138,7 +138,8 @@ impl Instances {
         let cx = SingletonCx::new(Arc::clone(&name), fence, stop.clone(), Arc::clone(&standing));
         let key = shard.clone();
         let task = self.tasks.spawn(async move {
-            // Made inside the guard, so that also its first part runs only while this node may act.
+            // The future is created inside the guard, so that even the code before its first `await`
+            // runs only while this node may act.
             let ended = standing.guard(async move { work(cx).await }).await;
             let ended = match ended {
                 Some(Ok(())) => Ended::Returned,
@@ -155,12 +156,12 @@ impl Instances {
         self.running.insert(shard.clone(), running);
     }
 
-    /// Takes in how an instance ended.
+    /// Records how an instance ended.
     pub(super) fn ended(&mut self, ended: Joined, now: Instant) {
         let (shard, epoch, ended) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                // A task that was aborted or panicked does not say which it was.
+                // The error of a task that was aborted or panicked does not contain its shard.
                 let found = self.running.iter().find(|(_, running)| {
                     matches!(&running.state, RunState::Runs(task) if task.id() == error.id())
                 });

@@ -1,4 +1,5 @@
-//! When to keep a session, and until when it is good. Pure: the time and the answers come in.
+//! Decides when to keep a session, and until when it is good. Pure: the time and the answers are
+//! arguments.
 //!
 //! # Invariants
 //!
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) struct Heartbeat {
     ttl: Duration,
-    /// Taken off the end, for clocks that run at different speeds.
+    /// How much earlier than at the end of `ttl` the session is bad here, because clocks run at
+    /// different speeds.
     margin: Duration,
     /// When the last successful request was sent.
     proven: Instant,
@@ -72,7 +74,7 @@ impl Heartbeat {
         }
     }
 
-    /// Takes in how a request that was sent at `sent` has ended.
+    /// Records the result of a request that was sent at `sent`.
     pub(crate) fn answered(&mut self, now: Instant, sent: Instant, answer: Answer) {
         self.is_lost |= !self.is_good(now);
         match answer {
@@ -83,7 +85,7 @@ impl Heartbeat {
             Answer::Kept => {}
             Answer::Ended => self.is_lost = true,
             Answer::None => {
-                // Not so long that the last chance is slept through.
+                // Short enough to leave time for one more attempt.
                 let left = self.valid_until().saturating_duration_since(now);
                 self.next = now + (self.ttl / 20).min((left / 2).max(self.ttl / 100));
             }
@@ -132,7 +134,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is answered, whenever: a session that is good was proven less than
+        /// For all answers at all times: a session that is good was proven less than
         /// `ttl - margin` ago, and no session recovers.
         #[test]
         fn good_means_proven_recently_and_bad_is_final(

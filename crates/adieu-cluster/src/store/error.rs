@@ -1,4 +1,4 @@
-//! Why a store did not do what was requested.
+//! The errors of stores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::SessionId;
 /// An error of a client or a server, of whatever kind.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a store did not do what was requested.
+/// Why a request to a store failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -34,7 +34,8 @@ pub enum StoreError {
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// The store refuses, and will go on refusing: wrong credentials, no permission, damaged data.
+    /// The store refuses, and would refuse the same request again: wrong credentials, no permission,
+    /// damaged data.
     #[error("{store} refused to {verb}")]
     Refused {
         /// The store's name.
@@ -68,7 +69,7 @@ pub enum StoreError {
 // === impl StoreError ===
 
 impl StoreError {
-    /// Returns an error that may pass. `verb` completes "failed to …".
+    /// Returns a temporary error. `verb` completes "failed to …".
     pub fn unavailable(
         store: &'static str,
         verb: &'static str,
@@ -94,7 +95,7 @@ impl StoreError {
         }
     }
 
-    /// Returns an error that will not pass. `verb` completes "refused to …".
+    /// Returns a permanent error. `verb` completes "refused to …".
     pub fn refused(store: &'static str, verb: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Refused { store, verb, source: Arc::from(source.into()) }
     }

@@ -54,9 +54,9 @@ const LONGEST_ANSWER: usize = 256 * 1024 * 1024;
 /// # What an operator should know
 ///
 /// - Compact the history (`--auto-compaction-retention`): without it the database grows to its
-///   quota, and etcd then refuses all commits. A watch that is overtaken reports
+///   quota, and etcd then refuses all commits. A watch whose changes were compacted reports
 ///   [`Update::Compacted`](super::Update::Compacted).
-/// - After a restore from a backup, revisions go back, and so do the fences that are made of them.
+/// - After a restore from a backup, revisions are lower, and so are fences, which are revisions.
 ///   Restore with `--bump-revision` and `--mark-compacted`. A watch that finds the revision lower
 ///   than before is refused.
 /// - The shortest time to live is one and a half election time-outs in whole seconds: 2 s by
@@ -82,8 +82,8 @@ impl Etcd {
 
     /// As [`Etcd::connect`], with a user, TLS and time-outs.
     ///
-    /// The store requires some options and sets them itself: that each request needs a leader, that
-    /// an expired token is replaced, and how often a silent connection is tested.
+    /// The store sets some options itself: each request requires a leader, an expired token is
+    /// replaced, and a silent connection is tested at a fixed interval.
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ impl Etcd {
 
     async fn load_table(&self, prefix: &str) -> Result<Snapshot, StoreError> {
         let read = match self.read_all(prefix, PAGE).await {
-            // In one page then, so that nothing can come between.
+            // Read everything in one page then, so that no compaction can come between two pages.
             Err(error) if is_compacted(&error) => self.read_all(prefix, NO_LIMIT).await,
             read => read,
         };
@@ -214,8 +214,8 @@ impl Etcd {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<EtcdChanges, StoreError> {
-        // A watch is not told that its token has expired, only that it is not permitted. A read of
-        // the same records replaces the token, and finds out whether there is a majority.
+        // If its token has expired, a watch gets only the error that it is not permitted. A read of
+        // the same records replaces the token, and shows whether there is a majority.
         let watched = self.line.request(async |client| {
             let options = GetOptions::new().with_prefix().with_limit(1).with_keys_only();
             let read = client.kv_client().get(prefix, Some(options)).await?;

@@ -22,7 +22,7 @@ use super::{
 
 const NAME: &str = "files";
 
-/// How often a reader looks for changes.
+/// How often a reader polls for changes.
 const POLL: Duration = Duration::from_millis(20);
 
 /// How many of the runtime's blocking threads may wait for the disk at a time.
@@ -33,11 +33,11 @@ const THREADS: usize = 4;
 ///
 /// Each version of the table is a file of its own. A process writes the next version under another
 /// name and then links it to its number, which succeeds for one process only. So there is no lock:
-/// a process that is killed or stopped at any instant neither damages the table nor holds up the
-/// others.
+/// a process that is killed or suspended at any instant neither damages the table nor delays other
+/// processes.
 ///
-/// Sessions are measured by the machine's clock since it was started, which no setting of the date
-/// changes. After a restart of the machine all sessions have ended, and revisions go on.
+/// Sessions are measured by the time since the start of the machine, which does not change when the
+/// date is set. After a restart of the machine all sessions have ended, and revisions continue.
 ///
 /// # What it is not for
 ///
@@ -216,7 +216,7 @@ impl Shared {
             return Ok((version, Table::default()));
         }
         let contents: Contents = serde_json::from_slice(&text).map_err(|error| {
-            // To begin again would reuse revisions, which are fences.
+            // An empty table would reuse revisions, which are fences.
             let problem = format!(
                 "{} is damaged ({error}); restore it, or delete the folder if nothing knows its fences",
                 self.versions.path(version).display()
@@ -234,7 +234,7 @@ impl Shared {
 // === impl FileChanges ===
 
 impl FileChanges {
-    /// Looks for changes; `None` if there are none.
+    /// Returns the changes since the last call, or `None` if there are none.
     async fn look(&mut self) -> Result<Option<Update>, StoreError> {
         let verb = "watch a table";
         let (seen, next_end) = (self.seen, self.next_end);

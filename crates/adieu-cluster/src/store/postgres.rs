@@ -30,13 +30,12 @@ const SCHEMA: &str = include_str!("postgres/schema.sql");
 /// A table in Postgres, for clusters that have a database and no etcd.
 ///
 /// A commit is one call of a function in the database, which locks the table's row of
-/// `adieu_cluster_tables`. So commits have one order, and a process that is stopped in the middle
-/// holds no lock. A commit is on the server's disk before it is answered, also where
-/// `synchronous_commit` is off. Readers are woken by notifications, and look every second in
-/// addition.
+/// `adieu_cluster_tables`. So commits have one order, and a process that is suspended during a commit
+/// holds no lock. A commit is on the server's disk before it is answered, even if
+/// `synchronous_commit` is off. Readers are woken by notifications, and also poll every second.
 ///
-/// The store has one connection, and makes a new one when that is lost. It cannot work behind a
-/// pooler such as PgBouncer, which passes no notifications on, and refuses to.
+/// The store has one connection, and replaces it when it is lost. Connecting through a pooler such as
+/// PgBouncer is refused, because a pooler does not forward notifications.
 ///
 /// The tables and functions in `store/postgres/schema.sql` are created when they are missing, which
 /// needs the permission to create them.
@@ -44,14 +43,14 @@ const SCHEMA: &str = include_str!("postgres/schema.sql");
 /// # What it is not for
 ///
 /// - More than about a thousand commits in a second: they wait for each other.
-/// - A server whose replica may take over without the last commits: that replica has forgotten who
-///   owns what. Use synchronous replication, or etcd.
+/// - A server whose replica may take over without the last commits: that replica does not know the
+///   current owners of shards. Use synchronous replication, or etcd.
 ///
 /// # When the server's clock is set
 ///
-/// Sessions are measured by the server's time of day. If it is set forward, sessions end that much
-/// earlier than their holders know; if it is set back, sessions of dead processes last that much
-/// longer. Let the clock be slewed, not set.
+/// Sessions are measured by the server's time of day. If the clock is set forward, sessions end that
+/// much earlier, and their nodes do not know it. If it is set back, sessions of dead processes last
+/// that much longer. Let the clock be slewed, not set.
 #[derive(Clone)]
 pub struct Postgres {
     line: Arc<Line>,

@@ -7,7 +7,8 @@
 //!    cannot have granted it earlier, so it lasts there at least as long as it does here.
 //! 2. A lease that has expired stays expired: a response that arrives later does not extend it.
 //!
-//! The caller remembers a loss; the heartbeat does not. After a loss it must not be asked again.
+//! The heartbeat does not store a loss; its caller does. After a loss, the caller must not use the
+//! heartbeat again.
 
 use std::time::{Duration, Instant};
 

@@ -36,7 +36,8 @@ struct Known {
     /// HTTP/2 streams whose requests have been read and not been called yet. hyper calls them in
     /// the order of arrival.
     arrived: VecDeque<u32>,
-    /// With HTTP/2, how many answers have been written, and from how many on some are forgotten.
+    /// With HTTP/2: how many answers have been written, and the number above which old ones are
+    /// removed.
     ended: usize,
     max_ended: usize,
 }
@@ -53,7 +54,7 @@ struct Request {
     is_sent: bool,
     /// The HTTP/2 stream.
     stream: u32,
-    /// With HTTP/2, how many bytes the connection had written when the last byte of the answer was.
+    /// With HTTP/2: how many bytes the connection had written up to the last byte of the answer.
     ended_at: Option<u64>,
     /// The request has been reported as cut, or the application itself failed its answer.
     is_settled: bool,
@@ -71,8 +72,8 @@ pub(super) struct OpenRequest {
 const OPEN: u64 = 1 << 32;
 const AWAITS_APPLICATION: u64 = 1;
 
-/// From how many on the answers of an HTTP/2 connection that have been written are forgotten, if the
-/// client has received them.
+/// The number of written answers of an HTTP/2 connection above which the answers that the client
+/// has received are removed.
 const ENDED: usize = 32;
 
 /// How many requests of a client that does not read its answers are remembered.
@@ -189,7 +190,7 @@ impl Requests {
             known.list.remove(0);
         }
         known.ended = known.list.iter().filter(|request| request.ended_at.is_some()).count();
-        // Grows with a client that does not read, so that looking costs little.
+        // The threshold grows while a client does not read, so that this search stays rare.
         known.max_ended = ENDED.max(2 * known.ended);
         self.is_crowded.store(false, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! An adaptive limit that adds one when all is well, and takes a tenth away when it is not.
+//! An adaptive limit that grows by one while calls succeed in time, and falls by a tenth otherwise.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl Aimd {
             Sample::Answered(latency) => latency > self.threshold,
         };
         let next = if is_slow {
-            // Calls that were admitted under the old limit say nothing about the new one.
+            // Calls that were admitted under the old limit show nothing about the new one.
             let was = self.decreased.replace(now);
             if was.is_some_and(|was| now.saturating_duration_since(was) < self.threshold) {
                 self.decreased = was;

@@ -1,10 +1,10 @@
 //! Decides which calls enter a bulkhead, which wait, and which are shed.
 //!
-//! # Why no timer of the queue is needed
+//! # Why the queue needs no timer
 //!
-//! A queue is congested once it has not been empty for [`CONGESTED_AFTER`]. While a call waits, the
-//! queue is not empty. So when a call begins to wait it is already known when the queue will be
-//! congested, and how long the call may wait at most. Each waiting call has one timer of its own,
+//! A queue is congested when it has contained calls for [`CONGESTED_AFTER`] without a break. While a
+//! call waits, the queue is not empty. So when a call begins to wait, it is already known when the
+//! queue will be congested, and how long the call may wait at most. Each waiting call has one timer,
 //! which expires even if no slot is ever released.
 
 use std::collections::VecDeque;
@@ -23,8 +23,8 @@ pub enum Criticality {
     Critical,
 }
 
-/// How long a queue must not have been empty to be congested; and how long a call may wait in a
-/// queue that is not.
+/// After how much time without being empty a queue is congested. In a queue that is not congested, a
+/// call may also wait for this long.
 pub(crate) const CONGESTED_AFTER: Duration = Duration::from_millis(100);
 
 /// The calls inside a bulkhead, and those that wait. A waiting call is woken through a `W`.
@@ -153,7 +153,8 @@ impl<W> Queue<W> {
         }
         let is_congested = self.is_congested(now);
         let waiting = self.waiting.iter_mut().rev().find(|waiting| !waiting.is_empty())?;
-        // The newest first while congested: its caller is the most likely to be waiting still.
+        // While the queue is congested, the newest call enters first, because its caller is the most
+        // likely to be still waiting.
         let next = if is_congested { waiting.pop_back() } else { waiting.pop_front() };
         let Waiting { until, waker, .. } = next?;
         self.note_empty();
@@ -168,7 +169,8 @@ impl<W> Queue<W> {
         self.busy_since.is_some_and(|since| now.saturating_duration_since(since) >= CONGESTED_AFTER)
     }
 
-    /// Makes room for a call of this criticality: the least critical call goes, the oldest first.
+    /// Makes room for a call of this criticality: removes the oldest of the least critical calls, if it
+    /// is less critical.
     fn shed_below(&mut self, criticality: Criticality) -> Option<W> {
         let below = &mut self.waiting[..criticality as usize];
         let least = below.iter_mut().find(|waiting| !waiting.is_empty())?;

@@ -1,4 +1,4 @@
-//! What an adaptive limit learns from a call.
+//! The outcome of a call, as an adaptive limit counts it.
 
 use std::time::Duration;
 

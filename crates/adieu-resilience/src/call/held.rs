@@ -1,4 +1,5 @@
-//! What an attempt holds of each part. Dropping it returns everything, without an outcome.
+//! The slot, the admission and the request that an attempt holds. Dropping them returns them to their
+//! parts, without an outcome.
 
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl Held<'_> {
             );
         }
         if let Some(slot) = &mut self.slot {
-            // An error says little about load: it may come at once or late.
+            // The latency of an error shows little about the load: an error may come early or late.
             if *is_timeout || class.is_refusal() {
                 slot.sample(Sample::Dropped);
             } else if class.health() == Health::Well {

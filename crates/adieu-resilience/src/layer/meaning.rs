@@ -1,4 +1,5 @@
-//! What a response or an error means for the backend's health and for a repetition.
+//! Classifies responses and errors of HTTP: whether the backend is healthy, and whether the request may
+//! be repeated.
 
 use std::error::Error;
 use std::io;

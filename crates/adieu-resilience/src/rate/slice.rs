@@ -1,16 +1,16 @@
-//! What is left of a slice of a shared rate limit, and when to ask for the next.
+//! The remaining permits of a slice of a shared rate limit, and when to request the next slice.
 //!
-//! A replica does not ask the store for each call. It takes a slice of permits that lasts for
-//! [`VALID`], and asks for the next when half of it is used. No call waits for that while the slice
-//! lasts.
+//! A replica does not send a request to the store for each call. It takes a slice of permits that is
+//! valid for [`VALID`], and requests the next one when half of it is used. While permits of a slice
+//! remain, no call waits for the store.
 //!
 //! # Invariants
 //!
-//! 1. A permit is spent at most once, and only within [`VALID`] of the question that brought it. So in
-//!    any time T the fleet admits no more than the limit grants in T + [`VALID`].
-//! 2. At most one question is in flight. Its answer counts from when the question was sent; an answer to
-//!    another question changes nothing.
-//! 3. A refusal by the store is remembered until the time that it named. Until then no question is sent.
+//! 1. A permit is spent at most once, and only within [`VALID`] after its request was sent. So in any
+//!    time T the fleet admits no more than the limit grants in T + [`VALID`].
+//! 2. At most one request is in flight. Its answer counts from when the request was sent. An answer to
+//!    an earlier request changes nothing.
+//! 3. If the store refuses, no request is sent until the time that the refusal named.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 const VALID: Duration = Duration::from_millis(100);
 /// A slice is for the expected demand of this time.
 const AHEAD: Duration = Duration::from_millis(50);
-/// How quickly the expected demand follows the current one.
+/// The share of the current demand in the expected demand.
 const SMOOTHING: f64 = 0.3;
 
 /// A replica's share of a limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Slice {
-    /// From one permit of the fleet to the next.
+    /// The time between two permits of the fleet.
     interval: Duration,
-    /// What is left of each grant, and until when it can be used; the oldest first.
+    /// The remaining permits of each grant, and until when they are valid. The oldest grant is first.
     grants: VecDeque<(u32, Instant)>,
     /// How many permits were left after the last grant.
     size: u32,

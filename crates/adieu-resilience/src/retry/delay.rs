@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use crate::classify::Class;
 
-/// The upper bound of the first pause, of the first one after the backend asked for fewer calls, and
-/// of all pauses.
+/// The upper bounds of the first pause, of the first pause after the backend requested fewer calls,
+/// and of all pauses.
 const FIRST: Duration = Duration::from_millis(50);
 const FIRST_THROTTLED: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A backend that asks for more is not waited for: the caller can do something better with the error.
+/// If the backend names a longer pause, the call is not repeated, and the caller gets the error.
 const LONGEST_NAMED: Duration = Duration::from_secs(60);
 
-/// The pause before retry number `retry` (from one). `random` is from zero to one.
+/// Returns the pause before retry number `retry` (from one). `random` is from zero to one.
 ///
-/// It is anything from nothing to a span that doubles with each retry (full jitter), unless the
-/// backend has named the pause. `None` if it has named one that is too long.
+/// If the backend has named a pause, this is it, or `None` if it is too long. Otherwise the pause is
+/// between zero and a bound that doubles with each retry (full jitter).
 pub(crate) fn before(retry: u32, class: &Class, random: f64) -> Option<Duration> {
     if let Some(pause) = class.pause() {
         return (pause <= LONGEST_NAMED).then_some(pause);

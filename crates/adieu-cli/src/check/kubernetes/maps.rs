@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets that stand in the same file, as variables and as files of a container.
+//! ConfigMaps and Secrets of the same file, which a container uses as variables or as files.
 
 use super::{Document, name_of};
 use crate::check::environment::Environment;
@@ -17,12 +17,12 @@ pub(super) struct Maps<'a> {
 // === impl Maps ===
 
 impl<'a> Maps<'a> {
-    /// Those of the namespace of a document.
+    /// Returns the maps in the namespace of a document.
     pub(super) fn of(document: &At<'_>, all: &'a [Document<'a>]) -> Self {
         Self { namespace: namespace(document), all }
     }
 
-    /// The entries of a map; `None` if it is not in the file.
+    /// Returns the entries of a map, or `None` if the file does not contain it exactly once.
     fn entries(&self, kind: &str, name: &str) -> Option<Vec<Entry>> {
         let mut found = self.all.iter().filter(|document| {
             let other = namespace(&document.at);
@@ -30,11 +30,11 @@ impl<'a> Maps<'a> {
             document.kind == kind && name_of(&document.at) == name && is_near
         });
         let map = found.next()?;
-        // Two of one name: which one holds cannot be seen.
+        // Two maps have this name, and it cannot be seen which one the platform uses.
         if found.next().is_some() {
             return None;
         }
-        // In which key values are encoded, and in which they are not.
+        // The key whose values are encoded in base64, and the key whose values are plain.
         let (encoded, plain) = match kind {
             "Secret" => ("data", "stringData"),
             _ => ("binaryData", "data"),
@@ -51,8 +51,8 @@ impl<'a> Maps<'a> {
         Some(entries)
     }
 
-    /// The entries of the map that `from` refers to with one of two keys: for a ConfigMap, for a
-    /// Secret.
+    /// Returns the entries of the map that `from` refers to. The first key is for a ConfigMap, the
+    /// second for a Secret.
     pub(super) fn referred(
         &self,
         from: &At<'_>,
@@ -71,7 +71,7 @@ fn namespace(document: &At<'_>) -> Option<String> {
     document.find(&["metadata", "namespace"])?.text().map(str::to_owned)
 }
 
-/// Takes the files that a container has from volumes.
+/// Adds the files that a container mounts from volumes to its environment.
 pub(super) fn mounts(
     container: &At<'_>,
     spec: &At<'_>,
@@ -94,7 +94,7 @@ pub(super) fn mounts(
     }
 }
 
-/// The files of a volume.
+/// Returns the files of a volume.
 fn files(volume: &At<'_>, maps: &Maps<'_>) -> Vec<Entry> {
     let projected = volume.find(&["projected", "sources"]).map(|all| all.items());
     let sources = projected.unwrap_or_else(|| vec![volume.clone()]);
@@ -106,7 +106,7 @@ fn files(volume: &At<'_>, maps: &Maps<'_>) -> Vec<Entry> {
             let entries = maps.referred(source, ["configMap", "secret"], name).unwrap_or_default();
             let items = part.get("items").map(|items| items.items());
             for (entry, text, place) in entries {
-                // Only those that are listed, if some are.
+                // If the volume lists items, it contains only these.
                 let listed = items
                     .as_ref()
                     .map(|items| items.iter().find(|item| item.text_of("key") == Some(&entry)));
@@ -124,7 +124,7 @@ fn files(volume: &At<'_>, maps: &Maps<'_>) -> Vec<Entry> {
     files
 }
 
-/// What base64 stands for, if that is text.
+/// Decodes base64. Returns `None` if it is invalid, or if the result is not text.
 fn decoded(text: &str) -> Option<String> {
     let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
     for c in text.bytes().filter(|c| !c.is_ascii_whitespace() && *c != b'=') {

@@ -1,4 +1,4 @@
-//! Probes: whether they ask the right question, at the right path.
+//! Probes: whether each requests the right path.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use crate::check::place::{Finding, Level, Place, Wrong};
 use crate::check::tree::At;
 use crate::check::workload::{Supervisor, Workload};
 
-/// How long it takes a balancer that probes like this to see that it is not ready, and where this
-/// is said.
+/// Checks the probes of a container. Returns how long the readiness probe takes to detect that the
+/// process is not ready, and the place of that probe.
 pub(super) fn read(
     container: &At<'_>,
     workload: &mut Workload,

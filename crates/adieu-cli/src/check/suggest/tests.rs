@@ -1,4 +1,4 @@
-//! Suggestions, applied, make every workload fit.
+//! If all suggestions are applied, every workload fits.
 
 use super::*;
 use crate::check::needs::Counted;
@@ -51,7 +51,7 @@ fn facts(routing_lag: Option<Duration>) -> Facts {
     Facts { routing_lag, sidecar: 2 * SECOND, handled: Handled::default() }
 }
 
-/// Faults that have a fix, as the readers of manifests find them.
+/// Returns findings that have a fix, as the readers of manifests make them.
 fn faults() -> Vec<Vec<Finding>> {
     let fault = |level, fix| Finding::new(level, Place::start(), "p", "a").fixed_by(fix);
     vec![
@@ -80,7 +80,7 @@ fn workloads() -> Vec<Workload> {
             if !supervisor.has_pre_stop() && (pre_stop > 0 || sidecars > 0) {
                 continue;
             }
-            // Each kind of fault in turn.
+            // Use each kind of fault in turn.
             let at = all.len() % faults().len();
             let signal = StopSignal {
                 text: ["SIGTERM", "SIGQUIT", "${SIGNAL}", "SIGINT"][at].into(),
@@ -103,8 +103,9 @@ fn workloads() -> Vec<Workload> {
     all
 }
 
-/// What no change to the manifest can help: a limit that cannot be raised, or requests that
-/// nothing sends away.
+/// Returns whether no change to the manifest can make the workload fit: the grace period has a
+/// limit that cannot be raised, or neither a lame duck nor a preStop gives routers time to move
+/// away.
 fn is_hopeless(needs: &Needs, workload: &Workload, sums: &Sums) -> bool {
     let first = needs.plan.phase(Phase::BEFORE_SERVICE_UNBIND).unwrap();
     let cannot_route =

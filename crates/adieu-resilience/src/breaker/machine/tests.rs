@@ -18,7 +18,7 @@ fn secs(secs: f64) -> Duration {
     Duration::from_secs_f64(secs)
 }
 
-/// A machine that has just opened, with the middle of the spread.
+/// Returns a machine that has just opened, for a break without random variation.
 fn opened(figures: Figures, now: Instant) -> Machine {
     let mut machine = Machine::new(figures);
     assert!(machine.trip(now, 0, 0.5).is_some());
@@ -87,7 +87,7 @@ fn s708_a_probe_comes_back_when_it_is_neutral_and_when_its_lease_expires() {
     let refused = machine.ask(later, true).0;
     assert_eq!(refused, Answer::Refused { retry_after: secs(0.001) });
     probe_of(&mut machine, now + secs(3.0));
-    // The lease is over, so its outcome is none, also in the same generation.
+    // The lease has expired, so its outcome is ignored, even in the same generation.
     let late = machine.settle(now + secs(3.0), generation, hung, Ended::Failed, 0.5);
     assert_eq!((late, machine.generation()), (None, generation));
 }
@@ -131,7 +131,7 @@ fn s711_a_process_that_must_not_probe_is_refused_and_leaves_the_probe_to_others(
     probe_of(&mut machine, later);
 }
 
-/// What callers do, in any order. Probes are dropped where no `Settle` follows.
+/// An action of a caller; actions come in any order. A probe without a `Settle` is dropped.
 #[derive(Clone, Debug)]
 enum Act {
     Wait(u32),
