@@ -52,11 +52,8 @@ const WRAPPERS: [Wrapper; 22] = [
     wrapper("docker-init", TINI, 0),
     wrapper("dumb-init", "c v --single-child --verbose", 0),
     wrapper("catatonit", "g", 0),
-    wrapper(
-        "timeout",
-        "k: s: v --kill-after: --signal: --foreground --preserve-status --verbose",
-        1,
-    ),
+    // Without `-k`: with it, a signal that is passed on is followed by SIGKILL after that time.
+    wrapper("timeout", "s: v --signal: --foreground --preserve-status --verbose", 1),
     wrapper("sudo", "E n H u: g:", 0),
 ];
 
@@ -302,7 +299,7 @@ mod tests {
             ("taskset -c 0-3 orders", "orders"),
             ("gosu app orders", "orders"),
             ("setpriv --reuid=1000 --clear-groups orders", "orders"),
-            ("timeout -k 5 60 orders", "orders"),
+            ("timeout -k 5 60 orders", "Odd"),
             ("dumb-init --rewrite 15:3 orders", "Odd"),
             ("dumb-init -r 15:3 orders", "Odd"),
             ("nice -10 orders", "Odd"),
