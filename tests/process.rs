@@ -258,6 +258,15 @@ fn s48_the_body_returns_fails_or_panics_and_the_shutdown_runs() {
 }
 
 #[test]
+fn s48_the_shutdown_runs_on_a_current_thread_runtime() {
+    let variables = [("ADIEU__KILL_AFTER", "10s")];
+    let ended = start("returning on one thread", &variables).wait();
+    check_code(&ended, ExitCode::CLEAN);
+    assert_eq!(ended.stdout, "worked\n", "{ended:#?}");
+    assert!(report(&ended).is_clean());
+}
+
+#[test]
 fn s48_the_body_may_end_after_the_shutdown() {
     let mut process = started("last word", &[]);
     process.signal(Signal::TERM);

@@ -48,6 +48,19 @@ fn main() -> ExitCode {
             })?;
             Ok::<(), Error>(())
         }),
+        "returning on one thread" => {
+            let one_thread = |builder: &mut tokio::runtime::Builder| {
+                *builder = tokio::runtime::Builder::new_current_thread();
+                builder.enable_all();
+            };
+            Runner::new().runtime(one_thread).run(async |shutdown: Shutdown| {
+                shutdown.add_task(Phase::SERVICE_STOP, "work", async |_| {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    println!("worked");
+                })?;
+                Ok::<(), Error>(())
+            })
+        }
         "wedged" => runner().run(async |shutdown: Shutdown| {
             shutdown.add_task(Phase::SERVICE_STOP, "never polled", async |_| ())?;
             shutdown.add_blocking_task(Phase::SERVICE_STOP, "on its thread", |_| ())?;

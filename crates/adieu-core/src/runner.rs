@@ -228,6 +228,19 @@ where
     (ended, shutdown.report().or(report))
 }
 
+/// Runs the shutdown after the body has ended.
+///
+/// A current-thread runtime polls tasks only inside `block_on`. On other runtimes this does not wait
+/// for the runtime: all its workers may be blocked.
+fn run_to_the_end(runtime: &tokio::runtime::Runtime, shutdown: &Shutdown) -> Option<Arc<Report>> {
+    let running = shutdown.run(Reason::ProcessExit);
+    let flavor = runtime.handle().runtime_flavor();
+    if flavor == tokio::runtime::RuntimeFlavor::CurrentThread {
+        return runtime.block_on(running).ok();
+    }
+    running.wait().ok()
+}
+
 fn wait_for_both(
     runtime: &tokio::runtime::Runtime,
     shutdown: &Shutdown,
@@ -244,7 +257,7 @@ fn wait_for_both(
         let report = match first {
             Ok(ended) if !shutdown.shared().runs_on_exit() => return (Some(ended), None),
             // If a signal was first, this waits for the shutdown that is in progress.
-            Ok(ended) => return (Some(ended), shutdown.run(Reason::ProcessExit).wait().ok()),
+            Ok(ended) => return (Some(ended), run_to_the_end(runtime, shutdown)),
             Err(report) => report,
         };
         // Without the runtime's timers: its workers may all be blocked.
