@@ -289,8 +289,17 @@ impl Lock {
     pub async fn settled(&self, until: Deadline) -> bool {
         tokio::select! {
             biased;
-            () = self.inner.keepers.wait() => true,
+            () = self.no_keepers() => true,
             () = until.passed() => false,
+        }
+    }
+
+    async fn no_keepers(&self) {
+        let keepers = &self.inner.keepers;
+        // `wait` alone can return while tasks run: a task that was the last one when it ended wakes
+        // the waiters a little later, when other tasks may have been added.
+        while !keepers.is_empty() {
+            keepers.wait().await;
         }
     }
 

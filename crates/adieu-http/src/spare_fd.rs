@@ -3,12 +3,12 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 use std::task::Poll;
 
-/// Held while a reserve is exchanged for a connection, and while a server that has run out of
-/// descriptors tries again to accept: it would take the descriptor that another one has released.
-static EXCHANGE: Mutex<()> = Mutex::new(());
+/// Write-locked while a reserve is exchanged for a connection. Servers accept under the read lock,
+/// because an ordinary accept would take the descriptor that the exchange has just released.
+static EXCHANGE: RwLock<()> = RwLock::new(());
 
 /// A file descriptor in reserve.
 #[derive(Debug)]
@@ -54,9 +54,15 @@ impl SpareFd {
     }
 }
 
-/// Runs `accept` while no reserve in this process is being exchanged.
+/// Runs `accept`, which may release a reserve, while no server in this process accepts.
 pub(crate) fn exclusively<T>(accept: impl FnOnce() -> T) -> T {
-    let _guard = EXCHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = EXCHANGE.write().unwrap_or_else(PoisonError::into_inner);
+    accept()
+}
+
+/// Runs `accept`, which releases no reserve, while none is being exchanged.
+pub(crate) fn between_exchanges<T>(accept: impl FnOnce() -> T) -> T {
+    let _guard = EXCHANGE.read().unwrap_or_else(PoisonError::into_inner);
     accept()
 }
 

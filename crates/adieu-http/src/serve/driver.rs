@@ -31,7 +31,7 @@ use crate::connection::{AddPeer, Conn, CutReason, Cuts, ServerContext, drive};
 use crate::listener::{Listener, is_of_one_connection};
 use crate::refusal::Refusal;
 use crate::socket::{Endpoints, SendQueues};
-use crate::spare_fd::{SpareFd, exclusively};
+use crate::spare_fd::{SpareFd, between_exchanges};
 use crate::stage::{CurrentStage, Stage};
 
 /// How long accepting pauses after an error, so that a lack of file descriptors does not become a
@@ -370,11 +370,11 @@ async fn accept<L: Listener>(
     accept_after: Option<Instant>,
 ) -> io::Result<(L::Io, L::Peer)> {
     let Some(listener) = listener else { return std::future::pending().await };
-    let Some(at) = accept_after else { return listener.accept().await };
-    sleep_until(at).await;
-    // The last attempt failed, perhaps for want of a descriptor.
+    if let Some(at) = accept_after {
+        sleep_until(at).await;
+    }
     let mut accept = pin!(listener.accept());
-    poll_fn(|cx| exclusively(|| accept.as_mut().poll(cx))).await
+    poll_fn(|cx| between_exchanges(|| accept.as_mut().poll(cx))).await
 }
 
 /// Waits until the gate is closed and empty. Never returns if the deadline passes first: the

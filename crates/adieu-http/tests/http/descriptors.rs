@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::Barrier;
 
 use adieu_core::{Config, Shutdown};
 use adieu_http::Admin;
@@ -79,6 +80,30 @@ fn s216_without_file_descriptors_the_admin_port_answers() {
     }
     process.stop();
     process.end();
+}
+
+/// A server that finds out only now that there are no descriptors must not take the one that the admin
+/// port has released. The order of the two is up to the kernel, so several processes try it.
+#[test]
+fn s216_the_admin_port_answers_while_a_server_runs_out_of_descriptors() {
+    for _ in 0..12 {
+        let process = Exhausted::start();
+        let both = Barrier::new(2);
+        let queued = std::thread::scope(|scope| {
+            let queued = scope.spawn(|| {
+                both.wait();
+                TcpStream::connect(process.app).unwrap()
+            });
+            both.wait();
+            let request = "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+            let answer = answer(process.admin, request);
+            assert!(answer.unwrap().ends_with("alive"));
+            queued.join().unwrap()
+        });
+        drop(queued);
+        process.stop();
+        process.end();
+    }
 }
 
 #[test]
