@@ -19,6 +19,7 @@ mod tasks;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use state::{Cause, OwnTime, Pressure, Timer};
 pub(crate) use state::{NewTask, PhaseRun, PhaseState, PhaseTime, TaskRun, TaskState};
@@ -230,6 +231,11 @@ impl Machine {
 
     pub(crate) fn task(&self, id: TaskId) -> &TaskRun {
         &self.tasks[id.0]
+    }
+
+    /// Takes the name of a task, which has none afterwards.
+    pub(crate) fn take_name(&mut self, id: TaskId) -> Arc<str> {
+        std::mem::take(&mut self.tasks[id.0].name)
     }
 
     pub(crate) fn tasks_of(&self, phase: &PhaseRun) -> &[TaskRun] {

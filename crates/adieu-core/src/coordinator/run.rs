@@ -11,7 +11,7 @@ use super::machine::{Effects, Machine, PhaseRun, PhaseState, TaskRun, TaskState}
 use crate::budget::{Budget, Limits};
 use crate::config::Config;
 use crate::deadline::LiveDeadline;
-use crate::outcome::{Outcome, SkipCause};
+use crate::outcome::{Ending, Outcome, SkipCause};
 use crate::plan::{PhaseId, Plan};
 use crate::policy::Policy;
 use crate::reason::Reason;
@@ -62,6 +62,15 @@ pub(super) struct Undescribed {
     remaining: Duration,
     waiting_for: Vec<(WaitingFor, Option<Describe>)>,
     unclean: Vec<UncleanTask>,
+}
+
+/// How the names of tasks get into a report.
+#[derive(Clone, Copy)]
+enum Names {
+    /// The run does not need them any more. To count another reference to each of very many names would
+    /// cost more than the rest of the report.
+    Move,
+    Share,
 }
 
 // === impl Cause ===
@@ -193,9 +202,11 @@ impl Run {
         listed.collect()
     }
 
-    pub(super) fn report(&self, registry: &Registry, now: Instant) -> Report {
+    pub(super) fn report(&mut self, registry: &Registry, now: Instant) -> Report {
         let outcome = self.machine.ending();
-        let phases = self.plan.ordered_ids().iter();
+        // After a clean end the run is not resumed, and its status lists no tasks.
+        let names = if outcome == Ending::Clean { Names::Move } else { Names::Share };
+        let phases = 0..self.plan.len();
         Report {
             exit_code: self.policy.exit_code_of(&outcome),
             outcome,
@@ -203,11 +214,15 @@ impl Run {
             started_at: self.started_at.clone(),
             took: self.since_began(now),
             allowed: self.since_began(self.cx.deadline.get()),
-            phases: phases.map(|&id| self.phase_report(id, registry)).collect(),
+            phases: phases
+                .map(|at| self.phase_report(self.plan.ordered_ids()[at], registry, names))
+                .collect(),
         }
     }
 
-    fn phase_report(&self, id: PhaseId, registry: &Registry) -> PhaseReport {
+    fn phase_report(&mut self, id: PhaseId, registry: &Registry, names: Names) -> PhaseReport {
+        let tasks = self.machine.phase(id).tasks.clone();
+        let mut tasks: Vec<_> = tasks.map(|task| self.task_report(TaskId(task), names)).collect();
         let (planned, run) = (self.plan.get(id), self.machine.phase(id));
         let (outcome, ran) = match &run.state {
             PhaseState::Over { outcome, ran } => (outcome.clone(), *ran),
@@ -215,22 +230,21 @@ impl Run {
                 (Outcome::Skipped { because: SkipCause::OutOfTime }, None)
             }
         };
-        let started = run.tasks.clone().map(|task| self.task_report(TaskId(task)));
         // The tasks of a phase that was skipped are still in the registry.
-        let skipped = registry.pending(id).map(|entry| TaskReport {
+        tasks.extend(registry.pending(id).map(|entry| TaskReport {
             name: Arc::clone(&entry.name),
             outcome: outcome.clone(),
             detail: None,
             started: None,
             took: None,
-        });
+        }));
         PhaseReport {
             name: planned.name().to_string(),
             depends_on: self.plan.depends_on(planned).map(ToString::to_string).collect(),
             timeout: run.timeout(),
             started: ran.map(|(from, _)| self.since_began(from)),
             took: ran.map(|(from, to)| to.saturating_duration_since(from)),
-            tasks: started.chain(skipped).collect(),
+            tasks,
             outcome,
         }
     }
@@ -249,7 +263,11 @@ impl Run {
         }
     }
 
-    fn task_report(&self, id: TaskId) -> TaskReport {
+    fn task_report(&mut self, id: TaskId, names: Names) -> TaskReport {
+        let name = match names {
+            Names::Move => self.machine.take_name(id),
+            Names::Share => Arc::clone(&self.machine.task(id).name),
+        };
         let task: &TaskRun = self.machine.task(id);
         let (outcome, took) = match &task.state {
             TaskState::Over { outcome, took } => (outcome.clone(), Some(*took)),
@@ -258,7 +276,7 @@ impl Run {
             }
         };
         TaskReport {
-            name: Arc::clone(&task.name),
+            name,
             outcome,
             detail: None,
             started: self.machine.started(task).map(|at| self.since_began(at)),
