@@ -132,7 +132,7 @@ pub(crate) fn apply(stops: &[(Stop, Place)], fix: &str, workload: &mut Workload)
             How::Timeout(None) | How::Signal(_, None) | How::Kill(_) => is_own = true,
             How::Unseen => {
                 let problem = "how this stops the container cannot be seen here";
-                let advice = "write docker stop --time SECONDS NAME";
+                let advice = "write docker stop --time, the seconds, and the name";
                 let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
                 workload.findings.push(finding.fixed_by(Fix::Line(fix.into())));
             }

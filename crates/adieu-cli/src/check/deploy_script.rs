@@ -3,26 +3,37 @@
 use super::container_stop::{self, Does};
 use super::input::{Manifest, Source};
 use super::place::{Finding, Level, Place, Wrong};
-use super::programs::{base, is_harmless, without_sudo};
+use super::programs::{base, is_harmless, is_quick, without_sudo};
 use super::run_line::{self, PROGRAMS};
 use super::script::{self, Script, Variables, Word};
-use super::workload::Workload;
+use super::workload::{SECONDS, Workload};
 
 /// Programs that a deployment uses, and that stop nothing.
 const TOOLS: [&str; 9] = ["curl", "wget", "git", "aws", "gcloud", "az", "read", "nc", "openssl"];
 
 /// Whether a text is a script that starts containers.
 pub(crate) fn is_one(text: &str) -> bool {
-    let lines =
-        || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let starts = |line: &str| {
-        let mut words = line.split_whitespace().skip_while(|word| ["sudo", "exec"].contains(word));
-        let program = words.next().and_then(|first| first.rsplit('/').next()).unwrap_or_default();
-        let verb = words.find(|word| !word.starts_with('-'));
-        PROGRAMS.contains(&program) && matches!(verb, Some("run" | "create" | "container"))
+    if !PROGRAMS.iter().any(|program| text.contains(program)) {
+        return false;
+    }
+    let commands: Vec<Vec<Word>> = match script::read(text, &Variables::new(), &[]) {
+        Script::Commands(commands) => commands.into_iter().map(|found| found.words).collect(),
+        // Its lines show whether it is a script, though not what it does.
+        Script::Complex => {
+            let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+            lines.filter(|line| !line.is_empty()).map(script::words).collect()
+        }
     };
-    let is_script = text.starts_with("#!") || lines().next().is_some_and(starts);
-    is_script && lines().any(starts)
+    let starts = |words: &[Word]| {
+        let words = in_front(script::after_assignments(words));
+        run_line::command(words).is_some_and(|found| ["run", "create"].contains(&found.verb))
+    };
+    let first = commands.first().map(|words| in_front(script::after_assignments(words)));
+    let begins = first.is_some_and(|words| match words.first() {
+        Some(first) => PROGRAMS.contains(&base(first)) || is_quick(base(first)),
+        None => true,
+    });
+    (text.starts_with("#!") || begins) && commands.iter().any(|words| starts(words))
 }
 
 pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
@@ -51,7 +62,9 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
         }
     }
     for mut workload in workloads {
-        let fix = format!("docker stop --time SECONDS {} in its place", workload.name);
+        let name = Some(workload.name.as_str()).filter(|name| !name.is_empty());
+        let name = name.unwrap_or("and the name of the container");
+        let fix = format!("docker stop --time {SECONDS} {name} in its place");
         let own = stops.iter().filter(|(stop, _)| stop.is_for(&workload.name)).cloned();
         container_stop::apply(&own.collect::<Vec<_>>(), &fix, &mut workload);
         if let Some((name, place)) = &unseen {

@@ -1,9 +1,9 @@
 //! What commands that are run before the stop signal do to the process.
 
-use super::launch::{Given, given};
 use super::place::{Finding, Fix, Level, Place};
 use super::programs::{self, Start, base};
 use super::script::{self, Script, Variables, Word};
+use super::shell_options::{Given, given};
 use super::stop_signal::{self, StopSignal};
 use super::workload::Workload;
 
@@ -71,7 +71,7 @@ impl Effects {
                     continue;
                 }
                 (_, Start::Shell) => match given(rest) {
-                    Given::Script(text, arguments) => {
+                    Given::Script { text, arguments, .. } => {
                         let read = script::read(text, &Variables::new(), arguments);
                         let Script::Commands(commands) = read else {
                             self.is_unseen = true;

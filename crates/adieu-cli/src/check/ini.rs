@@ -38,11 +38,11 @@ pub(crate) fn read(text: &str, file: Option<&Path>) -> Result<Ini, Wrong> {
     let file = file.map(|file| file.display().to_string());
     let text = printable(text);
     let mut sections: Vec<Section> = Vec::new();
-    let is_python = text.contains("[program:") || text.contains("[supervisord]");
+    let is_python = is_python(&text);
     let mut lines = text.lines().enumerate().peekable();
     while let Some((at, line)) = lines.next() {
         let place = |path: String| Place { file: file.clone(), line: at + 1, path };
-        let mut line = line.trim().to_owned();
+        let mut line = if is_python { without_remark(line) } else { line.trim() }.to_owned();
         if is_remark(&line) {
             continue;
         }
@@ -51,7 +51,7 @@ pub(crate) fn read(text: &str, file: Option<&Path>) -> Result<Ini, Wrong> {
             sections.push(Section { name: name.into(), place, settings: Vec::new() });
             continue;
         }
-        while line.ends_with('\\') {
+        while line.ends_with('\\') && !is_python {
             line.pop();
             // Remarks in between do not end it.
             let Some((_, more)) =
@@ -64,16 +64,18 @@ pub(crate) fn read(text: &str, file: Option<&Path>) -> Result<Ini, Wrong> {
             line.push_str(more.trim());
         }
         let wrong = |problem: &str| Wrong { place: place(String::new()), problem: problem.into() };
-        let Some((key, value)) = line.split_once('=') else {
+        let separators: &[char] = if is_python { &['=', ':'] } else { &['='] };
+        let Some((key, value)) = line.split_once(separators) else {
             return Err(wrong("must be KEY=VALUE, a [Section], or a # remark"));
         };
         let Some(section) = sections.last_mut() else {
             return Err(wrong("stands before the first [Section]"));
         };
         let (key, mut value) = (key.trim().to_owned(), value.trim().to_owned());
+        let key = if is_python { key.to_lowercase() } else { key };
         while let Some((_, more)) = lines.next_if(|(_, line)| is_python && continues(line)) {
             value.push('\n');
-            value.push_str(more.trim());
+            value.push_str(without_remark(more));
         }
         let place = place(format!("{}.{key}", section.name));
         section.settings.push(Setting { key, value, place });
@@ -81,7 +83,24 @@ pub(crate) fn read(text: &str, file: Option<&Path>) -> Result<Ini, Wrong> {
     Ok(Ini { sections })
 }
 
-/// In Python's dialect, what is indented belongs to the value before it.
+/// Whether a file is one of supervisord, which Python reads: keys in any case, `=` or `:` after them,
+/// remarks after a value, and values over several lines.
+fn is_python(text: &str) -> bool {
+    let sections = ["[program:", "[supervisord]", "[fcgi-program:", "[eventlistener:"];
+    text.lines().any(|line| sections.iter().any(|section| line.starts_with(section)))
+}
+
+/// Returns a line of Python's dialect without its remark: `;` or `#` begins one, at the beginning of
+/// the line or after white space.
+fn without_remark(line: &str) -> &str {
+    let begins = |(at, c): &(usize, char)| {
+        [';', '#'].contains(c) && line[..*at].chars().next_back().is_none_or(char::is_whitespace)
+    };
+    let end = line.char_indices().find(begins).map_or(line.len(), |(at, _)| at);
+    line[..end].trim()
+}
+
+/// In Python's dialect, an indented line belongs to the value before it.
 fn continues(line: &str) -> bool {
     line.starts_with([' ', '\t']) && !is_remark(line.trim())
 }

@@ -11,7 +11,7 @@ use super::place::{Finding, Level, Place, Wrong};
 use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
-use super::{container_stop, launch, run_flags, run_line, systemd};
+use super::{container_stop, launch, run_flags, run_line, systemd, unit_keys};
 
 const SECTIONS: [&str; 3] = ["Container", "Kube", "Pod"];
 
@@ -41,16 +41,19 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         workload.grace = Grace::said(Some(number(&value, &place)?), place);
     }
     if let Some((text, place)) = set("StopSignal") {
-        workload.signals.push(StopSignal { text, place, fix: "StopSignal=SIGTERM".into() });
+        let fix = place.named("StopSignal=SIGTERM");
+        workload.signals.push(StopSignal { text, place, fix });
     }
     if let Some((_, place)) = set("HealthOnFailure").filter(|(action, _)| action == "kill") {
         workload.findings.push(run_line::kills_unhealthy(place, "HealthOnFailure=stop"));
     }
-    if let Some((_, place)) = set("Pod") {
+    // systemd stops the unit of a container before the unit of its pod (`BindsTo`, `After`), so the
+    // container has its own time. Other pods are refused by quadlet.
+    if let Some((_, place)) = set("Pod").filter(|(pod, _)| !pod.ends_with(".pod")) {
         workload.findings.push(run_line::stops_with_pod(place));
     }
     let mut environment = systemd::environment(&file, section, source);
-    let is_yes = |value: &str| ["yes", "on", "true", "1"].contains(&value);
+    let is_yes = |value: &str| ["yes", "on", "true", "1"].contains(&value.to_lowercase().as_str());
     if let Some((_, place)) = set("EnvironmentHost").filter(|(value, _)| is_yes(value)) {
         environment.add_unseen(place);
     }
@@ -80,11 +83,15 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
             workload.signals.clear();
         }
         run_line::apply(&flags, &args.place, &mut workload)?;
+        if flags.value("--stop-timeout").is_some() {
+            workload.grace.option = Some("PodmanArgs=--stop-timeout");
+        }
         let none = Variables::new();
         let supervisor = Supervisor::Quadlet;
         run_line::variables(&flags, supervisor, &none, &args.place, source, &mut environment);
     }
-    workload.cap = systemd::cap(&systemd::grace(&file)?);
+    workload.cap = systemd::cap(&systemd::grace(&file));
+    unit_keys::report_ignored(&file, &mut workload);
     let stops = systemd::stop_commands(&file, &mut workload);
     container_stop::apply(&stops, "no ExecStop", &mut workload);
     let command = ["Entrypoint", "Exec"].into_iter().filter_map(|key| file.last(section, key));

@@ -90,6 +90,8 @@ pub(crate) struct Grace {
     pub(crate) assumed: bool,
     /// Where it is set, or would be.
     pub(crate) place: Place,
+    /// The option that sets it instead of the platform's key, if one does.
+    pub(crate) option: Option<&'static str>,
 }
 
 /// The longest grace period that a platform allows.
@@ -139,6 +141,9 @@ pub(crate) struct Told {
 /// The variables that state them.
 pub(crate) const GRACE_VAR: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 pub(crate) const PRE_STOP_VAR: &str = "PRESTOP_SECONDS";
+
+/// Stands for the number of seconds in a line that is suggested, until the sums are known.
+pub(crate) const SECONDS: &str = "${SECONDS}";
 
 /// Longer than the engine takes for a time: a year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
@@ -202,6 +207,22 @@ impl Workload {
     pub(crate) fn hide_grace(&mut self, place: Place, problem: impl Into<String>, advice: &str) {
         self.findings.push(Finding::new(Level::Unknown, place, problem, advice));
         self.is_opaque = true;
+    }
+
+    /// Returns the line that sets the grace period, with the file if that is not the manifest itself.
+    pub(crate) fn grace_line(&self, seconds: u64) -> String {
+        let line = match self.grace.option {
+            Some(option) => format!("{option} {seconds}"),
+            None => self.supervisor.line(seconds),
+        };
+        self.grace.place.named(&line)
+    }
+
+    /// Returns the file that sets a variable, if that is not the manifest itself.
+    pub(crate) fn file_of(&self, variable: &str) -> Option<&str> {
+        let told = self.told_at.as_ref().filter(|_| variable == GRACE_VAR);
+        let own = self.overrides.iter().find(|found| found.name == variable);
+        told.or(own.map(|found| &found.place)).and_then(|place| place.file.as_deref())
     }
 
     /// Its name in output about several workloads.
@@ -370,14 +391,14 @@ impl Supervisor {
 impl Grace {
     /// What the key says.
     pub(crate) fn said(span: Option<Duration>, place: Place) -> Self {
-        Self { span, assumed: false, place }
+        Self { span, assumed: false, place, option: None }
     }
 
     /// The key is not there, but would be at this place.
     pub(crate) fn default_of(supervisor: Supervisor, place: Place) -> Self {
         let path = format!("{}.{}", place.path, supervisor.key());
         let place = Place { path: path.trim_start_matches('.').into(), ..place };
-        Self { span: Some(supervisor.default_grace()), assumed: true, place }
+        Self { span: Some(supervisor.default_grace()), assumed: true, place, option: None }
     }
 }
 

@@ -299,3 +299,139 @@ fn s512_containers_with_variables_of_this_library_are_judged() {
     assert_eq!(containers(&ours, &["--only", "worker"]), both[1..]);
     assert_eq!(containers(&with("RUST_LOG"), &[]), both[..1]);
 }
+
+fn told_unit(lines: &str) -> String {
+    format!("[Service]\nType=notify\nEnvironment={TOLD}=60\nTimeoutStopSec=60\n{lines}")
+}
+
+#[test]
+fn s834_configurations_of_supervisord_are_read_as_python_does() {
+    let told = format!("environment={TOLD}=\"60\"\n");
+    let orders = format!("[program:orders]\ncommand=orders\nstopwaitsecs=60\n{told}");
+    for (text, expected) in [
+        (orders.clone(), "fits"),
+        (format!("[program:orders]\nCommand: orders\nSTOPWAITSECS : 60 # s\n{told}"), "fits"),
+        (orders.replace("=60\n", "=60\t; a minute\n"), "fits"),
+        (orders.replace("=60\n", "=60\nStopSignal = quit ; x\n"), "too-short"),
+        (orders.replace("=60\n", "=60 \\\nstopsignal=QUIT\n"), "unknown"),
+        (format!("{orders}[DEFAULT]\nstopsignal=QUIT\n"), "too-short"),
+        (format!("{orders}stopsignal=TERM\n[DEFAULT]\nstopsignal=QUIT\n"), "fits"),
+        (format!("{orders}[program:orders]\nstopwaitsecs=5\n"), "too-short"),
+        (format!("{orders}[eventlistener:mail]\ncommand=mail\nevents=TICK_60\n"), "fits"),
+        (orders.replace("[program:", "[fcgi-program:"), "fits"),
+        (orders.replace("command=orders", "command=sh -c \"orders; true\""), "too-short"),
+        (
+            format!("{}stopasgroup=yes\n", orders.replace("=orders", "=sh -c 'orders; :'")),
+            "unknown",
+        ),
+        (format!("{}stopasgroup=yes\n", orders.replace("=orders", "=sudo orders")), "unknown"),
+        (format!("{orders}stopasgroup=yes\n"), "fits"),
+    ] {
+        let folder = Folder::new(&[("supervisord.conf", &text)]);
+        assert_eq!(folder.verdict("supervisord.conf", &[]), expected, "{text}");
+    }
+    // A shell that waits for certain is not removed by the option that states the contrary.
+    let shell = orders.replace("=orders", "=sh -c 'orders; :'") + "stopasgroup=yes\n";
+    let folder = Folder::new(&[("supervisord.conf", &shell)]);
+    assert_eq!(folder.verdict("supervisord.conf", &["--execs"]), "unknown");
+}
+
+#[test]
+fn s835_suggestions_name_the_line_that_counts() {
+    let lines = |folder: &Folder, name: &str| {
+        let ran = adieu(&[
+            "check",
+            "--config",
+            SERVICE,
+            "--manifest",
+            folder.path(name).to_str().unwrap(),
+        ]);
+        let (_, lines) = ran.stdout.split_once("With this it fits:").unwrap();
+        lines.to_owned()
+    };
+    let args = format!(
+        "[Container]\nImage=orders\nStopTimeout=60\nPodmanArgs=--stop-timeout 5\n\
+         Environment={TOLD}=60\n[Service]\nTimeoutStopSec=90\n"
+    );
+    let folder = Folder::new(&[
+        ("orders.service", &told_unit("ExecStart=/orders\n")),
+        ("orders.service.d/10-short.conf", "[Service]\nTimeoutStopSec=5\nKillSignal=SIGQUIT\n"),
+        ("orders.service.d/20-told.conf", &format!("[Service]\nEnvironment={TOLD}=5\n")),
+        ("quadlet.container", &args),
+        ("deploy.sh", "#!/bin/sh\ndocker rm -f orders\ndocker run -d --name orders orders\n"),
+    ]);
+    let unit = lines(&folder, "orders.service");
+    for (line, file) in [
+        ("TimeoutStopSec=", "10-short.conf"),
+        ("KillSignal=SIGTERM", "10-short.conf"),
+        (TOLD, "20-told.conf"),
+    ] {
+        let found = unit.lines().find(|found| found.trim_start().starts_with(line));
+        assert!(found.is_some_and(|found| found.ends_with(file)), "{line}: {unit}");
+    }
+    assert!(lines(&folder, "quadlet.container").contains("PodmanArgs=--stop-timeout 26"));
+    let script = lines(&folder, "deploy.sh");
+    assert!(
+        script.contains("docker stop --time 26 orders") && !script.contains("SECONDS}"),
+        "{script}"
+    );
+}
+
+#[test]
+fn s836_each_command_of_a_line_of_a_unit_is_judged() {
+    for (lines, expected) in [
+        ("ExecStart=/orders\nExecStop=/bin/true ; /bin/kill -9 $MAINPID\n", "too-short"),
+        ("ExecStart=/orders\nExecStop=/bin/true ; /bin/sleep 1\n", "fits"),
+        ("ExecStart=/orders\nExecStop=@/bin/kill kill -9 $MAINPID\n", "too-short"),
+        ("ExecStart=@/bin/sh sh -c 'orders; true'\nKillMode=mixed\n", "too-short"),
+        ("ExecStart=-@/orders orders-main\nKillMode=mixed\n", "fits"),
+        ("ExecStart=|/orders\n", "unknown"),
+    ] {
+        let folder = Folder::new(&[("orders.service", &told_unit(lines))]);
+        assert_eq!(folder.verdict("orders.service", &[]), expected, "{lines}");
+    }
+}
+
+#[test]
+fn s837_a_container_of_a_quadlet_pod_has_its_own_time() {
+    let text = |timeout: u32| {
+        format!(
+            "[Container]\nImage=orders\nPod=shop.pod\nStopTimeout={timeout}\n\
+             Environment={TOLD}={timeout}\n[Service]\nTimeoutStopSec=90\n"
+        )
+    };
+    let folder = Folder::new(&[
+        ("orders.container", &text(60)),
+        ("short.container", &text(5)),
+        ("other.container", &text(60).replace("shop.pod", "shop")),
+        ("shop.pod", "[Pod]\nStopTimeout=5\n"),
+    ]);
+    assert_eq!(folder.verdict("orders.container", &[]), "fits");
+    assert_eq!(folder.verdict("short.container", &[]), "too-short");
+    assert_eq!(folder.verdict("other.container", &[]), "unknown");
+}
+
+#[test]
+fn s838_scripts_that_start_containers_are_recognised() {
+    let run = format!("run -d --name orders --stop-timeout 60 -e {TOLD}=60 orders");
+    for (script, expected) in [
+        (format!("docker {run}"), "fits"),
+        (format!("docker --context prod {run}"), "fits"),
+        (format!("docker -H tcp://build:2375 {run}"), "fits"),
+        (format!("DOCKER_HOST=tcp://build:2375 docker {run}"), "fits"),
+        (format!("export DOCKER_HOST=tcp://build:2375\ndocker {run}"), "fits"),
+        (format!("sudo docker container {run}"), "fits"),
+        (
+            format!("docker pull orders && docker stop orders; docker rm orders; docker {run}"),
+            "fits",
+        ),
+        (format!("docker pull orders && docker stop -t 5 orders; docker {run}"), "too-short"),
+        (format!("docker pull orders && docker kill orders; docker {run}"), "too-short"),
+        (format!("docker pull orders || ./stop-all; docker {run}"), "unknown"),
+    ] {
+        for shebang in ["", "#!/bin/sh\n"] {
+            let folder = Folder::new(&[("deploy.sh", &format!("{shebang}{script}\n"))]);
+            assert_eq!(folder.verdict("deploy.sh", &[]), expected, "{shebang}{script}");
+        }
+    }
+}
