@@ -57,12 +57,11 @@ pub(crate) fn of(words: &[Word]) -> Option<Does> {
         "kill" => "s: --signal: a --all --cidfile:",
         _ => return Some(Does::Unseen),
     };
-    let Some(names) = super::programs::after_options(words, options) else {
+    let Some((own, names)) = sorted(words, options) else {
         return Some(Does::Stops(Stop { names: Vec::new(), how: How::Unseen }));
     };
-    let (own, is_seen) =
-        (&words[..words.len() - names.len()], names.iter().all(|name| name.is_known));
-    let text = |letter: char, longs: &[&str]| value(own, letter, longs);
+    let is_seen = names.iter().all(|name| name.is_known);
+    let text = |letter: char, longs: &[&str]| value(&own, letter, longs);
     let timeout = text('t', &["--time", "--timeout"]);
     let signal = text('s', &["--signal"]);
     let is_forced = own.iter().any(|word| {
@@ -84,6 +83,19 @@ pub(crate) fn of(words: &[Word]) -> Option<Does> {
     };
     let names = names.iter().filter(|_| is_seen).map(|name| name.text.clone()).collect();
     Some(Does::Stops(Stop { names, how }))
+}
+
+/// Returns the options with their values, and the names. Options may stand after names. `None` if an
+/// option is not known.
+fn sorted(words: &[Word], known: &str) -> Option<(Vec<Word>, Vec<Word>)> {
+    let (mut options, mut names, mut rest) = (Vec::new(), Vec::new(), words);
+    loop {
+        let after = super::programs::after_options(rest, known)?;
+        options.extend_from_slice(&rest[..rest.len() - after.len()]);
+        let Some((name, more)) = after.split_first() else { return Some((options, names)) };
+        names.push(name.clone());
+        rest = more;
+    }
 }
 
 /// The value of an option: `-t 30`, `-t30`, `--time=30`, `-ft 30`.
@@ -178,6 +190,11 @@ mod tests {
             ("docker stop -s KILL a", "Signal(\"KILL\", None) a"),
             ("docker stop -t soon a", "Unseen a"),
             ("docker stop --surprise a", "Unseen "),
+            ("docker stop a -t 3", "Timeout(Some(3)) a"),
+            ("docker stop a b --time=3", "Timeout(Some(3)) a b"),
+            ("docker stop a --surprise", "Unseen "),
+            ("docker rm a -f", "Kill(\"SIGKILL\") a"),
+            ("docker kill a -s TERM", "Kill(\"TERM\") a"),
             ("docker rm a", "nothing"),
             ("docker rm -f a", "Kill(\"SIGKILL\") a"),
             ("docker container rm -fv a", "Kill(\"SIGKILL\") a"),

@@ -6,7 +6,7 @@ use super::place::{Finding, Level, Place, Wrong};
 use super::programs::{base, is_harmless, is_quick, without_sudo};
 use super::run_line::{self, PROGRAMS};
 use super::script::{self, Script, Variables, Word};
-use super::workload::{SECONDS, Workload};
+use super::workload::Workload;
 
 /// Programs that a deployment uses, and that stop nothing.
 const TOOLS: [&str; 9] = ["curl", "wget", "git", "aws", "gcloud", "az", "read", "nc", "openssl"];
@@ -64,7 +64,7 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
     for mut workload in workloads {
         let name = Some(workload.name.as_str()).filter(|name| !name.is_empty());
         let name = name.unwrap_or("and the name of the container");
-        let fix = format!("docker stop --time {SECONDS} {name} in its place");
+        let fix = format!("docker stop --time SECONDS {name} in its place");
         let own = stops.iter().filter(|(stop, _)| stop.is_for(&workload.name)).cloned();
         container_stop::apply(&own.collect::<Vec<_>>(), &fix, &mut workload);
         if let Some((name, place)) = &unseen {

@@ -22,6 +22,10 @@ struct Keys {
     config: &'static str,
     templates: &'static str,
     env_of_template: &'static str,
+    change_mode: &'static str,
+    change_signal: &'static str,
+    /// The blocks that may signal the task when a value changes.
+    changing: [&'static str; 4],
     data: &'static str,
     destination: &'static str,
 }
@@ -34,6 +38,9 @@ const HCL: Keys = Keys {
     config: "config",
     templates: "template",
     env_of_template: "env",
+    change_mode: "change_mode",
+    change_signal: "change_signal",
+    changing: ["template", "vault", "identity", "consul"],
     data: "data",
     destination: "destination",
 };
@@ -46,6 +53,9 @@ const JSON: Keys = Keys {
     config: "Config",
     templates: "Templates",
     env_of_template: "Envvars",
+    change_mode: "ChangeMode",
+    change_signal: "ChangeSignal",
+    changing: ["Templates", "Vault", "Identities", "Consul"],
     data: "EmbeddedTmpl",
     destination: "DestPath",
 };
@@ -155,6 +165,7 @@ fn read_task(
             }
         }
     }
+    workload.signals.extend(change_signals(task, keys));
     let mut environment = environment(task, keys);
     if let Some(twice) = task.get(keys.config).filter(|config| config.items().len() > 1) {
         let problem = "there are several of these, and which one holds cannot be seen here";
@@ -173,6 +184,22 @@ fn read_task(
     }
     environment.apply(&mut workload);
     into.add(workload)
+}
+
+/// Returns the signals that a task gets when a template or a secret changes. A process that does not
+/// handle such a signal ends undrained.
+fn change_signals(task: &At<'_>, keys: &Keys) -> Vec<StopSignal> {
+    let blocks = keys.changing.iter().filter_map(|key| task.get(key));
+    let blocks = blocks.flat_map(|found| if found.is_map() { vec![found] } else { found.items() });
+    let modes = blocks.filter_map(|block| Some((block.get(keys.change_mode)?, block)));
+    // A mode that is computed may be this one.
+    let signals = modes.filter(|(mode, _)| mode.text().is_none_or(|mode| mode == "signal"));
+    let signals = signals.map(|(_, block)| {
+        let text = block.text_of(keys.change_signal).unwrap_or("${…}").to_owned();
+        let fix = "change_mode = \"restart\"".into();
+        StopSignal { text, place: block.place(), fix }
+    });
+    signals.collect()
 }
 
 /// A block that is there once, or an attribute that holds a map.

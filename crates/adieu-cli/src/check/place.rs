@@ -82,11 +82,6 @@ impl Place {
     pub(crate) fn within(&self, manifest: &str) -> String {
         format!("{}:{self}", self.file.as_deref().unwrap_or(manifest))
     }
-
-    /// Returns the line to write, with the file to write it into if that is not the manifest itself.
-    pub(crate) fn named(&self, line: &str) -> String {
-        self.file.as_ref().map_or(line.to_owned(), |file| format!("{line} in {file}"))
-    }
 }
 
 // === impl Wrong ===

@@ -41,8 +41,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         workload.grace = Grace::said(Some(number(&value, &place)?), place);
     }
     if let Some((text, place)) = set("StopSignal") {
-        let fix = place.named("StopSignal=SIGTERM");
-        workload.signals.push(StopSignal { text, place, fix });
+        workload.signals.push(StopSignal { text, place, fix: "StopSignal=SIGTERM".into() });
     }
     if let Some((_, place)) = set("HealthOnFailure").filter(|(action, _)| action == "kill") {
         workload.findings.push(run_line::kills_unhealthy(place, "HealthOnFailure=stop"));
@@ -84,7 +83,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         }
         run_line::apply(&flags, &args.place, &mut workload)?;
         if flags.value("--stop-timeout").is_some() {
-            workload.grace.option = Some("PodmanArgs=--stop-timeout");
+            workload.supervisor = Supervisor::QuadletArgs;
         }
         let none = Variables::new();
         let supervisor = Supervisor::Quadlet;

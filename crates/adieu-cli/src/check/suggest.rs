@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
 use super::place::{Finding, Fix, Level};
-use super::workload::{GRACE_VAR, PRE_STOP_VAR, SECONDS, SetBy, Supervisor, Told, Workload};
+use super::workload::{GRACE_VAR, PRE_STOP_VAR, SetBy, Supervisor, Told, Workload};
 use crate::plan::span;
 
 /// The changes, each `None` if it is not needed. All of them together make it fit.
@@ -36,8 +36,6 @@ pub(crate) struct Suggestion {
     pub(crate) say: Option<&'static str>,
     /// Whether the environment must state the grace period, whatever it is.
     tells: bool,
-    /// The grace period that is enough with all this changed.
-    enough: Duration,
 }
 
 // === impl Suggestion ===
@@ -68,7 +66,6 @@ impl Suggestion {
             new.fix_routing(needs, workload, facts);
             new.fix_time(needs, workload, facts);
         }
-        new.enough = new.sums(needs, workload, facts).enough;
         new
     }
 
@@ -245,8 +242,7 @@ impl Suggestion {
             }
         }
         if !lines.is_empty() {
-            let lines: Vec<_> = lines.iter().map(|line| self.filled(line)).collect();
-            put("lines", lines.into());
+            put("lines", lines.clone().into());
         }
         if *exec {
             put("exec", true.into());
@@ -257,16 +253,11 @@ impl Suggestion {
         Value::Object(all)
     }
 
-    /// Returns a line with the number of seconds that it takes.
-    fn filled(&self, line: &str) -> String {
-        line.replace(SECONDS, &self.enough.as_secs().to_string())
-    }
-
     /// The same in the words of each file.
     pub(crate) fn lines(&self, workload: &Workload, is_shared: bool) -> Vec<String> {
         let Self { grace, pre_stop, cap, lines: written, exec, say, .. } = self;
         let mut lines = Vec::new();
-        lines.extend(grace.map(|grace| workload.grace_line(grace.as_secs())));
+        lines.extend(grace.map(|grace| workload.supervisor.line(grace.as_secs())));
         lines.extend(cap.map(|(key, most)| format!("{key} of {} or more", span(most))));
         if let Some(pre_stop) = pre_stop {
             lines.push(match pre_stop.as_secs() {
@@ -277,13 +268,10 @@ impl Suggestion {
         for (name, value) in self.variables(workload, is_shared) {
             lines.push(match workload.set_by {
                 SetBy::Flags => format!("-e {name}={value} in front of the image"),
-                SetBy::Lines => {
-                    let file = workload.file_of(&name).unwrap_or("the environment");
-                    format!("{name}={value} in {file}")
-                }
+                SetBy::Lines => format!("{name}={value} in the environment"),
             });
         }
-        lines.extend(written.iter().map(|line| self.filled(line)));
+        lines.extend(written.iter().cloned());
         if *exec {
             lines.push("the process itself, or exec in front of it, in the command".into());
         }

@@ -13,7 +13,7 @@ use super::place::{Finding, Fix, Level, Place, Wrong};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
 use super::unit_keys::{self, SERVICE};
-use super::workload::{Cap, Grace, SECONDS, Supervisor, Workload};
+use super::workload::{Cap, Grace, Supervisor, Workload};
 use super::{effects, files, launch, run_line};
 
 pub(crate) fn read(mut unit: Ini, source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
@@ -117,7 +117,7 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, W
         let problem = "the process is not signalled: it goes on when the unit has stopped, and is \
                        killed undrained when the machine stops";
         let finding = Finding::new(Level::Error, mode.place.clone(), problem, advice);
-        let fix = Fix::Line(mode.place.named("KillMode=mixed"));
+        let fix = Fix::Line("KillMode=mixed".into());
         workload.findings.push(finding.fixed_by(fix));
     }
     if let Some(mode) = mode.filter(|_| mode_is("process")) {
@@ -174,7 +174,7 @@ fn signals(unit: &Ini) -> Vec<StopSignal> {
     let mut signals = Vec::new();
     for key in ["KillSignal", "RestartKillSignal"] {
         if let Some(setting) = unit_keys::last(unit, key) {
-            let fix = setting.place.named(&format!("{key}=SIGTERM"));
+            let fix = format!("{key}=SIGTERM");
             signals.push(StopSignal {
                 text: setting.value.clone(),
                 place: setting.place.clone(),
@@ -183,7 +183,7 @@ fn signals(unit: &Ini) -> Vec<StopSignal> {
         }
     }
     if let Some(setting) = unit_keys::on(unit, "SendSIGHUP") {
-        let (place, fix) = (setting.place.clone(), setting.place.named("SendSIGHUP=no"));
+        let (place, fix) = (setting.place.clone(), "SendSIGHUP=no".into());
         signals.push(StopSignal { text: "SIGHUP".into(), place, fix });
     }
     signals
@@ -191,7 +191,7 @@ fn signals(unit: &Ini) -> Vec<StopSignal> {
 
 /// A command that systemd runs before the signal.
 fn exec_stop(command: &[Word], place: &Place, workload: &mut Workload) {
-    effects::before_signal(command, place, &place.named("no ExecStop"), workload);
+    effects::before_signal(command, place, "no ExecStop", workload);
 }
 
 /// A unit that runs a container with docker or podman, which has a grace period of its own.
@@ -223,7 +223,7 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
         // The container's own timeout, unless the command says another; and the unit's around it.
         () if !stops.is_empty() => {
             let program = command.first().map(|word| word.text.as_str()).unwrap_or_default();
-            let fix = format!("ExecStop={program} stop --time {SECONDS} {}", workload.name);
+            let fix = format!("ExecStop={program} stop --time SECONDS {}", workload.name);
             container_stop::apply(&stops, fix.trim_end(), &mut workload);
             workload.cap = cap(&unit_grace);
         }

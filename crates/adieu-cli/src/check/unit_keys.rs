@@ -113,7 +113,7 @@ impl Kind {
                 kept.value
             );
             let advice = "write KillMode=control-group";
-            let fix = Fix::Line(place.named("KillMode=control-group"));
+            let fix = Fix::Line("KillMode=control-group".into());
             let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
             return Some(finding.fixed_by(fix));
         }

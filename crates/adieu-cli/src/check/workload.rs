@@ -63,6 +63,8 @@ pub(crate) enum Supervisor {
     Systemd,
     /// A container of podman that systemd starts and stops.
     Quadlet,
+    /// The same, if `PodmanArgs` override the key of the quadlet.
+    QuadletArgs,
     Compose,
     DockerRun,
     PodmanRun,
@@ -90,8 +92,6 @@ pub(crate) struct Grace {
     pub(crate) assumed: bool,
     /// Where it is set, or would be.
     pub(crate) place: Place,
-    /// The option that sets it instead of the platform's key, if one does.
-    pub(crate) option: Option<&'static str>,
 }
 
 /// The longest grace period that a platform allows.
@@ -141,9 +141,6 @@ pub(crate) struct Told {
 /// The variables that state them.
 pub(crate) const GRACE_VAR: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 pub(crate) const PRE_STOP_VAR: &str = "PRESTOP_SECONDS";
-
-/// Stands for the number of seconds in a line that is suggested, until the sums are known.
-pub(crate) const SECONDS: &str = "${SECONDS}";
 
 /// Longer than the engine takes for a time: a year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
@@ -209,22 +206,6 @@ impl Workload {
         self.is_opaque = true;
     }
 
-    /// Returns the line that sets the grace period, with the file if that is not the manifest itself.
-    pub(crate) fn grace_line(&self, seconds: u64) -> String {
-        let line = match self.grace.option {
-            Some(option) => format!("{option} {seconds}"),
-            None => self.supervisor.line(seconds),
-        };
-        self.grace.place.named(&line)
-    }
-
-    /// Returns the file that sets a variable, if that is not the manifest itself.
-    pub(crate) fn file_of(&self, variable: &str) -> Option<&str> {
-        let told = self.told_at.as_ref().filter(|_| variable == GRACE_VAR);
-        let own = self.overrides.iter().find(|found| found.name == variable);
-        told.or(own.map(|found| &found.place)).and_then(|place| place.file.as_deref())
-    }
-
     /// Its name in output about several workloads.
     pub(crate) fn title(&self) -> String {
         let title = match self.container.as_str() {
@@ -268,6 +249,7 @@ impl Workload {
             | Supervisor::Fly
             | Supervisor::Fargate
             | Supervisor::Quadlet
+            | Supervisor::QuadletArgs
             | Supervisor::PodmanRun => vec![None],
             // With docker or without.
             Supervisor::Ecs => vec![seconds(10), None],
@@ -294,7 +276,7 @@ impl Supervisor {
             Self::Systemd => "TimeoutStopSec",
             Self::Quadlet => "StopTimeout",
             Self::Compose => "stop_grace_period",
-            Self::DockerRun | Self::PodmanRun => "--stop-timeout",
+            Self::QuadletArgs | Self::DockerRun | Self::PodmanRun => "--stop-timeout",
             Self::ContainerStop => "--time",
             Self::Ecs | Self::Fargate => "stopTimeout",
             Self::NomadDocker | Self::Nomad | Self::Fly => "kill_timeout",
@@ -310,6 +292,7 @@ impl Supervisor {
             Self::Kubernetes | Self::Knative => format!("{key}: {seconds}"),
             Self::Systemd => format!("{key}={seconds}s"),
             Self::Quadlet | Self::Supervisord => format!("{key}={seconds}"),
+            Self::QuadletArgs => format!("PodmanArgs={key} {seconds}"),
             Self::Compose => format!("{key}: {seconds}s"),
             Self::DockerRun | Self::PodmanRun => format!("{key} {seconds}"),
             Self::ContainerStop => format!("{key} {seconds} in the command that stops it"),
@@ -351,6 +334,7 @@ impl Supervisor {
             Self::Systemd => 90,
             Self::CloudRun
             | Self::Quadlet
+            | Self::QuadletArgs
             | Self::Compose
             | Self::DockerRun
             | Self::PodmanRun
@@ -375,6 +359,7 @@ impl Supervisor {
             Self::Kubernetes
             | Self::Systemd
             | Self::Quadlet
+            | Self::QuadletArgs
             | Self::Compose
             | Self::DockerRun
             | Self::PodmanRun
@@ -391,14 +376,14 @@ impl Supervisor {
 impl Grace {
     /// What the key says.
     pub(crate) fn said(span: Option<Duration>, place: Place) -> Self {
-        Self { span, assumed: false, place, option: None }
+        Self { span, assumed: false, place }
     }
 
     /// The key is not there, but would be at this place.
     pub(crate) fn default_of(supervisor: Supervisor, place: Place) -> Self {
         let path = format!("{}.{}", place.path, supervisor.key());
         let place = Place { path: path.trim_start_matches('.').into(), ..place };
-        Self { span: Some(supervisor.default_grace()), assumed: true, place, option: None }
+        Self { span: Some(supervisor.default_grace()), assumed: true, place }
     }
 }
 

@@ -337,44 +337,65 @@ fn s834_configurations_of_supervisord_are_read_as_python_does() {
 }
 
 #[test]
-fn s835_suggestions_name_the_line_that_counts() {
-    let lines = |folder: &Folder, name: &str| {
-        let ran = adieu(&[
-            "check",
-            "--config",
-            SERVICE,
-            "--manifest",
-            folder.path(name).to_str().unwrap(),
-        ]);
-        let (_, lines) = ran.stdout.split_once("With this it fits:").unwrap();
-        lines.to_owned()
-    };
+fn s835_a_suggestion_names_the_option_that_overrides_a_key() {
     let args = format!(
         "[Container]\nImage=orders\nStopTimeout=60\nPodmanArgs=--stop-timeout 5\n\
          Environment={TOLD}=60\n[Service]\nTimeoutStopSec=90\n"
     );
     let folder = Folder::new(&[
-        ("orders.service", &told_unit("ExecStart=/orders\n")),
-        ("orders.service.d/10-short.conf", "[Service]\nTimeoutStopSec=5\nKillSignal=SIGQUIT\n"),
-        ("orders.service.d/20-told.conf", &format!("[Service]\nEnvironment={TOLD}=5\n")),
-        ("quadlet.container", &args),
-        ("deploy.sh", "#!/bin/sh\ndocker rm -f orders\ndocker run -d --name orders orders\n"),
+        ("args.container", &args),
+        ("key.container", &args.replace("PodmanArgs=--stop-timeout 5", "StopTimeout=5")),
     ]);
-    let unit = lines(&folder, "orders.service");
-    for (line, file) in [
-        ("TimeoutStopSec=", "10-short.conf"),
-        ("KillSignal=SIGTERM", "10-short.conf"),
-        (TOLD, "20-told.conf"),
-    ] {
-        let found = unit.lines().find(|found| found.trim_start().starts_with(line));
-        assert!(found.is_some_and(|found| found.ends_with(file)), "{line}: {unit}");
+    for (name, line) in
+        [("args.container", "PodmanArgs=--stop-timeout 26"), ("key.container", "StopTimeout=26")]
+    {
+        let path = folder.path(name);
+        let path = path.to_str().unwrap();
+        let ran = adieu(&["check", "--config", SERVICE, "--manifest", path]);
+        let (_, lines) = ran.stdout.split_once("With this it fits:").unwrap();
+        assert!(lines.lines().any(|found| found.trim() == line), "{lines}");
+        // Applied, it fits.
+        let old = if name == "args.container" {
+            "PodmanArgs=--stop-timeout 5"
+        } else {
+            "StopTimeout=5\n"
+        };
+        let text = std::fs::read_to_string(path).unwrap();
+        let text =
+            text.replace(old, &format!("{line}\n")).replace("=60\n[Service]", "=26\n[Service]");
+        folder.write(name, &text);
+        assert_eq!(folder.verdict(name, &[]), "fits", "{text}");
     }
-    assert!(lines(&folder, "quadlet.container").contains("PodmanArgs=--stop-timeout 26"));
-    let script = lines(&folder, "deploy.sh");
-    assert!(
-        script.contains("docker stop --time 26 orders") && !script.contains("SECONDS}"),
-        "{script}"
-    );
+}
+
+#[test]
+fn s839_signals_that_nomad_sends_when_a_template_changes_must_be_handled() {
+    let job = |change: &str| {
+        format!(
+            "job \"o\" {{\n group \"g\" {{\n  task \"o\" {{\n   driver = \"exec\"\n   kill_timeout = \
+             \"30s\"\n   env {{\n    {TOLD} = \"30\"\n   }}\n   config {{\n    command = \"/orders\"\n   \
+             }}\n{change}\n  }}\n }}\n}}\n"
+        )
+    };
+    let template = |mode: &str| {
+        format!("   template {{\n    data = \"x\"\n    destination = \"local/x\"\n{mode}\n   }}")
+    };
+    for (change, expected) in [
+        (String::new(), "fits"),
+        (template(""), "fits"),
+        (template("    change_mode = \"restart\""), "fits"),
+        (template("    change_mode = \"signal\"\n    change_signal = \"SIGTERM\""), "fits"),
+        (template("    change_mode = \"signal\"\n    change_signal = \"SIGHUP\""), "too-short"),
+        (template("    change_mode = \"signal\"\n    change_signal = var.signal"), "unknown"),
+        (
+            "   vault {\n    change_mode = \"signal\"\n    change_signal = \"SIGUSR1\"\n   }"
+                .into(),
+            "too-short",
+        ),
+    ] {
+        let folder = Folder::new(&[("orders.nomad.hcl", &job(&change))]);
+        assert_eq!(folder.verdict("orders.nomad.hcl", &[]), expected, "{change}");
+    }
 }
 
 #[test]
