@@ -30,7 +30,7 @@ enum How {
     Unseen,
 }
 
-/// What a command of a container engine does to a container.
+/// The effect of a command of a container engine on a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
     Nothing,
@@ -45,7 +45,7 @@ const HARMLESS: [&str; 28] = [
     "stats", "search", "history", "cp", "events", "run", "create",
 ];
 
-/// What a command does, if it is one of a container engine.
+/// Returns the effect of a command, if it is one of a container engine.
 pub(crate) fn of(words: &[Word]) -> Option<Does> {
     let Command { program, verb, words } = run_line::command(words)?;
     if HARMLESS.contains(&verb) {
@@ -130,8 +130,7 @@ impl Stop {
     }
 }
 
-/// Changes what is known of a container that these commands stop. Of several, the shortest time
-/// counts. `fix` is the line that stops it as it should be.
+/// Applies the commands that stop a container to its workload. Of several, the shortest time counts. `fix` is the line that stops it as it should be.
 pub(crate) fn apply(stops: &[(Stop, Place)], fix: &str, workload: &mut Workload) {
     let mut shortest: Option<(u64, &Place)> = None;
     let mut is_own = stops.is_empty();

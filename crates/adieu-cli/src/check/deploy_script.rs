@@ -18,7 +18,7 @@ pub(crate) fn is_one(text: &str) -> bool {
     }
     let commands: Vec<Vec<Word>> = match script::read(text, &Variables::new(), &[]) {
         Script::Commands(commands) => commands.into_iter().map(|found| found.words).collect(),
-        // Its lines show whether it is a script, though not what it does.
+        // Its lines show whether it is a script, but not which of its commands run.
         Script::Complex => {
             let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
             lines.filter(|line| !line.is_empty()).map(script::words).collect()
@@ -39,7 +39,7 @@ pub(crate) fn is_one(text: &str) -> bool {
 pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
     let Script::Commands(commands) = script::read(source.text, &Variables::new(), &[]) else {
         let problem =
-            "this script does more than start containers: what it runs cannot be seen here";
+            "this script has loops, conditions or substitutions: its commands cannot be seen here";
         let advice = "give the docker run line alone";
         return into.add(Workload::unknown("script", source.name, Place::start(), problem, advice));
     };
@@ -68,7 +68,7 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
         let own = stops.iter().filter(|(stop, _)| stop.is_for(&workload.name)).cloned();
         container_stop::apply(&own.collect::<Vec<_>>(), &fix, &mut workload);
         if let Some((name, place)) = &unseen {
-            let problem = format!("what {name} does to the container cannot be seen here");
+            let problem = format!("the effect of {name} on the container cannot be seen here");
             let advice = "give the docker run line alone";
             workload.findings.push(Finding::new(Level::Unknown, place.clone(), problem, advice));
         }

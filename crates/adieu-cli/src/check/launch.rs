@@ -1,5 +1,4 @@
-//! What a command leaves between the platform's signal and the process, and which variables it
-//! sets on the way.
+//! The programs between the platform's signal and the process, and the variables that they set.
 
 use super::environment::Environment;
 use super::place::{Finding, Fix, Level, Place};
@@ -7,12 +6,12 @@ use super::programs::{self, Start, base};
 use super::script::{self, SETTERS, Script, Simple, Then, Word};
 use super::shell_options::{Given, Options, given};
 
-/// What stands between the platform's signal and the process. The last is the worst.
+/// The program between the platform's signal and the process. The last variant is the worst.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Front {
     /// Nothing: the process itself is signalled.
     Nothing,
-    /// Something of which that cannot be seen here.
+    /// A program of which it cannot be seen whether it passes the signal on, with the reason.
     Unseen(String),
     /// A program of this name, which stops the process by its own rules, whichever process is
     /// signalled.
@@ -253,7 +252,7 @@ impl Launch<'_> {
         worst.max(self.last(commands, shell == "dash", depth))
     }
 
-    /// What a script leaves in front of the process if no `exec` is certain.
+    /// Returns the program that stays in front of the process if no `exec` is certain.
     fn last(&mut self, commands: &[Simple], is_dash: bool, depth: usize) -> Front {
         let is_piped = matches!(commands, [.., before, _] if before.then == Then::Pipe);
         let Some(last) = commands.last().filter(|last| !last.words.is_empty()) else {
@@ -262,7 +261,7 @@ impl Launch<'_> {
         if commands.iter().any(|command| is_one_of(command, &["trap", "eval"])) {
             return unseen("whether this script passes signals on and waits cannot be seen here");
         }
-        // What has been started before is the child of a shell that waits.
+        // The commands before it are children of a shell that waits.
         if is_one_of(last, &["wait"]) || is_quick(last) {
             return Front::Shell;
         }
@@ -315,6 +314,10 @@ impl Launch<'_> {
         match first {
             "export" => {
                 for word in rest.iter().filter(|word| !word.text.starts_with('-')) {
+                    if !word.is_known && !word.text.contains('=') {
+                        self.environment.add_unseen(self.place.clone());
+                        continue;
+                    }
                     let (name, value) = script::assignment(word).unwrap_or_else(|| {
                         let set = shell.variables.iter().rev().find(|(name, _)| *name == word.text);
                         set.cloned().unwrap_or_else(|| (word.text.clone(), None))
@@ -329,9 +332,12 @@ impl Launch<'_> {
                 let is_known = set == shell.exports || !is_uncertain;
                 shell.exports = if is_known { set } else { Exports::Unseen };
             }
-            "unset" if !is_uncertain => {
-                rest.iter().for_each(|word| self.environment.remove(&word.text));
+            "unset" if is_uncertain => {
+                let set = rest.iter().filter(|word| self.environment.has(&word.text));
+                let set: Vec<_> = set.map(|word| word.text.clone()).collect();
+                set.iter().for_each(|name| self.set(name, None));
             }
+            "unset" => rest.iter().for_each(|word| self.environment.remove(&word.text)),
             _ if SETTERS.contains(&first) => self.environment.add_unseen(self.place.clone()),
             _ => {}
         }
@@ -423,7 +429,7 @@ fn is_quick(command: &Simple) -> bool {
 // === impl Front ===
 
 impl Front {
-    /// What is wrong with it where the first process alone is signalled.
+    /// Returns the finding where the platform signals the first process alone.
     pub(crate) fn finding(self, place: Place) -> Option<Finding> {
         let advice = "start the process itself, or write exec in front of it";
         let (level, problem, advice) = match self {

@@ -1,4 +1,4 @@
-//! What is known of programs that start others.
+//! The known programs that start others.
 //!
 //! A command is understood if it consists of wrappers that are listed here, with options that are
 //! listed here, and of a program that does not look as if it started another. All else may stand
@@ -90,7 +90,7 @@ const MANAGERS: &str = "\
     svscan supervise s6-supervise s6-rc inetd xinetd tcpserver launchd upstart bluepill \
     procodile skaffold vagrant flatpak snap apptainer singularity";
 
-/// Programs that are not the service, whatever their arguments: those that change user, session or
+/// Programs that are not the service, whatever their arguments: programs that change user, session or
 /// root, shells whose language is not read here, interpreters and task runners, debuggers, and
 /// programs that wait or fetch variables first.
 const OTHERS: &str = "\
@@ -129,7 +129,7 @@ const DATA: &str = "var etc data srv mnt tmp dev run proc config storage home lo
 /// How many wrappers may stand in front of a program.
 pub(crate) const MOST_WRAPPERS: usize = 32;
 
-/// What stands at the start of a command.
+/// The kind of program at the start of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Start<'a> {
     /// A wrapper, and the command that it runs.
@@ -150,7 +150,7 @@ pub(crate) enum Start<'a> {
     Process,
 }
 
-/// Tells what a command starts with.
+/// Returns the kind of program that a command starts with.
 pub(crate) fn start(words: &[Word]) -> Start<'_> {
     let Some((first, rest)) = words.split_first() else { return Start::Odd };
     let name = base(first);

@@ -23,7 +23,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     systemd::merge_drop_ins(&mut file, source)?;
     let Some(place) = file.place_of("Container") else {
         let place = SECTIONS.iter().find_map(|section| file.place_of(section));
-        let problem = "what this quadlet runs is described in another file";
+        let problem = "the containers of this quadlet are described in another file";
         let advice = "check that file: the manifest of a [Kube], the containers of a [Pod]";
         let place = place.unwrap_or_else(Place::start);
         return into.add(Workload::unknown("quadlet", source.name, place, problem, advice));
@@ -73,7 +73,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         let flags = run_flags::read(&words);
         if let Some(odd) = flags.odd.clone().or(Some(flags.image.clone()).filter(|i| !i.is_empty()))
         {
-            let problem = format!("what {odd} stands for in PodmanArgs is not known here");
+            let problem = format!("the meaning of {odd} in PodmanArgs is not known here");
             let advice = "use the keys of [Container], such as StopTimeout and Environment";
             let finding = Finding::new(Level::Unknown, args.place.clone(), problem, advice);
             workload.findings.push(finding);

@@ -1,6 +1,6 @@
 //! A reader for the small part of the shell's language that manifests use: commands in a row.
 //!
-//! What goes beyond that, such as loops and substitutions of commands, is not interpreted.
+//! Loops, substitutions of commands and all other constructs are not interpreted.
 
 use std::collections::HashMap;
 

@@ -92,7 +92,7 @@ fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload
         });
     }
     environment.apply(&mut workload);
-    let problem = "whatever stops supervisord itself must wait longer than this";
+    let problem = "the platform that stops supervisord itself must wait longer than this";
     let advice = "check the unit or the container that it runs in, too";
     workload.findings.push(Finding::new(Level::Note, at.clone(), problem, advice));
     Ok(workload)

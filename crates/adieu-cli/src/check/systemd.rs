@@ -47,7 +47,7 @@ pub(crate) fn cap(unit: &Grace) -> Option<Cap> {
     unit.span.map(|most| Cap { most, key: Some("TimeoutStopSec"), assumed: false })
 }
 
-/// Takes what `Environment=`, `EnvironmentFile=` and `PassEnvironment=` say.
+/// Returns the variables of `Environment=`, `EnvironmentFile=` and `PassEnvironment=`.
 pub(crate) fn environment(unit: &Ini, section: &str, source: &Source<'_>) -> Environment {
     let mut environment = Environment::default();
     for setting in unit.settings(section) {
@@ -114,14 +114,14 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, W
     let mode_is = |name: &str| mode.is_some_and(|mode| mode.value == name);
     let advice = "leave it out, or write mixed: the main process is signalled, all are killed";
     if let Some(mode) = mode.filter(|_| mode_is("none")) {
-        let problem = "the process is not signalled: it goes on when the unit has stopped, and is \
+        let problem = "the process is not signalled: it keeps running after the unit has stopped, and is \
                        killed undrained when the machine stops";
         let finding = Finding::new(Level::Error, mode.place.clone(), problem, advice);
         let fix = Fix::Line("KillMode=mixed".into());
         workload.findings.push(finding.fixed_by(fix));
     }
     if let Some(mode) = mode.filter(|_| mode_is("process")) {
-        let problem = "what the process has started is left behind";
+        let problem = "child processes keep running after the unit has stopped";
         workload.findings.push(Finding::new(Level::Warning, mode.place.clone(), problem, advice));
     }
     if let Some(kills) = unit_keys::off(unit, "SendSIGKILL") {
@@ -162,7 +162,7 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, W
             || Place { path: "Service.Type".into(), ..place.clone() },
             |kind| kind.place.clone(),
         );
-        let problem = "systemd is not told of readiness, nor asked for more time while stopping";
+        let problem = "systemd is not notified of readiness, and gets no request for more time";
         let advice = "write Type=notify, with the feature `systemd` in the process";
         workload.findings.push(Finding::new(Level::Warning, place, problem, advice));
     }
@@ -235,7 +235,7 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
             workload.findings.push(finding.fixed_by(fix));
         }
         () if run_line::is_detached(&command) => {
-            let problem = "the container runs on without the unit: no ExecStop stops it";
+            let problem = "the container keeps running without the unit: no ExecStop stops it";
             let advice = "leave --detach out, or write ExecStop=docker stop --time …";
             let finding = Finding::new(Level::Unknown, start.place.clone(), problem, advice);
             workload.findings.push(finding);
@@ -256,7 +256,8 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
     Ok(Some(workload))
 }
 
-/// The commands with which a unit stops its container. What else it runs is judged like any other.
+/// Returns the commands with which a unit stops its container. Its other commands are judged like
+/// those of any unit.
 pub(crate) fn stop_commands(
     unit: &Ini,
     workload: &mut Workload,

@@ -315,6 +315,18 @@ fn s834_configurations_of_supervisord_are_read_as_python_does() {
         (orders.replace("=60\n", "=60\nStopSignal = quit ; x\n"), "too-short"),
         (orders.replace("=60\n", "=60 \\\nstopsignal=QUIT\n"), "unknown"),
         (format!("{orders}[DEFAULT]\nstopsignal=QUIT\n"), "too-short"),
+        // Lines that are indented like the key before them are keys; those that are deeper are not.
+        (
+            format!("{orders}  \n")
+                .replace("command", "  command")
+                .replace("stopwait", "  stopsignal=QUIT\n  stopwait"),
+            "too-short",
+        ),
+        (orders.replace("=orders", "=orders\n  stopsignal=QUIT"), "fits"),
+        (
+            format!("{},\n  ; a remark\n  ADIEU__DRAIN_TIMEOUT=90s\n", orders.trim_end()),
+            "too-short",
+        ),
         (format!("{orders}stopsignal=TERM\n[DEFAULT]\nstopsignal=QUIT\n"), "fits"),
         (format!("{orders}[program:orders]\nstopwaitsecs=5\n"), "too-short"),
         (format!("{orders}[eventlistener:mail]\ncommand=mail\nevents=TICK_60\n"), "fits"),

@@ -132,6 +132,8 @@ fn s501_variables_that_a_command_sets_are_taken() {
         ("export A=1; unset A; exec orders", "none"),
         ("[ -f x ] && export A=1; exec orders", "?"),
         ("export A=$X; exec orders", "?"),
+        ("export $X; exec orders", "file"),
+        ("export A=1; [ -f x ] && unset A; exec orders", "?"),
         (". /vault/env; exec orders", "file"),
         ("set -a; source ./env && exec orders", "file"),
         ("eval \"$(./env)\"; exec orders", "file"),
