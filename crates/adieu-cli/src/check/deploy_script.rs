@@ -3,7 +3,7 @@
 use super::container_stop::{self, Does};
 use super::input::{Manifest, Source};
 use super::place::{Finding, Level, Place, Wrong};
-use super::programs::{base, is_harmless, is_quick, without_sudo};
+use super::programs::{self, MOST_WRAPPERS, Start, base, is_harmless, without_sudo};
 use super::run_line::{self, PROGRAMS};
 use super::script::{self, Script, Variables, Word};
 use super::workload::Workload;
@@ -30,7 +30,7 @@ pub(crate) fn is_one(text: &str) -> bool {
     };
     let first = commands.first().map(|words| in_front(script::after_assignments(words)));
     let begins = first.is_some_and(|words| match words.first() {
-        Some(first) => PROGRAMS.contains(&base(first)) || is_quick(base(first)),
+        Some(first) => PROGRAMS.contains(&base(first)) || is_harmless(base(first)),
         None => true,
     });
     (text.starts_with("#!") || begins) && commands.iter().any(|words| starts(words))
@@ -77,16 +77,28 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
     Ok(())
 }
 
-/// The command itself, after `sudo` and `exec`.
+/// Returns the command itself, without `sudo` and the wrappers in front of it.
 fn in_front(words: &[Word]) -> &[Word] {
-    let words = match words {
-        [exec, rest @ ..] if exec.text == "exec" => rest,
-        words => words,
-    };
-    without_sudo(words)
+    let mut words = words;
+    for _ in 0..MOST_WRAPPERS {
+        words = match programs::start(without_sudo(words)) {
+            Start::Wrapper(inner) => inner,
+            Start::Env(arguments) => script::after_assignments(arguments),
+            _ => return without_sudo(words),
+        };
+    }
+    words
 }
 
 fn leaves_alone(words: &[Word]) -> bool {
-    let Some(first) = words.first().filter(|first| first.is_known) else { return false };
-    is_harmless(base(first)) || TOOLS.contains(&base(first))
+    let Some((first, rest)) = words.split_first().filter(|(first, _)| first.is_known) else {
+        return false;
+    };
+    match base(first) {
+        // It prints where a program is; with other arguments it runs one.
+        "command" => {
+            rest.first().is_some_and(|option| ["-v", "-V"].contains(&option.text.as_str()))
+        }
+        name => is_harmless(name) || TOOLS.contains(&name),
+    }
 }

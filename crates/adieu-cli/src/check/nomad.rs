@@ -165,7 +165,9 @@ fn read_task(
             }
         }
     }
-    workload.signals.extend(change_signals(task, keys));
+    if !is_first_process(task, keys) {
+        workload.signals.extend(change_signals(task, keys));
+    }
     let mut environment = environment(task, keys);
     if let Some(twice) = task.get(keys.config).filter(|config| config.items().len() > 1) {
         let problem = "there are several of these, and which one holds cannot be seen here";
@@ -184,6 +186,15 @@ fn read_task(
     }
     environment.apply(&mut workload);
     into.add(workload)
+}
+
+/// Whether the service is the first process of a container. The kernel ignores a signal that the first
+/// process does not handle.
+fn is_first_process(task: &At<'_>, keys: &Keys) -> bool {
+    let is_container = matches!(task.text_of(keys.driver), Some("docker" | "podman"));
+    let others = ["init", "entrypoint", "command"];
+    let config = block(task, keys.config);
+    is_container && config.is_none_or(|config| others.iter().all(|key| config.get(key).is_none()))
 }
 
 /// Returns the signals that a task gets when a template or a secret changes. A process that does not

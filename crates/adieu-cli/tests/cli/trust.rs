@@ -408,6 +408,18 @@ fn s839_signals_that_nomad_sends_when_a_template_changes_must_be_handled() {
         let folder = Folder::new(&[("orders.nomad.hcl", &job(&change))]);
         assert_eq!(folder.verdict("orders.nomad.hcl", &[]), expected, "{change}");
     }
+    // The kernel protects the first process of a container from signals that it does not handle.
+    let hup = template("    change_mode = \"signal\"\n    change_signal = \"SIGHUP\"");
+    let docker = job(&hup).replace("\"exec\"", "\"docker\"");
+    for (config, expected) in [
+        ("image = \"orders\"", "fits"),
+        ("image = \"orders\"\n    init = true", "too-short"),
+        ("image = \"orders\"\n    command = \"tini\"\n    args = [\"orders\"]", "too-short"),
+    ] {
+        let job = docker.replace("command = \"/orders\"", config);
+        let folder = Folder::new(&[("orders.nomad.hcl", &job)]);
+        assert_eq!(folder.verdict("orders.nomad.hcl", &[]), expected, "{config}");
+    }
 }
 
 #[test]
@@ -461,6 +473,11 @@ fn s838_scripts_that_start_containers_are_recognised() {
         (format!("docker pull orders && docker stop -t 5 orders; docker {run}"), "too-short"),
         (format!("docker pull orders && docker kill orders; docker {run}"), "too-short"),
         (format!("docker pull orders || ./stop-all; docker {run}"), "unknown"),
+        (format!("command -v docker; docker {run}"), "fits"),
+        (format!("set -e; command docker kill orders; docker {run}"), "too-short"),
+        (format!("set -e; nice -n 5 docker kill orders; docker {run}"), "too-short"),
+        (format!("set -e; env A=1 sudo docker rm orders -f; docker {run}"), "too-short"),
+        (format!("set -e; command -p ./stop-all; docker {run}"), "unknown"),
     ] {
         for shebang in ["", "#!/bin/sh\n"] {
             let folder = Folder::new(&[("deploy.sh", &format!("{shebang}{script}\n"))]);
