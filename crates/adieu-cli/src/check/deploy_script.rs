@@ -84,7 +84,13 @@ fn in_front(words: &[Word]) -> &[Word] {
         words = match programs::start(without_sudo(words)) {
             Start::Wrapper(inner) => inner,
             Start::Env(arguments) => script::after_assignments(arguments),
-            _ => return without_sudo(words),
+            Start::Odd
+            | Start::Shell
+            | Start::Manager
+            | Start::Script
+            | Start::Other
+            | Start::May(_)
+            | Start::Process => return without_sudo(words),
         };
     }
     words
