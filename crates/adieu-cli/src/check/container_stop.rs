@@ -30,7 +30,7 @@ enum How {
     Unseen,
 }
 
-/// What a command of a container engine does to a container.
+/// The effect of a command of a container engine on a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
     Nothing,
@@ -45,7 +45,7 @@ const HARMLESS: [&str; 28] = [
     "stats", "search", "history", "cp", "events", "run", "create",
 ];
 
-/// What a command does, if it is one of a container engine.
+/// Returns the effect of a command, if it is one of a container engine.
 pub(crate) fn of(words: &[Word]) -> Option<Does> {
     let Command { program, verb, words } = run_line::command(words)?;
     if HARMLESS.contains(&verb) {
@@ -57,12 +57,11 @@ pub(crate) fn of(words: &[Word]) -> Option<Does> {
         "kill" => "s: --signal: a --all --cidfile:",
         _ => return Some(Does::Unseen),
     };
-    let Some(names) = super::programs::after_options(words, options) else {
+    let Some((own, names)) = sorted(words, options) else {
         return Some(Does::Stops(Stop { names: Vec::new(), how: How::Unseen }));
     };
-    let (own, is_seen) =
-        (&words[..words.len() - names.len()], names.iter().all(|name| name.is_known));
-    let text = |letter: char, longs: &[&str]| value(own, letter, longs);
+    let is_seen = names.iter().all(|name| name.is_known);
+    let text = |letter: char, longs: &[&str]| value(&own, letter, longs);
     let timeout = text('t', &["--time", "--timeout"]);
     let signal = text('s', &["--signal"]);
     let is_forced = own.iter().any(|word| {
@@ -84,6 +83,19 @@ pub(crate) fn of(words: &[Word]) -> Option<Does> {
     };
     let names = names.iter().filter(|_| is_seen).map(|name| name.text.clone()).collect();
     Some(Does::Stops(Stop { names, how }))
+}
+
+/// Returns the options with their values, and the names. Options may stand after names. `None` if an
+/// option is not known.
+fn sorted(words: &[Word], known: &str) -> Option<(Vec<Word>, Vec<Word>)> {
+    let (mut options, mut names, mut rest) = (Vec::new(), Vec::new(), words);
+    loop {
+        let after = super::programs::after_options(rest, known)?;
+        options.extend_from_slice(&rest[..rest.len() - after.len()]);
+        let Some((name, more)) = after.split_first() else { return Some((options, names)) };
+        names.push(name.clone());
+        rest = more;
+    }
 }
 
 /// The value of an option: `-t 30`, `-t30`, `--time=30`, `-ft 30`.
@@ -118,8 +130,7 @@ impl Stop {
     }
 }
 
-/// Changes what is known of a container that these commands stop. Of several, the shortest time
-/// counts. `fix` is the line that stops it as it should be.
+/// Applies the commands that stop a container to its workload. Of several, the shortest time counts. `fix` is the line that stops it as it should be.
 pub(crate) fn apply(stops: &[(Stop, Place)], fix: &str, workload: &mut Workload) {
     let mut shortest: Option<(u64, &Place)> = None;
     let mut is_own = stops.is_empty();
@@ -132,7 +143,7 @@ pub(crate) fn apply(stops: &[(Stop, Place)], fix: &str, workload: &mut Workload)
             How::Timeout(None) | How::Signal(_, None) | How::Kill(_) => is_own = true,
             How::Unseen => {
                 let problem = "how this stops the container cannot be seen here";
-                let advice = "write docker stop --time SECONDS NAME";
+                let advice = "write docker stop --time, the seconds, and the name";
                 let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
                 workload.findings.push(finding.fixed_by(Fix::Line(fix.into())));
             }
@@ -178,6 +189,11 @@ mod tests {
             ("docker stop -s KILL a", "Signal(\"KILL\", None) a"),
             ("docker stop -t soon a", "Unseen a"),
             ("docker stop --surprise a", "Unseen "),
+            ("docker stop a -t 3", "Timeout(Some(3)) a"),
+            ("docker stop a b --time=3", "Timeout(Some(3)) a b"),
+            ("docker stop a --surprise", "Unseen "),
+            ("docker rm a -f", "Kill(\"SIGKILL\") a"),
+            ("docker kill a -s TERM", "Kill(\"TERM\") a"),
             ("docker rm a", "nothing"),
             ("docker rm -f a", "Kill(\"SIGKILL\") a"),
             ("docker container rm -fv a", "Kill(\"SIGKILL\") a"),

@@ -3,7 +3,7 @@
 use super::container_stop::{self, Does};
 use super::input::{Manifest, Source};
 use super::place::{Finding, Level, Place, Wrong};
-use super::programs::{base, is_harmless, without_sudo};
+use super::programs::{self, MOST_WRAPPERS, Start, base, is_harmless, without_sudo};
 use super::run_line::{self, PROGRAMS};
 use super::script::{self, Script, Variables, Word};
 use super::workload::Workload;
@@ -13,22 +13,33 @@ const TOOLS: [&str; 9] = ["curl", "wget", "git", "aws", "gcloud", "az", "read", 
 
 /// Whether a text is a script that starts containers.
 pub(crate) fn is_one(text: &str) -> bool {
-    let lines =
-        || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let starts = |line: &str| {
-        let mut words = line.split_whitespace().skip_while(|word| ["sudo", "exec"].contains(word));
-        let program = words.next().and_then(|first| first.rsplit('/').next()).unwrap_or_default();
-        let verb = words.find(|word| !word.starts_with('-'));
-        PROGRAMS.contains(&program) && matches!(verb, Some("run" | "create" | "container"))
+    if !PROGRAMS.iter().any(|program| text.contains(program)) {
+        return false;
+    }
+    let commands: Vec<Vec<Word>> = match script::read(text, &Variables::new(), &[]) {
+        Script::Commands(commands) => commands.into_iter().map(|found| found.words).collect(),
+        // Its lines show whether it is a script, but not which of its commands run.
+        Script::Complex => {
+            let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+            lines.filter(|line| !line.is_empty()).map(script::words).collect()
+        }
     };
-    let is_script = text.starts_with("#!") || lines().next().is_some_and(starts);
-    is_script && lines().any(starts)
+    let starts = |words: &[Word]| {
+        let words = in_front(script::after_assignments(words));
+        run_line::command(words).is_some_and(|found| ["run", "create"].contains(&found.verb))
+    };
+    let first = commands.first().map(|words| in_front(script::after_assignments(words)));
+    let begins = first.is_some_and(|words| match words.first() {
+        Some(first) => PROGRAMS.contains(&base(first)) || is_harmless(base(first)),
+        None => true,
+    });
+    (text.starts_with("#!") || begins) && commands.iter().any(|words| starts(words))
 }
 
 pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
     let Script::Commands(commands) = script::read(source.text, &Variables::new(), &[]) else {
         let problem =
-            "this script does more than start containers: what it runs cannot be seen here";
+            "this script has loops, conditions or substitutions: its commands cannot be seen here";
         let advice = "give the docker run line alone";
         return into.add(Workload::unknown("script", source.name, Place::start(), problem, advice));
     };
@@ -51,11 +62,13 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
         }
     }
     for mut workload in workloads {
-        let fix = format!("docker stop --time SECONDS {} in its place", workload.name);
+        let name = Some(workload.name.as_str()).filter(|name| !name.is_empty());
+        let name = name.unwrap_or("and the name of the container");
+        let fix = format!("docker stop --time SECONDS {name} in its place");
         let own = stops.iter().filter(|(stop, _)| stop.is_for(&workload.name)).cloned();
         container_stop::apply(&own.collect::<Vec<_>>(), &fix, &mut workload);
         if let Some((name, place)) = &unseen {
-            let problem = format!("what {name} does to the container cannot be seen here");
+            let problem = format!("the effect of {name} on the container cannot be seen here");
             let advice = "give the docker run line alone";
             workload.findings.push(Finding::new(Level::Unknown, place.clone(), problem, advice));
         }
@@ -64,16 +77,34 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
     Ok(())
 }
 
-/// The command itself, after `sudo` and `exec`.
+/// Returns the command itself, without `sudo` and the wrappers in front of it.
 fn in_front(words: &[Word]) -> &[Word] {
-    let words = match words {
-        [exec, rest @ ..] if exec.text == "exec" => rest,
-        words => words,
-    };
-    without_sudo(words)
+    let mut words = words;
+    for _ in 0..MOST_WRAPPERS {
+        words = match programs::start(without_sudo(words)) {
+            Start::Wrapper(inner) => inner,
+            Start::Env(arguments) => script::after_assignments(arguments),
+            Start::Odd
+            | Start::Shell
+            | Start::Manager
+            | Start::Script
+            | Start::Other
+            | Start::May(_)
+            | Start::Process => return without_sudo(words),
+        };
+    }
+    words
 }
 
 fn leaves_alone(words: &[Word]) -> bool {
-    let Some(first) = words.first().filter(|first| first.is_known) else { return false };
-    is_harmless(base(first)) || TOOLS.contains(&base(first))
+    let Some((first, rest)) = words.split_first().filter(|(first, _)| first.is_known) else {
+        return false;
+    };
+    match base(first) {
+        // It prints where a program is; with other arguments it runs one.
+        "command" => {
+            rest.first().is_some_and(|option| ["-v", "-V"].contains(&option.text.as_str()))
+        }
+        name => is_harmless(name) || TOOLS.contains(&name),
+    }
 }

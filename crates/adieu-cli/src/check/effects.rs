@@ -1,13 +1,13 @@
-//! What commands that are run before the stop signal do to the process.
+//! The effects on the process of commands that run before the stop signal.
 
-use super::launch::{Given, given};
 use super::place::{Finding, Fix, Level, Place};
 use super::programs::{self, Start, base};
 use super::script::{self, Script, Variables, Word};
+use super::shell_options::{Given, given};
 use super::stop_signal::{self, StopSignal};
 use super::workload::Workload;
 
-/// What a command does to the processes around it.
+/// The effects of a command on the processes around it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
     /// The signals that it sends, as they are written.
@@ -19,7 +19,7 @@ pub(crate) struct Effects {
 /// How deep commands may be nested in commands.
 const DEEPEST: usize = 16;
 
-/// What a command does. Only commands that are known to leave processes alone do nothing.
+/// Returns the effects of a command. Only commands that are known to affect no process have none.
 pub(crate) fn of(words: &[Word]) -> Effects {
     let mut effects = Effects::default();
     effects.add(words, DEEPEST);
@@ -30,9 +30,9 @@ pub(crate) fn of(words: &[Word]) -> Effects {
 /// nothing of the grace period, but it may stop the process in its own way.
 pub(crate) fn before_signal(words: &[Word], place: &Place, fix: &str, workload: &mut Workload) {
     let effects = of(words);
-    let advice = "leave it out: SIGTERM is all that it takes";
+    let advice = "leave it out: SIGTERM is enough";
     if effects.is_unseen {
-        let problem = "runs before SIGTERM, and what it does to the process cannot be seen here";
+        let problem = "runs before SIGTERM, and its effect on the process cannot be seen here";
         let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
         workload.findings.push(finding.fixed_by(Fix::Line(fix.into())));
     } else {
@@ -71,7 +71,7 @@ impl Effects {
                     continue;
                 }
                 (_, Start::Shell) => match given(rest) {
-                    Given::Script(text, arguments) => {
+                    Given::Script { text, arguments, .. } => {
                         let read = script::read(text, &Variables::new(), arguments);
                         let Script::Commands(commands) = read else {
                             self.is_unseen = true;

@@ -37,53 +37,34 @@ pub(crate) fn is_one(text: &str) -> bool {
 pub(crate) fn read(text: &str, file: Option<&Path>) -> Result<Ini, Wrong> {
     let file = file.map(|file| file.display().to_string());
     let text = printable(text);
-    let mut sections: Vec<Section> = Vec::new();
-    let is_python = text.contains("[program:") || text.contains("[supervisord]");
-    let mut lines = text.lines().enumerate().peekable();
-    while let Some((at, line)) = lines.next() {
-        let place = |path: String| Place { file: file.clone(), line: at + 1, path };
-        let mut line = line.trim().to_owned();
-        if is_remark(&line) {
-            continue;
-        }
-        if let Some(name) = section(&line) {
-            let place = place(name.into());
-            sections.push(Section { name: name.into(), place, settings: Vec::new() });
-            continue;
-        }
-        while line.ends_with('\\') {
-            line.pop();
-            // Remarks in between do not end it.
-            let Some((_, more)) =
-                lines.by_ref().find(|(_, line)| !line.trim().starts_with(['#', ';']))
-            else {
-                break;
-            };
-            line.truncate(line.trim_end().len());
-            line.push(' ');
-            line.push_str(more.trim());
-        }
-        let wrong = |problem: &str| Wrong { place: place(String::new()), problem: problem.into() };
-        let Some((key, value)) = line.split_once('=') else {
-            return Err(wrong("must be KEY=VALUE, a [Section], or a # remark"));
-        };
-        let Some(section) = sections.last_mut() else {
-            return Err(wrong("stands before the first [Section]"));
-        };
-        let (key, mut value) = (key.trim().to_owned(), value.trim().to_owned());
-        while let Some((_, more)) = lines.next_if(|(_, line)| is_python && continues(line)) {
-            value.push('\n');
-            value.push_str(more.trim());
-        }
-        let place = place(format!("{}.{key}", section.name));
-        section.settings.push(Setting { key, value, place });
+    let mut ini = Ini { sections: Vec::new() };
+    let is_python = is_python(&text);
+    if is_python {
+        ini.read_python(&text, file)?
+    } else {
+        ini.read_unit(&text, file)?
     }
-    Ok(Ini { sections })
+    Ok(ini)
 }
 
-/// In Python's dialect, what is indented belongs to the value before it.
-fn continues(line: &str) -> bool {
-    line.starts_with([' ', '\t']) && !is_remark(line.trim())
+/// Whether a file is one of supervisord, which Python reads.
+fn is_python(text: &str) -> bool {
+    let sections = ["[program:", "[supervisord]", "[fcgi-program:", "[eventlistener:"];
+    text.lines().any(|line| sections.iter().any(|section| line.trim_start().starts_with(section)))
+}
+
+/// Returns a line of Python's dialect without its remark: `;` or `#` begins one, at the beginning of
+/// the line or after white space.
+fn without_remark(line: &str) -> &str {
+    let begins = |(at, c): &(usize, char)| {
+        [';', '#'].contains(c) && line[..*at].chars().next_back().is_none_or(char::is_whitespace)
+    };
+    let end = line.char_indices().find(begins).map_or(line.len(), |(at, _)| at);
+    line[..end].trim()
+}
+
+fn wrong_line(place: Place) -> Wrong {
+    Wrong { place, problem: "must be KEY=VALUE, a [Section], or a # remark".into() }
 }
 
 fn is_remark(line: &str) -> bool {
@@ -97,28 +78,104 @@ fn section(line: &str) -> Option<&str> {
 // === impl Ini ===
 
 impl Ini {
+    /// Units: a line that ends with a backslash continues on the next one.
+    fn read_unit(&mut self, text: &str, file: Option<String>) -> Result<(), Wrong> {
+        let mut lines = text.lines().enumerate();
+        while let Some((at, line)) = lines.next() {
+            let place = |path: &str| Place { file: file.clone(), ..Place::at(at + 1, path) };
+            let mut line = line.trim().to_owned();
+            if is_remark(&line) {
+                continue;
+            }
+            if let Some(name) = section(&line) {
+                self.begin(name, place(name));
+                continue;
+            }
+            while line.ends_with('\\') {
+                line.pop();
+                // Remarks in between do not end it.
+                let Some((_, more)) =
+                    lines.by_ref().find(|(_, line)| !line.trim().starts_with(['#', ';']))
+                else {
+                    break;
+                };
+                line.truncate(line.trim_end().len());
+                line.push(' ');
+                line.push_str(more.trim());
+            }
+            let pair = line.split_once('=').ok_or_else(|| wrong_line(place("")))?;
+            self.set(pair.0.trim().to_owned(), pair.1, place(""))?;
+        }
+        Ok(())
+    }
+
+    /// Python's dialect: keys in any case, `=` or `:` after them, remarks after a value. A line that
+    /// is indented deeper than a key belongs to the value of that key.
+    fn read_python(&mut self, text: &str, file: Option<String>) -> Result<(), Wrong> {
+        let mut indent_of_key = None;
+        for (at, raw) in text.lines().enumerate() {
+            let place = |path: &str| Place { file: file.clone(), ..Place::at(at + 1, path) };
+            let line = without_remark(raw);
+            if line.is_empty() {
+                continue;
+            }
+            let indent = raw.len() - raw.trim_start().len();
+            if indent_of_key.is_some_and(|key| indent > key) {
+                let last = self.sections.last_mut().and_then(|found| found.settings.last_mut());
+                last.into_iter().for_each(|setting| {
+                    setting.value.push('\n');
+                    setting.value.push_str(line);
+                });
+                continue;
+            }
+            if let Some(name) = line.strip_prefix('[').and_then(|name| name.rsplit_once(']')) {
+                self.begin(name.0, place(name.0));
+                indent_of_key = None;
+                continue;
+            }
+            let pair = line.split_once(['=', ':']).ok_or_else(|| wrong_line(place("")))?;
+            self.set(pair.0.trim().to_lowercase(), pair.1, place(""))?;
+            indent_of_key = Some(indent);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, name: &str, place: Place) {
+        self.sections.push(Section { name: name.into(), place, settings: Vec::new() });
+    }
+
+    fn set(&mut self, key: String, value: &str, at: Place) -> Result<(), Wrong> {
+        let Some(section) = self.sections.last_mut() else {
+            return Err(Wrong { place: at, problem: "stands before the first [Section]".into() });
+        };
+        let place = Place { path: format!("{}.{key}", section.name), ..at };
+        section.settings.push(Setting { key, value: value.trim().to_owned(), place });
+        Ok(())
+    }
+
     pub(crate) fn has(&self, section: &str) -> bool {
         self.sections.iter().any(|found| found.name == section)
     }
 
-    /// Where a section first begins.
+    /// Returns the place where a section first begins.
     pub(crate) fn place_of(&self, section: &str) -> Option<Place> {
         self.sections.iter().find(|found| found.name == section).map(|found| found.place.clone())
     }
 
-    /// The settings of all sections of that name.
+    /// Returns the settings of all sections of that name.
     pub(crate) fn settings<'a>(&'a self, section: &'a str) -> impl Iterator<Item = &'a Setting> {
         let sections = self.sections.iter().filter(move |found| found.name == section);
         sections.flat_map(|found| &found.settings)
     }
 
-    /// The last value of a setting that holds one. An empty one takes back what was set before.
+    /// Returns the last value of a key that holds one value, and nothing if that is empty. The keys of
+    /// systemd itself follow other rules.
     pub(crate) fn last<'a>(&'a self, section: &'a str, key: &str) -> Option<&'a Setting> {
         let all: Vec<_> = self.settings(section).filter(|found| found.key == key).collect();
         all.last().copied().filter(|found| !found.value.is_empty())
     }
 
-    /// The values of a setting that holds several. An empty one takes back those before it.
+    /// Returns the values of a key that holds several. An empty value clears the list.
     pub(crate) fn list<'a>(&'a self, section: &'a str, key: &str) -> Vec<&'a Setting> {
         let mut list = Vec::new();
         for setting in self.settings(section).filter(|found| found.key == key) {

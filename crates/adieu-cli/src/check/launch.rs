@@ -1,17 +1,17 @@
-//! What a command leaves between the platform's signal and the process, and which variables it
-//! sets on the way.
+//! The programs between the platform's signal and the process, and the variables that they set.
 
 use super::environment::Environment;
 use super::place::{Finding, Fix, Level, Place};
 use super::programs::{self, Start, base};
 use super::script::{self, SETTERS, Script, Simple, Then, Word};
+use super::shell_options::{Given, Options, given};
 
-/// What stands between the platform's signal and the process. The last is the worst.
+/// The program between the platform's signal and the process. The last variant is the worst.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Front {
     /// Nothing: the process itself is signalled.
     Nothing,
-    /// Something of which that cannot be seen here.
+    /// A program of which it cannot be seen whether it passes the signal on, with the reason.
     Unseen(String),
     /// A program of this name, which stops the process by its own rules, whichever process is
     /// signalled.
@@ -23,47 +23,35 @@ pub(crate) enum Front {
 /// How deep commands may be nested in commands.
 const DEEPEST: usize = 16;
 
+/// The processes that the platform signals.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Signalled {
+    /// The first one alone.
+    First,
+    /// The first one, and all that it has started.
+    All,
+}
+
 struct Launch<'a> {
     environment: &'a mut Environment,
     place: &'a Place,
+    signalled: Signalled,
 }
 
-/// What a shell is given to run.
-pub(crate) enum Given<'a> {
-    /// A script on its command line, and the script's arguments from `$0` on.
-    Script(&'a str, &'a [Word]),
-    File,
-    Unseen,
-}
-
-/// Follows a command until the process starts; changes the environment as the command does.
+/// Follows a command until the process starts; changes the environment as the command does. The
+/// platform signals the first process alone.
 pub(crate) fn front(words: &[Word], environment: &mut Environment, place: &Place) -> Front {
-    Launch { environment, place }.front(words, DEEPEST)
+    Launch { environment, place, signalled: Signalled::First }.front(words, DEEPEST)
 }
 
-/// The script that a shell is given.
-pub(crate) fn given(words: &[Word]) -> Given<'_> {
-    let (mut at, mut is_command) = (0, false);
-    while let Some(word) = words.get(at) {
-        let text = word.text.as_str();
-        at += 1;
-        match text.strip_prefix(['-', '+']) {
-            Some(option) if !word.is_known || option.is_empty() => return Given::Unseen,
-            Some(option) if option.starts_with('-') => {}
-            Some(option) => {
-                is_command |= text.starts_with('-') && option.contains('c');
-                if option.ends_with(['o', 'O']) {
-                    at += 1;
-                }
-            }
-            None if is_command && word.is_known => {
-                return Given::Script(text, words.get(at..).unwrap_or_default());
-            }
-            None if is_command => return Given::Unseen,
-            None => return Given::File,
-        }
-    }
-    Given::Unseen
+/// Follows a command in the same way where the platform signals all processes that the command has
+/// started. A shell in front of the process does no harm there, if all that it runs can be seen.
+pub(crate) fn front_of_group(
+    words: &[Word],
+    environment: &mut Environment,
+    place: &Place,
+) -> Front {
+    Launch { environment, place, signalled: Signalled::All }.front(words, DEEPEST)
 }
 
 fn unseen(what: impl Into<String>) -> Front {
@@ -129,8 +117,10 @@ impl Launch<'_> {
         let mut rest = words;
         while let Some((word, more)) = rest.split_first() {
             let text = word.text.as_str();
-            if let Some((name, value)) = script::assignment(word) {
-                self.set(&name, value.as_deref());
+            // `env` takes each word with `=` for a variable, whatever its name is.
+            let pair = text.split_once('=').filter(|_| !text.starts_with('-'));
+            if let Some((name, value)) = pair {
+                self.set(name, Some(value).filter(|_| word.is_known));
             } else {
                 match text {
                     "-i" | "-" | "--ignore-environment" => self.environment.forget(),
@@ -159,27 +149,70 @@ impl Launch<'_> {
         }
     }
 
-    fn shell(&mut self, name: &str, options: &[Word], depth: usize) -> Front {
-        match given(options) {
-            Given::Script(text, arguments) => {
-                let read = script::read(text, &self.environment.values(), arguments);
-                match read {
-                    Script::Commands(commands) => self.commands(&commands, name == "dash", depth),
-                    Script::Complex => {
-                        self.environment.add_unseen(self.place.clone());
-                        unseen("whether this script passes signals on cannot be seen here")
-                    }
-                }
+    fn shell(&mut self, name: &str, words: &[Word], depth: usize) -> Front {
+        let (text, arguments, options) = match given(words) {
+            Given::Script { text, arguments, options } => (text, arguments, options),
+            Given::File => return unseen("whether this script ends in exec cannot be seen here"),
+            Given::Unseen => return unseen("what this shell runs cannot be seen here"),
+        };
+        // zsh reads a file of the user before each script, and bash the one that the variable names.
+        let reads_file = name == "zsh" || name == "bash" && self.environment.has("BASH_ENV");
+        if options.reads_profile || reads_file {
+            self.environment.add_unseen(self.place.clone());
+        }
+        match script::read(text, &self.environment.values(), arguments) {
+            Script::Commands(commands) if self.signalled == Signalled::All => {
+                self.commands_of_group(&commands, options, depth)
             }
-            Given::File => unseen("whether this script ends in exec cannot be seen here"),
-            Given::Unseen => unseen("what this shell runs cannot be seen here"),
+            Script::Commands(commands) => self.commands(&commands, name, options, depth),
+            Script::Complex => {
+                self.environment.add_unseen(self.place.clone());
+                unseen("whether this script passes signals on cannot be seen here")
+            }
+        }
+    }
+
+    /// Commands in a row, of which each may be the process.
+    fn commands_of_group(&mut self, commands: &[Simple], options: Options, depth: usize) -> Front {
+        let mut shell = Shell::new(options);
+        let (mut worst, mut is_seen) = (Front::Nothing, false);
+        for (at, command) in commands.iter().enumerate() {
+            let before = at.checked_sub(1).map(|at| commands[at].then);
+            let stays =
+                before == Some(Then::Pipe) || matches!(command.then, Then::Pipe | Then::Background);
+            let is_branch = matches!(before, Some(Then::And | Then::Or));
+            let replaces = replaces(command);
+            let is_last = at + 1 == commands.len();
+            self.assign(command, stays || is_branch, replaces || is_last, &mut shell);
+            if is_one_of(command, &["trap", "eval"]) {
+                worst = worst.max(unseen("which commands this script runs cannot be seen here"));
+            }
+            if is_helper(command) {
+                continue;
+            }
+            is_seen = true;
+            worst = worst.max(self.front(&command.words, depth));
+            if replaces && !stays && !is_branch {
+                break;
+            }
+        }
+        if is_seen {
+            worst
+        } else {
+            unseen("which command of this shell is the process cannot be seen here")
         }
     }
 
     /// Commands in a row: all that may replace the shell must be the process.
-    fn commands(&mut self, commands: &[Simple], is_dash: bool, depth: usize) -> Front {
+    fn commands(
+        &mut self,
+        commands: &[Simple],
+        shell: &str,
+        options: Options,
+        depth: usize,
+    ) -> Front {
         let mut worst = Front::Nothing;
-        let mut variables = Shell::default();
+        let mut variables = Shell::new(options);
         let mut after_branch = None;
         for (at, command) in commands.iter().enumerate() {
             let before = at.checked_sub(1).map(|at| &commands[at]);
@@ -187,11 +220,15 @@ impl Launch<'_> {
             let stays =
                 then == Some(Then::Pipe) || matches!(command.then, Then::Pipe | Then::Background);
             let is_branch = matches!(then, Some(Then::And | Then::Or));
-            let replaces = matches!(command.words.as_slice(), [exec, _, ..] if exec.text == "exec");
+            let replaces = replaces(command);
             let is_last = at + 1 == commands.len();
             self.assign(command, stays || is_branch, replaces || is_last, &mut variables);
             if !replaces || stays {
                 continue;
+            }
+            // A shell without this builtin goes on with the next command.
+            if is_one_of(command, &["builtin"]) && !["bash", "zsh", "ksh"].contains(&shell) {
+                worst = worst.max(unseen("not every shell has builtin"));
             }
             worst = worst.max(self.front(&command.words, depth));
             if commands[..at].iter().any(|other| other.then == Then::Background) {
@@ -212,10 +249,10 @@ impl Launch<'_> {
         if after_branch.is_some() && rest.iter().all(|command| is_one_of(command, &["exit"])) {
             return worst;
         }
-        worst.max(self.last(commands, is_dash, depth))
+        worst.max(self.last(commands, shell == "dash", depth))
     }
 
-    /// What a script leaves in front of the process if no `exec` is certain.
+    /// Returns the program that stays in front of the process if no `exec` is certain.
     fn last(&mut self, commands: &[Simple], is_dash: bool, depth: usize) -> Front {
         let is_piped = matches!(commands, [.., before, _] if before.then == Then::Pipe);
         let Some(last) = commands.last().filter(|last| !last.words.is_empty()) else {
@@ -224,7 +261,7 @@ impl Launch<'_> {
         if commands.iter().any(|command| is_one_of(command, &["trap", "eval"])) {
             return unseen("whether this script passes signals on and waits cannot be seen here");
         }
-        // What has been started before is the child of a shell that waits.
+        // The commands before it are children of a shell that waits.
         if is_one_of(last, &["wait"]) || is_quick(last) {
             return Front::Shell;
         }
@@ -256,47 +293,129 @@ impl Launch<'_> {
             for (name, value) in &command.sets {
                 shell.variables.push((name.clone(), known(value)));
                 // A variable that is exported stays so.
-                if shell.exports_all || self.environment.has(name) {
+                if shell.exports == Exports::All || self.environment.has(name) {
                     self.set(name, known(value).as_deref());
+                } else if shell.exports == Exports::Unseen {
+                    self.set(name, None);
                 }
             }
         } else if is_for_process {
             for (name, value) in &command.sets {
                 self.set(name, known(value).as_deref());
             }
+        } else {
+            // This command may be the process, or keep the value for the commands after it.
+            let may_count = |name: &str, all: bool| all || self.environment.has(name);
+            let all = self.signalled == Signalled::All;
+            let names = command.sets.iter().filter(|(name, _)| may_count(name, all));
+            let names: Vec<_> = names.map(|(name, _)| name.clone()).collect();
+            names.iter().for_each(|name| self.set(name, None));
         }
         match first {
             "export" => {
                 for word in rest.iter().filter(|word| !word.text.starts_with('-')) {
+                    if !word.is_known && !word.text.contains('=') {
+                        self.environment.add_unseen(self.place.clone());
+                        continue;
+                    }
                     let (name, value) = script::assignment(word).unwrap_or_else(|| {
                         let set = shell.variables.iter().rev().find(|(name, _)| *name == word.text);
                         set.cloned().unwrap_or_else(|| (word.text.clone(), None))
                     });
-                    self.set(&name, known(&value).as_deref());
+                    // `export -n NAME` takes the variable back.
+                    let is_kept = !rest.iter().any(|word| word.text.starts_with("-n"));
+                    self.set(&name, known(&value).filter(|_| is_kept).as_deref());
                 }
             }
             "set" => {
-                let is_all = |word: &Word| {
-                    let letters = word.text.strip_prefix('-').unwrap_or_default();
-                    letters.contains('a') || word.text == "allexport"
-                };
-                shell.exports_all |= rest.iter().any(is_all);
+                let set = Exports::after_set(shell.exports, rest);
+                let is_known = set == shell.exports || !is_uncertain;
+                shell.exports = if is_known { set } else { Exports::Unseen };
             }
-            "unset" if !is_uncertain => {
-                rest.iter().for_each(|word| self.environment.remove(&word.text));
+            "unset" if is_uncertain => {
+                let set = rest.iter().filter(|word| self.environment.has(&word.text));
+                let set: Vec<_> = set.map(|word| word.text.clone()).collect();
+                set.iter().for_each(|name| self.set(name, None));
             }
+            "unset" => rest.iter().for_each(|word| self.environment.remove(&word.text)),
             _ if SETTERS.contains(&first) => self.environment.add_unseen(self.place.clone()),
             _ => {}
         }
     }
 }
 
-/// What a shell keeps for itself.
-#[derive(Default)]
+/// The state of a shell between its commands.
 struct Shell {
     variables: Vec<script::Assignment>,
-    /// Whether it passes all of them on.
-    exports_all: bool,
+    exports: Exports,
+}
+
+/// The variables of a shell that its commands get.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exports {
+    /// Those of `export` alone.
+    Named,
+    /// All, because of `-a`.
+    All,
+    /// One of both, depending on a command that may not run.
+    Unseen,
+}
+
+impl Shell {
+    fn new(options: Options) -> Self {
+        let exports = if options.exports_all { Exports::All } else { Exports::Named };
+        Self { variables: Vec::new(), exports }
+    }
+}
+
+impl Exports {
+    /// Returns what holds after `set -a`, `set -o allexport` or `set +a`.
+    fn after_set(self, words: &[Word]) -> Self {
+        let mut exports = self;
+        let mut named = None;
+        for word in words {
+            let text = word.text.as_str();
+            let on = match text.strip_prefix('-') {
+                _ if named.is_some() && text == "allexport" => named.take(),
+                Some("-") => break,
+                Some(letters) => {
+                    named = letters.contains('o').then_some(true);
+                    letters.contains('a').then_some(true)
+                }
+                None => {
+                    let letters = text.strip_prefix('+').unwrap_or_default();
+                    named = letters.contains('o').then_some(false);
+                    letters.contains('a').then_some(false)
+                }
+            };
+            exports = match on {
+                _ if !word.is_known => Self::Unseen,
+                Some(true) => Self::All,
+                Some(false) => Self::Named,
+                None => exports,
+            };
+        }
+        exports
+    }
+}
+
+/// Whether a command replaces the shell: `exec orders`, `command exec orders`.
+fn replaces(command: &Simple) -> bool {
+    let is_prefix = |word: &&Word| ["command", "builtin"].contains(&word.text.as_str());
+    let prefixes = command.words.iter().take_while(is_prefix).count();
+    matches!(&command.words[prefixes..], [exec, _, ..] if exec.text == "exec")
+}
+
+/// Whether a command of a script is not the process: it sets something, or is a program that is
+/// known to run no other.
+fn is_helper(command: &Simple) -> bool {
+    let [first, rest @ ..] = command.words.as_slice() else { return true };
+    match (base(first), rest) {
+        ("exec", []) | ("trap", _) => true,
+        ("command", [option, ..]) if ["-v", "-V"].contains(&option.text.as_str()) => true,
+        ("command" | "exec", _) => false,
+        (name, _) => first.is_known && (programs::is_harmless(name) || SETTERS.contains(&name)),
+    }
 }
 
 fn is_one_of(command: &Simple, names: &[&str]) -> bool {
@@ -310,7 +429,7 @@ fn is_quick(command: &Simple) -> bool {
 // === impl Front ===
 
 impl Front {
-    /// What is wrong with it where the first process alone is signalled.
+    /// Returns the finding where the platform signals the first process alone.
     pub(crate) fn finding(self, place: Place) -> Option<Finding> {
         let advice = "start the process itself, or write exec in front of it";
         let (level, problem, advice) = match self {
@@ -335,12 +454,13 @@ impl Front {
         Some(Finding::new(level, place, problem, advice).fixed_by(Fix::Exec))
     }
 
-    /// What is wrong with it where all processes that it has started are signalled.
+    /// Returns the finding where the platform signals all processes that the command has started.
     pub(crate) fn finding_in_group(self, place: Place) -> Option<Finding> {
-        match self {
-            Self::Managed(_) => self.finding(place),
-            Self::Nothing | Self::Unseen(_) | Self::Shell => None,
-        }
+        let Self::Unseen(what) = self else { return self.finding(place) };
+        let problem =
+            format!("{what}: it may change the variables of the process, or run it elsewhere");
+        let advice = "start the process itself, or pass --execs if variables and signals reach it";
+        Some(Finding::new(Level::Unknown, place, problem, advice).fixed_by(Fix::Exec))
     }
 }
 

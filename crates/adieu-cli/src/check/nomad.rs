@@ -22,6 +22,10 @@ struct Keys {
     config: &'static str,
     templates: &'static str,
     env_of_template: &'static str,
+    change_mode: &'static str,
+    change_signal: &'static str,
+    /// The blocks that may signal the task when a value changes.
+    changing: [&'static str; 4],
     data: &'static str,
     destination: &'static str,
 }
@@ -34,6 +38,9 @@ const HCL: Keys = Keys {
     config: "config",
     templates: "template",
     env_of_template: "env",
+    change_mode: "change_mode",
+    change_signal: "change_signal",
+    changing: ["template", "vault", "identity", "consul"],
     data: "data",
     destination: "destination",
 };
@@ -46,6 +53,9 @@ const JSON: Keys = Keys {
     config: "Config",
     templates: "Templates",
     env_of_template: "Envvars",
+    change_mode: "ChangeMode",
+    change_signal: "ChangeSignal",
+    changing: ["Templates", "Vault", "Identities", "Consul"],
     data: "EmbeddedTmpl",
     destination: "DestPath",
 };
@@ -155,6 +165,9 @@ fn read_task(
             }
         }
     }
+    if !is_first_process(task, keys) {
+        workload.signals.extend(change_signals(task, keys));
+    }
     let mut environment = environment(task, keys);
     if let Some(twice) = task.get(keys.config).filter(|config| config.items().len() > 1) {
         let problem = "there are several of these, and which one holds cannot be seen here";
@@ -173,6 +186,31 @@ fn read_task(
     }
     environment.apply(&mut workload);
     into.add(workload)
+}
+
+/// Whether the service is the first process of a container. The kernel ignores a signal that the first
+/// process does not handle.
+fn is_first_process(task: &At<'_>, keys: &Keys) -> bool {
+    let is_container = matches!(task.text_of(keys.driver), Some("docker" | "podman"));
+    let others = ["init", "entrypoint", "command"];
+    let config = block(task, keys.config);
+    is_container && config.is_none_or(|config| others.iter().all(|key| config.get(key).is_none()))
+}
+
+/// Returns the signals that a task gets when a template or a secret changes. A process that does not
+/// handle such a signal ends undrained.
+fn change_signals(task: &At<'_>, keys: &Keys) -> Vec<StopSignal> {
+    let blocks = keys.changing.iter().filter_map(|key| task.get(key));
+    let blocks = blocks.flat_map(|found| if found.is_map() { vec![found] } else { found.items() });
+    let modes = blocks.filter_map(|block| Some((block.get(keys.change_mode)?, block)));
+    // A mode that is computed may be this one.
+    let signals = modes.filter(|(mode, _)| mode.text().is_none_or(|mode| mode == "signal"));
+    let signals = signals.map(|(_, block)| {
+        let text = block.text_of(keys.change_signal).unwrap_or("${…}").to_owned();
+        let fix = "change_mode = \"restart\"".into();
+        StopSignal { text, place: block.place(), fix }
+    });
+    signals.collect()
 }
 
 /// A block that is there once, or an attribute that holds a map.

@@ -1,4 +1,4 @@
-//! What is known of programs that start others.
+//! The known programs that start others.
 //!
 //! A command is understood if it consists of wrappers that are listed here, with options that are
 //! listed here, and of a program that does not look as if it started another. All else may stand
@@ -21,14 +21,29 @@ const fn wrapper(name: &'static str, options: &'static str, before: usize) -> Wr
 }
 
 /// `env` is not among them, because it changes variables; see [`super::launch`].
-const WRAPPERS: [Wrapper; 22] = [
+const WRAPPERS: [Wrapper; 29] = [
     wrapper("exec", "l a:", 0),
     wrapper("command", "p", 0),
+    wrapper("builtin", "", 0),
     wrapper("nohup", "", 0),
     wrapper("busybox", "", 0),
     wrapper("nice", "n: --adjustment:", 0),
     wrapper("ionice", "c: n: t --class: --classdata: --ignore", 0),
     wrapper("taskset", "a c --all-tasks --cpu-list", 1),
+    wrapper("chroot", "--userspec: --groups: --skip-chdir", 1),
+    wrapper(
+        "chrt",
+        "b d f i o r R v --batch --deadline --fifo --idle --other --rr --reset-on-fork",
+        1,
+    ),
+    wrapper("choom", "n: --adjust:", 0),
+    wrapper(
+        "prlimit",
+        "c: d: e: f: i: l: m: n: q: r: s: t: u: v: x: y: --nofile: --nproc: --core:",
+        0,
+    ),
+    wrapper("linux64", "", 0),
+    wrapper("setarch", "R --addr-no-randomize", 1),
     wrapper("stdbuf", "i: o: e: --input: --output: --error:", 0),
     wrapper(
         "setpriv",
@@ -70,20 +85,26 @@ const MANAGERS: &str = "\
     supervisord s6-svscan s6-overlay-suexec runsvdir runsv runit pm2 pm2-runtime foreman \
     honcho overmind hivemind goreman watchexec circusd monit init systemd multirun \
     concurrently docker podman nerdctl docker-compose podman-compose systemd-nspawn \
-    systemd-run ctr runc crun machinectl kubectl nomad screen";
+    systemd-run ctr runc crun machinectl kubectl nomad screen tmux forever nodemon at crond \
+    cron lxc lxc-execute lxc-start lxc-attach lxd incus ssh rsh mosh dtach abduco daemontools \
+    svscan supervise s6-supervise s6-rc inetd xinetd tcpserver launchd upstart bluepill \
+    procodile skaffold vagrant flatpak snap apptainer singularity";
 
-/// Programs that are not the service, whatever their arguments: those that change user, session or
+/// Programs that are not the service, whatever their arguments: programs that change user, session or
 /// root, shells whose language is not read here, interpreters and task runners, debuggers, and
 /// programs that wait or fetch variables first.
 const OTHERS: &str = "\
-    su sudo doas runuser flock start-stop-daemon setsid sg newgrp daemonize daemon chroot \
-    unshare nsenter script tmux ssh nspawn fish csh tcsh pwsh powershell nu elvish xonsh rc \
+    su sudo doas runuser pkexec flock start-stop-daemon setsid sg newgrp daemonize daemon \
+    unshare nsenter ip script nspawn bwrap firejail proot fakeroot schroot cgexec capsh \
+    systemd-cat systemd-inhibit dbus-run-session dbus-launch xvfb-run fish csh tcsh pwsh powershell nu elvish xonsh rc \
     python python2 python3 node nodejs deno bun ruby perl php lua java npm npx yarn pnpm \
-    make gmake just task mage rake cargo bazel go ant gradle mvn bundle poetry uv nodemon \
+    make gmake just task mage rake cargo bazel go ant gradle mvn bundle poetry uv pipenv \
     entr watch parallel xargs find unbuffer expect strace ltrace gdb valgrind perf heaptrack \
     catchsegv faketime dockerize wait-for wait-for-it envconsul consul-template consul vault \
     vault-env doppler chamber aws-vault infisical op teller berglas envdir direnv dotenv \
-    sops eval source .";
+    sops envchain summon secrethub akeyless bws dotenvx with-contenv execlineb softlimit \
+    setlock pgrphack envuidgid argv0 cpulimit trickle torsocks proxychains proxychains4 eatmydata \
+    rlwrap socat eval source .";
 
 /// Commands that end at once, whatever their arguments are, and signal no process.
 const QUICK: &str = "\
@@ -108,7 +129,7 @@ const DATA: &str = "var etc data srv mnt tmp dev run proc config storage home lo
 /// How many wrappers may stand in front of a program.
 pub(crate) const MOST_WRAPPERS: usize = 32;
 
-/// What stands at the start of a command.
+/// The kind of program at the start of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Start<'a> {
     /// A wrapper, and the command that it runs.
@@ -129,7 +150,7 @@ pub(crate) enum Start<'a> {
     Process,
 }
 
-/// Tells what a command starts with.
+/// Returns the kind of program that a command starts with.
 pub(crate) fn start(words: &[Word]) -> Start<'_> {
     let Some((first, rest)) = words.split_first() else { return Start::Odd };
     let name = base(first);
@@ -305,6 +326,15 @@ mod tests {
             ("nice -10 orders", "Odd"),
             ("tini --", "Odd"),
             ("setsid -f orders", "Other"),
+            ("chroot --userspec=app /srv orders", "orders"),
+            ("chrt --rr 10 orders", "orders"),
+            ("prlimit --nofile=4096 orders", "orders"),
+            ("command exec orders", "exec orders"),
+            ("sudo -u app orders", "Other"),
+            ("ip netns exec blue orders", "Other"),
+            ("at now -f orders", "Manager"),
+            ("lxc-execute -n orders -- orders", "Manager"),
+            ("ssh host orders", "Manager"),
             ("make run", "Other"),
             ("fish -c orders", "Other"),
             ("python3 run.py", "Other"),

@@ -11,7 +11,7 @@ use super::place::{Finding, Level, Place, Wrong};
 use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
-use super::{container_stop, launch, run_flags, run_line, systemd};
+use super::{container_stop, launch, run_flags, run_line, systemd, unit_keys};
 
 const SECTIONS: [&str; 3] = ["Container", "Kube", "Pod"];
 
@@ -23,7 +23,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     systemd::merge_drop_ins(&mut file, source)?;
     let Some(place) = file.place_of("Container") else {
         let place = SECTIONS.iter().find_map(|section| file.place_of(section));
-        let problem = "what this quadlet runs is described in another file";
+        let problem = "the containers of this quadlet are described in another file";
         let advice = "check that file: the manifest of a [Kube], the containers of a [Pod]";
         let place = place.unwrap_or_else(Place::start);
         return into.add(Workload::unknown("quadlet", source.name, place, problem, advice));
@@ -46,11 +46,13 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     if let Some((_, place)) = set("HealthOnFailure").filter(|(action, _)| action == "kill") {
         workload.findings.push(run_line::kills_unhealthy(place, "HealthOnFailure=stop"));
     }
-    if let Some((_, place)) = set("Pod") {
+    // systemd stops the unit of a container before the unit of its pod (`BindsTo`, `After`), so the
+    // container has its own time. Other pods are refused by quadlet.
+    if let Some((_, place)) = set("Pod").filter(|(pod, _)| !pod.ends_with(".pod")) {
         workload.findings.push(run_line::stops_with_pod(place));
     }
     let mut environment = systemd::environment(&file, section, source);
-    let is_yes = |value: &str| ["yes", "on", "true", "1"].contains(&value);
+    let is_yes = |value: &str| ["yes", "on", "true", "1"].contains(&value.to_lowercase().as_str());
     if let Some((_, place)) = set("EnvironmentHost").filter(|(value, _)| is_yes(value)) {
         environment.add_unseen(place);
     }
@@ -71,7 +73,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         let flags = run_flags::read(&words);
         if let Some(odd) = flags.odd.clone().or(Some(flags.image.clone()).filter(|i| !i.is_empty()))
         {
-            let problem = format!("what {odd} stands for in PodmanArgs is not known here");
+            let problem = format!("the meaning of {odd} in PodmanArgs is not known here");
             let advice = "use the keys of [Container], such as StopTimeout and Environment";
             let finding = Finding::new(Level::Unknown, args.place.clone(), problem, advice);
             workload.findings.push(finding);
@@ -80,11 +82,15 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
             workload.signals.clear();
         }
         run_line::apply(&flags, &args.place, &mut workload)?;
+        if flags.value("--stop-timeout").is_some() {
+            workload.supervisor = Supervisor::QuadletArgs;
+        }
         let none = Variables::new();
         let supervisor = Supervisor::Quadlet;
         run_line::variables(&flags, supervisor, &none, &args.place, source, &mut environment);
     }
-    workload.cap = systemd::cap(&systemd::grace(&file)?);
+    workload.cap = systemd::cap(&systemd::grace(&file));
+    unit_keys::report_ignored(&file, &mut workload);
     let stops = systemd::stop_commands(&file, &mut workload);
     container_stop::apply(&stops, "no ExecStop", &mut workload);
     let command = ["Entrypoint", "Exec"].into_iter().filter_map(|key| file.last(section, key));

@@ -48,7 +48,7 @@ pub(crate) fn command(words: &[Word]) -> Option<Command<'_>> {
     }
 }
 
-/// What `docker run …` says; `None` if it is another command. `outer` are the variables of the
+/// Returns the container of a `docker run` command; `None` for another command. `outer` are the variables of the
 /// command itself, of which a container has those that are passed on by name.
 pub(crate) fn of_words(
     words: &[Word],
@@ -71,7 +71,7 @@ pub(crate) fn of_words(
         None => flags.image.clone(),
     };
     if let Some(odd) = &flags.odd {
-        let problem = format!("what {odd} stands for in this command is not known here");
+        let problem = format!("the meaning of {odd} in this command is not known here");
         let advice = "write the options out, and give the docker run line alone";
         return Ok(Some(Workload::unknown("container", &name, place.clone(), &problem, advice)));
     }
@@ -94,7 +94,7 @@ pub(crate) fn of_words(
     Ok(Some(workload))
 }
 
-/// Takes what options say about stopping.
+/// Applies the options that decide how the container is stopped.
 pub(crate) fn apply(flags: &Flags, place: &Place, workload: &mut Workload) -> Result<(), Wrong> {
     if let Some(timeout) = flags.value("--stop-timeout") {
         match timeout.text.parse::<i64>().ok().filter(|_| timeout.is_known) {
@@ -211,7 +211,7 @@ pub(crate) fn is_detached(words: &[Word]) -> bool {
     command.is_some_and(|command| run_flags::read(command.words).is_on("--detach"))
 }
 
-/// Whether a command is one of a container engine, or of what is built on it.
+/// Whether a command is one of a container engine, or of a program that is built on one.
 pub(crate) fn is_of_engine(words: &[Word]) -> bool {
     let engines = ["docker-compose", "podman-compose", "systemd-nspawn", "ctr", "runc", "crun"];
     let first = words.first().map(base).unwrap_or_default();

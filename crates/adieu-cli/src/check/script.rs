@@ -1,6 +1,6 @@
 //! A reader for the small part of the shell's language that manifests use: commands in a row.
 //!
-//! What goes beyond that, such as loops and substitutions of commands, is not interpreted.
+//! Loops, substitutions of commands and all other constructs are not interpreted.
 
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ const KEYWORDS: [&str; 20] = [
 ];
 
 /// Commands after which no variable of the script is known: they may set any of them.
-pub(crate) const SETTERS: [&str; 13] = [
+pub(crate) const SETTERS: [&str; 14] = [
     ".",
     "source",
     "eval",
@@ -69,6 +69,7 @@ pub(crate) const SETTERS: [&str; 13] = [
     "mapfile",
     "readarray",
     "unset",
+    "let",
 ];
 
 struct Reader<'a> {
@@ -241,6 +242,10 @@ impl Reader<'_> {
                         c => more.push(c),
                     }
                 }
+                // `${NAME:=value}` sets the variable.
+                if more.starts_with('=') || more.starts_with(":=") {
+                    return None;
+                }
                 otherwise = more.strip_prefix(":-").or(more.strip_prefix('-')).map(str::to_owned);
                 if otherwise.is_none() && !more.is_empty() {
                     name.clear();
@@ -352,12 +357,13 @@ impl Reader<'_> {
     }
 }
 
-/// `NAME=value`, if a word is that.
+/// Returns the variable and value of `NAME=value`. The value of `NAME+=value` is not known.
 pub(crate) fn assignment(word: &Word) -> Option<Assignment> {
     let (name, value) = word.text.split_once('=')?;
+    let (name, is_whole) = name.strip_suffix('+').map_or((name, true), |name| (name, false));
     let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let is_one = is_name && name.starts_with(|c: char| !c.is_ascii_digit());
-    is_one.then(|| (name.to_owned(), word.is_known.then(|| value.to_owned())))
+    is_one.then(|| (name.to_owned(), (word.is_known && is_whole).then(|| value.to_owned())))
 }
 
 /// The words after the variables that are set in front of a command.
@@ -410,6 +416,8 @@ mod tests {
             ("sleep \\\n 7", "sleep 7;"),
             ("exec \"$@\" $1 $0 $7", "exec orders -v orders sh ?;"),
             ("orders |& tee log", "orders|tee log;"),
+            ("A=4; A+=5; sleep $A", "A:4 ;A:? ;sleep ?;"),
+            ("sleep ${A:=5}", "complex"),
             ("time sleep 5", "complex"),
             ("while true; do sleep 1; done", "complex"),
             ("sleep $(cat /delay)", "complex"),

@@ -3,48 +3,56 @@
 use std::time::Duration;
 
 use super::environment::Environment;
-use super::ini::{Ini, Section, Setting};
+use super::ini::{Ini, Setting};
 use super::input::Manifest;
-use super::launch;
-use super::place::{Finding, Fix, Level, Wrong};
+use super::launch::{self, Front};
+use super::place::{Finding, Fix, Level, Place, Wrong};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
 
-const PROGRAM: &str = "program:";
+/// The kinds of sections whose programs are stopped in the same way.
+const PROGRAMS: [&str; 2] = ["program:", "fcgi-program:"];
+
+/// Settings that hold in each section, unless the section has its own.
+const DEFAULT: &str = "DEFAULT";
 
 pub(crate) fn is_one(file: &Ini) -> bool {
-    file.has("supervisord") || file.sections.iter().any(|found| found.name.starts_with(PROGRAM))
+    let is_program =
+        |name: &str| PROGRAMS.iter().chain(&["eventlistener:"]).any(|kind| name.starts_with(kind));
+    file.has("supervisord") || file.sections.iter().any(|found| is_program(&found.name))
 }
 
 pub(crate) fn read(file: &Ini, into: &mut Manifest) -> Result<(), Wrong> {
+    let mut seen = Vec::new();
     for section in &file.sections {
-        if let Some(name) = section.name.strip_prefix(PROGRAM) {
-            into.add(program(name, section, file)?)?;
-        } else if ["fcgi-program:", "eventlistener:"]
-            .iter()
-            .any(|kind| section.name.starts_with(kind))
-        {
-            let problem = "how programs of this kind are stopped is not judged here";
-            let advice = "make it a [program:…], or judge the others with --only";
-            let place = section.place.clone();
-            into.add(Workload::unknown("section", &section.name, place, problem, advice))?;
-        } else if section.name == "include" {
+        let name = section.name.as_str();
+        let place = section.place.clone();
+        let program = PROGRAMS.iter().find_map(|kind| name.strip_prefix(kind));
+        // Sections of one name are one section.
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name);
+        if let Some(program) = program {
+            into.add(self::program(program, name, &place, file)?)?;
+        } else if name.starts_with("eventlistener:") {
+            // It serves supervisord itself, on its standard input.
+            into.skip(place, "event listener".into());
+        } else if name == "include" {
             let problem = "the programs in these files are not read";
             let advice = "give each of them with --manifest";
-            let place = section.place.clone();
             into.add(Workload::unknown("include", "", place, problem, advice))?;
         }
     }
     Ok(())
 }
 
-fn program(name: &str, section: &Section, file: &Ini) -> Result<Workload, Wrong> {
-    let mut workload =
-        Workload::new(Supervisor::Supervisord, "program", name, section.place.clone());
-    let find = |key: &str| section.settings.iter().rev().find(|found| found.key == key);
+fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload, Wrong> {
+    let mut workload = Workload::new(Supervisor::Supervisord, "program", name, at.clone());
+    let find = |key: &str| find(file, section, key);
     if let Some(setting) = find("stopwaitsecs") {
-        let value = without_remark(&setting.value);
+        let value = setting.value.as_str();
         if value.contains('%') {
             let problem = format!("which value {value} has cannot be seen here");
             workload.hide_grace(setting.place.clone(), problem, "write the number");
@@ -56,38 +64,48 @@ fn program(name: &str, section: &Section, file: &Ini) -> Result<Workload, Wrong>
         }
     }
     if let Some(setting) = find("stopsignal") {
-        let text = without_remark(&setting.value).to_owned();
-        let fix = "stopsignal=TERM".into();
+        let (text, fix) = (setting.value.clone(), "stopsignal=TERM".into());
         workload.signals.push(StopSignal { text, place: setting.place.clone(), fix });
     }
     // The variables of supervisord itself are those of each program, too.
     let mut environment = Environment::default();
-    for setting in file.last("supervisord", "environment").into_iter().chain(find("environment")) {
+    let outer = self::find(file, "supervisord", "environment");
+    for setting in outer.into_iter().chain(find("environment")) {
         add_variables(setting, &mut environment);
     }
-    let is_yes = |setting: &&Setting| {
-        ["true", "yes", "on", "1"].contains(&without_remark(&setting.value).to_lowercase().as_str())
-    };
-    let is_group = find("stopasgroup").filter(is_yes).is_some();
     if let Some(command) = find("command") {
-        let words: Vec<_> =
-            script::split(without_remark(&command.value)).into_iter().map(Word::known).collect();
+        let words: Vec<_> = script::split(&command.value).into_iter().map(Word::known).collect();
         let front = launch::front(&words, &mut environment, &command.place);
+        let group = find("stopasgroup").filter(|setting| !is_off(&setting.value));
         let place = command.place.clone();
-        // The whole group is signalled then, with all that a shell has started.
-        let finding = if is_group { front.finding_in_group(place) } else { front.finding(place) };
-        workload.findings.extend(finding.map(|finding| {
-            let advice = "write exec in front of the process, or stopasgroup=true";
-            let fix = Fix::Line("stopasgroup=true".into());
-            let is_exec = finding.fix == Fix::Exec;
-            if is_exec { Finding { advice: advice.into(), fix, ..finding } } else { finding }
-        }));
+        workload.findings.extend(match (front, group) {
+            // The process gets the signal, too, but nothing waits for it.
+            (Front::Shell, Some(_)) => {
+                let problem = "the shell ends at the signal, and supervisord takes the program for \
+                               stopped while the process still drains";
+                let advice = "write exec in front of the process";
+                let finding = Finding::new(Level::Unknown, place, problem, advice);
+                // This is certain, so that `--execs` does not remove it.
+                Some(finding.fixed_by(Fix::Line("exec in front of the process".into())))
+            }
+            (front, _) => front.finding(place),
+        });
     }
     environment.apply(&mut workload);
-    let problem = "whatever stops supervisord itself must wait longer than this";
+    let problem = "the platform that stops supervisord itself must wait longer than this";
     let advice = "check the unit or the container that it runs in, too";
-    workload.findings.push(Finding::new(Level::Note, section.place.clone(), problem, advice));
+    workload.findings.push(Finding::new(Level::Note, at.clone(), problem, advice));
     Ok(workload)
+}
+
+/// Returns the last value of a key, in the section itself or in the defaults of all sections.
+fn find<'a>(file: &'a Ini, section: &'a str, key: &str) -> Option<&'a Setting> {
+    let last = |section| file.settings(section).filter(|found| found.key == key).last();
+    last(section).or_else(|| last(DEFAULT))
+}
+
+fn is_off(value: &str) -> bool {
+    ["false", "no", "off", "0"].contains(&value.to_lowercase().as_str())
 }
 
 /// `A="1",B='2',C=3`, over several lines.
@@ -107,9 +125,4 @@ fn add_variables(setting: &Setting, environment: &mut Environment) {
             environment.set_marked(name, value, '%', setting.place.clone());
         }
     }
-}
-
-/// A semicolon after white space begins a remark.
-fn without_remark(value: &str) -> &str {
-    value.split_once(" ;").map_or(value, |(value, _)| value).trim()
 }

@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 use super::container_stop::{self, Does};
 use super::env_file::Dialect;
 use super::environment::Environment;
-use super::ini::{self, Ini, Setting};
+use super::ini::{self, Ini};
 use super::input::{Manifest, Source};
 use super::place::{Finding, Fix, Level, Place, Wrong};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
+use super::unit_keys::{self, SERVICE};
 use super::workload::{Cap, Grace, Supervisor, Workload};
-use super::{effects, files, launch, run_line, spans};
-
-const SERVICE: &str = "Service";
+use super::{effects, files, launch, run_line};
 
 pub(crate) fn read(mut unit: Ini, source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
     merge_drop_ins(&mut unit, source)?;
@@ -32,21 +31,15 @@ pub(crate) fn read(mut unit: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     into.add(workload)
 }
 
-/// The grace period of a unit, as its settings say.
-pub(crate) fn grace(unit: &Ini) -> Result<Grace, Wrong> {
-    let place = unit.place_of(SERVICE).unwrap_or_else(Place::start);
-    let mut grace = Grace::default_of(Supervisor::Systemd, place.clone());
-    // The last one wins, whichever of the two it is.
-    let is_one =
-        |setting: &&Setting| ["TimeoutStopSec", "TimeoutSec"].contains(&setting.key.as_str());
-    for setting in unit.settings(SERVICE).filter(is_one) {
-        let wrong = |problem| Wrong { place: setting.place.clone(), problem };
-        grace = match setting.value.as_str() {
-            "" => Grace::default_of(Supervisor::Systemd, place.clone()),
-            value => Grace::said(spans::systemd(value).map_err(wrong)?, setting.place.clone()),
-        };
+/// Returns the grace period that a unit sets.
+pub(crate) fn grace(unit: &Ini) -> Grace {
+    match unit_keys::stop_timeout(unit) {
+        Some((span, setting)) => Grace::said(span, setting.place.clone()),
+        None => {
+            let place = unit.place_of(SERVICE).unwrap_or_else(Place::start);
+            Grace::default_of(Supervisor::Systemd, place)
+        }
     }
-    Ok(grace)
 }
 
 /// The time that a unit allows the command that stops its container.
@@ -54,7 +47,7 @@ pub(crate) fn cap(unit: &Grace) -> Option<Cap> {
     unit.span.map(|most| Cap { most, key: Some("TimeoutStopSec"), assumed: false })
 }
 
-/// Takes what `Environment=`, `EnvironmentFile=` and `PassEnvironment=` say.
+/// Returns the variables of `Environment=`, `EnvironmentFile=` and `PassEnvironment=`.
 pub(crate) fn environment(unit: &Ini, section: &str, source: &Source<'_>) -> Environment {
     let mut environment = Environment::default();
     for setting in unit.settings(section) {
@@ -114,23 +107,24 @@ fn is_beside(path: &str) -> bool {
 
 fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, Wrong> {
     let mut workload = Workload::new(Supervisor::Systemd, "unit", "", place.clone());
-    workload.grace = grace(unit)?;
+    workload.grace = grace(unit);
     workload.signals = signals(unit);
-    let mode = unit.last(SERVICE, "KillMode");
+    unit_keys::report_ignored(unit, &mut workload);
+    let mode = unit_keys::kill_mode(unit);
     let mode_is = |name: &str| mode.is_some_and(|mode| mode.value == name);
     let advice = "leave it out, or write mixed: the main process is signalled, all are killed";
     if let Some(mode) = mode.filter(|_| mode_is("none")) {
-        let problem = "the process is not signalled: it goes on when the unit has stopped, and is \
+        let problem = "the process is not signalled: it keeps running after the unit has stopped, and is \
                        killed undrained when the machine stops";
         let finding = Finding::new(Level::Error, mode.place.clone(), problem, advice);
-        workload.findings.push(finding.fixed_by(Fix::Line("KillMode=mixed".into())));
+        let fix = Fix::Line("KillMode=mixed".into());
+        workload.findings.push(finding.fixed_by(fix));
     }
     if let Some(mode) = mode.filter(|_| mode_is("process")) {
-        let problem = "what the process has started is left behind";
+        let problem = "child processes keep running after the unit has stopped";
         workload.findings.push(Finding::new(Level::Warning, mode.place.clone(), problem, advice));
     }
-    let is_no = |setting: &&Setting| ["no", "off", "false", "0"].contains(&setting.value.as_str());
-    if let Some(kills) = unit.last(SERVICE, "SendSIGKILL").filter(is_no) {
+    if let Some(kills) = unit_keys::off(unit, "SendSIGKILL") {
         let problem = "a process that hangs is never killed";
         workload.findings.push(Finding::new(
             Level::Warning,
@@ -140,21 +134,24 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, W
         ));
     }
     for stop in unit.list(SERVICE, "ExecStop") {
-        exec_stop(stop, &mut workload);
+        for command in commands(&stop.value) {
+            exec_stop(&command, &stop.place, &mut workload);
+        }
     }
     let mut environment = environment(unit, SERVICE, source);
     if let Some(start) = unit.list(SERVICE, "ExecStart").into_iter().next_back() {
-        let front = launch::front(&words(&start.value), &mut environment, &start.place);
-        // Otherwise the whole control group is signalled, with all that a shell has started.
+        let command = commands(&start.value).pop().unwrap_or_default();
+        let place = start.place.clone();
+        // By default the whole control group is signalled.
         let finding = if mode_is("mixed") || mode_is("process") {
-            let advice = "write exec in front of the process, or leave KillMode out";
-            let finding = front.finding(start.place.clone());
+            let finding = launch::front(&command, &mut environment, &place).finding(place);
             finding.map(|finding| {
-                let is_exec = finding.fix == Fix::Exec;
-                if is_exec { Finding { advice: advice.into(), ..finding } } else { finding }
+                let advice = "write exec in front of the process, or leave KillMode out";
+                let is_shell = finding.fix == Fix::Exec && finding.level == Level::Error;
+                if is_shell { Finding { advice: advice.into(), ..finding } } else { finding }
             })
         } else {
-            front.finding_in_group(start.place.clone())
+            launch::front_of_group(&command, &mut environment, &place).finding_in_group(place)
         };
         workload.findings.extend(finding);
     }
@@ -165,7 +162,7 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, W
             || Place { path: "Service.Type".into(), ..place.clone() },
             |kind| kind.place.clone(),
         );
-        let problem = "systemd is not told of readiness, nor asked for more time while stopping";
+        let problem = "systemd is not notified of readiness, and gets no request for more time";
         let advice = "write Type=notify, with the feature `systemd` in the process";
         workload.findings.push(Finding::new(Level::Warning, place, problem, advice));
     }
@@ -176,7 +173,7 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, W
 fn signals(unit: &Ini) -> Vec<StopSignal> {
     let mut signals = Vec::new();
     for key in ["KillSignal", "RestartKillSignal"] {
-        if let Some(setting) = unit.last(SERVICE, key) {
+        if let Some(setting) = unit_keys::last(unit, key) {
             let fix = format!("{key}=SIGTERM");
             signals.push(StopSignal {
                 text: setting.value.clone(),
@@ -185,8 +182,7 @@ fn signals(unit: &Ini) -> Vec<StopSignal> {
             });
         }
     }
-    let is_yes = |setting: &&Setting| ["yes", "on", "true", "1"].contains(&setting.value.as_str());
-    if let Some(setting) = unit.last(SERVICE, "SendSIGHUP").filter(is_yes) {
+    if let Some(setting) = unit_keys::on(unit, "SendSIGHUP") {
         let (place, fix) = (setting.place.clone(), "SendSIGHUP=no".into());
         signals.push(StopSignal { text: "SIGHUP".into(), place, fix });
     }
@@ -194,8 +190,8 @@ fn signals(unit: &Ini) -> Vec<StopSignal> {
 }
 
 /// A command that systemd runs before the signal.
-fn exec_stop(stop: &Setting, workload: &mut Workload) {
-    effects::before_signal(&words(&stop.value), &stop.place, "no ExecStop", workload);
+fn exec_stop(command: &[Word], place: &Place, workload: &mut Workload) {
+    effects::before_signal(command, place, "no ExecStop", workload);
 }
 
 /// A unit that runs a container with docker or podman, which has a grace period of its own.
@@ -204,7 +200,7 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
         return Ok(None);
     };
     let outer = environment(unit, SERVICE, source).values();
-    let command = words(&start.value);
+    let command = commands(&start.value).pop().unwrap_or_default();
     let mut workload = match run_line::of_words(&command, &outer, &start.place, source)? {
         Some(workload) => workload,
         None if run_line::is_of_engine(&command) => {
@@ -219,17 +215,16 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
         }
         None => return Ok(None),
     };
-    let unit_grace = grace(unit)?;
+    let unit_grace = grace(unit);
+    unit_keys::report_ignored(unit, &mut workload);
     let stops = stop_commands(unit, &mut workload);
-    let mode_is_none = unit.last(SERVICE, "KillMode").is_some_and(|mode| mode.value == "none");
+    let mode_is_none = unit_keys::kill_mode(unit).is_some_and(|mode| mode.value == "none");
     match () {
         // The container's own timeout, unless the command says another; and the unit's around it.
         () if !stops.is_empty() => {
-            container_stop::apply(
-                &stops,
-                "ExecStop=docker stop --time SECONDS NAME",
-                &mut workload,
-            );
+            let program = command.first().map(|word| word.text.as_str()).unwrap_or_default();
+            let fix = format!("ExecStop={program} stop --time SECONDS {}", workload.name);
+            container_stop::apply(&stops, fix.trim_end(), &mut workload);
             workload.cap = cap(&unit_grace);
         }
         () if mode_is_none => {
@@ -240,7 +235,7 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
             workload.findings.push(finding.fixed_by(fix));
         }
         () if run_line::is_detached(&command) => {
-            let problem = "the container runs on without the unit: no ExecStop stops it";
+            let problem = "the container keeps running without the unit: no ExecStop stops it";
             let advice = "leave --detach out, or write ExecStop=docker stop --time …";
             let finding = Finding::new(Level::Unknown, start.place.clone(), problem, advice);
             workload.findings.push(finding);
@@ -261,32 +256,48 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
     Ok(Some(workload))
 }
 
-/// The commands with which a unit stops its container. What else it runs is judged like any other.
+/// Returns the commands with which a unit stops its container. Its other commands are judged like
+/// those of any unit.
 pub(crate) fn stop_commands(
     unit: &Ini,
     workload: &mut Workload,
 ) -> Vec<(container_stop::Stop, Place)> {
     let mut stops = Vec::new();
     for stop in unit.list(SERVICE, "ExecStop") {
-        match container_stop::of(&words(&stop.value)) {
-            Some(Does::Stops(found)) => stops.push((found, stop.place.clone())),
-            Some(Does::Nothing) => {}
-            Some(Does::Unseen) | None => exec_stop(stop, workload),
+        for command in commands(&stop.value) {
+            match container_stop::of(&command) {
+                Some(Does::Stops(found)) => stops.push((found, stop.place.clone())),
+                Some(Does::Nothing) => {}
+                Some(Does::Unseen) | None => exec_stop(&command, &stop.place, workload),
+            }
         }
     }
     stops
 }
 
-/// The words of a command, without the prefixes that systemd gives a meaning to.
-fn words(value: &str) -> Vec<Word> {
-    let value = value.trim_start_matches(['@', '-', ':', '+', '!', '|']);
-    script::split(value).into_iter().map(Word::known).collect()
+/// Returns the commands of a line, without the prefixes that have a meaning to systemd. A word `;`
+/// separates commands.
+fn commands(value: &str) -> Vec<Vec<Word>> {
+    let words: Vec<_> = script::split(value).into_iter().map(Word::known).collect();
+    let commands = words.split(|word| word.text == ";").filter(|words| !words.is_empty());
+    commands.map(command).collect()
+}
+
+fn command(words: &[Word]) -> Vec<Word> {
+    let Some((first, rest)) = words.split_first() else { return Vec::new() };
+    let program = first.text.trim_start_matches(['@', '-', ':', '+', '!', '|']);
+    let prefixes = &first.text[..first.text.len() - program.len()];
+    // `|` runs the line with the shell of a user, as a login shell.
+    let program = Word { text: program.into(), is_known: !prefixes.contains('|') };
+    // After `@`, the first argument is the name of the process.
+    let arguments = rest.get(usize::from(prefixes.contains('@'))..).unwrap_or_default();
+    [&[program], arguments].concat()
 }
 
 /// Adds the settings of the drop-ins beside a unit, in the order in which systemd reads them.
 pub(crate) fn merge_drop_ins(unit: &mut Ini, source: &Source<'_>) -> Result<(), Wrong> {
     let Some(path) = source.path else { return Ok(()) };
-    for file in drop_ins(path) {
+    for file in drop_ins(path).into_iter().filter(|file| !is_mask(file)) {
         let name = file.display().to_string();
         let wrong = |problem: String| Wrong {
             place: Place { file: Some(name.clone()), ..Place::start() },
@@ -297,6 +308,11 @@ pub(crate) fn merge_drop_ins(unit: &mut Ini, source: &Source<'_>) -> Result<(), 
         unit.sections.extend(ini::read(&text, Some(&file))?.sections);
     }
     Ok(())
+}
+
+/// Whether a drop-in is a link to `/dev/null`, which disables those of its name in other folders.
+fn is_mask(file: &Path) -> bool {
+    file.canonicalize().is_ok_and(|file| file == Path::new("/dev/null"))
 }
 
 /// Files by their names; of two of the same name, the one for the more specific unit counts.
@@ -320,7 +336,9 @@ fn drop_ins(unit: &Path) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(folder.join(one)) else { continue };
         for entry in entries.filter_map(Result::ok) {
             let path = entry.path();
-            if path.extension().is_some_and(|ending| ending == "conf") {
+            // systemd ignores hidden files.
+            let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if path.extension().is_some_and(|ending| ending == "conf") && !is_hidden {
                 files.entry(entry.file_name()).or_insert(path);
             }
         }

@@ -1,4 +1,4 @@
-//! Verdicts for people: the sums as tables, and what to change.
+//! Verdicts for people: the sums as tables, and the suggested changes.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn draw_sums(out: &mut String, judged: &Judged, needs: &Needs) {
     if let Some(drain) = sums.drain.map(span) {
         let gap = if sums.lag.is_zero() { "\n" } else { "" };
         let (more, why) = if sums.drain_is_open_ended {
-            (" or more", "what the other phases leave; drain-timeout sets it")
+            (" or more", "the time that the other phases leave; drain-timeout sets it")
         } else {
             ("", "as configured")
         };
@@ -136,8 +136,8 @@ fn rows(workload: &Workload, sums: &Sums, needs: &Needs) -> Vec<Row> {
         let is_part = planned.is_some_and(|phase| *takes < phase.timeout());
         let is_least = planned.is_some_and(adieu::PlannedPhase::is_open_ended);
         let remark = match () {
-            () if is_rest => "what the lame duck leaves of it",
-            () if is_part => "what serving takes of it; with tasks of your own: --phases",
+            () if is_rest => "the rest after the lame duck",
+            () if is_part => "the part that serving needs; with tasks of your own: --phases",
             () if is_least && sums.believed.is_some() => "at least",
             () if is_least => "no deadline is known",
             () => "",
@@ -145,7 +145,7 @@ fn rows(workload: &Workload, sums: &Sums, needs: &Needs) -> Vec<Row> {
         put(&format!("  {phase}"), span(*takes), remark);
     }
     put("exit", span(sums.exit), "the reserve");
-    let remark = if sums.margin.is_zero() { "" } else { "signals are late, platforms round" };
+    let remark = if sums.margin.is_zero() { "" } else { "for late signals and rounding" };
     put("margin", span(sums.margin), remark);
     if workload.sidecars > 0 {
         let many = if workload.sidecars == 1 { "sidecar stops" } else { "sidecars stop" };

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::launch::{Given, given};
 use super::programs::{self, Start, base};
 use super::script::{self, Script, Then, Variables, Word};
+use super::shell_options::{Given, given};
 use super::spans;
 
 /// How long a command takes.
@@ -67,7 +67,7 @@ fn within(words: &[Word], variables: &Variables, depth: usize) -> Takes {
                 continue;
             }
             (_, Start::Shell) => match given(rest) {
-                Given::Script(text, arguments) => {
+                Given::Script { text, arguments, .. } => {
                     script_takes(&script::read(text, variables, arguments), depth)
                 }
                 Given::File | Given::Unseen => unknown,

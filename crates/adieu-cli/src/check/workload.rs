@@ -63,6 +63,8 @@ pub(crate) enum Supervisor {
     Systemd,
     /// A container of podman that systemd starts and stops.
     Quadlet,
+    /// The same, if `PodmanArgs` override the key of the quadlet.
+    QuadletArgs,
     Compose,
     DockerRun,
     PodmanRun,
@@ -247,6 +249,7 @@ impl Workload {
             | Supervisor::Fly
             | Supervisor::Fargate
             | Supervisor::Quadlet
+            | Supervisor::QuadletArgs
             | Supervisor::PodmanRun => vec![None],
             // With docker or without.
             Supervisor::Ecs => vec![seconds(10), None],
@@ -273,7 +276,7 @@ impl Supervisor {
             Self::Systemd => "TimeoutStopSec",
             Self::Quadlet => "StopTimeout",
             Self::Compose => "stop_grace_period",
-            Self::DockerRun | Self::PodmanRun => "--stop-timeout",
+            Self::QuadletArgs | Self::DockerRun | Self::PodmanRun => "--stop-timeout",
             Self::ContainerStop => "--time",
             Self::Ecs | Self::Fargate => "stopTimeout",
             Self::NomadDocker | Self::Nomad | Self::Fly => "kill_timeout",
@@ -289,6 +292,7 @@ impl Supervisor {
             Self::Kubernetes | Self::Knative => format!("{key}: {seconds}"),
             Self::Systemd => format!("{key}={seconds}s"),
             Self::Quadlet | Self::Supervisord => format!("{key}={seconds}"),
+            Self::QuadletArgs => format!("PodmanArgs={key} {seconds}"),
             Self::Compose => format!("{key}: {seconds}s"),
             Self::DockerRun | Self::PodmanRun => format!("{key} {seconds}"),
             Self::ContainerStop => format!("{key} {seconds} in the command that stops it"),
@@ -330,6 +334,7 @@ impl Supervisor {
             Self::Systemd => 90,
             Self::CloudRun
             | Self::Quadlet
+            | Self::QuadletArgs
             | Self::Compose
             | Self::DockerRun
             | Self::PodmanRun
@@ -354,6 +359,7 @@ impl Supervisor {
             Self::Kubernetes
             | Self::Systemd
             | Self::Quadlet
+            | Self::QuadletArgs
             | Self::Compose
             | Self::DockerRun
             | Self::PodmanRun

@@ -276,15 +276,31 @@ fn s267_drop_ins_are_merged_as_systemd_does() {
         (&judged()["allowed_ms"], &judged()["verdict"]),
         (&json!(60_000), &json!("unknown"))
     );
-    // An empty one takes back what is a list, and sets a single value to its default.
+    // An empty value clears a list.
     write("orders-api@1.service.d/40-d.conf", "[Service]\nExecStop=\nKillSignal=SIGQUIT\n");
     let wrong = judged();
     assert_eq!(wrong["verdict"], "too-short");
     let place = &wrong["findings"][0];
     assert!(place["file"].as_str().unwrap().ends_with("40-d.conf"), "{place}");
     assert_eq!((&place["line"], &place["key"]), (&json!(3), &json!("Service.KillSignal")));
+    // It does not reset a single value, and hidden files do not count.
     write("orders-api@1.service.d/50-e.conf", "[Service]\nKillSignal=\n");
+    assert_eq!(judged()["verdict"], "too-short");
+    write("orders-api@1.service.d/.50-f.conf", "[Service]\nKillSignal=SIGTERM\n");
+    assert_eq!(judged()["verdict"], "too-short");
+    write("orders-api@1.service.d/50-f.conf", "[Service]\nKillSignal=SIGTERM\n");
     assert_eq!(judged()["verdict"], "fits");
+    // A link to /dev/null disables the files of its name in other folders.
+    write("service.d/55-g.conf", "[Service]\nTimeoutStopSec=5\n");
+    assert_eq!(judged()["verdict"], "too-short");
+    #[cfg(unix)]
+    {
+        let mask = folder.path().join("orders-api@1.service.d/55-g.conf");
+        std::os::unix::fs::symlink("/dev/null", mask).unwrap();
+        assert_eq!(judged()["verdict"], "fits");
+    }
+    #[cfg(not(unix))]
+    write("orders-api@1.service.d/55-g.conf", "");
     write("orders-api@1.service.d/60-f.conf", "nonsense\n");
     let unit = folder.path().join("orders-api@1.service");
     let ran = adieu(&["check", "--manifest", unit.to_str().unwrap()]);

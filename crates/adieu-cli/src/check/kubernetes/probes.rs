@@ -29,19 +29,20 @@ pub(super) fn read(
         (ready_at.as_ref().and_then(At::text), live_at.as_ref().and_then(At::text));
 
     if readiness.is_none() && is_routed {
-        let problem = "no readiness probe: requests come before it has started";
-        let advice = "add one: httpGet on /readyz";
+        let problem = "there is no readiness probe: requests arrive before the process has started";
+        let advice = "add one with httpGet on /readyz";
         findings.push(Finding::new(Level::Warning, container.place(), problem, advice));
     }
     if let Some(at) = ready_at.filter(|_| ready_path == Some("/livez")) {
-        let problem = "/livez says yes through the whole drain: it is not the readiness";
-        findings.push(Finding::new(Level::Warning, at.place(), problem, "ask for /readyz"));
+        let problem = "/livez succeeds during the whole drain, and does not report readiness";
+        findings.push(Finding::new(Level::Warning, at.place(), problem, "use /readyz"));
     }
     if let Some(at) = live_at {
         let same = ready_path.is_some() && ready_path == live_path;
         if same || matches!(live_path, Some("/readyz" | "/healthz")) {
-            let problem = "says no also when it is cordoned, or a check fails: the kubelet would kill it for that";
-            findings.push(Finding::new(Level::Warning, at.place(), problem, "ask for /livez"));
+            let problem = "this probe also fails while the service is cordoned or a check fails: the kubelet would \
+                           kill the process";
+            findings.push(Finding::new(Level::Warning, at.place(), problem, "use /livez"));
         }
     }
     let Some(probe) = readiness else { return Ok(None) };

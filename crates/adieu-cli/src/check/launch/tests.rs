@@ -121,18 +121,99 @@ fn s501_variables_that_a_command_sets_are_taken() {
         ("A=1 orders", "1"),
         ("set -a; A=1; exec orders", "1"),
         ("A=1; exec orders", "none"),
+        ("set -o allexport; A=1; exec orders", "1"),
+        ("set -a; set +a; A=1; exec orders", "none"),
+        ("[ -f x ] && set -a; A=1; exec orders", "?"),
+        ("export A=1; A+=2; exec orders", "?"),
+        ("export A=1; A=2 :; exec orders", "?"),
+        ("export A=1; export -n A; exec orders", "?"),
+        (": ${A:=1}; exec orders", "file"),
         ("A=1 migrate; exec orders", "none"),
         ("export A=1; unset A; exec orders", "none"),
         ("[ -f x ] && export A=1; exec orders", "?"),
         ("export A=$X; exec orders", "?"),
+        ("export $X; exec orders", "file"),
+        ("export A=1; [ -f x ] && unset A; exec orders", "?"),
         (". /vault/env; exec orders", "file"),
         ("set -a; source ./env && exec orders", "file"),
         ("eval \"$(./env)\"; exec orders", "file"),
     ] {
         assert_eq!(value(&["sh", "-c", script]), expected, "{script}");
     }
+    assert_eq!(value(&["sh", "-ac", "A=1; exec orders"]), "1");
+    assert_eq!(value(&["bash", "-lc", "exec orders"]), "file");
+    assert_eq!(value(&["zsh", "-c", "exec orders"]), "file");
+    assert_eq!(value(&["env", "BASH_ENV=/x", "bash", "-c", "exec orders"]), "file");
     assert_eq!(value(&["env", "A=1", "orders"]), "1");
+    assert_eq!(value(&["env", "b.c=1", "A=1", "orders"]), "1");
     assert_eq!(value(&["env", "A=1", "env", "-u", "A", "orders"]), "none");
     assert_eq!(value(&["env", "A=1", "env", "-i", "orders"]), "none");
     assert_eq!(value(&["tini", "--", "env", "A=1", "sh", "-c", "exec orders"]), "1");
+}
+
+/// Follows a command where all processes that it has started are signalled.
+fn in_group(command: &[&str]) -> &'static str {
+    let mut environment = Environment::default();
+    match front_of_group(&words(command), &mut environment, &Place::start()) {
+        Front::Nothing => "nothing",
+        Front::Shell => "shell",
+        Front::Managed(_) => "managed",
+        Front::Unseen(_) => "unseen",
+    }
+}
+
+#[test]
+fn s832_in_a_group_only_listed_wrappers_and_shells_that_can_be_read_are_accepted() {
+    let cases: [(&str, &[&[&str]]); 3] = [
+        (
+            "nothing",
+            &[
+                &["orders"],
+                &["sh", "-c", "orders; true"],
+                &["sh", "-c", "migrate && orders"],
+                &["sh", "-c", "cd /app; orders 2>&1 | tee log"],
+                &["sh", "-c", "orders & wait"],
+                &["sh", "-c", ". ./env; exec orders"],
+                &["tini", "-g", "--", "sh", "-c", "orders; true"],
+                &["chroot", "/srv", "orders"],
+                &["timeout", "1d", "orders"],
+            ],
+        ),
+        (
+            "unseen",
+            &[
+                &["sudo", "-u", "app", "orders"],
+                &["su", "-", "app", "-c", "orders"],
+                &["runuser", "-l", "app", "-c", "orders"],
+                &["env", "-S", "A=1 orders"],
+                &["env", "--block-signal=TERM", "orders"],
+                &["envdir", "/env", "orders"],
+                &["doppler", "run", "--", "orders"],
+                &["timeout", "-k", "5", "1d", "orders"],
+                &["/opt/start.sh"],
+                &["sh", "/opt/start"],
+                &["bash", "-ic", "orders"],
+                &["sh", "-c", "migrate; sudo orders; true"],
+                &["sh", "-c", "trap 'kill -9 0' TERM; orders"],
+                &["sh", "-c", "while true; do orders; done"],
+                &["sh", "-c", "true"],
+            ],
+        ),
+        (
+            "managed",
+            &[
+                &["ssh", "host", "orders"],
+                &["at", "now", "-f", "x"],
+                &["tmux", "new-session", "-d", "orders"],
+                &["forever", "orders"],
+                &["lxc-execute", "-n", "c", "--", "orders"],
+                &["sh", "-c", "docker run orders; true"],
+            ],
+        ),
+    ];
+    for (expected, commands) in cases {
+        for command in commands {
+            assert_eq!(in_group(command), expected, "{command:?}");
+        }
+    }
 }

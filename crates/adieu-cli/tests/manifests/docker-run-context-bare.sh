@@ -1,0 +1,1 @@
+docker --context prod run --name orders --stop-timeout 60 -e TERMINATION_GRACE_PERIOD_SECONDS=60 registry.example/orders:1.4

@@ -1,0 +1,2 @@
+#!/bin/sh
+docker pull registry.example/orders:1.4 && docker stop -t 5 orders; docker rm orders; docker run -d --name orders --stop-timeout 60 -e TERMINATION_GRACE_PERIOD_SECONDS=60 registry.example/orders:1.4
