@@ -177,6 +177,15 @@ impl Journal {
         detail.wait(ANSWER)
     }
 
+    /// Asks the application for descriptions, and waits up to 100 ms for all answers together.
+    pub(crate) fn describe_all<'a>(&self, details: impl Iterator<Item = &'a Arc<Detail>> + Clone) {
+        details.clone().for_each(|detail| self.describers.submit(Arc::clone(detail)));
+        let end = real_now() + ANSWER;
+        for detail in details {
+            let _ = detail.wait(end.saturating_duration_since(real_now()));
+        }
+    }
+
     /// Queues a `tracing` event, which `emit` logs on another thread. Never blocks.
     pub(crate) fn log(&self, emit: impl FnOnce() + Send + 'static) {
         assert_none_held("logged a line");

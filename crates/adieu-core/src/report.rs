@@ -1,5 +1,6 @@
 //! The report of a shutdown: outcomes and times of all phases and tasks.
 
+mod file;
 mod timeline;
 mod unclean;
 
@@ -8,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 pub use unclean::UncleanShutdown;
+
+pub(crate) use file::ReportFile;
 
 use crate::outcome::{Ending, Outcome};
 
@@ -122,6 +125,16 @@ impl Report {
     /// did not run, or if accepted work was not finished.
     pub fn into_result(self: Arc<Self>) -> Result<Arc<Self>, UncleanShutdown> {
         if self.is_clean() { Ok(self) } else { Err(UncleanShutdown::new(self)) }
+    }
+
+    /// Adds the cause for which the process exits with another code than that of the shutdown.
+    pub(crate) fn exits_with(mut self, exit_code: u8, because: Finding) -> Self {
+        self.exit_code = exit_code;
+        if self.outcome == Ending::Clean {
+            self.outcome = Ending::Unclean;
+        }
+        self.findings.push(because);
+        self
     }
 
     /// Returns the phase with this name.

@@ -23,6 +23,9 @@ impl Shared {
             self.drop_leftovers();
         }
         if self.exits_process() {
+            if let Some(report) = self.progress.report() {
+                self.write_report(&report, LAST_WORDS);
+            }
             let _ = self.journal().flush(LAST_WORDS);
             self.process.watchdog.exit(exit_code);
         }

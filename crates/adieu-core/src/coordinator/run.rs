@@ -226,13 +226,17 @@ impl Run {
 
     fn phase_report(&self, id: PhaseId, registry: &Registry) -> PhaseReport {
         let (planned, run) = (self.plan.get(id), self.machine.phase(id));
-        let (outcome, ran) = match &run.state {
-            PhaseState::Over { outcome, ran } => (outcome.clone(), *ran),
-            PhaseState::Waiting | PhaseState::Opening | PhaseState::Running { .. } => {
-                (Outcome::Skipped { because: SkipCause::OutOfTime }, None)
+        // If the process ends before the shutdown is over, phases are running.
+        let (outcome, started, ended) = match &run.state {
+            PhaseState::Over { outcome, ran } => {
+                (outcome.clone(), ran.map(|(from, _)| from), ran.map(|(_, to)| to))
+            }
+            PhaseState::Running { since, .. } => (Outcome::Abandoned, Some(*since), None),
+            PhaseState::Waiting | PhaseState::Opening => {
+                (Outcome::Skipped { because: SkipCause::OutOfTime }, None, None)
             }
         };
-        let started = run.tasks.clone().map(|task| self.task_report(TaskId(task)));
+        let ran = run.tasks.clone().map(|task| self.task_report(TaskId(task)));
         // The tasks of a phase that was skipped are still in the registry.
         let skipped = registry.pending(id).map(|entry| TaskReport {
             name: Arc::clone(&entry.name),
@@ -245,9 +249,9 @@ impl Run {
             name: planned.name().to_string(),
             depends_on: self.plan.depends_on(planned).map(ToString::to_string).collect(),
             timeout: run.timeout(),
-            started: ran.map(|(from, _)| self.since_began(from)),
-            took: ran.map(|(from, to)| to.saturating_duration_since(from)),
-            tasks: started.chain(skipped).collect(),
+            started: started.map(|from| self.since_began(from)),
+            took: started.zip(ended).map(|(from, to)| to.saturating_duration_since(from)),
+            tasks: ran.chain(skipped).collect(),
             outcome,
         }
     }

@@ -59,7 +59,7 @@ impl Shared {
             engine: Engine::new(),
             drains: OrderedMutex::new(locks::DRAINS, Drains::default()),
             accounts: OrderedMutex::new(locks::ACCOUNTS, Accounts::default()),
-            process: Process::new(config.reserve),
+            process: Process::new(config.reserve, config.report_file.clone()),
             refusals: OrderedMutex::new(locks::REFUSALS, Refusals::default()),
             extensions: OrderedMutex::new(locks::EXTENSIONS, Extensions::default()),
             config,
