@@ -70,7 +70,7 @@ fn s46_a_third_sigint_exits_immediately() {
         ended.stderr.contains("SIGINT                exit at once, exit code 130"),
         "{ended:#?}"
     );
-    assert!(ended.report.is_none());
+    assert_eq!(report(&ended).exit_code, 130);
 }
 
 #[test]
@@ -253,8 +253,85 @@ fn s48_the_body_returns_fails_or_panics_and_the_shutdown_runs() {
         check_code(&ended, code);
         assert_eq!(ended.stdout, "stopped\n", "{ended:#?}");
         assert!(ended.stderr.contains(expected), "{ended:#?}");
-        assert!(report(&ended).is_clean());
+        assert_eq!(report(&ended).is_clean(), code == ExitCode::CLEAN, "{ended:#?}");
     }
+}
+
+/// Checks that the report file has the exit code of the process, and contains all of `parts`.
+#[track_caller]
+fn check_report(ended: &Ended, code: u8, parts: &[&str]) {
+    check_code(ended, code);
+    let report = report(ended);
+    assert!(!report.is_clean() && report.exit_code == code, "{ended:#?}");
+    let text = report.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in {text}");
+    }
+}
+
+#[test]
+fn s785_the_report_of_a_body_that_failed_has_the_exit_code_of_the_process() {
+    let failed = start("failing body", &[]).wait();
+    check_report(&failed, ExitCode::FAILED, &["body: no database"]);
+    let panicked = start("panicking body", &[]).wait();
+    check_report(&panicked, ExitCode::FAILED, &["body: panicked: no database"]);
+}
+
+#[test]
+fn s786_the_watchdog_writes_a_report_with_the_work_that_is_not_finished() {
+    let mut process = started("wedged in a request", &[("ADIEU__KILL_AFTER", "2s")]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    let waiting = "watchdog: deadline passed, waiting for";
+    check_report(&ended, ExitCode::WATCHDOG, &[waiting, "1 in flight", "export 7"]);
+}
+
+#[test]
+fn s786_a_forced_exit_writes_a_report_with_the_work_that_is_not_finished() {
+    let mut process = started("request", &[("ADIEU__RESERVE", "30s")]);
+    process.signal(Signal::INT);
+    process.wait_for("shutdown initiated");
+    process.signal(Signal::INT);
+    process.wait_for("hard stop");
+    process.signal(Signal::INT);
+    let ended = process.wait();
+    check_report(&ended, 130, &["signal: SIGINT ended the process", "1 in flight", "export 7"]);
+}
+
+#[test]
+fn s787_after_a_hard_stop_the_report_names_the_work_that_is_not_finished() {
+    // The first hard stop comes in the lame duck, the second while the request drains.
+    for (lame_duck, reached) in [("20s", "shutdown initiated"), ("0s", "phase=service-unbind")] {
+        let vars = [("ADIEU__LAME_DUCK", lame_duck), ("ADIEU__LAME_DUCK_MIN", lame_duck)];
+        let mut process = started("request", &[&vars[..], &[("CLOSES", "yes")]].concat());
+        process.signal(Signal::INT);
+        process.wait_for(reached);
+        process.signal(Signal::INT);
+        let ended = process.wait();
+        check_report(&ended, ExitCode::UNCLEAN, &["1 in flight", "export 7"]);
+    }
+}
+
+#[test]
+fn s785_a_process_with_very_little_time_writes_its_report() {
+    for kill_after in ["200ms", "300ms", "500ms"] {
+        for scenario in ["clean", "slow task", "request"] {
+            let mut process = started(scenario, &[("ADIEU__KILL_AFTER", kill_after)]);
+            process.signal(Signal::TERM);
+            let ended = process.wait();
+            let code = ended.status.code().unwrap();
+            assert_eq!(i32::from(report(&ended).exit_code), code, "{ended:#?}");
+        }
+    }
+}
+
+#[test]
+fn s785_exit_process_without_main_writes_the_report() {
+    let mut process = started("exit-process with a report", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    assert!(report(&ended).is_clean());
 }
 
 #[test]

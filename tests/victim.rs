@@ -80,6 +80,32 @@ fn main() -> ExitCode {
             std::future::pending::<()>().await;
             Ok::<(), Error>(())
         }),
+        // A request that does not end, and does not listen.
+        "request" => adieu::main(async |shutdown: Shutdown| {
+            let gate = shutdown.add_gate("orders")?;
+            let _pass = gate.enter()?.labelled("export 7");
+            if std::env::var_os("CLOSES").is_none() {
+                shutdown.set_phase_timeout(Phase::CLOSE_RESOURCES, FOREVER)?;
+                shutdown.add_task(Phase::CLOSE_RESOURCES, "stuck", adieu_hang)?;
+            }
+            println!("ready");
+            std::future::pending::<()>().await;
+            Ok::<(), Error>(())
+        }),
+        // Only the watchdog can end this: the thread that would drain has no time.
+        "wedged in a request" => {
+            let one_thread = |builder: &mut tokio::runtime::Builder| {
+                *builder = tokio::runtime::Builder::new_current_thread();
+                builder.enable_all();
+            };
+            Runner::new().runtime(one_thread).run(async |shutdown: Shutdown| {
+                let gate = shutdown.add_gate("orders")?;
+                let _pass = gate.enter()?.labelled("export 7");
+                println!("ready");
+                std::thread::sleep(FOREVER);
+                Ok::<(), Error>(())
+            })
+        }
         // The body blocks the main thread, so only the watchdog can end this.
         "wedged body" => runner().run(async |shutdown: Shutdown| {
             shutdown.add_task(Phase::SERVICE_STOP, "stuck", adieu_hang)?;
@@ -214,6 +240,13 @@ fn main() -> ExitCode {
             println!("ready");
             std::thread::sleep(FOREVER);
             Ok(())
+        }),
+        "exit-process with a report" => library(async |_| {
+            let config = Config::from_env()?.exit_process(true);
+            let shutdown = Shutdown::configured(config)?;
+            shutdown.install_signals()?;
+            println!("ready");
+            std::future::pending().await
         }),
         // Logs to stdout as most services do. With `STUFF`, until the pipe is full.
         "logging" => {

@@ -53,6 +53,12 @@ pub enum Shape {
     Layer,
     /// Handlers answer, and leave the order to a task that holds a pass of another gate.
     Later,
+    /// The phase that waits for admitted work is disabled.
+    NoDrain,
+    /// The shutdown begins at a phase after the gates should have closed.
+    LateBegin,
+    /// A tick that has accepted an order panics when gates close.
+    PanickingTick,
 }
 
 /// Whose actors hang, in turn, and how orders go to them. kameo's twice: it drops what is in a
@@ -110,6 +116,21 @@ pub struct Plan {
     pub clients: Vec<Client>,
     /// When the shutdown begins.
     pub trigger: Trigger,
+    /// Whether accepted work is not waited for, so that it must be in the report.
+    pub deviation: Deviation,
+}
+
+/// How accepted work is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deviation {
+    /// It is not.
+    None,
+    /// `service-requests-done` is disabled.
+    NoDrain,
+    /// The shutdown begins at `before-actor-system-terminate`.
+    LateBegin,
+    /// A tick panics when gates close.
+    PanickingTick,
 }
 
 /// Actors of one framework.
@@ -298,7 +319,7 @@ impl Client {
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 27] = [
         Self::DroppedHandle,
         Self::PoolStep,
         Self::PoolTask,
@@ -323,6 +344,9 @@ impl Shape {
         Self::DroppedServer,
         Self::Layer,
         Self::Later,
+        Self::NoDrain,
+        Self::LateBegin,
+        Self::PanickingTick,
     ];
 
     /// What it is called on the command line.
@@ -353,6 +377,9 @@ impl Shape {
             Self::DroppedServer => "dropped-server",
             Self::Layer => "layer",
             Self::Later => "later",
+            Self::NoDrain => "no-drain",
+            Self::LateBegin => "late-begin",
+            Self::PanickingTick => "panicking-tick",
         }
     }
 
@@ -427,6 +454,10 @@ impl Plan {
             let slow = [Client::Slow, Client::Paused, Client::CutHttp10, Client::CutUnix];
             clients.push(in_turn(seed / 8, &slow));
         }
+        let deviations = [Deviation::NoDrain, Deviation::LateBegin, Deviation::PanickingTick];
+        let has_deviation = seed % 13 == 2;
+        let deviation =
+            if has_deviation { in_turn(seed / 13, &deviations) } else { Deviation::None };
         let trigger = Trigger {
             during_startup: rng.u8(0..5) == 0,
             after_ms: rng.u64(0..400),
@@ -451,6 +482,7 @@ impl Plan {
             startup_ms,
             clients,
             trigger,
+            deviation,
         }
     }
 
@@ -495,10 +527,22 @@ impl Plan {
             Shape::DroppedServer => {}
             Shape::Layer => self.server = Server::Adieu,
             Shape::Later => self.has_later = false,
+            Shape::NoDrain => self.remove_deviation(Deviation::NoDrain),
+            Shape::LateBegin => self.remove_deviation(Deviation::LateBegin),
+            Shape::PanickingTick => self.remove_deviation(Deviation::PanickingTick),
+        }
+    }
+
+    #[cfg(test)]
+    fn remove_deviation(&mut self, deviation: Deviation) {
+        if self.deviation == deviation {
+            self.deviation = Deviation::None;
         }
     }
 
     fn force(&mut self, shape: Shape) {
+        // A deviation excludes most shapes.
+        self.deviation = Deviation::None;
         let needs_actors = matches!(
             shape,
             Shape::DroppedHandle
@@ -586,11 +630,15 @@ impl Plan {
                 self.has_later = true;
                 self.each(|it| (it.is_stuck, it.panics) = (false, false));
             }
+            Shape::NoDrain => self.deviation = Deviation::NoDrain,
+            Shape::LateBegin => self.deviation = Deviation::LateBegin,
+            Shape::PanickingTick => self.deviation = Deviation::PanickingTick,
         }
     }
 
     /// Takes out what makes no sense together.
     fn settle(&mut self) {
+        self.settle_deviation();
         if self.departments.is_empty() {
             self.has_racer = false;
         }
@@ -629,6 +677,25 @@ impl Plan {
         }
     }
 
+    /// Makes a service of which only the work behind one gate, or a tick, is lost.
+    fn settle_deviation(&mut self) {
+        if self.deviation == Deviation::None {
+            return;
+        }
+        self.departments.clear();
+        self.clients.retain(|client| !client.is_slow());
+        self.server = Server::Adieu;
+        self.subscriber = Subscriber::Standard;
+        (self.trigger.during_startup, self.trigger.again_after_ms) = (false, None);
+        self.trigger.after_ms = self.trigger.after_ms.max(100);
+        match self.deviation {
+            Deviation::PanickingTick => self.is_periodic = true,
+            Deviation::NoDrain => self.has_later = true,
+            Deviation::LateBegin => (self.has_later, self.body) = (true, Body::Returns),
+            Deviation::None => {}
+        }
+    }
+
     fn each(&mut self, change: impl Fn(&mut Department)) {
         self.departments.iter_mut().for_each(change);
     }
@@ -637,7 +704,8 @@ impl Plan {
     #[must_use]
     pub fn must_be_lossless(&self) -> bool {
         let is_cut = self.clients.iter().any(|client| client.is_cut());
-        !self.has_failing_actors() && !is_cut && !self.has_racer
+        let is_plain = self.deviation == Deviation::None;
+        is_plain && !self.has_failing_actors() && !is_cut && !self.has_racer
     }
 
     /// Whether actors process what they accept from senders that race with the drain. ractor may

@@ -13,7 +13,7 @@ use adieu_testkit::ledger::{Fact, Ledger, Verdict};
 use adieu_testkit::process::{Ended, Process};
 
 use crate::load::Load;
-use crate::plan::{Body, Framework, Plan, Shape};
+use crate::plan::{Body, Deviation, Framework, Plan, Shape};
 use crate::service::{JOURNAL, SOCKET};
 
 /// What is run: a seed, or a seed with one shape forced.
@@ -130,12 +130,21 @@ fn run(case: Case, plan: &Plan, program: &Path) -> (Verdict, Ended) {
     load.stop();
     let ledger = Arc::into_inner(ledger).expect("clients have ended");
     ledger.read(folder.path().join(JOURNAL)).expect("a journal");
-    let verdict = with_accounts(ledger).judge(&(&ended).into());
+    let verdict = with_accounts(ledger, plan).judge(&(&ended).into());
     (verdict, ended)
 }
 
 /// How the report accounts for work that was not finished.
-fn with_accounts(ledger: Ledger) -> Ledger {
+fn with_accounts(ledger: Ledger, plan: &Plan) -> Ledger {
+    match plan.deviation {
+        Deviation::None => {}
+        // The report counts the passes of tasks that have taken an order.
+        Deviation::NoDrain | Deviation::LateBegin => {
+            return ledger.counted_at_least("order", "in flight");
+        }
+        // The panic names the tick.
+        Deviation::PanickingTick => return ledger,
+    }
     // Accepted messages were handled or are dead letters, exactly. A message that was refused, and
     // whose sender outside the actors knows, may be counted with them.
     let slack = ledger.count(Fact::Refused, "message");
@@ -162,6 +171,9 @@ fn settings(plan: &Plan) -> Vec<(&'static str, &'static str)> {
         ("ADIEU__LAME_DUCK", "200ms"),
         ("ADIEU__PHASES__SERVICE_REQUESTS_DONE__TIMEOUT", window),
     ];
+    if plan.deviation == Deviation::NoDrain {
+        settings.push(("ADIEU__PHASES__SERVICE_REQUESTS_DONE__ENABLED", "false"));
+    }
     if is_stuck {
         settings.push(("ADIEU__PHASES__ACTOR_SYSTEM_TERMINATE__TIMEOUT", "2s"));
     }

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use adieu::fleet::{Files, Lock, LockSpec, Others, Owner};
 use adieu::http::{GateLayer, serve};
-use adieu::{Consumer, Gate, JobCx, Lifecycle, Periodic, Phase, PhaseSpec, Runner, Shutdown, Step};
+use adieu::{
+    Consumer, Gate, JobCx, Lifecycle, Periodic, Phase, PhaseSpec, Reason, Runner, Shutdown, Step,
+};
 use adieu_testkit::ledger::Fact;
 use axum::Router;
 use futures_util::future::BoxFuture;
@@ -25,7 +27,7 @@ use tokio::net::{TcpListener, UnixListener};
 use self::actors::{Desk, LAST, Order};
 use self::queue::Queue;
 use self::store::Store;
-use crate::plan::{Body, Client, Handle, Locks, Plan, Pool, Server};
+use crate::plan::{Body, Client, Deviation, Handle, Locks, Plan, Pool, Server};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -109,6 +111,10 @@ async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Err
             #[expect(clippy::disallowed_methods, reason = "it ends with the shutdown")]
             tokio::spawn(serving);
             pause(plan.trigger.after_ms).await;
+            if plan.deviation == Deviation::LateBegin {
+                let from = Phase::BEFORE_ACTOR_SYSTEM_TERMINATE;
+                shutdown.run_from(from, Reason::Unknown)?.await?;
+            }
         }
         Body::Selects => tokio::select! {
             ended = serving => ended?,
@@ -218,9 +224,15 @@ fn add_loops(shutdown: &Shutdown, plan: &Plan, counter: &Counter) -> Result<(), 
     if plan.is_periodic {
         let (counter, ticks) = (counter.clone(), Arc::new(AtomicU64::new(0)));
         let periodic = Periodic::new("ticks", Duration::from_millis(10)).seed(plan.seed);
-        shutdown.add_periodic(periodic, move |_| {
+        let panics = plan.deviation == Deviation::PanickingTick;
+        shutdown.add_periodic(periodic, move |cx| {
             let (counter, id) = (counter.clone(), ticks.fetch_add(1, Ordering::Relaxed));
             async move {
+                if panics {
+                    counter.store.record(Fact::Accepted, "tick", id);
+                    let work = tokio::time::timeout(Duration::from_millis(20), cx.takes_no_more());
+                    assert!(work.await.is_err(), "tick {id} is lost");
+                }
                 let order = Order { kind: "tick", id };
                 counter.place(order).await.inspect(|()| {
                     counter.store.record(Fact::Accepted, "tick", id);

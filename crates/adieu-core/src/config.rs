@@ -22,7 +22,7 @@
 //! | `run-by-actor-system-terminate` | `on` | whether terminating the actor system runs the shutdown |
 //! | `run-by-process-hook`, `run-by-jvm-shutdown-hook`, `run-by-clr-shutdown-hook` | `on` | whether [`main`](crate::main) installs signals and runs the shutdown when its body ends, and whether [`ExitGuard`](crate::ExitGuard) runs it; `akka.jvm-shutdown-hooks = off` also switches it off |
 //! | `run-when-down` | `on` | whether removal from the cluster runs the shutdown |
-//! | `report-file` | none | where [`main`](crate::main) writes the report as JSON |
+//! | `report-file` | none | where the report is written as JSON before the process ends: by [`main`](crate::main), an [`ExitGuard`](crate::ExitGuard), `exit-process` or the watchdog |
 //! | `reason-overrides.REASON.{exit-code, exit-process, terminate-actor-system}` | none | the same keys for one reason, by its name in the report, such as `SIGTERM` or `process-exit`; `process-terminate` stands for every signal |
 //! | `phases.NAME.{timeout, recover, enabled}` | as built in | the properties of a phase |
 //! | `phases.NAME.depends-on` | as built in | replaces the dependencies of the phase |

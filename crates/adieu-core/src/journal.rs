@@ -107,6 +107,11 @@ pub(crate) enum Line {
         waiting_for: Arc<Detail>,
         left: Duration,
     },
+    /// Accepted work that was not finished and that no task has reported.
+    Unfinished {
+        name: Arc<str>,
+        what: Arc<Detail>,
+    },
     Complete {
         outcome: Ending,
         took: Duration,
@@ -170,6 +175,15 @@ impl Journal {
     pub(crate) fn describe_now(&self, detail: &Arc<Detail>) -> String {
         self.describers.submit(Arc::clone(detail));
         detail.wait(ANSWER)
+    }
+
+    /// Asks the application for descriptions, and waits up to 100 ms for all answers together.
+    pub(crate) fn describe_all<'a>(&self, details: impl Iterator<Item = &'a Arc<Detail>> + Clone) {
+        details.clone().for_each(|detail| self.describers.submit(Arc::clone(detail)));
+        let end = real_now() + ANSWER;
+        for detail in details {
+            let _ = detail.wait(end.saturating_duration_since(real_now()));
+        }
     }
 
     /// Queues a `tracing` event, which `emit` logs on another thread. Never blocks.
@@ -238,6 +252,7 @@ impl Line {
     fn detail(&self, is_heard: bool) -> Option<&Arc<Detail>> {
         match self {
             Self::TaskFailed { detail, .. } => detail.as_ref(),
+            Self::Unfinished { what, .. } => Some(what),
             Self::StillWaiting { waiting_for, .. } if is_heard => Some(waiting_for),
             Self::Deadline { .. }
             | Self::OverBudget { .. }
@@ -299,6 +314,9 @@ impl Line {
             }
             Self::StillWaiting { waiting_for, left } => {
                 info!(waiting_for = %waiting_for.wait(ANSWER), left = %Short(*left), "still waiting");
+            }
+            Self::Unfinished { name, what } => {
+                warn!(name = &**name, what = %what.wait(ANSWER), "accepted work not finished");
             }
             Self::Complete { outcome: outcome @ Ending::Clean, took } => {
                 info!(%outcome, took = %Short(*took), "shutdown complete");

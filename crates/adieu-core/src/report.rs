@@ -1,5 +1,6 @@
 //! The report of a shutdown: outcomes and times of all phases and tasks.
 
+mod file;
 mod timeline;
 mod unclean;
 
@@ -8,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 pub use unclean::UncleanShutdown;
+
+pub(crate) use file::ReportFile;
 
 use crate::outcome::{Ending, Outcome};
 
@@ -42,6 +45,20 @@ pub struct Report {
     pub exit_code: u8,
     /// Every phase of the plan, in order.
     pub phases: Vec<PhaseReport>,
+    /// The problems that no task has reported. If there are any, the outcome is not clean.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+}
+
+/// A problem that no task of the shutdown has reported, such as accepted work that was not finished
+/// because the phase that waits for it is disabled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The name of the gate, loop, system or other part that has the problem.
+    pub name: Arc<str>,
+    /// The problem, in one line.
+    pub what: String,
 }
 
 /// The result of one phase.
@@ -104,16 +121,34 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// If the shutdown was aborted, or a task failed, panicked, timed out, was aborted, was abandoned
-    /// or did not run.
+    /// If the shutdown was aborted, if a task failed, panicked, timed out, was aborted, was abandoned or
+    /// did not run, or if accepted work was not finished.
     pub fn into_result(self: Arc<Self>) -> Result<Arc<Self>, UncleanShutdown> {
         if self.is_clean() { Ok(self) } else { Err(UncleanShutdown::new(self)) }
+    }
+
+    /// Adds the cause for which the process exits with another code than that of the shutdown.
+    pub(crate) fn exits_with(mut self, exit_code: u8, because: Finding) -> Self {
+        self.exit_code = exit_code;
+        if self.outcome == Ending::Clean {
+            self.outcome = Ending::Unclean;
+        }
+        self.findings.push(because);
+        self
     }
 
     /// Returns the phase with this name.
     #[must_use]
     pub fn phase(&self, name: impl AsRef<str>) -> Option<&PhaseReport> {
         self.phases.iter().find(|phase| phase.name == name.as_ref())
+    }
+}
+
+// === impl Finding ===
+
+impl Finding {
+    pub(crate) fn new(name: impl Into<Arc<str>>, what: impl Into<String>) -> Self {
+        Self { name: name.into(), what: what.into() }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Owns the process: runtime, signals, body, shutdown, exit code.
 
-use std::io::Write;
-use std::path::Path;
 use std::pin::Pin;
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +14,14 @@ use crate::log_thread::flush_shared;
 use crate::park;
 use crate::policy::ExitCode;
 use crate::reason::Reason;
-use crate::report::Report;
+use crate::report::{Finding, Report};
 use crate::shield::drop_shielded;
 use crate::signals::Signal;
 use crate::status::Stage;
 use crate::sync::lock;
 use crate::systemd;
 use crate::task::{Ended, TaskResult, catch, chain, end_of};
-use crate::time::{Short, real_now};
+use crate::time::real_now;
 use crate::watchdog::last_words;
 
 /// How long the body may continue after the shutdown is over.
@@ -311,17 +309,24 @@ fn conclude_within(
         let error = Arc::clone(error);
         shared.journal().log(move || error!(error = &*error, "body failed"));
     }
-    if let (Some(path), Some(report)) = (&shared.config().report_file, report)
-        && let Err(error) = write_report(path, report, within)
-    {
-        shared.journal().log(move || error!(%error, "failed to write the report"));
+    let report = match (&failed, report) {
+        (Some(error), _) => {
+            shared.report_of_exit(ExitCode::FAILED, Finding::new("body", &**error)).map(Arc::new)
+        }
+        (None, Some(report)) => Some(Arc::clone(report)),
+        (None, None) => {
+            let lost = Finding::new("shutdown", "ended without a report: its runtime was dropped");
+            shared.report_of_exit(ExitCode::UNCLEAN, lost).map(Arc::new)
+        }
+    };
+    if let Some(report) = &report {
+        shared.write_report(report, within);
     }
     match (failed, report) {
-        (Some(_), _) => ExitCode::FAILED,
-        (None, Some(report)) => report.exit_code,
+        (_, Some(report)) => report.exit_code,
         // The end of the body does not run the shutdown, and nothing else has begun it.
-        (None, None) if shutdown.stage() == Stage::Up => ExitCode::CLEAN,
-        (None, None) => ExitCode::UNCLEAN,
+        (None, None) => ExitCode::CLEAN,
+        (Some(_), None) => ExitCode::FAILED,
     }
 }
 
@@ -346,22 +351,4 @@ fn drop_guards(shutdown: &Shutdown, within: Duration) {
     if dropping.is_ok() {
         let _ = dropped.recv_timeout(within);
     }
-}
-
-/// Writes the report on another thread, because a pipe without a reader or a failed disk can block.
-fn write_report(path: &Path, report: &Arc<Report>, within: Duration) -> std::io::Result<()> {
-    let (path, report) = (path.to_owned(), Arc::clone(report));
-    let (done, written) = std::sync::mpsc::channel();
-    std::thread::Builder::new().name("adieu report".into()).spawn(move || {
-        let write = || {
-            let mut file = std::fs::File::create(&path)?;
-            serde_json::to_writer_pretty(&mut file, &*report)?;
-            file.write_all(b"\n")
-        };
-        let _ = done.send(write());
-    })?;
-    written.recv_timeout(within).unwrap_or_else(|_| {
-        let after = Short(within);
-        Err(std::io::Error::other(format!("report-file was not written within {after}")))
-    })
 }

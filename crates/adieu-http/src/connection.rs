@@ -260,16 +260,21 @@ impl Conn {
 
     /// Returns the names of the answers that the client has not received completely.
     pub(crate) fn unread(&self) -> Vec<String> {
-        if !self.has_unread_answer() {
-            return Vec::new();
-        }
-        let (acknowledged, _) = self.delivery.acknowledged(&self.server.queues);
-        let mut names = self.requests.unread(acknowledged);
-        if names.is_empty() {
+        let mut names = self.unread_requests();
+        if names.is_empty() && self.has_unread_answer() {
             // The answer to a probe, or to a request that has been reported or refused.
             names.push("an answer".into());
         }
         names
+    }
+
+    /// Names the requests whose answers have begun and have not been acknowledged completely.
+    pub(crate) fn unread_requests(&self) -> Vec<String> {
+        if !self.has_unread_answer() {
+            return Vec::new();
+        }
+        let (acknowledged, _) = self.delivery.acknowledged(&self.server.queues);
+        self.requests.unread(acknowledged)
     }
 
     /// Reports the requests that are cut because the connection is ended now.

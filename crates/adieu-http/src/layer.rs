@@ -17,6 +17,7 @@ use crate::admission::{
     Admission, Admitted, AdmittedBody, AdmittedFuture, Origin, RefusalBody, within,
 };
 use crate::app::BoxError;
+use crate::pieces::{InPieces, Pieces};
 use crate::request::{Name, RequestInfo};
 
 /// A tower layer that admits requests through a [`Gate`].
@@ -34,6 +35,32 @@ use crate::request::{Name, RequestInfo};
 /// the log, the report and the outcome show the cut. [`serve`](crate::serve()) resets the connection
 /// instead. Behind another server, let proxies speak HTTP/1.1, such as nginx with
 /// `proxy_http_version 1.1`: then the last chunk is missing, and the proxy recognises the cut.
+///
+/// For the same reason, the layer does not observe how much of an answer the client has received. A
+/// request leaves the gate when the server has taken the last piece of its body, of 64 KiB at most. The
+/// bytes in the buffers of the server are then not waited for: about half a megabyte for each
+/// connection with hyper, in addition to the send buffer of the kernel, which the kernel still sends
+/// after the process has ended. If the client reads slowly, and the process ends, these bytes are lost,
+/// and the report does not show that. To wait for them, add a task that waits for the server:
+///
+/// ```no_run
+/// use adieu_core::{Phase, Shutdown};
+/// use adieu_http::GateLayer;
+/// # #[cfg(feature = "axum")]
+/// async fn serve(shutdown: &Shutdown, app: axum::Router) -> Result<(), adieu_http::BoxError> {
+///     let gate = shutdown.add_gate("api")?;
+///     let listener = tokio::net::TcpListener::bind("0.0.0.0:8080").await?;
+///     let server = axum::serve(listener, app.layer(GateLayer::new(&gate)))
+///         .with_graceful_shutdown(gate.closed_token().cancelled_owned());
+///     let server = tokio::spawn(server.into_future());
+///     shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, "axum", async |_| server.await?)?;
+///     shutdown.completed().await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// [`serve`](crate::serve()) waits until the client has acknowledged the last byte, and reports every
+/// answer that it cuts.
 ///
 /// # Streams
 ///
@@ -78,7 +105,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct GateFuture<F> {
         #[pin]
-        inner: AdmittedFuture<F, LayerRequest>,
+        inner: AdmittedFuture<InPieces<F>, LayerRequest>,
     }
 }
 
@@ -86,7 +113,7 @@ pin_project! {
     /// A body that holds the pass of its request until it has ended, failed or been dropped.
     pub struct GateBody<B> {
         #[pin]
-        inner: AdmittedBody<B, LayerRequest>,
+        inner: AdmittedBody<Pieces<B>, LayerRequest>,
     }
 }
 
@@ -177,7 +204,7 @@ where
             Ok(pass) => {
                 let admission = Arc::clone(&self.admission);
                 let origin = LayerRequest { admission, name: Name::of(&request), is_nested };
-                let inner = within(pass.as_ref(), || self.inner.call(request));
+                let inner = within(pass.as_ref(), || InPieces::of(self.inner.call(request)));
                 AdmittedFuture::new(inner, Admitted::new(origin, pass, info))
             }
             Err(refusal) => AdmittedFuture::known(refusal),

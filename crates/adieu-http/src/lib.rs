@@ -11,6 +11,7 @@ mod full_body;
 mod health;
 mod layer;
 mod listener;
+mod pieces;
 mod probes;
 mod refusal;
 mod request;

@@ -254,6 +254,7 @@ pub use adieu_core::{
     Ending,
     ExitCode,
     ExitGuard,
+    Finding,
     Format,
     Gate,
     Interrupted,

@@ -21,10 +21,10 @@ use super::moves::Moves;
 use super::shared::Shared;
 use crate::budget::Limits;
 use crate::deadline::LiveDeadline;
+use crate::outcome::Ending;
 use crate::phase::Phase;
 use crate::plan::PhaseId;
 use crate::registry::{Entry, Started};
-use crate::report::Report;
 use crate::task::{Crew, Done, LazySpan, PhaseCx, RunCx, TaskCx, TaskId, spans_are_wanted};
 use crate::time::{Instant, now};
 
@@ -70,8 +70,8 @@ pub(super) struct Driver {
     /// The phase after which admitted work has finished.
     requests_done: Option<PhaseId>,
     over: bool,
-    /// Published when its line has been logged.
-    report: Option<Report>,
+    /// Whether the report has been made and is not published. It is when its line has been logged.
+    has_report: bool,
 }
 
 // === impl Driver ===
@@ -100,7 +100,7 @@ impl Driver {
             before_unbind: shared.phase_id(Phase::BEFORE_SERVICE_UNBIND.as_str()).ok(),
             requests_done: shared.phase_id(Phase::SERVICE_REQUESTS_DONE.as_str()).ok(),
             over: false,
-            report: None,
+            has_report: false,
         })
     }
 
@@ -139,9 +139,17 @@ impl Driver {
 
     /// Makes the report, which is published later.
     fn end(&mut self, now: Instant) {
-        self.report = self.shared.with_run(|run, declared| run.report(&declared.registry, now));
-        if let Some(report) = &self.report {
-            self.log_complete(report);
+        let ending = self.shared.with_run(|run, _| run.machine.ending());
+        if !matches!(ending, Some(Ending::Aborted { .. })) {
+            self.shared.close_gates(); // An aborted shutdown can be resumed.
+        }
+        let unfinished = self.shared.take_unfinished();
+        self.log_unfinished(&unfinished);
+        self.shared.with_run(|run, _| run.set_unfinished(unfinished));
+        let ended = self.shared.with_run(|run, declared| run.end(&declared.registry, now));
+        if let Some((outcome, took)) = ended {
+            self.has_report = true;
+            self.log_complete(outcome, took);
         }
         self.close(&self.run.span);
     }

@@ -1,11 +1,19 @@
 //! How the end of a shutdown and the end of the process depend on each other.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::error;
 
 use super::Shutdown;
 use super::shared::Shared;
 use crate::policy::ExitCode;
+use crate::report::{Finding, Report};
 use crate::status::Stage;
+use crate::time::now;
+
+/// How long a process that ends at once may take to write its report.
+const TO_WRITE: Duration = Duration::from_millis(100);
 
 // === impl Shutdown ===
 
@@ -35,9 +43,51 @@ impl Shared {
     pub(super) fn start_watchdog(self: &Arc<Self>) -> std::io::Result<()> {
         let weak = Arc::downgrade(self);
         self.process.watchdog.start(ExitCode::WATCHDOG, move || match weak.upgrade() {
-            Some(shared) if shared.progress.stage() == Stage::Over => "the process to exit".into(),
-            Some(shared) => shared.status().waiting_line(),
+            Some(shared) if shared.progress.stage() == Stage::Over => {
+                let what = "the process did not exit after the shutdown";
+                shared.write_report_of_exit(ExitCode::WATCHDOG, Finding::new("watchdog", what));
+                "the process to exit".into()
+            }
+            Some(shared) => {
+                // Before the tasks describe themselves, which may block.
+                let waiting = shared.with_run(|run, _| run.status(Stage::ShuttingDown, now()));
+                let waiting = waiting.map(|status| status.without_details().waiting_line());
+                let what = format!("deadline passed, waiting for {}", waiting.unwrap_or_default());
+                shared.write_report_of_exit(ExitCode::WATCHDOG, Finding::new("watchdog", what));
+                shared.status().waiting_line()
+            }
             None => "nothing".into(),
+        })
+    }
+
+    /// Writes the report of a process that ends now, with this code, for this cause. The shutdown may
+    /// not be over. The time that this takes is limited.
+    pub(super) fn write_report_of_exit(&self, exit_code: u8, because: Finding) {
+        if let Some(report) = self.report_of_exit(exit_code, because) {
+            let _ = self.process.report_file.write(Arc::new(report), TO_WRITE);
+        }
+    }
+
+    /// Returns the report of a process that ends now; `None` if the shutdown has not begun.
+    pub(crate) fn report_of_exit(&self, exit_code: u8, because: Finding) -> Option<Report> {
+        let known = self.progress.report().map(|report| Report::clone(&report));
+        let report = known.or_else(|| self.report_so_far())?;
+        Some(report.exits_with(exit_code, because))
+    }
+
+    /// Writes the report to the configured file. A failure is logged.
+    pub(crate) fn write_report(&self, report: &Arc<Report>, within: Duration) {
+        if let Err(error) = self.process.report_file.write(Arc::clone(report), within) {
+            self.journal().log(move || error!(%error, "failed to write the report"));
+        }
+    }
+
+    /// Returns the report of a shutdown that is not over, with the work that is not finished.
+    fn report_so_far(&self) -> Option<Report> {
+        let unfinished = self.take_unfinished();
+        self.journal().describe_all(unfinished.iter().map(|unfinished| &unfinished.what));
+        self.with_run(|run, declared| {
+            run.report_so_far(unfinished, &declared.registry, now())
         })
     }
 

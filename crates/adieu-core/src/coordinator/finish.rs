@@ -23,6 +23,9 @@ impl Shared {
             self.drop_leftovers();
         }
         if self.exits_process() {
+            if let Some(report) = self.progress.report() {
+                self.write_report(&report, LAST_WORDS);
+            }
             let _ = self.journal().flush(LAST_WORDS);
             self.process.watchdog.exit(exit_code);
         }
@@ -42,8 +45,10 @@ impl Shared {
     fn drop_leftovers(&self) {
         let tasks = self.core.lock().declared.registry.clear();
         let drained = self.drains.lock().take_drained();
+        let accounts = self.accounts.lock().take();
         // Each separately: a destructor that panics must affect neither the others nor the next steps.
         drop_each_shielded(tasks);
         drop_each_shielded(drained);
+        drop_each_shielded(accounts);
     }
 }

@@ -1,11 +1,13 @@
 //! The process in which a shutdown runs: signals, the exit guards, the watchdog.
 
 use std::any::Any;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::ladder::Ladder;
 use super::locks;
+use crate::report::ReportFile;
 use crate::shield::drop_each_shielded;
 use crate::signals::Listener;
 use crate::sync::OrderedMutex;
@@ -21,6 +23,7 @@ pub(crate) struct Process {
     pub(super) watchdog: Watchdog,
     /// Whether `main` ends the process, with the exit code that it returns.
     owns_exit_code: AtomicBool,
+    pub(super) report_file: ReportFile,
     /// How long the process may take to exit after the last phase.
     time_to_exit: Duration,
 }
@@ -34,13 +37,14 @@ pub(crate) struct Guards(Vec<Box<dyn Any + Send>>);
 
 impl Process {
     /// Limits the exit of the process to `reserve`, but not to less than [`LEAST_EXIT`].
-    pub(super) fn new(reserve: Duration) -> Self {
+    pub(super) fn new(reserve: Duration, report_file: Option<PathBuf>) -> Self {
         Self {
             listener: OrderedMutex::new(locks::LISTENER, None),
             ladder: OrderedMutex::new(locks::LADDER, Ladder::default()),
             guards: OrderedMutex::new(locks::GUARDS, Guards::default()),
             watchdog: Watchdog::new(),
             owns_exit_code: AtomicBool::new(false),
+            report_file: ReportFile::new(report_file),
             time_to_exit: reserve.max(LEAST_EXIT),
         }
     }

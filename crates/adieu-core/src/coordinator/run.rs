@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::accounts::Unfinished;
 use super::declared::Declared;
 use super::machine::{Effects, Machine, PhaseRun, PhaseState, TaskRun, TaskState};
 use crate::budget::{Budget, Limits};
@@ -16,7 +17,7 @@ use crate::plan::{PhaseId, Plan};
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Registry;
-use crate::report::{PhaseReport, Report, TaskReport};
+use crate::report::{Finding, PhaseReport, Report, TaskReport};
 use crate::status::{Stage, Status, UncleanTask, WaitingFor};
 use crate::task::{Describe, Detail, LazySpan, RunCx, TaskId, ask};
 use crate::time::{Instant, wall_clock};
@@ -33,6 +34,10 @@ pub(super) struct Run {
     describes: HashMap<TaskId, Describe>,
     /// The descriptions of tasks that failed.
     details: HashMap<TaskId, Arc<Detail>>,
+    /// The accepted work that was not finished, as of the end of the run.
+    unfinished: Vec<Unfinished>,
+    /// The last report, until it is published.
+    made: Option<Report>,
 }
 
 /// The reason of a run, and what follows from it. Reasons can be code of the application, which must not
@@ -107,6 +112,8 @@ impl Run {
             started_at: humantime::format_rfc3339_millis(wall_clock()).to_string(),
             describes: HashMap::new(),
             details: HashMap::new(),
+            unfinished: Vec::new(),
+            made: None,
         }
     }
 
@@ -150,6 +157,18 @@ impl Run {
 
     pub(super) fn add_detail(&mut self, task: TaskId, detail: Arc<Detail>) {
         self.details.insert(task, detail);
+    }
+
+    pub(super) fn set_unfinished(&mut self, unfinished: Vec<Unfinished>) {
+        self.unfinished = unfinished;
+    }
+
+    /// Returns how the run ended. It is clean only if all accepted work was finished.
+    fn ending(&self) -> Ending {
+        match self.machine.ending() {
+            Ending::Clean if !self.unfinished.is_empty() => Ending::Unclean,
+            ending => ending,
+        }
     }
 
     pub(super) fn status(&self, stage: Stage, now: Instant) -> Undescribed {
@@ -202,10 +221,44 @@ impl Run {
         listed.collect()
     }
 
-    pub(super) fn report(&mut self, registry: &Registry, now: Instant) -> Report {
-        let outcome = self.machine.ending();
+    /// Makes the report of a run that is over. Returns how it ended, and how long it took.
+    pub(super) fn end(&mut self, registry: &Registry, now: Instant) -> (Ending, Duration) {
+        let outcome = self.ending();
         // After a clean end the run is not resumed, and its status lists no tasks.
         let names = if outcome == Ending::Clean { Names::Move } else { Names::Share };
+        let report = self.make_report(registry, now, names);
+        let took = report.took;
+        self.made = Some(report);
+        (outcome, took)
+    }
+
+    /// Takes the report that was made at the end, with all details.
+    pub(super) fn take_report(&mut self) -> Option<Report> {
+        let mut report = self.made.take()?;
+        self.add_details_to(&mut report);
+        Some(report)
+    }
+
+    /// Returns the report of a run whose report is not published, with work that is not finished.
+    pub(super) fn report_so_far(
+        &mut self,
+        unfinished: Vec<Unfinished>,
+        registry: &Registry,
+        now: Instant,
+    ) -> Report {
+        let mut report = match self.made.clone() {
+            Some(made) => made,
+            None => {
+                self.unfinished = unfinished;
+                self.make_report(registry, now, Names::Share)
+            }
+        };
+        self.add_details_to(&mut report);
+        report
+    }
+
+    fn make_report(&mut self, registry: &Registry, now: Instant, names: Names) -> Report {
+        let outcome = self.ending();
         let phases = 0..self.plan.len();
         Report {
             exit_code: self.policy.exit_code_of(&outcome),
@@ -217,6 +270,7 @@ impl Run {
             phases: phases
                 .map(|at| self.phase_report(self.plan.ordered_ids()[at], registry, names))
                 .collect(),
+            findings: Vec::new(),
         }
     }
 
@@ -224,10 +278,14 @@ impl Run {
         let tasks = self.machine.phase(id).tasks.clone();
         let mut tasks: Vec<_> = tasks.map(|task| self.task_report(TaskId(task), names)).collect();
         let (planned, run) = (self.plan.get(id), self.machine.phase(id));
-        let (outcome, ran) = match &run.state {
-            PhaseState::Over { outcome, ran } => (outcome.clone(), *ran),
-            PhaseState::Waiting | PhaseState::Opening | PhaseState::Running { .. } => {
-                (Outcome::Skipped { because: SkipCause::OutOfTime }, None)
+        // If the process ends before the shutdown is over, phases are running.
+        let (outcome, started, ended) = match &run.state {
+            PhaseState::Over { outcome, ran } => {
+                (outcome.clone(), ran.map(|(from, _)| from), ran.map(|(_, to)| to))
+            }
+            PhaseState::Running { since, .. } => (Outcome::Abandoned, Some(*since), None),
+            PhaseState::Waiting | PhaseState::Opening => {
+                (Outcome::Skipped { because: SkipCause::OutOfTime }, None, None)
             }
         };
         // The tasks of a phase that was skipped are still in the registry.
@@ -242,15 +300,19 @@ impl Run {
             name: planned.name().to_string(),
             depends_on: self.plan.depends_on(planned).map(ToString::to_string).collect(),
             timeout: run.timeout(),
-            started: ran.map(|(from, _)| self.since_began(from)),
-            took: ran.map(|(from, to)| to.saturating_duration_since(from)),
+            started: started.map(|from| self.since_began(from)),
+            took: started.zip(ended).map(|(from, to)| to.saturating_duration_since(from)),
             tasks,
             outcome,
         }
     }
 
-    /// Adds the descriptions of tasks that failed.
-    pub(super) fn add_details_to(&self, report: &mut Report) {
+    /// Adds the descriptions of tasks that failed, and of work that was not finished.
+    fn add_details_to(&self, report: &mut Report) {
+        let unfinished = self.unfinished.iter();
+        report.findings = unfinished
+            .map(|Unfinished { name, what }| Finding::new(Arc::clone(name), what.text()))
+            .collect();
         // Most shutdowns have no details, and some have very many tasks.
         if self.details.is_empty() {
             return;

@@ -9,6 +9,7 @@ use super::shared::Shared;
 use crate::budget::BudgetCheck;
 use crate::config::Resolved;
 use crate::journal::Line;
+use crate::report::Finding;
 use crate::rung::Rung;
 use crate::signals::{Listener, Signal, SignalError, end_now};
 use crate::status::Stage;
@@ -142,6 +143,8 @@ impl Shared {
         if self.receive(signal, None) == Some(Rung::Exit) {
             let code = signal.exit_code();
             let why = if is_over { "the shutdown is over" } else { "exit at once" };
+            let what = format!("{signal} ended the process: {why}");
+            self.write_report_of_exit(code, Finding::new("signal", what));
             last_words(move || format!("{signal:<21} {why}, exit code {code}"));
             end_now(code);
         }

@@ -47,6 +47,11 @@ impl Roster {
         self.all().iter().filter_map(stalled).sum()
     }
 
+    /// Names the requests whose answers have not been acknowledged completely.
+    pub(super) fn unread(&self) -> Vec<String> {
+        self.all().iter().flat_map(|conn| conn.unread_requests()).collect()
+    }
+
     /// Summarises the open connections in one line: `3 connections, unread: GET /export`.
     pub(super) fn summary(&self) -> String {
         let all = self.all();

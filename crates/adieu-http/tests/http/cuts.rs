@@ -4,12 +4,13 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::{Config, Gate, Reason, Report};
+use adieu_core::{Config, Gate, Phase, Reason, Report};
 use adieu_http::GateLayer;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http_body_util::BodyExt;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_stream::StreamExt;
 
@@ -163,4 +164,18 @@ async fn s467_a_request_is_listed_with_its_age_even_if_it_has_never_waited() {
     let age = oldest.first().expect("the request is listed").age;
     assert!(age > Duration::from_millis(1_400) && age < Duration::from_millis(2_600), "{age:?}");
     block.response().await;
+}
+
+#[tokio::test]
+async fn s780_an_answer_that_was_not_sent_is_in_the_report_without_the_phases_of_its_server() {
+    let app = Router::new().route("/large", get(async || vec![b'x'; 64 << 20]));
+    let server = Server::start_with(app, Config::for_tests(), |serve| serve).await;
+    let mut client = TcpStream::connect(server.addr).await.unwrap();
+    client.write_all(b"GET /large HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    // The client reads nothing, and no buffer holds the rest of the answer.
+    client.readable().await.unwrap();
+    let running = server.shutdown.run_from(Phase::CLOSE_RESOURCES, Reason::Unknown).unwrap();
+    let report = running.await.unwrap();
+    assert!(!report.is_clean(), "{report}");
+    assert!(report.to_string().contains("1 answer not sent: GET /large"), "{report}");
 }

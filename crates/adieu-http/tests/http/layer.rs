@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use adieu_core::{Config, DrainClass, Gate, Pass, Reason, Shutdown};
+use adieu_core::{Config, DrainClass, Gate, Pass, Phase, Reason, Report, Shutdown};
 use adieu_http::{BoxError, Cut, GateBody, GateLayer};
 use axum::body::Body;
 use bytes::Bytes;
@@ -309,4 +309,62 @@ async fn s531_a_body_that_a_layer_cuts_in_another_server_is_named() {
         assert!(!read.ends_with(b"\r\n0\r\n\r\n"), "HTTP/{version}: the last chunk was sent");
         serving.abort();
     }
+}
+
+/// The length of a body that no buffer between server and client can hold.
+const LARGE: usize = 64 << 20;
+
+/// A process that serves a large answer with `axum::serve`, and ends when the shutdown is over. Returns
+/// the report, and how many bytes a client that reads slowly has received.
+async fn read_large_answer(waits_for_server: bool) -> (Arc<Report>, usize) {
+    let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let gate = shutdown.add_gate("api").unwrap();
+    let app = axum::Router::new()
+        .route("/large", axum::routing::get(async || Bytes::from(vec![b'x'; LARGE])))
+        .layer(GateLayer::new(&gate));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let closed = gate.closed_token().cancelled_owned();
+    let server = process.spawn(async move {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        axum::serve(listener, app).with_graceful_shutdown(closed).await
+    });
+    if waits_for_server {
+        shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, "axum", async |_| server.await?).unwrap();
+    }
+    let mut client = tokio::net::TcpStream::connect(addr).await.unwrap();
+    client.write_all(b"GET /large HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    client.readable().await.unwrap();
+    let ending = async {
+        let report = shutdown.run(Reason::Unknown).await.unwrap();
+        process.shutdown_background(); // The end of the process: what the server has is lost.
+        report
+    };
+    let reading = async {
+        let (mut read, mut buffer) = (0, vec![0; 256 << 10]);
+        while let Ok(more @ 1..) = client.read(&mut buffer).await {
+            read += more;
+            // The rate of the client, not a wait for something.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        read
+    };
+    tokio::join!(ending, reading)
+}
+
+#[tokio::test]
+async fn s788_a_large_frame_in_another_server_holds_its_pass_until_the_server_has_taken_it() {
+    let (report, read) = read_large_answer(false).await;
+    assert!(report.is_clean(), "{report}");
+    // What hyper had buffered may be lost, which the layer cannot observe.
+    assert!(read + (1 << 20) > LARGE, "{read} bytes of {LARGE} were read");
+}
+
+#[tokio::test]
+async fn s789_a_task_that_waits_for_another_server_waits_for_its_buffers() {
+    let (report, read) = read_large_answer(true).await;
+    assert!(report.is_clean(), "{report}");
+    assert!(read > LARGE, "{read} bytes of {LARGE} were read");
 }

@@ -1,13 +1,14 @@
 //! Logs what a driver has done. Nothing here changes the shutdown.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::super::accounts::Unfinished;
 use super::super::machine::{PhaseState, TaskState};
 use super::Driver;
 use crate::journal::Line;
-use crate::outcome::Outcome;
+use crate::outcome::{Ending, Outcome};
 use crate::plan::PhaseId;
-use crate::report::Report;
 use crate::status::Stage;
 use crate::task::{Detail, LazySpan, TaskId};
 use crate::time::now;
@@ -80,9 +81,14 @@ impl Driver {
         self.shared.journal().note(line);
     }
 
-    pub(super) fn log_complete(&self, report: &Report) {
-        let Report { outcome, took, .. } = report;
-        let line = Line::Complete { outcome: outcome.clone(), took: *took };
-        self.shared.journal().note(line);
+    pub(super) fn log_unfinished(&self, unfinished: &[Unfinished]) {
+        for Unfinished { name, what } in unfinished {
+            let (name, what) = (Arc::clone(name), Arc::clone(what));
+            self.shared.journal().note(Line::Unfinished { name, what });
+        }
+    }
+
+    pub(super) fn log_complete(&self, outcome: Ending, took: Duration) {
+        self.shared.journal().note(Line::Complete { outcome, took });
     }
 }

@@ -90,7 +90,7 @@ async fn drive(shared: Arc<Shared>, driver: SharedDriver, lost: Option<ReportLos
         };
         let is_alone = lost.is_some();
         if over {
-            if driver.lock().report.is_none() {
+            if !driver.lock().has_report {
                 return; // The stand-in has published it. The runtime may be dropped at any moment.
             }
             if is_alone {
@@ -119,9 +119,10 @@ async fn drive(shared: Arc<Shared>, driver: SharedDriver, lost: Option<ReportLos
 
 /// Publishes the report, once. The caller has waited for the log to write the last line.
 fn publish(shared: &Shared, driver: &OrderedMutex<Driver>) {
-    let report = driver.lock().report.take();
-    if let Some(mut report) = report {
-        shared.with_run(|run, _| run.add_details_to(&mut report));
+    if !std::mem::take(&mut driver.lock().has_report) {
+        return;
+    }
+    if let Some(report) = shared.with_run(|run, _| run.take_report()).flatten() {
         shared.finish(report);
     }
 }
