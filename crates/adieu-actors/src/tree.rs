@@ -91,6 +91,11 @@ impl Tree {
         is_present
     }
 
+    /// Returns whether the end of the node at this path terminates the system.
+    pub(crate) fn is_guardian(&self, path: &NodePath) -> bool {
+        self.guardian.as_ref().is_some_and(|guardian| guardian.path == *path)
+    }
+
     /// Removes and returns the guardian's callback, which may own the system.
     pub(crate) fn take_guardian(&mut self) -> Option<OnGuardianEnd> {
         self.guardian.take().map(|guardian| guardian.on_end)

@@ -13,6 +13,7 @@ mod conservation;
 mod coordinated;
 mod dead_letters;
 mod edge_cases;
+mod guardian;
 mod identity;
 mod observing;
 mod resources;
