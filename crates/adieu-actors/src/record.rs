@@ -82,6 +82,16 @@ impl Record {
         !self.admission.is_open() || !self.system_admission.state.is_open()
     }
 
+    /// Returns whether the messages that this actor sends belong to a drain.
+    ///
+    /// A drain of several actors or systems begins in one of them after the other. Before, it is
+    /// announced for all: otherwise the first would refuse messages from the last.
+    fn is_part_of_drain(&self) -> bool {
+        let is_announced =
+            || self.system().is_some_and(|system| system.is_drain_announced(&self.path));
+        self.is_draining() || is_announced()
+    }
+
     /// Returns whether the code that runs here may send this actor a message.
     ///
     /// While the actor is being drained, only actors that are being drained, too, may send. When its

@@ -1,5 +1,6 @@
 //! The state that all handles of an actor system and all its actors share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(crate) struct SystemState {
     tree: Mutex<Tree>,
     /// Changed under the lock of the tree.
     pub(crate) admission: Arc<SystemAdmission>,
+    /// Whether a drain of this system with others was announced: it is about to begin.
+    is_announced: AtomicBool,
     pub(crate) dead_letters: DeadLetters,
     pub(crate) countdown: Countdown,
     /// The shortest timeout that callers of `terminate` gave. It starts when the phase
@@ -83,6 +86,7 @@ impl SystemState {
             name,
             tree: Mutex::default(),
             admission: Arc::default(),
+            is_announced: AtomicBool::new(false),
             dead_letters: DeadLetters::default(),
             countdown: Countdown::new(),
             drain_timeout: Mutex::default(),
@@ -228,6 +232,11 @@ impl SystemState {
         *self.drain_timeout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether a drain of the whole system, or of a part that contains this path, was announced.
+    pub(crate) fn is_drain_announced(&self, path: &NodePath) -> bool {
+        self.is_announced.load(Ordering::SeqCst) || self.tree().is_being_stopped(path)
+    }
+
     /// Refuses messages and spawns from now on, except from actors that are being drained.
     pub(crate) fn begin_drain(&self) {
         {
@@ -245,6 +254,10 @@ impl SystemState {
 impl Member for SystemState {
     fn is_drained_for(&self, reason: &Reason) -> bool {
         self.shutdown().is_none_or(|shutdown| shutdown.policy(reason).terminate_actor_system)
+    }
+
+    fn announce_drain(&self) {
+        self.is_announced.store(true, Ordering::SeqCst);
     }
 
     fn begin_drain(&self) {

@@ -22,6 +22,9 @@ pub(crate) struct Inboxes<M> {
     /// processed only when the actors of its worker are quiet. When this is zero during the drain, no
     /// code is left that could send.
     pending: AtomicUsize,
+    /// Cancelled before the drain begins. From then on workers can send to members of the group whose
+    /// drain has begun.
+    announced: CancellationToken,
     /// Cancelled when the drain begins. From then on only workers and their actors can send.
     draining: CancellationToken,
     /// Cancelled when all messages are refused.
@@ -71,12 +74,14 @@ impl<M> Inboxes<M> {
                 (Inbox { sender, is_abandoned, dead: AtomicU64::new(0), is_handling }, receiver)
             })
             .unzip();
-        let (draining, closed) = (CancellationToken::new(), CancellationToken::new());
+        let token = CancellationToken::new;
+        let (announced, draining, closed) = (token(), token(), token());
         let pending = AtomicUsize::new(count);
         let inboxes = Self {
             name,
             inboxes,
             pending,
+            announced,
             draining,
             closed,
             is_in_group: AtomicBool::new(false),
@@ -94,6 +99,10 @@ impl<M> Inboxes<M> {
 
     pub(super) fn count(&self) -> usize {
         self.inboxes.len()
+    }
+
+    pub(super) fn announced(&self) -> &CancellationToken {
+        &self.announced
     }
 
     pub(super) fn draining(&self) -> &CancellationToken {
@@ -115,19 +124,32 @@ impl<M> Inboxes<M> {
         to: usize,
         message: M,
     ) -> Result<(), SendError<M>> {
-        let is_inside = is_draining_code_running();
-        let over = if is_inside { &self.closed } else { &self.draining };
-        self.send_until(over, to, message).await
+        // Evaluated by the sender, and not before the drain begins: a sender that waits for room may
+        // be drained together with the workers.
+        let is_outside = || !is_draining_code_running();
+        let over = async {
+            self.draining.cancelled().await;
+            if !is_outside() {
+                self.closed.cancelled().await;
+            }
+        };
+        let is_over =
+            || self.closed.is_cancelled() || (self.draining.is_cancelled() && is_outside());
+        self.send_until(over, is_over, to, message).await
     }
 
     /// Sends a message from one worker to another.
     pub(super) async fn send(&self, to: usize, message: M) -> Result<(), SendError<M>> {
-        self.send_until(&self.closed, to, message).await
+        let is_over = || self.closed.is_cancelled();
+        self.send_until(self.closed.cancelled(), is_over, to, message).await
     }
 
+    /// Sends a message. Refuses it when `over` resolves, or if `is_over` returns true when there is
+    /// room.
     async fn send_until(
         &self,
-        over: &CancellationToken,
+        over: impl Future<Output = ()>,
+        is_over: impl Fn() -> bool,
         to: usize,
         message: M,
     ) -> Result<(), SendError<M>> {
@@ -137,8 +159,8 @@ impl<M> Inboxes<M> {
         let pending = Pending(self); // Uncounts it if this future is dropped.
         let place = tokio::select! {
             biased;
-            () = over.cancelled() => None,
-            place = inbox.sender.reserve() => place.ok().filter(|_| !over.is_cancelled()),
+            () = over => None,
+            place = inbox.sender.reserve() => place.ok().filter(|_| !is_over()),
         };
         match place {
             Some(place) => {
@@ -192,10 +214,16 @@ impl<M> Inboxes<M> {
     /// Refuses messages from outside.
     fn begin_drain(&self) {
         let _ = self.end.set(self.draining.clone());
+        self.announced.cancel();
         self.draining.cancel();
     }
 
     // --- the group of the shutdown ---
+
+    /// Lets the workers send to members of the group whose drain has begun.
+    pub(super) fn announce_drain(&self) {
+        self.announced.cancel();
+    }
 
     /// Refuses messages from outside, and lets the group decide when all messages are refused.
     pub(super) fn begin_drain_in_group(&self) {

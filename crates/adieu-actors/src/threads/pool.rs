@@ -127,6 +127,10 @@ impl<M: Send> Member for Pool<M> {
         true
     }
 
+    fn announce_drain(&self) {
+        self.inboxes.announce_drain();
+    }
+
     fn begin_drain(&self) {
         self.inboxes.begin_drain_in_group();
     }

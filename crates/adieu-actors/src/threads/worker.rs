@@ -214,7 +214,7 @@ where
         }
     };
     // All code on this thread belongs to the worker.
-    mark_worker_thread(inboxes.draining().clone());
+    mark_worker_thread(inboxes.announced().clone());
     let (ending, actors) = runtime.block_on(live(index, &slot, inboxes, countdown, body));
     // Blocking tasks are not awaited.
     runtime.shutdown_background();

@@ -206,4 +206,31 @@ async fn s176_the_guardian_owns_a_system_without_handles<F: Framework>() {
     assert!(log.lines().contains(&"order".to_owned()));
 }
 
-on_all_actors![s176_the_guardian_owns_a_system_without_handles];
+async fn s803_a_child_spawned_during_a_stop_sends_to_actors_that_are_being_stopped<F: Framework>() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let parent = F::spawn(&system, None, "parent", Script::new(&log)).await.unwrap();
+    let sibling = F::spawn(&system, Some(&parent), "sibling", Script::new(&log)).await.unwrap();
+    let (inside, top, inner) = (system.clone(), parent.clone(), log.clone());
+    let job = Job::new(move || async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let child = F::spawn(&inside, Some(&top), "child", Script::new(&inner)).await.unwrap();
+        let (done, began) = (Job::log(&inner, "sibling works"), inner.clone());
+        let forward = Job::new(move || async move {
+            began.add(format!("accepted: {}", F::send(&sibling, done).await));
+        });
+        assert!(F::send(&child, forward).await);
+    });
+    assert!(F::send(&parent, job).await);
+    let path = NodePath::user().child("parent").unwrap();
+    let report = system.stop(&path, LONG).await.unwrap();
+    let lines = log.lines();
+    for line in ["accepted: true", "sibling works"] {
+        assert!(lines.iter().any(|other| other == line), "{line} is missing: {lines:?}; {report}");
+    }
+    assert!(report.is_clean(), "{report}");
+}
+
+on_all_actors![
+    s176_the_guardian_owns_a_system_without_handles,
+    s803_a_child_spawned_during_a_stop_sends_to_actors_that_are_being_stopped,
+];

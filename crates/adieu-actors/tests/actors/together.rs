@@ -8,6 +8,7 @@ use std::time::Duration;
 use adieu_actors::task::{Inbox, task};
 use adieu_actors::{ActorSystem, NodeEnding, NodePath, Worker, WorkerThreads};
 use adieu_core::{Config, Phase, Reason, Shutdown};
+use tokio::sync::Notify;
 
 use crate::frameworks::{Framework, Job, Kameo, Log, Ractor, Script, Tasks};
 
@@ -240,6 +241,46 @@ async fn s440_actors_send_to_worker_threads_of_the_shutdown() {
     actors_send_to_worker_threads::<Kameo>().await;
     actors_send_to_worker_threads::<Ractor>().await;
     actors_send_to_worker_threads::<Tasks>().await;
+}
+
+/// The sender waits for room when the drain begins.
+async fn waiting_actor_sends_to_worker_threads<F: Framework>() {
+    let (shutdown, log, done) = (shutdown(), Log::default(), Counter::default());
+    let system = ActorSystem::on(&shutdown, "front").unwrap();
+    let counts = done.clone();
+    let body = async move |mut worker: Worker<u32>| {
+        while worker.recv().await.is_some() {
+            worker.draining().cancelled().await;
+            counts.add();
+        }
+    };
+    let threads = WorkerThreads::builder("back").count(1).room(1).start(body).unwrap();
+    threads.on(&shutdown).unwrap();
+    let front = F::spawn(&system, None, "front", Script::new(&log)).await.unwrap();
+    let waits = Arc::new(Notify::new());
+    let (to, begun, sent) = (threads.clone(), Arc::clone(&waits), log.clone());
+    let job = Job::new(move || async move {
+        // One message is processed, and one is queued: the last of these waits for room.
+        for number in 0..3 {
+            if number == 2 {
+                begun.notify_one();
+            }
+            sent.add(format!("{}", to.send(0, number).await.is_ok()));
+        }
+    });
+    assert!(F::send(&front, job).await);
+    waits.notified().await;
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(log.lines()[..3], ["true", "true", "true"], "{report}");
+    assert_eq!(done.get(), 3, "{report}");
+    assert!(report.is_clean(), "{report}");
+}
+
+#[tokio::test]
+async fn s802_an_actor_that_waits_for_room_at_a_worker_when_the_drain_begins_is_not_refused() {
+    waiting_actor_sends_to_worker_threads::<Kameo>().await;
+    waiting_actor_sends_to_worker_threads::<Ractor>().await;
+    waiting_actor_sends_to_worker_threads::<Tasks>().await;
 }
 
 #[tokio::test]
