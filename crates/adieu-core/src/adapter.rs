@@ -2,6 +2,7 @@
 //! need them.
 
 use std::error::Error;
+use std::sync::Arc;
 
 pub use crate::log_thread::log_aside;
 
@@ -21,6 +22,43 @@ use crate::coordinator::Shutdown;
 /// ```
 pub fn log(shutdown: &Shutdown, emit: impl FnOnce() + Send + 'static) {
     shutdown.shared().journal().log(emit);
+}
+
+/// Adds a source of work, such as an actor system, whose work the report must account for.
+///
+/// When the shutdown is over, however it went, `unreported` is called. It returns the accepted work that
+/// is not finished and that no task of the shutdown has reported, in one line; `None` if there is none.
+/// If it returns something, the report contains it with this name, and the outcome is not clean. So
+/// work cannot be lost unnoticed in a phase that is disabled, was skipped or came too early.
+///
+/// `unreported` must not block, and must not own a [`Shutdown`]. It may be called several times: an
+/// aborted shutdown that is resumed ends again. It is dropped after the end.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// use adieu_core::{Reason, Shutdown, adapter};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (shutdown, queued) = (Shutdown::new(), Arc::new(AtomicUsize::new(3)));
+/// adapter::account_for(&shutdown, "mailer", move || match queued.load(Ordering::Relaxed) {
+///     0 => None,
+///     mails => Some(format!("{mails} mails not sent")),
+/// });
+/// let report = shutdown.run(Reason::Unknown).await?;
+/// assert!(!report.is_clean());
+/// assert_eq!(report.findings[0].what, "3 mails not sent");
+/// # Ok(())
+/// # }
+/// ```
+pub fn account_for(
+    shutdown: &Shutdown,
+    name: impl Into<Arc<str>>,
+    unreported: impl Fn() -> Option<String> + Send + Sync + 'static,
+) {
+    shutdown.shared().account_for(name.into(), unreported);
 }
 
 /// Returns the text of an error and of its causes. A cause that the text already ends with is not

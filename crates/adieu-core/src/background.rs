@@ -1,6 +1,7 @@
 //! Ends background loops and joins them: in the shutdown that owns them, or earlier when start-up
 //! fails. This module does not know what a loop does.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use tokio::task::AbortHandle;
@@ -24,6 +25,8 @@ pub(crate) struct LoopHandle {
     /// The loop's error, until it has been reported.
     pub(crate) error: Arc<Mutex<Option<Arc<str>>>>,
     pub(crate) task: AbortHandle,
+    /// Whether a task of the shutdown, or a rollback, has ended the loop or reports that it did not end.
+    pub(crate) is_joined: AtomicBool,
 }
 
 /// The loops that were added through one handle of the shutdown, which owns them.
@@ -36,6 +39,7 @@ impl LoopHandle {
     /// Signals the loop to stop now, and waits until it has ended. When the time is almost up, the
     /// loop gets its last call; when it is up, the loop is aborted.
     pub(crate) async fn join(&self, cx: TaskCx) -> Result<(), String> {
+        self.is_joined.store(true, Ordering::Relaxed);
         self.gate.close();
         self.gate.cut();
         let left = cx.remaining();
@@ -56,13 +60,19 @@ impl LoopHandle {
         self.over.cancelled().await;
         // Waits for the tasks that the loop has spawned under its passes.
         self.gate.drained(cx.shutdown_deadline()).await;
-        Err("aborted: the loop did not end in time".into())
+        let aborted = "aborted: the loop did not end in time".to_owned();
+        Err([Some(aborted), self.ended().err()]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; "))
     }
 
     /// Ends the loop as [`LoopHandle::join`] does, while there is no shutdown, within `left`.
     pub(crate) async fn end_within(&self, left: Duration) -> Result<(), String> {
+        self.is_joined.store(true, Ordering::Relaxed);
         self.gate.close();
-        self.gate.cut();
+        self.gate.cut_and_report();
         let end = tokio::time::Instant::from(now()) + left;
         let clear_up = TO_CLEAR_UP.min(left / 2);
         if tokio::time::timeout_at(end - clear_up, self.over.cancelled()).await.is_err() {
@@ -87,8 +97,20 @@ impl LoopHandle {
         self.gate.summary()
     }
 
+    /// Returns what no task has reported: the error of the loop, or that nothing has ended the loop,
+    /// which may hold work.
+    pub(crate) fn unreported(&self) -> Option<String> {
+        let is_running = !self.over.is_cancelled() && !self.is_joined.load(Ordering::Relaxed);
+        let running =
+            is_running.then(|| "the loop was not ended: its phases did not run".to_owned());
+        lock(&self.error).take().map(|error| error.to_string()).or(running)
+    }
+
     fn ended(&self) -> Result<(), String> {
-        lock(&self.error).take().map_or(Ok(()), |error| Err(error.to_string()))
+        let error = lock(&self.error).take().map(|error| error.to_string());
+        let cut = self.gate.report_cut_off().err();
+        let all: Vec<String> = error.into_iter().chain(cut).collect();
+        if all.is_empty() { Ok(()) } else { Err(all.join("; ")) }
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`machine`] decides what happens next, and [`driver`] carries it out. [`Shared`] is the state behind
 //! every [`Shutdown`].
 
+mod accounts;
 mod begin;
 mod blocking;
 mod checks;

@@ -140,9 +140,16 @@ impl Gate {
 
     /// Fires the tokens of all passes: the window for admitted work is over.
     ///
-    /// Work that does not listen to its token continues.
+    /// Work that does not listen to its token continues. If the shutdown drains the gate, its report
+    /// contains how much work was inside.
     pub fn cut(&self) {
         self.inner.fire_cut();
+    }
+
+    /// Cuts the gate, as [`Gate::cut`]. The caller reports the work that is inside.
+    pub(crate) fn cut_and_report(&self) {
+        self.cut();
+        self.inner.forget_inside();
     }
 
     /// Returns a token that fires when the gate closes: take no more work.
@@ -225,14 +232,30 @@ impl Gate {
     /// Fails with the work that has been cut off since this was last called.
     pub(crate) fn report_cut_off(&self) -> Result<(), String> {
         const MOST: usize = 20;
-        let cut = self.inner.take_unreported_cuts();
-        if cut.is_empty() {
-            return Ok(());
+        let (cut, inside) = self.inner.take_unreported_cuts();
+        // Work that was inside may also have recorded its name, and is not counted twice.
+        let unnamed = inside.saturating_sub(cut.len());
+        let mut problems = Vec::new();
+        if !cut.is_empty() {
+            let named = cut.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = cut.len().saturating_sub(MOST);
+            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+            problems.push(format!("{} cut off: {named}{rest}", cut.len()));
         }
-        let named = cut.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
-        let more = cut.len().saturating_sub(MOST);
-        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-        Err(format!("{} cut off: {named}{rest}", cut.len()))
+        if unnamed > 0 {
+            problems.push(format!("{unnamed} in flight when the gate was cut"));
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
+    /// Takes what no task of the shutdown has reported: work that was cut off, and, if the gate was
+    /// never cut, the work that is inside now.
+    pub(crate) fn take_unreported(&self) -> Option<String> {
+        let cut = self.report_cut_off().err();
+        let inside = if self.cut_token().is_cancelled() { 0 } else { self.in_flight() };
+        let inside = (inside > 0).then(|| format!("{inside} in flight when the shutdown ended"));
+        let all: Vec<String> = cut.into_iter().chain(inside).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Returns how often the gate has been entered so far, including clones and refused attempts.
@@ -318,15 +341,19 @@ impl Gate {
         if self.inner.counters.may_have_missed() {
             line.push_str(" or more (membarrier was refused, so the count is not exact)");
         }
+        line.push_str(&self.names_of_oldest());
+        line
+    }
+
+    /// Returns the oldest named work as the end of a line: `, oldest 6.1s GET /export`.
+    pub(crate) fn names_of_oldest(&self) -> String {
+        let mut names = String::new();
         for (at, waiting) in self.oldest(3).iter().enumerate() {
             let lead = if at == 0 { "oldest " } else { "" };
-            line.push_str(&format!(
-                ", {lead}{} {}",
-                crate::time::Short(waiting.age),
-                waiting.label
-            ));
+            let age = crate::time::Short(waiting.age);
+            names.push_str(&format!(", {lead}{age} {}", waiting.label));
         }
-        line
+        names
     }
 
     /// Spawns a task on the pass of the calling code, or else on a pass of its own.

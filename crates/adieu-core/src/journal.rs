@@ -107,6 +107,11 @@ pub(crate) enum Line {
         waiting_for: Arc<Detail>,
         left: Duration,
     },
+    /// Accepted work that was not finished and that no task has reported.
+    Unfinished {
+        name: Arc<str>,
+        what: Arc<Detail>,
+    },
     Complete {
         outcome: Ending,
         took: Duration,
@@ -238,6 +243,7 @@ impl Line {
     fn detail(&self, is_heard: bool) -> Option<&Arc<Detail>> {
         match self {
             Self::TaskFailed { detail, .. } => detail.as_ref(),
+            Self::Unfinished { what, .. } => Some(what),
             Self::StillWaiting { waiting_for, .. } if is_heard => Some(waiting_for),
             Self::Deadline { .. }
             | Self::OverBudget { .. }
@@ -299,6 +305,9 @@ impl Line {
             }
             Self::StillWaiting { waiting_for, left } => {
                 info!(waiting_for = %waiting_for.wait(ANSWER), left = %Short(*left), "still waiting");
+            }
+            Self::Unfinished { name, what } => {
+                warn!(name = &**name, what = %what.wait(ANSWER), "accepted work not finished");
             }
             Self::Complete { outcome: outcome @ Ending::Clean, took } => {
                 info!(%outcome, took = %Short(*took), "shutdown complete");

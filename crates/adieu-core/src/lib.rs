@@ -66,7 +66,7 @@ pub use platform::Platform;
 pub use policy::{ExitCode, Policy};
 pub use readiness::{Check, CheckState, Readiness};
 pub use reason::{CustomReason, Reason};
-pub use report::{PhaseReport, Report, TaskReport, UncleanShutdown};
+pub use report::{Finding, PhaseReport, Report, TaskReport, UncleanShutdown};
 pub use rung::Rung;
 pub use runner::{Runner, main};
 pub use signals::{Signal, SignalError};

@@ -42,6 +42,20 @@ pub struct Report {
     pub exit_code: u8,
     /// Every phase of the plan, in order.
     pub phases: Vec<PhaseReport>,
+    /// The problems that no task has reported. If there are any, the outcome is not clean.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+}
+
+/// A problem that no task of the shutdown has reported, such as accepted work that was not finished
+/// because the phase that waits for it is disabled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The name of the gate, loop, system or other part that has the problem.
+    pub name: Arc<str>,
+    /// The problem, in one line.
+    pub what: String,
 }
 
 /// The result of one phase.
@@ -104,8 +118,8 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// If the shutdown was aborted, or a task failed, panicked, timed out, was aborted, was abandoned
-    /// or did not run.
+    /// If the shutdown was aborted, if a task failed, panicked, timed out, was aborted, was abandoned or
+    /// did not run, or if accepted work was not finished.
     pub fn into_result(self: Arc<Self>) -> Result<Arc<Self>, UncleanShutdown> {
         if self.is_clean() { Ok(self) } else { Err(UncleanShutdown::new(self)) }
     }
@@ -114,6 +128,14 @@ impl Report {
     #[must_use]
     pub fn phase(&self, name: impl AsRef<str>) -> Option<&PhaseReport> {
         self.phases.iter().find(|phase| phase.name == name.as_ref())
+    }
+}
+
+// === impl Finding ===
+
+impl Finding {
+    pub(crate) fn new(name: impl Into<Arc<str>>, what: impl Into<String>) -> Self {
+        Self { name: name.into(), what: what.into() }
     }
 }
 

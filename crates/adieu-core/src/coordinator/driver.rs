@@ -21,6 +21,7 @@ use super::moves::Moves;
 use super::shared::Shared;
 use crate::budget::Limits;
 use crate::deadline::LiveDeadline;
+use crate::outcome::Ending;
 use crate::phase::Phase;
 use crate::plan::PhaseId;
 use crate::registry::{Entry, Started};
@@ -139,6 +140,13 @@ impl Driver {
 
     /// Makes the report, which is published later.
     fn end(&mut self, now: Instant) {
+        let ending = self.shared.with_run(|run, _| run.machine.ending());
+        if !matches!(ending, Some(Ending::Aborted { .. })) {
+            self.shared.close_gates(); // An aborted shutdown can be resumed.
+        }
+        let unfinished = self.shared.take_unfinished();
+        self.log_unfinished(&unfinished);
+        self.shared.with_run(|run, _| run.set_unfinished(unfinished));
         self.report = self.shared.with_run(|run, declared| run.report(&declared.registry, now));
         if let Some(report) = &self.report {
             self.log_complete(report);

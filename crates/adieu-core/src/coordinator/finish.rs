@@ -42,8 +42,10 @@ impl Shared {
     fn drop_leftovers(&self) {
         let tasks = self.core.lock().declared.registry.clear();
         let drained = self.drains.lock().take_drained();
+        let accounts = self.accounts.lock().take();
         // Each separately: a destructor that panics must affect neither the others nor the next steps.
         drop_each_shielded(tasks);
         drop_each_shielded(drained);
+        drop_each_shielded(accounts);
     }
 }

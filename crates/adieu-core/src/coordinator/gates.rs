@@ -20,6 +20,9 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 /// How long work that was cut off has to record its name.
 const NAMING: Duration = Duration::from_millis(100);
+/// How long work has to leave a gate that nothing has drained, before it is cut. Work of the class
+/// `CloseNow` ends when the gate closes, which may be only now.
+const LEAVING: Duration = Duration::from_millis(100);
 /// How long before the end of its time a gate is closed although the work before it has not ended.
 const LAST_LOOK: Duration = Duration::from_millis(200);
 /// How long a worker may take to poll a task. If it takes longer, all workers are blocked.
@@ -191,7 +194,7 @@ impl Shutdown {
                     if let Some(shared) = shared.upgrade() {
                         left.get_or_init(|| summary_of(&gate, shared.journal()));
                     }
-                    gate.cut();
+                    gate.cut_and_report();
                     Ok(())
                 }
             }
@@ -200,15 +203,31 @@ impl Shutdown {
 
     #[track_caller]
     fn add_cutting(&self, gate: &Gate) -> Result<TaskHandle, AddTaskError> {
-        let task = TaskSpec::new(format!("cut {}", gate.name())).timeout(CLOSING).only_waits();
-        let gate = gate.clone();
+        let left = Arc::new(OnceLock::new());
+        let task =
+            TaskSpec::new(format!("cut {}", gate.name())).timeout(CLOSING).only_waits().describe({
+                let left = Arc::clone(&left);
+                move || left.get().cloned().unwrap_or_default()
+            });
+        let (gate, shared) = (gate.clone(), Arc::downgrade(self.shared()));
         self.add_task(Phase::SERVICE_STOP, task, async move |cx: TaskCx| {
+            let leaves = async |within| {
+                let left = gate.drained(cx.shutdown_deadline());
+                let _ = tokio::time::timeout(within, left).await;
+            };
+            if !gate.cut_token().is_cancelled() {
+                // Nothing has waited for this work: its phase is disabled, or was skipped.
+                gate.close();
+                leaves(LEAVING).await;
+                if let Some(shared) = shared.upgrade().filter(|_| !gate.is_drained()) {
+                    left.get_or_init(|| summary_of(&gate, shared.journal()));
+                }
+            }
             if !gate.is_drained() {
                 gate.cut();
                 // Work with a name that is cut off records its name when it leaves.
                 if !gate.oldest(1).is_empty() {
-                    let left = gate.drained(cx.shutdown_deadline());
-                    let _ = tokio::time::timeout(NAMING, left).await;
+                    leaves(NAMING).await;
                 }
             }
             gate.report_cut_off()

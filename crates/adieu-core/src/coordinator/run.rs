@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::accounts::Unfinished;
 use super::declared::Declared;
 use super::machine::{Effects, Machine, PhaseRun, PhaseState, TaskRun, TaskState};
 use crate::budget::{Budget, Limits};
 use crate::config::Config;
 use crate::deadline::LiveDeadline;
-use crate::outcome::{Outcome, SkipCause};
+use crate::outcome::{Ending, Outcome, SkipCause};
 use crate::plan::{PhaseId, Plan};
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Registry;
-use crate::report::{PhaseReport, Report, TaskReport};
+use crate::report::{Finding, PhaseReport, Report, TaskReport};
 use crate::status::{Stage, Status, UncleanTask, WaitingFor};
 use crate::task::{Describe, Detail, LazySpan, RunCx, TaskId, ask};
 use crate::time::{Instant, wall_clock};
@@ -33,6 +34,8 @@ pub(super) struct Run {
     describes: HashMap<TaskId, Describe>,
     /// The descriptions of tasks that failed.
     details: HashMap<TaskId, Arc<Detail>>,
+    /// The accepted work that was not finished, as of the end of the run.
+    unfinished: Vec<Unfinished>,
 }
 
 /// The reason of a run, and what follows from it. Reasons can be code of the application, which must not
@@ -98,6 +101,7 @@ impl Run {
             started_at: humantime::format_rfc3339_millis(wall_clock()).to_string(),
             describes: HashMap::new(),
             details: HashMap::new(),
+            unfinished: Vec::new(),
         }
     }
 
@@ -141,6 +145,18 @@ impl Run {
 
     pub(super) fn add_detail(&mut self, task: TaskId, detail: Arc<Detail>) {
         self.details.insert(task, detail);
+    }
+
+    pub(super) fn set_unfinished(&mut self, unfinished: Vec<Unfinished>) {
+        self.unfinished = unfinished;
+    }
+
+    /// Returns how the run ended. It is clean only if all accepted work was finished.
+    fn ending(&self) -> Ending {
+        match self.machine.ending() {
+            Ending::Clean if !self.unfinished.is_empty() => Ending::Unclean,
+            ending => ending,
+        }
     }
 
     pub(super) fn status(&self, stage: Stage, now: Instant) -> Undescribed {
@@ -194,7 +210,7 @@ impl Run {
     }
 
     pub(super) fn report(&self, registry: &Registry, now: Instant) -> Report {
-        let outcome = self.machine.ending();
+        let outcome = self.ending();
         let phases = self.plan.ordered_ids().iter();
         Report {
             exit_code: self.policy.exit_code_of(&outcome),
@@ -204,6 +220,7 @@ impl Run {
             took: self.since_began(now),
             allowed: self.since_began(self.cx.deadline.get()),
             phases: phases.map(|&id| self.phase_report(id, registry)).collect(),
+            findings: Vec::new(),
         }
     }
 
@@ -235,8 +252,12 @@ impl Run {
         }
     }
 
-    /// Adds the descriptions of tasks that failed.
+    /// Adds the descriptions of tasks that failed, and of work that was not finished.
     pub(super) fn add_details_to(&self, report: &mut Report) {
+        let unfinished = self.unfinished.iter();
+        report.findings = unfinished
+            .map(|Unfinished { name, what }| Finding::new(Arc::clone(name), what.text()))
+            .collect();
         // Most shutdowns have no details, and some have very many tasks.
         if self.details.is_empty() {
             return;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use super::accounts::Accounts;
 use super::core::Core;
 use super::declared::Declared;
 use super::drains::Drains;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(super) engine: Engine,
     /// The gates, and the cordon.
     pub(super) drains: OrderedMutex<Drains>,
+    /// The sources of work that are not gates.
+    pub(super) accounts: OrderedMutex<Accounts>,
     /// Signals, exit guards, watchdog.
     pub(super) process: Process,
     /// The errors that were returned because the shutdown had begun.
@@ -55,6 +58,7 @@ impl Shared {
             progress: Progress::new(),
             engine: Engine::new(),
             drains: OrderedMutex::new(locks::DRAINS, Drains::default()),
+            accounts: OrderedMutex::new(locks::ACCOUNTS, Accounts::default()),
             process: Process::new(config.reserve),
             refusals: OrderedMutex::new(locks::REFUSALS, Refusals::default()),
             extensions: OrderedMutex::new(locks::EXTENSIONS, Extensions::default()),

@@ -43,6 +43,8 @@ struct Cuts {
     count: u64,
     /// The work that no report has named yet.
     unreported: Vec<String>,
+    /// How much work was inside when the gate was cut, unless a report contains it.
+    inside: usize,
 }
 
 /// Held by every handle of one gate. Returns the memory when the last one is dropped.
@@ -159,17 +161,33 @@ impl Inner {
         lock(&self.about).cuts.count
     }
 
-    pub(super) fn take_unreported_cuts(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.about).cuts.unreported)
+    /// Forgets the work that was inside when the gate was cut: the caller reports it.
+    pub(super) fn forget_inside(&self) {
+        lock(&self.about).cuts.inside = 0;
+    }
+
+    /// Takes the names of the work that was cut off, and how much was inside when the gate was cut.
+    pub(super) fn take_unreported_cuts(&self) -> (Vec<String>, usize) {
+        let cuts = &mut lock(&self.about).cuts;
+        (std::mem::take(&mut cuts.unreported), std::mem::take(&mut cuts.inside))
     }
 
     pub(super) fn fire_closed(&self) {
         self.closed_token().cancel();
     }
 
+    /// Fires the tokens of all passes. The work that is inside at the first call is stored until a
+    /// report contains it.
     pub(super) fn fire_cut(&self) {
-        self.closed_token().cancel();
-        self.cut_token().cancel();
+        let inside = if self.counters.is_drained() { 0 } else { self.counters.in_flight() };
+        let mut about = lock(&self.about);
+        let (closed, cut) = (about.closed.clone(), about.cut.clone());
+        if !cut.is_cancelled() {
+            about.cuts.inside = inside;
+        }
+        drop(about); // A token calls the wakers of the application.
+        closed.cancel();
+        cut.cancel();
     }
 }
 

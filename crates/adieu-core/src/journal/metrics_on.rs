@@ -54,6 +54,7 @@ pub(super) fn count(line: &Line) {
         | Line::PhaseSkipped { .. }
         | Line::TaskTooLate { .. }
         | Line::StillWaiting { .. }
+        | Line::Unfinished { .. }
         | Line::CheckChanged { .. } => {}
     }
 }

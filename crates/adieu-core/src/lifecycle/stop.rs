@@ -4,6 +4,7 @@
 //! same. If the shutdown and a rollback race for a step, the first to claim it stops it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -34,6 +35,7 @@ pub(super) fn register(
     board: &Arc<Board>,
 ) -> Result<Vec<TaskHandle>, StartError> {
     add_phase(shutdown, board.graph.stop_budget(|_| true)).map_err(StartError::NoPhase)?;
+    let phase_began = Arc::new(AtomicBool::new(false));
     let mut added: Vec<TaskHandle> = Vec::new();
     for step in board.steps() {
         let spec = TaskSpec::new(format!("stop {}", board.id(step)))
@@ -44,17 +46,18 @@ pub(super) fn register(
                 move || board.describe(step)
             });
         let (board, shutdown_of_it) = (Arc::clone(board), shutdown.downgrade());
-        let task =
-            async move |cx: TaskCx| match stop(&board, step, home_of(&shutdown_of_it), Some(cx))
-                .await
-            {
+        let phase_began = Arc::clone(&phase_began);
+        let task = async move |cx: TaskCx| {
+            phase_began.store(true, Ordering::Relaxed);
+            match stop(&board, step, home_of(&shutdown_of_it), Some(cx)).await {
                 None => Ok(()),
                 // Panics again, so that the task is reported as panicked.
                 Some(Problem::Panicked(message)) => {
                     std::panic::resume_unwind(Box::new(message.to_string()))
                 }
                 Some(problem) => Err(problem.to_string()),
-            };
+            }
+        };
         match shutdown.add_task(Lifecycle::PHASE, spec, task) {
             Ok(task) => added.push(task),
             Err(error) => {
@@ -65,6 +68,14 @@ pub(super) fn register(
             }
         }
     }
+    // If the phase does not run, no task reports the steps that are up.
+    let board = Arc::downgrade(board);
+    shutdown.shared().account_for("lifecycle".into(), move || {
+        let board = board.upgrade().filter(|_| !phase_began.load(Ordering::Relaxed))?;
+        let up = board.steps().filter(|&step| board.read(|machine| machine.is_up(step)));
+        let up: Vec<_> = up.map(|step| board.id(step)).collect();
+        (!up.is_empty()).then(|| format!("{} not stopped: {}", up.len(), up.join(", ")))
+    });
     Ok(added)
 }
 

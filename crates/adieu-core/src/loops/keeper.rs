@@ -5,6 +5,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -62,7 +63,8 @@ impl<W: Work> Keeper<W> {
             }
         };
         let task = home.spawn(kept).abort_handle();
-        (LoopHandle { gate, last_call, over, error, task }, begin)
+        let is_joined = AtomicBool::new(false);
+        (LoopHandle { gate, last_call, over, error, task, is_joined }, begin)
     }
 
     /// Runs the loop until it ends for good. Returns an error if it crashed after its gate had closed.

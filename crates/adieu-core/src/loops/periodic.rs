@@ -109,6 +109,10 @@ where
                 Ended::Panicked(message) => format!("panicked: {message}").into(),
                 Ended::Finished | Ended::Aborted | Ended::LeftBehind => continue,
             };
+            if cx.gate.is_closed() {
+                // No further tick comes, so the end of the loop reports the failure.
+                return Err(format!("tick failed: {error}").into());
+            }
             cx.log_failure("tick", &error, Some(due.saturating_duration_since(now())));
         }
     }

@@ -78,7 +78,8 @@ impl Shutdown {
 
     /// Starts a loop that calls `tick` periodically. Returns its gate.
     ///
-    /// A tick that fails or panics is logged, and the next one comes as usual. When the loop must take
+    /// A tick that fails or panics is logged, and the next one comes as usual. If gates have closed, no
+    /// further tick comes, and the report contains the failure. When the loop must take
     /// no more work, a running tick is finished and no further tick starts. When it must stop, the
     /// tick is signalled. While the process is cordoned, no tick starts. [`Shutdown::add_loop`]
     /// describes in which phases this happens.
@@ -128,6 +129,11 @@ impl Shutdown {
             return Err(error);
         }
         self.shared().add_loop_gate(&gate);
+        let unreported = {
+            let ending = Arc::downgrade(&ending);
+            move || ending.upgrade()?.unreported()
+        };
+        self.shared().account_for(Arc::clone(name), unreported);
         if let Some(owner) = self.owner() {
             owner.add(&ending);
         }

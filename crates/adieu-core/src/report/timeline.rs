@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{PhaseReport, Report};
+use super::{Finding, PhaseReport, Report};
 use crate::outcome::Outcome;
 use crate::time::{Duration, Short};
 
@@ -10,7 +10,8 @@ const INDENT: &str = "    ";
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { outcome, reason, started_at: _, took, allowed, exit_code, phases } = self;
+        let Self { outcome, reason, started_at: _, took, allowed, exit_code, phases, findings } =
+            self;
         let (took, allowed) = (Short(*took), Short(*allowed));
         write!(f, "shutdown {outcome} in {took} of {allowed}: {reason}, exit code {exit_code}")?;
 
@@ -31,6 +32,9 @@ impl fmt::Display for Report {
                     write!(f, " ({detail})")?;
                 }
             }
+        }
+        for Finding { name, what } in findings {
+            write!(f, "\n          ! {name}: {what}")?;
         }
         Ok(())
     }

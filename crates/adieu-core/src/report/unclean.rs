@@ -56,9 +56,17 @@ impl fmt::Display for UncleanShutdown {
         if failed.len() > NAMED {
             write!(f, " and {} more", failed.len() - NAMED)?;
         }
+        let findings = &self.report.findings;
+        for (at, problem) in findings.iter().take(NAMED).enumerate() {
+            let before = if at == 0 && failed.is_empty() { ":" } else { ";" };
+            write!(f, "{before} {}: {}", problem.name, problem.what)?;
+        }
+        if findings.len() > NAMED {
+            write!(f, " and {} more", findings.len() - NAMED)?;
+        }
         match skipped.len() {
             // No task is unclean, so a phase without tasks is.
-            0 if failed.is_empty() => {
+            0 if failed.is_empty() && findings.is_empty() => {
                 let phase = self.report.phases.iter().find(|phase| !phase.outcome.is_clean());
                 phase.map_or(Ok(()), |phase| write!(f, ": {} {}", phase.name, phase.outcome))
             }

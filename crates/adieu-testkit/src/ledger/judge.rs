@@ -183,7 +183,7 @@ fn charge_losses(
     }
 }
 
-/// Returns the texts of a report about each task that did not end cleanly.
+/// Returns the texts of a report about each task that did not end cleanly, and its findings.
 fn unclean_texts(report: &Report) -> Vec<String> {
     let tasks = report.phases.iter().flat_map(|phase| &phase.tasks);
     let unclean = tasks.filter(|task| !task.outcome.is_clean());
@@ -192,6 +192,7 @@ fn unclean_texts(report: &Report) -> Vec<String> {
             let detail = task.detail.as_deref().unwrap_or_default();
             format!("{}: {} {detail}", task.name, task.outcome)
         })
+        .chain(report.findings.iter().map(|found| format!("{}: {}", found.name, found.what)))
         .collect()
 }
 

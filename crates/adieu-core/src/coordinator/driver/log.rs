@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::accounts::Unfinished;
 use super::super::machine::{PhaseState, TaskState};
 use super::Driver;
 use crate::journal::Line;
@@ -78,6 +79,13 @@ impl Driver {
             None => return,
         };
         self.shared.journal().note(line);
+    }
+
+    pub(super) fn log_unfinished(&self, unfinished: &[Unfinished]) {
+        for Unfinished { name, what } in unfinished {
+            let (name, what) = (Arc::clone(name), Arc::clone(what));
+            self.shared.journal().note(Line::Unfinished { name, what });
+        }
     }
 
     pub(super) fn log_complete(&self, report: &Report) {
