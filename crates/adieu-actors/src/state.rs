@@ -34,6 +34,8 @@ pub(crate) struct SystemState {
     /// Whether a drain of this system with others was announced: it is about to begin.
     is_announced: AtomicBool,
     pub(crate) dead_letters: DeadLetters,
+    /// Whether the task in the phase `actor-system-terminate` has reported how the actors ended.
+    is_reported: AtomicBool,
     pub(crate) countdown: Countdown,
     /// The shortest timeout that callers of `terminate` gave. It starts when the phase
     /// `actor-system-terminate` does.
@@ -88,6 +90,7 @@ impl SystemState {
             admission: Arc::default(),
             is_announced: AtomicBool::new(false),
             dead_letters: DeadLetters::default(),
+            is_reported: AtomicBool::new(false),
             countdown: Countdown::new(),
             drain_timeout: Mutex::default(),
             grace: Timeouts::GRACE,
@@ -125,6 +128,14 @@ impl SystemState {
         if let Some(Membership { unfinished, .. }) = self.membership.get() {
             drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
+    }
+
+    pub(crate) fn mark_reported(&self) {
+        self.is_reported.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_reported(&self) -> bool {
+        self.is_reported.load(Ordering::SeqCst)
     }
 
     /// Returns whether the end of the system has begun. From then on the report contains its dead
@@ -273,8 +284,9 @@ impl Member for SystemState {
     }
 
     fn unreported(&self) -> Option<String> {
+        let is_complete = self.drain.get().is_some_and(|drain| drain.peek().is_some());
         let count = self.dead_letters.unreported();
-        (count > 0)
+        (is_complete && count > 0)
             .then(|| format!("actor system {}: {count} dead letters after its report", self.name))
     }
 }

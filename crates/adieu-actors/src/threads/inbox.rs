@@ -306,18 +306,40 @@ impl<M> Inboxes<M> {
         self.dead_letters(of)
     }
 
+    /// Describes the messages that workers and their actors have not processed.
+    pub(super) fn unfinished_work(&self) -> Option<String> {
+        let busy = |inbox: &Inbox<M>| inbox.is_handling.load(Ordering::SeqCst);
+        let handling = self.inboxes.iter().filter(|inbox| busy(inbox)).count();
+        let queued: usize = self.inboxes.iter().map(Inbox::queued).sum();
+        let work = (handling + queued > 0)
+            .then(|| format!("{queued} messages queued, {handling} being processed"));
+        let systems = self.systems();
+        let actors = systems.iter().filter_map(|(index, system)| {
+            Some(format!("actors of worker {index}: {}", system.unfinished_work()?))
+        });
+        let texts: Vec<String> = work.into_iter().chain(actors).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
     /// Returns the workers with queued messages, to be shown to an on-call engineer.
     pub(super) fn pending_workers(&self) -> String {
-        let queued = self.inboxes.iter().map(|Inbox { sender, .. }| {
-            let has_ended = sender.is_closed();
-            if has_ended { 0 } else { sender.max_capacity() - sender.capacity() }
-        });
+        let queued = self.inboxes.iter().map(Inbox::queued);
         let busy: Vec<String> = (0usize..)
             .zip(queued)
             .filter(|(_, queued)| *queued > 0)
             .map(|(index, queued)| format!("worker {index} ({queued} queued)"))
             .collect();
         busy.join(", ")
+    }
+}
+
+// === impl Inbox ===
+
+impl<M> Inbox<M> {
+    /// Returns how many messages are queued. If the worker has ended, they were counted.
+    fn queued(&self) -> usize {
+        let has_ended = self.sender.is_closed();
+        if has_ended { 0 } else { self.sender.max_capacity() - self.sender.capacity() }
     }
 }
 

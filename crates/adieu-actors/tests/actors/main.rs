@@ -15,6 +15,7 @@ mod dead_letters;
 mod edge_cases;
 mod guardian;
 mod identity;
+mod left_running;
 mod observing;
 mod resources;
 mod stopping;
