@@ -33,13 +33,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sum = on_kameo::actor::<Sum>(Sum::default());
         let sum = worker.system().spawn("sum", sum).await?;
         // Ends when the workers are being drained, and no worker and no actor has work.
-        while let Some(number) = worker.recv().await {
+        while let Some(delivery) = worker.recv().await {
+            let number = *delivery;
             let belongs = number as usize % worker.count();
             if belongs == worker.index() {
                 sum.tell(Add(number)).await?;
             } else {
                 worker.send(belongs, number).await?;
             }
+            delivery.done();
         }
         let total = sum.ask(Total).await?;
         println!("{} has {total}", worker.system().name());

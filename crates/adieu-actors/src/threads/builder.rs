@@ -56,7 +56,7 @@ impl WorkerThreads<()> {
     /// let threads = WorkerThreads::builder("orders").count(2).start(async |mut worker| {
     ///     // Spawn actors here: worker.system().spawn(..)
     ///     while let Some(order) = worker.recv().await {
-    ///         let _: u32 = order;
+    ///         order.process(async |order: u32| println!("{order}")).await;
     ///     }
     /// })?;
     /// threads.send(0, 7).await?;

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use adieu_core::Deadline;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::countdown::Countdown;
+use crate::delivery::{Outstanding, Receiver};
 use crate::quiet::{Activity, Queues};
 use crate::record::is_draining_code_running;
 use crate::state::SystemState;
@@ -17,8 +18,8 @@ use crate::state::SystemState;
 pub(crate) struct Inboxes<M> {
     name: Arc<str>,
     inboxes: Vec<Inbox<M>>,
-    /// Messages that were sent and are not processed, and one for each worker until its actors were
-    /// quiet for the first time during the drain. While the workers drain, a message counts as
+    /// Messages that were sent and are not done, and one for each worker until its actors were quiet for
+    /// the first time during the drain. While the workers drain, a message counts as
     /// processed only when the actors of its worker are quiet. When this is zero during the drain, no
     /// code is left that could send.
     pending: AtomicUsize,
@@ -47,8 +48,19 @@ struct Inbox<M> {
     is_abandoned: AtomicBool,
     /// Messages that the worker refused, or accepted and did not process to the end.
     dead: AtomicU64,
-    /// Whether its worker is processing a message.
-    is_handling: AtomicBool,
+    /// Messages that its worker has received and that are not done.
+    outstanding: Outstanding,
+    /// The part of [`Inboxes::pending`] that its worker holds: one for the worker itself, and messages
+    /// that are done. The worker releases it; see [`Worker::recv`](super::Worker::recv).
+    held: AtomicUsize,
+    /// Notified when a delivery ends.
+    delivered: Notify,
+}
+
+/// Accounts for the deliveries of one worker.
+pub(super) struct Desk<M> {
+    pub(super) inboxes: Arc<Inboxes<M>>,
+    pub(super) index: usize,
 }
 
 /// The error for a message that a worker refused. If the worker exists, the message is counted as a
@@ -70,8 +82,15 @@ impl<M> Inboxes<M> {
         let (inboxes, receivers) = (0..count)
             .map(|_| {
                 let (sender, receiver) = mpsc::channel(room);
-                let (is_abandoned, is_handling) = (AtomicBool::new(false), AtomicBool::new(false));
-                (Inbox { sender, is_abandoned, dead: AtomicU64::new(0), is_handling }, receiver)
+                let inbox = Inbox {
+                    sender,
+                    is_abandoned: AtomicBool::new(false),
+                    dead: AtomicU64::new(0),
+                    outstanding: Outstanding::default(),
+                    held: AtomicUsize::new(1),
+                    delivered: Notify::new(),
+                };
+                (inbox, receiver)
             })
             .unzip();
         let token = CancellationToken::new;
@@ -268,17 +287,51 @@ impl<M> Inboxes<M> {
         *queues = Queues { sent: queues.sent + sent, is_busy: queues.is_busy || is_busy };
     }
 
-    /// Notes whether a worker is processing a message.
-    pub(super) fn set_handling(&self, of: usize, is_handling: bool) {
+    // --- deliveries ---
+
+    /// Counts a message that a worker is receiving.
+    pub(super) fn begin_delivery(&self, of: usize) {
         if let Some(inbox) = self.inboxes.get(of) {
-            inbox.is_handling.store(is_handling, Ordering::SeqCst);
+            inbox.outstanding.begin();
         }
     }
 
-    /// Counts the message that a worker was processing when it ended, if there is one.
-    pub(super) fn count_interrupted(&self, of: usize) {
+    /// Waits until a delivery of a worker ends.
+    pub(super) async fn delivered(&self, of: usize) {
         if let Some(inbox) = self.inboxes.get(of) {
-            self.count_dead(of, u64::from(inbox.is_handling.swap(false, Ordering::SeqCst)));
+            inbox.delivered.notified().await;
+        }
+    }
+
+    /// Waits until every delivery of a worker has ended.
+    pub(super) async fn all_delivered(&self, of: usize) {
+        while self.inboxes.get(of).is_some_and(|inbox| inbox.outstanding.count() > 0) {
+            self.delivered(of).await;
+        }
+    }
+
+    /// Counts the deliveries of a worker that have not ended as dead letters.
+    pub(super) fn interrupt_deliveries(&self, of: usize) {
+        if let Some(inbox) = self.inboxes.get(of) {
+            let interrupted = inbox.outstanding.close();
+            self.count_dead(of, interrupted);
+            let interrupted = usize::try_from(interrupted).unwrap_or(usize::MAX);
+            inbox.held.fetch_add(interrupted, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns how many pending messages a worker holds.
+    pub(super) fn held(&self, of: usize) -> usize {
+        self.inboxes.get(of).map_or(0, |inbox| inbox.held.load(Ordering::SeqCst))
+    }
+
+    /// Uncounts pending messages that a worker holds. Only the thread of the worker calls it.
+    pub(super) fn release(&self, of: usize, count: usize) {
+        if let Some(inbox) = self.inboxes.get(of)
+            && count > 0
+        {
+            inbox.held.fetch_sub(count, Ordering::SeqCst);
+            self.done(count);
         }
     }
 
@@ -301,17 +354,16 @@ impl<M> Inboxes<M> {
         {
             let queued = inbox.sender.max_capacity() - inbox.sender.capacity();
             self.count_dead(of, queued as u64);
-            self.count_interrupted(of);
+            self.interrupt_deliveries(of);
         }
         self.dead_letters(of)
     }
 
     /// Describes the messages that workers and their actors have not processed.
     pub(super) fn unfinished_work(&self) -> Option<String> {
-        let busy = |inbox: &Inbox<M>| inbox.is_handling.load(Ordering::SeqCst);
-        let handling = self.inboxes.iter().filter(|inbox| busy(inbox)).count();
+        let handling: u64 = self.inboxes.iter().map(|inbox| inbox.outstanding.count()).sum();
         let queued: usize = self.inboxes.iter().map(Inbox::queued).sum();
-        let work = (handling + queued > 0)
+        let work = (handling > 0 || queued > 0)
             .then(|| format!("{queued} messages queued, {handling} being processed"));
         let systems = self.systems();
         let actors = systems.iter().filter_map(|(index, system)| {
@@ -330,6 +382,22 @@ impl<M> Inboxes<M> {
             .map(|(index, queued)| format!("worker {index} ({queued} queued)"))
             .collect();
         busy.join(", ")
+    }
+}
+
+// === impl Desk ===
+
+impl<M: Send> Receiver for Desk<M> {
+    fn delivery_ended(&self, is_done: bool) {
+        let Some(inbox) = self.inboxes.inboxes.get(self.index) else { return };
+        if !inbox.outstanding.end() {
+            return;
+        }
+        if !is_done {
+            self.inboxes.count_dead(self.index, 1);
+        }
+        inbox.held.fetch_add(1, Ordering::SeqCst);
+        inbox.delivered.notify_one();
     }
 }
 

@@ -127,9 +127,11 @@ async fn s443_a_task_lives_as_long_as_its_inbox() {
     let inner = log.clone();
     let orders = task(64, async move |mut inbox: Inbox<u32>| {
         tokio::spawn(async move {
-            while let Some(order) = inbox.recv().await {
+            while let Some(delivery) = inbox.recv().await {
+                let order = *delivery;
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 inner.add(order.to_string());
+                delivery.done();
             }
         });
     });
@@ -150,8 +152,9 @@ async fn s443_messages_in_the_inbox_of_a_killed_task_are_counted() {
     let system = ActorSystem::new("shop");
     let orders = task(64, async move |mut inbox: Inbox<u32>| {
         tokio::spawn(async move {
-            while inbox.recv().await.is_some() {
+            while let Some(delivery) = inbox.recv().await {
                 tokio::time::sleep(Duration::from_secs(3)).await;
+                delivery.done();
             }
         });
     });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use adieu_actors::ractor::actor;
 use adieu_actors::task::{Inbox, task};
-use adieu_actors::{ActorSystem, NodeEnding, NodePath};
+use adieu_actors::{ActorSystem, Delivery, NodeEnding, NodePath};
 use adieu_core::{Config, Shutdown};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::Semaphore;
@@ -100,7 +100,7 @@ async fn s800_a_task_that_is_the_guardian_returns_with_messages() {
     let shutdown = shutdown();
     let system = ActorSystem::on(&shutdown, "shop").unwrap();
     let guardian = task(100, async |mut inbox: Inbox<u64>| {
-        inbox.recv().await;
+        inbox.recv().await.map(Delivery::done);
     });
     let guardian = system.spawn("guardian", guardian).await.unwrap();
     system.set_guardian(&guardian_path());

@@ -91,8 +91,9 @@ on_all_actors![
 async fn s804_messages_of_workers_whose_phase_was_skipped() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let threads = WorkerThreads::builder("back").count(1).start(async |mut worker: Worker<u32>| {
-        while worker.recv().await.is_some() {
+        while let Some(delivery) = worker.recv().await {
             worker.draining().cancelled().await;
+            delivery.done();
         }
     });
     let threads = threads.unwrap();
