@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::inbox::{Desk, Inboxes, SendError};
 use super::report::{WorkerEnding, WorkerReport};
 use crate::countdown::Countdown;
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Receiver};
 use crate::quiet::{Found, until_quiet};
 use crate::record::mark_worker_thread;
 use crate::report::DrainReport;
@@ -28,7 +28,8 @@ pub struct Worker<M> {
     /// Gets the inbox when this is dropped, even if the body panics.
     slot: Slot<M>,
     inbox: Option<mpsc::Receiver<M>>,
-    desk: Arc<Desk<M>>,
+    /// Accounts for its deliveries.
+    desk: Arc<dyn Receiver>,
 }
 
 /// Gets the inbox of a worker when its body has ended.
@@ -74,9 +75,7 @@ impl<M> Worker<M> {
     pub fn draining(&self) -> CancellationToken {
         self.inboxes.draining().clone()
     }
-}
 
-impl<M: Send + 'static> Worker<M> {
     /// Returns the next message, or `None` when the body should return: the workers are being drained,
     /// and no worker and no actor of a worker has work.
     ///
@@ -125,7 +124,7 @@ impl<M: Send + 'static> Worker<M> {
     fn deliver(&self, message: Option<M>) -> Option<Delivery<M>> {
         let message = message?;
         self.inboxes.begin_delivery(self.index);
-        Some(Delivery::new(message, Arc::clone(&self.desk) as _))
+        Some(Delivery::new(message, Arc::clone(&self.desk)))
     }
 }
 

@@ -10,6 +10,7 @@ mod blocking;
 mod branches;
 mod conformance;
 mod conservation;
+mod conservation_fuzz;
 mod coordinated;
 mod dead_letters;
 mod edge_cases;
