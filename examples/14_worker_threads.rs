@@ -1,6 +1,6 @@
 //! Worker threads: each has a runtime and actors of its own. They are drained together.
 
-use adieu::actors::{Timeouts, WorkerThreads, kameo as on_kameo};
+use adieu::actors::{Timeouts, Worker, WorkerThreads, kameo as on_kameo};
 use kameo::Actor;
 use kameo::message::{Context, Message};
 
@@ -29,22 +29,25 @@ impl Message<Total> for Sum {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let threads = WorkerThreads::builder("sums").count(4).start(async |mut worker| {
-        let sum = on_kameo::actor::<Sum>(Sum::default());
-        let sum = worker.system().spawn("sum", sum).await?;
-        // Ends when the workers are being drained, and no worker and no actor has work.
-        while let Some(number) = worker.recv().await {
-            let belongs = number as usize % worker.count();
-            if belongs == worker.index() {
-                sum.tell(Add(number)).await?;
-            } else {
-                worker.send(belongs, number).await?;
+    let threads =
+        WorkerThreads::builder("sums").count(4).start(async |mut worker: Worker<u64>| {
+            let sum = on_kameo::actor::<Sum>(Sum::default());
+            let sum = worker.system().spawn("sum", sum).await?;
+            // Ends when the workers are being drained, and no worker and no actor has work.
+            while let Some(received) = worker.recv().await {
+                let number = *received;
+                let belongs = number as usize % worker.count();
+                if belongs == worker.index() {
+                    sum.tell(Add(number)).await?;
+                } else {
+                    worker.send(belongs, number).await?;
+                }
+                received.done();
             }
-        }
-        let total = sum.ask(Total).await?;
-        println!("{} has {total}", worker.system().name());
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
-    })?;
+            let total = sum.ask(Total).await?;
+            println!("{} has {total}", worker.system().name());
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+        })?;
     // All numbers go to the first worker, which passes on those that belong to another.
     for number in 1..=100 {
         threads.send(0, number).await?;

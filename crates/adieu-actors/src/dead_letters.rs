@@ -116,10 +116,11 @@ impl DeadLetters {
         latest.reported = Some(latest.at_end.values().sum());
     }
 
-    /// Returns how many dead letters were added after the report was completed.
+    /// Returns how many dead letters since the end of the system began are not in its report: they were
+    /// added after it was completed, or there is none.
     pub(crate) fn unreported(&self) -> u64 {
         let latest = self.lock();
-        latest.reported.map_or(0, |reported| latest.at_end.values().sum::<u64>() - reported)
+        latest.at_end.values().sum::<u64>() - latest.reported.unwrap_or(0)
     }
 
     fn lock(&self) -> MutexGuard<'_, Latest> {

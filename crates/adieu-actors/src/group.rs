@@ -23,7 +23,10 @@ pub(crate) trait Member: Send + Sync {
     /// Returns whether a shutdown for this reason drains the member.
     fn is_drained_for(&self, reason: &Reason) -> bool;
 
-    /// Refuses messages from outside the group, from now on.
+    /// Lets the actors of this member send to members whose drain has begun.
+    fn announce_drain(&self);
+
+    /// Refuses messages from outside the group, from now on. The drain of all members was announced.
     fn begin_drain(&self);
 
     /// Adds the nodes and queues of this member.
@@ -81,6 +84,7 @@ impl Group {
             others.iter().any(|other| std::ptr::addr_eq(member.as_ptr(), Arc::as_ptr(other)))
         };
         self.members().retain(|member| !is_other(member));
+        drained.iter().for_each(|member| member.announce_drain());
         drained.iter().for_each(|member| member.begin_drain());
         self.progress.send_modify(|progress| progress.is_draining = true);
     }
@@ -122,5 +126,57 @@ impl Group {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         self.0.send_modify(|progress| progress.unfinished -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A member that checks the order of the calls.
+    struct Checks(Arc<AtomicU64>);
+
+    const MEMBERS: u64 = 3;
+
+    impl Member for Checks {
+        fn is_drained_for(&self, _: &Reason) -> bool {
+            true
+        }
+
+        fn announce_drain(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn begin_drain(&self) {
+            assert_eq!(self.0.load(Ordering::Relaxed), MEMBERS, "announced to all members");
+        }
+
+        fn add_to(&self, _: &mut Activity) {}
+
+        fn has_worked(&self) -> bool {
+            false
+        }
+
+        fn unreported(&self) -> Option<String> {
+            None
+        }
+    }
+
+    // Otherwise the first member would refuse messages from the last, until its drain begins.
+    #[test]
+    fn s803_a_drain_is_announced_to_all_members_before_it_begins_in_one() {
+        let (group, announced) = (Group::default(), Arc::default());
+        let members: Vec<_> =
+            (0..MEMBERS).map(|_| Arc::new(Checks(Arc::clone(&announced)))).collect();
+        let join = |member: &Arc<Checks>| {
+            let member: Weak<Checks> = Arc::downgrade(member);
+            group.join(member)
+        };
+        let joined: Vec<_> = members.iter().map(join).collect();
+        group.begin_drain(&Reason::Unknown);
+        assert_eq!(announced.load(Ordering::Relaxed), MEMBERS);
+        drop(joined);
     }
 }

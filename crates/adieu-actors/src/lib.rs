@@ -79,6 +79,7 @@ mod backoff;
 mod countdown;
 mod counts;
 mod dead_letters;
+mod delivery;
 mod drain;
 mod gather;
 mod group;
@@ -106,6 +107,7 @@ mod tree;
 mod view;
 
 pub use dead_letters::{DeadLetter, DeadLetterSubscription, Undelivered};
+pub use delivery::Delivery;
 pub use node::{BoxFuture, Ended, Node};
 pub use path::{NameError, NodePath};
 pub use record::{Identity, Scoped};

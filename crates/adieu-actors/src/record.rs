@@ -25,6 +25,10 @@ use crate::state::{Parent, SystemState};
 /// Both are one allocation: with very many actors, cache misses dominate the cost.
 pub(crate) trait HasRecord: Send + Sync {
     fn record(&self) -> &Record;
+
+    /// Counts the messages that the actor has accepted and will not process. Called when the actor
+    /// has ended, before its end is announced.
+    fn count_left_behind(&self) {}
 }
 
 /// The data that adieu stores for each actor.
@@ -76,6 +80,16 @@ impl Record {
     /// Returns whether this actor, or its whole system, is being drained.
     pub(crate) fn is_draining(&self) -> bool {
         !self.admission.is_open() || !self.system_admission.state.is_open()
+    }
+
+    /// Returns whether the messages that this actor sends belong to a drain.
+    ///
+    /// A drain of several actors or systems begins in one of them after the other. Before, it is
+    /// announced for all: otherwise the first would refuse messages from the last.
+    fn is_part_of_drain(&self) -> bool {
+        let is_announced =
+            || self.system().is_some_and(|system| system.is_drain_announced(&self.path));
+        self.is_draining() || is_announced()
     }
 
     /// Returns whether the code that runs here may send this actor a message.
@@ -166,7 +180,14 @@ impl Record {
         count: u64,
     ) {
         let system = self.system.upgrade();
-        let is_at_end = system.as_ref().is_some_and(|system| system.is_at_end());
+        // The end of the guardian is the beginning of the end of its system. Messages that it leaves
+        // behind are lost shortly before that.
+        let is_left_by_guardian = |system: &SystemState| {
+            because != Undelivered::Stopped && system.tree().is_guardian(&self.path)
+        };
+        let is_at_end = system
+            .as_deref()
+            .is_some_and(|system| system.is_at_end() || is_left_by_guardian(system));
         if is_at_end || self.is_draining() {
             self.dead.fetch_add(count, Ordering::Relaxed);
         }
@@ -192,6 +213,7 @@ impl<N: HasRecord> EndGuard<N> {
 impl<N: HasRecord> Drop for EndGuard<N> {
     fn drop(&mut self) {
         let record = self.node.record();
+        self.node.count_left_behind(); // While the tree knows whether it is the guardian.
         // Remove it from the tree before its end is announced: code that awaits the end may reuse
         // the name. During a drain of the system the node stays, because the report names it.
         if record.system_admission.state.is_open()

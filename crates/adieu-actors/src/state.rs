@@ -1,5 +1,6 @@
 //! The state that all handles of an actor system and all its actors share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -30,7 +31,11 @@ pub(crate) struct SystemState {
     tree: Mutex<Tree>,
     /// Changed under the lock of the tree.
     pub(crate) admission: Arc<SystemAdmission>,
+    /// Whether a drain of this system with others was announced: it is about to begin.
+    is_announced: AtomicBool,
     pub(crate) dead_letters: DeadLetters,
+    /// Whether the task in the phase `actor-system-terminate` has reported how the actors ended.
+    is_reported: AtomicBool,
     pub(crate) countdown: Countdown,
     /// The shortest timeout that callers of `terminate` gave. It starts when the phase
     /// `actor-system-terminate` does.
@@ -83,7 +88,9 @@ impl SystemState {
             name,
             tree: Mutex::default(),
             admission: Arc::default(),
+            is_announced: AtomicBool::new(false),
             dead_letters: DeadLetters::default(),
+            is_reported: AtomicBool::new(false),
             countdown: Countdown::new(),
             drain_timeout: Mutex::default(),
             grace: Timeouts::GRACE,
@@ -121,6 +128,14 @@ impl SystemState {
         if let Some(Membership { unfinished, .. }) = self.membership.get() {
             drop(unfinished.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
+    }
+
+    pub(crate) fn mark_reported(&self) {
+        self.is_reported.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_reported(&self) -> bool {
+        self.is_reported.load(Ordering::SeqCst)
     }
 
     /// Returns whether the end of the system has begun. From then on the report contains its dead
@@ -228,6 +243,11 @@ impl SystemState {
         *self.drain_timeout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether a drain of the whole system, or of a part that contains this path, was announced.
+    pub(crate) fn is_drain_announced(&self, path: &NodePath) -> bool {
+        self.is_announced.load(Ordering::SeqCst) || self.tree().is_being_stopped(path)
+    }
+
     /// Refuses messages and spawns from now on, except from actors that are being drained.
     pub(crate) fn begin_drain(&self) {
         {
@@ -247,6 +267,10 @@ impl Member for SystemState {
         self.shutdown().is_none_or(|shutdown| shutdown.policy(reason).terminate_actor_system)
     }
 
+    fn announce_drain(&self) {
+        self.is_announced.store(true, Ordering::SeqCst);
+    }
+
     fn begin_drain(&self) {
         Self::begin_drain(self);
     }
@@ -260,8 +284,9 @@ impl Member for SystemState {
     }
 
     fn unreported(&self) -> Option<String> {
+        let is_complete = self.drain.get().is_some_and(|drain| drain.peek().is_some());
         let count = self.dead_letters.unreported();
-        (count > 0)
+        (is_complete && count > 0)
             .then(|| format!("actor system {}: {count} dead letters after its report", self.name))
     }
 }

@@ -7,7 +7,7 @@ mod terminate;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use adieu_core::{AddTaskError, Deadline, Phase, Shutdown, TaskSpec};
+use adieu_core::{AddTaskError, Deadline, Phase, Shutdown, TaskSpec, adapter};
 pub use spawn::{Place, Spawn};
 pub use terminate::TerminateError;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,8 @@ impl ActorSystem {
     /// Creates a system that is part of a coordinated shutdown.
     ///
     /// The phase `actor-system-terminate` terminates the system, unless `terminate-actor-system` is
-    /// off for the reason. If the system [terminates](Self::terminate) first, that runs the shutdown,
+    /// off for the reason. Then the actors run on. If they have work when the shutdown ends, the
+    /// report of the shutdown contains that, and is not clean. If the system [terminates](Self::terminate) first, that runs the shutdown,
     /// unless `run-by-actor-system-terminate` is off.
     ///
     /// The shutdown owns the system: its actors are drained even if every handle has been dropped.
@@ -66,6 +67,9 @@ impl ActorSystem {
             drained.run_last_phase(&cx).await
         })?;
         state.join(shutdown);
+        let accounted = Arc::clone(&state);
+        let name = format!("actor system {}", state.name);
+        adapter::account_for(shutdown, name, move || accounted.unaccounted());
         Ok(Self { state, _shutdown: Some(shutdown.clone()) })
     }
 

@@ -9,7 +9,7 @@
 //! let mail = system
 //!     .spawn("mail", task(64, async |mut inbox: Inbox<String>| {
 //!         while let Some(letter) = inbox.recv().await {
-//!             println!("sending {letter}");
+//!             letter.process(async |letter| println!("sending {letter}")).await;
 //!         }
 //!         // All accepted messages have been processed. Code here is the stop hook.
 //!     }))
@@ -22,17 +22,19 @@
 //! # }
 //! ```
 //!
-//! A message counts as processed when the next one is received, or when the task returns. A task that
-//! is killed is dropped at the `await` where it waits.
+//! A message counts as processed when its [`Delivery`] is done: when [`Delivery::process`] has returned,
+//! or [`Delivery::done`] was called. If a delivery is dropped before, its message is a dead letter. A
+//! task that is killed is dropped at the `await` where it waits.
 //!
-//! A task ends when its body has returned and its [`Inbox`] was dropped. If the body moves the inbox
-//! into another task, that task processes the messages.
+//! A task ends when its body has returned, and its [`Inbox`] and all deliveries have been dropped. If
+//! the body moves the inbox or a delivery into another task, that task processes the messages.
 
 mod inbox;
 mod life;
 mod mailbox;
 mod node;
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -43,6 +45,8 @@ pub use mailbox::{Mailbox, SendError};
 use node::TaskNode;
 use tokio::sync::mpsc;
 
+#[cfg(doc)]
+use crate::delivery::Delivery;
 use crate::node::Node;
 use crate::path::NodePath;
 use crate::record::Record;
@@ -87,7 +91,8 @@ where
 
     async fn spawn_at(self, place: Place, path: NodePath) -> Result<Mailbox<M>, SpawnError> {
         let (sender, receiver) = mpsc::channel(self.capacity);
-        let node = Arc::new(TaskNode::new(Record::new(path, &place.system.state)));
+        let node =
+            Arc::new(TaskNode::new(Record::new(path, &place.system.state), type_name::<M>()));
         place.add(Arc::clone(&node) as Arc<dyn Node>)?;
         let (inbox, slot) = Inbox::new(receiver, Arc::clone(&node));
         life::spawn(Arc::clone(&node), slot, (self.body)(inbox));

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::{AddTaskError, Phase, Shutdown, TaskSpec};
+use adieu_core::{AddTaskError, Phase, Shutdown, TaskSpec, adapter};
 pub use builder::{StartError, WorkerThreadsBuilder};
 pub use inbox::SendError;
 use pool::Pool;
@@ -77,12 +77,16 @@ impl<M: Send + 'static> WorkerThreads<M> {
                 report = pool.shutdown_in_group(cx.reason(), timeout) => report,
                 () = cx.cancelled() => pool.shutdown(Duration::ZERO).await,
             };
+            pool.mark_reported();
             if !report.is_clean() {
                 return Err(report.to_string());
             }
             pool.unreported().map_or(Ok(()), Err)
         })?;
         self.pool.join(shutdown);
+        let accounted = Arc::clone(&self.pool);
+        let name = format!("worker threads {}", self.name());
+        adapter::account_for(shutdown, name, move || accounted.unaccounted());
         Ok(())
     }
 

@@ -16,9 +16,18 @@ pub(crate) struct Tree {
     roster: Roster,
     /// Nodes that were taken out of the roster, and are being drained with the system.
     draining: Arc<Vec<Arc<dyn Node>>>,
+    /// The parts of the tree that are being stopped.
+    stops: Vec<Stop>,
     /// Paths at and below which no node may join, because they are being stopped.
     sealed: Vec<NodePath>,
     guardian: Option<Guardian>,
+}
+
+/// A part of the tree that is being stopped: the nodes below a path, with or without the node there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) path: NodePath,
+    pub(crate) includes_top: bool,
 }
 
 /// The actor whose end terminates the system.
@@ -91,6 +100,11 @@ impl Tree {
         is_present
     }
 
+    /// Returns whether the end of the node at this path terminates the system.
+    pub(crate) fn is_guardian(&self, path: &NodePath) -> bool {
+        self.guardian.as_ref().is_some_and(|guardian| guardian.path == *path)
+    }
+
     /// Removes and returns the guardian's callback, which may own the system.
     pub(crate) fn take_guardian(&mut self) -> Option<OnGuardianEnd> {
         self.guardian.take().map(|guardian| guardian.on_end)
@@ -122,6 +136,24 @@ impl Tree {
         nodes: Arc<Vec<Arc<dyn Node>>>,
     ) -> Arc<Vec<Arc<dyn Node>>> {
         std::mem::replace(&mut self.draining, nodes)
+    }
+
+    /// Notes that a part of the tree is being stopped, until [`Tree::end_stop`].
+    pub(crate) fn begin_stop(&mut self, stop: Stop) {
+        self.stops.push(stop);
+    }
+
+    pub(crate) fn end_stop(&mut self, stop: &Stop) {
+        if let Some(at) = self.stops.iter().position(|other| other == stop) {
+            self.stops.swap_remove(at);
+        }
+    }
+
+    /// Returns whether the node at this path is being stopped, alone or with others.
+    pub(crate) fn is_being_stopped(&self, path: &NodePath) -> bool {
+        let contains =
+            |stop: &Stop| path.is_below(&stop.path) || (stop.includes_top && *path == stop.path);
+        self.stops.iter().any(contains)
     }
 
     /// Refuses nodes at and below this path, until [`Tree::unseal`].

@@ -23,11 +23,16 @@ pub(super) struct RactorNode {
     /// Whether a letter was ever sent to the actor.
     has_letters: AtomicBool,
     was_killed: AtomicBool,
+    /// Whether the actor has ended, and the messages that it left behind are being counted.
+    has_ended: AtomicBool,
     record: Record,
     /// How many handlers have begun.
     begun: AtomicU64,
-    /// How many messages were sent through a [`Ref`](super::Ref).
+    /// How many messages were sent through a [`Ref`](super::Ref), without messages that were refused
+    /// before the actor had ended.
     sent: AtomicU64,
+    /// How many messages are dead letters because the actor had ended.
+    left_behind: AtomicU64,
     /// How many unopened letters exist.
     sealed: AtomicUsize,
 }
@@ -40,11 +45,13 @@ impl RactorNode {
             record,
             cell: OnceLock::new(),
             was_killed: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             has_letters: AtomicBool::new(false),
             sealed: AtomicUsize::new(0),
             begun: AtomicU64::new(0),
             handled: AtomicU64::new(0),
             sent: AtomicU64::new(0),
+            left_behind: AtomicU64::new(0),
         }
     }
 
@@ -65,9 +72,48 @@ impl RactorNode {
         self.record.note_work();
     }
 
-    /// Uncounts a message that was refused.
-    pub(super) fn cancel_send(&self) {
+    /// Counts a message that was refused as a dead letter.
+    //
+    // If the actor has ended, `count_left_behind` may have counted the message: it was being sent
+    // then. In this case the message stays counted as sent, so that exactly one of them counts it.
+    pub(super) fn send_refused(&self, message: &'static str) {
         self.sent.fetch_sub(1, Ordering::SeqCst);
+        if self.counts_left_behind() {
+            self.sent.fetch_add(1, Ordering::SeqCst);
+            self.add_left_behind(Some(message));
+        } else {
+            self.record.count_refused(message);
+        }
+    }
+
+    /// Returns whether the actor has ended, and its messages do not count themselves as letters do.
+    fn counts_left_behind(&self) -> bool {
+        let has_letters = self.has_letters.load(Ordering::Relaxed);
+        !has_letters && self.has_ended.load(Ordering::SeqCst)
+    }
+
+    /// Counts messages that were sent to an actor that has ended, and are not counted yet.
+    fn add_left_behind(&self, message: Option<&'static str>) {
+        // No handler begins any more. A message through ractor's own reference may have been handled
+        // in place of one through a `Ref`: then this is a lower bound.
+        let begun = self.begun.load(Ordering::SeqCst);
+        let mut counted = self.left_behind.load(Ordering::SeqCst);
+        loop {
+            let lost = self.sent.load(Ordering::SeqCst).saturating_sub(begun);
+            if lost <= counted {
+                return;
+            }
+            let exchange = self.left_behind.compare_exchange(
+                counted,
+                lost,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+            match exchange {
+                Ok(_) => return self.record.count_unprocessed(None, message, lost - counted),
+                Err(other) => counted = other,
+            }
+        }
     }
 
     /// Counts a handler that begins. Only the actor calls it.
@@ -138,6 +184,18 @@ impl RactorNode {
 impl HasRecord for RactorNode {
     fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// An actor that stops itself leaves its mailbox behind, and ractor drops the messages.
+    fn count_left_behind(&self) {
+        // Senders count first and then check admission, so this finds every message that is admitted.
+        if !self.record.admission.is_closed() {
+            self.record.admission.close();
+        }
+        self.has_ended.store(true, Ordering::SeqCst);
+        if self.counts_left_behind() {
+            self.add_left_behind(None);
+        }
     }
 }
 

@@ -50,12 +50,12 @@ impl<M: Message> Ref<M> {
     /// If the actor has stopped or is about to stop, or if it is being drained and the sender is not.
     /// The error contains the message.
     pub fn send(&self, message: M) -> Result<(), MessagingErr<M>> {
-        let sent = self.admit(message);
-        sent.inspect_err(|_| self.node.record().count_refused(type_name::<M>()))
+        self.admit(message, type_name::<M>())
     }
 
-    /// Sends a message if the actor admits messages from the code that runs here.
-    fn admit(&self, message: M) -> Result<(), MessagingErr<M>> {
+    /// Sends a message if the actor admits messages from the code that runs here. Counts it as a dead
+    /// letter otherwise.
+    fn admit(&self, message: M, name: &'static str) -> Result<(), MessagingErr<M>> {
         let node = &*self.node;
         node.begin_send(); // Before admission is checked; see `Admission`.
         let sent = if node.record().admits() {
@@ -63,7 +63,7 @@ impl<M: Message> Ref<M> {
         } else {
             Err(MessagingErr::SendErr(message))
         };
-        sent.inspect_err(|_| node.cancel_send())
+        sent.inspect_err(|_| node.send_refused(name))
     }
 
     /// Spawns an actor below this one, and resolves when it has started. An actor of ractor is linked
@@ -109,10 +109,7 @@ impl<M: Send + 'static> Ref<Letter<M>> {
     /// The error contains the message.
     pub fn post(&self, message: M) -> Result<(), MessagingErr<M>> {
         let letter = Letter::new(message, Arc::clone(&self.node));
-        self.admit(letter).map_err(|error| {
-            self.node.record().count_refused(type_name::<M>());
-            error.map(Letter::open)
-        })
+        self.admit(letter, type_name::<M>()).map_err(|error| error.map(Letter::open))
     }
 
     /// Returns the termination of the actor, for a task of a shutdown that first sends it this

@@ -173,6 +173,8 @@ impl<A: Actor> Actor for Wrapper<A> {
         message: SupervisionEvent,
         state: &mut A::State,
     ) -> Result<(), ActorProcessingErr> {
+        // The event may contain a reference to a child, through which messages cannot be seen.
+        self.node().record().note_work();
         // Boxed: it is rare, and otherwise every actor would reserve space for it.
         let handled = Box::pin(self.actor.handle_supervisor_evt(myself, message, state));
         let handled = self.scope(handled).await;

@@ -18,7 +18,7 @@ thread_local! {
     static ADDRESS: Cell<usize> = const { Cell::new(0) };
     /// Whether its code runs now.
     static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
-    /// Set on the threads of workers: cancelled when the workers are being drained.
+    /// Set on the threads of workers: cancelled when the drain of the workers is announced.
     static WORKER: OnceCell<CancellationToken> = const { OnceCell::new() };
 }
 
@@ -51,18 +51,19 @@ pub(super) fn current_node() -> Option<Arc<dyn HasRecord>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// Marks this thread as a worker thread, whose drain begins when the token is cancelled.
-pub(crate) fn mark_worker_thread(draining: CancellationToken) {
-    let _ = WORKER.with(|worker| worker.set(draining)); // It fails if it is marked already.
+/// Marks this thread as a worker thread, whose drain is announced when the token is cancelled.
+pub(crate) fn mark_worker_thread(announced: CancellationToken) {
+    let _ = WORKER.with(|worker| worker.set(announced)); // It fails if it is marked already.
 }
 
-/// Returns whether the code that runs here belongs to an actor or a worker that is being drained.
+/// Returns whether the code that runs here belongs to an actor or a worker that is being drained, or
+/// whose drain was announced.
 #[cold]
 pub(crate) fn is_draining_code_running() -> bool {
-    let is_draining =
+    let is_announced =
         |token: &OnceCell<CancellationToken>| token.get().is_some_and(|token| token.is_cancelled());
-    let is_worker = || WORKER.try_with(is_draining).unwrap_or(false);
-    Record::current(Record::is_draining).unwrap_or(false) || is_worker()
+    let is_worker = || WORKER.try_with(is_announced).unwrap_or(false);
+    Record::current(Record::is_part_of_drain).unwrap_or(false) || is_worker()
 }
 
 // === impl Record ===

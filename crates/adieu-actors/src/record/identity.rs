@@ -25,12 +25,14 @@ use crate::path::NodePath;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let system = ActorSystem::new("shop");
 /// let mail = system.spawn("mail", task(8, async |mut inbox: Inbox<u32>| {
-///     while inbox.recv().await.is_some() {}
+///     while let Some(order) = inbox.recv().await {
+///         order.done();
+///     }
 /// })).await?;
 /// let orders = system.spawn("orders", task(8, async move |mut inbox: Inbox<u32>| {
 ///     while let Some(order) = inbox.recv().await {
 ///         let (mail, me) = (mail.clone(), Identity::current().expect("inside an actor"));
-///         tokio::spawn(me.scope(async move { mail.send(order).await }));
+///         tokio::spawn(me.scope(order.process(async move |order| mail.send(order).await)));
 ///     }
 /// })).await?;
 /// orders.send(7).await?;

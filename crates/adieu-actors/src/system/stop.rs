@@ -15,6 +15,13 @@ use crate::path::NodePath;
 use crate::quiet::{Found, until_sent};
 use crate::report::DrainReport;
 use crate::state::SystemState;
+use crate::tree::Stop;
+
+/// Announces the drain of a part of the tree, until it is dropped.
+struct Announced<'a> {
+    state: &'a SystemState,
+    stop: Stop,
+}
 
 /// Refuses nodes at and below a path until it is dropped.
 struct Seal<'a> {
@@ -83,6 +90,8 @@ impl SystemState {
         countdown: &Countdown,
     ) -> DrainReport {
         let cx = self.drain_cx(countdown);
+        let stop = Stop { path: path.clone(), includes_top: top.is_some() };
+        let _announced = Announced::new(self, stop);
         let mut group = self.tree().below(path);
         let nodes = || {
             let below = self.tree().below(path).nodes;
@@ -105,6 +114,21 @@ impl SystemState {
         until_sent(nodes.iter()).await;
         update_dead_letters(&mut report.nodes, &nodes);
         report
+    }
+}
+
+// === impl Announced ===
+
+impl<'a> Announced<'a> {
+    fn new(state: &'a SystemState, stop: Stop) -> Self {
+        state.tree().begin_stop(stop.clone());
+        Self { state, stop }
+    }
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.state.tree().end_stop(&self.stop);
     }
 }
 

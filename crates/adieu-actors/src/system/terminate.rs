@@ -13,6 +13,8 @@ use crate::countdown::Countdown;
 use crate::drain::{DrainCx, Members};
 use crate::gather::gather;
 use crate::group::Member;
+use crate::node::Node;
+use crate::panics::caught;
 use crate::path::NodePath;
 use crate::quiet::{Activity, Found, until_quiet, until_sent};
 use crate::record::Record;
@@ -185,6 +187,7 @@ impl SystemState {
                 draining.await
             }
         };
+        self.mark_reported();
         if !report.is_clean() {
             return Err(report.to_string());
         }
@@ -298,6 +301,42 @@ impl SystemState {
         let before = self.tree().set_draining(members.nodes());
         drop(before); // After the lock was released.
         members
+    }
+
+    /// Returns the accepted work that is not finished, and the messages that were lost since the
+    /// shutdown began, if no task of the shutdown has reported them.
+    pub(super) fn unaccounted(self: &Arc<Self>) -> Option<String> {
+        if self.is_reported() {
+            return None;
+        }
+        if let Some(report) = self.drain.get().and_then(Shared::peek) {
+            return (!report.is_clean()).then(|| report.to_string());
+        }
+        let work = self.unfinished_work().map(|work| format!("left running, {work}"));
+        let lost = match self.dead_letters.unreported() {
+            0 => None,
+            lost => Some(format!("{lost} dead letters since the shutdown began")),
+        };
+        let texts: Vec<String> = work.into_iter().chain(lost).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    /// Describes the actors that have work, and the messages in their mailboxes.
+    pub(crate) fn unfinished_work(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let mut nodes = self.living();
+        nodes.retain(|node| caught(|| node.has_work()).unwrap_or(false));
+        let queued = |node: &Arc<dyn Node>| caught(|| node.queued()).flatten();
+        let total: usize = nodes.iter().filter_map(queued).sum();
+        let is_exact = nodes.iter().all(|node| queued(node).is_some());
+        let named = nodes.iter().take(NAMED).map(|node| node.path().to_string());
+        let named: Vec<String> = named.collect();
+        let more = if nodes.len() > NAMED { ", …" } else { "" };
+        let least = if is_exact { "" } else { "at least " };
+        let (count, named) = (nodes.len(), named.join(", "));
+        (count > 0).then(|| {
+            format!("{least}{total} messages queued, {count} actors with work: {named}{more}")
+        })
     }
 
     /// Returns the actors that the drain waits for, to be shown to an on-call engineer.

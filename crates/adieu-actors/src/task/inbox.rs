@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::node::TaskNode;
+use crate::delivery::Delivery;
 use crate::node::Node;
 
 /// Receives the messages of a task.
@@ -29,13 +30,14 @@ impl<M> Inbox<M> {
     }
 
     /// Returns the next message, or `None` when the task should return: it was asked to stop and has
-    /// processed all accepted messages, or every [`Mailbox`](super::Mailbox) was dropped.
+    /// received all accepted messages, or every [`Mailbox`](super::Mailbox) was dropped.
+    ///
+    /// The message is a dead letter if its [`Delivery`] is dropped before it is done.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub async fn recv(&mut self) -> Option<M> {
-        self.node.handler_returned();
+    pub async fn recv(&mut self) -> Option<Delivery<M>> {
         let receiver = self.receiver.as_mut()?;
         let message = tokio::select! {
             biased;
@@ -47,8 +49,9 @@ impl<M> Inbox<M> {
             }
             message = receiver.recv() => message,
         };
-        self.node.set_handling(message.is_some());
-        message
+        let message = message?;
+        self.node.begin_delivery();
+        Some(Delivery::new(message, Arc::clone(&self.node) as _))
     }
 
     /// Returns a token that is cancelled when the task should stop, for tasks that also wait for

@@ -46,21 +46,15 @@ pub(super) fn spawn<M, R>(
 
 /// Runs the task to its end, and counts the messages that it has not processed.
 async fn run<M, R: TaskResult>(node: Arc<TaskNode>, slot: Slot<M>, body: impl Future<Output = R>) {
-    let ended = {
+    let mut ended = {
         let body = AssertUnwindSafe(async { body.await.into_result() }).catch_unwind();
         tokio::select! {
             biased;
             () = node.kill_token().cancelled() => Ended::Killed,
             ended = body => {
                 let ended = match ended {
-                    Ok(Ok(())) => {
-                        node.handler_returned();
-                        Ended::Stopped
-                    }
-                    Ok(Err(error)) => {
-                        node.handler_returned();
-                        Ended::Failed { error: error.to_string().into() }
-                    }
+                    Ok(Ok(())) => Ended::Stopped,
+                    Ok(Err(error)) => Ended::Failed { error: error.to_string().into() },
                     Err(panic) => Ended::Failed { error: panic_text(&*panic).into() },
                 };
                 node.record().wait_for_children().await;
@@ -68,9 +62,16 @@ async fn run<M, R: TaskResult>(node: Arc<TaskNode>, slot: Slot<M>, body: impl Fu
             }
         }
     };
-    // The body may have moved the inbox into another task, which processes the messages.
+    // The body may have moved the inbox or deliveries into other tasks, which process the messages.
     let receiver = slot.await;
-    node.handler_interrupted(type_name::<M>());
+    tokio::select! {
+        biased;
+        () = node.all_delivered() => {}
+        () = node.kill_token().cancelled() => {}
+    }
+    if node.interrupt_deliveries() > 0 {
+        ended = Ended::Killed;
+    }
     if let Ok(mut receiver) = receiver {
         // Senders that have reserved room will still send. All others are refused.
         receiver.close();

@@ -1,9 +1,11 @@
 //! A plain task as a node.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::delivery::{Outstanding, Receiver};
 use crate::node::{BoxFuture, Ended, Node};
 use crate::path::NodePath;
 use crate::quiet::poll_until_quiet;
@@ -17,21 +19,32 @@ pub(super) struct TaskNode {
     killed: CancellationToken,
     /// Messages that are being sent, are in the mailbox, or are being processed.
     pending: AtomicU64,
-    is_handling: AtomicBool,
+    /// Messages that were received and are not done.
+    outstanding: Outstanding,
+    /// Notified when a delivery ends.
+    delivered: Notify,
+    /// Messages that were received.
+    received: AtomicU64,
+    /// Messages that are done.
     handled: AtomicU64,
+    /// The type of the messages.
+    message: &'static str,
 }
 
 // === impl TaskNode ===
 
 impl TaskNode {
-    pub(super) fn new(record: Record) -> Self {
+    pub(super) fn new(record: Record, message: &'static str) -> Self {
         Self {
             record,
             stop: CancellationToken::new(),
             killed: CancellationToken::new(),
             pending: AtomicU64::new(0),
-            is_handling: AtomicBool::new(false),
+            outstanding: Outstanding::default(),
+            delivered: Notify::new(),
+            received: AtomicU64::new(0),
             handled: AtomicU64::new(0),
+            message,
         }
     }
 
@@ -58,24 +71,42 @@ impl TaskNode {
         self.pending.fetch_sub(messages, Ordering::SeqCst);
     }
 
-    pub(super) fn set_handling(&self, is_handling: bool) {
-        self.is_handling.store(is_handling, Ordering::SeqCst);
+    /// Counts a message that is being received.
+    pub(super) fn begin_delivery(&self) {
+        self.received.fetch_add(1, Ordering::SeqCst);
+        self.outstanding.begin();
     }
 
-    /// Counts the message that was being processed, if there is one, as processed.
-    pub(super) fn handler_returned(&self) {
-        if self.is_handling.swap(false, Ordering::SeqCst) {
+    /// Waits until every delivery has ended.
+    pub(super) async fn all_delivered(&self) {
+        while self.outstanding.count() > 0 {
+            self.delivered.notified().await;
+        }
+    }
+
+    /// Counts the deliveries that have not ended as dead letters. Returns their number.
+    pub(super) fn interrupt_deliveries(&self) -> u64 {
+        let interrupted = self.outstanding.close();
+        for _ in 0..interrupted {
+            self.record.count_interrupted(None, self.message);
+        }
+        self.finish(interrupted);
+        interrupted
+    }
+}
+
+impl Receiver for TaskNode {
+    fn delivery_ended(&self, is_done: bool) {
+        if !self.outstanding.end() {
+            return;
+        }
+        if is_done {
             self.handled.fetch_add(1, Ordering::SeqCst);
-            self.finish(1);
+        } else {
+            self.record.count_interrupted(None, self.message);
         }
-    }
-
-    /// Counts the message that was being processed, if there is one, as a dead letter.
-    pub(super) fn handler_interrupted(&self, message: &'static str) {
-        if self.is_handling.swap(false, Ordering::SeqCst) {
-            self.record.count_interrupted(None, message);
-            self.finish(1);
-        }
+        self.finish(1);
+        self.delivered.notify_one();
     }
 }
 
@@ -124,8 +155,8 @@ impl Node for TaskNode {
     }
 
     fn queued(&self) -> Option<usize> {
-        let handling = u64::from(self.is_handling.load(Ordering::SeqCst));
-        usize::try_from(self.pending.load(Ordering::SeqCst).saturating_sub(handling)).ok()
+        let pending = self.pending.load(Ordering::SeqCst);
+        usize::try_from(pending.saturating_sub(self.outstanding.count())).ok()
     }
 
     fn has_work(&self) -> bool {
@@ -145,13 +176,14 @@ impl Node for TaskNode {
             return Some(u64::MAX);
         }
         let is_busy = self.pending.load(Ordering::SeqCst) > 0 || self.record.has_scopes();
-        (!is_busy).then(|| self.handled.load(Ordering::SeqCst))
+        // Not `handled`: a delivery that is dropped may have caused messages, too.
+        (!is_busy).then(|| self.received.load(Ordering::SeqCst))
     }
 
     fn idle(&self) -> BoxFuture<'_, u64> {
         Box::pin(async {
             poll_until_quiet(self).await;
-            self.handled.load(Ordering::SeqCst)
+            self.received.load(Ordering::SeqCst)
         })
     }
 }

@@ -49,14 +49,14 @@ impl WorkerThreads<()> {
     /// Returns a builder for worker threads with this name.
     ///
     /// ```
-    /// use adieu_actors::{Timeouts, WorkerThreads};
+    /// use adieu_actors::{Timeouts, Worker, WorkerThreads};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let threads = WorkerThreads::builder("orders").count(2).start(async |mut worker| {
+    /// let threads = WorkerThreads::builder("orders").count(2).start(async |mut worker: Worker<u32>| {
     ///     // Spawn actors here: worker.system().spawn(..)
     ///     while let Some(order) = worker.recv().await {
-    ///         let _: u32 = order;
+    ///         order.process(async |order| println!("{order}")).await;
     ///     }
     /// })?;
     /// threads.send(0, 7).await?;

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use adieu_core::Deadline;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::countdown::Countdown;
+use crate::delivery::{Outstanding, Receiver};
 use crate::quiet::{Activity, Queues};
 use crate::record::is_draining_code_running;
 use crate::state::SystemState;
@@ -17,11 +18,14 @@ use crate::state::SystemState;
 pub(crate) struct Inboxes<M> {
     name: Arc<str>,
     inboxes: Vec<Inbox<M>>,
-    /// Messages that were sent and are not processed, and one for each worker until its actors were
-    /// quiet for the first time during the drain. While the workers drain, a message counts as
+    /// Messages that were sent and are not done, and one for each worker until its actors were quiet for
+    /// the first time during the drain. While the workers drain, a message counts as
     /// processed only when the actors of its worker are quiet. When this is zero during the drain, no
     /// code is left that could send.
     pending: AtomicUsize,
+    /// Cancelled before the drain begins. From then on workers can send to members of the group whose
+    /// drain has begun.
+    announced: CancellationToken,
     /// Cancelled when the drain begins. From then on only workers and their actors can send.
     draining: CancellationToken,
     /// Cancelled when all messages are refused.
@@ -44,8 +48,19 @@ struct Inbox<M> {
     is_abandoned: AtomicBool,
     /// Messages that the worker refused, or accepted and did not process to the end.
     dead: AtomicU64,
-    /// Whether its worker is processing a message.
-    is_handling: AtomicBool,
+    /// Messages that its worker has received and that are not done.
+    outstanding: Outstanding,
+    /// The part of [`Inboxes::pending`] that its worker holds: one for the worker itself, and messages
+    /// that are done. The worker releases it; see [`Worker::recv`](super::Worker::recv).
+    held: AtomicUsize,
+    /// Notified when a delivery ends.
+    delivered: Notify,
+}
+
+/// Accounts for the deliveries of one worker.
+pub(super) struct Desk<M> {
+    pub(super) inboxes: Arc<Inboxes<M>>,
+    pub(super) index: usize,
 }
 
 /// The error for a message that a worker refused. If the worker exists, the message is counted as a
@@ -67,16 +82,25 @@ impl<M> Inboxes<M> {
         let (inboxes, receivers) = (0..count)
             .map(|_| {
                 let (sender, receiver) = mpsc::channel(room);
-                let (is_abandoned, is_handling) = (AtomicBool::new(false), AtomicBool::new(false));
-                (Inbox { sender, is_abandoned, dead: AtomicU64::new(0), is_handling }, receiver)
+                let inbox = Inbox {
+                    sender,
+                    is_abandoned: AtomicBool::new(false),
+                    dead: AtomicU64::new(0),
+                    outstanding: Outstanding::default(),
+                    held: AtomicUsize::new(1),
+                    delivered: Notify::new(),
+                };
+                (inbox, receiver)
             })
             .unzip();
-        let (draining, closed) = (CancellationToken::new(), CancellationToken::new());
+        let token = CancellationToken::new;
+        let (announced, draining, closed) = (token(), token(), token());
         let pending = AtomicUsize::new(count);
         let inboxes = Self {
             name,
             inboxes,
             pending,
+            announced,
             draining,
             closed,
             is_in_group: AtomicBool::new(false),
@@ -94,6 +118,10 @@ impl<M> Inboxes<M> {
 
     pub(super) fn count(&self) -> usize {
         self.inboxes.len()
+    }
+
+    pub(super) fn announced(&self) -> &CancellationToken {
+        &self.announced
     }
 
     pub(super) fn draining(&self) -> &CancellationToken {
@@ -115,19 +143,32 @@ impl<M> Inboxes<M> {
         to: usize,
         message: M,
     ) -> Result<(), SendError<M>> {
-        let is_inside = is_draining_code_running();
-        let over = if is_inside { &self.closed } else { &self.draining };
-        self.send_until(over, to, message).await
+        // Evaluated by the sender, and not before the drain begins: a sender that waits for room may
+        // be drained together with the workers.
+        let is_outside = || !is_draining_code_running();
+        let over = async {
+            self.draining.cancelled().await;
+            if !is_outside() {
+                self.closed.cancelled().await;
+            }
+        };
+        let is_over =
+            || self.closed.is_cancelled() || (self.draining.is_cancelled() && is_outside());
+        self.send_until(over, is_over, to, message).await
     }
 
     /// Sends a message from one worker to another.
     pub(super) async fn send(&self, to: usize, message: M) -> Result<(), SendError<M>> {
-        self.send_until(&self.closed, to, message).await
+        let is_over = || self.closed.is_cancelled();
+        self.send_until(self.closed.cancelled(), is_over, to, message).await
     }
 
+    /// Sends a message. Refuses it when `over` resolves, or if `is_over` returns true when there is
+    /// room.
     async fn send_until(
         &self,
-        over: &CancellationToken,
+        over: impl Future<Output = ()>,
+        is_over: impl Fn() -> bool,
         to: usize,
         message: M,
     ) -> Result<(), SendError<M>> {
@@ -137,8 +178,8 @@ impl<M> Inboxes<M> {
         let pending = Pending(self); // Uncounts it if this future is dropped.
         let place = tokio::select! {
             biased;
-            () = over.cancelled() => None,
-            place = inbox.sender.reserve() => place.ok().filter(|_| !over.is_cancelled()),
+            () = over => None,
+            place = inbox.sender.reserve() => place.ok().filter(|_| !is_over()),
         };
         match place {
             Some(place) => {
@@ -192,10 +233,16 @@ impl<M> Inboxes<M> {
     /// Refuses messages from outside.
     fn begin_drain(&self) {
         let _ = self.end.set(self.draining.clone());
+        self.announced.cancel();
         self.draining.cancel();
     }
 
     // --- the group of the shutdown ---
+
+    /// Lets the workers send to members of the group whose drain has begun.
+    pub(super) fn announce_drain(&self) {
+        self.announced.cancel();
+    }
 
     /// Refuses messages from outside, and lets the group decide when all messages are refused.
     pub(super) fn begin_drain_in_group(&self) {
@@ -240,17 +287,51 @@ impl<M> Inboxes<M> {
         *queues = Queues { sent: queues.sent + sent, is_busy: queues.is_busy || is_busy };
     }
 
-    /// Notes whether a worker is processing a message.
-    pub(super) fn set_handling(&self, of: usize, is_handling: bool) {
+    // --- deliveries ---
+
+    /// Counts a message that a worker is receiving.
+    pub(super) fn begin_delivery(&self, of: usize) {
         if let Some(inbox) = self.inboxes.get(of) {
-            inbox.is_handling.store(is_handling, Ordering::SeqCst);
+            inbox.outstanding.begin();
         }
     }
 
-    /// Counts the message that a worker was processing when it ended, if there is one.
-    pub(super) fn count_interrupted(&self, of: usize) {
+    /// Waits until a delivery of a worker ends.
+    pub(super) async fn delivered(&self, of: usize) {
         if let Some(inbox) = self.inboxes.get(of) {
-            self.count_dead(of, u64::from(inbox.is_handling.swap(false, Ordering::SeqCst)));
+            inbox.delivered.notified().await;
+        }
+    }
+
+    /// Waits until every delivery of a worker has ended.
+    pub(super) async fn all_delivered(&self, of: usize) {
+        while self.inboxes.get(of).is_some_and(|inbox| inbox.outstanding.count() > 0) {
+            self.delivered(of).await;
+        }
+    }
+
+    /// Counts the deliveries of a worker that have not ended as dead letters.
+    pub(super) fn interrupt_deliveries(&self, of: usize) {
+        if let Some(inbox) = self.inboxes.get(of) {
+            let interrupted = inbox.outstanding.close();
+            self.count_dead(of, interrupted);
+            let interrupted = usize::try_from(interrupted).unwrap_or(usize::MAX);
+            inbox.held.fetch_add(interrupted, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns how many pending messages a worker holds.
+    pub(super) fn held(&self, of: usize) -> usize {
+        self.inboxes.get(of).map_or(0, |inbox| inbox.held.load(Ordering::SeqCst))
+    }
+
+    /// Uncounts pending messages that a worker holds. Only the thread of the worker calls it.
+    pub(super) fn release(&self, of: usize, count: usize) {
+        if let Some(inbox) = self.inboxes.get(of)
+            && count > 0
+        {
+            inbox.held.fetch_sub(count, Ordering::SeqCst);
+            self.done(count);
         }
     }
 
@@ -273,23 +354,60 @@ impl<M> Inboxes<M> {
         {
             let queued = inbox.sender.max_capacity() - inbox.sender.capacity();
             self.count_dead(of, queued as u64);
-            self.count_interrupted(of);
+            self.interrupt_deliveries(of);
         }
         self.dead_letters(of)
     }
 
+    /// Describes the messages that workers and their actors have not processed.
+    pub(super) fn unfinished_work(&self) -> Option<String> {
+        let handling: u64 = self.inboxes.iter().map(|inbox| inbox.outstanding.count()).sum();
+        let queued: usize = self.inboxes.iter().map(Inbox::queued).sum();
+        let work = (handling > 0 || queued > 0)
+            .then(|| format!("{queued} messages queued, {handling} being processed"));
+        let systems = self.systems();
+        let actors = systems.iter().filter_map(|(index, system)| {
+            Some(format!("actors of worker {index}: {}", system.unfinished_work()?))
+        });
+        let texts: Vec<String> = work.into_iter().chain(actors).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
     /// Returns the workers with queued messages, to be shown to an on-call engineer.
     pub(super) fn pending_workers(&self) -> String {
-        let queued = self.inboxes.iter().map(|Inbox { sender, .. }| {
-            let has_ended = sender.is_closed();
-            if has_ended { 0 } else { sender.max_capacity() - sender.capacity() }
-        });
+        let queued = self.inboxes.iter().map(Inbox::queued);
         let busy: Vec<String> = (0usize..)
             .zip(queued)
             .filter(|(_, queued)| *queued > 0)
             .map(|(index, queued)| format!("worker {index} ({queued} queued)"))
             .collect();
         busy.join(", ")
+    }
+}
+
+// === impl Desk ===
+
+impl<M: Send> Receiver for Desk<M> {
+    fn delivery_ended(&self, is_done: bool) {
+        let Some(inbox) = self.inboxes.inboxes.get(self.index) else { return };
+        if !inbox.outstanding.end() {
+            return;
+        }
+        if !is_done {
+            self.inboxes.count_dead(self.index, 1);
+        }
+        inbox.held.fetch_add(1, Ordering::SeqCst);
+        inbox.delivered.notify_one();
+    }
+}
+
+// === impl Inbox ===
+
+impl<M> Inbox<M> {
+    /// Returns how many messages are queued. If the worker has ended, they were counted.
+    fn queued(&self) -> usize {
+        let has_ended = self.sender.is_closed();
+        if has_ended { 0 } else { self.sender.max_capacity() - self.sender.capacity() }
     }
 }
 

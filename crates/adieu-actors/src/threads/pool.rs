@@ -1,5 +1,6 @@
 //! The threads of a pool of workers, and how they are joined.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub(super) struct Pool<M> {
     /// The systems and worker threads of the same shutdown.
     membership: Arc<OnceLock<Membership>>,
     threads: Mutex<Vec<Thread>>,
+    /// Whether the task in the phase `actor-system-terminate` has reported how the workers ended.
+    is_reported: AtomicBool,
     /// The shutdown of all workers, which all callers await.
     ending: OnceLock<Shared<BoxFuture<'static, Arc<WorkersReport>>>>,
 }
@@ -48,6 +51,7 @@ impl<M> Pool<M> {
             countdown: Arc::new(Countdown::new()),
             membership: Arc::default(),
             threads: Mutex::default(),
+            is_reported: AtomicBool::new(false),
             ending: OnceLock::new(),
         }
     }
@@ -116,6 +120,22 @@ impl<M: Send + 'static> Pool<M> {
         tokio::join!(self.shutdown(timeout), close).0
     }
 
+    pub(super) fn mark_reported(&self) {
+        self.is_reported.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns the accepted work that is not finished, if no task of the shutdown has reported it.
+    pub(super) fn unaccounted(&self) -> Option<String> {
+        if self.is_reported.load(Ordering::SeqCst) {
+            return None;
+        }
+        if let Some(report) = self.ending.get().and_then(Shared::peek) {
+            return (!report.is_clean()).then(|| report.to_string());
+        }
+        let work = self.inboxes.unfinished_work()?;
+        Some(format!("left running, {work}"))
+    }
+
     /// Describes messages that members of the group lost after their reports were completed.
     pub(super) fn unreported(&self) -> Option<String> {
         self.membership.get().and_then(|membership| membership.group.unreported())
@@ -125,6 +145,10 @@ impl<M: Send + 'static> Pool<M> {
 impl<M: Send> Member for Pool<M> {
     fn is_drained_for(&self, _: &Reason) -> bool {
         true
+    }
+
+    fn announce_drain(&self) {
+        self.inboxes.announce_drain();
     }
 
     fn begin_drain(&self) {

@@ -9,9 +9,10 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::{Inboxes, SendError};
+use super::inbox::{Desk, Inboxes, SendError};
 use super::report::{WorkerEnding, WorkerReport};
 use crate::countdown::Countdown;
+use crate::delivery::{Delivery, Receiver};
 use crate::quiet::{Found, until_quiet};
 use crate::record::mark_worker_thread;
 use crate::report::DrainReport;
@@ -27,18 +28,12 @@ pub struct Worker<M> {
     /// Gets the inbox when this is dropped, even if the body panics.
     slot: Slot<M>,
     inbox: Option<mpsc::Receiver<M>>,
-    /// The part of [`Inboxes::pending`](Inboxes) that belongs to this worker: the message that is being
-    /// processed, and during the drain all messages since its actors were last quiet.
-    pending: usize,
+    /// Accounts for its deliveries.
+    desk: Arc<dyn Receiver>,
 }
 
-type Slot<M> = Arc<Mutex<Remaining<M>>>;
-
-/// The parts of a worker that remain when its body has ended.
-struct Remaining<M> {
-    inbox: Option<mpsc::Receiver<M>>,
-    pending: usize,
-}
+/// Gets the inbox of a worker when its body has ended.
+type Slot<M> = Arc<Mutex<Option<mpsc::Receiver<M>>>>;
 
 impl<M> Worker<M> {
     /// Returns the index of the worker, from zero.
@@ -57,49 +52,6 @@ impl<M> Worker<M> {
     #[must_use]
     pub fn system(&self) -> &ActorSystem {
         &self.system
-    }
-
-    /// Returns the next message, or `None` when the body should return: the workers are being drained,
-    /// and no worker and no actor of a worker has work.
-    ///
-    /// A message counts as processed when this is called again. During the drain, the actors of this
-    /// worker must have no work, too. Until then the other workers accept messages that its
-    /// processing causes.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
-    pub async fn recv(&mut self) -> Option<M> {
-        self.inboxes.set_handling(self.index, false);
-        let draining = self.inboxes.draining().clone();
-        if !draining.is_cancelled() {
-            // One stays pending until the actors were quiet during the drain.
-            self.release_to(1);
-        }
-        loop {
-            let inbox = self.inbox.as_mut()?;
-            let is_draining = draining.is_cancelled();
-            let system = &self.system;
-            let has_more = self.pending > 0;
-            let quiet = async {
-                if is_draining && has_more {
-                    until_all_quiet(system).await;
-                } else {
-                    std::future::pending().await
-                }
-            };
-            tokio::select! {
-                biased;
-                message = inbox.recv() => return self.begin_handling(message),
-                () = self.inboxes.closed() => {
-                    inbox.close();
-                    let message = inbox.recv().await;
-                    return self.begin_handling(message);
-                }
-                () = quiet => self.release_to(0),
-                () = draining.cancelled(), if !is_draining => {}
-            }
-        }
     }
 
     /// Sends a message to another worker, or to this one. Waits while its queue is full.
@@ -124,30 +76,62 @@ impl<M> Worker<M> {
         self.inboxes.draining().clone()
     }
 
-    /// Notes a message that the body is about to process.
-    fn begin_handling(&mut self, message: Option<M>) -> Option<M> {
-        self.pending += usize::from(message.is_some());
-        self.inboxes.set_handling(self.index, message.is_some());
-        message
+    /// Returns the next message, or `None` when the body should return: the workers are being drained,
+    /// and no worker and no actor of a worker has work.
+    ///
+    /// The message is a dead letter if its [`Delivery`] is dropped before it is done. During the drain,
+    /// the other workers accept messages until it is done, and the actors of this worker have no work.
+    /// The body has to call this again, or return.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn recv(&mut self) -> Option<Delivery<M>> {
+        let (inboxes, index) = (Arc::clone(&self.inboxes), self.index);
+        let draining = inboxes.draining();
+        if !draining.is_cancelled() {
+            // One stays pending until the actors were quiet during the drain.
+            inboxes.release(index, inboxes.held(index).saturating_sub(1));
+        }
+        loop {
+            let inbox = self.inbox.as_mut()?;
+            let is_draining = draining.is_cancelled();
+            let system = &self.system;
+            // Deliveries that end while the actors are checked may have caused messages to them.
+            let held = inboxes.held(index);
+            let quiet = async {
+                if is_draining && held > 0 {
+                    until_all_quiet(system).await;
+                } else {
+                    std::future::pending().await
+                }
+            };
+            tokio::select! {
+                biased;
+                message = inbox.recv() => return self.deliver(message),
+                () = inboxes.closed() => {
+                    inbox.close();
+                    let message = inbox.recv().await;
+                    return self.deliver(message);
+                }
+                () = quiet => inboxes.release(index, held),
+                () = inboxes.delivered(index), if held == 0 => {}
+                () = draining.cancelled(), if !is_draining => {}
+            }
+        }
     }
 
-    /// Uncounts pending messages until `keep` are left.
-    fn release_to(&mut self, keep: usize) {
-        let done = self.pending.saturating_sub(keep);
-        if done > 0 {
-            self.pending -= done;
-            self.inboxes.done(done);
-        }
+    fn deliver(&self, message: Option<M>) -> Option<Delivery<M>> {
+        let message = message?;
+        self.inboxes.begin_delivery(self.index);
+        Some(Delivery::new(message, Arc::clone(&self.desk)))
     }
 }
 
 impl<M> Drop for Worker<M> {
     fn drop(&mut self) {
-        // The actors may still have work: one stays pending until `live` has seen them quiet.
-        self.release_to(1);
-        let mut slot = lock(&self.slot);
-        slot.inbox = self.inbox.take();
-        slot.pending += std::mem::take(&mut self.pending);
+        // `live` releases what the worker holds when it has seen that the actors are quiet.
+        *lock(&self.slot) = self.inbox.take();
     }
 }
 
@@ -198,15 +182,15 @@ where
     F: AsyncFn(Worker<M>) -> R,
     R: TaskResult,
 {
-    let slot: Slot<M> = Arc::new(Mutex::new(Remaining { inbox: Some(inbox), pending: 0 }));
+    let slot: Slot<M> = Arc::new(Mutex::new(Some(inbox)));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            if let Some(inbox) = lock(&slot).inbox.take() {
+            if let Some(inbox) = lock(&slot).take() {
                 // Without a runtime nothing can be waited for.
                 let _ = inboxes.count_unprocessed(index, inbox).now_or_never();
             }
-            inboxes.done(1);
+            inboxes.release(index, 1);
             let ending = WorkerEnding::Failed {
                 error: format!("failed to build a runtime: {error}").into(),
             };
@@ -214,7 +198,7 @@ where
         }
     };
     // All code on this thread belongs to the worker.
-    mark_worker_thread(inboxes.draining().clone());
+    mark_worker_thread(inboxes.announced().clone());
     let (ending, actors) = runtime.block_on(live(index, &slot, inboxes, countdown, body));
     // Blocking tasks are not awaited.
     runtime.shutdown_background();
@@ -230,6 +214,7 @@ async fn live<M, F, R>(
     body: &F,
 ) -> (WorkerEnding, DrainReport)
 where
+    M: Send + 'static,
     F: AsyncFn(Worker<M>) -> R,
     R: TaskResult,
 {
@@ -240,8 +225,8 @@ where
         system: system.clone(),
         inboxes: Arc::clone(inboxes),
         slot: Arc::clone(slot),
-        inbox: lock(slot).inbox.take(),
-        pending: 1,
+        inbox: lock(slot).take(),
+        desk: Arc::new(Desk { inboxes: Arc::clone(inboxes), index }),
     };
     let ending = {
         let body = AssertUnwindSafe(async { body(worker).await.into_result() }).catch_unwind();
@@ -255,13 +240,7 @@ where
             () = countdown.passed(std::time::Duration::ZERO) => WorkerEnding::Cut,
         }
     };
-    match ending {
-        WorkerEnding::Panicked | WorkerEnding::Cut | WorkerEnding::Hung => {
-            inboxes.count_interrupted(index);
-        }
-        WorkerEnding::Drained | WorkerEnding::Failed { .. } => {}
-    }
-    let inbox = lock(slot).inbox.take();
+    let inbox = lock(slot).take();
     if let Some(inbox) = inbox {
         tokio::select! {
             biased;
@@ -269,16 +248,20 @@ where
             () = inboxes.closed() => {}
         }
     }
+    // The body may have moved deliveries into other tasks.
+    tokio::select! {
+        biased;
+        () = inboxes.all_delivered(index) => {}
+        () = countdown.passed(std::time::Duration::ZERO) => {}
+    }
+    inboxes.interrupt_deliveries(index);
     // The actors run until the drain begins and no worker has work.
     inboxes.draining().cancelled().await;
     tokio::select! {
         () = until_all_quiet(&system) => {}
         () = inboxes.closed() => {}
     }
-    let pending = std::mem::take(&mut lock(slot).pending);
-    if pending > 0 {
-        inboxes.done(pending);
-    }
+    inboxes.release(index, inboxes.held(index));
     inboxes.closed().await;
     let timeout = countdown.remaining().unwrap_or(Timeouts::WORKER_THREADS);
     let actors = system.abort(timeout).await.map(|report| (*report).clone());
@@ -290,6 +273,6 @@ async fn until_all_quiet(system: &ActorSystem) {
     until_quiet(|| system.state.nodes().into(), &mut Found::new()).await;
 }
 
-fn lock<M>(slot: &Slot<M>) -> MutexGuard<'_, Remaining<M>> {
+fn lock<M>(slot: &Slot<M>) -> MutexGuard<'_, Option<mpsc::Receiver<M>>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -127,9 +127,11 @@ async fn s443_a_task_lives_as_long_as_its_inbox() {
     let inner = log.clone();
     let orders = task(64, async move |mut inbox: Inbox<u32>| {
         tokio::spawn(async move {
-            while let Some(order) = inbox.recv().await {
+            while let Some(delivery) = inbox.recv().await {
+                let order = *delivery;
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 inner.add(order.to_string());
+                delivery.done();
             }
         });
     });
@@ -150,8 +152,9 @@ async fn s443_messages_in_the_inbox_of_a_killed_task_are_counted() {
     let system = ActorSystem::new("shop");
     let orders = task(64, async move |mut inbox: Inbox<u32>| {
         tokio::spawn(async move {
-            while inbox.recv().await.is_some() {
+            while let Some(delivery) = inbox.recv().await {
                 tokio::time::sleep(Duration::from_secs(3)).await;
+                delivery.done();
             }
         });
     });
@@ -206,4 +209,31 @@ async fn s176_the_guardian_owns_a_system_without_handles<F: Framework>() {
     assert!(log.lines().contains(&"order".to_owned()));
 }
 
-on_all_actors![s176_the_guardian_owns_a_system_without_handles];
+async fn s803_a_child_spawned_during_a_stop_sends_to_actors_that_are_being_stopped<F: Framework>() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let parent = F::spawn(&system, None, "parent", Script::new(&log)).await.unwrap();
+    let sibling = F::spawn(&system, Some(&parent), "sibling", Script::new(&log)).await.unwrap();
+    let (inside, top, inner) = (system.clone(), parent.clone(), log.clone());
+    let job = Job::new(move || async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let child = F::spawn(&inside, Some(&top), "child", Script::new(&inner)).await.unwrap();
+        let (done, began) = (Job::log(&inner, "sibling works"), inner.clone());
+        let forward = Job::new(move || async move {
+            began.add(format!("accepted: {}", F::send(&sibling, done).await));
+        });
+        assert!(F::send(&child, forward).await);
+    });
+    assert!(F::send(&parent, job).await);
+    let path = NodePath::user().child("parent").unwrap();
+    let report = system.stop(&path, LONG).await.unwrap();
+    let lines = log.lines();
+    for line in ["accepted: true", "sibling works"] {
+        assert!(lines.iter().any(|other| other == line), "{line} is missing: {lines:?}; {report}");
+    }
+    assert!(report.is_clean(), "{report}");
+}
+
+on_all_actors![
+    s176_the_guardian_owns_a_system_without_handles,
+    s803_a_child_spawned_during_a_stop_sends_to_actors_that_are_being_stopped,
+];

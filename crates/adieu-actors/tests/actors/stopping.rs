@@ -111,8 +111,10 @@ async fn s251_system_actors_stop_after_the_others() {
     let inner = log.clone();
     let store =
         adieu_actors::task::task(8, async move |mut inbox: adieu_actors::task::Inbox<&str>| {
-            while let Some(line) = inbox.recv().await {
+            while let Some(delivery) = inbox.recv().await {
+                let line = *delivery;
                 inner.add(line);
+                delivery.done();
             }
             inner.add("store stops");
         });

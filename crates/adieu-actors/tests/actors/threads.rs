@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use adieu_actors::{NodeEnding, WorkerEnding, WorkerThreads};
+use adieu_actors::{NodeEnding, Worker, WorkerEnding, WorkerThreads};
 use adieu_core::{Config, Outcome, Reason, Shutdown};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
 
 use crate::frameworks::{Framework, Job, Kameo, Log, Script};
@@ -19,15 +20,16 @@ async fn s178_all_workers_drain_in_their_own_threads() {
     let threads = WorkerThreads::builder("orders").count(3).start(async move |mut worker| {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
         let books = Kameo::spawn(worker.system(), None, "books", Script::new(&actors)).await?;
-        while let Some(number) = worker.recv().await {
+        while let Some(delivery) = worker.recv().await {
+            let number: usize = *delivery;
             let (log, thread) = (actors.clone(), thread.clone());
             let note = Job::new(move || async move {
                 let here = std::thread::current().name().unwrap_or_default().to_owned();
                 assert_eq!(here, thread);
-                let number: usize = number;
                 log.add(format!("{here} {number}"));
             });
             Kameo::send(&books, note).await;
+            delivery.done();
         }
         Ok::<_, adieu_actors::SpawnError>(())
     });
@@ -55,13 +57,15 @@ async fn s179_messages_between_draining_workers_are_processed() {
     let (go, counted) = (Arc::new(Semaphore::new(0)), Arc::clone(&hops));
     let gone = Arc::clone(&go);
     let threads = WorkerThreads::builder("hops").count(3).room(4).start(async move |mut worker| {
-        while let Some(left) = worker.recv().await {
+        while let Some(delivery) = worker.recv().await {
+            let left: usize = *delivery;
             drop(gone.acquire().await); // No worker continues before the drain has begun.
             counted.fetch_add(1, Ordering::Relaxed);
             if left > 0 {
                 let next = (worker.index() + 1) % worker.count();
                 assert!(worker.send(next, left - 1).await.is_ok(), "{left}");
             }
+            delivery.done();
         }
     });
     let threads = threads.unwrap();
@@ -92,13 +96,15 @@ async fn s180_a_worker_that_panics_or_hangs_does_not_stop_the_others() {
     let until = std::sync::Mutex::new(until);
     let threads = WorkerThreads::builder("mixed").count(4).start(async move |mut worker| {
         let _kept = Kameo::spawn(worker.system(), None, "kept", Script::new(&good)).await?;
-        while let Some(number) = worker.recv().await {
+        while let Some(delivery) = worker.recv().await {
+            let number: usize = *delivery;
             match (worker.index(), number) {
                 (1, _) => panic!("in the body"),
                 (2, _) => drop(until.lock().unwrap().recv()),
                 (3, _) => std::future::pending().await,
                 (_, number) => good.add(format!("{number}")),
             }
+            delivery.done();
         }
         Ok::<_, adieu_actors::SpawnError>(())
     });
@@ -127,11 +133,12 @@ async fn s180_a_worker_that_panics_or_hangs_does_not_stop_the_others() {
 async fn s178_a_coordinated_shutdown_drains_the_workers() {
     let config = Config::for_tests().terminate_actor_system(true);
     let shutdown = Shutdown::configured(config).unwrap();
-    let threads = WorkerThreads::builder("orders").count(2).start(async move |mut worker| {
-        while let Some(number) = worker.recv().await {
-            let _: u32 = number;
-        }
-    });
+    let threads =
+        WorkerThreads::builder("orders").count(2).start(async move |mut worker: Worker<u32>| {
+            while let Some(delivery) = worker.recv().await {
+                let _: u32 = delivery.done();
+            }
+        });
     let threads = threads.unwrap();
     threads.on(&shutdown).unwrap();
     threads.send(1, 7).await.unwrap();
@@ -158,10 +165,11 @@ async fn s179_messages_from_actors_to_draining_workers_are_processed() {
         let script = Script { room: Some(100), ..Script::new(&log) };
         let forwards = Kameo::spawn(worker.system(), None, "forwards", script).await?;
         let peers = worker.peers();
-        while let Some(number) = worker.recv().await {
-            let _: usize = number;
+        while let Some(delivery) = worker.recv().await {
+            let number: usize = *delivery;
             if worker.index() == 1 {
                 counted.fetch_add(1, Ordering::SeqCst);
+                delivery.done();
                 continue;
             }
             let (peers, gate) = (peers.clone(), Arc::clone(&gate));
@@ -171,6 +179,7 @@ async fn s179_messages_from_actors_to_draining_workers_are_processed() {
                 assert!(peers.send(1, number).await.is_ok(), "{number} was refused");
             });
             assert!(Kameo::send(&forwards, job).await);
+            delivery.done();
         }
         Ok::<_, adieu_actors::SpawnError>(())
     });
@@ -197,8 +206,8 @@ async fn s179_messages_from_actors_to_draining_workers_are_processed() {
 #[tokio::test]
 async fn s180_messages_to_a_worker_that_panicked_are_counted() {
     let threads = WorkerThreads::builder("panics").count(2).start(async move |mut worker| {
-        while let Some(number) = worker.recv().await {
-            let _: usize = number;
+        while let Some(delivery) = worker.recv().await {
+            let number: usize = *delivery;
             if worker.index() == 1 {
                 panic!("on purpose");
             }
@@ -210,6 +219,7 @@ async fn s180_messages_to_a_worker_that_panicked_are_counted() {
             for _ in 0..4 {
                 assert!(worker.send(1, number).await.is_err());
             }
+            delivery.done();
         }
     });
     let threads = threads.unwrap();
@@ -219,4 +229,58 @@ async fn s180_messages_to_a_worker_that_panicked_are_counted() {
     assert_eq!(report.workers[1].ending, WorkerEnding::Panicked, "{report}");
     assert!(report.workers[1].dead_letters >= 5, "{report}");
     assert!(!report.is_clean(), "{report}");
+}
+
+#[tokio::test]
+async fn s807_messages_that_a_worker_processes_at_once_can_send_until_they_are_done() {
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&arrived);
+    let body = async move |mut worker: Worker<usize>| {
+        let (peers, draining) = (worker.peers(), worker.draining());
+        let mut running = FuturesUnordered::new();
+        loop {
+            let received = tokio::select! {
+                Some(()) = running.next() => continue,
+                received = worker.recv() => received,
+            };
+            let Some(delivery) = received else { break };
+            if worker.index() == 1 {
+                counted.fetch_add(1, Ordering::SeqCst);
+                delivery.done();
+                continue;
+            }
+            let (peers, draining) = (&peers, &draining);
+            running.push(delivery.process(async move |number| {
+                draining.cancelled().await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                assert!(peers.send(1, number).await.is_ok(), "{number} was refused");
+            }));
+        }
+        while running.next().await.is_some() {}
+    };
+    let threads = WorkerThreads::builder("at-once").count(2).start(body).unwrap();
+    for number in 0..20 {
+        threads.send(0, number).await.unwrap();
+    }
+    let report = threads.shutdown(LONG).await;
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(arrived.load(Ordering::SeqCst), 20);
+}
+
+#[tokio::test]
+async fn s807_messages_that_a_worker_was_processing_at_the_deadline_are_dead_letters() {
+    let body = async |mut worker: Worker<usize>| {
+        let mut running = FuturesUnordered::new();
+        while let Some(delivery) = worker.recv().await {
+            running.push(delivery.process(async |_| std::future::pending::<()>().await));
+        }
+        while running.next().await.is_some() {}
+    };
+    let threads = WorkerThreads::builder("stuck").count(1).start(body).unwrap();
+    for number in 0..20 {
+        threads.send(0, number).await.unwrap();
+    }
+    let report = threads.shutdown(Duration::from_millis(300)).await;
+    assert_eq!(report.workers[0].ending, WorkerEnding::Cut, "{report}");
+    assert_eq!(report.dead_letters(), 20, "{report}");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use adieu_actors::task::{Inbox, task};
 use adieu_actors::{ActorSystem, NodeEnding, NodePath, Worker, WorkerThreads};
 use adieu_core::{Config, Phase, Reason, Shutdown};
+use tokio::sync::Notify;
 
 use crate::frameworks::{Framework, Job, Kameo, Log, Ractor, Script, Tasks};
 
@@ -92,7 +93,9 @@ async fn s441_a_message_refused_at_the_end_is_in_the_report_of_its_receiver<F: F
     let back = F::spawn(&two, None, "back", Script::new(&log)).await.unwrap();
     // Its stop hook sends when the other system has stopped all its actors.
     let late = task(1, async move |mut inbox: Inbox<()>| {
-        while inbox.recv().await.is_some() {}
+        while let Some(delivery) = inbox.recv().await {
+            delivery.done();
+        }
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(!F::send(&back, Job::forever()).await, "it has stopped");
     });
@@ -209,8 +212,9 @@ async fn s441_all_messages_of_a_failed_task_are_counted() {
 fn counting_worker(done: &Counter) -> WorkerThreads<u32> {
     let done = done.clone();
     let body = async move |mut worker: Worker<u32>| {
-        while worker.recv().await.is_some() {
+        while let Some(delivery) = worker.recv().await {
             done.add();
+            delivery.done();
         }
     };
     WorkerThreads::builder("back").count(1).start(body).unwrap()
@@ -242,6 +246,47 @@ async fn s440_actors_send_to_worker_threads_of_the_shutdown() {
     actors_send_to_worker_threads::<Tasks>().await;
 }
 
+/// The sender waits for room when the drain begins.
+async fn waiting_actor_sends_to_worker_threads<F: Framework>() {
+    let (shutdown, log, done) = (shutdown(), Log::default(), Counter::default());
+    let system = ActorSystem::on(&shutdown, "front").unwrap();
+    let counts = done.clone();
+    let body = async move |mut worker: Worker<u32>| {
+        while let Some(delivery) = worker.recv().await {
+            worker.draining().cancelled().await;
+            counts.add();
+            delivery.done();
+        }
+    };
+    let threads = WorkerThreads::builder("back").count(1).room(1).start(body).unwrap();
+    threads.on(&shutdown).unwrap();
+    let front = F::spawn(&system, None, "front", Script::new(&log)).await.unwrap();
+    let waits = Arc::new(Notify::new());
+    let (to, begun, sent) = (threads.clone(), Arc::clone(&waits), log.clone());
+    let job = Job::new(move || async move {
+        // One message is processed, and one is queued: the last of these waits for room.
+        for number in 0..3 {
+            if number == 2 {
+                begun.notify_one();
+            }
+            sent.add(format!("{}", to.send(0, number).await.is_ok()));
+        }
+    });
+    assert!(F::send(&front, job).await);
+    waits.notified().await;
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert_eq!(log.lines()[..3], ["true", "true", "true"], "{report}");
+    assert_eq!(done.get(), 3, "{report}");
+    assert!(report.is_clean(), "{report}");
+}
+
+#[tokio::test]
+async fn s802_an_actor_that_waits_for_room_at_a_worker_when_the_drain_begins_is_not_refused() {
+    waiting_actor_sends_to_worker_threads::<Kameo>().await;
+    waiting_actor_sends_to_worker_threads::<Ractor>().await;
+    waiting_actor_sends_to_worker_threads::<Tasks>().await;
+}
+
 #[tokio::test]
 async fn s440_workers_send_to_worker_threads_and_actors_of_the_shutdown() {
     let (shutdown, log) = (shutdown(), Log::default());
@@ -251,11 +296,13 @@ async fn s440_workers_send_to_worker_threads_and_actors_of_the_shutdown() {
     let back = counting_worker(&done);
     let (to, counts) = (back.clone(), stored.clone());
     let front = WorkerThreads::builder("front").count(2).start(async move |mut worker| {
-        while let Some(number) = worker.recv().await {
+        while let Some(delivery) = worker.recv().await {
+            let number = *delivery;
             pause().await;
             let _ = to.send(0, number).await;
             let counts = counts.clone();
             Kameo::send(&store, Job::new(move || async move { counts.add() })).await;
+            delivery.done();
         }
     });
     let front = front.unwrap();
@@ -281,7 +328,9 @@ async fn s440_actors_send_to_actors_of_worker_threads() {
             let script = Script::new(&actors);
             let back = Kameo::spawn(worker.system(), None, "back", script).await.unwrap();
             let _ = found.lock().unwrap().take().unwrap().send(back);
-            while worker.recv().await.is_some() {}
+            while let Some(delivery) = worker.recv().await {
+                delivery.done();
+            }
         });
     let threads = threads.unwrap();
     threads.on(&shutdown).unwrap();

@@ -18,7 +18,7 @@ fn prepare(clerk: &Arc<Clerk>) -> impl Spawn<Ref = Mailbox<Order>> + use<> {
     let clerk = Arc::clone(clerk);
     task(64, async move |mut inbox: Inbox<Order>| {
         while let Some(order) = inbox.recv().await {
-            clerk.work(order).await;
+            order.process(|order| clerk.work(order)).await;
         }
     })
 }

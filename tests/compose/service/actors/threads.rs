@@ -58,7 +58,7 @@ async fn work(mut worker: Worker<Order>, staff: &Staff, panics: bool) -> Result<
         if panics && worker.index() == 1 && worker.draining().is_cancelled() {
             panic!("a worker that panics");
         }
-        inbox.work(order).await;
+        order.process(|order| inbox.work(order)).await;
     }
     Ok(())
 }

@@ -43,8 +43,8 @@ impl Mixes for Tasks {
         let (room, own_name) = (script.room.unwrap_or(64), name.to_owned());
         task(room, async move |mut inbox: Inbox<Job>| {
             script.starts().await;
-            while let Some(Job(work)) = inbox.recv().await {
-                work().await;
+            while let Some(job) = inbox.recv().await {
+                job.process(|Job(work)| work()).await;
             }
             script.stops(&own_name);
         })
