@@ -1,6 +1,7 @@
 //! `adieu check`: whether the platform allows enough time for the plan.
 
 mod arithmetic;
+mod base64;
 mod compose;
 mod config;
 mod container_stop;
@@ -21,6 +22,7 @@ mod kubernetes;
 mod launch;
 mod needs;
 mod nomad;
+mod paths;
 mod place;
 mod programs;
 mod proxies;
@@ -46,10 +48,10 @@ use std::time::Duration;
 use adieu::KillAfter;
 
 pub(crate) use arithmetic::{Facts, whole_seconds};
-pub(crate) use config::{environment as variables_here, file_of as config_file};
+pub(crate) use config::{applied_here, file_of as config_file, overrides_here};
 use input::Manifest;
 pub(crate) use needs::{Counted, Needs};
-use place::Fix;
+use place::{Finding, Fix};
 pub(crate) use place::{Level, Place};
 pub(crate) use spans::argument as span_argument;
 pub(crate) use stop_signal::Handled;
@@ -57,7 +59,7 @@ use verdict::Answer;
 pub(crate) use verdict::Verdict;
 pub(crate) use workload::{GRACE_VAR, Grace, PRE_STOP_VAR, Supervisor, Told, Workload};
 
-use crate::ending::{Failure, Printout, exit_code};
+use crate::ending::{Failure, Printout, exit_code, note};
 use crate::fit::harmless;
 
 /// Check that the platform waits long enough before it kills, and that routers can move away.
@@ -178,10 +180,17 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
-    let needs = args.about.needs()?;
+    let needs = args.needs()?;
+    let ignored: Vec<_> = applied_here(args.about.config.as_deref()).into_iter().collect();
+    if !ignored.is_empty() {
+        let names = ignored.join(", ");
+        note(&format!(
+            "variables of this environment are not applied: {names}; set them in the manifest"
+        ));
+    }
     let facts =
         Facts { routing_lag: args.about.routing_lag, sidecar: args.sidecar, handled: args.signals };
-    let config = args.about.config.as_ref();
+    let config = config_file(args.about.config.as_deref());
     let config = config.map_or("configuration".into(), |path| path.display().to_string());
     let mut outcome = Outcome::new(needs, config);
     for path in &args.manifest {
@@ -242,6 +251,9 @@ impl Args {
         let Manifest { file, workloads, skipped } = Manifest::read(path, self.only.as_deref())?;
         let mut judged = Vec::new();
         for mut workload in workloads {
+            for late in std::mem::take(&mut workload.late) {
+                self.charge_late(&late, &mut workload, &file, facts)?;
+            }
             self.tell(&mut workload);
             let needs = self.about.needs_of(&workload, &file)?;
             workload.findings.extend(config::about(self.about.config.as_deref(), &workload));
@@ -250,6 +262,50 @@ impl Args {
         outcome.skipped.extend(skipped.into_iter().map(|(at, what)| (file.clone(), at, what)));
         for (workload, needs) in judged {
             outcome.judge(file.clone(), workload, needs, facts);
+        }
+        Ok(())
+    }
+
+    /// Reads the configuration without variables. The manifests may set variables without which it
+    /// cannot be read: then each workload has its own.
+    fn needs(&self) -> Result<Needs, Failure> {
+        let path = self.about.config.as_deref();
+        self.about.needs(Vec::new()).or_else(|failure| {
+            let is_left_to_manifests = !self.manifest.is_empty() && config::needs_variables(path);
+            if !is_left_to_manifests {
+                return Err(failure);
+            }
+            let config = adieu::Config::new();
+            let plan = config.plan().map_err(|error| Failure::input(error.to_string()))?;
+            Needs::new(config, plan, self.about.phases.clone()).map_err(Failure::input)
+        })
+    }
+
+    /// Charges a workload with the whole shutdown of a process that is signalled when it has ended.
+    fn charge_late(
+        &self,
+        late: &Workload,
+        workload: &mut Workload,
+        file: &str,
+        facts: Facts,
+    ) -> Result<(), Failure> {
+        let own = match self.about.needs_of(late, file)? {
+            Some(own) => own,
+            None => self.about.needs(Vec::new())?,
+        };
+        let sums = arithmetic::Sums::of(&own, late, facts);
+        workload.sidecar_hooks = workload.sidecar_hooks.saturating_add(sums.needed());
+        workload.findings.extend(late.findings.iter().cloned());
+        workload.findings.extend(config::about(self.about.config.as_deref(), late));
+        if sums.drain_is_open_ended {
+            let problem = format!(
+                "{} is signalled when the service has ended, and drains as long as it assumes to \
+                 have time",
+                late.container
+            );
+            let advice = "set ADIEU__DRAIN_TIMEOUT in its environment";
+            let finding = Finding::new(Level::Unknown, late.place.clone(), problem, advice);
+            workload.findings.push(finding);
         }
         Ok(())
     }
@@ -277,15 +333,16 @@ impl Args {
 // === impl About ===
 
 impl About {
-    pub(crate) fn needs(&self) -> Result<Needs, Failure> {
-        let (config, plan) = config::read(self.config.as_deref())?;
+    /// Reads the configuration under these variables.
+    pub(crate) fn needs(&self, variables: config::Variables) -> Result<Needs, Failure> {
+        let (config, plan) = config::read(self.config.as_deref(), variables)?;
         Needs::new(config, plan, self.phases.clone()).map_err(Failure::input)
     }
 
-    /// What counts if the variables of the workload are set; `None` if none of them matters.
+    /// Reads the configuration under the variables of a workload. Returns `None` if it is the same
+    /// for every workload.
     fn needs_of(&self, workload: &Workload, file: &str) -> Result<Option<Needs>, Failure> {
-        let is_carried = workload.configured.as_ref().is_some_and(|found| found.text.is_some());
-        if workload.overrides.is_empty() && !is_carried {
+        if !config::is_own(self.config.as_deref(), workload) {
             return Ok(None);
         }
         let read = config::of_workload(self.config.as_deref(), workload);
