@@ -72,32 +72,38 @@ Examples:
   helm template . | adieu check --config service.toml --manifest - --json
   docker compose config | adieu check --config service.toml --manifest - --deny-warnings
 
-A manifest is of Kubernetes (any workload, lists, Knative, Cloud Run), a systemd unit with its
-drop-ins, a quadlet, a compose file, a task definition of ECS, a job of Nomad (HCL or JSON), a
-fly.toml, a configuration of supervisord, or a script with docker run or podman run.
+Manifests: Kubernetes (any workload, lists, Knative, Cloud Run), systemd units with their drop-ins,
+podman quadlets, compose files, ECS task definitions, Nomad jobs (HCL or JSON), fly.toml,
+supervisord configurations, and scripts with docker run or podman run.
 
-It fits if preStop + lame duck + critical path + exit + margin + sidecars <= grace,
-and preStop + lame duck >= routing lag. Exit code 0 if all fit, 1 if one does not, 2 if that cannot
-be seen or a file cannot be read. A warning is about something around the shutdown, and
---deny-warnings makes it count; a note never counts.
+A workload fits if preStop + lame duck + critical path + exit + margin + sidecars <= grace, and
+preStop + lame duck >= routing lag. The exit code is 0 if all workloads fit, 1 if one does not, and
+2 if the answer is unknown for one or a file cannot be read. Warnings concern problems around the
+shutdown, and affect the exit code only with --deny-warnings. Notes never affect it.
 
-Files beside a manifest are read: drop-ins, env files, the override of a compose file, and a
-configuration that the manifest carries and ADIEU_CONFIG names. Not read: the image (its ENTRYPOINT,
-STOPSIGNAL and ENV), scripts, included and extended files, secrets and maps of other files, and what
-a Deployment or a unit is changed to later. Of a script, only simple commands in a row are
-understood. What is not understood is `unknown`: --execs and --no-hidden-env vouch for some of it.
+Files beside a manifest are read: drop-ins, env files, the override of a compose file and the files
+that it includes, and the configuration that ADIEU_CONFIG names, if the manifest carries it. Not
+read: the image (its ENTRYPOINT, STOPSIGNAL and ENV), scripts, extended files, Secrets and ConfigMaps
+of other files, and later changes to a workload. In scripts, only sequences of simple commands are
+interpreted. The answer for anything else is `unknown`. With --execs and --no-hidden-env, you state
+facts that cannot be seen.
 
-Of several containers in a pod, the one that is judged is named by --only, by the annotation
-kubectl.kubernetes.io/default-container, or like its owner; otherwise it is the only one that is no
-known helper. Containers with ADIEU__ variables are judged, too.
+Only variables of the manifest override keys, and are substituted in HOCON. Variables of the
+environment in which the check runs are ignored, and named on stderr.
 
-Only the running process knows which phases have tasks. The usual service has them in
-before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources;
-phases that the configuration adds or gives a timeout count, too. What actors use is closed after
-them: in a step, or in a task of close-resources.
+In a pod with several containers, the judged container is the one that --only names, the one that
+the annotation kubectl.kubernetes.io/default-container names, or the one with the name of the
+workload; otherwise the only one that is not a known helper. Containers with ADIEU__ variables are
+judged in addition.
 
-Requests have 5s at least to finish. Without drain-timeout they have what the process's deadline
-leaves beyond the later phases and the reserve, so the process must know its grace period.")]
+Only the running process knows which phases have tasks. A usual service has tasks in
+before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources.
+Phases that the configuration adds, or for which it sets a timeout, count in addition. Resources of
+actors are closed after the actors: in a step, or in a task of close-resources.
+
+Requests have at least 5s to finish. Without drain-timeout they have the time that the deadline of
+the process leaves beyond the later phases and the reserve, so the process must know its grace
+period.")]
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,
@@ -131,14 +137,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Facts that cannot be seen, and that the user vouches for.
+/// Facts that cannot be seen in a manifest, and that the user states.
 #[derive(clap::Args)]
 struct Vouched {
-    /// Scripts and shells in front of the process replace themselves with it.
+    /// State that scripts and shells in front of the process replace themselves with it.
     #[arg(long)]
     execs: bool,
-    /// Secrets, maps and files of variables that cannot be seen here set no ADIEU__ variable and no
-    /// grace period.
+    /// State that Secrets, ConfigMaps and env files that cannot be seen here set no ADIEU__ variable
+    /// and no grace period.
     #[arg(long)]
     no_hidden_env: bool,
 }
@@ -146,7 +152,7 @@ struct Vouched {
 /// The facts about the service.
 #[derive(clap::Args)]
 pub(crate) struct About {
-    /// The configuration; without it, what the environment says.
+    /// The configuration; without it, the file that ADIEU_CONFIG names.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The phases that have tasks: `usual`, `all`, or their names.
@@ -246,7 +252,7 @@ fn without_manifest(needs: &Needs, grace: Option<Duration>) -> Workload {
 // === impl Args ===
 
 impl Args {
-    /// Judges all that is in a file; nothing of it if it cannot be read.
+    /// Judges the workloads of a file, or none of them if the file cannot be read.
     fn judge_file(&self, path: &Path, facts: Facts, outcome: &mut Outcome) -> Result<(), Failure> {
         let Manifest { file, workloads, skipped } = Manifest::read(path, self.only.as_deref())?;
         let mut judged = Vec::new();
@@ -310,7 +316,7 @@ impl Args {
         Ok(())
     }
 
-    /// Adds what the command line knows of a workload to what its manifest says.
+    /// Applies the facts of the command line to a workload.
     fn tell(&self, workload: &mut Workload) {
         if self.vouched.execs {
             let is_said = |fix: &Fix| *fix == Fix::Exec;
@@ -372,14 +378,14 @@ impl Outcome {
         self.judged.push(Judged { file, workload, needs, verdict });
     }
 
-    /// The worst of all.
+    /// Returns the worst answer.
     fn answer(&self) -> Answer {
         let answers = self.judged.iter().map(|judged| judged.verdict.answer());
         let unreadable = self.unreadable.iter().map(|_| Answer::Unknown);
         answers.chain(unreadable).min().unwrap_or(Answer::Fits)
     }
 
-    /// Nothing is called by the name that was asked for.
+    /// Returns the error for a name of `--only` that no workload has.
     fn has_no(&self, name: &str) -> String {
         let some = self.skipped.iter().take(10);
         let all: Vec<_> =
@@ -387,7 +393,7 @@ impl Outcome {
         harmless(&format!("--only {name}: there is only {}", all.join(", "))).into_owned()
     }
 
-    /// The one that is worst off.
+    /// Returns the workload with the worst answer, and of several the one with the least time left.
     fn worst(&self) -> Option<&Judged> {
         self.judged.iter().min_by_key(|judged| {
             let sums = &judged.verdict.sums;

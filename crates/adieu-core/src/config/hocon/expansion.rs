@@ -45,6 +45,8 @@ struct Around<'a> {
     /// The key at which the file is included. A substitution in the file is relative to it.
     root: &'a [String],
     folder: Option<&'a Path>,
+    /// The included file; `None` in the text itself.
+    file: Option<&'a Path>,
     depth: usize,
 }
 
@@ -61,7 +63,7 @@ struct Sizes {
 /// Reads a text and the files that it includes, without replacing anything.
 pub(super) fn of(text: &str, folder: Option<&Path>) -> Result<Text, String> {
     let mut all = Text::default();
-    all.read(text, &[], Around { root: &[], folder, depth: 0 })?;
+    all.read(text, &[], Around { root: &[], folder, file: None, depth: 0 })?;
     Ok(all)
 }
 
@@ -69,9 +71,14 @@ pub(super) fn of(text: &str, folder: Option<&Path>) -> Result<Text, String> {
 
 impl Text {
     fn read(&mut self, text: &str, key: &[String], around: Around<'_>) -> Result<(), String> {
-        limits::check(text)?;
-        let tokens = hocon::tokenize(text).map_err(|error| error.to_string())?;
-        let root = hocon::parser::parse_tokens(&tokens).map_err(|error| error.to_string())?;
+        let failed = |problem: String| match around.file {
+            Some(file) => format!("{}: {problem}", file.display()),
+            None => problem,
+        };
+        limits::check(text).map_err(failed)?;
+        let tokens = hocon::tokenize(text).map_err(|error| failed(error.to_string()))?;
+        let root = hocon::parser::parse_tokens(&tokens);
+        let root = root.map_err(|error| failed(error.to_string()))?;
         self.write(&root, key, false, around)
     }
 
@@ -160,8 +167,8 @@ impl Text {
                 self.values.push(Written { key: key.to_vec(), size, ..Written::default() });
                 continue;
             }
-            let around = Around { root: key, folder: file.parent(), depth: around.depth + 1 };
-            self.read(&text, key, around).map_err(failed)?;
+            let (folder, depth) = (file.parent(), around.depth + 1);
+            self.read(&text, key, Around { root: key, folder, file: Some(&file), depth })?;
         }
         Ok(())
     }
