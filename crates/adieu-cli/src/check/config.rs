@@ -16,8 +16,7 @@ pub(crate) type Variables = Vec<(String, String)>;
 /// Reads the file under these variables, and checks its plan. Without a file, only the variables
 /// count.
 pub(crate) fn read(path: Option<&Path>, variables: Variables) -> Result<(Config, Plan), Failure> {
-    let place = path.map_or(String::new(), |path| format!("{}: ", path.display()));
-    From::Here(path).read(variables).map_err(|problem| Failure::input(format!("{place}{problem}")))
+    From::Here(path).read(variables).map_err(Failure::input)
 }
 
 /// Reads the configuration under the variables of a workload. The file that its manifest carries
