@@ -1,6 +1,7 @@
 //! `adieu check`: whether the platform allows enough time for the plan.
 
 mod arithmetic;
+mod base64;
 mod compose;
 mod config;
 mod container_stop;
@@ -21,6 +22,7 @@ mod kubernetes;
 mod launch;
 mod needs;
 mod nomad;
+mod paths;
 mod place;
 mod programs;
 mod proxies;
@@ -48,10 +50,10 @@ use std::time::Duration;
 use adieu::KillAfter;
 
 pub(crate) use arithmetic::{Facts, whole_seconds};
-pub(crate) use config::{environment as variables_here, file_of as config_file};
+pub(crate) use config::{applied_here, file_of as config_file, overrides_here};
 use input::Manifest;
 pub(crate) use needs::{Counted, Needs};
-use place::Fix;
+use place::{Finding, Fix};
 pub(crate) use place::{Level, Place};
 pub(crate) use spans::argument as span_argument;
 pub(crate) use stop_signal::Handled;
@@ -59,7 +61,7 @@ use verdict::Answer;
 pub(crate) use verdict::Verdict;
 pub(crate) use workload::{GRACE_VAR, Grace, PRE_STOP_VAR, Supervisor, Told, Workload};
 
-use crate::ending::{Failure, Printout, exit_code};
+use crate::ending::{Failure, Printout, exit_code, note};
 use crate::fit::harmless;
 
 /// Check that the platform waits long enough before it kills, and that routers can move away.
@@ -72,32 +74,38 @@ Examples:
   helm template . | adieu check --config service.toml --manifest - --json
   docker compose config | adieu check --config service.toml --manifest - --deny-warnings
 
-A manifest is of Kubernetes (any workload, lists, Knative, Cloud Run), a systemd unit with its
-drop-ins, a quadlet, a compose file, a task definition of ECS, a job of Nomad (HCL or JSON), a
-fly.toml, a configuration of supervisord, or a script with docker run or podman run.
+Manifests: Kubernetes (any workload, lists, Knative, Cloud Run), systemd units with their drop-ins,
+podman quadlets, compose files, ECS task definitions, Nomad jobs (HCL or JSON), fly.toml,
+supervisord configurations, and scripts with docker run or podman run.
 
-It fits if preStop + lame duck + critical path + exit + margin + sidecars <= grace,
-and preStop + lame duck >= routing lag. Exit code 0 if all fit, 1 if one does not, 2 if that cannot
-be seen or a file cannot be read. A warning is about something around the shutdown, and
---deny-warnings makes it count; a note never counts.
+A workload fits if preStop + lame duck + critical path + exit + margin + sidecars <= grace, and
+preStop + lame duck >= routing lag. The exit code is 0 if all workloads fit, 1 if one does not, and
+2 if the answer is unknown for one or a file cannot be read. Warnings concern problems around the
+shutdown, and affect the exit code only with --deny-warnings. Notes never affect it.
 
-Files beside a manifest are read: drop-ins, env files, the override of a compose file, and a
-configuration that the manifest carries and ADIEU_CONFIG names. Not read: the image (its ENTRYPOINT,
-STOPSIGNAL and ENV), scripts, included and extended files, secrets and maps of other files, and what
-a Deployment or a unit is changed to later. Of a script, only simple commands in a row are
-understood. What is not understood is `unknown`: --execs and --no-hidden-env vouch for some of it.
+Files beside a manifest are read: drop-ins, env files, the override of a compose file and the files
+that it includes, and the configuration that ADIEU_CONFIG names, if the manifest carries it. Not
+read: the image (its ENTRYPOINT, STOPSIGNAL and ENV), scripts, extended files, Secrets and ConfigMaps
+of other files, and later changes to a workload. In scripts, only sequences of simple commands are
+interpreted. The answer for anything else is `unknown`. With --execs and --no-hidden-env, you state
+facts that cannot be seen.
 
-Of several containers in a pod, the one that is judged is named by --only, by the annotation
-kubectl.kubernetes.io/default-container, or like its owner; otherwise it is the only one that is no
-known helper. Containers with ADIEU__ variables are judged, too.
+Only variables of the manifest override keys, and are substituted in HOCON. Variables of the
+environment in which the check runs are ignored, and named on stderr.
 
-Only the running process knows which phases have tasks. The usual service has them in
-before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources;
-phases that the configuration adds or gives a timeout count, too. What actors use is closed after
-them: in a step, or in a task of close-resources.
+In a pod with several containers, the judged container is the one that --only names, the one that
+the annotation kubectl.kubernetes.io/default-container names, or the one with the name of the
+workload; otherwise the only one that is not a known helper. Containers with ADIEU__ variables are
+judged in addition.
 
-Requests have 5s at least to finish. Without drain-timeout they have what the process's deadline
-leaves beyond the later phases and the reserve, so the process must know its grace period.")]
+Only the running process knows which phases have tasks. A usual service has tasks in
+before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources.
+Phases that the configuration adds, or for which it sets a timeout, count in addition. Resources of
+actors are closed after the actors: in a step, or in a task of close-resources.
+
+Requests have at least 5s to finish. Without drain-timeout they have the time that the deadline of
+the process leaves beyond the later phases and the reserve, so the process must know its grace
+period.")]
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,
@@ -131,14 +139,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Facts that cannot be seen, and that the user vouches for.
+/// Facts that cannot be seen in a manifest, and that the user states.
 #[derive(clap::Args)]
 struct Vouched {
-    /// Scripts and shells in front of the process replace themselves with it.
+    /// State that scripts and shells in front of the process replace themselves with it.
     #[arg(long)]
     execs: bool,
-    /// Secrets, maps and files of variables that cannot be seen here set no ADIEU__ variable and no
-    /// grace period.
+    /// State that Secrets, ConfigMaps and env files that cannot be seen here set no ADIEU__ variable
+    /// and no grace period.
     #[arg(long)]
     no_hidden_env: bool,
 }
@@ -146,7 +154,7 @@ struct Vouched {
 /// The facts about the service.
 #[derive(clap::Args)]
 pub(crate) struct About {
-    /// The configuration; without it, what the environment says.
+    /// The configuration; without it, the file that ADIEU_CONFIG names.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The phases that have tasks: `usual`, `all`, or their names.
@@ -180,10 +188,17 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
-    let needs = args.about.needs()?;
+    let needs = args.needs()?;
+    let ignored: Vec<_> = applied_here(args.about.config.as_deref()).into_iter().collect();
+    if !ignored.is_empty() {
+        let names = ignored.join(", ");
+        note(&format!(
+            "variables of this environment are not applied: {names}; set them in the manifest"
+        ));
+    }
     let facts =
         Facts { routing_lag: args.about.routing_lag, sidecar: args.sidecar, handled: args.signals };
-    let config = args.about.config.as_ref();
+    let config = config_file(args.about.config.as_deref());
     let config = config.map_or("configuration".into(), |path| path.display().to_string());
     let mut outcome = Outcome::new(needs, config);
     for path in &args.manifest {
@@ -239,11 +254,14 @@ fn without_manifest(needs: &Needs, grace: Option<Duration>) -> Workload {
 // === impl Args ===
 
 impl Args {
-    /// Judges all that is in a file; nothing of it if it cannot be read.
+    /// Judges the workloads of a file, or none of them if the file cannot be read.
     fn judge_file(&self, path: &Path, facts: Facts, outcome: &mut Outcome) -> Result<(), Failure> {
         let Manifest { file, workloads, skipped } = Manifest::read(path, self.only.as_deref())?;
         let mut judged = Vec::new();
         for mut workload in workloads {
+            for late in std::mem::take(&mut workload.late) {
+                self.charge_late(&late, &mut workload, &file, facts)?;
+            }
             self.tell(&mut workload);
             let needs = self.about.needs_of(&workload, &file)?;
             workload.findings.extend(config::about(self.about.config.as_deref(), &workload));
@@ -256,7 +274,51 @@ impl Args {
         Ok(())
     }
 
-    /// Adds what the command line knows of a workload to what its manifest says.
+    /// Reads the configuration without variables. The manifests may set variables without which it
+    /// cannot be read: then each workload has its own.
+    fn needs(&self) -> Result<Needs, Failure> {
+        let path = self.about.config.as_deref();
+        self.about.needs(Vec::new()).or_else(|failure| {
+            let is_left_to_manifests = !self.manifest.is_empty() && config::needs_variables(path);
+            if !is_left_to_manifests {
+                return Err(failure);
+            }
+            let config = adieu::Config::new();
+            let plan = config.plan().map_err(|error| Failure::input(error.to_string()))?;
+            Needs::new(config, plan, self.about.phases.clone()).map_err(Failure::input)
+        })
+    }
+
+    /// Charges a workload with the whole shutdown of a process that is signalled when it has ended.
+    fn charge_late(
+        &self,
+        late: &Workload,
+        workload: &mut Workload,
+        file: &str,
+        facts: Facts,
+    ) -> Result<(), Failure> {
+        let own = match self.about.needs_of(late, file)? {
+            Some(own) => own,
+            None => self.about.needs(Vec::new())?,
+        };
+        let sums = arithmetic::Sums::of(&own, late, facts);
+        workload.sidecar_hooks = workload.sidecar_hooks.saturating_add(sums.needed());
+        workload.findings.extend(late.findings.iter().cloned());
+        workload.findings.extend(config::about(self.about.config.as_deref(), late));
+        if sums.drain_is_open_ended {
+            let problem = format!(
+                "{} is signalled when the service has ended, and drains as long as it assumes to \
+                 have time",
+                late.container
+            );
+            let advice = "set ADIEU__DRAIN_TIMEOUT in its environment";
+            let finding = Finding::new(Level::Unknown, late.place.clone(), problem, advice);
+            workload.findings.push(finding);
+        }
+        Ok(())
+    }
+
+    /// Applies the facts of the command line to a workload.
     fn tell(&self, workload: &mut Workload) {
         if self.vouched.execs {
             let is_said = |fix: &Fix| *fix == Fix::Exec;
@@ -279,15 +341,16 @@ impl Args {
 // === impl About ===
 
 impl About {
-    pub(crate) fn needs(&self) -> Result<Needs, Failure> {
-        let (config, plan) = config::read(self.config.as_deref())?;
+    /// Reads the configuration under these variables.
+    pub(crate) fn needs(&self, variables: config::Variables) -> Result<Needs, Failure> {
+        let (config, plan) = config::read(self.config.as_deref(), variables)?;
         Needs::new(config, plan, self.phases.clone()).map_err(Failure::input)
     }
 
-    /// What counts if the variables of the workload are set; `None` if none of them matters.
+    /// Reads the configuration under the variables of a workload. Returns `None` if it is the same
+    /// for every workload.
     fn needs_of(&self, workload: &Workload, file: &str) -> Result<Option<Needs>, Failure> {
-        let is_carried = workload.configured.as_ref().is_some_and(|found| found.text.is_some());
-        if workload.overrides.is_empty() && !is_carried {
+        if !config::is_own(self.config.as_deref(), workload) {
             return Ok(None);
         }
         let read = config::of_workload(self.config.as_deref(), workload);
@@ -317,14 +380,14 @@ impl Outcome {
         self.judged.push(Judged { file, workload, needs, verdict });
     }
 
-    /// The worst of all.
+    /// Returns the worst answer.
     fn answer(&self) -> Answer {
         let answers = self.judged.iter().map(|judged| judged.verdict.answer());
         let unreadable = self.unreadable.iter().map(|_| Answer::Unknown);
         answers.chain(unreadable).min().unwrap_or(Answer::Fits)
     }
 
-    /// Nothing is called by the name that was asked for.
+    /// Returns the error for a name of `--only` that no workload has.
     fn has_no(&self, name: &str) -> String {
         let some = self.skipped.iter().take(10);
         let all: Vec<_> =
@@ -332,7 +395,7 @@ impl Outcome {
         harmless(&format!("--only {name}: there is only {}", all.join(", "))).into_owned()
     }
 
-    /// The one that is worst off.
+    /// Returns the workload with the worst answer, and of several the one with the least time left.
     fn worst(&self) -> Option<&Judged> {
         self.judged.iter().min_by_key(|judged| {
             let sums = &judged.verdict.sums;

@@ -41,6 +41,12 @@ pub(crate) fn block_on(
     done
 }
 
+/// Writes a remark to stderr, where programs that read the output do not see it.
+pub(crate) fn note(message: &str) {
+    // Without a place for the remark, the output alone must do.
+    let _ = writeln!(anstream::stderr(), "adieu: {}", crate::fit::harmless(message));
+}
+
 // === impl Printout ===
 
 impl Printout {

@@ -15,7 +15,7 @@ use carried::Carried;
 
 use crate::check::{
     About, Facts, Grace, Handled, Level, Needs, Place, Supervisor, Told, Verdict, Workload,
-    whole_seconds,
+    overrides_here, whole_seconds,
 };
 use crate::ending::{Failure, Printout};
 
@@ -82,7 +82,7 @@ struct Numbers<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
-    let needs = args.about.needs()?;
+    let needs = args.about.needs(overrides_here())?;
     let facts = Facts {
         routing_lag: args.about.routing_lag,
         sidecar: Duration::ZERO,

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlanView, PlannedPhase};
 use clap::ValueEnum;
 
-use crate::ending::{Failure, Printout};
+use crate::check::applied_here;
+use crate::ending::{Failure, Printout, note};
 use adieu_core::adapter::error_text;
 
 /// Show the phases of a shutdown, their order and the worst case.
@@ -22,7 +23,10 @@ Examples:
   adieu plan --config application.conf --format svg > plan.svg
   ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT=7s adieu plan --format json
 
-The configuration is TOML, JSON or HOCON, told apart by the ending (.toml, .json, .conf).")]
+The configuration is TOML, JSON or HOCON, told apart by the ending (.toml, .json, .conf).
+
+As in the service, ADIEU__ variables of the environment override keys, and HOCON substitutes
+variables. The names of the applied variables are written to stderr.")]
 pub(crate) struct Args {
     /// The configuration; without it, what the environment says.
     #[arg(long, value_name = "FILE")]
@@ -49,6 +53,11 @@ enum Format {
 
 pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     let (config, plan) = read(args.config.as_deref())?;
+    let applied = applied_here(args.config.as_deref());
+    if !applied.is_empty() {
+        let names: Vec<_> = applied.into_iter().collect();
+        note(&format!("variables of this environment are applied: {}", names.join(", ")));
+    }
     let view = PlanView::from(&plan);
     Ok(Printout::well(match args.format {
         Format::Text => text::draw(&view, plan.is_sequential(), drain(&config, &plan).as_deref()),

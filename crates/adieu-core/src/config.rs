@@ -175,7 +175,8 @@ impl Config {
         config
     }
 
-    /// Reads a configuration from text.
+    /// Reads a configuration from text, and nothing from the environment: substitutions in HOCON
+    /// find only keys of the text.
     ///
     /// # Errors
     ///
@@ -185,9 +186,8 @@ impl Config {
         Self::parse_with_vars(text, format, std::iter::empty())
     }
 
-    /// Reads a configuration from text. Environment variables override its keys.
-    ///
-    /// Variables that do not begin with `ADIEU__` are ignored.
+    /// Reads a configuration from text. The given variables override its keys if their names begin
+    /// with `ADIEU__`, and are the environment of substitutions in HOCON.
     ///
     /// # Errors
     ///
@@ -197,11 +197,12 @@ impl Config {
         format: Format,
         vars: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        read::config(format.parse(text)?, format, vars)
+        let vars: Vec<_> = vars.into_iter().collect();
+        read::config(format.parse(text, &vars)?, format, vars)
     }
 
     /// Reads a configuration file: `.toml`, `.json` or `.conf`. The environment variables of this
-    /// process override its keys.
+    /// process override its keys, and are the environment of substitutions in HOCON.
     ///
     /// # Errors
     ///
@@ -211,7 +212,8 @@ impl Config {
         Self::read_with_vars(path, vars::of_process())
     }
 
-    /// Reads a configuration file. Only the given variables override its keys.
+    /// Reads a configuration file. Only the given variables override its keys, and only they are the
+    /// environment of substitutions in HOCON.
     ///
     /// # Errors
     ///
@@ -222,10 +224,33 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let format = Format::of(path)?;
-        let read = format.read(path).and_then(|text| read::config(text, format, vars));
+        let vars: Vec<_> = vars.into_iter().collect();
+        let read = format.read(path, &vars).and_then(|text| read::config(text, format, vars));
         let mut config = read.map_err(|error| error.in_file(path))?;
         config.blocks.set_file(path);
         Ok(config)
+    }
+
+    /// Returns the names of the environment variables that a configuration file in HOCON
+    /// substitutes, with those of the files that it includes. Other formats substitute none.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or has a syntax error.
+    pub fn variables_of_file(path: impl AsRef<Path>) -> Result<Vec<String>, ConfigError> {
+        let path = path.as_ref();
+        let read = |format: Format| format.variables(&format::text_of(path)?, path.parent());
+        Format::of(path).and_then(read).map_err(|error| error.in_file(path))
+    }
+
+    /// Returns the names of the environment variables that a text in HOCON substitutes. Other
+    /// formats substitute none.
+    ///
+    /// # Errors
+    ///
+    /// If the text has a syntax error.
+    pub fn variables_of(text: &str, format: Format) -> Result<Vec<String>, ConfigError> {
+        format.variables(text, None)
     }
 
     /// Reads each table under this name, which belongs to another crate of this workspace.

@@ -2,6 +2,10 @@
 
 mod dockerfile;
 mod images;
+mod merging;
+mod updaters;
+
+use std::path::Path;
 
 use super::env_file::Dialect;
 use super::environment::Environment;
@@ -9,7 +13,7 @@ use super::input::{Manifest, Source};
 use super::place::{Finding, Level, Wrong};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
-use super::tree::{At, Tree};
+use super::tree::{At, Merge, Tree};
 use super::workload::{Grace, Supervisor, Workload};
 use super::{effects, launch, spans, yaml};
 
@@ -24,9 +28,14 @@ struct Files<'a> {
     documents: Vec<At<'a>>,
 }
 
-/// Whether a document is one of these.
+/// How deep files may include files.
+const DEEPEST: usize = 4;
+
+/// Whether a document is one of these. It may only include others.
 pub(crate) fn is_one(document: &At<'_>) -> bool {
-    document.get("services").is_some_and(|services| services.is_map())
+    let services = document.get("services");
+    let includes = || document.get("include").is_some_and(|include| !include.items().is_empty());
+    services.is_some_and(|services| services.is_map()) || includes()
 }
 
 /// Takes all services but those that run a known image of another vendor, which are named.
@@ -35,16 +44,33 @@ pub(crate) fn read(
     source: &Source<'_>,
     into: &mut Manifest,
 ) -> Result<(), Wrong> {
-    let overriding = overriding(source)?;
-    let over = overriding.as_ref().and_then(|(tree, _)| tree.documents().next());
-    if let Some((_, text)) = overriding.as_ref().filter(|(_, text)| has_tags(text)) {
-        let file = text.lines().position(has_tags).unwrap_or_default() + 1;
-        let problem = "a tag of compose in the file that is merged is not followed";
-        let place = over.as_ref().map_or(document.place(), At::place);
-        let place = super::place::Place { line: file, ..place };
-        into.add(Workload::unknown("override", "", place, problem, RENDER))?;
+    let own = source.path.and_then(|path| path.file_name()).and_then(|name| name.to_str());
+    let overriding = match (merging::named(source), own) {
+        (None, _) => overriding(source)?,
+        // Then nothing else is merged.
+        (Some((Some(files), _)), Some(own)) if files.trim_start_matches("./") == own => None,
+        (Some((_, place)), _) => {
+            let problem = "COMPOSE_FILE names the files that compose merges: they are not read";
+            return into.add(Workload::unknown("project", "", place, problem, RENDER));
+        }
+    };
+    let over = overriding.as_ref().and_then(|tree| tree.documents().next());
+    let documents = over.into_iter().chain([document.clone()]).collect();
+    read_files(Files { documents }, source, into, DEEPEST)
+}
+
+/// Takes the services of documents that are merged, and of the files that they include.
+fn read_files(
+    files: Files<'_>,
+    source: &Source<'_>,
+    into: &mut Manifest,
+    depth: usize,
+) -> Result<(), Wrong> {
+    if let Some(document) = files.documents.iter().find(|document| !merging::is_followed(document))
+    {
+        let problem = "a tag of compose in this file is not followed";
+        return into.add(Workload::unknown("file", "", document.place(), problem, RENDER));
     }
-    let files = Files { documents: over.into_iter().chain([document.clone()]).collect() };
     let all = files.services();
     let is_other = |name: &str, layers: &[At<'_>]| {
         let has = |key: &str| layers.iter().any(|layer| layer.get(key).is_some());
@@ -60,35 +86,66 @@ pub(crate) fn read(
             into.skip(service.place(), what);
             continue;
         }
-        into.add(read_service(name, layers, &files, source)?)?;
+        let mut workload = read_service(name, layers, &files, source)?;
+        workload.other_stops.extend(updaters::of(&all, layers));
+        into.add(workload)?;
     }
     for document in &files.documents {
-        if let Some(include) = document.get("include") {
-            let problem = "the services in these files are not read";
-            into.add(Workload::unknown("include", "", include.place(), problem, RENDER))?;
+        let Some(include) = document.get("include") else { continue };
+        let items = include.items();
+        // What is not a list is not understood.
+        let items = if items.is_empty() { vec![include] } else { items };
+        for item in items {
+            read_included(&item, source, into, depth)?;
         }
     }
     Ok(())
 }
 
-/// The file that compose merges into this one without being asked, and its text.
-fn overriding(source: &Source<'_>) -> Result<Option<(Tree, String)>, Wrong> {
+/// Takes the services of an included file, which has its own folder. What cannot be read is unknown.
+fn read_included(
+    item: &At<'_>,
+    source: &Source<'_>,
+    into: &mut Manifest,
+    depth: usize,
+) -> Result<(), Wrong> {
+    let is_plain = item.get("project_directory").is_none() && item.get("env_file").is_none();
+    let path = item.text().or_else(|| item.text_of("path")).filter(|_| is_plain);
+    let unread = || {
+        let problem = "the services in this file are not read";
+        Workload::unknown("include", "", item.place(), problem, RENDER)
+    };
+    let (Some((file, text)), Some(depth)) =
+        (path.and_then(|path| source.beside(path)), depth.checked_sub(1))
+    else {
+        return into.add(unread());
+    };
+    let tree = parse(&text, &file)?;
+    let inner = Source { text: &text, path: Some(Path::new(&file)), ..*source };
+    let documents: Vec<_> = tree.documents().collect();
+    match documents.as_slice() {
+        [document] if is_one(document) => read_files(Files { documents }, &inner, into, depth),
+        _ => into.add(unread()),
+    }
+}
+
+fn parse(text: &str, file: &str) -> Result<Tree, Wrong> {
+    let tree = yaml::parse(text).map_err(|mut wrong| {
+        wrong.place.file = Some(file.to_owned());
+        wrong
+    })?;
+    Ok(tree.of_file(file.to_owned()))
+}
+
+/// The file that compose merges into this one without being asked.
+fn overriding(source: &Source<'_>) -> Result<Option<Tree>, Wrong> {
     let name = source.path.and_then(|path| path.file_name()).and_then(|name| name.to_str());
     let Some(name) = name.filter(|name| NAMES.contains(name)) else { return Ok(None) };
     let stem = name.split('.').next().unwrap_or(name);
     let found = ["yaml", "yml"]
         .iter()
         .find_map(|ending| source.beside(&format!("{stem}.override.{ending}")));
-    let Some((file, text)) = found else { return Ok(None) };
-    let tree = yaml::parse(&text).map_err(|mut wrong| {
-        wrong.place.file = Some(file.clone());
-        wrong
-    })?;
-    Ok(Some((tree.of_file(file), text)))
-}
-
-fn has_tags(text: &str) -> bool {
-    text.contains("!reset") || text.contains("!override")
+    found.map(|(file, text)| parse(&text, &file)).transpose()
 }
 
 fn read_service<'a>(
@@ -118,7 +175,7 @@ fn read_service<'a>(
         }
         layers.extend(base);
     }
-    let get = |key: &str| layers.iter().find_map(|layer| layer.get(key));
+    let get = |key: &str| merging::values(&layers, key).into_iter().next();
     if let Some(key) = get("stop_grace_period") {
         let text = key.text().ok_or_else(|| key.wrong("must be a duration such as 30s"))?;
         if text.contains('$') {
@@ -140,6 +197,9 @@ fn read_service<'a>(
         || image.as_ref().and_then(|(image, at)| Some((image.signal.clone()?, at.clone())));
     if let Some((text, place)) = signal.or_else(of_image) {
         workload.signals.push(StopSignal { text, place, fix: "stop_signal: SIGTERM".into() });
+    }
+    if let Some(folder) = get("working_dir").as_ref().and_then(At::text) {
+        environment.set_working_folder(folder);
     }
     add_variables(&layers, source, &mut environment);
     add_files(&layers, files, source, &mut environment);
@@ -176,8 +236,7 @@ fn words(key: &At<'_>) -> Vec<Word> {
 
 /// The environment, as a map or as a list of `NAME=value`; before it, that of the files.
 fn add_variables(layers: &[At<'_>], source: &Source<'_>, environment: &mut Environment) {
-    for layer in layers.iter().rev() {
-        let Some(files) = layer.get("env_file") else { continue };
+    for files in merging::values(layers, "env_file").into_iter().rev() {
         let listed = files.items();
         let all = if listed.is_empty() { vec![files.clone()] } else { listed };
         for file in all {
@@ -188,16 +247,18 @@ fn add_variables(layers: &[At<'_>], source: &Source<'_>, environment: &mut Envir
             };
             match name.and_then(|name| source.beside(name)) {
                 Some((path, text)) => environment.add_file(&text, &path, dialect),
-                // One that need not be there sets nothing if it is not.
-                None if file.text_of("required") == Some("false") && source.path.is_some() => {}
+                // One that need not be there may be where compose runs.
                 None => environment.add_unseen(file.place()),
             }
         }
     }
-    for layer in layers.iter().rev() {
-        let Some(variables) = layer.get("environment") else { continue };
+    for variables in merging::values(layers, "environment").into_iter().rev() {
         for item in variables.items() {
             match item.text().map(|pair| (pair, pair.split_once('='))) {
+                // Compose fills in the name.
+                Some((name, None)) | Some((_, Some((name, _)))) if name.contains('$') => {
+                    environment.add_unseen(item.place());
+                }
                 Some((_, Some((name, value)))) => {
                     environment.set_marked(name, value, '$', item.place());
                 }
@@ -207,6 +268,7 @@ fn add_variables(layers: &[At<'_>], source: &Source<'_>, environment: &mut Envir
         }
         for (name, at) in variables.entries() {
             match at.text().filter(|text| !text.is_empty()) {
+                _ if at.merge() == Some(Merge::Reset) => environment.remove(name),
                 Some(value) => environment.set_marked(name, value, '$', at.place()),
                 None => environment.set_unseen(name, at.place()),
             }
@@ -222,7 +284,7 @@ fn add_files(
     environment: &mut Environment,
 ) {
     for (key, folder) in [("configs", ""), ("secrets", "/run/secrets")] {
-        let all = layers.iter().rev().filter_map(|layer| layer.get(key));
+        let all = merging::values(layers, key).into_iter().rev();
         for one in all.flat_map(|list| list.items()) {
             let Some(name) = one.text().or_else(|| one.text_of("source")) else { continue };
             let target = one.text_of("target").unwrap_or(name);
@@ -237,19 +299,23 @@ fn add_files(
                 source.beside(file).map(|(_, text)| text)
             };
             let text = content.map(|text| text.replace("$$", "$")).or_else(beside);
-            environment.mount(path, text, one.place());
+            environment.mount(&path, text, one.place());
         }
     }
-    let volumes = layers.iter().rev().filter_map(|layer| layer.get("volumes"));
+    let volumes = merging::values(layers, "volumes").into_iter().rev();
     for volume in volumes.flat_map(|list| list.items()) {
         let short = volume.text().and_then(|text| {
             let mut parts = text.split(':');
             Some((parts.next()?, parts.next()?))
         });
         let long = || Some((volume.text_of("source")?, volume.text_of("target")?));
-        if let Some((from, to)) = short.or_else(long) {
-            let text = source.beside(from).map(|(_, text)| text);
-            environment.mount(to, text, volume.place());
+        let Some((from, to)) = short.or_else(long) else { continue };
+        match source.folder_beside(from) {
+            Some(folder) => environment.mount_folder(to, folder, volume.place()),
+            None => {
+                let text = source.beside(from).map(|(_, text)| text);
+                environment.mount(to, text, volume.place());
+            }
         }
     }
 }
@@ -271,12 +337,7 @@ impl<'a> Files<'a> {
     }
 
     fn service(&self, name: &str) -> Vec<At<'a>> {
-        self.documents
-            .iter()
-            .filter_map(|document| {
-                let services = document.get("services")?;
-                services.entries().into_iter().find(|(found, _)| *found == name).map(|(_, at)| at)
-            })
-            .collect()
+        let services = self.documents.iter().filter_map(|document| document.get("services"));
+        merging::values(&services.collect::<Vec<_>>(), name)
     }
 }

@@ -1,7 +1,7 @@
-//! The configuration with which the process runs: a file, this process's environment, and the
-//! variables of the manifest.
+//! The configuration with which the process runs: a file, and the variables of its environment.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use adieu::{Config, Format, Plan};
 
@@ -10,44 +10,70 @@ use super::workload::{Configured, Workload};
 use crate::ending::Failure;
 use adieu_core::adapter::error_text;
 
-/// Reads the file, or what the environment says, and proves its plan.
-pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
-    let place = path.map_or(String::new(), |path| format!("{}: ", path.display()));
-    with_variables(path, environment())
-        .map_err(|problem| Failure::input(format!("{place}{problem}")))
+/// The variables of an environment, by name.
+pub(crate) type Variables = Vec<(String, String)>;
+
+/// Reads the file under these variables, and checks its plan. Without a file, only the variables
+/// count.
+pub(crate) fn read(path: Option<&Path>, variables: Variables) -> Result<(Config, Plan), Failure> {
+    From::Here(path).read(variables).map_err(Failure::input)
 }
 
-/// The same with the variables that a manifest sets, and with the file that it carries.
+/// Reads the configuration under the variables of a workload. The file that its manifest carries
+/// replaces the one at `path`.
 ///
 /// # Errors
 ///
-/// With the place of a variable or a file that is wrong, and what is.
+/// Returns the place of the variable or the file that is wrong, and the problem.
 pub(crate) fn of_workload(
     path: Option<&Path>,
     workload: &Workload,
 ) -> Result<(Config, Plan), (Place, String)> {
-    let carried = workload.configured.as_ref().filter(|found| found.text.is_some());
-    let from = match carried {
-        Some(found) => From::Carried(found),
-        None => From::Here(path),
+    let from = From::of(path, workload);
+    let mut variables = substitutes(workload);
+    let place = match from {
+        From::Carried(found) => found.place.clone(),
+        From::Here(_) => Place::start(),
     };
-    let mut variables = environment();
-    variables.retain(|(name, _)| workload.overrides.iter().all(|found| found.name != *name));
-    let place = carried.map_or_else(Place::start, |found| found.place.clone());
     let _ = from.read(variables.clone()).map_err(|problem| (place.clone(), problem))?;
     for one in &workload.overrides {
         variables.push((one.name.clone(), one.value.clone()));
-        // One by one, so that the first that is wrong is named.
+        // One by one, so that the first wrong variable is named.
         let read = from.read(variables.clone());
         read.map_err(|problem| (one.place.clone(), problem)).map(drop)?;
     }
     from.read(variables).map_err(|problem| (place, problem))
 }
 
-/// The finding about the configuration file that a manifest carries or names.
-pub(crate) fn about(path: Option<&Path>, workload: &Workload) -> Option<Finding> {
+/// Returns whether variables of the workload or a file in its manifest may change the configuration.
+pub(crate) fn is_own(path: Option<&Path>, workload: &Workload) -> bool {
+    let from = From::of(path, workload);
+    !workload.overrides.is_empty()
+        || matches!(from, From::Carried(_))
+        || !from.substituted().is_empty()
+}
+
+/// Returns whether the file can be read only with variables that a manifest may set.
+pub(crate) fn needs_variables(path: Option<&Path>) -> bool {
+    !From::Here(path).substituted().is_empty()
+}
+
+/// Returns the findings about the configuration file of a workload, and about the variables that it
+/// substitutes.
+pub(crate) fn about(path: Option<&Path>, workload: &Workload) -> Vec<Finding> {
+    let mut findings = hidden(path, workload);
+    findings.extend(about_file(path, workload));
+    findings
+}
+
+fn about_file(path: Option<&Path>, workload: &Workload) -> Option<Finding> {
     let found = workload.configured.as_ref()?;
     let (place, file) = (found.place.clone(), &found.path);
+    if let Some(doubt) = found.doubt {
+        let problem = format!("the configuration is in {file}: {doubt}");
+        let advice = "write an absolute path without .. into ADIEU_CONFIG";
+        return Some(Finding::new(Level::Unknown, place, problem, advice));
+    }
     match &found.text {
         Some(text) if includes(text) => {
             let problem = format!("{file} includes other files, which cannot be seen here");
@@ -55,9 +81,10 @@ pub(crate) fn about(path: Option<&Path>, workload: &Workload) -> Option<Finding>
             Some(Finding::new(Level::Unknown, place, problem, advice))
         }
         Some(_) => {
-            let same = From::Carried(found).read(environment()).ok()?.0
-                == From::Here(path).read(environment()).ok()?.0;
-            let problem = format!("the manifest carries {file}, which says something else");
+            let variables = substitutes(workload);
+            let same = From::Carried(found).read(variables.clone()).ok()?.0
+                == From::Here(path).read(variables).ok()?.0;
+            let problem = format!("the manifest carries {file}, which differs from --config");
             let advice = "give --config what the manifest carries: that is what was judged";
             (!same && path.is_some()).then(|| Finding::new(Level::Warning, place, problem, advice))
         }
@@ -69,60 +96,110 @@ pub(crate) fn about(path: Option<&Path>, workload: &Workload) -> Option<Finding>
     }
 }
 
-/// Whether a text in HOCON is not all of the configuration.
+/// Returns the variables of the workload that a configuration may substitute.
+fn substitutes(workload: &Workload) -> Variables {
+    let all = workload.environment.values.iter();
+    let others = all.filter(|(name, _)| !name.starts_with(OVERRIDES));
+    others.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Finds substituted variables whose values cannot be seen in the manifest.
+fn hidden(path: Option<&Path>, workload: &Workload) -> Vec<Finding> {
+    let environment = &workload.environment;
+    let mut findings = Vec::new();
+    for name in From::of(path, workload).substituted() {
+        let place = environment.hidden.get(&name).or(environment.hidden_source.as_ref());
+        let Some(place) = place.filter(|_| !environment.values.contains_key(&name)) else {
+            continue;
+        };
+        let problem =
+            format!("the configuration substitutes {name}, and its value cannot be seen here");
+        let advice = "write its value into the manifest";
+        findings.push(Finding::new(Level::Unknown, place.clone(), problem, advice));
+    }
+    findings
+}
+
+/// Returns whether a text in HOCON may include other files.
 fn includes(text: &str) -> bool {
-    text.lines().any(|line| line.trim_start().starts_with("include "))
+    let starts = ["\"", "file(", "required(", "url(", "classpath(", "package("];
+    text.split("include").skip(1).any(|rest| {
+        let rest = rest.trim_start();
+        starts.iter().any(|start| rest.starts_with(start))
+    })
 }
 
 /// Where a configuration comes from.
+#[derive(Clone, Copy)]
 enum From<'a> {
     /// The manifest.
     Carried(&'a Configured),
-    /// A file or the environment of this process.
+    /// A file on this machine, or no file.
     Here(Option<&'a Path>),
 }
 
-impl From<'_> {
-    fn read(&self, variables: Vec<(String, String)>) -> Result<(Config, Plan), String> {
-        match self {
-            Self::Here(path) => with_variables(*path, variables),
+impl<'a> From<'a> {
+    fn of(path: Option<&'a Path>, workload: &'a Workload) -> Self {
+        match workload.configured.as_ref().filter(|found| found.text.is_some()) {
+            Some(found) => Self::Carried(found),
+            None => Self::Here(path),
+        }
+    }
+
+    fn read(self, variables: Variables) -> Result<(Config, Plan), String> {
+        let config = match self {
+            Self::Here(path) => match file_of(path) {
+                Some(file) => Config::read_with_vars(file, variables),
+                None => Config::parse_with_vars("", Format::Toml, variables),
+            },
             Self::Carried(Configured { path, text, .. }) => {
                 let text = text.as_deref().unwrap_or_default();
                 let format = Format::of(Path::new(path));
-                let config =
-                    format.and_then(|format| Config::parse_with_vars(text, format, variables));
-                proved(config)
+                format.and_then(|format| Config::parse_with_vars(text, format, variables))
             }
-        }
+        };
+        let proved = config.and_then(|config| config.plan().map(|plan| (config, plan)));
+        proved.map_err(|error| error_text(&error))
+    }
+
+    /// Returns the names of the environment variables that the configuration substitutes. If it
+    /// cannot be parsed there are none, and reading it reports why.
+    fn substituted(self) -> Vec<String> {
+        let names = match self {
+            Self::Here(path) => file_of(path).map(Config::variables_of_file),
+            Self::Carried(Configured { path, text, .. }) => {
+                let text = text.as_deref().unwrap_or_default();
+                let format = Format::of(Path::new(path));
+                Some(format.and_then(|format| Config::variables_of(text, format)))
+            }
+        };
+        names.and_then(Result::ok).unwrap_or_default()
     }
 }
 
-/// The file that the configuration is in, if it is in one.
-pub(crate) fn file_of(path: Option<&Path>) -> Option<std::path::PathBuf> {
+/// Returns the configuration file: the one at `path`, or the one that `ADIEU_CONFIG` names here.
+pub(crate) fn file_of(path: Option<&Path>) -> Option<PathBuf> {
     let named = std::env::var_os(adieu::config::CONFIG_VAR).filter(|path| !path.is_empty());
     path.map(Path::to_owned).or_else(|| named.map(Into::into))
 }
 
-/// The variables of this process that change a configuration.
-pub(crate) fn environment() -> Vec<(String, String)> {
+/// The beginning of variables that override keys.
+const OVERRIDES: &str = "ADIEU__";
+
+/// Returns the variables of this process that override keys.
+pub(crate) fn overrides_here() -> Variables {
+    all_here().into_iter().filter(|(name, _)| name.starts_with(OVERRIDES)).collect()
+}
+
+/// Returns the names of the variables of this process that change what it reads from this file.
+pub(crate) fn applied_here(path: Option<&Path>) -> BTreeSet<String> {
+    let substituted = From::Here(path).substituted();
+    let all = all_here().into_iter().map(|(name, _)| name);
+    all.filter(|name| name.starts_with(OVERRIDES) || substituted.contains(name)).collect()
+}
+
+fn all_here() -> Variables {
     let all = std::env::vars_os();
-    let named =
-        all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    named.filter(|(name, _)| name.starts_with("ADIEU__")).collect()
-}
-
-fn with_variables(
-    path: Option<&Path>,
-    variables: Vec<(String, String)>,
-) -> Result<(Config, Plan), String> {
-    let config = match file_of(path) {
-        Some(file) => Config::read_with_vars(file, variables),
-        None => Config::parse_with_vars("", Format::Toml, variables),
-    };
-    proved(config)
-}
-
-fn proved(config: Result<Config, adieu::ConfigError>) -> Result<(Config, Plan), String> {
-    let proved = config.and_then(|config| config.plan().map(|plan| (config, plan)));
-    proved.map_err(|error| error_text(&error))
+    all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
 }

@@ -80,6 +80,12 @@ fn read_task(
     };
     let mut workload = Workload::new(supervisor, "task", name, container.place());
     workload.container = text(container, "name").unwrap_or_default().into();
+    let system = get(task, "runtimePlatform").and_then(|at| get(&at, "operatingSystemFamily"));
+    if let Some(system) = system.filter(|at| at.text().is_none_or(|text| text != "LINUX")) {
+        let problem = "how a process is stopped on this system cannot be seen here";
+        let advice = "run it on LINUX";
+        workload.findings.push(Finding::new(Level::Unknown, system.place(), problem, advice));
+    }
     if let Some(timeout) = get(container, "stopTimeout") {
         match timeout.text().and_then(|text| text.parse().ok()) {
             // CloudFormation takes numbers in quotes, and the API does not.

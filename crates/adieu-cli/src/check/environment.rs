@@ -2,11 +2,13 @@
 //! mounted for it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::env_file::{self, Dialect, Line};
 use super::place::{Finding, Fix, Level, Place};
 use super::script::Variables;
-use super::workload::{Configured, GRACE_VAR, Override, PRE_STOP_VAR, Told, Workload};
+use super::workload::{Configured, GRACE_VAR, Override, PRE_STOP_VAR, Told, Visible, Workload};
+use super::{files, paths};
 
 /// Variables that override keys of the configuration.
 const OVERRIDES: &str = "ADIEU__";
@@ -24,6 +26,10 @@ pub(crate) struct Environment {
     /// The files that the manifest carries, by their paths where the process runs; no text if that
     /// cannot be seen.
     files: Vec<(String, Option<String>, Place)>,
+    /// The folders of this machine that the process sees, by their paths where it runs.
+    folders: Vec<(String, PathBuf, Place)>,
+    /// The folder in which the process starts, if the manifest sets it.
+    working_folder: Option<String>,
 }
 
 impl Environment {
@@ -75,8 +81,18 @@ impl Environment {
     }
 
     /// A file that the manifest puts where the process can read it.
-    pub(crate) fn mount(&mut self, path: impl Into<String>, text: Option<String>, place: Place) {
-        self.files.push((path.into(), text, place));
+    pub(crate) fn mount(&mut self, path: &str, text: Option<String>, place: Place) {
+        self.files.push((paths::normal(path).path, text, place));
+    }
+
+    /// A folder of this machine that the manifest puts where the process can read it.
+    pub(crate) fn mount_folder(&mut self, path: &str, folder: PathBuf, place: Place) {
+        self.folders.push((paths::normal(path).path, folder, place));
+    }
+
+    /// The folder in which the process starts.
+    pub(crate) fn set_working_folder(&mut self, path: &str) {
+        self.working_folder = Some(path.into()).filter(|path: &String| path.starts_with('/'));
     }
 
     /// Takes the lines of an env file, whose last value counts.
@@ -129,6 +145,7 @@ impl Environment {
     /// Tells the workload what the process learns from this.
     pub(crate) fn apply(self, workload: &mut Workload) {
         workload.configured = self.configuration();
+        workload.environment = self.visible();
         for (name, (value, place)) in self.variables {
             let matters = name == GRACE_VAR || name == PRE_STOP_VAR || name.starts_with(OVERRIDES);
             if !matters {
@@ -167,19 +184,70 @@ impl Environment {
         }
     }
 
-    /// The file that the process reads its configuration from, if the manifest names one.
+    /// Returns the variables by whether their values can be seen.
+    fn visible(&self) -> Visible {
+        let hidden = self.variables.iter().filter(|(_, (value, _))| value.is_none());
+        Visible {
+            values: self.values().into_iter().collect(),
+            hidden: hidden.map(|(name, (_, place))| (name.clone(), place.clone())).collect(),
+            hidden_source: self.unseen.first().map(|(place, _)| place.clone()),
+        }
+    }
+
+    /// Returns the file that the process reads its configuration from, if the manifest names one.
     fn configuration(&self) -> Option<Configured> {
         let (path, place) = self.variables.get(adieu::config::CONFIG_VAR)?;
-        let Some(path) = path else {
+        let place = place.clone();
+        let Some(path) = path.clone() else {
             let path = format!("the value of {}", adieu::config::CONFIG_VAR);
-            return Some(Configured { path, text: None, place: place.clone() });
+            return Some(Configured { path, text: None, doubt: None, place });
         };
-        let found = self.files.iter().rev().find(|(mounted, ..)| mounted == path);
-        Some(match found {
-            Some((_, text, at)) => {
-                Configured { path: path.clone(), text: text.clone(), place: at.clone() }
+        if path.is_empty() {
+            return None;
+        }
+        if path.contains("://") {
+            let doubt = Some("this is an address, and not a path");
+            return Some(Configured { path, text: None, doubt, place });
+        }
+        let folder = self.working_folder.as_deref().unwrap_or_default();
+        let named = paths::normal(&paths::joined(folder, &path));
+        let found = self.mounted(&named.path);
+        let doubt = match found {
+            Some(_) if !named.path.starts_with('/') && !self.is_mounted(&named.path) => {
+                Some("it depends on the working directory, which cannot be seen here")
             }
-            None => Configured { path: path.clone(), text: None, place: place.clone() },
-        })
+            Some(_) if named.has_parent => Some("where .. leads depends on links in the image"),
+            _ => None,
+        };
+        let (text, place) = found.unwrap_or((None, place));
+        Some(Configured { path, text, doubt, place })
+    }
+
+    fn is_mounted(&self, path: &str) -> bool {
+        self.files.iter().any(|(mounted, ..)| mounted == path)
+    }
+
+    /// Returns the content and the place of the mounted file at a path. If the path is relative, any
+    /// file is one that ends like it.
+    fn mounted(&self, path: &str) -> Option<(Option<String>, Place)> {
+        let is_absolute = path.starts_with('/');
+        let is_it = |mounted: &str| {
+            mounted == path || !is_absolute && mounted.ends_with(&format!("/{path}"))
+        };
+        let file = self.files.iter().rev().find(|(mounted, ..)| is_it(mounted));
+        if let Some((_, text, place)) = file {
+            return Some((text.clone(), place.clone()));
+        }
+        let below = |(mounted, folder, place): &(String, PathBuf, Place)| {
+            let rest = match is_absolute {
+                true => path.strip_prefix(mounted.as_str())?.strip_prefix('/')?,
+                false => path,
+            };
+            let text = String::from_utf8(files::read(&folder.join(rest)).ok()?).ok()?;
+            Some((mounted.len(), Some(text), place.clone()))
+        };
+        // The innermost folder is the one that the process sees.
+        let innermost = self.folders.iter().filter_map(below).max_by_key(|(length, ..)| *length);
+        innermost.map(|(_, text, place)| (text, place))
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
+use super::base64;
 use super::environment::Environment;
 use super::input::{Manifest, Source};
 use super::launch;
@@ -77,8 +78,9 @@ fn machine(
     }
     for file in document.get("files").map(|files| files.items()).unwrap_or_default() {
         if let Some(path) = file.text_of("guest_path") {
-            let local = file.text_of("local_path").and_then(|local| source.beside(local));
-            environment.mount(path, local.map(|(_, text)| text), file.place());
+            let local = || Some(source.beside(file.text_of("local_path")?)?.1);
+            let text = file.text_of("raw_value").and_then(base64::decoded).or_else(local);
+            environment.mount(path, text, file.place());
         }
     }
     let experimental = document.get("experimental");

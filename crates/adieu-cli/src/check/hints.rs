@@ -57,7 +57,7 @@ pub(crate) fn of_document(document: &At<'_>, source: &Source<'_>) -> Option<Stri
     if matches!(kind, Some("HelmRelease" | "HelmChart")) {
         return Some(format!("its pods are in a chart; {RENDER_HELM}"));
     }
-    if kind.is_some() || has("services") {
+    if kind.is_some() || has("services") || has("include") {
         return None;
     }
     if has("apiVersion") && has("name") && has("version") {

@@ -151,6 +151,11 @@ impl Source<'_> {
         let text = String::from_utf8(files::read(&path).ok()?).ok()?;
         Some((path.display().to_string(), text))
     }
+
+    /// A folder that the manifest names, and that stands beside it.
+    pub(crate) fn folder_beside(&self, name: &str) -> Option<PathBuf> {
+        Some(self.path?.parent()?.join(name)).filter(|folder| folder.is_dir())
+    }
 }
 
 /// The name to call it by, and what it says.

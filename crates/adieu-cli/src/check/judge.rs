@@ -7,7 +7,7 @@ use adieu::{KillAfter, Times};
 use super::arithmetic::{Facts, Sums};
 use super::place::{Finding, Fix, Level, Where};
 use super::stop_signal::StopSignal;
-use super::workload::{Cap, GRACE_VAR, PRE_STOP_VAR, Supervisor, Workload};
+use super::workload::{Cap, GRACE_VAR, OtherStop, PRE_STOP_VAR, Supervisor, Workload};
 use crate::plan::span;
 
 /// `all` are the sums for each time that the process may assume to have, the likeliest first.
@@ -31,6 +31,7 @@ pub(super) fn judge(
     findings.extend(workload.signals.iter().filter_map(|signal| stop_signal(signal, facts)));
     findings.extend(twice(workload, sums));
     findings.extend(probes(workload, sums));
+    findings.extend(other_stops(workload, sums));
     findings.extend(readiness(times, workload, sums));
     findings
 }
@@ -229,6 +230,32 @@ fn probes(workload: &Workload, sums: &Sums) -> Vec<Finding> {
         Finding::new(level, place.clone(), problem, advice)
     });
     graces.collect()
+}
+
+/// Whether a component that stops the process in its own way leaves less time than it needs.
+fn other_stops(workload: &Workload, sums: &Sums) -> Vec<Finding> {
+    let is_short = |stop: &&OtherStop| {
+        let may_drain_longer = sums.believed.is_none_or(|believed| believed > stop.limit);
+        stop.limit < sums.needed() || sums.drain_is_open_ended && may_drain_longer
+    };
+    let findings = workload.other_stops.iter().filter(is_short).map(|stop| {
+        let OtherStop { who, limit, variable, level, place } = stop;
+        let (limit, needed) = (span(*limit), span(sums.needed()));
+        let problem = format!("{who} kills it {limit} after the signal, and it needs {needed}");
+        let enough = sums.grace.unwrap_or(sums.enough).max(sums.enough).as_secs();
+        match variable {
+            Some(variable) => {
+                let line = format!("{variable}={enough}s in the environment of {who}");
+                let finding = Finding::new(*level, place.clone(), problem, format!("set {line}"));
+                finding.fixed_by(Fix::Line(line))
+            }
+            None => {
+                let advice = "shorten phases, or run it on other nodes";
+                Finding::new(*level, place.clone(), problem, advice)
+            }
+        }
+    });
+    findings.collect()
 }
 
 /// Whether routers are waited for twice.

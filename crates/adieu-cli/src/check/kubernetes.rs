@@ -3,6 +3,7 @@
 mod budget;
 mod container;
 mod maps;
+mod nodes;
 mod pod;
 mod probes;
 mod shape;

@@ -233,7 +233,7 @@ fn environment(task: &At<'_>, keys: &Keys) -> Environment {
         } else if let Some(path) = template.text_of(keys.destination) {
             let place = template.place();
             // The folder `local` of a task is at the root of its container.
-            environment.mount(format!("/{path}"), data.map(Into::into), place.clone());
+            environment.mount(&format!("/{path}"), data.map(Into::into), place.clone());
             environment.mount(path, data.map(Into::into), place);
         }
     }

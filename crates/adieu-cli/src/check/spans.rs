@@ -5,17 +5,6 @@ use std::time::Duration;
 /// Units by their names, in seconds.
 type Units = &'static [(&'static str, f64)];
 
-/// Go's durations.
-const GO: Units = &[
-    ("ns", 1e-9),
-    ("us", 1e-6),
-    ("µs", 1e-6),
-    ("ms", 1e-3),
-    ("s", 1.0),
-    ("m", 60.0),
-    ("h", 3_600.0),
-];
-
 /// The units of Go, and the two that compose adds: days and weeks.
 const COMPOSE: Units = &[
     ("ns", 1e-9),
@@ -28,6 +17,9 @@ const COMPOSE: Units = &[
     ("d", 86_400.0),
     ("w", 604_800.0),
 ];
+
+/// The units of Go's durations.
+const GO: Units = COMPOSE.split_at(7).0;
 
 const SYSTEMD: Units = &[
     ("usec", 1e-6),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
-use super::place::{Finding, Fix, Level};
+use super::place::{Finding, Fix, Level, Place, Where};
 use super::workload::{GRACE_VAR, PRE_STOP_VAR, SetBy, Supervisor, Told, Workload};
 use crate::plan::span;
 
@@ -32,6 +32,8 @@ pub(crate) struct Suggestion {
     pub(crate) lines: Vec<String>,
     /// In the manifest: the process is started itself, or with `exec`.
     pub(crate) exec: bool,
+    /// The files other than the manifest in which lines must be changed, by line.
+    files: Vec<(String, String)>,
     /// On the command line of the check, if it is true.
     pub(crate) say: Option<&'static str>,
     /// Whether the environment must state the grace period, whatever it is.
@@ -56,8 +58,14 @@ impl Suggestion {
                 Fix::Exec => new.exec = true,
                 Fix::Told => new.tells = true,
                 Fix::Say(option) => new.say = Some(option),
-                Fix::Line(line) if new.lines.contains(line) => {}
-                Fix::Line(line) => new.lines.push(line.clone()),
+                Fix::Line(line) => {
+                    if let Where::Manifest(Place { file: Some(file), .. }) = &finding.place {
+                        new.files.push((line.clone(), file.clone()));
+                    }
+                    if !new.lines.contains(line) {
+                        new.lines.push(line.clone());
+                    }
+                }
             }
         }
         // Each may undo the other: a process that is told of less time keeps its lame duck shorter,
@@ -168,6 +176,10 @@ impl Suggestion {
         workload.has_unseen_variables &= self.say.is_none();
         workload.findings.retain(|finding| !is_fixed(&finding.fix));
         workload.signals.retain(|signal| !self.lines.contains(&signal.fix));
+        workload.other_stops.retain(|stop| {
+            let is_set = |line: &String| stop.variable.is_some_and(|name| line.starts_with(name));
+            !self.lines.iter().any(is_set)
+        });
         (needs.with(self.applied_to(needs.config.clone())), workload)
     }
 
@@ -242,7 +254,12 @@ impl Suggestion {
             }
         }
         if !lines.is_empty() {
-            put("lines", lines.clone().into());
+            put("lines", self.written(workload).into());
+        }
+        let files = self.files_of(workload, is_shared);
+        if !files.is_empty() {
+            let files = files.into_iter().map(|(key, file)| (key, file.into()));
+            put("files", Value::Object(files.collect()));
         }
         if *exec {
             put("exec", true.into());
@@ -255,9 +272,16 @@ impl Suggestion {
 
     /// The same in the words of each file.
     pub(crate) fn lines(&self, workload: &Workload, is_shared: bool) -> Vec<String> {
-        let Self { grace, pre_stop, cap, lines: written, exec, say, .. } = self;
+        let Self { grace, pre_stop, cap, exec, say, .. } = self;
+        let files = self.files_of(workload, is_shared);
+        // A line in another file would override one in the manifest.
+        let within = |key: &str| match files.iter().find(|(of, _)| of == key) {
+            Some((_, file)) => format!(" in {file}"),
+            None => String::new(),
+        };
         let mut lines = Vec::new();
-        lines.extend(grace.map(|grace| workload.supervisor.line(grace.as_secs())));
+        let grace = grace.map(|grace| workload.supervisor.line(grace.as_secs()));
+        lines.extend(grace.map(|line| line + &within(workload.supervisor.key())));
         lines.extend(cap.map(|(key, most)| format!("{key} of {} or more", span(most))));
         if let Some(pre_stop) = pre_stop {
             lines.push(match pre_stop.as_secs() {
@@ -268,10 +292,16 @@ impl Suggestion {
         for (name, value) in self.variables(workload, is_shared) {
             lines.push(match workload.set_by {
                 SetBy::Flags => format!("-e {name}={value} in front of the image"),
+                SetBy::Lines if !within(&name).is_empty() => {
+                    format!("{name}={value}{}", within(&name))
+                }
                 SetBy::Lines => format!("{name}={value} in the environment"),
             });
         }
-        lines.extend(written.iter().cloned());
+        lines.extend(self.written(workload).into_iter().map(|line| {
+            let file = within(&line);
+            line + &file
+        }));
         if *exec {
             lines.push("the process itself, or exec in front of it, in the command".into());
         }
@@ -284,6 +314,38 @@ impl Suggestion {
             say.map(|say| format!("{say} on the command line of the check, if that is so")),
         );
         lines
+    }
+}
+
+impl Suggestion {
+    /// Returns the lines to write, with the grace period that the workload then has.
+    fn written(&self, workload: &Workload) -> Vec<String> {
+        let grace = self.grace.or(workload.allowed()).unwrap_or_default();
+        let seconds = format!("--time {}", whole_seconds(grace).as_secs());
+        self.lines.iter().map(|line| line.replace("--time SECONDS", &seconds)).collect()
+    }
+
+    /// Returns the files other than the manifest that contain what is to be changed, by key.
+    fn files_of(&self, workload: &Workload, is_shared: bool) -> Vec<(String, String)> {
+        let mut files = Vec::new();
+        let mut add = |key: &str, place: Option<&Place>| {
+            let file = place.and_then(|place| place.file.clone());
+            files.extend(file.map(|file| (key.to_owned(), file)));
+        };
+        if self.grace.is_some() {
+            add(workload.supervisor.key(), Some(&workload.grace.place));
+        }
+        for (name, _) in self.variables(workload, is_shared) {
+            let own = workload.overrides.iter().find(|found| found.name == name);
+            let told = workload.told_at.as_ref().filter(|_| name == GRACE_VAR);
+            add(&name, own.map(|found| &found.place).or(told));
+        }
+        let written = self.written(workload);
+        for (line, file) in &self.files {
+            let at = self.lines.iter().position(|found| found == line);
+            files.extend(at.map(|at| (written[at].clone(), file.clone())));
+        }
+        files
     }
 }
 

@@ -37,8 +37,11 @@ fn listed(names: &[String]) -> String {
 fn draw_one(out: &mut String, judged: &Judged, outcome: &Outcome) {
     let Judged { file, workload, needs: _, verdict } = judged;
     let config = &outcome.config;
-    let place =
-        if file.is_empty() { String::new() } else { format!("{file}:{}: ", workload.place.line) };
+    let file_of_workload = workload.place.file.as_deref().unwrap_or(file);
+    let place = match file.is_empty() {
+        true => String::new(),
+        false => format!("{file_of_workload}:{}: ", workload.place.line),
+    };
     let (word, style) = match verdict.answer() {
         Answer::Fits => ("fits", coloured(AnsiColor::Green)),
         Answer::Unknown => ("cannot tell", coloured(AnsiColor::Yellow)),

@@ -17,6 +17,7 @@ const MOST_MERGED: usize = 64;
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     documents: Vec<Id>,
+    merges: HashMap<Id, Merge>,
     /// The name of the file, if it is not the manifest itself.
     file: Option<String>,
 }
@@ -31,10 +32,20 @@ pub(crate) struct At<'a> {
     path: String,
 }
 
+/// How a value is merged with the values of other files, if not in the usual way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Merge {
+    /// The key is removed: `!reset`.
+    Reset,
+    /// The value replaces the others: `!override`.
+    Override,
+}
+
 /// The nodes of a tree that is being built.
 #[derive(Default)]
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
+    merges: HashMap<Id, Merge>,
     /// References count like nodes: each can be visited.
     pub(crate) aliases: usize,
 }
@@ -111,6 +122,10 @@ impl Nodes {
         Ok(())
     }
 
+    pub(crate) fn set_merge(&mut self, id: Id, merge: Option<Merge>) {
+        self.merges.extend(merge.map(|merge| (id, merge)));
+    }
+
     fn add(&mut self, line: usize, is: Is) -> Result<Id, Wrong> {
         if self.nodes.len() + self.aliases >= MOST_NODES {
             let problem = format!("more than {MOST_NODES} values: give the manifests one by one");
@@ -121,7 +136,7 @@ impl Nodes {
     }
 
     pub(crate) fn into_tree(self, documents: Vec<Id>) -> Tree {
-        Tree { nodes: self.nodes, documents, file: None }
+        Tree { nodes: self.nodes, documents, merges: self.merges, file: None }
     }
 }
 
@@ -186,10 +201,25 @@ impl<'a> At<'a> {
 
     /// The value of `key`; `None` for null.
     pub(crate) fn get(&self, key: &str) -> Option<Self> {
+        self.entry(key).filter(|found| !found.is_null())
+    }
+
+    /// The value of `key`, which may be null.
+    pub(crate) fn entry(&self, key: &str) -> Option<Self> {
         let maps = self.tree.merged(self.id);
         let (at, id) = maps.iter().find_map(|map| map.by_key.get(key).map(|&at| map.pairs[at]))?;
         let path = if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) };
-        Some(self.step(at, id, path)).filter(|found| !found.is_null())
+        Some(self.step(at, id, path))
+    }
+
+    /// How it is merged with the values of other files, if not in the usual way.
+    pub(crate) fn merge(&self) -> Option<Merge> {
+        self.tree.merges.get(&self.id).copied()
+    }
+
+    /// How many values of the tree that it is in are merged in an unusual way.
+    pub(crate) fn merges_of_tree(&self) -> usize {
+        self.tree.merges.len()
     }
 
     /// The same, through several maps.
@@ -238,7 +268,7 @@ impl<'a> At<'a> {
         is_number || ["true", "false", "True", "False"].contains(&text.as_str())
     }
 
-    fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         let Is::Scalar { text, plain: true } = &self.node().is else { return false };
         ["", "~", "null", "Null", "NULL"].contains(&text.as_str())
     }

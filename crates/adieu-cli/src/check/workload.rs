@@ -1,5 +1,6 @@
 //! How a platform stops one process, according to its manifest. The same for all platforms.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::place::{Finding, Level, Place};
@@ -39,6 +40,12 @@ pub(crate) struct Workload {
     pub(crate) overrides: Vec<Override>,
     /// The file that it reads its configuration from, if the manifest says that.
     pub(crate) configured: Option<Configured>,
+    /// The variables of its environment, as far as they can be seen.
+    pub(crate) environment: Visible,
+    /// Processes of this library that are signalled only when this one has ended.
+    pub(crate) late: Vec<Workload>,
+    /// Other components that stop it, with time limits of their own.
+    pub(crate) other_stops: Vec<OtherStop>,
     /// How its variables are set.
     pub(crate) set_by: SetBy,
     /// How long it takes a balancer that probes as the manifest does, and where that says so.
@@ -128,6 +135,30 @@ pub(crate) struct Configured {
     pub(crate) path: String,
     /// Its content, if the manifest carries it.
     pub(crate) text: Option<String>,
+    /// Why another file may be meant, if so.
+    pub(crate) doubt: Option<&'static str>,
+    pub(crate) place: Place,
+}
+
+/// The variables of a process that its manifest shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Visible {
+    pub(crate) values: BTreeMap<String, String>,
+    /// The variables that are set, and whose values are elsewhere.
+    pub(crate) hidden: BTreeMap<String, Place>,
+    /// A source of variables that cannot be seen, if there is one.
+    pub(crate) hidden_source: Option<Place>,
+}
+
+/// A component other than the platform that stops a process, with a time limit of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherStop {
+    pub(crate) who: String,
+    pub(crate) limit: Duration,
+    /// The variable of the component that sets the limit, if there is one.
+    pub(crate) variable: Option<&'static str>,
+    /// How bad it is if the limit is too short.
+    pub(crate) level: Level,
     pub(crate) place: Place,
 }
 
@@ -172,6 +203,9 @@ impl Workload {
             has_unseen_variables: false,
             overrides: Vec::new(),
             configured: None,
+            environment: Visible::default(),
+            late: Vec::new(),
+            other_stops: Vec::new(),
             set_by: SetBy::Lines,
             probe: None,
             probe_graces: Vec::new(),

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use saphyr_parser::{Event, Parser, ScalarStyle};
+use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 
 use super::place::Wrong;
-use super::tree::{DEEPEST, Id, Nodes, Tree, too_deep};
+use super::tree::{DEEPEST, Id, Merge, Nodes, Tree, too_deep};
 
 /// A list or map whose end has not been seen yet.
 struct Open {
@@ -40,18 +40,41 @@ pub(crate) fn parse(text: &str) -> Result<Tree, Wrong> {
     Ok(builder.nodes.into_tree(builder.documents))
 }
 
+/// Returns the rule that a tag of compose sets.
+fn merge(tag: Option<&Tag>) -> Option<Merge> {
+    let tag = tag.filter(|tag| !tag.is_yaml_core_schema())?;
+    match tag.suffix.trim_start_matches('!') {
+        "reset" => Some(Merge::Reset),
+        "override" => Some(Merge::Override),
+        _ => None,
+    }
+}
+
 // === impl Builder ===
 
 impl Builder {
     fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), Wrong> {
         match event {
-            Event::Scalar(text, style, anchor, _) => {
-                let id = self.nodes.scalar(line, &text, style == ScalarStyle::Plain)?;
+            Event::Scalar(text, style, anchor, tag) => {
+                let merge = merge(tag.as_deref());
+                let id = match tag.as_deref() {
+                    // The tool that knows the tag replaces the value.
+                    Some(tag) if !tag.is_yaml_core_schema() && merge.is_none() => {
+                        self.nodes.expression(line)?
+                    }
+                    Some(tag) if tag.is_yaml_core_schema() => {
+                        self.nodes.scalar(line, &text, tag.suffix != "str")?
+                    }
+                    Some(_) | None => {
+                        self.nodes.scalar(line, &text, style == ScalarStyle::Plain)?
+                    }
+                };
+                self.nodes.set_merge(id, merge);
                 self.name(anchor, id);
                 self.put(id);
             }
-            Event::SequenceStart(anchor, _) => self.begin(line, anchor, false)?,
-            Event::MappingStart(anchor, _) => self.begin(line, anchor, true)?,
+            Event::SequenceStart(anchor, tag) => self.begin(line, anchor, false, tag.as_deref())?,
+            Event::MappingStart(anchor, tag) => self.begin(line, anchor, true, tag.as_deref())?,
             Event::SequenceEnd | Event::MappingEnd => self.end()?,
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
                 Some(&id) => {
@@ -84,11 +107,18 @@ impl Builder {
         }
     }
 
-    fn begin(&mut self, line: usize, anchor: usize, is_map: bool) -> Result<(), Wrong> {
+    fn begin(
+        &mut self,
+        line: usize,
+        anchor: usize,
+        is_map: bool,
+        tag: Option<&Tag>,
+    ) -> Result<(), Wrong> {
         if self.open.len() >= DEEPEST {
             return Err(Wrong::at(line, too_deep()));
         }
         let id = self.nodes.list(line, Vec::new())?;
+        self.nodes.set_merge(id, merge(tag));
         self.open.push(Open { id, anchor, is_map, children: Vec::new() });
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use adieu::{Config, Format};
 use serde_json::Value;
 
-use crate::check::{config_file, variables_here};
+use crate::check::{config_file, overrides_here};
 use crate::ending::Failure;
 use adieu_core::adapter::error_text;
 
@@ -27,7 +27,7 @@ const BLOCKS: [&[&str]; 2] = [&["akka", "coordinated-shutdown"], &["coordinated-
 impl Carried {
     /// Reads the configuration that was checked, as text.
     pub(super) fn read(path: Option<&Path>) -> Result<Self, Failure> {
-        let variables = variables_here();
+        let variables = overrides_here();
         let Some(path) = config_file(path) else {
             return Ok(Self { file: None, flat: Some(variables.clone()), variables });
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::check::{SERVICE, json_of};
-use super::{Ran, adieu, config};
+use super::{Ran, adieu, command, config, ran};
 
 const TOLD: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 
@@ -74,7 +74,7 @@ fn s506_the_override_beside_a_compose_file_is_merged() {
             ("services: {orders: {environment: [ADIEU__DRAIN_TIMEOUT=90s]}}", "too-short"),
             ("services: {orders: {environment: [RUST_LOG=info]}}", "fits"),
             ("services: {ledger: {image: ledger}}", "too-short"),
-            ("services: {orders: {stop_grace_period: !reset null}}", "unknown"),
+            ("services: {orders: {stop_grace_period: !reset null}}", "too-short"),
             ("services: {orders: {command: make run}}", "unknown"),
         ] {
             folder.write(over, text);
@@ -91,6 +91,177 @@ fn s506_the_override_beside_a_compose_file_is_merged() {
         folder.write("other.yaml", &service(""));
         assert_eq!(folder.verdict("other.yaml", &[]), "fits");
     }
+}
+
+#[test]
+fn s824_tags_of_compose_are_followed() {
+    let slow = service("").replace("{TERM", "{ADIEU__DRAIN_TIMEOUT: 90s, TERM");
+    let folder = Folder::new(&[("compose.yaml", &slow)]);
+    assert_eq!(folder.verdict("compose.yaml", &[]), "too-short");
+    let told = format!("{TOLD}: '60'");
+    for (text, expected) in [
+        (format!("services: {{orders: {{environment: !override {{{told}}}}}}}"), "fits"),
+        ("services: {orders: {environment: {ADIEU__DRAIN_TIMEOUT: !reset null}}}".into(), "fits"),
+        ("services: {orders: {environment: !reset {}}}".into(), "too-short"),
+        (
+            format!(
+                "services: {{orders: !override {{image: a, stop_grace_period: 60s, environment: {{{told}}}}}}}"
+            ),
+            "fits",
+        ),
+        // Where a tag is not followed, nothing is known.
+        ("services: {orders: {ports: [!override 80]}}".into(), "unknown"),
+        ("services: !override {orders: {image: a}}".into(), "unknown"),
+    ] {
+        folder.write("compose.override.yaml", &text);
+        assert_eq!(folder.verdict("compose.yaml", &[]), expected, "{text}");
+    }
+}
+
+#[test]
+fn s824_files_that_compose_merges_and_cannot_be_seen_are_unknown() {
+    let folder = Folder::new(&[("compose.yaml", &service(""))]);
+    folder.write("prod.yaml", "services: {orders: {stop_grace_period: 5s}}");
+    folder.write("compose.override.yaml", "services: {orders: {stop_grace_period: 5s}}");
+    for (text, expected) in [
+        ("COMPOSE_FILE=compose.yaml:prod.yaml", "unknown"),
+        ("COMPOSE_FILE=$FILES", "unknown"),
+        ("A='1\n2'\nCOMPOSE_FILE=prod.yaml", "unknown"),
+        // The override is merged only if nothing is named.
+        ("COMPOSE_FILE=./compose.yaml", "fits"),
+        ("TAG=1.4", "too-short"),
+    ] {
+        folder.write(".env", text);
+        assert_eq!(folder.verdict("compose.yaml", &[]), expected, "{text}");
+    }
+}
+
+#[test]
+fn s824_included_files_are_judged_with_their_own_folders() {
+    let folder = Folder::new(&[("compose.yaml", "include: [{path: orders/compose.yaml}]")]);
+    assert_eq!(folder.verdict("compose.yaml", &[]), "unknown");
+    folder.write("orders/compose.yaml", &service("    env_file: own.env\n"));
+    folder.write("orders/own.env", "RUST_LOG=info\n");
+    assert_eq!(folder.verdict("compose.yaml", &[]), "fits");
+    folder.write("orders/own.env", "ADIEU__DRAIN_TIMEOUT=90s\n");
+    assert_eq!(folder.verdict("compose.yaml", &[]), "too-short");
+    folder.write("orders/compose.yaml", "include: [compose.yaml]");
+    assert_eq!(folder.verdict("compose.yaml", &[]), "unknown");
+}
+
+#[test]
+fn s827_suggestions_name_the_file_that_has_the_last_word() {
+    let unit = "[Service]\nExecStart=/orders\nTimeoutStopSec=60\n";
+    let folder = Folder::new(&[("orders.service", unit)]);
+    let drop_in = "orders.service.d/50-stop.conf";
+    folder.write(drop_in, "[Service]\nTimeoutStopSec=5\n");
+    let suggested = |name: &str| json_of(&folder.judge(name, &[]))["suggest"].clone();
+    let suggest = suggested("orders.service");
+    let file = suggest["files"]["TimeoutStopSec"].as_str().unwrap();
+    assert!(file.ends_with(drop_in), "{suggest}");
+    let line =
+        format!("[Service]\nTimeoutStopSec={}\n", suggest["TimeoutStopSec"].as_str().unwrap());
+    folder.write(drop_in, &line);
+    assert_eq!(folder.verdict("orders.service", &[]), "fits");
+
+    folder.write("compose.yaml", &service(""));
+    folder.write("compose.override.yaml", "services: {orders: {stop_grace_period: 5s}}");
+    let suggest = suggested("compose.yaml");
+    let file = suggest["files"]["stop_grace_period"].as_str().unwrap();
+    assert!(file.ends_with("compose.override.yaml"), "{suggest}");
+
+    let run = format!("docker run -d --stop-timeout 60 -e {TOLD}=60 --name orders orders:1\n");
+    folder.write("run.sh", &format!("#!/bin/sh\ndocker kill orders\n{run}"));
+    let line = suggested("run.sh")["lines"][0].as_str().unwrap().to_owned();
+    assert_eq!(line, "docker stop --time 60 orders in its place");
+    folder.write("run.sh", &format!("#!/bin/sh\ndocker stop --time 60 orders\n{run}"));
+    assert_eq!(folder.verdict("run.sh", &[]), "fits");
+}
+
+#[test]
+fn s826_a_suggestion_sets_the_time_limit_of_another_component() {
+    let tower = "  tower:\n    image: containrrr/watchtower\n";
+    let folder = Folder::new(&[("compose.yaml", &service(tower))]);
+    let judged = json_of(&folder.judge("compose.yaml", &[]));
+    assert_eq!(judged["verdict"], "too-short");
+    let line = judged["suggest"]["lines"][0].as_str().unwrap();
+    assert_eq!(line, "WATCHTOWER_TIMEOUT=60s in the environment of tower");
+    for set in
+        ["environment: [WATCHTOWER_TIMEOUT=60s]", "command: --interval 30 --stop-timeout 60s"]
+    {
+        folder.write("compose.yaml", &service(&format!("{tower}    {set}\n")));
+        assert_eq!(folder.verdict("compose.yaml", &[]), "fits", "{set}");
+    }
+    let label = "    labels: [com.centurylinklabs.watchtower.enable=false]\n";
+    folder.write("compose.yaml", &service(&format!("{label}{tower}")));
+    assert_eq!(folder.verdict("compose.yaml", &[]), "fits");
+}
+
+#[test]
+fn s825_a_native_sidecar_of_this_library_is_charged_in_full() {
+    let pod = |variable: &str| {
+        let init = format!(
+            "  initContainers: [{{name: outbox, restartPolicy: Always, env: [{variable}]}}]\n"
+        );
+        pod(50, &init)
+    };
+    let needed = |variable: &str| {
+        let folder = Folder::new(&[("pod.yaml", &pod(variable))]);
+        json_of(&folder.judge("pod.yaml", &[]))["needed_ms"].as_u64().unwrap()
+    };
+    let other = needed("{name: RUST_LOG, value: info}");
+    let [short, long] = ["2s", "9s"]
+        .map(|drain| needed(&format!("{{name: ADIEU__DRAIN_TIMEOUT, value: {drain}}}")));
+    assert_eq!(short + 7_000, long);
+    assert!(other + 10_000 < short, "{other} {short}");
+}
+
+#[test]
+fn s823_the_environment_of_the_check_is_not_that_of_the_service() {
+    let hocon =
+        "coordinated-shutdown { lame-duck = 5s, drain-timeout = 5s, drain-timeout = ${?DRAIN} }";
+    let folder = Folder::new(&[("service.conf", hocon), ("pod.yaml", &pod(60, ""))]);
+    let path = |name: &str| folder.path(name).to_str().unwrap().to_owned();
+    let (config, manifest) = (path("service.conf"), path("pod.yaml"));
+    let with = |args: &[&str], name: &str, value: &str| {
+        ran(&command(args).env(name, value).output().unwrap())
+    };
+    let check = ["check", "--config", &config, "--manifest", &manifest, "--json"];
+    let plain = adieu(&check);
+    assert_eq!((plain.code, plain.stderr.as_str()), (0, ""));
+    for name in ["DRAIN", "ADIEU__DRAIN_TIMEOUT"] {
+        let judged = with(&check, name, "90s");
+        assert_eq!(judged.stdout, plain.stdout);
+        let note = format!(
+            "adieu: variables of this environment are not applied: {name}; set them in the manifest\n"
+        );
+        assert_eq!(judged.stderr, note);
+        // The plan is that of a service in this environment.
+        let plan = with(&["plan", "--config", &config], name, "90s");
+        assert!(plan.stdout.contains("90s"), "{}", plan.stdout);
+        assert_eq!(
+            plan.stderr,
+            format!("adieu: variables of this environment are applied: {name}\n")
+        );
+    }
+    // The variables of the manifest are those of the service.
+    let set = |variable: &str| {
+        folder.write("pod.yaml", &pod(60, "").replace("env: [", &format!("env: [{variable}, ")));
+        json_of(&adieu(&check))["verdict"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(set("{name: DRAIN, value: 90s}"), "too-short");
+    assert_eq!(set("{name: DRAIN, value: 6s}"), "fits");
+    assert_eq!(set("{name: DRAIN, valueFrom: {secretKeyRef: {name: a, key: b}}}"), "unknown");
+    // A variable without which the configuration cannot be read.
+    folder.write("service.conf", &hocon.replace("${?DRAIN}", "${DRAIN}"));
+    assert_eq!(set("{name: DRAIN, value: 6s}"), "fits");
+    folder.write("pod.yaml", &pod(60, ""));
+    assert_eq!(adieu(&check).code, 2);
+    // A source that cannot be seen may set it, whatever it is vouched for.
+    folder.write("service.conf", hocon);
+    folder.write("pod.yaml", &pod(60, "    envFrom: [{secretRef: {name: elsewhere}}]\n"));
+    let vouched = [check.as_slice(), &["--no-hidden-env"]].concat();
+    assert_eq!(adieu(&vouched).code, 2);
 }
 
 #[test]

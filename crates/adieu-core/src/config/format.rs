@@ -43,25 +43,44 @@ impl Format {
         }
     }
 
-    /// Reads a file in this format.
-    pub(super) fn read(self, path: &Path) -> Result<Value, ConfigError> {
-        let text = read_text(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        self.parse_at(&text, path.parent())
+    /// Reads a file in this format. Its substitutions take `vars`.
+    pub(super) fn read(self, path: &Path, vars: &[(String, String)]) -> Result<Value, ConfigError> {
+        self.parse_at(&text_of(path)?, path.parent(), vars)
     }
 
-    pub(super) fn parse(self, text: &str) -> Result<Value, ConfigError> {
-        self.parse_at(text, None)
+    /// Parses a text. Its substitutions take `vars`.
+    pub(super) fn parse(self, text: &str, vars: &[(String, String)]) -> Result<Value, ConfigError> {
+        self.parse_at(text, None, vars)
     }
 
     /// Parses a text. Files that it includes are searched in `folder`.
-    fn parse_at(self, text: &str, folder: Option<&Path>) -> Result<Value, ConfigError> {
+    fn parse_at(
+        self,
+        text: &str,
+        folder: Option<&Path>,
+        vars: &[(String, String)],
+    ) -> Result<Value, ConfigError> {
         let syntax = |problem: String| ConfigError::Syntax { format: self, problem };
         match self {
             Self::Toml => toml::from_str(text)
                 .map_err(|error| syntax(error.to_string().trim_end().to_owned())),
             Self::Json => serde_json::from_str(text).map_err(|error| syntax(error.to_string())),
-            Self::Hocon => hocon::parse(text, folder, syntax),
+            Self::Hocon => hocon::parse(text, folder, vars.iter().cloned().collect(), syntax),
+        }
+    }
+
+    /// Returns the names of the environment variables that a text substitutes.
+    pub(super) fn variables(
+        self,
+        text: &str,
+        folder: Option<&Path>,
+    ) -> Result<Vec<String>, ConfigError> {
+        match self {
+            Self::Toml | Self::Json => Ok(Vec::new()),
+            Self::Hocon => hocon::variables(text, folder, |problem| ConfigError::Syntax {
+                format: self,
+                problem,
+            }),
         }
     }
 
@@ -71,8 +90,13 @@ impl Format {
     }
 }
 
+/// Reads the text of a configuration file.
+pub(super) fn text_of(path: &Path) -> Result<String, ConfigError> {
+    read_text(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
+
 /// Reads a regular file of limited size. Reading a fifo or a device might never end.
-fn read_text(path: &Path) -> io::Result<String> {
+pub(super) fn read_text(path: &Path) -> io::Result<String> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }

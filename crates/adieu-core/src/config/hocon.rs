@@ -1,19 +1,28 @@
 //! Parses HOCON, the format of Akka.
 
+#[cfg(feature = "hocon")]
+mod expansion;
+#[cfg(feature = "hocon")]
+mod limits;
+
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::ConfigError;
 
+/// Parses a text. Substitutions take only `vars`, never the environment of this process. Files that
+/// the text includes are searched in `folder`.
 #[cfg(feature = "hocon")]
 pub(super) fn parse(
     text: &str,
     folder: Option<&Path>,
+    vars: HashMap<String, String>,
     syntax: impl Fn(String) -> ConfigError,
 ) -> Result<Value, ConfigError> {
-    limits::check(text).map_err(&syntax)?;
-    let mut options = hocon::ParseOptions::defaults();
+    expansion::of(text, folder).and_then(|all| all.check(&vars)).map_err(&syntax)?;
+    let mut options = hocon::ParseOptions::defaults().with_env(vars);
     if let Some(folder) = folder {
         options = options.with_base_dir(folder.to_owned());
     }
@@ -22,45 +31,31 @@ pub(super) fn parse(
     parsed.deserialize().map_err(|error| syntax(error.to_string()))
 }
 
+/// Returns the names of the environment variables that the text substitutes.
+#[cfg(feature = "hocon")]
+pub(super) fn variables(
+    text: &str,
+    folder: Option<&Path>,
+    syntax: impl Fn(String) -> ConfigError,
+) -> Result<Vec<String>, ConfigError> {
+    Ok(expansion::of(text, folder).map_err(syntax)?.variables())
+}
+
 #[cfg(not(feature = "hocon"))]
 pub(super) fn parse(
     _text: &str,
     _folder: Option<&Path>,
+    _vars: HashMap<String, String>,
     _syntax: impl Fn(String) -> ConfigError,
 ) -> Result<Value, ConfigError> {
     Err(ConfigError::NoHocon)
 }
 
-/// Limits that keep the parser from overflowing the stack, which cannot be caught: it recurses into
-/// paths, blocks and substitutions. Real configurations are far below these limits.
-#[cfg(feature = "hocon")]
-mod limits {
-    const MOST_BYTES: usize = 1 << 20;
-    const MOST_NESTED: usize = 64;
-    const MOST_PARTS: usize = 64;
-    const MOST_SUBSTITUTIONS: usize = 256;
-
-    pub(super) fn check(text: &str) -> Result<(), String> {
-        if text.len() > MOST_BYTES {
-            return Err(format!("the text is longer than {MOST_BYTES} bytes"));
-        }
-        if text.matches("${").count() > MOST_SUBSTITUTIONS {
-            return Err(format!("the text has more than {MOST_SUBSTITUTIONS} substitutions"));
-        }
-        let (mut nested, mut parts) = (0_usize, 0_usize);
-        for character in text.chars() {
-            match character {
-                '{' | '[' => nested += 1,
-                '}' | ']' => nested = nested.saturating_sub(1),
-                '.' => parts += 1,
-                // These end a key, and with it its path.
-                '=' | ':' | '\n' | ',' => parts = 0,
-                _ => {}
-            }
-            if nested > MOST_NESTED || parts > MOST_PARTS {
-                return Err(format!("the text is nested more than {MOST_NESTED} deep"));
-            }
-        }
-        Ok(())
-    }
+#[cfg(not(feature = "hocon"))]
+pub(super) fn variables(
+    _text: &str,
+    _folder: Option<&Path>,
+    _syntax: impl Fn(String) -> ConfigError,
+) -> Result<Vec<String>, ConfigError> {
+    Err(ConfigError::NoHocon)
 }

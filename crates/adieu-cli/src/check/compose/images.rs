@@ -3,7 +3,7 @@
 use crate::check::tree::At;
 
 /// By the last part of their names.
-const OTHERS: [&str; 40] = [
+const OTHERS: [&str; 50] = [
     "postgres",
     "postgresql",
     "postgis",
@@ -44,12 +44,25 @@ const OTHERS: [&str; 40] = [
     "localstack",
     "mailhog",
     "adminer",
+    "watchtower",
+    "autoheal",
+    "portainer",
+    "portainer-ce",
+    "pgadmin4",
+    "phpmyadmin",
+    "cadvisor",
+    "node-exporter",
+    "alertmanager",
+    "mailpit",
 ];
 
 /// Whether a service runs one of them.
 pub(super) fn is_other(service: &At<'_>) -> bool {
-    let Some(image) = service.text_of("image") else { return false };
+    service.text_of("image").is_some_and(|image| OTHERS.contains(&short_name(image)))
+}
+
+/// Returns the last part of the name of an image, without its tag.
+pub(super) fn short_name(image: &str) -> &str {
     let last = image.rsplit('/').next().unwrap_or(image);
-    let name = last.split([':', '@']).next().unwrap_or(last);
-    OTHERS.contains(&name)
+    last.split([':', '@']).next().unwrap_or(last)
 }

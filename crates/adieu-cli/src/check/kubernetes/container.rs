@@ -33,6 +33,10 @@ pub(super) fn pre_stop(
     workload: &mut Workload,
 ) -> Result<(), Wrong> {
     let Some(hook) = container.find(&["lifecycle", "preStop"]) else { return Ok(()) };
+    let handlers = ["sleep", "exec", "httpGet", "tcpSocket"];
+    if handlers.iter().filter(|key| hook.get(key).is_some()).count() > 1 {
+        return Err(hook.wrong("has several handlers, which the API server refuses: keep one"));
+    }
     if let Some(sleep) = hook.get("sleep") {
         let Some(seconds) = sleep.get("seconds") else {
             return Err(sleep.wrong("there is no seconds: write sleep: {seconds: 5}"));
@@ -166,6 +170,9 @@ pub(super) fn environment(
             Expanded::Known(value) => environment.set(name, &value, place),
             Expanded::Shell(_) => environment.set_unseen(name, place),
         }
+    }
+    if let Some(folder) = container.text_of("workingDir") {
+        environment.set_working_folder(folder);
     }
     maps::mounts(container, spec, maps, &mut environment);
     Ok(environment)

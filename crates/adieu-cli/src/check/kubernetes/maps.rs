@@ -1,6 +1,7 @@
 //! ConfigMaps and Secrets of the same file, which a container uses as variables or as files.
 
 use super::{Document, name_of};
+use crate::check::base64;
 use crate::check::environment::Environment;
 use crate::check::place::Place;
 use crate::check::tree::At;
@@ -43,8 +44,11 @@ impl<'a> Maps<'a> {
         for key in [encoded, plain] {
             for (name, at) in map.at.get(key).map(|data| data.entries()).unwrap_or_default() {
                 let text = at.text();
-                let value =
-                    if key == encoded { text.and_then(decoded) } else { text.map(Into::into) };
+                let value = if key == encoded {
+                    text.and_then(base64::decoded)
+                } else {
+                    text.map(Into::into)
+                };
                 entries.push((name.to_owned(), value, at.place()));
             }
         }
@@ -82,13 +86,12 @@ pub(super) fn mounts(
     let mounts = container.get("volumeMounts").map(|all| all.items()).unwrap_or_default();
     for mount in mounts {
         let Some(path) = mount.text_of("mountPath") else { continue };
-        let path = path.trim_end_matches('/');
         let volume = volumes.iter().find(|volume| volume.text_of("name") == mount.text_of("name"));
         for (file, text, place) in volume.map(|volume| files(volume, maps)).unwrap_or_default() {
             match mount.text_of("subPath") {
                 Some(only) if only == file => environment.mount(path, text, place),
                 Some(_) => {}
-                None => environment.mount(format!("{path}/{file}"), text, place),
+                None => environment.mount(&format!("{path}/{file}"), text, place),
             }
         }
     }
@@ -122,38 +125,4 @@ fn files(volume: &At<'_>, maps: &Maps<'_>) -> Vec<Entry> {
         }
     }
     files
-}
-
-/// Decodes base64. Returns `None` if it is invalid, or if the result is not text.
-fn decoded(text: &str) -> Option<String> {
-    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
-    for c in text.bytes().filter(|c| !c.is_ascii_whitespace() && *c != b'=') {
-        let value = match c {
-            b'A'..=b'Z' => c - b'A',
-            b'a'..=b'z' => c - b'a' + 26,
-            b'0'..=b'9' => c - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push(u8::try_from(bits >> count & 0xff).ok()?);
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_decoded() {
-        assert_eq!(decoded("NjBz").as_deref(), Some("60s"));
-        assert_eq!(decoded("b3JkZXJz\nCg==").as_deref(), Some("orders\n"));
-        assert_eq!((decoded("/w=="), decoded("not base64!")), (None, None));
-    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::maps::Maps;
 use super::shape::Shape;
-use super::{Document, alone, container, name_of, probes};
+use super::{Document, alone, container, name_of, nodes, probes};
 use crate::check::environment::Environment;
 use crate::check::place::{Finding, Level, Wrong};
 use crate::check::proxies;
@@ -59,7 +59,8 @@ pub(super) fn read(
         workload.grace = grace(supervisor, spec)?;
         workload.alone = alone(kind, at);
         read_container(one, environment, &mut workload)?;
-        sidecars(spec, &mut workload);
+        sidecars(spec, &maps, &mut workload)?;
+        nodes::read(spec, &mut workload);
         workloads.push(workload);
     }
     if let Some(workload) = workloads.first_mut() {
@@ -195,10 +196,21 @@ fn proxies_beside(pod: &At<'_>, others: &[At<'_>]) -> Vec<Finding> {
 }
 
 /// Native sidecars are stopped one after the other when the other containers have ended.
-fn sidecars(spec: &At<'_>, workload: &mut Workload) {
+/// One of this library needs the time of a whole shutdown.
+fn sidecars(spec: &At<'_>, maps: &Maps<'_>, workload: &mut Workload) -> Result<(), Wrong> {
     let init = spec.get("initContainers").map(|all| all.items()).unwrap_or_default();
     let is_sidecar = |container: &&At<'_>| container.text_of("restartPolicy") == Some("Always");
     for sidecar in init.iter().filter(is_sidecar) {
+        let environment = container::environment(sidecar, spec, maps)?;
+        if environment.is_of_adieu() {
+            let (supervisor, kind) = (workload.supervisor, workload.kind.clone());
+            let mut late = Workload::new(supervisor, &kind, &workload.name, sidecar.place());
+            late.container = name(sidecar);
+            late.grace = workload.grace.clone();
+            read_container(sidecar, environment, &mut late)?;
+            workload.late.push(late);
+            continue;
+        }
         workload.sidecars = workload.sidecars.saturating_add(1);
         let Some(hook) = sidecar.find(&["lifecycle", "preStop"]) else { continue };
         match container::hook_takes(&hook, &Default::default()) {
@@ -210,4 +222,5 @@ fn sidecars(spec: &At<'_>, workload: &mut Workload) {
             }
         }
     }
+    Ok(())
 }
