@@ -12,6 +12,10 @@ use crate::picture::escape;
 
 pub(super) fn draw(gantt: &Gantt<'_>) -> String {
     let mut body = head(gantt.report, "");
+    let findings = gantt.report.findings.iter().map(|found| {
+        let (name, what) = (escape(&found.name), escape(&found.what));
+        format!("<li><b class=\"failed\">!</b> {name}: {what}</li>\n")
+    });
     let wrong: String = gantt
         .wrong()
         .map(|row| {
@@ -22,6 +26,7 @@ pub(super) fn draw(gantt: &Gantt<'_>) -> String {
             let (name, ended) = (escape(&name), escape(&ended));
             format!("<li><b class=\"{class}\">{sign}</b> {name}: {ended}</li>\n")
         })
+        .chain(findings)
         .collect();
     if !wrong.is_empty() {
         body += &format!("<h2>What went wrong</h2>\n<ul class=\"signs\">\n{wrong}</ul>\n");

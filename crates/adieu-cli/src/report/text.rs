@@ -22,6 +22,7 @@ pub(super) fn draw(gantt: &Gantt<'_>, columns: usize) -> String {
     let _ = writeln!(out, "{DIM}began {}{DIM:#}", harmless(&gantt.report.started_at));
     if gantt.rows.is_empty() {
         out.push_str("\nNo phase had a task.\n");
+        explain(gantt, &mut out);
         return out;
     }
     let names = name_columns(gantt.rows.iter(), columns);
@@ -52,13 +53,17 @@ fn explain(gantt: &Gantt<'_>, out: &mut String) {
         let _ = writeln!(out, "  {:>TIME$}  {}", short(took), harmless(&name));
     }
     let wrong: Vec<_> = gantt.wrong().collect();
-    if !wrong.is_empty() {
+    let findings = &gantt.report.findings;
+    if !wrong.is_empty() || !findings.is_empty() {
         let _ = writeln!(out, "\n{BOLD}What went wrong{BOLD:#}");
     }
     for row in wrong {
         let (style, sign) = (style(row), row.outcome.sign());
         let (name, ended) = (row.full_name(), row.ended());
         let _ = writeln!(out, "  {style}{sign}{style:#} {}: {}", harmless(&name), harmless(&ended));
+    }
+    for found in findings {
+        let _ = writeln!(out, "  ! {}: {}", harmless(&found.name), harmless(&found.what));
     }
 }
 
