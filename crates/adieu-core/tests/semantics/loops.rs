@@ -89,7 +89,7 @@ impl Source for Taker {
         Ok(())
     }
 
-    async fn give_back(&mut self, jobs: Vec<u64>) -> Result<(), String> {
+    async fn release(&mut self, jobs: Vec<u64>) -> Result<(), String> {
         self.0.timeline.note(format!("returned: {jobs:?}"));
         Ok(())
     }
@@ -493,7 +493,7 @@ impl Source for Ledger {
         Ok(())
     }
 
-    async fn give_back(&mut self, jobs: Vec<u64>) -> Result<(), String> {
+    async fn release(&mut self, jobs: Vec<u64>) -> Result<(), String> {
         self.waiting.lock().unwrap().extend(jobs);
         Ok(())
     }
