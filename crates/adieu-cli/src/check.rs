@@ -25,6 +25,7 @@ mod place;
 mod programs;
 mod proxies;
 mod quadlet;
+mod recognise;
 mod run_flags;
 mod run_line;
 mod script;

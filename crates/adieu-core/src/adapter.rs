@@ -4,6 +4,8 @@
 use std::error::Error;
 
 pub use crate::log_thread::log_aside;
+pub use crate::thread_index::ThreadIndex;
+pub use crate::time::boot::BootClock;
 
 use crate::coordinator::Shutdown;
 

@@ -33,6 +33,7 @@
 //! milliseconds, as in Akka; in the other formats it is an error. An unknown key is an error.
 
 mod blocks;
+mod document;
 mod duration;
 mod error;
 mod foreign;

@@ -3,6 +3,7 @@
 //! [`machine`] decides what happens next, and [`driver`] carries it out. [`Shared`] is the state behind
 //! every [`Shutdown`].
 
+mod await_error;
 mod begin;
 mod blocking;
 mod checks;
@@ -35,14 +36,16 @@ mod signals;
 #[cfg(all(feature = "systemd", unix))]
 mod supervised;
 mod task_handle;
+mod too_late;
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use await_error::AwaitError;
 pub use begin::ResumeError;
 pub use checks::{CheckHandle, Promise};
-pub use completion::{AwaitError, Completion};
+pub use completion::Completion;
 pub use declare::AddPhaseError;
 pub use gates::Drain;
 #[cfg(all(test, feature = "systemd", unix))]
