@@ -143,9 +143,11 @@ impl Sources {
         if let (true, Some(name)) = (is_folder_of_the_user, rest.first())
             && let Some(source) = self.modules.get(owner)
             && let Some(child) = re_exported(&source.code, name)
-            && self.modules.contains_key(&[owner, &[child.clone()]].concat())
         {
-            return [owner, &[child]].concat();
+            let child = [owner, &[child]].concat();
+            if self.modules.contains_key(&child) {
+                return child;
+            }
         }
         owner.to_vec()
     }

@@ -72,7 +72,8 @@ fn versioned<T>(value: T, created: u64, changed: u64) -> Versioned<T> {
     Versioned { value, created, changed, session: Some(SessionId::new(1)) }
 }
 
-fn record(state: NodeState) -> NodeRecord {
+/// Returns the record of a node in this state that can host the region `cart`.
+pub(crate) fn record(state: NodeState) -> NodeRecord {
     NodeRecord {
         state,
         ready: true,

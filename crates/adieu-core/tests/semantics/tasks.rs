@@ -7,9 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use adieu_core::{AddTaskError, Phase, Reason, Shutdown, TaskCx, TaskSpec};
+use adieu_core::{AddTaskError, Phase, Reason, Report, Shutdown, TaskCx, TaskSpec};
 use adieu_testkit::timeline::Timeline;
 use expect_test::expect;
+
+/// Returns the tasks of `service-stop` with their outcomes.
+fn outcomes(report: &Report) -> Vec<String> {
+    let phase = report.phase(Phase::SERVICE_STOP).unwrap();
+    phase.tasks.iter().map(|task| format!("{} {}", task.name, task.outcome)).collect()
+}
 
 #[tokio::test(start_paused = true)]
 async fn s21_a_task_gets_the_reason_its_phase_and_its_deadline() {
@@ -27,14 +33,10 @@ async fn s21_a_task_gets_the_reason_its_phase_and_its_deadline() {
         .unwrap();
     shutdown.add_task(Phase::SERVICE_STOP, "a bad result", async |_| Err::<(), _>("no")).unwrap();
     let report = shutdown.run(Reason::ClusterLeaving).await.unwrap();
-    let outcomes: Vec<String> = report
-        .phase(Phase::SERVICE_STOP)
-        .unwrap()
-        .tasks
-        .iter()
-        .map(|task| format!("{} {}", task.name, task.outcome))
-        .collect();
-    assert_eq!(outcomes, ["nothing finished", "a result finished", "a bad result failed: no"],);
+    assert_eq!(
+        outcomes(&report),
+        ["nothing finished", "a result finished", "a bad result failed: no"],
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -53,14 +55,10 @@ async fn s21_a_blocking_task_gets_the_same_context() {
         .add_blocking_task(Phase::SERVICE_STOP, "panicking", |_| -> () { panic!("oh") })
         .unwrap();
     let report = shutdown.run(Reason::ClusterLeaving).await.unwrap();
-    let outcomes: Vec<String> = report
-        .phase(Phase::SERVICE_STOP)
-        .unwrap()
-        .tasks
-        .iter()
-        .map(|task| format!("{} {}", task.name, task.outcome))
-        .collect();
-    assert_eq!(outcomes, ["blocking finished", "failing failed: no", "panicking panicked: oh"]);
+    assert_eq!(
+        outcomes(&report),
+        ["blocking finished", "failing failed: no", "panicking panicked: oh"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
