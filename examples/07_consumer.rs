@@ -33,7 +33,7 @@ impl Source for Orders {
         Ok(())
     }
 
-    async fn give_back(&mut self, orders: Vec<String>) -> Result<(), Infallible> {
+    async fn release(&mut self, orders: Vec<String>) -> Result<(), Infallible> {
         println!("not started, returned: {}", orders.join(", "));
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The documents agree with the sources.
 
+mod named;
 mod numbered;
 
 use std::collections::BTreeSet;
@@ -31,8 +32,31 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Returns the documents of the repository and of its crates.
+fn documents() -> Vec<PathBuf> {
+    let folders = ["", "docs"].map(|folder| root().join(folder));
+    let crates = std::fs::read_dir(root().join("crates")).unwrap();
+    let folders = folders.into_iter().chain(crates.map(|entry| entry.unwrap().path()));
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let files = files.map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "md"));
+    // The changelog names files and commands as they were.
+    files.filter(|path| !path.ends_with("CHANGELOG.md")).collect()
+}
+
+/// Returns the files that the repository tracks, or would track.
+fn tracked() -> BTreeSet<String> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git should be installed");
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    listed.lines().filter(|file| root().join(file).exists()).map(str::to_owned).collect()
+}
+
 /// Returns the numbers of the promises, which begin with `- **S07`.
-fn promised() -> BTreeSet<u32> {
+fn promised() -> Vec<u32> {
     let text = read("SEMANTICS.md");
     let promises = text.lines().filter_map(|line| line.strip_prefix("- **S"));
     let number = |promise: &str| -> Option<u32> {
@@ -43,7 +67,9 @@ fn promised() -> BTreeSet<u32> {
 
 #[test]
 fn every_promise_has_a_test_of_its_number_and_every_such_test_a_promise() {
-    let promised = promised();
+    let numbers = promised();
+    let promised: BTreeSet<u32> = numbers.iter().copied().collect();
+    assert_eq!(numbers.len(), promised.len(), "a number is used twice: {numbers:?}");
     let mut files = Vec::new();
     sources(root(), &mut files);
     let texts: Vec<String> = files.iter().map(read).collect();
@@ -61,6 +87,76 @@ fn every_promise_has_a_test_of_its_number_and_every_such_test_a_promise() {
         [&0u32; 0],
         "tested, not promised"
     );
+}
+
+#[test]
+fn every_file_that_the_documents_name_exists() {
+    let tracked = tracked();
+    assert!(tracked.contains("README.md"), "{tracked:?}");
+    for document in documents() {
+        let missing = named::missing_files(&read(&document), &tracked);
+        assert!(missing.is_empty(), "{}: {missing:#?}", document.display());
+    }
+}
+
+#[test]
+fn every_command_in_the_documents_exists() {
+    let mut count = 0;
+    for document in documents() {
+        let text = read(&document);
+        for command in named::commands(&text) {
+            let problem = command.problem(root());
+            assert_eq!(problem, None, "{}: {command:?}", document.display());
+            count += 1;
+        }
+    }
+    assert!(count > 20, "only {count} commands were found");
+}
+
+// `scripts/mutants` builds each of them, which takes half an hour, so it runs seldom.
+#[test]
+fn every_known_defect_applies_to_the_sources() {
+    let patches = std::fs::read_dir(root().join("tests/compose/mutants")).unwrap();
+    let patches: Vec<_> = patches.map(|entry| entry.unwrap().path()).collect();
+    assert!(patches.len() > 5, "{patches:?}");
+    for patch in patches {
+        let mut check = Command::new("git");
+        let check = check.args(["apply", "--check"]).arg(&patch).current_dir(root());
+        let checked = check.output().expect("git should be installed");
+        let problem = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{}: {problem}", patch.display());
+    }
+}
+
+#[test]
+fn every_source_file_is_part_of_a_crate() {
+    let is_source = |file: &&String| file.ends_with(".rs") && !file.ends_with("build.rs");
+    let tracked = tracked();
+    let (mut declared, mut parts) = (String::new(), BTreeSet::new());
+    for file in tracked.iter().filter(|file| file.ends_with(".rs") || file.ends_with("Cargo.toml"))
+    {
+        declared.push_str(&read(file));
+    }
+    for line in declared.lines() {
+        let line = line.trim_start().trim_start_matches("pub ").trim_start_matches("pub(crate) ");
+        let module = line.strip_prefix("mod ").and_then(|rest| rest.split([';', ' ']).next());
+        let path = line.split_once("path = \"").and_then(|(_, rest)| rest.split('"').next());
+        let path = path.and_then(|path| path.rsplit('/').next()?.strip_suffix(".rs"));
+        parts.extend(module.into_iter().chain(path).map(str::to_owned));
+    }
+    let found_by_cargo = |file: &str| {
+        let folder = Path::new(file).parent().unwrap();
+        let is_root = file.ends_with("/main.rs") || file.ends_with("src/lib.rs");
+        let is_target = ["tests", "examples", "benches"].iter().any(|it| folder.ends_with(it));
+        is_root || is_target
+    };
+    let orphans: Vec<_> = tracked
+        .iter()
+        .filter(is_source)
+        .filter(|file| !found_by_cargo(file))
+        .filter(|file| !parts.contains(Path::new(file).file_stem().unwrap().to_str().unwrap()))
+        .collect();
+    assert!(orphans.is_empty(), "no crate has these files, so their tests do not run: {orphans:?}");
 }
 
 #[test]

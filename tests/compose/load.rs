@@ -131,7 +131,7 @@ impl Asking {
                 let Some(open) = &mut connection else { return Ok(()) };
                 if is_order { self.order(open, id).await } else { self.page(open, id).await }
             };
-            // Who does not answer within this time has lost the request.
+            // A server that does not answer within this time has lost the request.
             let answered = tokio::time::timeout(Duration::from_secs(30), answered).await;
             let is_alive = matches!(answered, Ok(Ok(())));
             if !is_alive || (self.kind == Client::Http1 && self.rng.u8(0..8) == 0) {
@@ -175,7 +175,7 @@ impl Asking {
         let Ok(Read { bytes, before_exit, ended }) = self.read_large(&path, is_http10).await else {
             return;
         };
-        // The network may be gone with the process: what was not received by then is lost.
+        // The network may be gone with the process: bytes that were not received by then are lost.
         let is_received = before_exit.is_none_or(|before| before == bytes);
         let fact = match ended {
             Ended::Whole if is_received => Fact::Finished,
@@ -261,7 +261,7 @@ impl Asking {
     }
 }
 
-/// What was read of a large answer.
+/// The received part of a large answer.
 struct Read {
     bytes: usize,
     /// How much of it this machine had received when the process had exited, if it was not the end.
@@ -317,7 +317,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// If nobody is there.
+    /// If no process listens there.
     pub async fn open(kind: Client, at: SocketAddr) -> Result<Self, Error> {
         let io = TokioIo::new(TcpStream::connect(at).await?);
         if kind == Client::Http2 {
@@ -337,7 +337,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// If there is no answer. What became of the request is then unknown.
+    /// If there is no answer. The outcome of the request is then unknown.
     pub async fn send(
         &mut self,
         method: &str,

@@ -1,4 +1,4 @@
-//! Decides what a random service looks like, and what is done to it. Pure: a seed in, a plan out.
+//! Decides the parts of a random service, its load and its trigger. Pure: a seed in, a plan out.
 
 use std::fmt;
 
@@ -79,10 +79,10 @@ const STUCK_TOPOLOGIES: [Topology; 3] =
 const RACED_FOR: [Framework; 5] =
     [Framework::Kameo, Framework::Letters, Framework::Task, Framework::Kameo, Framework::Ractor];
 
-/// A random service, and what is done to it.
+/// A random service, its load and its trigger.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What everything follows from.
+    /// The seed from which everything follows.
     pub seed: u64,
     /// Groups of actors that share the orders. Without any, orders go to the store directly.
     pub departments: Vec<Department>,
@@ -100,19 +100,19 @@ pub struct Plan {
     pub locks: Locks,
     /// How many guards there are.
     pub guards: usize,
-    /// Who serves.
+    /// The HTTP server.
     pub server: Server,
     /// Whether handlers leave some orders to tasks with a gate of their own.
     pub has_later: bool,
     /// When the body of `main` ends.
     pub body: Body,
-    /// Who listens to the log.
+    /// The subscriber of the log.
     pub subscriber: Subscriber,
     /// Worker threads of the runtime.
     pub workers: usize,
     /// How long each stage of start-up takes.
     pub startup_ms: [u64; 4],
-    /// Who asks.
+    /// The clients.
     pub clients: Vec<Client>,
     /// When the shutdown begins.
     pub trigger: Trigger,
@@ -184,7 +184,7 @@ pub enum Topology {
     Scoped,
 }
 
-/// What happens to the handle of the actor system.
+/// How long the handle of the actor system lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handle {
     /// It is kept until the process exits.
@@ -228,7 +228,7 @@ pub enum Locks {
     Shared,
 }
 
-/// Who serves.
+/// The HTTP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     /// `adieu::http::serve`.
@@ -244,13 +244,13 @@ pub enum Body {
     Serves,
     /// When the shutdown is over.
     Waits,
-    /// By itself, after a while: that begins the shutdown.
+    /// After a while, which begins the shutdown.
     Returns,
     /// When the shutdown begins. That drops the server's future.
     Selects,
 }
 
-/// Who listens to the log.
+/// The subscriber of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subscriber {
     /// The standard error output.
@@ -261,7 +261,7 @@ pub enum Subscriber {
     Blocks,
 }
 
-/// Who asks.
+/// A client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// Orders and pages over one HTTP/1 connection after another.
@@ -349,7 +349,7 @@ impl Shape {
         Self::PanickingTick,
     ];
 
-    /// What it is called on the command line.
+    /// Returns its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -576,7 +576,7 @@ impl Plan {
             self.clients.retain(|client| !client.is_slow());
         }
         match shape {
-            // A body that waits for the end keeps what it holds.
+            // A body that waits for the end keeps its variables.
             Shape::DroppedHandle if self.body == Body::Waits => self.handle = Handle::Dropped,
             Shape::DroppedHandle if self.handle == Handle::Kept => self.handle = Handle::InBody,
             Shape::DroppedHandle => {}
@@ -601,7 +601,7 @@ impl Plan {
             Shape::BlockingSubscriber => self.subscriber = Subscriber::Blocks,
             Shape::StartupSignal => {
                 self.trigger.during_startup = true;
-                // What takes longest to start is what the signal finds.
+                // The signal arrives during the longest step with the highest probability.
                 self.trigger.after_ms %= self.startup_ms.iter().sum::<u64>().max(1);
             }
             Shape::OtherSystem => self.each(|it| it.force(Topology::OtherSystem)),
@@ -646,7 +646,8 @@ impl Plan {
             // Only a worker thread can panic alone, and what hangs before it panics does not.
             it.panics &= it.framework == Framework::Threads && !it.is_stuck;
             // A node of the service's own needs a handle of the system to spawn another, and has no
-            // identity. What hangs must be sent to by actors alone, to be counted in time.
+            // identity. Only actors may send to an actor that hangs, so that messages are counted in
+            // time.
             let is_plain = it.framework == Framework::Plain;
             if is_plain && it.topology == Topology::SpawnsChildren {
                 it.topology = Topology::ParentToChild;
@@ -655,7 +656,7 @@ impl Plan {
                 it.topology = Topology::Siblings;
             }
         });
-        // What such tasks lose is not among the dead letters.
+        // Orders that such tasks lose are not among the dead letters.
         if self.has_failing_actors() {
             self.has_later = false;
         }

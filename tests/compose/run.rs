@@ -16,10 +16,10 @@ use crate::load::Load;
 use crate::plan::{Body, Deviation, Framework, Plan, Shape};
 use crate::service::{JOURNAL, SOCKET};
 
-/// What is run: a seed, or a seed with one shape forced.
+/// One run: a seed, or a seed with one shape forced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What everything random follows from.
+    /// The seed from which everything random follows.
     pub seed: u64,
     /// A shape that the plan must have.
     pub shape: Option<Shape>,
@@ -37,7 +37,7 @@ pub struct Failure {
 // === impl Case ===
 
 impl Case {
-    /// What is run.
+    /// Returns the plan of this run.
     #[must_use]
     pub fn plan(self) -> Plan {
         match self.shape {
@@ -83,7 +83,7 @@ fn problem(plan: &Plan, verdict: &Verdict, ended: &Ended) -> Option<&'static str
         return Some("the run was not honest");
     }
     let is_clean = ended.report.as_ref().is_some_and(adieu::Report::is_clean);
-    // A node of the service's own refuses by itself: its system knows nothing of it.
+    // A node of the service's own refuses messages without notifying its system.
     let is_counted = plan.departments.iter().all(|it| it.framework != Framework::Plain);
     if is_counted && is_clean && verdict.tally("message").refused > 0 {
         return Some("messages were refused during the drain, and the outcome is clean");

@@ -1,4 +1,4 @@
-//! The process under test: what a plan says, built as the documents say.
+//! The process under test: the service of a plan, built as the documents show.
 
 mod actors;
 mod impatient;

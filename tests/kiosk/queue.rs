@@ -57,7 +57,7 @@ impl Source for Queue {
         self.requeue(job)
     }
 
-    async fn give_back(&mut self, jobs: Vec<String>) -> io::Result<()> {
+    async fn release(&mut self, jobs: Vec<String>) -> io::Result<()> {
         jobs.iter().try_for_each(|job| self.requeue(job))
     }
 }

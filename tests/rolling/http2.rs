@@ -138,8 +138,8 @@ async fn page(mut requests: SendRequest<Nothing>, addr: SocketAddr) -> Result<bo
 fn was_never_sent(error: &mut TrySendError<http::Request<Nothing>>) -> bool {
     let source = std::error::Error::source(error.error());
     let h2 = source.and_then(|source| source.downcast_ref::<h2::Error>());
-    let is_told_to_go = h2.is_some_and(|error| {
+    let has_goaway = h2.is_some_and(|error| {
         error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
     });
-    is_told_to_go || error.take_message().is_some()
+    has_goaway || error.take_message().is_some()
 }

@@ -59,11 +59,9 @@
 //! ractor's features `async-trait` and `cluster` change its traits. This module requires that they
 //! are off.
 
-mod handling;
 mod letter;
 mod node;
 mod refs;
-mod stopping;
 mod wrapper;
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Talks to the admin port of a service.
 
 mod ask;
-mod seen;
+mod observed;
 mod target;
 
 use std::time::Duration;
@@ -10,20 +10,20 @@ use adieu::Stage;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-pub(crate) use seen::{Process, Seen, UncleanTask, WaitingFor};
+pub(crate) use observed::{Observed, Process, UncleanTask, WaitingFor};
 pub(crate) use target::Target;
 
 use crate::duration::short;
 use crate::ending::Failure;
 use ask::{Answer, AskError, ask};
 
-/// The port waits half a minute for the end of a shutdown before it answers.
+/// The admin port answers `?until=over` after half a minute at the latest.
 const UNTIL_OVER: Duration = Duration::from_secs(45);
 
-/// Where the admin port is, and how to be let in.
+/// The address of the admin port, and the token for it.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Connect {
-    /// Where the admin port is: http://HOST:PORT, HOST:PORT or :PORT.
+    /// The address of the admin port: http://HOST:PORT, HOST:PORT or :PORT.
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8558")]
     url: Target,
     /// The token of the admin port, if it requires one. Other users of this machine can read a
@@ -35,23 +35,23 @@ pub(crate) struct Connect {
     timeout: Duration,
 }
 
-/// A look at a service.
-pub(crate) enum Look {
-    Seen(Box<Seen>),
+/// The result of polling a service.
+pub(crate) enum Poll {
+    Answered(Box<Observed>),
     /// No process listens there any longer.
     Gone,
-    /// It did not answer, or not as it should.
+    /// The service did not answer in time, or not as an admin port does.
     Silent(Failure),
 }
 
-/// A duration on the command line: more than nothing, at most a day.
+/// Parses a duration on the command line: more than zero, at most a day.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write a duration such as 5s or 1m 30s"))?;
     match duration {
-        Duration::ZERO => Err("it must be more than nothing".into()),
+        Duration::ZERO => Err("the duration must be more than zero".into()),
         duration if duration > Duration::from_secs(24 * 60 * 60) => {
-            Err("it must be at most a day".into())
+            Err("the duration must be at most a day".into())
         }
         duration => Ok(duration),
     }
@@ -62,29 +62,30 @@ impl Connect {
         &self.url
     }
 
-    /// How it stands.
-    pub(crate) async fn status(&self) -> Result<Seen, Failure> {
+    /// Requests the state of the service.
+    pub(crate) async fn status(&self) -> Result<Observed, Failure> {
         let answer = self.ask(Method::GET, "/shutdown", self.timeout).await;
-        self.seen(answer.map_err(|error| self.unreached(&error))?)
+        self.observed(answer.map_err(|error| self.unreached(&error))?)
     }
 
-    /// The state, if the service was reached before: a service that is gone is no error.
-    pub(crate) async fn look(&self) -> Look {
+    /// Requests the state of a service that was reached before. A service that is gone is not an
+    /// error.
+    pub(crate) async fn poll(&self) -> Poll {
         match self.ask(Method::GET, "/shutdown", self.timeout).await {
-            Ok(answer) => match self.seen(answer) {
-                Ok(seen) => Look::Seen(Box::new(seen)),
-                Err(failure) => Look::Silent(failure),
+            Ok(answer) => match self.observed(answer) {
+                Ok(seen) => Poll::Answered(Box::new(seen)),
+                Err(failure) => Poll::Silent(failure),
             },
-            Err(error) if error.is_gone() => Look::Gone,
-            Err(error) => Look::Silent(self.unreached(&error)),
+            Err(error) if error.is_gone() => Poll::Gone,
+            Err(error) => Poll::Silent(self.unreached(&error)),
         }
     }
 
-    /// The state when the shutdown is over. Waits for that, for ever if need be.
-    pub(crate) async fn over(&self) -> Seen {
+    /// Waits until the shutdown is over, without a limit, and returns the state.
+    pub(crate) async fn over(&self) -> Observed {
         loop {
             let answer = self.ask(Method::GET, "/shutdown?until=over", UNTIL_OVER).await;
-            if let Some(seen) = answer.ok().and_then(|answer| self.seen(answer).ok())
+            if let Some(seen) = answer.ok().and_then(|answer| self.observed(answer).ok())
                 && seen.stage == Stage::Over
             {
                 return seen;
@@ -94,40 +95,44 @@ impl Connect {
         }
     }
 
-    /// Requests a change, and fails if it is too late for it.
-    pub(crate) async fn change(&self, path: &str) -> Result<Seen, Failure> {
+    /// Requests a change.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the shutdown has come too far for this change.
+    pub(crate) async fn change(&self, path: &str) -> Result<Observed, Failure> {
         let answer = self.ask(Method::POST, path, self.timeout).await;
         let answer = answer.map_err(|error| self.unreached(&error))?;
         if answer.status == StatusCode::CONFLICT {
             return Err(Failure::no(format!("{}: {}", self.target(), answer.error())));
         }
-        self.seen(answer)
+        self.observed(answer)
     }
 
     async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, AskError> {
         ask(&self.url, method, path, self.token.as_deref(), timeout).await
     }
 
-    fn seen(&self, answer: Answer) -> Result<Seen, Failure> {
+    fn observed(&self, answer: Answer) -> Result<Observed, Failure> {
         let url = &self.url;
         match answer.status {
             StatusCode::OK | StatusCode::ACCEPTED => {
                 let value: Option<Value> = serde_json::from_slice(&answer.body).ok();
-                let seen = value.and_then(Seen::new);
+                let seen = value.and_then(Observed::new);
                 seen.ok_or_else(|| self.no_admin_port(&answer))
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let why = answer.error();
                 let hint = match (why.as_str(), &self.token) {
                     ("the token is wrong", _) => "see --token and ADIEU_ADMIN_TOKEN",
-                    ("not under this name", _) => "ask it by its address",
+                    ("not under this name", _) => "use its address in place of the name",
                     (_, None) => "pass --token, or set ADIEU_ADMIN_TOKEN",
-                    (_, Some(_)) => "see what stands between you and it",
+                    (_, Some(_)) => "check for a proxy between this machine and the service",
                 };
                 Err(Failure::unable(format!("{url} refuses: {why}; {hint}")))
             }
             StatusCode::GATEWAY_TIMEOUT => Err(Failure::unable(format!(
-                "{url} answers, but a task did not say in time what it waits for; try again"
+                "{url} answered, but a task did not report its progress in time; try again"
             ))),
             _ => Err(self.no_admin_port(&answer)),
         }
@@ -137,8 +142,8 @@ impl Connect {
         let Answer { status, kind, .. } = answer;
         let (url, status) = (&self.url, status.as_u16());
         Failure::unable(format!(
-            "what listens at {url} is not an admin port: it answered {status}, {kind}; see which port \
-             Admin::bind was given"
+            "the server at {url} is not an admin port: it answered {status}, {kind}; check the port \
+             that Admin::bind was given"
         ))
     }
 
@@ -146,8 +151,7 @@ impl Connect {
         let url = &self.url;
         Failure::unable(match error {
             AskError::Timeout => format!(
-                "{url} has not answered within {}; see whether it is an admin port, or raise \
-                 --timeout",
+                "{url} did not answer within {}; check that it is an admin port, or raise --timeout",
                 short(self.timeout)
             ),
             AskError::Connect(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
@@ -158,13 +162,16 @@ impl Connect {
             }
             AskError::Connect(error) => format!("failed to reach {url}: {error}"),
             AskError::TooLong => {
-                format!("what listens at {url} is not an admin port: its answer does not end")
+                format!(
+                    "the server at {url} is not an admin port: its answer is longer than 64 MiB"
+                )
             }
             AskError::Token => {
-                "failed to send the token: it has a character that cannot be sent".into()
+                "failed to send the token: it has a character that HTTP headers cannot contain"
+                    .into()
             }
             AskError::Http(error) => format!(
-                "what listens at {url} is not an admin port, or closed the connection: {}",
+                "the server at {url} is not an admin port, or closed the connection: {}",
                 adieu_core::adapter::error_text(error)
             ),
         })

@@ -27,6 +27,7 @@ mod place;
 mod programs;
 mod proxies;
 mod quadlet;
+mod recognise;
 mod run_flags;
 mod run_line;
 mod script;

@@ -1,4 +1,4 @@
-//! `adieu completions`: what a shell needs to complete the command.
+//! `adieu completions`: scripts with which a shell completes the command.
 
 use clap_complete::Shell;
 
@@ -12,7 +12,7 @@ Examples:
   adieu completions zsh > ~/.zfunc/_adieu
   adieu completions fish > ~/.config/fish/completions/adieu.fish")]
 pub(crate) struct Args {
-    /// For which shell.
+    /// The shell.
     #[arg(value_enum)]
     shell: Shell,
 }

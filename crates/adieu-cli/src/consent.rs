@@ -2,20 +2,20 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use crate::admin::{Connect, Seen};
+use crate::admin::{Connect, Observed};
 use crate::ending::Failure;
 
-/// The user agrees. Only [`ask`] makes one.
+/// Proves that the user has agreed. Only [`ask`] makes one.
 pub(crate) struct Consent(());
 
 impl Consent {
     /// Begins the shutdown of a service.
-    pub(crate) async fn stop(self, connect: &Connect) -> Result<Seen, Failure> {
+    pub(crate) async fn stop(self, connect: &Connect) -> Result<Observed, Failure> {
         connect.change("/shutdown").await
     }
 }
 
-/// Asks, unless `--yes` was given. Without a terminal no user can answer, which is an error.
+/// Asks the user, unless `--yes` was given. Without a terminal no user can answer, which is an error.
 pub(crate) fn ask(question: &str, yes: bool) -> Result<Consent, Failure> {
     if yes {
         return Ok(Consent(()));

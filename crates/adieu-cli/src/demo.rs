@@ -28,7 +28,7 @@ use load::Load;
 use replica::Kind;
 use result::Outcome;
 
-/// How long a replica has between SIGTERM and SIGKILL: what `docker stop` gives.
+/// The time of a replica between SIGTERM and SIGKILL. `docker stop` allows the same.
 const KILL_AFTER: Duration = Duration::from_secs(10);
 /// How long the load runs before the first restart, and after the last.
 const STEADY: Duration = Duration::from_secs(1);
@@ -51,19 +51,19 @@ Examples:
   adieu demo --json --report-dir reports | jq .failed
 
 Exit codes: 0 nothing was lost; 1 a request failed, an order was lost, or a replica ended badly;
-3 the fleet could not be started; 130 you pressed Ctrl-C. What a plain server loses in a
-comparison does not count.")]
+3 the fleet could not be started; 130 you pressed Ctrl-C. With --compare, losses of the plain
+server do not count.")]
 pub(crate) struct Args {
-    /// How many replicas.
+    /// The number of replicas.
     #[arg(long, value_name = "N", default_value_t = Args::default().replicas, value_parser = clap::value_parser!(u8).range(1..=20))]
     replicas: u8,
-    /// How many requests a second.
+    /// The number of requests in a second.
     #[arg(long, value_name = "N", default_value_t = Args::default().rate, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     rate: u32,
     /// How long the load runs; longer if the restarts take longer.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = crate::check::span_argument)]
     duration: Duration,
-    /// Do the same, beside it, with plain `axum::serve` and its graceful shutdown.
+    /// Run a second fleet at the same time, with plain `axum::serve` and its graceful shutdown.
     #[arg(long)]
     compare: bool,
     /// Print the result as JSON.
@@ -76,7 +76,7 @@ pub(crate) struct Args {
 
 /// A fleet and the load on it.
 #[derive(Clone, Debug)]
-struct Act {
+struct LoadedFleet {
     fleet: Arc<Fleet>,
     load: Arc<Load>,
 }
@@ -97,13 +97,13 @@ impl Default for Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
-    crate::ending::block_on(perform(args))
+    crate::ending::block_on(run_demo(args))
 }
 
-async fn perform(args: &Args) -> Result<Printout, Failure> {
+async fn run_demo(args: &Args) -> Result<Printout, Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::unable(error.to_string()))?;
     let began = Instant::now();
-    let act = |kind: Kind, name: &str| {
+    let loaded = |kind: Kind, name: &str| {
         let reports = args.report_dir.as_deref().unwrap_or(folder.path()).join(name);
         let fleet = std::fs::create_dir_all(&reports).and_then(|()| {
             let shared = folder.path().join(format!("{name}-shared"));
@@ -113,34 +113,34 @@ async fn perform(args: &Args) -> Result<Printout, Failure> {
             Failure::input(format!("failed to use the folder {}: {error}", reports.display()))
         })?);
         let load = Arc::new(Load::new(Arc::clone(&fleet), args.rate));
-        Ok::<_, Failure>(Act { fleet, load })
+        Ok::<_, Failure>(LoadedFleet { fleet, load })
     };
-    let mut acts = vec![act(Kind::Adieu, "adieu")?];
+    let mut fleets = vec![loaded(Kind::Adieu, "adieu")?];
     if args.compare {
-        acts.push(act(Kind::Plain, "plain")?);
+        fleets.push(loaded(Kind::Plain, "plain")?);
     }
 
-    let shutdown = conductor(&acts).map_err(|error| Failure::unable(error_text(&*error)))?;
-    let playing = async {
-        let played = tokio::select! {
+    let shutdown = demo_shutdown(&fleets).map_err(|error| Failure::unable(error_text(&*error)))?;
+    let running = async {
+        let ran = tokio::select! {
             biased;
             _ = shutdown.begun() => Ok(()),
-            played = play_all(&acts, args.duration) => played,
+            ran = run_fleets(&fleets, args.duration) => ran,
         };
         let is_interrupted = shutdown.reason().is_some();
         // At the end and at Ctrl-C, the replicas are stopped in the same way.
         let ended = shutdown.run(Reason::ProcessExit).await;
-        played?;
+        ran?;
         ended.map_err(|error| Failure::unable(error_text(&error)))?;
         Ok::<_, Failure>(is_interrupted)
     };
-    let mut show = Show::new(args.json);
+    let mut progress = Progress::new(args.json);
     let is_interrupted = tokio::select! {
-        played = playing => played?,
-        () = show.go_on(&acts, began) => false,
+        ran = running => ran?,
+        () = progress.go_on(&fleets, began) => false,
     };
-    show.end(&acts, began);
-    let outcomes: Vec<Outcome> = acts.iter().map(Outcome::of).collect();
+    progress.end(&fleets, began);
+    let outcomes: Vec<Outcome> = fleets.iter().map(Outcome::of).collect();
     let text = match args.json {
         true => result::json(&outcomes),
         false => {
@@ -156,16 +156,18 @@ async fn perform(args: &Args) -> Result<Printout, Failure> {
     Ok(Printout { text, code })
 }
 
-/// Ends the demo, also at Ctrl-C: signals the replicas to stop, and waits for them; asked again,
-/// kills them.
-fn conductor(acts: &[Act]) -> Result<Shutdown, Box<dyn std::error::Error + Send + Sync>> {
+/// Returns the shutdown of the demo. It signals the replicas to stop and waits for them, at the end
+/// and at Ctrl-C. A second Ctrl-C kills them.
+fn demo_shutdown(
+    fleets: &[LoadedFleet],
+) -> Result<Shutdown, Box<dyn std::error::Error + Send + Sync>> {
     let most = KILL_AFTER + Duration::from_secs(2);
     let config = Config::new()
         .kill_after(KillAfter::Never)
         .lame_duck(Duration::ZERO)
         .phase_timeout(Phase::SERVICE_STOP, most);
     let shutdown = Shutdown::configured(config)?;
-    for Act { fleet, .. } in acts {
+    for LoadedFleet { fleet, .. } in fleets {
         let fleet = Arc::clone(fleet);
         let name = format!("end the replicas of {:?}", fleet.kind);
         shutdown.add_task(Phase::SERVICE_STOP, name, async move |cx: TaskCx| {
@@ -179,22 +181,24 @@ fn conductor(acts: &[Act]) -> Result<Shutdown, Box<dyn std::error::Error + Send 
     Ok(shutdown)
 }
 
-async fn play_all(acts: &[Act], duration: Duration) -> Result<(), Failure> {
-    match acts {
-        [one] => play(one, duration).await,
-        [one, two] => tokio::try_join!(play(one, duration), play(two, duration)).map(|_| ()),
+async fn run_fleets(fleets: &[LoadedFleet], duration: Duration) -> Result<(), Failure> {
+    match fleets {
+        [one] => run_fleet(one, duration).await,
+        [one, two] => {
+            tokio::try_join!(run_fleet(one, duration), run_fleet(two, duration)).map(|_| ())
+        }
         _ => Ok(()),
     }
 }
 
-/// Starts a fleet, puts it under load, restarts every replica, and ends them.
-async fn play(act: &Act, duration: Duration) -> Result<(), Failure> {
-    let Act { fleet, load } = act;
+/// Starts a fleet and the load on it, restarts every replica, and ends them.
+async fn run_fleet(loaded: &LoadedFleet, duration: Duration) -> Result<(), Failure> {
+    let LoadedFleet { fleet, load } = loaded;
     fleet.start().await?;
     let stop = CancellationToken::new();
     let restarting = async {
         let (begins, ends) = (Instant::now() + STEADY, Instant::now() + duration);
-        // Spread over the time there is.
+        // The restarts are spread over the duration of the load.
         let apart = duration.saturating_sub(2 * STEADY) / u32::try_from(fleet.size()).unwrap_or(1);
         let restarted = fleet.restart(begins, apart).await;
         if restarted.is_ok() {
@@ -205,9 +209,9 @@ async fn play(act: &Act, duration: Duration) -> Result<(), Failure> {
     };
     let ((), restarted) = tokio::join!(Arc::clone(load).run(stop.clone()), restarting);
     restarted?;
-    // The last orders are shipped before the shop closes.
+    // The last orders are shipped before the replicas are stopped.
     let shipped = async {
-        while fleet.spool.count().is_ok_and(|orders| orders.waiting + orders.under_way > 0) {
+        while fleet.spool.count().is_ok_and(|orders| orders.waiting + orders.in_progress > 0) {
             tokio::time::sleep(FRAME).await;
         }
     };
@@ -216,16 +220,17 @@ async fn play(act: &Act, duration: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows how it goes: bars at a terminal, else a line for each change, and nothing to programs.
-enum Show {
+/// Shows the progress: bars at a terminal, otherwise a line for each change, and nothing with
+/// `--json`.
+enum Progress {
     Bars(Screen),
     Lines(Changes),
     Nothing,
 }
 
-// === impl Show ===
+// === impl Progress ===
 
-impl Show {
+impl Progress {
     fn new(is_for_programs: bool) -> Self {
         match Screen::beside() {
             screen if screen.is_terminal() => Self::Bars(screen),
@@ -234,25 +239,25 @@ impl Show {
         }
     }
 
-    async fn go_on(&mut self, acts: &[Act], began: Instant) {
+    async fn go_on(&mut self, fleets: &[LoadedFleet], began: Instant) {
         let mut frames = tokio::time::interval(FRAME);
         loop {
             frames.tick().await;
-            let view = View::of(acts, began);
+            let view = View::of(fleets, began);
             match self {
-                // Nothing depends on it.
+                // If the terminal cannot be written to, the demo continues.
                 Self::Bars(screen) => drop(screen.show(&view.frame(screen.columns()))),
-                Self::Lines(changes) => changes.say(&view),
+                Self::Lines(changes) => changes.print(&view),
                 Self::Nothing => {}
             }
         }
     }
 
-    /// Makes room for the result.
-    fn end(mut self, acts: &[Act], began: Instant) {
+    /// Clears the bars, so that the result takes their place.
+    fn end(mut self, fleets: &[LoadedFleet], began: Instant) {
         match &mut self {
             Self::Bars(screen) => drop(screen.clear()),
-            Self::Lines(changes) => changes.say(&View::of(acts, began)),
+            Self::Lines(changes) => changes.print(&View::of(fleets, began)),
             Self::Nothing => {}
         }
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// As the log and the reports of a service write it: `850ms`, `6.9s`, `2m 5s`.
+/// Returns the duration as logs and reports write it: `850ms`, `6.9s`, `2m 5s`.
 pub(crate) fn short(duration: Duration) -> String {
     adieu_core::Short(duration).to_string()
 }
 
-/// How much longer or shorter: `+1.2s`, `-300ms`, `=`. What is less than a millisecond is noise.
+/// Returns the difference: `+1.2s`, `-300ms`, `=`. Differences below a millisecond are noise.
 pub(crate) fn difference(before: Duration, after: Duration) -> String {
     let (sign, apart) = if after >= before { ('+', after - before) } else { ('-', before - after) };
     if apart < Duration::from_millis(1) { "=".into() } else { format!("{sign}{}", short(apart)) }

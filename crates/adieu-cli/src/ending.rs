@@ -4,13 +4,13 @@ use std::io::Write;
 
 /// The exit codes of the command. Part of the stable interface.
 pub(crate) mod exit_code {
-    /// All is well: it fits, nothing failed, the shutdown was clean.
+    /// Success: the plan fits, nothing failed, the shutdown was clean.
     pub(crate) const WELL: u8 = 0;
-    /// The answer is no: it does not fit, something failed, the shutdown was not clean.
+    /// The answer is no: the plan does not fit, something failed, the shutdown was not clean.
     pub(crate) const NO: u8 = 1;
     /// The input or the command line is wrong, or the input does not show the answer.
     pub(crate) const INPUT: u8 = 2;
-    /// It could not be done: the output could not be written, no service could be reached.
+    /// The command could not run: the output could not be written, no service could be reached.
     pub(crate) const UNABLE: u8 = 3;
     /// The user pressed Ctrl-C.
     pub(crate) const INTERRUPTED: u8 = 130;
@@ -50,7 +50,7 @@ pub(crate) fn note(message: &str) {
 // === impl Printout ===
 
 impl Printout {
-    /// All is well.
+    /// Returns output with exit code 0.
     pub(crate) fn well(text: String) -> Self {
         Self { text, code: exit_code::WELL }
     }
@@ -62,12 +62,12 @@ impl Failure {
     /// Writes the message to stderr, and returns the exit code.
     pub(crate) fn report(self) -> u8 {
         let Self { message, code } = self;
-        // Without a place for the message, the exit code alone must do.
+        // If stderr cannot be written to, the exit code must suffice.
         let _ = writeln!(anstream::stderr(), "adieu: {message}");
         code
     }
 
-    /// The message alone.
+    /// Returns the message.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
@@ -82,12 +82,12 @@ impl Failure {
         Self { message: message.into(), code: exit_code::INPUT }
     }
 
-    /// The user pressed Ctrl-C, and must learn the state of things.
+    /// The user pressed Ctrl-C; the message reports the state that the command left behind.
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::INTERRUPTED }
     }
 
-    /// It could not be done here.
+    /// The command could not run.
     pub(crate) fn unable(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::UNABLE }
     }

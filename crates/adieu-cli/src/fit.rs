@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Charts and tables need this many columns.
+/// The minimum width of charts and tables.
 const NARROWEST: usize = 40;
 
-/// How many columns a text takes at a terminal.
+/// Returns how many columns a text takes at a terminal.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
@@ -30,7 +30,7 @@ pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// Cuts the text to this many columns; shortened text ends in `…`. Harmless, too.
+/// Makes the text harmless, and cuts it to this many columns; shortened text ends in `…`.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     let text = harmless(text);
     if width(&text) <= most {
@@ -48,7 +48,7 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     kept + "…"
 }
 
-/// Exactly this many columns, shortened or padded on the right.
+/// Returns text of exactly this many columns, shortened or padded on the right.
 pub(crate) fn fitted(text: &str, columns: usize) -> String {
     let mut text = shortened(text, columns);
     let missing = columns.saturating_sub(width(&text));
@@ -56,7 +56,7 @@ pub(crate) fn fitted(text: &str, columns: usize) -> String {
     text
 }
 
-/// Lines of parts, as many on each as fit into this many columns. Colours take no room.
+/// Joins parts into lines of at most this many columns. Colours take no room.
 pub(crate) fn flowed(parts: &[String], columns: usize) -> Vec<String> {
     let width = |text: &str| width(&anstream::adapter::strip_str(text).to_string());
     let mut lines: Vec<String> = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) fn flowed(parts: &[String], columns: usize) -> Vec<String> {
     lines
 }
 
-/// Lines of words, none wider than this many columns unless a single word is.
+/// Breaks text into lines of at most this many columns. A word that is longer is not broken.
 pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -87,14 +87,14 @@ pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// How wide the output may be: as the terminal, or 100 columns where there is none.
+/// Returns the width of the terminal, or 100 columns if there is none.
 pub(crate) fn terminal_width() -> usize {
     terminal_size::terminal_size()
         .map_or(100, |(width, _)| usize::from(width.0))
         .clamp(NARROWEST, 200)
 }
 
-/// How wide text may be that need not be cut: as the terminal, or of any width in a pipe.
+/// Returns the width of the terminal, or no limit if the output is a pipe or a file.
 pub(crate) fn output_width() -> usize {
     use std::io::IsTerminal;
     if std::io::stdout().is_terminal() { terminal_width() } else { usize::MAX }

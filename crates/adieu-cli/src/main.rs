@@ -66,10 +66,10 @@ const WITHOUT_COMMAND: &str = "Without a command, `adieu` shows the default plan
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    all is well: it fits, no request failed, the shutdown was clean
-  1    the answer is no: it does not fit, a request failed, the shutdown was not clean
+  0    success: the plan fits, no request failed, the shutdown was clean
+  1    the answer is no: the plan does not fit, a request failed, the shutdown was not clean
   2    the input or the command line is wrong, or the input does not show the answer
-  3    it could not be done: the output could not be written, no service answers
+  3    the command could not run: the output could not be written, no service answered
   130  you pressed Ctrl-C";
 
 fn main() -> ExitCode {
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     printed.unwrap_or_else(|failure| failure.report()).into()
 }
 
-/// Prints the help, the version, or what is wrong with the command line; returns the exit code.
+/// Prints the help, the version, or the error in the command line; returns the exit code.
 fn explain(answer: &clap::Error) -> u8 {
     if answer.use_stderr() {
         let _ = answer.print();
@@ -110,7 +110,7 @@ fn explain(answer: &clap::Error) -> u8 {
     printed.map_or_else(|failure| failure.report(), |()| exit_code::WELL)
 }
 
-/// The demo; where there are no signals, the default plan.
+/// Runs the demo; on systems without signals, shows the default plan.
 fn without_a_command() -> Result<Printout, Failure> {
     #[cfg(unix)]
     return demo::run(&demo::Args::default());

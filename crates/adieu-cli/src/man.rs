@@ -15,7 +15,7 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(mut command: clap::Command, exit_codes: &str) -> Result<Printout, Failure> {
     let failed = |error: std::io::Error| Failure::unable(format!("failed to write: {error}"));
-    // Now, because what is built below takes the names of what is above.
+    // `build` gives each subcommand its full name (`adieu check`), which the usage lines show.
     command.build();
     let man = Man::new(command.clone());
     let mut page = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn run(mut command: clap::Command, exit_codes: &str) -> Result<Printo
     page.map(Printout::well).map_err(|error| Failure::unable(error.to_string()))
 }
 
-/// Lines as they are.
+/// Returns the lines without filling.
 fn verbatim(text: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("PP", []);

@@ -1,4 +1,4 @@
-//! `adieu manifest`: what to give the platform, with numbers that match the plan.
+//! `adieu manifest`: a manifest for the platform, with times that match the plan.
 
 mod carried;
 mod compose;
@@ -27,9 +27,9 @@ Examples:
   adieu manifest --config service.toml --for systemd --exec /usr/local/bin/orders
   adieu manifest --config service.toml --for compose --image orders > compose.yaml
 
-What it prints passes `adieu check` with the same configuration and the same --phases, and carries
-that configuration along: as a ConfigMap, as variables of the unit, as a config of compose. A HOCON
-file is not carried in a unit: install it where ADIEU_CONFIG says.")]
+The manifest passes `adieu check` with the same configuration and the same --phases, and contains
+that configuration: as a ConfigMap, as variables of the unit, as a config of compose. A unit does
+not contain a HOCON file: install it at the path in ADIEU_CONFIG.")]
 pub(crate) struct Args {
     #[command(flatten)]
     about: About,
@@ -39,20 +39,20 @@ pub(crate) struct Args {
     /// The name of the service.
     #[arg(long, default_value = "service", value_parser = name)]
     name: String,
-    /// Its image; without it, its name.
+    /// The image; the name of the service if it is not given.
     #[arg(long, value_parser = one_word)]
     image: Option<String>,
-    /// How many of it run; for Kubernetes.
+    /// The number of replicas; for Kubernetes.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     replicas: u32,
-    /// Where it serves requests and probes.
+    /// The port for requests and probes.
     #[arg(long, default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Where the admin port answers probes, if it is not the same port; for Kubernetes. It must listen
-    /// on more than 127.0.0.1 then.
+    /// The admin port, if that answers the probes; for Kubernetes. It must then listen on more than
+    /// 127.0.0.1.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     admin_port: Option<u16>,
-    /// The program, for systemd; without it, its name in /usr/local/bin.
+    /// The program, for systemd; /usr/local/bin and the name of the service if it is not given.
     #[arg(long, value_name = "FILE", value_parser = one_word)]
     exec: Option<String>,
 }
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     }))
 }
 
-/// The grace period and the preStop, in seconds, with which it fits.
+/// Returns the grace period and the preStop, in seconds, with which the plan fits.
 fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, u64), Failure> {
     let judge = |grace: u64, pre_stop: u64| {
         let some = |seconds: u64| (seconds > 0).then_some(seconds);
@@ -124,7 +124,7 @@ fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, 
     } else {
         None
     };
-    // Where there are routers, no less than a lame duck of the usual length takes.
+    // Behind routers, no less than Kubernetes' default, which has room for the usual lame duck.
     let is_pod = supervisor == Supervisor::Kubernetes;
     let is_routed = is_pod || facts.routing_lag.is_some();
     let least = if is_routed { Supervisor::Kubernetes.default_grace().as_secs() } else { 1 };
@@ -133,9 +133,9 @@ fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, 
     let pre_stop = if is_pod { missing.as_millis().div_ceil(1_000) } else { 0 };
     let pre_stop = u64::try_from(pre_stop).unwrap_or(u64::MAX);
     let enough = judge(least, pre_stop).sums.enough.as_secs();
-    // And as long as the process has been told.
-    let told = kill_after.map(|after| whole_seconds(after).as_secs().saturating_add(pre_stop));
-    let grace = told.unwrap_or(least).max(enough);
+    // At least as long as `kill-after`, on which the process relies.
+    let declared = kill_after.map(|after| whole_seconds(after).as_secs().saturating_add(pre_stop));
+    let grace = declared.unwrap_or(least).max(enough);
     let verdict = judge(grace, pre_stop);
     if verdict.fits() {
         return Ok((grace, pre_stop));
@@ -146,7 +146,7 @@ fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, 
     let mut changes = verdict.suggestion.lines(&workload, false);
     changes.extend(kill_after.map(|_| "or kill-after = \"auto\"".to_owned()));
     Err(Failure::no(format!(
-        "no number fits this configuration: {}; change it: {}",
+        "no grace period fits this configuration: {}; change it: {}",
         problems.collect::<Vec<_>>().join("; "),
         changes.join(", "),
     )))
@@ -163,7 +163,7 @@ fn workload(supervisor: Supervisor, grace: u64, pre_stop: u64, told: Option<u64>
     }
 }
 
-/// Names that Kubernetes, systemd and compose all take.
+/// Accepts names that are valid in Kubernetes, systemd and compose.
 fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -174,10 +174,10 @@ fn name(text: &str) -> Result<String, String> {
     if well {
         return Ok(text.into());
     }
-    Err("use up to 63 small letters, digits and dashes, such as orders-api".into())
+    Err("use up to 63 lower-case letters, digits and dashes, such as orders-api".into())
 }
 
-/// A value that needs no quotes.
+/// Accepts a value that needs no quotes.
 fn one_word(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "./:@_-".contains(c);
     if !text.is_empty() && text.chars().all(fits) {

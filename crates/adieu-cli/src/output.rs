@@ -34,7 +34,7 @@ pub(crate) fn delivered(written: Result<()>) -> std::result::Result<bool, Failur
 /// Detects a standard output that was closed when the process started (`adieu plan >&-`).
 ///
 /// Before `main`, the Rust runtime opens `/dev/null` in place of a closed standard stream. Every
-/// write would then succeed, and nothing tells that file from one that the caller has chosen. So
+/// write would then succeed, and that file cannot be distinguished from one that the caller chose. So
 /// the descriptor is examined before the runtime starts, by an entry in the list of functions that
 /// the loader calls.
 #[cfg(unix)]

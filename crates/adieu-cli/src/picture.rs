@@ -2,8 +2,8 @@
 
 use crate::fit::{harmless, shortened, width};
 
-/// The colours of one scheme. Meaning is never in them alone: every outcome has a sign, the
-/// critical path a star, the deadline a word.
+/// The colours of one scheme. Colour is never the only mark: every outcome has a sign, the critical
+/// path a star, the deadline a word.
 struct Palette {
     back: &'static str,
     ink: &'static str,
@@ -52,11 +52,11 @@ const DARK: Palette = Palette {
     left: "#ee6cc0",
 };
 
-/// How wide one column of text is at most, in the picture's font and in its small one.
+/// The maximum width of one column of text, in the normal font and in the small one.
 const COLUMN: f64 = 7.4;
 const SMALL_COLUMN: f64 = 6.4;
 
-/// The style sheet. Not with variables: not every program that shows SVG knows them.
+/// Returns the style sheet. It has no variables, because not every SVG viewer supports them.
 pub(crate) fn style() -> String {
     let font = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif";
     format!(
@@ -99,7 +99,7 @@ fn rules(palette: &Palette) -> String {
     )
 }
 
-/// A picture of this size, with its colours.
+/// Returns a picture of this size, with the style sheet.
 pub(crate) fn framed(title: &str, width: f64, height: f64, content: &str) -> String {
     let (title, style) = (escape(title), style());
     format!(
@@ -111,7 +111,8 @@ pub(crate) fn framed(title: &str, width: f64, height: f64, content: &str) -> Str
     )
 }
 
-/// For text and attributes. XML has no way to write a control character at all.
+/// Escapes text for elements and attributes. XML cannot represent control characters, so they are
+/// replaced.
 pub(crate) fn escape(text: &str) -> String {
     let text = harmless(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;")
@@ -122,12 +123,12 @@ pub(crate) fn label(text: &str, pixels: f64) -> String {
     escape(&shortened(text, (pixels / COLUMN) as usize))
 }
 
-/// The same in small letters.
+/// Cuts text in the small font to this many pixels, and escapes it.
 pub(crate) fn small_label(text: &str, pixels: f64) -> String {
     escape(&shortened(text, (pixels / SMALL_COLUMN) as usize))
 }
 
-/// How many pixels a small text takes at most.
+/// Returns how many pixels a text in the small font takes at most.
 pub(crate) fn small_width(text: &str) -> f64 {
     width(text) as f64 * SMALL_COLUMN
 }

@@ -23,15 +23,15 @@ Examples:
   adieu plan --config application.conf --format svg > plan.svg
   ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT=7s adieu plan --format json
 
-The configuration is TOML, JSON or HOCON, told apart by the ending (.toml, .json, .conf).
+The configuration is TOML, JSON or HOCON, by the extension of the file (.toml, .json, .conf).
 
 As in the service, ADIEU__ variables of the environment override keys, and HOCON substitutes
 variables. The names of the applied variables are written to stderr.")]
 pub(crate) struct Args {
-    /// The configuration; without it, what the environment says.
+    /// The configuration file; the environment variables alone if it is not given.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// How to show it.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -71,7 +71,8 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     }))
 }
 
-/// How long admitted work has to finish, if every phase has tasks. `None` if that is configured.
+/// Returns how long admitted work has to finish, if every phase has tasks. `None` if that is
+/// configured.
 fn drain(config: &Config, plan: &Plan) -> Option<String> {
     let times = config.times();
     let within = |kill_after| {
@@ -93,25 +94,25 @@ fn drain(config: &Config, plan: &Plan) -> Option<String> {
     })
 }
 
-/// Reads a configuration, or what the environment says, and proves its plan.
+/// Reads a configuration from the file or from the environment, and builds its plan.
 pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
     let config = path.map_or_else(Config::from_env, Config::read);
-    let proved = config.and_then(|config| config.plan().map(|plan| (config, plan)));
-    proved.map_err(|error| Failure::input(error_text(&error)))
+    let built = config.and_then(|config| config.plan().map(|plan| (config, plan)));
+    built.map_err(|error| Failure::input(error_text(&error)))
 }
 
-/// A duration as people write it, to the millisecond.
+/// Returns a duration as text, to the millisecond.
 pub(crate) fn span(span: std::time::Duration) -> String {
     time(u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
-/// How long a phase may take, as people write it.
+/// Returns the timeout of a phase as text.
 fn timeout(phase: &adieu::PhaseView) -> String {
     let or_more = if phase.open_ended { " or more" } else { "" };
     format!("{}{or_more}", time(phase.timeout_ms))
 }
 
-/// A duration in milliseconds as people write it.
+/// Returns a duration in milliseconds as text.
 pub(crate) fn time(millis: u64) -> String {
     match millis {
         millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),

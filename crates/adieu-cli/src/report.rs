@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// A report as JSON, or - for the standard input; a second one to compare it with.
     #[arg(value_name = "FILE", required = true, num_args = 1..=2)]
     files: Vec<PathBuf>,
-    /// How to show it.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
                 Format::Html => html::compare(&comparison),
             }
         }
-        // One, or none, which the command line does not let through.
+        // One: the command line rejects zero.
         reports => reports.iter().map(|report| show(report, *format)).collect(),
     };
     Ok(Printout::well(shown))
@@ -85,7 +85,7 @@ fn show(report: &adieu::Report, format: Format) -> String {
     }
 }
 
-/// The chart for the terminal, for who follows a shutdown to its end.
+/// Returns the chart for the terminal, for commands that follow a shutdown to its end.
 pub(crate) fn chart(report: &adieu::Report) -> String {
     text::draw(&Gantt::new(report), terminal_width())
 }

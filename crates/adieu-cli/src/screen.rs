@@ -11,26 +11,26 @@ use crate::output;
 pub(crate) struct Screen {
     stream: Stream,
     is_terminal: bool,
-    /// How many lines are to be drawn over.
+    /// How many lines the next frame replaces.
     lines: usize,
     hidden: bool,
 }
 
-/// Where it is shown.
+/// The stream that is written to.
 #[derive(Clone, Copy)]
 enum Stream {
     Output,
-    /// So that the output can be for programs.
+    /// Used if the standard output is for programs.
     Errors,
 }
 
 impl Screen {
-    /// On the output.
+    /// Returns a screen on the standard output.
     pub(crate) fn new() -> Self {
         Self::on(Stream::Output)
     }
 
-    /// Beside the output, where errors go.
+    /// Returns a screen on stderr.
     pub(crate) fn beside() -> Self {
         Self::on(Stream::Errors)
     }
@@ -40,12 +40,12 @@ impl Screen {
             Stream::Output => std::io::stdout().is_terminal(),
             Stream::Errors => std::io::stderr().is_terminal(),
         };
-        // One that cannot move its cursor is as good as a pipe.
+        // A terminal that cannot move its cursor is treated as a pipe.
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self { stream, is_terminal: is_terminal && !is_dumb, lines: 0, hidden: false }
     }
 
-    /// Whether it is redrawn in place.
+    /// Returns whether frames are redrawn in place.
     pub(crate) fn is_terminal(&self) -> bool {
         self.is_terminal
     }
@@ -57,7 +57,7 @@ impl Screen {
             return self.write(text);
         }
         let (columns, rows) = self.size();
-        // A line that is broken by the terminal would be two to draw over.
+        // A line that the terminal breaks would count as two lines to replace.
         let lines: Vec<_> = text.lines().map(|line| cut(line, columns)).collect();
         let shown = lines.len().min(rows.saturating_sub(1).max(1));
         let mut frame = self.rewound();
@@ -73,12 +73,12 @@ impl Screen {
         self.write(&frame)
     }
 
-    /// How many columns a frame can have.
+    /// Returns how many columns a frame can have.
     pub(crate) fn columns(&self) -> usize {
         self.size().0
     }
 
-    /// Columns and rows.
+    /// Returns columns and rows.
     fn size(&self) -> (usize, usize) {
         let size = match self.stream {
             Stream::Output => terminal_size::terminal_size_of(std::io::stdout()),
@@ -87,7 +87,7 @@ impl Screen {
         size.map_or((80, 24), |(columns, rows)| (columns.0.into(), rows.0.into()))
     }
 
-    /// To where the last frame began, with nothing below.
+    /// Returns the sequence that moves to the beginning of the last frame and erases it.
     fn rewound(&self) -> String {
         match self.lines {
             0 => String::new(),
@@ -95,7 +95,7 @@ impl Screen {
         }
     }
 
-    /// Takes away what was shown last at a terminal.
+    /// Erases the last frame at a terminal.
     pub(crate) fn clear(&mut self) -> Result<bool, Failure> {
         let frame = self.rewound();
         self.lines = 0;
@@ -103,7 +103,7 @@ impl Screen {
     }
 
     fn write(&self, text: &str) -> Result<bool, Failure> {
-        // Movements of the cursor are for terminals, and those get them even without colours.
+        // A terminal gets movements of the cursor even if colours are switched off.
         let written = match (self.stream, self.is_terminal) {
             (Stream::Output, true) => write(&mut std::io::stdout().lock(), text),
             (Stream::Errors, true) => write(&mut std::io::stderr().lock(), text),
@@ -152,7 +152,7 @@ fn flushed(out: &mut impl Write, text: &str) -> std::io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// Without what sets colours; what moves the cursor stays.
+/// Removes the sequences that set colours, and keeps those that move the cursor.
 fn colorless(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -173,7 +173,7 @@ fn cut(line: &str, columns: usize) -> String {
     let (mut used, mut rest) = (0, line);
     while let Some(c) = rest.chars().next() {
         let piece = match rest.strip_prefix("\x1b[").and_then(|code| code.find('m')) {
-            // A colour is taken whole, also after the last column: it may be the one that ends.
+            // A sequence is kept whole, also after the last column, because it may reset the colour.
             Some(end) => &rest[..end + 3],
             None => {
                 let piece = &rest[..c.len_utf8()];

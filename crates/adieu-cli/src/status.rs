@@ -1,11 +1,11 @@
-//! `adieu status`: one look at a service.
+//! `adieu status`: the current state of a service.
 
 use std::fmt::Write;
 
 use adieu::{CheckState, Readiness, Stage};
 use anstyle::{AnsiColor, Style};
 
-use crate::admin::{Connect, Seen, Target, WaitingFor};
+use crate::admin::{Connect, Observed, Target, WaitingFor};
 use crate::duration::short;
 use crate::ending::{Failure, Printout};
 use crate::fit::{fitted, harmless, width};
@@ -13,7 +13,7 @@ use crate::fit::{fitted, harmless, width};
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
 
-/// Show what a service is doing: whether it is ready, what it waits for, how its shutdown ended.
+/// Show the state of a service: its readiness, the tasks it waits for, the result of its shutdown.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,12 +21,12 @@ Examples:
   adieu status pod-7:8558 --json
   ADIEU_ADMIN_TOKEN=... adieu status http://10.0.0.7:8558
 
-The exit code is 0 if the service answered, 3 if it did not. For readiness as an exit code, ask
-/readyz.")]
+The exit code is 0 if the service answered, 3 if it did not. For readiness as an exit code, request
+/readyz, for example with `curl --fail`.")]
 pub(crate) struct Args {
     #[command(flatten)]
     connect: Connect,
-    /// Print what the admin port answers, for programs.
+    /// Print the answer of the admin port, for programs.
     #[arg(long)]
     json: bool,
 }
@@ -47,8 +47,8 @@ pub(crate) async fn run(args: &Args) -> Result<Printout, Failure> {
     Ok(Printout::well(text))
 }
 
-pub(crate) fn draw(seen: &Seen, target: &Target) -> String {
-    let Seen {
+pub(crate) fn draw(seen: &Observed, target: &Target) -> String {
+    let Observed {
         process,
         stage,
         readiness,

@@ -1,17 +1,17 @@
-//! `adieu cordon`, `uncordon`, `drain` and `stop`: what changes a service.
+//! `adieu cordon`, `uncordon`, `drain` and `stop`: the commands that change a service.
 
 use std::time::Duration;
 
 use adieu::Stage;
 
-use crate::admin::{Connect, Look, Seen, duration};
+use crate::admin::{Connect, Observed, Poll, duration};
 use crate::consent::{self, Consent};
 use crate::ending::{Failure, Printout};
 use crate::fit::harmless;
 use crate::screen::{Screen, interrupted};
 use crate::watch;
 
-/// How long until the next look.
+/// The interval of polls.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Make a service not ready, and then let it refuse work. `uncordon` undoes it.
@@ -22,7 +22,7 @@ Examples:
   adieu cordon pod-7:8558 --now
 
 The service admits work until routers have had time to move away (its lame duck). Work in flight
-goes on. `adieu uncordon` takes it back, so there is no question.")]
+continues. The command does not ask, because `adieu uncordon` undoes it.")]
 pub(crate) struct Cordon {
     #[command(flatten)]
     connect: Connect,
@@ -38,7 +38,7 @@ Examples:
   adieu uncordon
   adieu uncordon pod-7:8558
 
-Once the shutdown has begun there is no way back: exit code 1.")]
+Once the shutdown has begun, it cannot be undone: exit code 1.")]
 pub(crate) struct Uncordon {
     #[command(flatten)]
     connect: Connect,
@@ -51,8 +51,8 @@ Examples:
   adieu drain
   adieu drain pod-7:8558 --wait 2m --yes
 
-The process stays up, and cordoned: `adieu uncordon` takes it back, `adieu stop` goes on. If
-something is still in flight when the time is up: exit code 1.")]
+The process stays up, and cordoned: `adieu uncordon` undoes that, `adieu stop` shuts it down. If
+work is still in flight after --wait: exit code 1.")]
 pub(crate) struct Drain {
     #[command(flatten)]
     connect: Connect,
@@ -90,7 +90,7 @@ pub(crate) struct Stop {
 pub(crate) async fn cordon(args: &Cordon) -> Result<Printout, Failure> {
     let seen = args.connect.change(cordon_path(args.now)).await?;
     let target = args.connect.target();
-    // A shutdown that has begun takes no work either way.
+    // A service whose shutdown has begun admits no work, cordoned or not.
     let still = match seen.admitting {
         Some(true) => ", and admits work until routers have moved away",
         Some(false) | None => "",
@@ -107,7 +107,7 @@ pub(crate) async fn drain(args: &Drain) -> Result<Printout, Failure> {
     let Drain { connect, wait, now, yes } = args;
     let seen = connect.status().await?;
     if seen.stage != Stage::Up {
-        let how = "is shutting down, and drains anyway: adieu watch follows it";
+        let how = "is shutting down, which includes a drain: adieu watch follows it";
         return Err(Failure::no(format!("{} {how}", connect.target())));
     }
     let consent = consent::ask(&question("drain", connect, &seen), *yes)?;
@@ -127,28 +127,28 @@ async fn drain_with(
     let target = connect.target();
     connect.change(cordon_path(now)).await?;
     let mut screen = Screen::new();
-    let (mut told, mut is_read) = (None, true);
+    let (mut shown, mut is_read) = (None, true);
     let draining = async {
         loop {
-            let seen = match connect.look().await {
-                Look::Seen(seen) => seen,
-                Look::Gone => {
+            let seen = match connect.poll().await {
+                Poll::Answered(seen) => seen,
+                Poll::Gone => {
                     return Err(Failure::no(format!("{target} disappeared during the drain")));
                 }
-                Look::Silent(failure) => return Err(failure),
+                Poll::Silent(failure) => return Err(failure),
             };
             let line = seen.in_flight_line().ok_or_else(|| {
                 Failure::unable(format!(
-                    "{target} is cordoned, but does not report what is in flight"
+                    "{target} is cordoned, but does not report the work in flight"
                 ))
             })?;
-            if is_read && told.as_ref() != Some(&line) {
-                // A drain goes on whether or not its progress can be shown. The last line, which
-                // says that it has succeeded, is written by the caller and must be.
+            if is_read && shown.as_ref() != Some(&line) {
+                // A drain continues whether or not its progress can be shown. The caller writes the
+                // last line, which reports success, and fails if it cannot be written.
                 is_read = screen.show(&format!("{line}\n")).unwrap_or(false);
             }
-            told = Some(line);
-            // While it admits, nothing in flight is but a pause.
+            shown = Some(line);
+            // While the service admits work, an empty gate does not mean that it is drained.
             if seen.in_flight == Some(0) && seen.admitting != Some(true) {
                 return Ok(());
             }
@@ -161,11 +161,11 @@ async fn drain_with(
         drained = tokio::time::timeout(wait, draining) => Some(drained),
     };
     drop(screen);
-    let back = "it stays cordoned: adieu uncordon takes that back";
+    let back = "it stays cordoned: adieu uncordon undoes that";
     match drained {
         None => Err(Failure::interrupted(format!("{target}: {back}"))),
         Some(Err(_)) => {
-            let left = told.unwrap_or_else(|| "no answer".into());
+            let left = shown.unwrap_or_else(|| "no answer".into());
             let wait = crate::duration::short(wait);
             Err(Failure::no(format!("{target} is not drained after {wait}: {left}; {back}")))
         }
@@ -190,7 +190,8 @@ pub(crate) async fn stop(args: &Stop) -> Result<Printout, Failure> {
     let was_up = seen.stage == Stage::Up;
     let seen = consent.stop(connect).await?;
     if !was_up {
-        let line = format!("{} was shutting down already, and hurries now\n", connect.target());
+        let line =
+            format!("{} was shutting down already; its urgency is raised\n", connect.target());
         return Ok(Printout::well(line));
     }
     let reason = seen.reason.map_or_else(String::new, |reason| format!(": {reason}"));
@@ -198,12 +199,12 @@ pub(crate) async fn stop(args: &Stop) -> Result<Printout, Failure> {
 }
 
 /// `stop orders (process 7 on pod-7) at http://127.0.0.1:8558? It is ready, 3 in flight.`
-fn question(verb: &str, connect: &Connect, seen: &Seen) -> String {
+fn question(verb: &str, connect: &Connect, seen: &Observed) -> String {
     let in_flight = seen.in_flight_line().map_or_else(String::new, |line| format!(", {line}"));
     let hurry = match seen.stage {
         Stage::Up => "",
         Stage::ShuttingDown | Stage::Over | _ => {
-            " It is shutting down already; this makes it hurry."
+            " It is shutting down already; this raises the urgency."
         }
     };
     let hurry = if verb == "stop" { hurry } else { "" };

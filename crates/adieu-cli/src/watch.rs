@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use adieu::Stage;
 
-use crate::admin::{Connect, Look, Process, Seen, Target};
+use crate::admin::{Connect, Observed, Poll, Process, Target};
 use crate::consent::Consent;
 use crate::ending::{Failure, Printout, exit_code};
 use crate::screen::{Screen, interrupted};
 use crate::{report, status};
 use changes::{Change, changes};
 
-/// How long until the next look, while nothing goes on and while something does.
+/// The interval of polls, before and during the shutdown.
 const IDLE: Duration = Duration::from_millis(300);
 const BUSY: Duration = Duration::from_millis(100);
 
-/// How long an answer that is on its way has when the process has gone.
+/// How long to wait for the pending answer after the process has gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How often in a row it may be silent.
+/// How many polls in a row may remain without an answer.
 const SILENCES: u32 = 3;
 
 /// Follow a service until its shutdown is over, whatever begins it.
@@ -31,27 +31,27 @@ Examples:
   adieu watch
   adieu watch pod-7:8558 --json | jq .
 
-At a terminal it is redrawn in place; in a pipe there is a line for each change. The exit code is 0
+At a terminal, the state is redrawn in place; in a pipe, each change is a line. The exit code is 0
 if the shutdown was clean, 1 if it was not or the process vanished before it was over, 3 if no
 service answered.")]
 pub(crate) struct Args {
     #[command(flatten)]
     connect: Connect,
-    /// A JSON object for each change, on a line of its own.
+    /// Print each change as a JSON object on its own line.
     #[arg(long)]
     json: bool,
 }
 
-/// How it ended.
+/// How watching ended.
 enum End {
-    Over(Box<Seen>),
+    Over(Box<Observed>),
     /// The process is gone.
     Vanished,
-    /// Another process answers in its place, if that says who it is.
+    /// Another process answers in its place; `None` if it does not report its identity.
     Replaced(Option<Process>),
-    /// You pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted,
-    /// Nobody reads what we say.
+    /// The reader has closed the output.
     Unread,
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn follow(
     let begins = stop.is_some();
     let mut view = View { connect, screen: Screen::new(), json, last: None };
     let end = Box::pin(view.until_end(stop)).await?;
-    // The last frame stays, unless something better takes its place.
+    // The last frame stays, unless a report or an error replaces it.
     if view.draws() && matches!(end, End::Over(_) | End::Vanished | End::Replaced(_)) {
         view.screen.clear()?;
     }
@@ -82,7 +82,9 @@ pub(crate) async fn follow(
             let text = match &seen.report {
                 Some(report) if !json => report::chart(report),
                 Some(_) => String::new(),
-                None => format!("the shutdown of {target} is over, but it gives no report\n"),
+                None => {
+                    format!("the shutdown of {target} is over, but the service sent no report\n")
+                }
             };
             Ok(Printout { text, code })
         }
@@ -93,7 +95,7 @@ pub(crate) async fn follow(
             Err(Failure::no(vanished(target, last, &by)))
         }
         End::Interrupted if begins => {
-            let message = format!("{target} goes on shutting down: adieu watch follows it");
+            let message = format!("{target} continues to shut down: adieu watch follows it");
             Err(Failure::interrupted(message))
         }
         End::Interrupted => Ok(Printout { text: String::new(), code: exit_code::INTERRUPTED }),
@@ -101,14 +103,14 @@ pub(crate) async fn follow(
     }
 }
 
-/// Says that the process is gone, and what was seen last.
-fn vanished(target: &Target, last: Option<Box<Seen>>, by: &str) -> String {
+/// Returns the error for a process that is gone, with its last state.
+fn vanished(target: &Target, last: Option<Box<Observed>>, by: &str) -> String {
     let how = match last.as_ref().map(|seen| seen.stage) {
         Some(Stage::ShuttingDown) => "in the middle of its shutdown",
-        _ => "without a shutdown that could be seen",
+        _ => "before a shutdown was observed",
     };
     let shown = last.map_or_else(String::new, |seen| status::draw(&seen, target));
-    format!("{target} vanished {how}{by}. What was seen last:\n{}", shown.trim_end())
+    format!("{target} vanished {how}{by}. Last state:\n{}", shown.trim_end())
 }
 
 /// The service that is followed, and its observed states.
@@ -116,7 +118,7 @@ struct View<'a> {
     connect: &'a Connect,
     screen: Screen,
     json: bool,
-    last: Option<Box<Seen>>,
+    last: Option<Box<Observed>>,
 }
 
 impl View<'_> {
@@ -128,14 +130,15 @@ impl View<'_> {
     async fn until_end(&mut self, stop: Option<Consent>) -> Result<End, Failure> {
         let connect = self.connect;
         let first = Box::new(connect.status().await?);
-        // A shutdown that was asked for begins whether or not its progress can be shown.
+        // A requested shutdown begins whether or not its progress can be shown.
         let shown = self.take(first);
-        // Asked at once and answered at the end: who only looks now and then would miss it.
+        // This request is sent now and answered at the end of the shutdown. The process exits soon
+        // after that, so a poll could come too late for the report.
         let mut over = pin!(connect.over());
         let mut interrupted = pin!(interrupted());
         let begins = stop.is_some();
         if let Some(consent) = stop {
-            // That question must be there first.
+            // The request for the end must arrive before the one that begins the shutdown.
             let asked = tokio::time::sleep(BUSY);
             tokio::select! {
                 biased;
@@ -153,7 +156,7 @@ impl View<'_> {
             let busy = self.last.as_ref().is_some_and(|seen| seen.stage != Stage::Up);
             let look = async {
                 tokio::time::sleep(if busy || begins { BUSY } else { IDLE }).await;
-                connect.look().await
+                connect.poll().await
             };
             let look = tokio::select! {
                 biased;
@@ -162,23 +165,23 @@ impl View<'_> {
                 look = look => look,
             };
             match look {
-                Look::Seen(seen) if self.is_another(&seen) => {
+                Poll::Answered(seen) if self.is_another(&seen) => {
                     return Ok(End::Replaced(seen.process));
                 }
-                Look::Seen(seen) if seen.stage == Stage::Over => return self.end(seen),
-                Look::Seen(seen) => {
+                Poll::Answered(seen) if seen.stage == Stage::Over => return self.end(seen),
+                Poll::Answered(seen) => {
                     silences = 0;
                     if !self.take(seen)? {
                         return Ok(End::Unread);
                     }
                 }
-                Look::Gone => {
+                Poll::Gone => {
                     return match tokio::time::timeout(LAST_WORDS, &mut over).await {
                         Ok(seen) => self.end(Box::new(seen)),
                         Err(_) => Ok(End::Vanished),
                     };
                 }
-                Look::Silent(failure) => {
+                Poll::Silent(failure) => {
                     silences += 1;
                     if silences == SILENCES {
                         return Err(failure);
@@ -188,8 +191,9 @@ impl View<'_> {
         }
     }
 
-    /// Whether another process has answered. One that is up again is another one.
-    fn is_another(&self, seen: &Seen) -> bool {
+    /// Returns whether another process has answered. A service that is up again after it was shutting
+    /// down is another process.
+    fn is_another(&self, seen: &Observed) -> bool {
         let Some(last) = &self.last else { return false };
         let differs = match (&seen.process, &last.process) {
             (Some(now), Some(before)) => now.is_another_than(before),
@@ -198,7 +202,7 @@ impl View<'_> {
         differs || (last.stage != Stage::Up && seen.stage == Stage::Up)
     }
 
-    fn end(&mut self, seen: Box<Seen>) -> Result<End, Failure> {
+    fn end(&mut self, seen: Box<Observed>) -> Result<End, Failure> {
         if self.is_another(&seen) {
             return Ok(End::Replaced(seen.process));
         }
@@ -206,7 +210,7 @@ impl View<'_> {
     }
 
     /// Shows the changes. Returns false if the reader has closed the output.
-    fn take(&mut self, seen: Box<Seen>) -> Result<bool, Failure> {
+    fn take(&mut self, seen: Box<Observed>) -> Result<bool, Failure> {
         let changes = changes(self.last.as_deref(), &seen);
         let reads = if self.draws() {
             self.screen.show(&status::draw(&seen, self.connect.target()))?

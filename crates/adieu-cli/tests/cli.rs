@@ -1,4 +1,4 @@
-//! The command as its users meet it: output, errors, exit codes.
+//! The command as its users run it: output, errors, exit codes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -97,13 +97,13 @@ fn shows(args: &[&str]) -> String {
     stdout
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 #[track_caller]
 #[expect(clippy::disallowed_methods, reason = "it waits for another process, in real time")]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what} has not come");
+        assert!(began.elapsed() < Duration::from_secs(60), "timed out waiting for: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

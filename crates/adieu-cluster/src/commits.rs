@@ -82,8 +82,9 @@ impl Commits {
         Commit::new().replace(self.node(id), node.changed, encode(&record))
     }
 
-    /// Announces whether a node takes shards, and what it gives away. From a commit that drains, or
-    /// that is not ready, the node receives no shard that was decided on before.
+    /// Announces whether a node takes shards, and which shards it hands over. After a commit that
+    /// announces a drain, or that the node is not ready, the node receives no shard, even if the
+    /// placement was decided before.
     pub(crate) fn announce(
         &self,
         id: &NodeId,
@@ -140,7 +141,7 @@ impl Commits {
         self.still_me(me).and(self.still_a_target(target)).and(self.grant(shard, target))
     }
 
-    /// Gives a shard back, because no node can take it.
+    /// Frees a shard of this node, because no node can take it.
     pub(crate) fn give_back(&self, me: &Me, shard: Seen<'_>) -> Commit {
         self.still_me(me).replace(
             self.shard(shard.id),
@@ -248,7 +249,7 @@ impl Commits {
         self.change_node(id, node, |record| record.state = NodeState::Leaving)
     }
 
-    /// Declares a node dead. The node stops when it sees that; its session ends by itself.
+    /// Declares a node dead. The node stops when it reads this; its session expires.
     pub(crate) fn out(&self, id: &NodeId, node: &Versioned<NodeRecord>) -> Commit {
         self.change_node(id, node, |record| record.state = NodeState::Down)
     }

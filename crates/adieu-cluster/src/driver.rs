@@ -138,7 +138,7 @@ impl Driver {
                 break;
             }
             let happened = self.wait(wake).await;
-            self.take_in(happened);
+            self.apply(happened);
         }
         self.end().await;
     }
@@ -300,7 +300,7 @@ impl Driver {
         }
     }
 
-    fn take_in(&mut self, happened: Happened) {
+    fn apply(&mut self, happened: Happened) {
         let now = now();
         let shared = Arc::clone(&self.shared);
         let mut node = shared.node();

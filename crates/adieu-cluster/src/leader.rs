@@ -1,4 +1,4 @@
-//! What the leader does for the cluster, and how a node becomes the leader.
+//! The work of the leader for the cluster, and how a node becomes the leader.
 
 mod machine;
 

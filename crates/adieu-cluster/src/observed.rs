@@ -33,7 +33,7 @@ struct Node {
 // === impl Observed ===
 
 impl Observed {
-    /// Compares a newer view with what was known, and records the changes.
+    /// Compares a newer view with the previous state, and records the changes.
     pub(crate) fn see(&mut self, now: Instant, view: &View) {
         self.see_missing(now, view);
         self.see_nodes(now, view);

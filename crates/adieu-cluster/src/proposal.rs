@@ -1,10 +1,10 @@
-//! A change of the table that a machine wants, and what it is for.
+//! A change of the table that a machine wants, and its purpose.
 
 use std::time::Instant;
 
 use crate::store::Commit;
 
-/// What a commit is for.
+/// The purpose of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum What {
     SetMode,

@@ -36,13 +36,13 @@ pub enum NodeState {
     Down,
 }
 
-/// What a node writes about itself.
+/// The record that a node writes about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeRecord {
     pub(crate) state: NodeState,
     /// Whether it takes shards: not while it is cordoned, unavailable or draining.
     pub(crate) ready: bool,
-    /// What it has begun to give away: nothing, its regions, or also its singletons.
+    /// How far its drain is: not begun, of its regions, or also of its singletons.
     pub(crate) drain: Drain,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) address: Option<String>,
@@ -56,7 +56,7 @@ pub(crate) struct NodeRecord {
     pub(crate) protocol: (u32, u32),
 }
 
-/// What a node has begun to give away.
+/// The shards that a node has begun to hand over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Drain {
@@ -93,7 +93,7 @@ pub(crate) enum ShardRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ownership {
     pub(crate) owner: NodeId,
-    /// The revision that created the owner's record: tells its incarnations apart.
+    /// The revision that created the owner's record: it distinguishes incarnations of the node.
     pub(crate) incarnation: Revision,
     /// The revision of the record that granted it replaces. Rises with each grant.
     pub(crate) epoch: Revision,
@@ -124,21 +124,21 @@ pub(crate) struct LeaderRecord {
     pub(crate) node: NodeId,
 }
 
-/// What all nodes of a cluster must agree on.
+/// The settings on which all nodes of a cluster must agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfigRecord {
     pub(crate) protocol: u32,
     pub(crate) regions: BTreeMap<Arc<str>, RegionConfig>,
 }
 
-/// What all nodes must agree on for one region.
+/// The settings of one region on which all nodes must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RegionConfig {
     pub(crate) kind: RegionKind,
     pub(crate) shards: u32,
 }
 
-/// What a region is.
+/// The kind of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RegionKind {
@@ -156,7 +156,7 @@ pub(crate) enum Mode {
     Stopping,
 }
 
-/// A key, by what it is for.
+/// A key, by the kind of its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Config,
@@ -174,7 +174,7 @@ pub(crate) struct Keys {
     prefix: Arc<str>,
 }
 
-/// Why something is not a name.
+/// Why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a valid name for {what}: {problem}")]
 pub struct NameError {
@@ -191,7 +191,7 @@ impl Keys {
         Ok(Self { prefix: format!("adieu/cluster/{cluster}/").into() })
     }
 
-    /// What all keys of the cluster begin with.
+    /// Returns the prefix of all keys of the cluster.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -320,7 +320,7 @@ impl fmt::Display for ShardId {
 // === impl ShardRecord ===
 
 impl ShardRecord {
-    /// Returns who owns the shard, if a node does.
+    /// Returns the ownership of the shard, if a node owns it.
     pub(crate) fn ownership(&self) -> Option<&Ownership> {
         match self {
             Self::Free => None,

@@ -1,4 +1,4 @@
-//! What the handles, the driver and the tasks of the phases share.
+//! The state that the handles, the driver and the tasks of the phases share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) join_deadline: Duration,
     pub(crate) shutdown: WeakShutdown,
-    /// What was declared, by name.
+    /// The declared singletons, by name.
     pub(crate) singletons: Mutex<BTreeMap<Arc<str>, Work>>,
     /// The machine. Locked for one step at a time, never across an await.
     pub(crate) node: Mutex<Option<Node>>,

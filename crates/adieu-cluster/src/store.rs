@@ -124,7 +124,7 @@ pub enum Update {
     Changed {
         /// The newest revision that is complete with these changes.
         revision: Revision,
-        /// What has changed.
+        /// The changes, in order.
         changes: Vec<Change>,
     },
     /// The store has deleted some of the changes. Load the table again.

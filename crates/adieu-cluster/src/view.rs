@@ -1,4 +1,4 @@
-//! What a node knows of its cluster: the table at one revision, with types.
+//! A node's view of its cluster: the table at one revision, with types.
 //!
 //! Machines decide from views, never from single changes. So a change that was missed and a table
 //! that was loaded again need no rules of their own.

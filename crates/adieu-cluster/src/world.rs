@@ -51,7 +51,7 @@ struct World {
     keys: Keys,
     settings: Settings,
     table: Table,
-    /// The newest revision that the watches have been told about.
+    /// The newest revision that the watches have reported.
     reported: Revision,
     processes: Vec<Process>,
     judge: Judge,
@@ -60,7 +60,7 @@ struct World {
 }
 
 enum Event {
-    /// A process looks at its timers.
+    /// A process checks its timers.
     Wake(usize),
     /// A request arrives at the store.
     Request(usize, u64, Request),
@@ -70,7 +70,7 @@ enum Event {
     TimedOut(usize, u64),
     /// Changes arrive at a process.
     Changes(usize, u32, Update),
-    /// What ran in a shard has ended.
+    /// The work in a shard has ended.
     Drained(usize, ShardId, Revision),
     /// A session may have ended.
     Expire,
@@ -128,7 +128,7 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
-        // What arrives at a process that is suspended waits there.
+        // Events for a suspended process are delivered when it resumes.
         if let Event::Wake(at)
         | Event::Response(at, ..)
         | Event::TimedOut(at, _)
@@ -330,7 +330,7 @@ impl World {
             let Some(watch) = self.processes[at].watch else { continue };
             let faults = self.processes[at].faults;
             if faults.is_cut || faults.hangs {
-                // What a watch has missed it does not report later.
+                // A watch does not report missed changes later.
                 self.processes[at].is_deaf = true;
                 continue;
             }
@@ -442,9 +442,9 @@ fn local(now: Time, rate: f64) -> Instant {
 
 static ORIGIN: LazyLock<Instant> = LazyLock::new(|| tokio::time::Instant::now().into_std());
 
-/// What became of the world of one seed.
+/// The result of the world of one seed.
 struct Outcome {
-    /// What the judge has found.
+    /// The violation that the judge has found.
     verdict: Option<String>,
     log: Vec<String>,
     applied: std::collections::BTreeMap<What, u64>,
@@ -465,7 +465,8 @@ fn run(seed: u64, broken: Option<Broken>, logs: bool) -> Outcome {
 }
 
 impl World {
-    /// When all faults are long over: what wanted to leave has left, what is up serves every shard.
+    /// Checks the world long after the last fault: every node that was leaving has left, and the nodes
+    /// that are up serve every shard.
     fn final_look(&mut self) {
         if self.judge.verdict().is_some() {
             return;

@@ -5,6 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 pub use crate::log_thread::log_aside;
+pub use crate::thread_index::ThreadIndex;
+pub use crate::time::boot::BootClock;
 
 use crate::coordinator::Shutdown;
 

@@ -33,6 +33,7 @@
 //! milliseconds, as in Akka; in the other formats it is an error. An unknown key is an error.
 
 mod blocks;
+mod document;
 mod duration;
 mod error;
 mod foreign;
@@ -42,6 +43,7 @@ mod kill_after;
 mod read;
 mod section;
 mod setters;
+mod text_file;
 mod vars;
 
 use std::collections::BTreeMap;
@@ -239,7 +241,7 @@ impl Config {
     /// If the file cannot be read, or has a syntax error.
     pub fn variables_of_file(path: impl AsRef<Path>) -> Result<Vec<String>, ConfigError> {
         let path = path.as_ref();
-        let read = |format: Format| format.variables(&format::text_of(path)?, path.parent());
+        let read = |format: Format| format.variables(&text_file::text_of(path)?, path.parent());
         Format::of(path).and_then(read).map_err(|error| error.in_file(path))
     }
 

@@ -4,6 +4,7 @@
 //! every [`Shutdown`].
 
 mod accounts;
+mod await_error;
 mod begin;
 mod blocking;
 mod checks;
@@ -36,14 +37,16 @@ mod signals;
 #[cfg(all(feature = "systemd", unix))]
 mod supervised;
 mod task_handle;
+mod too_late;
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use await_error::AwaitError;
 pub use begin::ResumeError;
 pub use checks::{CheckHandle, Promise};
-pub use completion::{AwaitError, Completion};
+pub use completion::Completion;
 pub use declare::AddPhaseError;
 pub use gates::Drain;
 #[cfg(all(test, feature = "systemd", unix))]

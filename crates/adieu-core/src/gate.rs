@@ -18,7 +18,7 @@ mod marks;
 mod pass;
 mod pool;
 mod ride;
-mod threads;
+mod scope;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -30,14 +30,14 @@ pub use class::DrainClass;
 pub use draining::{Draining, Verdict};
 pub use labels::{Names, Waiting};
 pub use pass::Pass;
-pub use ride::Scope;
+pub use scope::Scope;
 
 pub(crate) use counters::State;
 use pool::{Inner, Lent};
-use threads::ThreadIndex;
 
 use crate::deadline::Deadline;
 use crate::sync::Ordering;
+use crate::thread_index::ThreadIndex;
 
 /// Admits work until it is closed, then reports when all of it has left.
 ///

@@ -36,6 +36,7 @@ mod systemd;
 #[path = "systemd/off.rs"]
 mod systemd;
 mod task;
+mod thread_index;
 mod time;
 mod watchdog;
 

@@ -92,8 +92,8 @@ pub struct TaskReport {
     pub name: Arc<str>,
     /// How it ended.
     pub outcome: Outcome,
-    /// What the task was waiting for when it failed or was cut short, if it
-    /// [describes](crate::TaskSpec::describe) that.
+    /// The [description](crate::TaskSpec::describe) of the task when it failed or was cut short, if it
+    /// has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// When it started, from the beginning of the shutdown; `None` if it never did.

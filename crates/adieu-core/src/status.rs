@@ -68,7 +68,7 @@ pub struct WaitingFor {
     /// The time until it is cancelled.
     #[serde(with = "millis", rename = "left_ms")]
     pub left: Duration,
-    /// What the task is waiting for, if it [describes](crate::TaskSpec::describe) that.
+    /// The current [description](crate::TaskSpec::describe) of the task, if it has one.
     pub detail: Option<String>,
 }
 

@@ -6,6 +6,7 @@ mod describers;
 mod detail;
 mod end;
 mod job;
+mod lazy_span;
 mod span;
 
 use std::fmt;
@@ -19,7 +20,8 @@ pub(crate) use describers::Describers;
 pub(crate) use detail::{Describe, Detail, ask, text_of};
 pub(crate) use end::{Ended, TaskId, end_of};
 pub(crate) use job::{Blocking, Job, catch, caught};
-pub(crate) use span::{LazySpan, are_wanted as spans_are_wanted};
+pub(crate) use lazy_span::LazySpan;
+pub(crate) use span::are_wanted as spans_are_wanted;
 
 use crate::phase::Phase;
 use crate::plan::PlanError;

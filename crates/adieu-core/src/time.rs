@@ -4,6 +4,7 @@
 //! tokio's clock pauses the whole engine. The watchdog is the exception: it must work when the
 //! runtime, and with it tokio's clock, has stopped.
 
+pub(crate) mod boot;
 pub(crate) mod millis;
 
 pub(crate) use std::time::{Duration, Instant};

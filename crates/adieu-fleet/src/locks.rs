@@ -90,7 +90,7 @@ pub struct Fence(u64);
 
 /// A grant of a lock, with everything that a backend needs to renew and release it.
 ///
-/// A claim does not tell whether the lock is still held; a [`Lease`](crate::Lease) does.
+/// A claim does not show whether the lock is still held; a [`Lease`](crate::Lease) does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The key of the lock.

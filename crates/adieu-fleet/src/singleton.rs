@@ -11,7 +11,7 @@ use crate::locks::{BoxError, Holder, Marker};
 use crate::turn::{End, TurnError, Waiting};
 use crate::work::Work;
 
-/// What replicas do while another one runs the work.
+/// How replicas behave while another replica runs the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Others {
     /// They wait until the work is done; if it fails, one of them takes over. So no replica is ready

@@ -45,7 +45,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// from a web page nor has a header that proxies add.
 ///
 /// A proxy on this machine that adds no header and replaces `Host`, as nginx does by default, cannot
-/// be told from a local caller. Where a proxy can reach this port, use [`Admin::require_token`].
+/// be distinguished from a local caller. If a proxy can reach this port, use [`Admin::require_token`].
 ///
 /// These metrics are available from the start of the port to its end, without any set-up:
 ///

@@ -66,7 +66,7 @@ pub(crate) struct Conn {
     delivery: Delivery,
     /// A request was refused before its body had been read: the client may still be sending it.
     is_client_sending: AtomicBool,
-    /// Only the end of the connection tells the client where the answer ends.
+    /// The answer has no length, so it ends where the connection ends.
     ends_by_close: AtomicBool,
     passes: Mutex<Passes>,
     /// The upgraded connection, until [`drive`] takes it to end it.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// What an attempt shows about the backend.
+/// The health of the backend as one attempt shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {

@@ -1,4 +1,4 @@
-//! What a policy is made of, and which combinations contradict themselves.
+//! The parts of a policy, and the combinations that contradict themselves.
 
 use std::time::Duration;
 

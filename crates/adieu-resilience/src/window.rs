@@ -164,7 +164,7 @@ mod tests {
     proptest! {
         // The model is a list of what happened when, which is scanned for each sum.
         #[test]
-        fn s703_the_window_holds_what_a_list_of_all_calls_holds(
+        fn s703_the_window_sums_like_a_list_of_all_calls(
             calls in prop::collection::vec((0u64..3_000, any::<bool>(), 0u32..3), 1..200),
         ) {
             let origin = origin();

@@ -45,7 +45,7 @@ struct Line {
 // === impl Process ===
 
 impl Process {
-    /// Starts a process. The variable `ADIEU__REPORT_FILE` tells it where to write its report.
+    /// Starts a process. The variable `ADIEU__REPORT_FILE` names the file for its report.
     ///
     /// # Panics
     ///

@@ -36,7 +36,7 @@ pub(super) struct Order {
 
 /// An actor that takes orders, of whatever framework.
 pub(super) trait Desk: Send + Sync {
-    /// What it does.
+    /// Returns its handler.
     fn clerk(&self) -> &Arc<Clerk>;
 
     /// Sends it an order. True if it was accepted.
@@ -47,8 +47,8 @@ pub(super) trait Desk: Send + Sync {
         true
     }
 
-    /// Spawns an actor below this one. The system is `None` in a message handler: who keeps a handle
-    /// of it there keeps it for ever.
+    /// Spawns an actor below this one. The system is `None` in a message handler, because an actor
+    /// that holds a handle of its system keeps the system alive.
     fn spawn_below<'a>(
         &'a self,
         system: Option<&'a ActorSystem>,
@@ -56,7 +56,7 @@ pub(super) trait Desk: Send + Sync {
     ) -> BoxFuture<'a, Result<Arc<dyn Desk>, Error>>;
 }
 
-/// What an actor does with an order.
+/// The handler of an actor.
 pub(super) struct Clerk {
     name: String,
     think: Duration,
@@ -204,7 +204,7 @@ impl Clerk {
         Self { name, think, hangs, store: Arc::clone(store), next, is_scoped: false, spawns_below }
     }
 
-    /// What an actor does with an order: it thinks, and passes it on.
+    /// Handles an order: thinks, and passes it on.
     async fn work(&self, order: Order) {
         if self.hangs && order.id >= HANGS_AFTER {
             return std::future::pending().await;

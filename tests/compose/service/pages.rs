@@ -1,4 +1,4 @@
-//! What the service answers over HTTP.
+//! The HTTP routes of the service.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::Counter;
 use super::actors::Order;
 use crate::load::LARGE;
 
-/// Of this many orders one is left to a task.
+/// A task completes one of this many orders.
 const LATER_EACH: u64 = 3;
 
 pub(super) fn router(counter: Counter) -> Router {
@@ -24,7 +24,7 @@ pub(super) fn router(counter: Counter) -> Router {
         .with_state(counter)
 }
 
-/// Accepts an order: what is answered with 202 will be in the store.
+/// Accepts an order. An order that is answered with 202 must be in the store at the end.
 async fn order(State(counter): State<Counter>, Path(id): Path<u64>) -> StatusCode {
     let order = Order { kind: "order", id };
     if let Some(later) = counter.later.clone().filter(|_| id.is_multiple_of(LATER_EACH)) {

@@ -49,7 +49,7 @@ impl Source for Queue {
         Ok(())
     }
 
-    async fn give_back(&mut self, jobs: Vec<u64>) -> Result<(), Error> {
+    async fn release(&mut self, jobs: Vec<u64>) -> Result<(), Error> {
         for job in jobs {
             self.store.record(Fact::Returned, "job", job);
         }

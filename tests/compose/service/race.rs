@@ -37,7 +37,7 @@ pub(super) async fn add(
     }
     shutdown.add_task(Phase::BEFORE_ACTOR_SYSTEM_TERMINATE, "begin the race", async move |_| {
         let _ = begins.set(());
-        // All of them are under way when the drain begins.
+        // All racers run when the drain begins.
         pause(10).await;
     })?;
     Ok(())

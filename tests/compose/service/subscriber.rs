@@ -11,7 +11,7 @@ use crate::plan::Subscriber;
 struct Panics;
 struct Blocks;
 
-/// From now on the subscriber misbehaves: whoever starts up with a broken log finds out.
+/// From now on the subscriber fails. A log that fails during start-up would be noticed by a person.
 static IS_STARTED: AtomicBool = AtomicBool::new(false);
 
 /// Longer than every phase may take.

@@ -1,5 +1,8 @@
 //! The actor that ractor runs: the user's actor, with the hooks that a drain needs.
 
+mod handling;
+mod stopping;
+
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,14 +12,14 @@ use ::ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent}
 use futures_util::future::{BoxFuture, Either, FutureExt, join_all};
 use pin_project_lite::pin_project;
 
-use super::handling::Handling;
 use super::node::RactorNode;
-use super::stopping::Stopping;
 use crate::node::Ended;
 use crate::panics::panic_text;
 use crate::record::{EndGuard, run_as};
 use crate::system::ActorSystem;
 use crate::timeouts::Timeouts;
+use handling::Handling;
+use stopping::Stopping;
 
 /// The actor that ractor runs. ractor and senders cannot tell it from the user's actor.
 pub(super) struct Wrapper<A> {

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::Target;
 
-/// A report of many thousand tasks is shorter.
+/// The maximum length of an answer. A report of many thousand tasks is shorter.
 const LONGEST: usize = 64 << 20;
 
 pub(super) struct Answer {
@@ -32,7 +32,7 @@ pub(super) enum AskError {
 }
 
 impl AskError {
-    /// Whether no process listens there, or no longer.
+    /// Returns whether no process listens there, or no longer.
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Self::Connect(_) => true,
@@ -51,7 +51,7 @@ impl From<hyper::Error> for AskError {
 }
 
 impl Answer {
-    /// Why it was refused, as the port says it.
+    /// Returns why the admin port refused the request, from the body of its answer.
     pub(super) fn error(&self) -> String {
         let value: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
         let error = value.as_ref().and_then(|value| value.get("error")?.as_str());
@@ -82,7 +82,7 @@ async fn answer(
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.method_mut() = method.clone();
-    // `path` is one of ours, so it is one.
+    // All callers pass a literal path, which is valid.
     *request.uri_mut() = http::Uri::try_from(path).unwrap_or_default();
     let headers = request.headers_mut();
     let host = HeaderValue::try_from(target.authority());
@@ -114,7 +114,7 @@ async fn answer(
     };
     tokio::pin!(asking, connection);
     tokio::select! {
-        // The connection may end when the answer is there; it is then read before that is noticed.
+        // The connection may end together with the answer. The answer counts.
         biased;
         answer = &mut asking => answer,
         ended = &mut connection => {

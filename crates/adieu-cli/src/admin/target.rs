@@ -1,4 +1,4 @@
-//! Where an admin port is.
+//! The address of an admin port.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 const PORT: u16 = 8558;
 
-/// Where an admin port is.
+/// The address of an admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Without the brackets of an IPv6 address.
@@ -22,24 +22,24 @@ impl FromStr for Target {
         let rest = match text.split_once("://") {
             Some(("http", rest)) => rest,
             Some(("https", _)) => {
-                return Err("the admin port speaks plain HTTP: write http://, and go through a \
-                            tunnel (kubectl port-forward, ssh -L) where that is not safe"
+                return Err("the admin port serves plain HTTP: write http://, and use a tunnel \
+                            (kubectl port-forward, ssh -L) if the network is not trusted"
                     .into());
             }
             Some((scheme, _)) => {
-                return Err(format!("{scheme}:// is not spoken; write a URL {example}"));
+                return Err(format!("{scheme}:// is not supported; write a URL {example}"));
             }
             None => text,
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#']) {
-            return Err(format!("write it without a path, {example}"));
+            return Err(format!("write the URL without a path, {example}"));
         }
         if rest.contains('@') {
-            return Err("write it without a user; for a token there is --token".into());
+            return Err("write the URL without a user; pass a token with --token".into());
         }
         let wrong = || format!("write a URL {example}");
-        // An IPv6 address stands in brackets, unless it stands alone.
+        // An IPv6 address is in brackets, unless no port follows.
         let is_bare = rest.matches(':').count() > 1 && !rest.starts_with('[');
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) if !is_bare && !port.contains(']') => {
@@ -60,7 +60,7 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// As a request names it.
+    /// Returns the value of the header `host`.
     pub(super) fn authority(&self) -> String {
         let Self { host, port } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_ways_to_write_it() {
+    fn the_scheme_the_host_and_the_port_are_optional() {
         let cases = [
             ("", "http://127.0.0.1:8558"),
             (":9000", "http://127.0.0.1:9000"),

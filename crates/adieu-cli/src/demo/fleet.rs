@@ -1,4 +1,4 @@
-//! A fleet: replicas that stand for each other, and are restarted one after another.
+//! A fleet: replicas that serve the same requests, and are restarted one after another.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,22 +14,22 @@ use super::replica::Kind;
 use super::spool::Spool;
 use crate::ending::Failure;
 
-/// Replicas that stand for each other.
+/// Replicas that serve the same requests.
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) kind: Kind,
     pub(super) spool: Spool,
-    /// How many there shall be.
+    /// The number of replicas that serve at the same time.
     size: usize,
-    /// What they share.
+    /// The folder of the spool and the locks, which all replicas share.
     folder: PathBuf,
-    /// Where reports and logs go.
+    /// The folder of reports and logs.
     reports: PathBuf,
     began: Instant,
-    /// In the order in which they were started, those that have ended too.
+    /// All members, in the order in which they were started, including those that have ended.
     members: Mutex<Vec<Arc<Member>>>,
     keepers: Mutex<JoinSet<()>>,
-    /// Whose turn it is.
+    /// Counts the calls of `pick`, which takes the ready members in turn.
     turn: AtomicUsize,
     restarts: AtomicUsize,
 }
@@ -70,8 +70,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Replaces every replica, one after another: first its successor is ready, then the replica is
-    /// signalled to stop. The first at `begins`, the others at least `apart` from each other.
+    /// Replaces every replica, one after another. A replica is signalled to stop when its successor
+    /// is ready. The first is replaced at `begins`, the others at least `apart` from each other.
     pub(super) async fn restart(&self, begins: Instant, apart: Duration) -> Result<(), Failure> {
         let mut next = begins;
         for (index, old) in self.members().iter().take(self.size).enumerate() {
@@ -86,7 +86,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Ends all that are left.
+    /// Signals all members to stop, and waits until they have ended.
     pub(super) async fn end(&self) {
         let members = self.members();
         members.iter().for_each(|member| member.stop());
@@ -95,12 +95,12 @@ impl Fleet {
         }
     }
 
-    /// Ends all that are left, at once.
+    /// Kills all members that run.
     pub(super) fn kill(&self) {
         self.members().iter().for_each(|member| member.kill());
     }
 
-    /// All of them, in the order in which they were started.
+    /// Returns all members, in the order in which they were started.
     pub(super) fn members(&self) -> Vec<Arc<Member>> {
         lock(&self.members).clone()
     }
@@ -109,12 +109,12 @@ impl Fleet {
         self.size
     }
 
-    /// How many have been restarted.
+    /// Returns how many replicas have been replaced.
     pub(super) fn restarts(&self) -> usize {
         self.restarts.load(Ordering::Relaxed)
     }
 
-    /// One that is ready, each in turn.
+    /// Returns a member that is ready, each in turn.
     pub(super) fn pick(&self) -> Option<Arc<Member>> {
         let members = lock(&self.members);
         let ready: Vec<&Arc<Member>> = members.iter().filter(|member| member.is_ready()).collect();
@@ -146,7 +146,7 @@ impl Fleet {
         }
         let log = self.reports.join(format!("{}.log", member.name));
         let log = std::fs::read_to_string(log).unwrap_or_default();
-        let last = log.lines().last().unwrap_or("it said nothing").to_owned();
+        let last = log.lines().last().unwrap_or("its log is empty").to_owned();
         Err(Failure::unable(format!("failed to start {}: it is not ready: {last}", member.name)))
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use tokio::time::Instant;
 
-use super::Act;
 use super::KILL_AFTER;
+use super::LoadedFleet;
 use super::load::Counts;
-use super::member::{Seen, State};
+use super::member::{Snapshot, State};
 use super::replica::Kind;
 use crate::fit::flowed;
 
@@ -42,13 +42,13 @@ struct FleetView {
 struct Row {
     name: String,
     in_flight: usize,
-    seen: Seen,
+    seen: Snapshot,
 }
 
 /// The lines that have been printed so far, if frames cannot be drawn.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    said: BTreeMap<(usize, String), String>,
+    printed: BTreeMap<(usize, String), String>,
     /// The last summary of each fleet: its time in units of five seconds, and its counts of
     /// requests and failures.
     summaries: BTreeMap<usize, (u64, (u64, u64))>,
@@ -57,8 +57,8 @@ pub(super) struct Changes {
 // === impl View ===
 
 impl View {
-    pub(super) fn of(acts: &[Act], began: Instant) -> Self {
-        let fleets = acts.iter().map(|Act { fleet, load }| FleetView {
+    pub(super) fn of(fleets: &[LoadedFleet], began: Instant) -> Self {
+        let fleets = fleets.iter().map(|LoadedFleet { fleet, load }| FleetView {
             kind: fleet.kind,
             size: fleet.size(),
             restarts: fleet.restarts(),
@@ -123,7 +123,7 @@ impl Row {
         let (style, cells, what) = match (seen.state, seen.left) {
             (State::Gone, _) => {
                 let what = seen.end.as_ref().map_or_else(String::new, |end| {
-                    let took = end.at.saturating_sub(seen.told.unwrap_or(end.at));
+                    let took = end.at.saturating_sub(seen.signalled.unwrap_or(end.at));
                     format!("exit code {} after {:.1}s", end.exit_code, seconds(took))
                 });
                 (Style::new(), None, what)
@@ -174,7 +174,7 @@ fn seconds(span: Duration) -> f64 {
 
 impl Changes {
     /// Prints the changes since the last call to stderr.
-    pub(super) fn say(&mut self, view: &View) {
+    pub(super) fn print(&mut self, view: &View) {
         let mut stderr = std::io::stderr().lock();
         for line in self.news(view) {
             // If stderr cannot be written to, the demo continues.
@@ -194,14 +194,14 @@ impl Changes {
                     (_, Some(phase), _) => format!("draining, {phase}"),
                     (state, None, _) => word(state).to_owned(),
                 };
-                let said = self.said.entry((index, row.name.clone())).or_default();
+                let printed = self.printed.entry((index, row.name.clone())).or_default();
                 // Between two phases there is nothing to report.
                 let is_between = row.seen.state == State::Draining
                     && row.seen.phase.is_none()
-                    && said.starts_with("draining");
-                if *said != news && !is_between {
+                    && printed.starts_with("draining");
+                if *printed != news && !is_between {
                     lines.push(format!("{at}  {of}{} {news}", row.name));
-                    *said = news;
+                    *printed = news;
                 }
             }
             // A summary every five seconds, if the counts have changed.

@@ -18,17 +18,17 @@ use adieu_core::adapter::error_text;
 pub(super) struct Link {
     to: SocketAddr,
     requests: SendRequest<Empty<Bytes>>,
-    /// Ends with the link.
+    /// The task of the connection, which ends with the link.
     _connection: JoinSet<()>,
 }
 
-/// Why there is no answer, in a few words.
-pub(super) type Lost = String;
+/// Why a request has no answer, in a few words.
+pub(super) type Cause = String;
 
 // === impl Link ===
 
 impl Link {
-    pub(super) async fn open(to: SocketAddr) -> Result<Self, Lost> {
+    pub(super) async fn open(to: SocketAddr) -> Result<Self, Cause> {
         let stream = TcpStream::connect(to).await.map_err(|error| format!("connect: {error}"))?;
         let _ = stream.set_nodelay(true);
         let (requests, connection) =
@@ -41,45 +41,45 @@ impl Link {
         Ok(Self { to, requests, _connection: connection_task })
     }
 
-    /// Asks, and gives the answer once it has begun.
-    pub(super) async fn ask(
+    /// Sends a request, and returns the head of the answer.
+    pub(super) async fn send(
         &mut self,
         how: Method,
         path: &str,
-    ) -> Result<Response<Incoming>, Lost> {
+    ) -> Result<Response<Incoming>, Cause> {
         let request = Request::builder().method(how).uri(path).header("host", self.to.to_string());
         let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
         self.requests.send_request(request).await.map_err(|error| error_text(&error))
     }
 
-    /// Asks, and reads the answer to its end.
+    /// Sends a request, and reads the answer to its end.
     pub(super) async fn get(
         &mut self,
         how: Method,
         path: &str,
-    ) -> Result<(StatusCode, Bytes), Lost> {
-        let (head, body) = self.ask(how, path).await?.into_parts();
+    ) -> Result<(StatusCode, Bytes), Cause> {
+        let (head, body) = self.send(how, path).await?.into_parts();
         let body = body.collect().await.map_err(|error| error_text(&error))?;
         Ok((head.status, body.to_bytes()))
     }
 
-    /// Whether it can be used once more; waits until that is known.
+    /// Waits until it is known whether the connection can be used again, and returns that.
     pub(super) async fn stays_open(&mut self) -> bool {
         self.requests.ready().await.is_ok()
     }
 
-    /// Whether the other side has closed it.
+    /// Returns whether the replica has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         self.requests.is_closed()
     }
 }
 
-/// Looks at one page, for a limited time.
-pub(super) async fn look(
+/// Requests one page over a new connection, for a limited time.
+pub(super) async fn fetch(
     at: SocketAddr,
     path: &str,
     within: Duration,
-) -> Result<(StatusCode, Bytes), Lost> {
-    let look = async { Link::open(at).await?.get(Method::GET, path).await };
-    tokio::time::timeout(within, look).await.unwrap_or_else(|_| Err("no answer in time".into()))
+) -> Result<(StatusCode, Bytes), Cause> {
+    let fetched = async { Link::open(at).await?.get(Method::GET, path).await };
+    tokio::time::timeout(within, fetched).await.unwrap_or_else(|_| Err("no answer in time".into()))
 }

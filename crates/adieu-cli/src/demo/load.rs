@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::fleet::Fleet;
-use super::link::Lost;
+use super::link::Cause;
 
 /// How often requests are sent. All requests that are due are sent together.
-const BEAT: Duration = Duration::from_millis(5);
+const SEND_INTERVAL: Duration = Duration::from_millis(5);
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many requests may be in flight. With more of them, the machine is too slow for the rate.
 const MOST_IN_FLIGHT: usize = 1_000;
 /// How many clients listen to the ticker of the shop.
@@ -46,7 +46,7 @@ pub(super) struct Load {
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug)]
-enum Ask {
+enum RequestKind {
     Front,
     Order,
     Invoice,
@@ -65,36 +65,36 @@ impl Load {
 
     /// Sends requests until `stop`, and waits for all answers.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let mut under_way = JoinSet::new();
+        let mut in_flight = JoinSet::new();
         for _ in 0..LISTENERS {
-            under_way.spawn(Arc::clone(&self).listen(stop.clone()));
+            in_flight.spawn(Arc::clone(&self).listen(stop.clone()));
         }
         let (began, mut sent) = (Instant::now(), 0_u64);
-        let mut beats = tokio::time::interval(BEAT);
-        beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        while stop.run_until_cancelled(beats.tick()).await.is_some() {
-            while under_way.try_join_next().is_some() {}
+        let mut ticks = tokio::time::interval(SEND_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            while in_flight.try_join_next().is_some() {}
             let due = began.elapsed().as_millis() * u128::from(self.rate) / 1_000;
-            while u128::from(sent) < due && under_way.len() < MOST_IN_FLIGHT {
-                under_way.spawn(Arc::clone(&self).ask(Ask::of(sent)));
+            while u128::from(sent) < due && in_flight.len() < MOST_IN_FLIGHT {
+                in_flight.spawn(Arc::clone(&self).send(RequestKind::of(sent)));
                 sent += 1;
             }
         }
-        while under_way.join_next().await.is_some() {}
+        while in_flight.join_next().await.is_some() {}
     }
 
-    async fn ask(self: Arc<Self>, ask: Ask) {
+    async fn send(self: Arc<Self>, kind: RequestKind) {
         let began = Instant::now();
-        let answered = tokio::time::timeout(PATIENCE, self.answer(ask)).await;
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.answer(kind)).await;
         let answered = answered.unwrap_or_else(|_| Err("no answer in time".into()));
-        self.note(answered, Some(began.elapsed()), ask);
+        self.note(answered, Some(began.elapsed()), kind);
     }
 
-    async fn answer(&self, ask: Ask) -> Result<(), Lost> {
+    async fn answer(&self, kind: RequestKind) -> Result<(), Cause> {
         let member = self.fleet.pick().ok_or("no replica is ready")?;
         let in_flight = member.enter();
         let mut link = member.link().await?;
-        let (how, path) = ask.request();
+        let (how, path) = kind.request();
         let (status, _) = link.get(how, path).await?;
         drop(in_flight);
         if !status.is_success() {
@@ -111,19 +111,19 @@ impl Load {
     async fn listen(self: Arc<Self>, stop: CancellationToken) {
         while !stop.is_cancelled() {
             match stop.run_until_cancelled(self.listen_once()).await {
-                None => self.note(Ok(()), None, Ask::Front),
-                Some(ended) => self.note(ended, None, Ask::Front),
+                None => self.note(Ok(()), None, RequestKind::Front),
+                Some(ended) => self.note(ended, None, RequestKind::Front),
             }
             // The replica may not have begun its shutdown yet.
-            let _ = stop.run_until_cancelled(tokio::time::sleep(BEAT * 20)).await;
+            let _ = stop.run_until_cancelled(tokio::time::sleep(SEND_INTERVAL * 20)).await;
         }
     }
 
-    async fn listen_once(&self) -> Result<(), Lost> {
+    async fn listen_once(&self) -> Result<(), Cause> {
         let member = self.fleet.pick().ok_or("no replica is ready")?;
         let _in_flight = member.enter();
         let mut link = member.link().await?;
-        let answer = link.ask(Method::GET, "/ticker").await?;
+        let answer = link.send(Method::GET, "/ticker").await?;
         if !answer.status().is_success() {
             return Err(format!("answered {}", answer.status()));
         }
@@ -134,11 +134,11 @@ impl Load {
         Ok(())
     }
 
-    fn note(&self, answered: Result<(), Lost>, took: Option<Duration>, ask: Ask) {
+    fn note(&self, answered: Result<(), Cause>, took: Option<Duration>, kind: RequestKind) {
         let mut counts = self.lock();
         counts.requests += 1;
         match answered {
-            Ok(()) if matches!(ask, Ask::Order) => counts.orders += 1,
+            Ok(()) if matches!(kind, RequestKind::Order) => counts.orders += 1,
             Ok(()) => {}
             Err(why) => {
                 counts.failed += 1;
@@ -153,9 +153,9 @@ impl Load {
     }
 }
 
-// === impl Ask ===
+// === impl RequestKind ===
 
-impl Ask {
+impl RequestKind {
     /// Returns the kind of a request by its number. Of twenty requests, one is a slow invoice, and
     /// five are orders.
     fn of(number: u64) -> Self {

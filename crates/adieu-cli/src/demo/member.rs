@@ -15,22 +15,22 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::KILL_AFTER;
-use super::link::{Link, look};
+use super::link::{Link, fetch};
 use super::replica::{Kind, Listens};
 
-/// How often it is asked whether it is ready: what a load balancer would do.
-const PROBE: Duration = Duration::from_millis(200);
-/// How long an answer to that may take.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it may take to say where it listens.
-const BIRTH: Duration = Duration::from_secs(10);
+/// How often a replica is probed. A load balancer would do the same.
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
+/// How long the answer to a probe may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a replica may take until it prints its addresses.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The program to start.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
     pub(super) kind: Kind,
     pub(super) name: String,
-    /// What the fleet shares.
+    /// The folder that the fleet shares.
     pub(super) folder: PathBuf,
     pub(super) report: PathBuf,
     pub(super) log: PathBuf,
@@ -41,74 +41,74 @@ pub(super) struct Spec {
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) listens: Listens,
-    wish: watch::Sender<Wish>,
-    seen: watch::Receiver<Seen>,
-    /// Idle connections to it.
+    goal: watch::Sender<Goal>,
+    seen: watch::Receiver<Snapshot>,
+    /// Idle connections to the replica.
     links: Mutex<Vec<Link>>,
-    /// One is cloned for each request in flight.
+    /// Cloned for each request in flight.
     in_flight: Arc<()>,
 }
 
-/// The wanted state. Only ever rises.
+/// The state that the demo wants. It only rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Wish {
-    Live,
+enum Goal {
+    Run,
     Stop,
     Kill,
 }
 
 /// The last observed state of a member. Times are from the beginning of the demo.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     pub(super) state: State,
     pub(super) phase: Option<String>,
-    /// The remaining time of its deadline.
+    /// The time until its deadline.
     pub(super) left: Option<Duration>,
-    pub(super) born: Duration,
+    pub(super) started: Duration,
     pub(super) ready: Option<Duration>,
-    pub(super) told: Option<Duration>,
+    pub(super) signalled: Option<Duration>,
     pub(super) end: Option<End>,
 }
 
-/// How it ended.
+/// How a member ended.
 #[derive(Clone, Debug)]
 pub(super) struct End {
     pub(super) at: Duration,
-    /// As a shell would show it: 137 for one that was killed.
+    /// The exit code as a shell shows it: 137 after SIGKILL.
     pub(super) exit_code: i32,
     pub(super) report: Option<serde_json::Value>,
 }
 
-/// How far a member is.
+/// The readiness of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
     #[default]
     Starting,
     Ready,
-    /// Told to stop.
+    /// No longer ready.
     Draining,
     Gone,
 }
 
-/// The owner of a member: holds its process until it has ended.
+/// The owner of a member's process, until the process has ended.
 pub(super) struct Keeper {
     spec: Spec,
     child: Child,
-    /// Held so that it is not closed before we go: waiting for a process would close it.
+    /// The replica ends when this pipe is closed. `Child::wait` would close it, so it is held here.
     _input: Option<ChildStdin>,
     listens: Listens,
     member: Arc<Member>,
-    wish: watch::Receiver<Wish>,
-    seen: watch::Sender<Seen>,
+    goal: watch::Receiver<Goal>,
+    seen: watch::Sender<Snapshot>,
     began: Instant,
 }
 
-/// Starts a replica, and waits until it has said where it listens.
+/// Starts a replica, and waits until it has printed its addresses.
 ///
-/// It must be kept: nothing is seen of it otherwise, and it ends with its [`Keeper`].
+/// The caller must run [`Keeper::keep`]: it observes the replica, and the replica ends with it.
 pub(super) async fn start(spec: Spec, began: Instant) -> io::Result<(Arc<Member>, Keeper)> {
-    let born = began.elapsed();
-    // That of an earlier run would be taken for its own.
+    let started = began.elapsed();
+    // The report of an earlier run would be taken for the report of this replica.
     match std::fs::remove_file(&spec.report) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -123,27 +123,27 @@ pub(super) async fn start(spec: Spec, began: Instant) -> io::Result<(Arc<Member>
         .arg(&spec.folder)
         .arg("--report")
         .arg(&spec.report)
-        .stdin(Stdio::piped()) // Closed by our end: then it goes, too.
+        .stdin(Stdio::piped()) // The replica ends when this pipe is closed.
         .stdout(Stdio::piped())
         .stderr(File::create(&spec.log)?)
-        .process_group(0) // Ctrl-C is for us; we tell it.
+        .process_group(0) // Ctrl-C signals only the demo, which then signals the replica.
         .kill_on_drop(true)
         .spawn()?;
     let output = child.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
     let mut line = String::new();
     let mut lines = BufReader::new(output);
-    let said = tokio::time::timeout(BIRTH, lines.read_line(&mut line)).await;
-    said.map_err(|_| io::Error::other("it does not say where it listens"))??;
+    let read = tokio::time::timeout(START_TIMEOUT, lines.read_line(&mut line)).await;
+    read.map_err(|_| io::Error::other("it did not print its addresses in time"))??;
     let listens: Listens = serde_json::from_str(&line).map_err(|_| {
         let log = std::fs::read_to_string(&spec.log).unwrap_or_default();
         io::Error::other(format!("it did not start: {}", log.trim()))
     })?;
 
-    let (wish, wished) = watch::channel(Wish::Live);
-    let (tell, seen) = watch::channel(Seen { born, ..Seen::default() });
+    let (goal, goals) = watch::channel(Goal::Run);
+    let (seen_by_keeper, seen) = watch::channel(Snapshot { started, ..Snapshot::default() });
     let name = spec.name.clone();
     let member =
-        Member { name, listens, wish, seen, links: Mutex::default(), in_flight: Arc::default() };
+        Member { name, listens, goal, seen, links: Mutex::default(), in_flight: Arc::default() };
     let member = Arc::new(member);
     let _input = child.stdin.take();
     let keeper = Keeper {
@@ -152,8 +152,8 @@ pub(super) async fn start(spec: Spec, began: Instant) -> io::Result<(Arc<Member>
         _input,
         listens,
         member: Arc::clone(&member),
-        wish: wished,
-        seen: tell,
+        goal: goals,
+        seen: seen_by_keeper,
         began,
     };
     Ok((member, keeper))
@@ -162,7 +162,7 @@ pub(super) async fn start(spec: Spec, began: Instant) -> io::Result<(Arc<Member>
 // === impl Member ===
 
 impl Member {
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> Snapshot {
         self.seen.borrow().clone()
     }
 
@@ -170,7 +170,7 @@ impl Member {
         self.seen.borrow().state == State::Ready
     }
 
-    /// How many requests are in flight to it.
+    /// Returns how many requests to the replica are in flight.
     pub(super) fn in_flight(&self) -> usize {
         Arc::strong_count(&self.in_flight) - 1
     }
@@ -180,39 +180,39 @@ impl Member {
         Arc::clone(&self.in_flight)
     }
 
-    /// Waits until it is ready, or has ended.
+    /// Waits until the replica is ready or has ended, and returns whether it is ready.
     pub(super) async fn until_ready(&self) -> bool {
-        let is_either = |seen: &Seen| matches!(seen.state, State::Ready | State::Gone);
+        let is_either = |seen: &Snapshot| matches!(seen.state, State::Ready | State::Gone);
         let seen = self.seen.clone().wait_for(is_either).await.map(|seen| seen.state);
         seen.is_ok_and(|state| state == State::Ready)
     }
 
-    /// Tells it to stop, with SIGTERM. It is killed if it does not in time.
+    /// Sends SIGTERM. A replica that does not end in time is killed.
     pub(super) fn stop(&self) {
-        self.wish_for(Wish::Stop);
+        self.raise_goal(Goal::Stop);
     }
 
-    /// Ends it at once.
+    /// Kills the replica.
     pub(super) fn kill(&self) {
-        self.wish_for(Wish::Kill);
+        self.raise_goal(Goal::Kill);
     }
 
-    fn wish_for(&self, wish: Wish) {
-        self.wish.send_if_modified(|wished| {
-            let is_more = *wished < wish;
-            *wished = wish.max(*wished);
+    fn raise_goal(&self, goal: Goal) {
+        self.goal.send_if_modified(|goals| {
+            let is_more = *goals < goal;
+            *goals = goal.max(*goals);
             is_more
         });
     }
 
-    /// Waits until it has ended.
+    /// Waits until the replica has ended.
     pub(super) async fn until_gone(&self) {
-        // If the keeper is gone, so is what it kept.
+        // An error means that the keeper was dropped, and the replica with it.
         let _ = self.seen.clone().wait_for(|seen| seen.state == State::Gone).await;
     }
 
-    /// A connection to it, from before if there is one.
-    pub(super) async fn link(&self) -> Result<Link, super::link::Lost> {
+    /// Returns an idle connection to the replica, or a new one.
+    pub(super) async fn link(&self) -> Result<Link, super::link::Cause> {
         let kept = self.links().pop();
         match kept {
             Some(link) if !link.is_closed() => Ok(link),
@@ -235,10 +235,10 @@ impl Member {
 // === impl Keeper ===
 
 impl Keeper {
-    /// Watches over the process until it has ended.
+    /// Probes the process, and signals it to stop, until it has ended.
     pub(super) async fn keep(mut self) {
         let looking = {
-            let look = Look { seen: self.seen.clone(), listens: self.listens, began: self.began };
+            let look = Prober { seen: self.seen.clone(), listens: self.listens, began: self.began };
             look.on(Arc::clone(&self.member))
         };
         let exit_code = tokio::select! {
@@ -250,7 +250,7 @@ impl Keeper {
         let end = End { at: self.began.elapsed(), exit_code, report };
         self.member.links().clear();
         self.seen.send_modify(|seen| {
-            *seen = Seen {
+            *seen = Snapshot {
                 state: State::Gone,
                 phase: None,
                 left: None,
@@ -261,7 +261,7 @@ impl Keeper {
     }
 
     async fn until_exit(&mut self) -> i32 {
-        let mut told = Wish::Live;
+        let mut signalled = Goal::Run;
         let mut kill_at = None;
         loop {
             let killing = async {
@@ -272,9 +272,9 @@ impl Keeper {
             };
             tokio::select! {
                 exited = self.child.wait() => return exited.map_or(-1, code_of),
-                wish = next_wish(&mut self.wish, told) => {
-                    told = wish;
-                    if told == Wish::Stop {
+                goal = next_goal(&mut self.goal, signalled) => {
+                    signalled = goal;
+                    if signalled == Goal::Stop {
                         kill_at = Some(Instant::now() + KILL_AFTER);
                         self.terminate();
                     } else {
@@ -292,12 +292,12 @@ impl Keeper {
     fn terminate(&self) {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(pid) = pid {
-            // The process may have ended before: the effect is the same.
+            // If the process has ended already, the error does not matter.
             let _ = kill_process(pid, Signal::TERM);
         }
-        let told = self.began.elapsed();
+        let signalled = self.began.elapsed();
         self.seen.send_modify(|seen| {
-            seen.told = Some(told);
+            seen.signalled = Some(signalled);
             seen.left = Some(KILL_AFTER);
         });
     }
@@ -308,25 +308,25 @@ fn code_of(status: std::process::ExitStatus) -> i32 {
     status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// What is wished for beyond what was.
-async fn next_wish(wish: &mut watch::Receiver<Wish>, told: Wish) -> Wish {
-    wish.wait_for(|wish| *wish > told).await.map_or(Wish::Kill, |wish| *wish)
+/// Waits until the goal has risen above `signalled`.
+async fn next_goal(goal: &mut watch::Receiver<Goal>, signalled: Goal) -> Goal {
+    goal.wait_for(|goal| *goal > signalled).await.map_or(Goal::Kill, |goal| *goal)
 }
 
-/// Looks at a replica again and again, as a load balancer and an operator would.
-struct Look {
-    seen: watch::Sender<Seen>,
+/// Polls a replica: its readiness, as a load balancer would, and its status, as an operator would.
+struct Prober {
+    seen: watch::Sender<Snapshot>,
     listens: Listens,
     began: Instant,
 }
 
-impl Look {
+impl Prober {
     async fn on(self, member: Arc<Member>) {
-        let mut ticks = tokio::time::interval(PROBE);
+        let mut ticks = tokio::time::interval(PROBE_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let probe = look(self.listens.http, "/readyz", PATIENCE);
+            let probe = fetch(self.listens.http, "/readyz", PROBE_TIMEOUT);
             let (probe, shutdown) = tokio::join!(probe, self.shutdown());
             let is_ready = probe.is_ok_and(|(status, _)| status == StatusCode::OK);
             let now = self.began.elapsed();
@@ -342,7 +342,11 @@ impl Look {
                 };
                 (seen.phase, seen.left) = match shutdown {
                     Some((phase, left)) => (phase, Some(left)),
-                    None => (None, seen.told.map(|told| (told + KILL_AFTER).saturating_sub(now))),
+                    None => (
+                        None,
+                        seen.signalled
+                            .map(|signalled| (signalled + KILL_AFTER).saturating_sub(now)),
+                    ),
                 };
             });
             if !is_ready {
@@ -351,9 +355,9 @@ impl Look {
         }
     }
 
-    /// The phase of its shutdown, if it reports one.
+    /// Returns the phase and the remaining time of the shutdown, if it has begun.
     async fn shutdown(&self) -> Option<(Option<String>, Duration)> {
-        let (_, status) = look(self.listens.admin?, "/shutdown", PATIENCE).await.ok()?;
+        let (_, status) = fetch(self.listens.admin?, "/shutdown", PROBE_TIMEOUT).await.ok()?;
         let status: serde_json::Value = serde_json::from_slice(&status).ok()?;
         if status["stage"] == "up" {
             return None;

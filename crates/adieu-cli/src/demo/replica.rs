@@ -1,8 +1,8 @@
-//! One replica of the order service, as a process: built from this toolkit, or over what axum
-//! itself has, for comparison.
+//! One replica of the order service, as a process: built with adieu, or, for comparison, with the
+//! graceful shutdown of axum.
 //!
-//! It reports its address in a line of JSON on its output, and ends when its input ends: then the
-//! demo has gone.
+//! The replica prints its addresses as a line of JSON, and ends when its standard input is closed,
+//! because then the demo has ended.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -38,30 +38,30 @@ const BRIEF: Duration = Duration::from_millis(500);
 /// One replica of the demo.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What it is built from.
+    /// The library that it is built with.
     #[arg(long, value_enum)]
     kind: Kind,
-    /// What it is called.
+    /// The name of the replica.
     #[arg(long)]
     name: String,
-    /// Where the fleet keeps what it shares.
+    /// The folder that the fleet shares.
     #[arg(long)]
     folder: PathBuf,
-    /// Where to write the report.
+    /// The file for the report.
     #[arg(long)]
     report: PathBuf,
 }
 
-/// What a replica is built from.
+/// The library that a replica is built with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// This toolkit.
+    /// adieu.
     Adieu,
     /// `axum::serve` with its own graceful shutdown.
     Plain,
 }
 
-/// Where a replica listens; its first line of output.
+/// The addresses of a replica: its first line of output.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Listens {
     pub(super) http: SocketAddr,
@@ -78,8 +78,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-/// Ten seconds are what `docker stop` gives; each phase has its part of it, and `strict` sees to it
-/// that they fit.
+/// Divides the grace period among the phases. `strict` makes it an error if they do not fit.
 fn config(args: &Args) -> Config {
     Config::new()
         .kill_after(KillAfter::After(KILL_AFTER))
@@ -96,7 +95,7 @@ async fn with_adieu(shutdown: &Shutdown, args: Args) -> Result<(), BoxError> {
     let Args { kind: _, name, folder, report: _ } = args;
     let spool = Arc::new(Spool::open(&folder.join("spool"))?);
 
-    // Whichever replica comes first puts up the sign; the others wait until it hangs.
+    // The first replica of the fleet writes the file, and the others wait until it is written.
     let locks = Arc::new(Files::open(folder.join("locks"))?);
     let lock = Lock::new(locks, LockSpec::new("sign"), &Owner::new(&name)?)?;
     let sign = folder.join("sign");
@@ -122,7 +121,7 @@ async fn with_adieu(shutdown: &Shutdown, args: Args) -> Result<(), BoxError> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let listens = Listens { http: listener.local_addr()?, admin: Some(admin.local_addr()) };
     shutdown.keep_until_exit(admin);
-    say(&listens)?;
+    print(&listens)?;
     lifecycle.start(shutdown).await?;
     let app = pages(desk.actor_ref().clone());
     let served = serve(listener, app, shutdown).probes(Probes::new(shutdown)).into_future();
@@ -149,7 +148,7 @@ impl CustomReason for Abandoned {
     }
 }
 
-/// Orders on their way out, as a broker would deliver them.
+/// The orders to ship, as a broker would deliver them.
 struct Parcels {
     spool: Arc<Spool>,
 }
@@ -172,16 +171,16 @@ impl Source for Parcels {
         if *outcome == Outcome::Finished {
             self.spool.ship(number)
         } else {
-            self.spool.give_back(number)
+            self.spool.put_back(number)
         }
     }
 
     async fn on_interrupted(&mut self, number: &String) -> Result<(), Self::Error> {
-        self.spool.give_back(number)
+        self.spool.put_back(number)
     }
 
-    async fn give_back(&mut self, numbers: Vec<String>) -> Result<(), Self::Error> {
-        numbers.iter().try_for_each(|number| self.spool.give_back(number))
+    async fn release(&mut self, numbers: Vec<String>) -> Result<(), Self::Error> {
+        numbers.iter().try_for_each(|number| self.spool.put_back(number))
     }
 }
 
@@ -189,7 +188,7 @@ async fn ship(_: Arc<String>, _: JobCx) {
     tokio::time::sleep(SHIPPING).await;
 }
 
-/// The same shop as axum's documentation would have it.
+/// Runs the same shop as axum's documentation shows it.
 fn plain(args: Args) -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -213,13 +212,13 @@ async fn serve_plainly(args: Args) -> std::io::Result<()> {
         shipping.spawn(ship_plainly(Arc::clone(&spool)));
     }
     let mut terminate = signal(SignalKind::terminate())?;
-    let told = async move {
+    let signalled = async move {
         terminate.recv().await;
     };
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    say(&Listens { http: listener.local_addr()?, admin: None })?;
+    print(&Listens { http: listener.local_addr()?, admin: None })?;
     tokio::select! {
-        served = axum::serve(listener, app).with_graceful_shutdown(told).into_future() => served,
+        served = axum::serve(listener, app).with_graceful_shutdown(signalled).into_future() => served,
         abandoned = abandoned() => abandoned,
     }
 }
@@ -234,7 +233,7 @@ async fn ship_plainly(spool: Arc<Spool>) -> std::io::Result<()> {
     }
 }
 
-fn say(listens: &Listens) -> std::io::Result<()> {
+fn print(listens: &Listens) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, listens)?;
     writeln!(out)?;

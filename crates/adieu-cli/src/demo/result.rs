@@ -7,20 +7,20 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
-use super::Act;
+use super::LoadedFleet;
 use super::frame::title;
 use super::load::Counts;
-use super::member::{End, Seen};
+use super::member::{End, Snapshot};
 use super::replica::Kind;
 use super::spool::Orders;
 use crate::fit::wrapped;
 
-/// How many columns a timeline has at most, and at least beside what became of the replica.
+/// The maximum width of a timeline, and its minimum width if the ending is on the same line.
 const CELLS: usize = 48;
 const FEWEST_CELLS: usize = 16;
 
-/// How many columns the table takes that has a row for each fleet. In fewer, it has a row for each
-/// figure.
+/// The width of the table with a row for each fleet. If there is less room, the table has a row for
+/// each figure.
 const TABLE: usize = 78;
 
 /// The result of one fleet.
@@ -31,23 +31,23 @@ pub(super) struct Outcome {
     restarts: usize,
     counts: Counts,
     orders: Orders,
-    replicas: Vec<Lived>,
+    replicas: Vec<ReplicaResult>,
 }
 
-/// How a replica lived.
+/// The result of one replica.
 #[derive(Clone, Debug)]
-struct Lived {
+struct ReplicaResult {
     name: String,
-    seen: Seen,
+    seen: Snapshot,
 }
 
 // === impl Outcome ===
 
 impl Outcome {
-    pub(super) fn of(act: &Act) -> Self {
-        let Act { fleet, load } = act;
+    pub(super) fn of(loaded: &LoadedFleet) -> Self {
+        let LoadedFleet { fleet, load } = loaded;
         let members = fleet.members();
-        let lived = |member: &std::sync::Arc<super::member::Member>| Lived {
+        let replica = |member: &std::sync::Arc<super::member::Member>| ReplicaResult {
             name: member.name.clone(),
             seen: member.seen(),
         };
@@ -57,29 +57,31 @@ impl Outcome {
             restarts: fleet.restarts(),
             counts: load.counts(),
             orders: fleet.spool.count().unwrap_or_default(),
-            replicas: members.iter().map(lived).collect(),
+            replicas: members.iter().map(replica).collect(),
         }
     }
 
-    /// No request failed, no order was lost, every replica ended as it should.
+    /// Returns whether no request failed, no order was lost, and every replica exited with 0.
     pub(super) fn is_well(&self) -> bool {
-        let ended_well = |lived: &Lived| lived.end().is_some_and(|end| end.exit_code == 0);
+        let ended_well =
+            |replica: &ReplicaResult| replica.end().is_some_and(|end| end.exit_code == 0);
         self.counts.failed == 0 && self.lost() == 0 && self.replicas.iter().all(ended_well)
     }
 
-    /// Orders that a replica began to ship and did not finish, or that are missing.
+    /// Returns the number of orders that a replica did not finish shipping, or that are missing.
     fn lost(&self) -> u64 {
-        let Orders { waiting, under_way, shipped } = self.orders;
+        let Orders { waiting, in_progress, shipped } = self.orders;
         let count = |orders: usize| u64::try_from(orders).unwrap_or(u64::MAX);
-        count(under_way) + self.counts.orders.saturating_sub(count(waiting + under_way + shipped))
+        count(in_progress)
+            + self.counts.orders.saturating_sub(count(waiting + in_progress + shipped))
     }
 
-    /// The replicas by their place: the one that was restarted, and its successor.
+    /// Returns the figures, and each replica with its successor.
     fn json(&self) -> Value {
-        let places = self.replicas.iter().take(self.size).enumerate().map(|(place, lived)| {
+        let places = self.replicas.iter().take(self.size).enumerate().map(|(place, replica)| {
             let successor = self.replicas.get(self.size + place);
-            let mut replica = lived.json();
-            replica["successor"] = successor.map_or(Value::Null, Lived::json);
+            let mut replica = replica.json();
+            replica["successor"] = successor.map_or(Value::Null, ReplicaResult::json);
             replica
         });
         let Counts { requests, failed, slowest, orders, why } = &self.counts;
@@ -95,34 +97,34 @@ impl Outcome {
     }
 }
 
-impl Lived {
+impl ReplicaResult {
     fn end(&self) -> Option<&End> {
         self.seen.end.as_ref()
     }
 
     fn json(&self) -> Value {
-        let Seen { born, ready, told, .. } = &self.seen;
+        let Snapshot { started, ready, signalled, .. } = &self.seen;
         json!({
             "name": self.name,
             "exit_code": self.end().map(|end| end.exit_code),
-            "started_ms": millis(*born),
+            "started_ms": millis(*started),
             "ready_ms": ready.map(millis),
-            "told_ms": told.map(millis),
+            "signalled_ms": signalled.map(millis),
             "gone_ms": self.end().map(|end| millis(end.at)),
             "report": self.end().and_then(|end| end.report.clone()),
         })
     }
 
-    /// A cell for each moment: `-` starting, `=` ready, `#` told to stop.
+    /// Returns the timeline: `·` starting, `█` ready, `▒` signalled to stop.
     fn cells(&self, of: Duration, cells: usize) -> String {
-        let Seen { born, ready, told, .. } = &self.seen;
+        let Snapshot { started, ready, signalled, .. } = &self.seen;
         let end = self.end().map_or(of, |end| end.at);
         (0..cells)
             .map(|cell| {
                 let at = of.mul_f64((cell as f64 + 0.5) / cells as f64);
                 match () {
-                    () if at < *born || at >= end => ' ',
-                    () if told.is_some_and(|told| at >= told) => '▒',
+                    () if at < *started || at >= end => ' ',
+                    () if signalled.is_some_and(|signalled| at >= signalled) => '▒',
                     () if ready.is_some_and(|ready| at >= ready) => '█',
                     () => '·',
                 }
@@ -131,7 +133,7 @@ impl Lived {
     }
 }
 
-/// The result for programs: of adieu, and beside it that of the plain server.
+/// Returns the result for programs: of adieu, and under `compare` that of the plain server.
 pub(super) fn json(outcomes: &[Outcome]) -> String {
     let mut json = Value::Null;
     for outcome in outcomes {
@@ -143,7 +145,7 @@ pub(super) fn json(outcomes: &[Outcome]) -> String {
     format!("{json:#}\n")
 }
 
-/// The result for people, in this many columns.
+/// Returns the result for people, in this many columns.
 pub(super) fn table(
     outcomes: &[Outcome],
     is_interrupted: bool,
@@ -157,10 +159,10 @@ pub(super) fn table(
     figures(outcomes, columns, &mut out);
     failures(outcomes, columns, &mut out);
     timelines(outcomes, columns, &mut out);
-    out.push_str("\n· starting   █ ready   ▒ told to stop\n");
+    out.push_str("\n· starting   █ ready   ▒ stopping\n");
     if let Some(folder) = reports {
         let name = outcomes.first().and_then(|outcome| outcome.replicas.first());
-        let name = name.map_or("orders-1a", |lived| &lived.name);
+        let name = name.map_or("orders-1a", |replica| &replica.name);
         let file = folder.join("adieu").join(format!("{name}.json"));
         let _ = writeln!(out, "\nWhere the time went: adieu report {}", file.display());
     }
@@ -184,7 +186,7 @@ impl Outcome {
     }
 }
 
-/// The figures of each fleet, beside each other.
+/// Writes the figures of the fleets side by side.
 fn figures(outcomes: &[Outcome], columns: usize, out: &mut String) {
     let names: Vec<_> = outcomes.iter().map(|outcome| title(outcome.kind).to_owned()).collect();
     let figures: Vec<_> = outcomes.iter().map(Outcome::figures).collect();
@@ -211,7 +213,7 @@ fn figures(outcomes: &[Outcome], columns: usize, out: &mut String) {
     }
 }
 
-/// Why requests failed, and how often.
+/// Writes the causes of failed requests, with their counts.
 fn failures(outcomes: &[Outcome], columns: usize, out: &mut String) {
     let indent = if columns >= TABLE { 18 } else { 0 };
     for (why, count) in outcomes.iter().flat_map(|outcome| &outcome.counts.why) {
@@ -222,28 +224,28 @@ fn failures(outcomes: &[Outcome], columns: usize, out: &mut String) {
     }
 }
 
-/// When each replica started, was ready, was signalled and ended; and how.
+/// Writes the timeline of each replica, and how it ended.
 fn timelines(outcomes: &[Outcome], columns: usize, out: &mut String) {
     let replicas = || outcomes.iter().flat_map(|outcome| &outcome.replicas);
-    let ends = replicas().filter_map(|lived| lived.end().map(|end| end.at));
+    let ends = replicas().filter_map(|replica| replica.end().map(|end| end.at));
     let end = ends.max().unwrap_or_default();
     let names = if columns >= TABLE { 18 } else { 12 };
-    let hows = replicas().map(|lived| how(lived).len() + 2).max().unwrap_or(0);
+    let hows = replicas().map(|replica| how(replica).len() + 2).max().unwrap_or(0);
     let beside = columns.saturating_sub(names + hows).min(CELLS);
-    // Too little room beside the timeline: then below it.
+    // If there is too little room beside the timeline, the ending goes below it.
     let is_below = beside < FEWEST_CELLS;
     let cells = if is_below { columns.saturating_sub(names).min(CELLS) } else { beside };
     for outcome in outcomes {
         let (title, last) = (title(outcome.kind), format!("{:.1}s", end.as_secs_f64()));
-        // A name that is longer than the column stands on a line of its own.
+        // A title that is longer than the column gets a line of its own.
         let title = if title.len() < names {
             format!("{BOLD}{title:<names$}{BOLD:#}")
         } else {
             format!("{BOLD}{title}{BOLD:#}\n{:names$}", "")
         };
         let _ = writeln!(out, "\n{title}0s{last:>width$}", width = cells.saturating_sub(2));
-        for lived in &outcome.replicas {
-            let (name, line, how) = (&lived.name, lived.cells(end, cells), how(lived));
+        for replica in &outcome.replicas {
+            let (name, line, how) = (&replica.name, replica.cells(end, cells), how(replica));
             let gap = if is_below { format!("\n{:names$}", "") } else { "  ".into() };
             let line = if is_below { line.trim_end() } else { &line };
             let _ = writeln!(out, "  {name:<width$}{line}{gap}{how}", width = names - 2);
@@ -265,11 +267,11 @@ fn style(figure: &str, should_be_zero: bool) -> Style {
     }
 }
 
-fn how(lived: &Lived) -> String {
-    let Some(End { at, exit_code, report }) = lived.end() else {
-        return "still there".into();
+fn how(replica: &ReplicaResult) -> String {
+    let Some(End { at, exit_code, report }) = replica.end() else {
+        return "still running".into();
     };
-    let took = at.saturating_sub(lived.seen.told.unwrap_or(*at)).as_secs_f64();
+    let took = at.saturating_sub(replica.seen.signalled.unwrap_or(*at)).as_secs_f64();
     let outcome = report.as_ref().and_then(|report| report["outcome"]["kind"].as_str());
     match (exit_code, outcome) {
         (137, _) => format!("killed after {took:.1}s"),

@@ -31,14 +31,14 @@ const TICK: Duration = Duration::from_millis(250);
 pub(super) struct Desk {
     pub(super) replica: String,
     pub(super) spool: Arc<Spool>,
-    /// How many it has taken.
+    /// How many orders it has taken.
     pub(super) taken: u64,
 }
 
-/// An order, please.
+/// The message that places an order.
 struct Order;
 
-/// How many have you taken?
+/// The message that requests the number of orders.
 struct Count;
 
 impl Actor for Desk {
@@ -92,7 +92,7 @@ async fn order(State(desk): State<ActorRef<Desk>>) -> Answer {
     Ok((StatusCode::CREATED, format!("order {number}\n")))
 }
 
-/// Takes its time: what got in must be finished.
+/// A slow request, which a shutdown must wait for.
 async fn invoice() -> &'static str {
     tokio::time::sleep(INVOICE).await;
     "worth waiting for\n"

@@ -1,8 +1,10 @@
-//! A queue of orders in a folder, shared by all replicas: an order is a file, and moves.
+//! A queue of orders in a folder that all replicas share. An order is a file, which is renamed from
+//! state to state.
 //!
 //! ```text
-//! waiting/NUMBER   ->   under-way/NUMBER   ->   shipped/NUMBER
-//!            taken, or given back         done
+//!            take                        ship
+//! waiting/NUMBER   <->   in-progress/NUMBER   ->   shipped/NUMBER
+//!            put_back
 //! ```
 
 use std::fs;
@@ -13,40 +15,41 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Spool {
     waiting: PathBuf,
-    under_way: PathBuf,
+    in_progress: PathBuf,
     shipped: PathBuf,
 }
 
-/// How many orders are where.
+/// The number of orders in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Orders {
     pub(super) waiting: usize,
-    pub(super) under_way: usize,
+    pub(super) in_progress: usize,
     pub(super) shipped: usize,
 }
 
 // === impl Spool ===
 
 impl Spool {
-    /// Opens the one in this folder, and makes it if there is none.
+    /// Opens the queue in this folder, and creates it if it does not exist.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         let spool = Self {
             waiting: folder.join("waiting"),
-            under_way: folder.join("under-way"),
+            in_progress: folder.join("in-progress"),
             shipped: folder.join("shipped"),
         };
-        for place in [&spool.waiting, &spool.under_way, &spool.shipped] {
+        for place in [&spool.waiting, &spool.in_progress, &spool.shipped] {
             fs::create_dir_all(place)?;
         }
         Ok(spool)
     }
 
-    /// Puts an order on it.
+    /// Adds an order.
     pub(super) fn put(&self, number: &str) -> io::Result<()> {
         fs::File::create_new(self.waiting.join(number)).map(drop)
     }
 
-    /// Takes up to `most` orders. Whoever moves a file first has it.
+    /// Takes up to `most` orders. If two replicas try to take the same order, the first to rename
+    /// the file gets it.
     pub(super) fn take(&self, most: usize) -> io::Result<Vec<String>> {
         let mut taken = Vec::new();
         for entry in fs::read_dir(&self.waiting)? {
@@ -54,7 +57,7 @@ impl Spool {
                 break;
             }
             let number = entry?.file_name().to_string_lossy().into_owned();
-            match fs::rename(self.waiting.join(&number), self.under_way.join(&number)) {
+            match fs::rename(self.waiting.join(&number), self.in_progress.join(&number)) {
                 Ok(()) => taken.push(number),
                 // Another replica was first.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -64,22 +67,22 @@ impl Spool {
         Ok(taken)
     }
 
-    /// Gives back one that was taken.
-    pub(super) fn give_back(&self, number: &str) -> io::Result<()> {
-        fs::rename(self.under_way.join(number), self.waiting.join(number))
+    /// Returns an order that was taken to the queue.
+    pub(super) fn put_back(&self, number: &str) -> io::Result<()> {
+        fs::rename(self.in_progress.join(number), self.waiting.join(number))
     }
 
-    /// It has been shipped.
+    /// Marks an order as shipped.
     pub(super) fn ship(&self, number: &str) -> io::Result<()> {
-        fs::rename(self.under_way.join(number), self.shipped.join(number))
+        fs::rename(self.in_progress.join(number), self.shipped.join(number))
     }
 
-    /// How many orders are where.
+    /// Counts the orders in each state.
     pub(super) fn count(&self) -> io::Result<Orders> {
         let count = |place: &PathBuf| Ok::<_, io::Error>(fs::read_dir(place)?.count());
         Ok(Orders {
             waiting: count(&self.waiting)?,
-            under_way: count(&self.under_way)?,
+            in_progress: count(&self.in_progress)?,
             shipped: count(&self.shipped)?,
         })
     }
@@ -102,11 +105,11 @@ mod tests {
         let theirs = other.take(9).expect("the rest");
         assert_eq!((mine.len(), theirs.len()), (2, 1));
         spool.ship(&mine[0]).expect("mine");
-        spool.give_back(&mine[1]).expect("mine");
+        spool.put_back(&mine[1]).expect("mine");
         assert_eq!(
             spool.count().expect("a count"),
-            Orders { waiting: 1, under_way: 1, shipped: 1 }
+            Orders { waiting: 1, in_progress: 1, shipped: 1 }
         );
-        assert_eq!(other.take(9).expect("what was given back"), [mine[1].clone()]);
+        assert_eq!(other.take(9).expect("the order that was put back"), [mine[1].clone()]);
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration, in the forms in which a manifest can carry it along.
+//! The configuration, in the forms in which a manifest can contain it.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use crate::check::{config_file, overrides_here};
 use crate::ending::Failure;
 use adieu_core::adapter::error_text;
 
-/// A configuration that goes with the manifest.
+/// A configuration that a manifest contains.
 pub(super) struct Carried {
-    /// The file, if there is one: its ending, and what it says.
+    /// The file, if there is one: its extension and its text.
     pub(super) file: Option<(&'static str, String)>,
-    /// The same as variables, where they can say all of it.
+    /// The file and the variables as variables alone, if these can express the whole file.
     pub(super) flat: Option<Vec<(String, String)>>,
     /// Variables that override the file.
     pub(super) variables: Vec<(String, String)>,
 }
 
-/// Blocks that a configuration may be in.
+/// The tables in which a configuration may be.
 const BLOCKS: [&[&str]; 2] = [&["akka", "coordinated-shutdown"], &["coordinated-shutdown"]];
 
 // === impl Carried ===
@@ -39,7 +39,8 @@ impl Carried {
         // Included files are not carried.
         if Config::parse_with_vars(&text, format, variables.clone()).ok().as_ref() != Some(&checked)
         {
-            let problem = "includes other files, which a manifest cannot carry: write them into it";
+            let problem =
+                "includes other files, which a manifest cannot contain: copy them into the file";
             return Err(wrong(problem.into()));
         }
         let (ending, block) = match format {
@@ -54,13 +55,13 @@ impl Carried {
         Ok(Self { file: Some((ending, text)), flat, variables })
     }
 
-    /// The path of the file where the service runs.
+    /// Returns the path of the file on the machine of the service.
     pub(super) fn target(&self, name: &str) -> Option<String> {
         self.file.as_ref().map(|(ending, _)| format!("/etc/{name}/shutdown.{ending}"))
     }
 }
 
-/// The keys of a configuration as variables.
+/// Returns the keys of a configuration as variables; those in `over` have priority.
 fn flatten(document: &Value, over: &[(String, String)]) -> Option<Vec<(String, String)>> {
     let block =
         BLOCKS.iter().find_map(|path| path.iter().try_fold(document, |at, key| at.get(key)));

@@ -33,7 +33,7 @@ services:
     image: {image}
     ports:
       - \"{port}:{port}\"
-    # What the plan takes at worst, with the lame duck, the exit and a margin.
+    # The worst case of the plan, with the lame duck, the exit and a margin.
     stop_grace_period: {grace}s
     environment:
       {GRACE_VAR}: \"{grace}\"

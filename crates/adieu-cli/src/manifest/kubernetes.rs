@@ -8,7 +8,7 @@ pub(super) fn write(numbers: &Numbers<'_>) -> String {
     let Numbers { name, image, replicas, port, admin_port, grace, pre_stop, exec: _, config } =
         numbers;
     let mut told = format!(
-        "            # The process cannot ask for its grace period: it is told.\n            - \
+        "            # The process cannot query its grace period, so it is passed here.\n            - \
          name: {GRACE_VAR}\n              value: \"{grace}\"\n"
     );
     let mut hook = String::new();
@@ -62,14 +62,14 @@ spec:
       app: {name}
   strategy:
     rollingUpdate:
-      maxUnavailable: 0 # a new one is ready before an old one stops
+      maxUnavailable: 0 # a new pod is ready before an old pod stops
       maxSurge: 1
   template:
     metadata:
       labels:
         app: {name}
     spec:
-      # What the plan takes at worst, with the lame duck, the exit and a margin.
+      # The worst case of the plan, with the lame duck, the exit and a margin.
       terminationGracePeriodSeconds: {grace}
       containers:
         - name: {name}
@@ -92,7 +92,7 @@ spec:
             failureThreshold: 2
           livenessProbe:
             httpGet:
-              path: /livez # says yes through the whole drain
+              path: /livez # succeeds during the whole drain
               port: {asked}
             periodSeconds: 10
 {volume}---

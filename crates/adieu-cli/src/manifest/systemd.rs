@@ -29,12 +29,12 @@ Wants=network-online.target
 After=network-online.target
 
 [Service]
-# Readiness, what is waited for, and more time while something gets done: the feature `systemd`.
+# The feature `systemd` reports readiness and progress, and extends the timeout during progress.
 Type=notify
 ExecStart={exec}
-# What the plan takes at worst, with the lame duck, the exit and a margin.
+# The worst case of the plan, with the lame duck, the exit and a margin.
 TimeoutStopSec={grace}s
-{environment}# SIGTERM to the main process alone, SIGKILL to all that is left.
+{environment}# SIGTERM to the main process alone, SIGKILL to all remaining processes.
 KillMode=mixed
 Restart=on-failure
 DynamicUser=yes
@@ -45,7 +45,7 @@ WantedBy=multi-user.target
     )
 }
 
-/// As systemd reads it: in quotes where there is white space, and `%` written twice.
+/// Escapes a value for systemd: in quotes if it contains white space, and `%` written twice.
 fn quoted(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
     if text.contains([' ', '"', '\'', '\t']) { format!("\"{text}\"") } else { text }

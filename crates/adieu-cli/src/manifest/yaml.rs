@@ -1,6 +1,6 @@
-//! Texts as YAML writes them.
+//! Strings in YAML.
 
-/// A word that YAML takes for a text.
+/// Returns the text as a YAML string, in quotes if it could be read as something else.
 pub(super) fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "./:@_-".contains(c))
@@ -10,7 +10,7 @@ pub(super) fn scalar(text: &str) -> String {
     if is_plain { text.to_owned() } else { quoted(text) }
 }
 
-/// A text of several lines, under a key that is indented like this.
+/// Returns text of several lines as a block under a key that is indented by `indent`.
 pub(super) fn block(text: &str, indent: usize) -> String {
     let is_plain = |c: char| c == '\n' || c == '\t' || !c.is_control();
     let begins_indented = text.trim_start_matches('\n').starts_with([' ', '\t']);
@@ -26,7 +26,7 @@ pub(super) fn block(text: &str, indent: usize) -> String {
     out
 }
 
-/// JSON, which is YAML, too.
+/// Returns the text as a JSON string, which YAML accepts.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

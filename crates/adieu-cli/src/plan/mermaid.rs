@@ -8,7 +8,7 @@ use super::timeout;
 
 pub(super) fn draw(plan: &PlanView) -> String {
     let PlanView { phases, order, critical_path } = plan;
-    // Names may hold what mermaid takes for syntax, so nodes are numbered and names are labels.
+    // Names may contain syntax of mermaid, so nodes are numbered and names are labels.
     let id = |name: &String| order.iter().position(|other| other == name).unwrap_or(0);
     let mut out = String::from("flowchart TD\n");
     for phase in phases {

@@ -14,10 +14,10 @@ use routes::{Routes, Way};
 const WIDTH: usize = 290;
 const HEIGHT: usize = 46;
 const MARGIN: usize = 24;
-/// Above the picture, for its heading.
+/// The height of the heading.
 const HEAD: usize = 34;
 
-/// Where a phase stands: its row is its rank.
+/// The position of a phase in the grid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     row: usize,
@@ -94,8 +94,8 @@ fn phase(phase: &PhaseView, (x, y): (usize, usize), is_critical: bool, out: &mut
     );
 }
 
-/// A phase's row is the length of the longest way to it; in a row they stand in order, under what
-/// they depend on where that place is free.
+/// Returns the position of each phase. Its row is the length of the longest path to it. Its column
+/// is that of a dependency if it is free, or else the next free one.
 fn places(plan: &PlanView) -> HashMap<&str, Place> {
     let mut places: HashMap<&str, Place> = HashMap::new();
     let mut taken: Vec<Vec<usize>> = Vec::new();

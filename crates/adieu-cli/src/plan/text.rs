@@ -6,7 +6,7 @@ use adieu::{PhaseView, PlanView};
 
 use super::time;
 
-/// `drain` says how long admitted work has to finish, if that is open-ended.
+/// Returns the table. `drain` is the time that admitted work has to finish, if it is open-ended.
 pub(super) fn draw(plan: &PlanView, sequential: bool, drain: Option<&str>) -> String {
     let PlanView { phases, order: _, critical_path } = plan;
     let width = phases.iter().map(|phase| phase.name.chars().count()).max().unwrap_or(0).max(5);

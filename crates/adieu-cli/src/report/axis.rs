@@ -1,46 +1,46 @@
-//! The time axis: how far it reaches, where its round ticks are, whether the deadline is on it.
+//! The time axis: its length, its ticks at round times, and whether it shows the deadline.
 
 use std::time::Duration;
 
 use crate::duration::short;
 
-/// Years. No shutdown takes that long, but a file can contain it.
+/// The longest axis: years. No shutdown takes that long, but a file can contain such a value.
 const LONGEST: Duration = Duration::from_secs(100_000_000);
 
 /// A time axis that begins at zero.
 pub(super) struct Axis {
     end: Duration,
     step: Duration,
-    /// When all had to be over, if that is near enough to be shown.
+    /// The deadline, if it is near enough to be shown.
     pub(super) deadline: Option<Duration>,
 }
 
 impl Axis {
-    /// An axis that ends at this time, with about this many ticks.
+    /// Returns an axis that ends at this time, with about this many ticks.
     pub(super) fn new(last: Duration, allowed: Duration, ticks: u32) -> Self {
         let last = last.clamp(Duration::from_millis(1), LONGEST);
-        // A deadline that is far away would press all else together.
+        // A deadline that is far away would leave little room for the bars.
         let near = last.saturating_mul(5).checked_div(2).unwrap_or(last);
         let deadline = (allowed <= near).then_some(allowed);
         let end = last.max(deadline.unwrap_or_default());
-        // Some room after the last, so that its line is not the frame.
+        // Some room after the last tick, so that its line is not the frame.
         let end = end.saturating_add(end / 50);
         Self { end, step: round_step(end / ticks.max(1)), deadline }
     }
 
-    /// Where something is, from 0 to 1.
+    /// Returns the position of a time on the axis, from 0 to 1.
     pub(super) fn at(&self, time: Duration) -> f64 {
         (time.as_secs_f64() / self.end.as_secs_f64()).min(1.0)
     }
 
-    /// The ticks: where, and what they are called.
+    /// Returns the ticks: position and label.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let tick = |number| self.step.checked_mul(number).filter(|time| *time <= self.end);
         (0..).map_while(tick).map(|time| (self.at(time), short(time))).collect()
     }
 }
 
-/// The next 1, 2 or 5 times a power of ten; from a minute on, what clocks have.
+/// Returns the next 1, 2 or 5 times a power of ten; from a minute on, the divisions of a clock.
 fn round_step(least: Duration) -> Duration {
     const MINUTE: u64 = 60_000_000;
     let least = u64::try_from(least.as_micros()).unwrap_or(u64::MAX).max(1);
@@ -48,7 +48,7 @@ fn round_step(least: Duration) -> Duration {
     let clock = [1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1_440].map(|minutes| minutes * MINUTE);
     let steps = decimal.take_while(|step| *step < MINUTE / 2).chain([MINUTE / 2]).chain(clock);
     let step = steps.into_iter().find(|step| *step >= least);
-    // Days, in as many as are needed.
+    // Days, in steps that double.
     let days = || least.div_ceil(1_440 * MINUTE).saturating_mul(1_440 * MINUTE);
     Duration::from_micros(step.unwrap_or_else(days))
 }

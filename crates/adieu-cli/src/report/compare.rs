@@ -1,4 +1,4 @@
-//! Two reports side by side: what is new, gone, longer, shorter, or ended otherwise.
+//! Two reports side by side: rows that are new, gone, longer, shorter, or have another outcome.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -26,7 +26,7 @@ pub(super) struct Pair<'a> {
 impl<'a> Comparison<'a> {
     pub(super) fn new(before: &'a Report, after: &'a Report) -> Self {
         let (before, after) = (Gantt::new(before), Gantt::new(after));
-        // Phase by phase, so that no task comes to stand under another's.
+        // Phase by phase, so that no task is listed under another phase.
         let phases = merged(by_phase(&before.rows), by_phase(&after.rows));
         let rows = phases.into_iter().flat_map(|(old, new)| {
             let rows = |rows: Option<&[Row<'a>]>| {
@@ -39,7 +39,7 @@ impl<'a> Comparison<'a> {
         Self { before, after, pairs }
     }
 
-    /// An axis that has room for both.
+    /// Returns an axis that has room for both.
     pub(super) fn axis(&self, ticks: u32) -> Axis {
         let (before, after) = (self.before.report, self.after.report);
         Axis::new(before.took.max(after.took), after.allowed, ticks)
@@ -55,7 +55,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Changes other than in duration: new, gone, another outcome. One line each.
+    /// Returns the changes other than in duration (new, gone, another outcome), one line each.
     pub(super) fn changes(&self) -> Vec<String> {
         let mut changes = Vec::new();
         let (before, after) = (self.before.report, self.after.report);
@@ -81,7 +81,7 @@ impl<'a> Comparison<'a> {
             .collect();
         for pair in changed {
             let Some(row) = pair.row() else { continue };
-            // A phase ends as its tasks do, and these say more.
+            // The outcome of a phase follows from its tasks, whose lines are more specific.
             if row.task.is_some() || !by_task.contains(row.phase) {
                 changes.push(format!("{}: {}", row.full_name(), pair.change()));
             }
@@ -91,12 +91,12 @@ impl<'a> Comparison<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// The present state, or the last one.
+    /// Returns the row after, or the row before if it is gone.
     pub(super) fn row(&self) -> Option<&Row<'a>> {
         self.after.as_ref().or(self.before.as_ref())
     }
 
-    /// `new`, `gone`, how it ends now if it ended otherwise, or nothing.
+    /// Returns `new`, `gone`, the outcome if it differs, or nothing.
     pub(super) fn change(&self) -> String {
         match (&self.before, &self.after) {
             (None, None) => String::new(),
@@ -115,7 +115,7 @@ impl<'a> Pair<'a> {
         (took(&self.before), took(&self.after))
     }
 
-    /// `+1.2s`, if it ran both times.
+    /// Returns `+1.2s`, if it ran both times.
     pub(super) fn difference(&self) -> String {
         match self.times() {
             (Some(before), Some(after)) => difference(before, after),
@@ -124,13 +124,13 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The rows of each phase, itself included.
+/// Returns the rows of each phase, including the phase itself.
 fn by_phase<'r, 'a>(rows: &'r [Row<'a>]) -> Vec<((&'a str, usize), &'r [Row<'a>])> {
     let phases = rows.chunk_by(|_, next| next.task.is_some());
     numbered(phases.filter_map(|rows| Some((rows.first()?.phase, rows))))
 }
 
-/// Names may repeat: each with the how manieth of that name it is.
+/// Adds to each name how often it has occurred so far, because names may repeat.
 fn numbered<K: Copy + Eq + Hash, V>(named: impl Iterator<Item = (K, V)>) -> Vec<((K, usize), V)> {
     let mut seen: HashMap<K, usize> = HashMap::new();
     let number = |(name, value)| {
@@ -141,8 +141,8 @@ fn numbered<K: Copy + Eq + Hash, V>(named: impl Iterator<Item = (K, V)>) -> Vec<
     named.map(number).collect()
 }
 
-/// Both in one order. What is gone stands where it stood: after what was before it and is still
-/// there.
+/// Merges both lists into one order. A removed entry keeps its position: after the nearest entry
+/// before it that still exists.
 fn merged<K: Copy + Eq + Hash, V>(
     old: Vec<(K, V)>,
     new: Vec<(K, V)>,

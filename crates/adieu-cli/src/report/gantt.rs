@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use adieu::{Outcome, PhaseReport, Report, TaskReport};
 
-/// A phase starts so soon after what it depends on; the engine looks in every 20 ms at the latest.
+/// The longest time between the end of a dependency and the start of a phase that it allowed: the
+/// engine makes a step every 20 ms at the latest.
 const AT_ONCE: Duration = Duration::from_millis(25);
 
+/// The error of a sum of times that are rounded to microseconds.
 const ROUNDED: Duration = Duration::from_micros(3);
 
 /// A report as rows.
@@ -56,7 +58,7 @@ impl<'a> Gantt<'a> {
             let last = phase.tasks.iter().filter_map(end_of_task).max();
             let mut decides = is_critical;
             for task in &phase.tasks {
-                // Of several that ended at the same time, one is enough.
+                // Of several tasks that ended at the same time, only the first is marked.
                 let critical = decides && last.is_some() && end_of_task(task) == last;
                 decides = decides && !critical;
                 rows.push(Row {
@@ -73,7 +75,8 @@ impl<'a> Gantt<'a> {
         Self { report, rows }
     }
 
-    /// The phases that decided the duration, each with the task that ended last, and their times.
+    /// Returns the phases that decided the duration, each with the task that ended last, and their
+    /// times.
     pub(super) fn decided(&self) -> Vec<(Duration, String)> {
         let phases = self.rows.iter().filter(|row| row.critical && row.task.is_none());
         let task_of = |phase: &str| {
@@ -88,23 +91,23 @@ impl<'a> Gantt<'a> {
         decided.collect()
     }
 
-    /// The failures: tasks, and phases of which no task failed.
-    pub(super) fn wrong(&self) -> impl Iterator<Item = &Row<'a>> {
-        let is_wrong = |row: &&Row<'a>| !row.outcome.is_clean();
+    /// Returns the failures: tasks, and phases of which no task failed.
+    pub(super) fn failures(&self) -> impl Iterator<Item = &Row<'a>> {
+        let has_failed = |row: &&Row<'a>| !row.outcome.is_clean();
         let by_task: HashSet<&str> = self
             .rows
             .iter()
             .filter(|row| row.task.is_some())
-            .filter(is_wrong)
+            .filter(has_failed)
             .map(|row| row.phase)
             .collect();
         self.rows
             .iter()
-            .filter(is_wrong)
+            .filter(has_failed)
             .filter(move |row| row.task.is_some() || !by_task.contains(row.phase))
     }
 
-    /// `shutdown clean in 6.9s of 27s: SIGTERM, exit code 0`.
+    /// Returns `shutdown clean in 6.9s of 27s: SIGTERM, exit code 0`.
     pub(super) fn heading(&self) -> String {
         let Report { outcome, reason, took, allowed, exit_code, .. } = self.report;
         let (took, allowed) = (crate::duration::short(*took), crate::duration::short(*allowed));
@@ -117,7 +120,7 @@ impl Row<'_> {
         self.task.unwrap_or(self.phase)
     }
 
-    /// `service-requests-done / drain http`.
+    /// Returns `service-requests-done / drain http`.
     pub(super) fn full_name(&self) -> String {
         match self.task {
             Some(task) => format!("{} / {task}", self.phase),
@@ -133,7 +136,7 @@ impl Row<'_> {
         self.ran.map(|(started, took)| started.saturating_add(took))
     }
 
-    /// The outcome, with the tasks that the phase waited for.
+    /// Returns the outcome, with the last progress of the task.
     pub(super) fn ended(&self) -> String {
         match self.detail {
             Some(detail) => format!("{} ({detail})", self.outcome),
@@ -142,9 +145,9 @@ impl Row<'_> {
     }
 }
 
-/// One word for how something ended, and the class by which pictures colour it.
-pub(super) fn look(outcome: &Outcome) -> (&'static str, &'static str) {
-    // The sign is what people tell outcomes apart by, so the colours follow it.
+/// Returns the word for an outcome, and the class by which pictures colour it.
+pub(super) fn appearance(outcome: &Outcome) -> (&'static str, &'static str) {
+    // The sign distinguishes outcomes, so the colours follow it.
     match outcome.sign() {
         '+' => ("finished", "finished"),
         '-' => ("skipped", "skipped"),
@@ -155,7 +158,7 @@ pub(super) fn look(outcome: &Outcome) -> (&'static str, &'static str) {
     }
 }
 
-/// The looks that occur, for a legend: sign, word, class.
+/// Returns the entries of a legend for the outcomes that occur: sign, word, class.
 pub(super) fn legend<'a>(
     outcomes: impl Iterator<Item = &'a Outcome>,
 ) -> Vec<(char, &'static str, &'static str)> {
@@ -179,18 +182,19 @@ fn end_of_phase(phase: &PhaseReport) -> Option<Duration> {
     Some(phase.started?.saturating_add(phase.took?))
 }
 
-/// What really decided the duration: from the phase that ended last back to what it waited for
-/// that ended last, and so on. As numbers of phases, the last one first.
+/// Returns the phases that decided the duration, as indices, the last phase first: the phase that
+/// ended last, before it the dependency of that phase that ended last, and so on.
 fn critical_path(phases: &[PhaseReport]) -> Vec<usize> {
     let numbers: HashMap<&str, usize> =
         phases.iter().enumerate().map(|(number, phase)| (phase.name.as_str(), number)).collect();
-    // Later in the plan wins, so that phases that take no time do not hide what comes after them.
+    // If two end at the same time, the later one in the plan counts, so that a phase that takes no
+    // time does not hide the phases after it.
     let last_of = |among: &mut dyn Iterator<Item = usize>| {
         among.filter_map(|number| Some((end_of_phase(&phases[number])?, number))).max()
     };
     let mut path = Vec::new();
     let mut seen = HashSet::new();
-    // Nor shall it take for ever to look through phases that never ran, again and again.
+    // Limits the work in a report with many phases that never ran.
     let mut patience = 1_000_000;
     let mut at = last_of(&mut (0..phases.len()));
     while let Some((_, number)) = at {
@@ -209,8 +213,8 @@ fn critical_path(phases: &[PhaseReport]) -> Vec<usize> {
         let dependency = last_of(&mut waited_for.into_iter().filter(before));
         at = match dependency {
             Some((end, _)) if started.saturating_sub(end) <= AT_ONCE => dependency,
-            // It did not start when it could: phases that run one after another wait for the last
-            // one, whether they depend on it or not.
+            // The phase started later than its dependencies allow. In a sequential plan, a phase
+            // waits for the phase before it, whether it depends on that phase or not.
             _ => last_of(&mut (0..phases.len()).filter(before))
                 .filter(|(end, _)| dependency.is_some() || started.saturating_sub(*end) <= AT_ONCE),
         };
@@ -218,7 +222,8 @@ fn critical_path(phases: &[PhaseReport]) -> Vec<usize> {
     path
 }
 
-/// What a phase waited for. Through those that never ran to what these waited for.
+/// Returns the phases that a phase waited for. Phases that never ran are replaced by their own
+/// dependencies.
 fn waited_for(
     phases: &[PhaseReport],
     numbers: &HashMap<&str, usize>,
@@ -242,7 +247,7 @@ fn waited_for(
 mod tests {
     use super::*;
 
-    /// A name, what it waits for, when it started and how long it took.
+    /// The name, the dependencies, the start and the duration of a phase.
     type Declared<'a> = (&'a str, &'a [&'a str], Option<(u64, u64)>);
 
     fn made(phases: &[Declared<'_>]) -> Vec<PhaseReport> {
@@ -277,25 +282,25 @@ mod tests {
             ("d", &["b", "c"], Some((3_000, 100))),
         ]);
         assert_eq!(quick_and_slow, ["b", "d"]);
-        // What never ran is looked through.
+        // A phase that never ran is replaced by its dependencies.
         let through =
             path(&[("a", &[], Some((0, 10))), ("b", &["a"], None), ("c", &["b"], Some((10, 10)))]);
         assert_eq!(through, ["a", "c"]);
-        // One after another, whatever depends on what.
+        // A sequential plan, in which dependencies do not matter.
         let sequential = path(&[
             ("a", &[], Some((0, 1_000))),
             ("b", &[], Some((1_000, 1_000))),
             ("c", &["a"], Some((2_000, 1_000))),
         ]);
         assert_eq!(sequential, ["a", "b", "c"]);
-        // A phase that started later than it could waited for what ended then.
+        // A phase that started later than its dependencies allow waited for the phase that ended then.
         let last = path(&[
             ("a", &[], Some((0, 1_000))),
             ("b", &[], Some((0, 2_000))),
             ("actor-system-terminate", &["a"], Some((2_000, 0))),
         ]);
         assert_eq!(last, ["b", "actor-system-terminate"]);
-        // Phases without tasks take no time, and still come in order.
+        // Phases without tasks take no time, and are still in order.
         let after = path(&[
             ("a", &[], Some((0, 1_000))),
             ("actor-system-terminate", &["a"], Some((1_000, 0))),
@@ -319,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_has_an_end() {
+    fn a_cycle_in_a_report_does_not_loop() {
         assert_eq!(path(&[("a", &["b"], Some((0, 0))), ("b", &["a"], Some((0, 0)))]).len(), 2);
         assert_eq!(path(&[("a", &["a"], Some((5, 5)))]), ["a"]);
         assert!(path(&[]).is_empty());

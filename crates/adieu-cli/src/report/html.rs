@@ -16,20 +16,20 @@ pub(super) fn draw(gantt: &Gantt<'_>) -> String {
         let (name, what) = (escape(&found.name), escape(&found.what));
         format!("<li><b class=\"failed\">!</b> {name}: {what}</li>\n")
     });
-    let wrong: String = gantt
-        .wrong()
+    let failures: String = gantt
+        .failures()
         .map(|row| {
             let (sign, name, ended) =
                 (row.outcome.sign().to_string(), row.full_name(), row.ended());
-            let class = super::gantt::look(row.outcome).1;
+            let class = super::gantt::appearance(row.outcome).1;
             let sign = escape(&sign);
             let (name, ended) = (escape(&name), escape(&ended));
             format!("<li><b class=\"{class}\">{sign}</b> {name}: {ended}</li>\n")
         })
         .chain(findings)
         .collect();
-    if !wrong.is_empty() {
-        body += &format!("<h2>What went wrong</h2>\n<ul class=\"signs\">\n{wrong}</ul>\n");
+    if !failures.is_empty() {
+        body += &format!("<h2>Failures</h2>\n<ul class=\"signs\">\n{failures}</ul>\n");
     }
     body += &decided(gantt, "h2");
     body += &format!("<div class=\"wide\">\n{}</div>\n", svg::draw(gantt));
@@ -48,13 +48,13 @@ pub(super) fn compare(comparison: &Comparison<'_>) -> String {
     let changes = comparison.changes();
     if !changes.is_empty() {
         let items = changes.iter().map(|change| format!("<li>{}</li>\n", escape(change)));
-        body += &format!("<h2>What changed</h2>\n<ul>\n{}</ul>\n", items.collect::<String>());
+        body += &format!("<h2>Changes</h2>\n<ul>\n{}</ul>\n", items.collect::<String>());
     }
     body += &format!("<div class=\"wide\">\n{}</div>\n", svg::compare(comparison));
     page(&format!("two shutdowns: {}", comparison.verdict()), &(body + &table::compare(comparison)))
 }
 
-/// The phases that decided the duration, the first phase first.
+/// Returns the list of the phases that decided the duration, the first phase first.
 fn decided(gantt: &Gantt<'_>, level: &str) -> String {
     let item = |(took, name): &(Duration, String)| {
         format!("<li><span>{}</span> {}</li>\n", short(*took), escape(name))
@@ -64,7 +64,7 @@ fn decided(gantt: &Gantt<'_>, level: &str) -> String {
         return String::new();
     }
     format!(
-        "<{level}>What decided how long it took</{level}>\n<ul class=\"times\">\n{items}</ul>\n"
+        "<{level}>Phases that decided the duration</{level}>\n<ul class=\"times\">\n{items}</ul>\n"
     )
 }
 

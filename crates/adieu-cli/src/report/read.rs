@@ -1,4 +1,4 @@
-//! Reads a report: a file, the standard input, or what the admin port answers.
+//! Reads a report: from a file, from the standard input, or from an answer of the admin port.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::ending::Failure;
 use crate::fit::harmless;
 
-/// No report is as long as this.
+/// The maximum length of a report.
 const LONGEST: u64 = 64 << 20;
 
 /// A report with more phases or tasks cannot be shown usefully.
@@ -34,25 +34,25 @@ fn text_of(from: impl Read) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     from.take(LONGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LONGEST {
-        return Err(std::io::Error::other("it is longer than 64 MiB, which no report is"));
+        return Err(std::io::Error::other("the text is longer than 64 MiB; a report is shorter"));
     }
     String::from_utf8(bytes)
-        .map_err(|error| std::io::Error::other(format!("it is not UTF-8 text: {error}")))
+        .map_err(|error| std::io::Error::other(format!("the text is not UTF-8: {error}")))
 }
 
 fn parse(text: &str) -> Result<Report, String> {
     if text.trim().is_empty() {
-        return Err("it is empty; a report is written when the shutdown is over".into());
+        return Err("the input is empty; a report is written when the shutdown is over".into());
     }
     let value: Value = serde_json::from_str(text)
         .map_err(|error| format!("failed to parse JSON: {error}; a report is JSON"))?;
     from_value(value)
 }
 
-/// A report, or the status that has one in it.
+/// Returns the report from a report or from a status that contains one.
 pub(crate) fn from_value(mut value: Value) -> Result<Report, String> {
     if !value.is_object() {
-        return Err("it is JSON, but no object; this is no report of a shutdown".into());
+        return Err("the JSON is not an object; this is not a report of a shutdown".into());
     }
     let is_status = value.get("waiting_for").is_some();
     match value.get_mut("report") {
@@ -67,11 +67,13 @@ pub(crate) fn from_value(mut value: Value) -> Result<Report, String> {
         let path = error.path().to_string();
         let place = if path == "." { String::new() } else { format!("{path}: ") };
         let error = error.inner().to_string();
-        format!("{}{}; this is no report of a shutdown", harmless(&place), harmless(&error))
+        format!("{}{}; this is not a report of a shutdown", harmless(&place), harmless(&error))
     })?;
     let rows = report.phases.iter().map(|phase| 1 + phase.tasks.len()).sum::<usize>();
     if rows > MOST_ROWS {
-        return Err(format!("it has {rows} phases and tasks; {MOST_ROWS} can be shown"));
+        return Err(format!(
+            "the report has {rows} phases and tasks; at most {MOST_ROWS} can be shown"
+        ));
     }
     Ok(report)
 }

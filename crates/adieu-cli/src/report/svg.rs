@@ -4,20 +4,20 @@ use std::fmt::Write;
 
 use super::axis::Axis;
 use super::compare::{Comparison, Pair};
-use super::gantt::{Gantt, Row, legend, look};
+use super::gantt::{Gantt, Row, appearance, legend};
 use crate::duration::short;
 use crate::picture::{escape, framed, label, small_label, small_width};
 
 const WIDTH: f64 = 1180.0;
 const MARGIN: f64 = 20.0;
-/// Where the names end and the bars begin, and where these end.
+/// Where the bars begin and end.
 const LEFT: f64 = 310.0;
 const RIGHT: f64 = 850.0;
 /// The first row of bars, below the heading and the axis.
 const TOP: f64 = 112.0;
 const ROW: f64 = 22.0;
 const PAIR: f64 = 32.0;
-/// Between the lines of the legend.
+/// The distance between the lines of the legend.
 const LEGEND: f64 = 20.0;
 
 pub(super) fn draw(gantt: &Gantt<'_>) -> String {
@@ -35,7 +35,7 @@ pub(super) fn draw(gantt: &Gantt<'_>) -> String {
         name(row, top + 15.0, &mut out);
         bar(row, &axis, top + 5.0, 12.0, "", &mut out);
         let took = row.took().map_or_else(|| "-".into(), short);
-        ending(&took, &row.ended(), look(row.outcome).1, top + 15.0, &mut out);
+        ending(&took, &row.ended(), appearance(row.outcome).1, top + 15.0, &mut out);
         out.push_str("</g>\n");
     }
     let mut keys = outcomes(rows.iter());
@@ -77,13 +77,13 @@ pub(super) fn compare(comparison: &Comparison<'_>) -> String {
         let time =
             |row: &Option<Row<'_>>| row.as_ref().and_then(Row::took).map_or("-".into(), short);
         let times = format!("{} → {}", time(before), time(after));
-        let said = match (pair.difference().as_str(), pair.change()) {
+        let change = match (pair.difference().as_str(), pair.change()) {
             ("=", change) if change.is_empty() => "unchanged".into(),
             ("=", change) => change,
             (apart, change) => format!("{apart} {change}"),
         };
-        let class = after.as_ref().map_or("skipped", |row| look(row.outcome).1);
-        two_lines(&times, said.trim(), class, top, &mut out);
+        let class = after.as_ref().map_or("skipped", |row| appearance(row.outcome).1);
+        two_lines(&times, change.trim(), class, top, &mut out);
         out.push_str("</g>\n");
     }
     let mut keys = outcomes(pairs.iter().flat_map(|pair| pair.before.iter().chain(&pair.after)));
@@ -93,7 +93,7 @@ pub(super) fn compare(comparison: &Comparison<'_>) -> String {
     framed(&format!("Two shutdowns: {}", comparison.verdict()), WIDTH, height, &out)
 }
 
-/// One line or two, and a small one.
+/// Returns a heading of one or two lines, and a line in the small font.
 fn heading(lines: &[&str], small: &str) -> String {
     let mut out = String::new();
     for (number, line) in lines.iter().enumerate() {
@@ -105,7 +105,7 @@ fn heading(lines: &[&str], small: &str) -> String {
     out
 }
 
-/// Phases stand out from their tasks.
+/// Draws a band behind each phase, to distinguish it from its tasks.
 fn bands(is_phase: impl Iterator<Item = bool>, row: f64, out: &mut String) {
     let (x, width) = (MARGIN - 8.0, WIDTH - 2.0 * MARGIN + 16.0);
     for (number, _) in is_phase.enumerate().filter(|(_, is_phase)| *is_phase) {
@@ -115,12 +115,12 @@ fn bands(is_phase: impl Iterator<Item = bool>, row: f64, out: &mut String) {
     }
 }
 
-/// Ticks with their names, and the deadline above them.
+/// Draws the ticks with their labels, and the deadline above them.
 fn grid(axis: &Axis, allowed: std::time::Duration, bottom: f64, out: &mut String) {
     let deadline = axis.deadline.map(|deadline| place(axis.at(deadline)));
     for (at, name) in axis.ticks() {
         let (x, y) = (px(place(at)), TOP - 8.0);
-        // The deadline's line would go through it.
+        // The line of the deadline would cross the label.
         let is_hidden =
             deadline.is_some_and(|deadline| (deadline - x).abs() < small_width(&name) / 2.0 + 2.0);
         let name = if is_hidden { String::new() } else { name };
@@ -146,7 +146,7 @@ fn grid(axis: &Axis, allowed: std::time::Duration, bottom: f64, out: &mut String
     }
 }
 
-/// From the end of each phase that decided to the beginning of the next.
+/// Draws a line from the end of each phase of the critical path to the beginning of the next.
 fn links(gantt: &Gantt<'_>, axis: &Axis, out: &mut String) {
     let phases = || {
         let rows = gantt.rows.iter().enumerate();
@@ -161,9 +161,9 @@ fn links(gantt: &Gantt<'_>, axis: &Axis, out: &mut String) {
     }
 }
 
-/// The sign and the name, in the column on the left.
+/// Draws the sign and the name, in the column on the left.
 fn name(row: &Row<'_>, y: f64, out: &mut String) {
-    let (class, indent) = (look(row.outcome).1, if row.task.is_some() { 18.0 } else { 0.0 });
+    let (class, indent) = (appearance(row.outcome).1, if row.task.is_some() { 18.0 } else { 0.0 });
     let (sign, x) = (escape(&row.outcome.sign().to_string()), MARGIN + 15.0 + indent);
     let strong = if row.task.is_some() { "" } else { "strong" };
     if row.critical {
@@ -175,7 +175,7 @@ fn name(row: &Row<'_>, y: f64, out: &mut String) {
         );
     }
     let name_x = x + 13.0;
-    // Strong letters are wider.
+    // Bold letters are wider.
     let room = (LEFT - 12.0 - name_x) * if row.task.is_some() { 1.0 } else { 0.94 };
     let _ = writeln!(
         out,
@@ -184,7 +184,7 @@ fn name(row: &Row<'_>, y: f64, out: &mut String) {
     );
 }
 
-/// A bar from start to end; phases are thin. What decided has a frame.
+/// Draws a bar from start to end. Bars of phases are thin; the critical path has a frame.
 fn bar(row: &Row<'_>, axis: &Axis, y: f64, height: f64, opacity: &str, out: &mut String) {
     let Some((started, _)) = row.ran else { return };
     let from = place(axis.at(started));
@@ -194,14 +194,14 @@ fn bar(row: &Row<'_>, axis: &Axis, y: f64, height: f64, opacity: &str, out: &mut
     let opacity =
         if opacity.is_empty() { String::new() } else { format!(r#" opacity="{opacity}""#) };
     let (class, x, width, y, height) =
-        (look(row.outcome).1, px(from), px(width), px(y), px(height));
+        (appearance(row.outcome).1, px(from), px(width), px(y), px(height));
     let _ = writeln!(
         out,
         r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}" rx="2"{opacity}/>"#,
     );
 }
 
-/// How long it took and how it ended, in the column on the right.
+/// Draws the duration and the outcome, in the column on the right.
 fn ending(took: &str, ended: &str, class: &str, y: f64, out: &mut String) {
     let x = RIGHT + 62.0;
     let ended_x = x + 10.0;
@@ -214,7 +214,7 @@ fn ending(took: &str, ended: &str, class: &str, y: f64, out: &mut String) {
     );
 }
 
-/// The times, and what changed.
+/// Draws the times, and the change below them.
 fn two_lines(times: &str, said: &str, class: &str, top: f64, out: &mut String) {
     let (x, room) = (RIGHT + 14.0, WIDTH - MARGIN - RIGHT - 14.0);
     let class = if class == "finished" || class == "skipped" { "dim" } else { class };
@@ -240,7 +240,7 @@ fn outcomes<'r>(rows: impl Iterator<Item = &'r Row<'r>>) -> Vec<Key> {
     outcomes.into_iter().map(|(sign, word, class)| Key::Outcome(sign, word, class)).collect()
 }
 
-/// The legend; returns where the picture ends.
+/// Draws the legend, and returns the height of the picture.
 fn key(keys: &[Key], mut top: f64, out: &mut String) -> f64 {
     let mut x = MARGIN;
     for key in keys {
@@ -273,7 +273,7 @@ fn key(keys: &[Key], mut top: f64, out: &mut String) -> f64 {
     top + LEGEND + 12.0
 }
 
-/// All there is to say of a row, for who points at it.
+/// Returns the tooltip of a row.
 fn story(row: &Row<'_>) -> String {
     let (name, ended) = (row.full_name(), row.ended());
     match row.ran {
@@ -288,7 +288,7 @@ fn place(at: f64) -> f64 {
     LEFT + at * (RIGHT - LEFT)
 }
 
-/// To a tenth of a pixel, so that files stay small.
+/// Rounds to a tenth of a pixel, so that files stay small.
 fn px(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

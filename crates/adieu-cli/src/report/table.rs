@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use super::compare::Comparison;
-use super::gantt::{Gantt, Row, look};
+use super::gantt::{Gantt, Row, appearance};
 use crate::duration::short;
 use crate::picture::escape;
 
 pub(super) fn of(gantt: &Gantt<'_>) -> String {
-    let mut out = head(&["", "phase or task", "#started", "#took", "#may take", "how it ended"]);
+    let mut out = head(&["", "phase or task", "#started", "#took", "#timeout", "outcome"]);
     for row in &gantt.rows {
         let started = row.ran.map_or_else(|| "-".into(), |(started, _)| short(started));
         let took = row.took().map_or_else(|| "-".into(), short);
@@ -26,15 +26,8 @@ pub(super) fn of(gantt: &Gantt<'_>) -> String {
 }
 
 pub(super) fn compare(comparison: &Comparison<'_>) -> String {
-    let mut out = head(&[
-        "before",
-        "after",
-        "phase or task",
-        "before",
-        "after",
-        "difference",
-        "what changed",
-    ]);
+    let mut out =
+        head(&["before", "after", "phase or task", "before", "after", "difference", "change"]);
     for pair in &comparison.pairs {
         let Some(row) = pair.row() else { continue };
         let signs = [&pair.before, &pair.after];
@@ -59,7 +52,7 @@ pub(super) fn compare(comparison: &Comparison<'_>) -> String {
     out + "</tbody></table></div>\n"
 }
 
-/// Those of numbers begin with `#`.
+/// Returns the head of a table. Columns of numbers begin with `#`.
 fn head(columns: &[&str]) -> String {
     let column = |name: &&str| match name.strip_prefix('#') {
         Some(number) => format!("<th class=\"number\">{number}</th>"),
@@ -74,7 +67,7 @@ fn class(row: &Row<'_>) -> &'static str {
 }
 
 fn sign(row: &Row<'_>) -> String {
-    let (word, class) = look(row.outcome);
+    let (word, class) = appearance(row.outcome);
     format!("<b class=\"{class}\" title=\"{word}\">{}</b>", escape(&row.outcome.sign().to_string()))
 }
 

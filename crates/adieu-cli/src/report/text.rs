@@ -13,7 +13,7 @@ use crate::fit::{fitted, flowed, harmless, shortened, width};
 
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
-/// For how long something took: `999ms`, `59.9s`, `12m 30s`.
+/// The width of a duration: `999ms`, `59.9s`, `12m 30s`.
 const TIME: usize = 7;
 
 pub(super) fn draw(gantt: &Gantt<'_>, columns: usize) -> String {
@@ -26,7 +26,7 @@ pub(super) fn draw(gantt: &Gantt<'_>, columns: usize) -> String {
         return out;
     }
     let names = name_columns(gantt.rows.iter(), columns);
-    // The mark, the name, the time, and the spaces between.
+    // The mark, the name, the time, and the spaces between them.
     let canvas = Canvas::new(names + TIME + 6, columns, |ticks| {
         Axis::new(gantt.report.took, gantt.report.allowed, ticks)
     });
@@ -43,19 +43,19 @@ pub(super) fn draw(gantt: &Gantt<'_>, columns: usize) -> String {
     out
 }
 
-/// The phases that decided the duration, and the failures.
+/// Writes the phases that decided the duration, and the failures.
 fn explain(gantt: &Gantt<'_>, out: &mut String) {
     let decided = gantt.decided();
     if !decided.is_empty() {
-        let _ = writeln!(out, "\n{BOLD}What decided how long it took{BOLD:#}");
+        let _ = writeln!(out, "\n{BOLD}Phases that decided the duration{BOLD:#}");
     }
     for (took, name) in decided {
         let _ = writeln!(out, "  {:>TIME$}  {}", short(took), harmless(&name));
     }
-    let wrong: Vec<_> = gantt.wrong().collect();
+    let wrong: Vec<_> = gantt.failures().collect();
     let findings = &gantt.report.findings;
     if !wrong.is_empty() || !findings.is_empty() {
-        let _ = writeln!(out, "\n{BOLD}What went wrong{BOLD:#}");
+        let _ = writeln!(out, "\n{BOLD}Failures{BOLD:#}");
     }
     for row in wrong {
         let (style, sign) = (style(row), row.outcome.sign());
@@ -86,7 +86,7 @@ pub(super) fn compare(comparison: &Comparison<'_>, columns: usize) -> String {
     }
     let changes = comparison.changes();
     if !changes.is_empty() {
-        let _ = writeln!(out, "\n{BOLD}What changed{BOLD:#}");
+        let _ = writeln!(out, "\n{BOLD}Changes{BOLD:#}");
     }
     for change in changes {
         let _ = writeln!(out, "  {}", harmless(&change));
@@ -108,7 +108,7 @@ fn compare_row(pair: &Pair<'_>, names: usize, canvas: &Canvas, out: &mut String)
     let full = |row: &Option<Row<'_>>| {
         row.as_ref().map_or_else(|| blank.clone(), |row| mark(row) + &name(row, names))
     };
-    // The name stands on the first line of the two, or on the only one there is.
+    // The name is on the first of the two lines, or on the only one.
     if before.is_some() {
         let (name, took) = (full(before), time(before));
         let what = if after.is_none() { "gone" } else { "" };
@@ -122,7 +122,7 @@ fn compare_row(pair: &Pair<'_>, names: usize, canvas: &Canvas, out: &mut String)
         let first = if before.is_none() {
             full(after)
         } else {
-            // The sign may be another one.
+            // The sign may differ from that on the first line.
             let indent = if row.task.is_some() { 4 } else { 2 };
             let (style, sign) = (style(row), row.outcome.sign());
             let rest = " ".repeat((names + 2).saturating_sub(indent + 1));
@@ -134,7 +134,7 @@ fn compare_row(pair: &Pair<'_>, names: usize, canvas: &Canvas, out: &mut String)
     }
 }
 
-/// How wide names may be: sign and indent included.
+/// Returns the width of the names, including sign and indentation.
 fn name_columns<'r>(rows: impl Iterator<Item = &'r Row<'r>>, columns: usize) -> usize {
     let longest =
         rows.map(|row| width(&harmless(row.name())) + if row.task.is_some() { 4 } else { 2 });
@@ -168,7 +168,7 @@ fn style(row: &Row<'_>) -> Style {
     color.on_default()
 }
 
-/// The legend of the signs that occur.
+/// Returns the legend of the signs that occur.
 fn key<'r>(
     rows: impl Iterator<Item = &'r Row<'r>> + Clone,
     allowed: Duration,
@@ -191,9 +191,9 @@ fn key<'r>(
     format!("{DIM}{}{DIM:#}", lines.join("\n"))
 }
 
-/// Where bars are drawn.
+/// The area in which bars are drawn.
 struct Canvas {
-    /// The column in which it begins.
+    /// Its first column.
     left: usize,
     columns: usize,
     axis: Axis,
@@ -202,12 +202,12 @@ struct Canvas {
 impl Canvas {
     fn new(left: usize, all: usize, axis: impl FnOnce(u32) -> Axis) -> Self {
         let columns = all.saturating_sub(left).max(10);
-        // A tick's name and some room.
+        // The width of a tick's label and some room.
         let ticks = u32::try_from(columns / 9).unwrap_or(1);
         Self { left, columns, axis: axis(ticks) }
     }
 
-    /// The column of a place from 0 to 1.
+    /// Returns the column of a position from 0 to 1.
     fn column(&self, at: f64) -> usize {
         ((at * self.columns as f64) as usize).min(self.columns - 1)
     }
@@ -217,7 +217,7 @@ impl Canvas {
         for (at, name) in self.axis.ticks() {
             let column = self.column(at);
             let used = width(&names);
-            // Not over the one before, not out of the picture.
+            // A label must not cover the label before it, and must not leave the area.
             if used <= column && column + width(&name) <= self.columns {
                 names.extend(std::iter::repeat_n(' ', column - used));
                 names.push_str(&name);
@@ -245,10 +245,10 @@ impl Canvas {
         let _ = writeln!(out, "{left}{DIM}{}{DIM:#}", String::from_iter(line));
     }
 
-    /// A row's bar: phases are thin, tasks are thick, what took no time is a mark.
+    /// Returns the bar of a row: thin for a phase, thick for a task, a mark if it took no time.
     fn bar(&self, row: &Row<'_>) -> String {
         let Some((started, _)) = row.ran else {
-            // The deadline gives way to the words.
+            // The outcome may cover the line of the deadline.
             return format!("{DIM}{}{DIM:#}", shortened(&row.outcome.to_string(), self.columns));
         };
         let from = self.column(self.axis.at(started));
@@ -270,7 +270,7 @@ impl Canvas {
         self.space(0, self.columns).trim_end().to_owned()
     }
 
-    /// Nothing, but for the deadline.
+    /// Returns empty columns, with the line of the deadline.
     fn space(&self, from: usize, to: usize) -> String {
         let deadline = self.axis.deadline.map(|deadline| self.column(self.axis.at(deadline)));
         let cell = |column| if Some(column) == deadline { "┊" } else { " " };

@@ -5,11 +5,11 @@ use std::time::Duration;
 use adieu::{CheckState, Outcome, Readiness, Stage};
 use serde_json::{Value, json};
 
-use crate::admin::{Seen, UncleanTask, WaitingFor};
+use crate::admin::{Observed, UncleanTask, WaitingFor};
 use crate::duration::short;
 use crate::fit::harmless;
 
-/// Something that is new.
+/// A change of the state.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Change {
     Stage(Stage),
@@ -25,28 +25,28 @@ pub(super) enum Change {
 /// Why a task is being cancelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Why {
-    /// The time that it had is over.
+    /// Its timeout has elapsed.
     TimedOut,
-    /// Its time was cut short, or it was being cancelled when it was first seen.
+    /// Its time was shortened, or it was being cancelled when it was first observed.
     Other,
 }
 
-/// How a task ended, as far as that can be seen. Older services report outcomes only at the end.
+/// How a task ended, as far as that is known. Older services report outcomes only at the end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum End {
     Known(Outcome),
     /// The task had time left, so it was not cut off: it has finished or failed.
     InTime,
-    /// It had no time left.
+    /// The task had no time left.
     OutOfTime,
 }
 
-/// How much a task's time may seem to be cut short only because looks take time.
+/// How much shorter the time of a task may appear only because polls take time.
 const TOLERANCE: Duration = Duration::from_millis(50);
 
-/// What is new, in the order in which it can have happened. What began and ended between two looks
-/// is not among it; the report has it.
-pub(super) fn changes(before: Option<&Seen>, now: &Seen) -> Vec<Change> {
+/// Returns the changes, in an order in which they can have happened. A task that began and ended
+/// between two polls is missing; the report contains it.
+pub(super) fn changes(before: Option<&Observed>, now: &Observed) -> Vec<Change> {
     let mut changes = Vec::new();
     if before.is_none_or(|before| before.stage != now.stage) && now.stage != Stage::Over {
         changes.push(Change::Stage(now.stage));
@@ -117,8 +117,8 @@ fn is_cancelled(task: &WaitingFor) -> bool {
     task.left().is_some_and(|left| left.is_zero())
 }
 
-/// How a task ended that was seen before and is gone `now`, after the time `between`.
-fn end_of(task: &WaitingFor, between: Duration, now: &Seen) -> End {
+/// Returns how a task ended that was observed before and is gone `now`, after the time `between`.
+fn end_of(task: &WaitingFor, between: Duration, now: &Observed) -> End {
     let report = now.report.as_ref().and_then(|report| report.phase(&task.phase)?.task(&task.task));
     let is_same = |other: &&UncleanTask| other.phase == task.phase && other.task == task.task;
     let unclean = now.unclean.as_ref().map(|unclean| {
@@ -134,11 +134,11 @@ fn end_of(task: &WaitingFor, between: Duration, now: &Seen) -> End {
 }
 
 impl Change {
-    /// One line for people.
-    pub(super) fn text(&self, seen: &Seen) -> String {
+    /// Returns a line for people.
+    pub(super) fn text(&self, seen: &Observed) -> String {
         let what = match self {
             Self::Stage(Stage::ShuttingDown) => {
-                let reason = seen.reason.as_deref().unwrap_or("for no reason that is known");
+                let reason = seen.reason.as_deref().unwrap_or("reason unknown");
                 format!("shutting down, {} left: {reason}", short(seen.remaining))
             }
             Self::Stage(Stage::Over) => match &seen.report {
@@ -175,8 +175,8 @@ impl Change {
         format!("{elapsed:>7}  {}\n", harmless(&what))
     }
 
-    /// One line for programs.
-    pub(super) fn json(&self, seen: &Seen) -> String {
+    /// Returns a line for programs.
+    pub(super) fn json(&self, seen: &Observed) -> String {
         let mut object = match self {
             Self::Stage(stage) => {
                 let mut object =
@@ -229,12 +229,12 @@ fn word(state: CheckState) -> &'static str {
 mod tests {
     use super::*;
 
-    fn seen(stage: &str, tasks: &[(&str, &str)]) -> Seen {
+    fn seen(stage: &str, tasks: &[(&str, &str)]) -> Observed {
         let task = |(phase, task): &(&str, &str)| json!({ "phase": phase, "task": task });
         let tasks: Vec<_> = tasks.iter().map(task).collect();
         let readiness = if stage == "up" { "ready" } else { "draining" };
         let status = json!({ "stage": stage, "readiness": readiness, "waiting_for": tasks });
-        Seen::new(status).unwrap()
+        Observed::new(status).unwrap()
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
         expect_test::expect![[r#"
             -  up
             -  ready
-            0s  shutting down, 0s left: for no reason that is known
+            0s  shutting down, 0s left: reason unknown
             0s  draining
             0s  unbind started
             0s  unbind / close a started
@@ -274,24 +274,24 @@ mod tests {
         "#]]
         .assert_eq(&said);
     }
-    /// A task with this much time left, at this time after the beginning.
-    fn running(elapsed_ms: u64, left_ms: u64) -> Seen {
+    /// Returns the state with a task that has this much time left, this long after the beginning.
+    fn running(elapsed_ms: u64, left_ms: u64) -> Observed {
         let task = json!({ "phase": "stop", "task": "flush", "left_ms": left_ms });
         let status = json!({
             "stage": "shutting-down", "readiness": "draining",
             "elapsed_ms": elapsed_ms, "waiting_for": [task],
         });
-        Seen::new(status).unwrap()
+        Observed::new(status).unwrap()
     }
 
-    fn gone(elapsed_ms: u64) -> Seen {
+    fn gone(elapsed_ms: u64) -> Observed {
         let status = json!({
             "stage": "shutting-down", "readiness": "draining", "elapsed_ms": elapsed_ms,
         });
-        Seen::new(status).unwrap()
+        Observed::new(status).unwrap()
     }
 
-    fn last_of(before: &Seen, now: &Seen) -> String {
+    fn last_of(before: &Observed, now: &Observed) -> String {
         let changes = changes(Some(before), now);
         let task = |change: &&Change| {
             matches!(change, Change::TaskOver { .. } | Change::TaskCancelled { .. })
@@ -306,12 +306,12 @@ mod tests {
             "unclean": [{ "phase": "stop", "task": "flush",
                 "outcome": { "kind": "failed", "error": "disk full" } }],
         });
-        let said = last_of(&running(1_000, 4_000), &Seen::new(failed).unwrap());
+        let said = last_of(&running(1_000, 4_000), &Observed::new(failed).unwrap());
         assert!(said.ends_with("stop / flush failed: disk full\n"), "{said}");
         let finished = json!({
             "stage": "shutting-down", "readiness": "draining", "elapsed_ms": 1_100, "unclean": [],
         });
-        let said = last_of(&running(1_000, 4_000), &Seen::new(finished).unwrap());
+        let said = last_of(&running(1_000, 4_000), &Observed::new(finished).unwrap());
         assert!(said.ends_with("stop / flush finished\n"), "{said}");
     }
 
@@ -325,7 +325,7 @@ mod tests {
                 "flush has no time left, is being cancelled",
             ),
             (running(1_100, 0), gone(1_300), "flush ended, out of time"),
-            // It was cancelled, and had ended, between two looks.
+            // The task was cancelled and ended between two polls.
             (running(1_000, 80), gone(1_100), "flush ended, out of time"),
             (running(1_000, 4_000), gone(1_100), "flush ended\n"),
         ];

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::service::{Service, answering, answering_first};
 use super::{Ran, adieu, command, until};
 
-/// What it says of this service, which is at another port each time.
+/// Runs the command on this service, and compares its output without the port, which changes.
 #[track_caller]
 fn says(service: &Service, args: &[&str], code: i32, expected: Expect) {
     let url = service.url();
@@ -23,7 +23,7 @@ fn says(service: &Service, args: &[&str], code: i32, expected: Expect) {
     expected.assert_eq(&without_uptime(&text));
 }
 
-/// How the service of this test is called: it runs in this process.
+/// Returns how the command shows the service of this test, which runs in this process.
 fn process() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let host = host.map_or_else(|_| String::new(), |host| format!(" on {}", host.trim_end()));
@@ -40,7 +40,7 @@ fn without_uptime(text: &str) -> String {
     }
 }
 
-/// Follows; what it says can be waited for.
+/// A running `adieu watch`. Tests wait for lines of its output.
 struct Watching {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -118,7 +118,7 @@ fn s324_status_shows_pending_tasks_with_time_left_and_then_the_outcome() {
     until("the flush", waits_for_it);
     let shown = adieu(&["status", &service.url()]).stdout;
     assert!(shown.contains("shutting down for "), "{shown}");
-    // For how long it has run, how much time it has left, and its name.
+    // The running time, the remaining time, and the name.
     let line = shown.lines().find(|line| line.ends_with("  service-stop / flush")).unwrap();
     let times: Vec<_> = line.split_whitespace().take(2).map(seconds).collect();
     assert!(times[0] < 5.0 && (times[0] + times[1] - 5.0).abs() < 0.2, "{shown}");
@@ -130,7 +130,7 @@ fn s324_status_shows_pending_tasks_with_time_left_and_then_the_outcome() {
 }
 
 #[test]
-fn s187_a_cordon_is_put_up_and_taken_back_until_the_shutdown_begins() {
+fn s187_a_cordon_can_be_undone_until_the_shutdown_begins() {
     let service = Service::start();
     says(&service, &["cordon", "URL"], 0, expect!["http://HOST:PORT is cordoned\n"]);
     assert_eq!(service.shutdown.readiness(), Readiness::Cordoned);
@@ -159,7 +159,7 @@ fn drain_waits_until_nothing_is_in_flight_but_not_for_ever() {
         1,
         expect![[r#"
             1 in flight: orders 1
-            adieu: http://HOST:PORT is not drained after 300ms: 1 in flight: orders 1; it stays cordoned: adieu uncordon takes that back
+            adieu: http://HOST:PORT is not drained after 300ms: 1 in flight: orders 1; it stays cordoned: adieu uncordon undoes that
         "#]],
     );
     assert_eq!(service.shutdown.readiness(), Readiness::Cordoned);
@@ -188,7 +188,7 @@ fn drain_waits_also_if_its_output_is_closed() {
 }
 
 #[test]
-fn a_service_in_shutdown_is_not_drained_and_hurries_when_stopped() {
+fn a_service_in_shutdown_is_not_drained_and_a_stop_raises_its_urgency() {
     let service = Service::start();
     drop(service.shutdown.run(Reason::Unknown));
     says(
@@ -196,7 +196,7 @@ fn a_service_in_shutdown_is_not_drained_and_hurries_when_stopped() {
         &["drain", "URL", "--yes"],
         1,
         expect![[r#"
-            adieu: http://HOST:PORT is shutting down, and drains anyway: adieu watch follows it
+            adieu: http://HOST:PORT is shutting down, which includes a drain: adieu watch follows it
         "#]],
     );
     says(
@@ -204,7 +204,7 @@ fn a_service_in_shutdown_is_not_drained_and_hurries_when_stopped() {
         &["stop", "URL", "--yes"],
         0,
         expect![[r#"
-            http://HOST:PORT was shutting down already, and hurries now
+            http://HOST:PORT was shutting down already; its urgency is raised
         "#]],
     );
 }
@@ -250,12 +250,12 @@ fn s186_watch_has_a_line_for_each_change_and_the_report() {
     watching.until("service-stop / flush started");
     service.flush.cancel();
     run.wait().unwrap();
-    // The process is gone at once, and the report is there all the same.
+    // The process exits at once, and the report has been received all the same.
     service.vanish();
     let Ran { code, stdout, stderr } = watching.end();
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     assert!(stdout.contains("shutting down, "), "{stdout}");
-    assert!(stdout.contains("What decided how long it took"), "{stdout}");
+    assert!(stdout.contains("Phases that decided the duration"), "{stdout}");
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn s323_watch_names_a_task_that_timed_out() {
     let mut watching = Watching::of(&service, &[]);
     watching.until("ready");
     drop(service.shutdown.run(Reason::Unknown));
-    // Not "over": looks are a tenth of a second apart, so one of them sees it being cancelled.
+    // Not "over": polls are a tenth of a second apart, so one of them observes the cancelled task.
     watching.until("service-unbind / sync timed out, is being cancelled");
     watching.until("service-unbind / sync timed out after 1s");
     watching.until("service-stop / flush started");
@@ -347,11 +347,8 @@ fn s329_watch_notices_that_another_process_answers() {
         let addr = answering_first(&first, &second);
         let Ran { code, stderr, .. } = adieu(&["watch", &addr.to_string()]);
         assert_eq!(code, 1, "{stderr}");
-        assert!(
-            stderr.contains("vanished without a shutdown that could be seen; shop"),
-            "{stderr}"
-        );
-        assert!(stderr.contains("answers in its place. What was seen last:"), "{stderr}");
+        assert!(stderr.contains("vanished before a shutdown was observed; shop"), "{stderr}");
+        assert!(stderr.contains("answers in its place. Last state:"), "{stderr}");
     }
 }
 
@@ -390,21 +387,21 @@ fn the_token_is_asked_for_and_taken() {
 
 #[test]
 fn a_peer_that_is_not_an_admin_port_is_reported() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let page: &[u8] =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<p/>";
     let refusing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let cases = [
-        (nobody, "nothing listens at http://ADDR"),
+        (unused, "nothing listens at http://ADDR"),
         (
             answering(page),
-            "what listens at http://ADDR is not an admin port: it answered 200, text/html",
+            "the server at http://ADDR is not an admin port: it answered 200, text/html",
         ),
         (answering(refusing), "is not an admin port: it answered 404"),
-        (answering(b"SSH-2.0-OpenSSH_9.2\r\n"), "what listens at http://ADDR is not an admin port"),
-        (answering(b""), "what listens at http://ADDR is not an admin port"),
-        (silent.local_addr().unwrap(), "http://ADDR has not answered within 200ms"),
+        (answering(b"SSH-2.0-OpenSSH_9.2\r\n"), "the server at http://ADDR is not an admin port"),
+        (answering(b""), "the server at http://ADDR is not an admin port"),
+        (silent.local_addr().unwrap(), "http://ADDR did not answer within 200ms"),
     ];
     for (addr, message) in cases {
         let url = addr.to_string();

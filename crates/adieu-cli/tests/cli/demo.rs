@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::tmux::Tmux;
 use super::{Ran, adieu, until};
 
-/// Small enough for a machine that does other things beside it.
+/// A demo that is small enough for a machine that runs other tests at the same time.
 const SMALL: &str = "demo --replicas 2 --rate 100 --duration 3s";
 
 fn small(more: &[&str]) -> Ran {
@@ -40,16 +40,16 @@ fn s181_a_rolling_restart_loses_nothing() {
         assert_eq!(replica["report"]["reason"], "SIGTERM", "{replica}");
         let at = |what: &str| replica[what].as_u64().unwrap();
         assert!(at("started_ms") <= at("ready_ms"), "{replica}");
-        assert!(at("ready_ms") <= at("told_ms"), "{replica}");
-        assert!(at("told_ms") <= at("gone_ms"), "{replica}");
+        assert!(at("ready_ms") <= at("signalled_ms"), "{replica}");
+        assert!(at("signalled_ms") <= at("gone_ms"), "{replica}");
         let name = replica["name"].as_str().unwrap();
         let report = folder.path().join(format!("adieu/{name}.json"));
         let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
         assert_eq!(report, replica["report"], "the report is kept");
     }
-    // Its successor was there first.
+    // The successor was ready first.
     let (old, new) = (&replicas[0], &replicas[0]["successor"]);
-    assert!(new["ready_ms"].as_u64() <= old["told_ms"].as_u64(), "{old}");
+    assert!(new["ready_ms"].as_u64() <= old["signalled_ms"].as_u64(), "{old}");
 }
 
 #[test]
@@ -66,10 +66,14 @@ fn s181_the_plain_server_beside_it_loses_some() {
         "--json",
     ]);
     let result: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!((code, stderr.as_str()), (0, ""), "what the other loses does not count: {stdout}");
+    assert_eq!(
+        (code, stderr.as_str()),
+        (0, ""),
+        "losses of the plain server do not count: {stdout}"
+    );
     assert_eq!(result["failed"], 0);
     let plain = &result["compare"];
-    // Those who listen to the ticker keep it from ending until it is killed.
+    // The four clients of the ticker keep the server from ending until it is killed.
     assert!(plain["failed"].as_u64().unwrap() >= 4, "{plain}");
     assert_eq!(plain["replicas"][0]["exit_code"], 137);
     assert_eq!(plain["replicas"][0]["report"], Value::Null);
@@ -110,8 +114,8 @@ fn s182_at_a_terminal_it_draws_and_ctrl_c_ends_it_cleanly() {
     let screen = terminal.until("code=");
     assert!(screen.contains("code=130"), "{screen}");
     assert!(screen.contains("interrupted; until then:"), "{screen}");
-    assert!(screen.contains("clean in ") && !screen.contains("still there"), "{screen}");
-    assert!(!screen.contains("in flight"), "what was drawn is gone: {screen}");
+    assert!(screen.contains("clean in ") && !screen.contains("still running"), "{screen}");
+    assert!(!screen.contains("in flight"), "the frame is erased: {screen}");
     assert!(terminal.has_cursor());
 }
 
@@ -168,10 +172,10 @@ fn s182_replicas_go_when_the_demo_is_killed() {
         .unwrap();
     let log = folder.path().join("adieu/orders-2a.log");
     let said = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
-    until("it listens", || said("listening"));
+    until("the replica listens", || said("listening"));
     demo.kill().unwrap();
     demo.wait().unwrap();
-    until("it goes by itself", || said("reason=abandoned") && said("shutdown complete"));
+    until("the replica ends on its own", || said("reason=abandoned") && said("shutdown complete"));
     until("its report is written", || folder.path().join("adieu/orders-2a.json").exists());
 }
 

@@ -58,7 +58,7 @@ fn s184_printed_manifests_pass_the_check() {
                 assert_eq!(code, 0, "{text} {target} {phases}\n{}{stdout}", made.stdout);
                 let verdict: serde_json::Value = serde_json::from_str(&stdout).unwrap();
                 graces.insert(verdict["allowed_ms"].as_u64().unwrap());
-                // Nor is there anything to warn of, but of what the configuration says itself.
+                // There are no warnings, except about the configuration itself.
                 let warned = stdout.contains("\"warning\"");
                 assert_eq!(warned, text.contains("none"), "{text} {target}\n{stdout}");
             }
@@ -67,7 +67,7 @@ fn s184_printed_manifests_pass_the_check() {
     assert!(graces.len() > 10, "{graces:?}");
 }
 
-/// What a key with a text of several lines holds.
+/// Returns the value of a key whose text has several lines.
 fn block_of(printed: &str, key: &str) -> String {
     let (before, after) = printed.split_once(&format!("{key}: |\n")).unwrap();
     let indent = before.lines().last().unwrap().len() + 2;
@@ -109,7 +109,7 @@ fn s268_the_configuration_goes_with_the_manifest() {
         assert!(services.contains("ADIEU_CONFIG: \"/etc/service/shutdown.toml\"\n"), "{services}");
         assert!(services.contains("target: \"/etc/service/shutdown.toml\"\n"), "{services}");
 
-        // The unit contains all of it: no other file is needed to judge it.
+        // The unit contains the whole configuration: no other file is needed to check it.
         let unit = print("systemd");
         let values = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
         let values = values.map(|value| match value.strip_prefix('"') {
@@ -149,7 +149,7 @@ fn s268_variables_and_other_formats_are_carried_too() {
     let installed =
         "# Install the configuration there.\nEnvironment=ADIEU_CONFIG=/etc/service/shutdown.conf\n";
     assert!(unit.contains(installed), "{unit}");
-    // What it includes would stay behind.
+    // An included file would be missing.
     std::fs::write(folder.path().join("more.conf"), "akka.coordinated-shutdown.reserve = 5 s\n")
         .unwrap();
     std::fs::write(&path, format!("include \"more.conf\"\n{hocon}")).unwrap();
@@ -209,7 +209,7 @@ fn impossible_configurations_and_invalid_names_are_refused() {
         adieu(&["manifest", "--config", short.path().to_str().unwrap()]);
     assert_eq!((code, stdout.as_str()), (1, ""));
     expect![[r#"
-        adieu: no number fits this configuration: the process assumes a grace period of 10s, and cuts its phases short; change it: kill-after = "25s" in the configuration, or kill-after = "auto"
+        adieu: no grace period fits this configuration: the process assumes a grace period of 10s, and cuts its phases short; change it: kill-after = "25s" in the configuration, or kill-after = "auto"
     "#]].assert_eq(&stderr);
     for args in [
         ["--name", "Orders API"],

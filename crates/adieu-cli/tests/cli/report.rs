@@ -70,7 +70,7 @@ fn a_report_in_every_format() {
 
 #[test]
 fn s325_every_format_shows_the_deciding_phases() {
-    let decided = "What decided how long it took";
+    let decided = "Phases that decided the duration";
     let text = shows(&["report", AFTER]);
     let list = text.split_once(decided).unwrap().1.split_once("\n\n").unwrap().0;
     let names: Vec<_> = list.lines().filter_map(|line| line.trim().split_once("  ")).collect();
@@ -139,7 +139,7 @@ fn s185_invalid_reports_are_refused_with_the_place() {
     refuses(
         "",
         expect![[r#"
-            adieu: standard input: it is empty; a report is written when the shutdown is over
+            adieu: standard input: the input is empty; a report is written when the shutdown is over
         "#]],
     );
     refuses(
@@ -151,7 +151,7 @@ fn s185_invalid_reports_are_refused_with_the_place() {
     refuses(
         "[1, 2]",
         expect![[r#"
-            adieu: standard input: it is JSON, but no object; this is no report of a shutdown
+            adieu: standard input: the JSON is not an object; this is not a report of a shutdown
         "#]],
     );
     refuses(
@@ -163,7 +163,7 @@ fn s185_invalid_reports_are_refused_with_the_place() {
     refuses(
         "{\"outcome\": {\"kind\": \"clean\"}}",
         expect![[r#"
-            adieu: standard input: missing field `reason`; this is no report of a shutdown
+            adieu: standard input: missing field `reason`; this is not a report of a shutdown
         "#]],
     );
     let mut report = before();
@@ -171,7 +171,7 @@ fn s185_invalid_reports_are_refused_with_the_place() {
     refuses(
         &report.to_string(),
         expect![[r#"
-            adieu: standard input: phases[2].tasks[0]: missing field `took_ms`; this is no report of a shutdown
+            adieu: standard input: phases[2].tasks[0]: missing field `took_ms`; this is not a report of a shutdown
         "#]],
     );
     let mut report = before();
@@ -179,13 +179,13 @@ fn s185_invalid_reports_are_refused_with_the_place() {
     refuses(
         &report.to_string(),
         expect![[r#"
-            adieu: standard input: phases[1].took_ms: cannot convert float seconds to Duration: value is negative; this is no report of a shutdown
+            adieu: standard input: phases[1].took_ms: cannot convert float seconds to Duration: value is negative; this is not a report of a shutdown
         "#]],
     );
     refuses(
         &of_tasks(20_000).to_string(),
         expect![[r#"
-            adieu: standard input: it has 20011 phases and tasks; 20000 can be shown
+            adieu: standard input: the report has 20011 phases and tasks; at most 20000 can be shown
         "#]],
     );
     refuses(

@@ -63,7 +63,7 @@ impl Drop for Service {
     }
 }
 
-/// Answers everybody with these bytes, until the test ends.
+/// Answers every connection with these bytes, until the test ends.
 pub(super) fn answering(bytes: &'static [u8]) -> SocketAddr {
     use std::io::{Read, Write};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! At a terminal: colours, questions, and what is redrawn in place.
+//! At a terminal: colours, questions, and redrawing in place.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ impl Terminal {
         }
         command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
         let child = command.spawn().unwrap();
-        // What the command still has is not ours to hold open.
+        // The test must not hold the command's end of the terminal open.
         drop(command);
         let mut screen = File::from(master.try_clone().unwrap());
         let shown = Arc::new(Mutex::new(Vec::new()));
@@ -61,7 +61,7 @@ impl Terminal {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    /// The exit code, when all it said has been read.
+    /// Returns the exit code, after all output has been read.
     #[track_caller]
     fn end(&mut self, last: &str) -> i32 {
         let mut ended = None;
@@ -81,7 +81,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Whether there is a colour, or another style, in it; movements of the cursor are none.
+/// Returns whether the output contains a colour or another style, not only movements of the cursor.
 fn has_color(shown: &str) -> bool {
     shown.split("\u{1b}[").skip(1).any(|sequence| {
         sequence.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
@@ -100,9 +100,9 @@ fn s188_colours_are_for_terminals_without_no_color() {
     let mut plain = Terminal::of(&report, true);
     assert_eq!(plain.end("still running\r\n"), 0);
     assert!(!plain.shown().contains('\u{1b}'), "{}", plain.shown());
-    // As wide as the terminal, and no wider: but for names and errors, which are not cut.
+    // The chart is as wide as the terminal. Names and errors below it are not cut.
     let chart = plain.shown();
-    let chart = chart.split("What went wrong").next().unwrap();
+    let chart = chart.split("Failures").next().unwrap();
     let widest = chart.lines().map(|line| line.chars().count()).max().unwrap();
     assert_eq!(widest, 90, "{chart}");
 }
@@ -133,12 +133,12 @@ fn watch_draws_in_place_and_ends_with_the_report() {
     drop(service.shutdown.run(Reason::Unknown));
     watching.until("service-stop / flush");
     service.flush.cancel();
-    assert_eq!(watching.end("What decided how long it took"), 0);
+    assert_eq!(watching.end("Phases that decided the duration"), 0);
     let shown = watching.shown();
     assert!(!has_color(&shown), "NO_COLOR is set: {shown}");
-    let (hidden, given_back) = (shown.find(HIDE).unwrap(), shown.rfind(SHOW).unwrap());
-    assert!(hidden < given_back, "{shown}");
-    assert!(shown.contains("A\r\u{1b}[J"), "it goes up and draws over: {shown}");
+    let (hidden, restored) = (shown.find(HIDE).unwrap(), shown.rfind(SHOW).unwrap());
+    assert!(hidden < restored, "{shown}");
+    assert!(shown.contains("A\r\u{1b}[J"), "each frame replaces the one before: {shown}");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn s322_ctrl_c_leaves_the_last_frame() {
     let screen = terminal.until("code=");
     assert!(screen.contains("code=130"), "{screen}");
     assert!(screen.contains("service-stop / flush"), "{screen}");
-    assert!(screen.contains("goes on shutting down: adieu watch follows it"), "{screen}");
+    assert!(screen.contains("continues to shut down: adieu watch follows it"), "{screen}");
     assert_eq!(service.shutdown.stage(), Stage::ShuttingDown);
 }
 
@@ -169,8 +169,8 @@ fn ctrl_c_gives_the_cursor_back() {
     let mut watching = Terminal::of(&["watch", &service.url()], false);
     watching.until("ready");
     assert!(watching.shown().contains(HIDE));
-    // What the terminal sends when Ctrl-C is pressed.
+    // The byte that a terminal sends for Ctrl-C.
     kill(Pid::from_raw(watching.child.id().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(watching.end(SHOW), 130);
-    assert_eq!(service.shutdown.stage(), Stage::Up, "who watches changes nothing");
+    assert_eq!(service.shutdown.stage(), Stage::Up, "watching changes nothing");
 }

@@ -1,4 +1,4 @@
-//! A real terminal, made by tmux: what stands on its screen is what a person would see.
+//! A real terminal, made by tmux: its screen shows the text that a person would see.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ impl Tmux {
         tmux
     }
 
-    /// Runs the command under test, and says its exit code afterwards.
+    /// Runs the command under test, and prints its exit code afterwards.
     pub(crate) fn adieu(&self, args: &str) {
         let line = format!("{} {args}; echo code=$?", env!("CARGO_BIN_EXE_adieu"));
         self.tmux(&["send-keys", "clear; ", &line, "Enter"]);
@@ -34,12 +34,12 @@ impl Tmux {
         self.tmux(&["send-keys", keys]);
     }
 
-    /// What stands there.
+    /// Returns the text on the screen.
     pub(crate) fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-J"]).trim_end().to_owned()
     }
 
-    /// What stands there, with its colours.
+    /// Returns the text on the screen, with colours.
     pub(crate) fn coloured_screen(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e"])
     }
@@ -48,7 +48,7 @@ impl Tmux {
         self.tmux(&["display-message", "-p", "#{cursor_flag}"]).trim() == "1"
     }
 
-    /// Waits until this stands there, and gives what does.
+    /// Waits until the screen contains this text, and returns the screen.
     #[track_caller]
     pub(crate) fn until(&self, text: &str) -> String {
         super::until(text, || self.screen().contains(text));
@@ -57,7 +57,7 @@ impl Tmux {
 
     fn tmux(&self, args: &[&str]) -> String {
         let mut command = Command::new("tmux");
-        // No settings but its own.
+        // No settings of the user.
         command.args(["-L", &self.server, "-f", "/dev/null"]).args(args).env_remove("TMUX");
         let output = command.output().expect("tmux should be installed");
         String::from_utf8_lossy(&output.stdout).into_owned()

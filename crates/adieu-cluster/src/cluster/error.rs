@@ -24,7 +24,7 @@ pub enum ClusterError {
         what: &'static str,
         /// Its value.
         value: Duration,
-        /// What it must be.
+        /// The rule that the value breaks.
         rule: &'static str,
     },
     /// The tasks of the cluster's phases could not be added.
@@ -74,7 +74,7 @@ pub enum JoinError {
     Store {
         /// The cluster.
         cluster: Arc<str>,
-        /// What the store answered.
+        /// The error of the store.
         #[source]
         source: StoreError,
     },
@@ -119,7 +119,7 @@ pub enum OperateError {
     Store {
         /// The cluster.
         cluster: Arc<str>,
-        /// What it answered.
+        /// The error of the store.
         #[source]
         source: StoreError,
     },

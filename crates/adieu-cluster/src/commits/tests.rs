@@ -10,8 +10,8 @@ use crate::proposal::What;
 use crate::records::{RegionConfig, RegionKind, decode};
 use crate::store::commit::{Compare, PutSession, Write};
 
-/// Returns the comparison that a commit should have and does not have. Needs no view: what must be
-/// compared follows from what is written.
+/// Returns a comparison that a commit should have and does not have. Needs no view: the writes of a
+/// commit determine its comparisons.
 pub(crate) fn missing_comparison(what: What, commit: &Commit) -> Option<String> {
     let has = |compare: fn(&Compare) -> bool, part: &str| {
         commit.compares.iter().any(|it| compare(it) && it.key().contains(part))
@@ -72,7 +72,8 @@ fn versioned<T>(value: T, created: u64, changed: u64) -> Versioned<T> {
     Versioned { value, created, changed, session: Some(SessionId::new(1)) }
 }
 
-fn record(state: NodeState) -> NodeRecord {
+/// Returns the record of a node in this state that can host the region `cart`.
+pub(crate) fn record(state: NodeState) -> NodeRecord {
     NodeRecord {
         state,
         ready: true,

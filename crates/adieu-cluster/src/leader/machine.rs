@@ -1,4 +1,4 @@
-//! What the leader does: acknowledge, place, take from the dead, rebalance. Pure: views and the time
+//! The work of the leader: acknowledge, place, take from the dead, rebalance. Pure: views and the time
 //! come in, proposals go out.
 //!
 //! # Invariants

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What is known of this node's session.
+/// The known state of this node's session.
 #[derive(Clone, Debug)]
 pub(crate) struct Heartbeat {
     ttl: Duration,
@@ -31,7 +31,7 @@ pub(crate) enum Answer {
     None,
 }
 
-/// What to do about the session.
+/// The next step for the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Wait(Instant),

@@ -1,5 +1,5 @@
-//! What this node writes about itself, and what the table says about it. Pure: views come in,
-//! proposals go out.
+//! The record that this node writes about itself, and its state according to the table. Pure: views
+//! come in, proposals go out.
 //!
 //! # Invariants
 //!
@@ -20,7 +20,7 @@ use crate::records::{
 use crate::store::{Revision, SessionId};
 use crate::view::View;
 
-/// What a node says about itself when it joins.
+/// The declaration of a node that joins.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub(crate) id: NodeId,
@@ -59,7 +59,7 @@ pub enum Stage {
     Leaving,
     /// The leader has acknowledged that it leaves.
     Exiting,
-    /// It has left.
+    /// The node has left.
     Removed,
     /// It has lost its place.
     Down,
@@ -179,7 +179,7 @@ impl Member {
         }
     }
 
-    /// Takes in what a view says about this node.
+    /// Updates the state of this node from a view.
     pub(crate) fn see(&mut self, view: &View) {
         let Declared { id, session, config, .. } = &self.declared;
         let record = view.nodes.get(id).filter(|record| record.session == Some(*session));

@@ -39,14 +39,14 @@ pub(crate) struct Node {
     batch: usize,
 }
 
-/// What became of the last commit.
+/// The state of the last commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flight {
-    /// It is settled, and the view shows what it has done.
+    /// The commit is settled, and the view includes it.
     Settled,
     /// It was sent, from the view of this revision.
     Sent(Revision),
-    /// It is settled, and the view is older than what it has done.
+    /// The commit is settled, and the view is older than the commit.
     Behind { needs: Revision, since: Instant },
     /// Its answer was lost, and the table has not been loaded since.
     Unknown,
@@ -109,10 +109,10 @@ impl Node {
         self.regions.held()
     }
 
-    // --- what happens ---
+    // --- events ---
 
-    /// The table is being loaded. What a load that began earlier returns may be older than a commit
-    /// whose answer was lost, so that one does not settle it.
+    /// Notes that the table is being loaded. The result of a load that began earlier may be older than
+    /// a commit whose answer was lost, so only a load that begins now settles that commit.
     pub(crate) fn load_started(&mut self) {
         if self.flight == Flight::Unknown {
             self.flight = Flight::Loading;

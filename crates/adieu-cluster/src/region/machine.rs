@@ -30,12 +30,12 @@ pub(crate) struct Held {
     pub(crate) state: ShardState,
 }
 
-/// How far a shard is.
+/// The state of a shard on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardState {
     /// Work may run in it, while the session is good.
     Open,
-    /// No new work may begin; what runs is to end.
+    /// No new work may begin, and running work must end.
     Closing,
     /// Nothing runs in it.
     Drained,
@@ -48,7 +48,7 @@ impl Regions {
         self.held.iter().map(|(shard, held)| (shard, *held))
     }
 
-    /// Takes in what a view says about this node's shards.
+    /// Updates the shards of this node from a view.
     pub(crate) fn see(&mut self, me: &Me, view: &View) {
         let is_mine = |shard: &ShardId, held: &Held| {
             let record = view.shards.get(shard).and_then(|it| it.value.ownership());

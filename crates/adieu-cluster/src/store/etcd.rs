@@ -1,7 +1,7 @@
 //! A table in etcd.
 
 mod changes;
-mod line;
+mod connector;
 mod wire;
 
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use etcd_client::{ConnectOptions, Error, GetOptions};
 
 use self::changes::EtcdChanges;
-use self::line::{Line, code, failed, is_compacted, is_denied, is_not_applied};
+use self::connector::{Connector, code, failed, is_compacted, is_denied, is_not_applied};
 use self::wire::{prefix_end, record, revision_of, session_of, transaction};
 use super::{
     Changes, Commit, Committed, Record, Reply, Revision, Session, SessionId, Snapshot, Standing,
@@ -63,7 +63,7 @@ const LONGEST_ANSWER: usize = 256 * 1024 * 1024;
 ///   default. Sessions last whole seconds, and end up to half a second late.
 #[derive(Clone)]
 pub struct Etcd {
-    line: Arc<Line>,
+    connector: Arc<Connector>,
     shortest_ttl: Duration,
 }
 
@@ -98,7 +98,7 @@ impl Etcd {
         }
         let attempts = endpoints.len();
         let mut etcd = Self {
-            line: Arc::new(Line::new(endpoints, options)),
+            connector: Arc::new(Connector::new(endpoints, options)),
             shortest_ttl: Duration::from_secs(1),
         };
         let learning = async {
@@ -121,7 +121,7 @@ impl Etcd {
     /// Returns the shortest time to live of the server, which is what it grants if less is
     /// requested. That takes a majority, and a user if there is authentication.
     async fn learn_shortest_ttl(&self) -> Result<Duration, StoreError> {
-        let granted = self.line.request(async |client| {
+        let granted = self.connector.request(async |client| {
             let options = GetOptions::new().with_prefix().with_count_only();
             let read = client.kv_client().get("adieu/cluster/", Some(options)).await;
             // A user that may read only one cluster is known all the same.
@@ -141,15 +141,16 @@ impl Etcd {
         }
         let whole = i64::try_from(ttl.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX);
         let granted =
-            self.line.request(async |client| client.lease_client().grant(whole, None).await);
+            self.connector.request(async |client| client.lease_client().grant(whole, None).await);
         let granted = granted.await.map_err(failed("open a session"))?;
         Ok(Session { id: SessionId::new(granted.id()), ttl: seconds(granted.ttl()) })
     }
 
     async fn keep_session(&self, session: SessionId) -> Result<Standing, StoreError> {
         // One stream for each request, so that an answer never belongs to an earlier one.
-        let kept =
-            self.line.request(async |client| client.lease_client().keep_alive(session.get()).await);
+        let kept = self
+            .connector
+            .request(async |client| client.lease_client().keep_alive(session.get()).await);
         match kept.await {
             Ok(_) => Ok(Standing::Kept),
             Err(Error::LeaseKeepAliveError(problem)) if problem.contains("not found") => {
@@ -160,8 +161,9 @@ impl Etcd {
     }
 
     async fn close_session(&self, session: SessionId) -> Result<(), StoreError> {
-        let revoked =
-            self.line.request(async |client| client.lease_client().revoke(session.get()).await);
+        let revoked = self
+            .connector
+            .request(async |client| client.lease_client().revoke(session.get()).await);
         match revoked.await {
             Err(error) if code(&error) != Some(NOT_FOUND) => Err(failed("close a session")(error)),
             Ok(_) | Err(_) => Ok(()),
@@ -186,7 +188,7 @@ impl Etcd {
                 .with_range(prefix_end(prefix))
                 .with_limit(page)
                 .with_revision(revision.unwrap_or(0));
-            let page = self.line.request(async |client| {
+            let page = self.connector.request(async |client| {
                 let mut records = client.kv_client().max_decoding_message_size(LONGEST_ANSWER);
                 records.get(from, Some(options)).await
             });
@@ -216,7 +218,7 @@ impl Etcd {
     async fn watch(&self, prefix: &str, after: Revision) -> Result<EtcdChanges, StoreError> {
         // If its token has expired, a watch gets only the error that it is not permitted. A read of
         // the same records replaces the token, and shows whether there is a majority.
-        let watched = self.line.request(async |client| {
+        let watched = self.connector.request(async |client| {
             let options = GetOptions::new().with_prefix().with_limit(1).with_keys_only();
             let read = client.kv_client().get(prefix, Some(options)).await?;
             let now = revision_of(read.header().map_or(0, |header| header.revision()));
@@ -236,8 +238,9 @@ impl Etcd {
 
     async fn commit_once(&self, commit: &Commit) -> Result<Committed, StoreError> {
         commit.check(NAME)?;
-        let sent =
-            self.line.request(async |client| client.kv_client().txn(transaction(commit)).await);
+        let sent = self
+            .connector
+            .request(async |client| client.kv_client().txn(transaction(commit)).await);
         match sent.await {
             Ok(answer) if answer.succeeded() => {
                 let revision = answer.header().map_or(0, |header| header.revision());

@@ -1,6 +1,5 @@
 //! A table in a folder, for several processes on one machine.
 
-mod clock;
 mod versions;
 
 use std::io;
@@ -8,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use adieu_core::adapter::BootClock;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
-use self::clock::Clock;
 use self::versions::Versions;
 use super::table::Table;
 use super::{
@@ -52,7 +51,7 @@ pub struct Files {
 #[derive(Debug)]
 struct Shared {
     versions: Versions,
-    clock: Clock,
+    clock: BootClock,
     threads: Arc<Semaphore>,
 }
 
@@ -86,7 +85,7 @@ impl Files {
     pub fn open(folder: impl AsRef<Path>) -> io::Result<Self> {
         let shared = Shared {
             versions: Versions::open(folder.as_ref())?,
-            clock: Clock::new(),
+            clock: BootClock::new(),
             threads: Arc::new(Semaphore::new(THREADS)),
         };
         Ok(Self { shared: Arc::new(shared) })

@@ -29,11 +29,11 @@ pub struct Memory {
 struct Shared {
     table: Mutex<Table>,
     origin: Instant,
-    /// Counts what has been done to the table.
+    /// Counts the changes of the table.
     changed: watch::Sender<u64>,
 }
 
-/// What goes wrong on one connection to a [`Memory`]. Nothing, until it is requested.
+/// The faults of one connection to a [`Memory`]. There are none until a test sets them.
 #[derive(Debug)]
 pub struct Faults {
     settings: watch::Sender<Settings>,

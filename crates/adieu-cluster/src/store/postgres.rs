@@ -1,7 +1,7 @@
 //! A table in Postgres.
 
 mod changes;
-mod line;
+mod connector;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Config, Error, NoTls, Row, Socket};
 
 use self::changes::PostgresChanges;
-use self::line::{Failure, Line, Param};
+use self::connector::{Connector, Failure, Param};
 use super::commit::{Compare, PutSession};
 use super::error::BoxError;
 use super::{
@@ -24,7 +24,7 @@ use super::{
 const NAME: &str = "postgres";
 const CONNECT: &str = "connect";
 
-/// What the store keeps in the database. It is created when it is missing.
+/// The tables and functions of the store. They are created if they are missing.
 const SCHEMA: &str = include_str!("postgres/schema.sql");
 
 /// A table in Postgres, for clusters that have a database and no etcd.
@@ -53,7 +53,7 @@ const SCHEMA: &str = include_str!("postgres/schema.sql");
 /// that much longer. Let the clock be slewed, not set.
 #[derive(Clone)]
 pub struct Postgres {
-    line: Arc<Line>,
+    connector: Arc<Connector>,
 }
 
 // === impl Postgres ===
@@ -89,9 +89,9 @@ impl Postgres {
         if table.is_empty() {
             return Err(StoreError::refused(NAME, CONNECT, "the name of the table is empty"));
         }
-        let line = Line::new(config, tls, table.to_owned());
-        line.connection().await?;
-        Ok(Self { line: Arc::new(line) })
+        let connector = Connector::new(config, tls, table.to_owned());
+        connector.connection().await?;
+        Ok(Self { connector: Arc::new(connector) })
     }
 
     /// Deletes the history, so that every reader that is behind must load the table. The store
@@ -115,9 +115,9 @@ impl Postgres {
     }
 
     async fn send(&self, statement: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
-        let mut all: Vec<Param<'_>> = vec![(&self.line.table, Type::TEXT)];
+        let mut all: Vec<Param<'_>> = vec![(&self.connector.table, Type::TEXT)];
         all.extend(params.iter().map(|(value, kind)| (*value, kind.clone())));
-        self.line.request(statement, &all).await
+        self.connector.request(statement, &all).await
     }
 
     async fn expire(&self, verb: &'static str) -> Result<(), StoreError> {
@@ -292,6 +292,6 @@ impl Store for Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("table", &self.line.table).finish_non_exhaustive()
+        f.debug_struct("Postgres").field("table", &self.connector.table).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! A table as a value: what [`Memory`](super::Memory) and [`Files`](super::Files) share. Pure: the
+//! A table as a value, which [`Memory`](super::Memory) and [`Files`](super::Files) share. Pure: the
 //! time comes in, as the time since the origin of the store's clock.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_is_too_far_behind_is_told_to_load() {
+    fn a_reader_that_is_too_far_behind_must_load_the_table() {
         let mut table = Table::default();
         let commit = |table: &mut Table, commit: Commit| match table.commit(&commit) {
             Ok(Committed::Done(revision)) => revision,

@@ -32,7 +32,7 @@ pub(super) struct Judge {
 struct Ran {
     epoch: Revision,
     process: usize,
-    /// During which look at all processes that was seen.
+    /// The number of the inspection of all processes in which this was observed.
     looked: u64,
 }
 
@@ -95,7 +95,7 @@ impl Judge {
         }
     }
 
-    /// The look at all processes is over.
+    /// Ends an inspection of all processes.
     pub(super) fn looked(&mut self) {
         self.looks += 1;
     }
@@ -237,7 +237,7 @@ impl Judge {
                 _ => None,
             },
             What::HandOver | What::GiveBack => {
-                // The session that owns it wrote this, or the owner is gone and it is nobody's to give.
+                // Only the session that owns the shard may write this.
                 match owner_record {
                     Some(record) if record.session == by => None,
                     _ => Some("handed over by a process that does not own it"),

@@ -1,4 +1,4 @@
-//! What happens in the world of one seed.
+//! The faults in the world of one seed.
 
 use std::time::Duration;
 

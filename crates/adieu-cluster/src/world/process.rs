@@ -416,7 +416,7 @@ impl Process {
     }
 }
 
-/// What a process of this name declares. Not all declare the same.
+/// Returns the regions that a process of this name declares. They differ between processes.
 fn regions(id: &NodeId) -> BTreeMap<Arc<str>, RegionConfig> {
     let region = |kind, shards| RegionConfig { kind, shards };
     let is_odd = id.as_str().ends_with(['1', '3']);

@@ -8,7 +8,7 @@ use adieu_cluster::store::{
     StoreError, Update,
 };
 
-/// A store that is tested, and what must live as long as it.
+/// A store that is tested, and the server that must live as long as it.
 struct Bench {
     store: Arc<dyn Store>,
     _keeps: Box<dyn std::any::Any>,

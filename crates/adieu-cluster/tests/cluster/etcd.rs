@@ -90,7 +90,7 @@ async fn s658_a_token_that_has_expired_is_replaced(kind: Kind) {
     assert_eq!(collect(&mut *live, 3).await.len(), 3);
     assert_eq!(collect(&mut *late, 2).await.len(), 2);
 
-    // A user that may not is refused, and not as somebody unknown.
+    // A user without the permission is refused, with another error than an unknown user.
     let error = etcd.load("adieu/cluster/other/").await.unwrap_err();
     assert!(matches!(error, StoreError::Refused { .. }), "{}", text(&error));
     let error = etcd.changes("adieu/cluster/other/", first).await.err().unwrap();
@@ -174,7 +174,7 @@ async fn s660_an_etcd_that_cannot_be_reached_is_an_error_when_it_connects() {
 
 async fn s666_the_next_member_is_used_when_one_fails(kind: Kind) {
     let server = kind.etcd(&[]);
-    // Two ways to one member: what counts is which of them is used.
+    // Two addresses of one member: the test checks which of them is used.
     let first = Proxy::new(server.address()).await;
     let second = Proxy::new(server.address()).await;
     let dead = {

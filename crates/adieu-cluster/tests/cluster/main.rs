@@ -1,4 +1,4 @@
-//! Tests of the cluster: the stores, and what is built on them.
+//! Tests of the cluster: the stores, members, singletons and processes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

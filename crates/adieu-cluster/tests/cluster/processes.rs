@@ -30,7 +30,7 @@ struct Written {
     fence: u64,
 }
 
-/// Not a test by itself: it is what the other processes run.
+/// Not a test: the code of the other processes.
 #[test]
 fn node_process() {
     let Ok(name) = std::env::var("ADIEU_NODE") else { return };

@@ -1,6 +1,6 @@
 //! Stores on real servers: the etcd that is installed, a current etcd, and Postgres.
 
-/// Runs each test on each server, with what is made of the server's kind.
+/// Runs each test on each server, with a store of the server's kind.
 macro_rules! on_every_server {
     ($make:path => $($test:ident,)*) => {
         crate::served::on_every_server! { @one etcd_installed EtcdInstalled $make => $($test,)* }
@@ -109,7 +109,7 @@ mod real {
             }
             let mut client = Client::connect([url(port)], None).await.unwrap();
             let now = client.get("none", None).await.unwrap().header().unwrap().revision();
-            // A revision that has been compacted already is an error, and what was wanted.
+            // If the revision was compacted before, this is an error, and the goal is reached.
             let _ = client.compact(now, None).await;
         }
     }

@@ -17,7 +17,7 @@ pub(crate) struct TestNode {
     pub(crate) cluster: Cluster,
 }
 
-/// What instances of singletons did, in order.
+/// The actions of the instances of singletons, in order.
 #[derive(Clone, Default)]
 pub(crate) struct History {
     entries: Arc<Mutex<Vec<Entry>>>,
@@ -107,7 +107,7 @@ impl TestNode {
         self
     }
 
-    /// Waits until the shutdown is over, whoever began it. Fails after two virtual minutes.
+    /// Waits until the shutdown is over, whatever its reason. Fails after two virtual minutes.
     pub(crate) async fn completed(&self) -> Arc<Report> {
         let completed = tokio::time::timeout(120 * SECOND, self.shutdown.completed());
         completed.await.expect("the shutdown runs and ends").unwrap()

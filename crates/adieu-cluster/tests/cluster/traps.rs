@@ -1,4 +1,4 @@
-//! What goes wrong between a store and its server, on every server.
+//! Failures between a store and its server, on every server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,7 +138,7 @@ async fn s651_changes_that_were_compacted_are_reported_as_such(trap: Trap) {
     assert_eq!(keys(&collect(&mut *live, 1).await), ["c/a"]);
     trap.served.compact().await;
 
-    // A reader that was behind is told so, as often as it looks.
+    // A reader that was too far behind gets this error on each read.
     let mut behind = trap.store.changes("c/", first).await.unwrap();
     for _ in 0..2 {
         let update = timeout(LONG, behind.next()).await.unwrap().unwrap();
@@ -223,7 +223,7 @@ async fn s654_an_unanswered_request_is_followed_by_a_new_connection(trap: Trap) 
 }
 
 async fn s656_a_table_is_loaded_at_one_revision_while_it_changes(trap: Trap) {
-    // On several pages: what is first and what is last are always written together.
+    // Several pages: the first and the last record are always written together.
     for hundred in 0..12 {
         let commit = (0..100).fold(Commit::new(), |commit, n| {
             commit.create(format!("p/{:04}", hundred * 100 + n), "0")

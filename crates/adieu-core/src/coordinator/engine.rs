@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
-use super::driver::Driver;
 use super::locks;
 use super::moves::Moves;
 use crate::rung::Rung;
@@ -18,7 +18,12 @@ pub(super) struct Engine {
     /// The numbers of phases that have begun and tasks that have ended, for a supervisor.
     pub(super) moves: watch::Sender<Moves>,
     /// The latest driver, while it runs on a runtime.
-    driver: OrderedMutex<Weak<OrderedMutex<Driver>>>,
+    driver: OrderedMutex<Option<Weak<dyn Movable>>>,
+}
+
+/// A running driver that can move to another runtime.
+pub(super) trait Movable: Send + Sync {
+    fn move_to(self: Arc<Self>, runtime: &Handle);
 }
 
 /// The requests to a running shutdown. Each value only ever rises, or comes nearer, so no request is lost
@@ -39,7 +44,7 @@ impl Engine {
             requests: OrderedMutex::new(locks::REQUESTS, Requests::default()),
             nudge: Arc::default(),
             moves: watch::Sender::new(Moves::default()),
-            driver: OrderedMutex::new(locks::LATEST_DRIVER, Weak::new()),
+            driver: OrderedMutex::new(locks::LATEST_DRIVER, None),
         }
     }
 
@@ -53,12 +58,12 @@ impl Engine {
         *self.requests.lock()
     }
 
-    pub(super) fn set_driver(&self, driver: &Arc<OrderedMutex<Driver>>) {
-        *self.driver.lock() = Arc::downgrade(driver);
+    pub(super) fn set_driver(&self, driver: Weak<dyn Movable>) {
+        *self.driver.lock() = Some(driver);
     }
 
-    pub(super) fn driver(&self) -> Option<Arc<OrderedMutex<Driver>>> {
-        self.driver.lock().upgrade()
+    pub(super) fn driver(&self) -> Option<Arc<dyn Movable>> {
+        self.driver.lock().as_ref()?.upgrade()
     }
 }
 

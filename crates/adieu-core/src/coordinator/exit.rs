@@ -86,9 +86,7 @@ impl Shared {
     fn report_so_far(&self) -> Option<Report> {
         let unfinished = self.take_unfinished();
         self.journal().describe_all(unfinished.iter().map(|unfinished| &unfinished.what));
-        self.with_run(|run, declared| {
-            run.report_so_far(unfinished, &declared.registry, now())
-        })
+        self.with_run(|run, declared| run.report_so_far(unfinished, &declared.registry, now()))
     }
 
     /// Whether the end of the process runs the shutdown, or must wait for one that has begun.

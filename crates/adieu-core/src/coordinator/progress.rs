@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::completion::AwaitError;
+use super::await_error::AwaitError;
 use crate::outcome::Ending;
 use crate::readiness::{Facts, Readiness};
 use crate::report::Report;

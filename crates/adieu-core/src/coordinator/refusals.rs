@@ -5,96 +5,54 @@
 //! their cause (`#[error(transparent)]`, `anyhow::Error`, a string), so an error is recognised by its
 //! text, not by its type.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
-use super::Shutdown;
-use super::shared::Shared;
-use crate::gate::{Draining, Gate};
-use crate::journal::Line;
 use crate::outcome::{Outcome, SkipCause};
 use crate::phase::Phase;
 use crate::report::{Report, TaskReport};
-use crate::status::Stage;
 
 /// Refusals beyond this number are not stored, because code that retries for ever must not exhaust the
 /// memory.
 const MOST: usize = 1_000;
 
+/// The texts of refusals, and the tasks that were declared too late.
 #[derive(Default)]
 pub(super) struct Refusals {
     texts: Vec<String>,
     tasks: Vec<(Phase, Arc<str>)>,
 }
 
-// === impl Shutdown ===
+// === impl Refusals ===
 
-impl Shutdown {
-    /// Stores an error that was returned only because the shutdown had begun. A body that returns it has
-    /// not failed. For adapters.
-    #[doc(hidden)]
-    pub fn note_refusal(&self, error: &dyn Display) {
-        self.shared().note_refusal(error);
-    }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    pub(super) fn note_refusal(&self, error: &dyn Display) {
-        let text = error.to_string();
-        let mut refused = self.refusals.lock();
-        if refused.texts.len() < MOST && !refused.texts.contains(&text) {
-            refused.texts.push(text);
+impl Refusals {
+    pub(super) fn add_text(&mut self, text: String) {
+        if self.texts.len() < MOST && !self.texts.contains(&text) {
+            self.texts.push(text);
         }
     }
 
-    /// Adds a task that was declared too late to the log and to the report.
-    pub(super) fn refuse_task(&self, phase: &Phase, task: &Arc<str>) {
+    /// Stores a task that was declared too late. Returns false if it is stored already, or if there are
+    /// too many.
+    pub(super) fn add_task(&mut self, phase: &Phase, task: &Arc<str>) -> bool {
         let entry = (phase.clone(), Arc::clone(task));
-        let mut refused = self.refusals.lock();
-        if refused.tasks.len() >= MOST || refused.tasks.contains(&entry) {
-            return;
-        }
-        refused.tasks.push(entry);
-        drop(refused);
-        let (phase, task) = (phase.clone(), Arc::clone(task));
-        self.journal().note(Line::TaskTooLate { phase, task });
-        self.amend_report();
-    }
-
-    /// Adds the tasks that were declared too late to a report that has been published.
-    pub(super) fn amend_report(&self) {
-        let tasks = self.refusals.lock().tasks.clone();
-        if !tasks.is_empty() {
-            self.progress.amend_report(|report| add_refused(report, &tasks));
-        }
-    }
-
-    /// Whether this error was returned only because the shutdown had begun.
-    pub(crate) fn is_refusal(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        if self.progress.stage() == Stage::Up {
+        if self.tasks.len() >= MOST || self.tasks.contains(&entry) {
             return false;
         }
-        let mut texts = self.refusals.lock().texts.clone();
-        // Gates do not store their refusals, because that would make entering slow.
-        let gates: Vec<Gate> = self.drains.lock().gates().cloned().collect();
-        let closed = gates.iter().filter(|gate| gate.is_closed());
-        texts.extend(closed.map(|gate| gate.draining().to_string()));
-        let mut cause = Some(error);
-        while let Some(error) = cause {
-            let text = error.to_string();
-            if error.is::<Draining>() || texts.iter().any(|refusal| text.contains(refusal)) {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+        self.tasks.push(entry);
+        true
+    }
+
+    pub(super) fn texts(&self) -> &[String] {
+        &self.texts
+    }
+
+    pub(super) fn tasks(&self) -> &[(Phase, Arc<str>)] {
+        &self.tasks
     }
 }
 
 /// Adds each task to its phase, unless the report has it already.
-fn add_refused(report: &mut Report, tasks: &[(Phase, Arc<str>)]) {
+pub(super) fn add_refused(report: &mut Report, tasks: &[(Phase, Arc<str>)]) {
     let outcome = Outcome::Skipped { because: SkipCause::TooLate };
     for (phase, name) in tasks {
         let Some(phase) = report.phases.iter_mut().find(|known| known.name == phase.as_str())

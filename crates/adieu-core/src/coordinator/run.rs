@@ -40,8 +40,8 @@ pub(super) struct Run {
     made: Option<Report>,
 }
 
-/// The reason of a run, and what follows from it. Reasons can be code of the application, which must not
-/// run under a lock, so they are asked once, before.
+/// The reason of a run, and the values that it determines. Reasons can be code of the application, which
+/// must not run under a lock, so these values are read once, before.
 pub(super) struct Cause {
     reason: Reason,
     pub(super) name: String,

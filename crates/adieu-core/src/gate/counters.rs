@@ -23,8 +23,8 @@
 use std::sync::OnceLock;
 
 use super::barrier::{self, Mode};
-use super::threads::ThreadIndex;
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use crate::thread_index::ThreadIndex;
 
 /// How many threads a segment of slots is for, and how many segments there can be in addition to the
 /// first. Threads beyond that share one slot, with atomic adds.
@@ -227,7 +227,7 @@ impl Counters {
     #[inline]
     fn add(&self, index: ThreadIndex, counter: impl Fn(&Slot) -> &AtomicUsize) {
         // A thread without a number has one that is far out of bounds.
-        match self.first.get(index.0) {
+        match self.first.get(index.get()) {
             Some(slot) => add_alone(counter(slot)),
             None => self.add_elsewhere(index.claimed(), counter),
         }
@@ -235,13 +235,13 @@ impl Counters {
 
     #[cold]
     fn add_elsewhere(&self, index: ThreadIndex, counter: impl Fn(&Slot) -> &AtomicUsize) {
-        if let Some(slot) = self.first.get(index.0) {
+        if let Some(slot) = self.first.get(index.get()) {
             return add_alone(counter(slot)); // It has just claimed its number.
         }
-        match self.more.get((index.0 / SEGMENT).wrapping_sub(1)) {
+        match self.more.get((index.get() / SEGMENT).wrapping_sub(1)) {
             Some(segment_cell) => {
                 let slots = segment_cell.get_or_init(|| Box::new(segment()));
-                add_alone(counter(&slots[index.0 % SEGMENT]));
+                add_alone(counter(&slots[index.get() % SEGMENT]));
             }
             None => {
                 counter(&self.shared).fetch_add(1, Ordering::AcqRel);

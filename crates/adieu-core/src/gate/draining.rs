@@ -12,7 +12,7 @@ pub struct Draining {
     retry_after_ms: u32,
 }
 
-/// What a queue consumer should do with a message that was not admitted.
+/// How a queue consumer should settle a message that was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {

@@ -9,9 +9,9 @@ use super::class::DrainClass;
 use super::counters::State;
 use super::marks::Marks;
 use super::pool::Inner;
-use super::ride::{self, Scope};
-use super::threads::ThreadIndex;
+use super::ride;
 use crate::shield::drop_shielded;
+use crate::thread_index::ThreadIndex;
 
 /// One unit of work inside a [`Gate`](super::Gate). Dropping it means that the work is over.
 ///
@@ -126,16 +126,6 @@ impl Pass {
     /// Runs a function on this pass, as [`Pass::scope`] runs a future.
     pub fn within<T>(&self, work: impl FnOnce() -> T) -> T {
         ride::within(self.inner, work)
-    }
-
-    /// Runs a future on this pass. Inside it, [`Gate::enter`](super::Gate::enter) on the same gate
-    /// succeeds even when the gate is closed, because admitted work may start the work that it needs.
-    ///
-    /// This holds for everything that is polled within `work`: in `join!`, in timeouts. It does not hold
-    /// for tasks that `work` spawns. Give them a clone of the pass, or use
-    /// [`Gate::spawn`](super::Gate::spawn).
-    pub fn scope<F: Future>(self, work: F) -> Scope<F> {
-        Scope::new(self, work)
     }
 }
 

@@ -1,32 +1,16 @@
 //! Lets code that runs on a pass enter the gate of that pass again.
 //!
-//! While a [`Scope`] is polled, a thread-local variable names its gate. The variable is read only when a
+//! While a [`Scope`](super::Scope) is polled, a thread-local variable names its gate. The variable is read only when a
 //! gate refuses work, so it costs nothing to enter an open gate.
 
 use std::cell::{Cell, RefCell};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use pin_project_lite::pin_project;
-
-use super::Pass;
 use super::pool::Inner;
 
 thread_local! {
     /// The gate of the innermost scope. Separate from the others, because usually there is only one.
     static INNERMOST: Cell<Option<&'static Inner>> = const { Cell::new(None) };
     static OTHERS: RefCell<Vec<&'static Inner>> = const { RefCell::new(Vec::new()) };
-}
-
-pin_project! {
-    /// Work that runs under a [`Pass`]; see [`Pass::scope`].
-    #[must_use = "futures do nothing unless polled"]
-    pub struct Scope<F> {
-        #[pin]
-        work: F,
-        // Declared after the work, so that it is dropped after it.
-        pass: Pass,
-    }
 }
 
 /// Whether this code runs inside a scope of this gate. The scope holds a pass.
@@ -66,28 +50,4 @@ fn push(outer: &'static Inner) -> bool {
 #[cold]
 fn pop() -> Option<&'static Inner> {
     OTHERS.try_with(|others| others.borrow_mut().pop()).ok().flatten()
-}
-
-// === impl Scope ===
-
-impl<F> Scope<F> {
-    pub(super) fn new(pass: Pass, work: F) -> Self {
-        Self { work, pass }
-    }
-}
-
-impl<F: Future> Future for Scope<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let work = this.work;
-        this.pass.within(|| work.poll(cx))
-    }
-}
-
-impl<F> std::fmt::Debug for Scope<F> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scope").field("pass", &self.pass).finish_non_exhaustive()
-    }
 }

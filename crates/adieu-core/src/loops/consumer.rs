@@ -126,7 +126,7 @@ where
             match state {
                 State::Open => self.begin_taken_jobs(),
                 // A cordon may last for any time, so another consumer should get the jobs.
-                State::Cordoned => self.give_back().await?,
+                State::Cordoned => self.release().await?,
                 State::Closed => return Ok(()),
             }
             let takes = state == State::Open
@@ -201,18 +201,18 @@ where
         call(async { self.source.done(&job, &outcome).await }).await
     }
 
-    async fn give_back(&mut self) -> Result<(), BoxError> {
+    async fn release(&mut self) -> Result<(), BoxError> {
         if self.taken.is_empty() {
             return Ok(());
         }
         let jobs = std::mem::take(&mut self.taken).into();
-        call(async { self.source.give_back(jobs).await }).await
+        call(async { self.source.release(jobs).await }).await
     }
 
     /// Returns unbegun jobs, finishes the others, commits and leaves, in this order. Each step is tried
     /// even if an earlier one fails. The first error is returned.
     async fn clean_up(&mut self) -> Result<(), BoxError> {
-        let mut cleared = self.give_back().await;
+        let mut cleared = self.release().await;
         let mut may_finish = true;
         loop {
             tokio::select! {

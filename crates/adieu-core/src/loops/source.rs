@@ -46,7 +46,7 @@ pub trait Source: Send + 'static {
 
     /// Called with jobs that were taken and not begun. Return them to the queue here, for another
     /// consumer or for later.
-    fn give_back(
+    fn release(
         &mut self,
         jobs: Vec<Self::Job>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;

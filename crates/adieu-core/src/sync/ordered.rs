@@ -100,7 +100,7 @@ mod checks {
 
     impl Held {
         pub(super) fn new(place: Place) -> Self {
-            // A thread that is ending has no list any more, and is not checked.
+            // A thread that is ending has no list, and is not checked.
             let _ = HELD.try_with(|held| {
                 let last = held.borrow().last().copied();
                 // A second panic while the thread unwinds would abort the process.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::end::TaskId;
-use super::span::LazySpan;
+use super::lazy_span::LazySpan;
 use crate::deadline::{Deadline, LiveDeadline};
 use crate::phase::Phase;
 use crate::reason::Reason;

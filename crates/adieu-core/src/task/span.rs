@@ -5,7 +5,7 @@
 //! tasks, never by the driver, and closed on the log thread. If a subscriber panics, only the span is
 //! lost; if it blocks in a span, it delays the tasks of that phase.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, info_span};
@@ -13,11 +13,6 @@ use tracing::{Level, Span, info_span};
 use super::context::{PhaseCx, RunCx};
 use super::end::TaskId;
 use crate::shield::{drop_shielded, shielded};
-use crate::sync::lock;
-
-/// A span that is opened when a task first needs it.
-#[derive(Debug, Default)]
-pub(crate) struct LazySpan(OnceLock<Mutex<Option<Arc<Span>>>>);
 
 /// The span of one task. Boxed, because most tasks have none and each spawned task is copied.
 #[derive(Default)]
@@ -26,20 +21,6 @@ pub(super) struct TaskSpan(Option<Box<Span>>);
 /// Returns whether a subscriber may be interested in spans. Calls no code of the application.
 pub(crate) fn are_wanted() -> bool {
     LevelFilter::current() >= Level::INFO
-}
-
-// === impl LazySpan ===
-
-impl LazySpan {
-    fn get(&self, open: impl FnOnce() -> Span) -> Option<Arc<Span>> {
-        let cell = self.0.get_or_init(|| Mutex::new(shielded(open).ok().map(Arc::new)));
-        lock(cell).clone()
-    }
-
-    /// Removes and returns the span. The caller drops it on a thread that a subscriber may block.
-    pub(crate) fn close(&self) -> Option<Arc<Span>> {
-        lock(self.0.get()?).take()
-    }
 }
 
 // === impl TaskSpan ===

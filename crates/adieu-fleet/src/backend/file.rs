@@ -82,7 +82,7 @@ impl Files {
             io::Error::new(error.kind(), problem)
         })?;
         let threads = Arc::new(Semaphore::new(THREADS));
-        Ok(Self { shared: Arc::new(Shared { folder, clock: Clock::new(), threads }) })
+        Ok(Self { shared: Arc::new(Shared { folder, clock: Clock::default(), threads }) })
     }
 
     /// Accesses the files of a key on a blocking thread.

@@ -50,7 +50,7 @@ pub(crate) enum Answer {
     None,
 }
 
-/// What to do next.
+/// The next step for the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Wait(Instant),

@@ -20,8 +20,8 @@ impl Process {
         Self { name: name.into_owned(), host: host(), since: Instant::now() }
     }
 
-    /// As `/shutdown` shows it. A successor is told apart by its uptime: in containers every process
-    /// has the same number.
+    /// Returns the part of `/shutdown`. A successor differs by its uptime, because in containers every
+    /// process has the same number.
     pub(super) fn view(&self) -> Value {
         let Self { name, host, since } = self;
         let uptime = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -31,7 +31,7 @@ pub(super) struct Delivery {
     watched: Mutex<Watched>,
 }
 
-/// What has been seen of the client since the server began to watch it.
+/// The observations of the client since the server began to watch it.
 #[derive(Debug, Default)]
 struct Watched {
     last_progress: Option<Progress>,
@@ -189,9 +189,9 @@ mod tests {
     fn a_client_that_answers_probes_is_not_gone() {
         // The kernel probes less and less often.
         assert!(!is_gone(|second| probed(false, second % 30)));
-        // Each time the client is looked at, it has just answered a probe and not yet the next.
+        // At each observation, the client has just answered a probe and not yet the next.
         assert!(!is_gone(|_| probed(true, 0)));
-        // It is looked at while a probe is on its way, long after its last answer.
+        // Some observations fall between a probe and its answer, long after the last answer.
         assert!(!is_gone(|second| probed(second % 20 == 19, second % 20)));
         assert!(!is_gone(|second| probed(second % 20 > 15, second % 20)));
     }

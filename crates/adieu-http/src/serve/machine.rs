@@ -1,4 +1,4 @@
-//! Decides when a server moves to its next stage, and what the driver does then.
+//! Decides when a server moves to its next stage, and which effects the driver carries out then.
 
 use std::time::{Duration, Instant};
 

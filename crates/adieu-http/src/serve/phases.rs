@@ -11,7 +11,7 @@ use super::Options;
 use super::roster::Roster;
 use crate::connection::Cuts;
 
-/// What the shutdown has requested of the server so far.
+/// The requests of the shutdown to the server so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Requested {
     pub(super) unbind: bool,

@@ -1,4 +1,4 @@
-//! The connections of a server, and what they are waiting for.
+//! The connections of a server, and the answers that they wait for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -28,7 +28,7 @@ fn app() -> Router {
 }
 
 /// Sends a request, begins the shutdown when the answer has begun, and reads the rest after the
-/// shutdown has ended if `is_late`. Returns the length of what was read, its error, and the report.
+/// shutdown has ended if `is_late`. Returns the number of bytes read, the error, and the report.
 async fn read_through_shutdown(
     request: &str,
     half_closes: bool,

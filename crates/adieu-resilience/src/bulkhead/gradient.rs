@@ -58,7 +58,7 @@ impl Gradient {
         self.limit as usize
     }
 
-    /// Begins at the lowest limit again. What latency is usual remains known.
+    /// Begins at the lowest limit again. The usual latency is kept.
     pub(crate) fn reset(&mut self) {
         self.limit = self.least;
         self.window = Window::default();

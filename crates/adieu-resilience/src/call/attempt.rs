@@ -14,7 +14,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::drain;
 use crate::time::{Instant, LONGEST};
 
-/// What a call is told about its attempt.
+/// The context of one attempt, which the call receives.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
     pub(super) number: u32,

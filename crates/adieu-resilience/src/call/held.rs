@@ -9,7 +9,7 @@ use crate::classify::{Class, Health};
 use crate::throttle::{Fate, Request};
 use crate::time::Instant;
 
-/// What an attempt holds. The order is the order in which it is returned.
+/// The permits that an attempt holds. They are released in the order of the fields.
 #[derive(Default)]
 pub(super) struct Held<'a> {
     pub(super) request: Option<Request<'a>>,
@@ -17,7 +17,7 @@ pub(super) struct Held<'a> {
     pub(super) slot: Option<Slot<'a>>,
 }
 
-/// What the parts learn from an attempt.
+/// The result of an attempt, for the parts of the policy.
 pub(super) struct Lesson {
     pub(super) class: Class,
     /// Whether it ran out of the time that the policy grants.

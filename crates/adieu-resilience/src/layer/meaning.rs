@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn s757_an_error_that_proves_that_nothing_was_sent_is_told_from_others() {
+    fn s757_an_error_that_proves_that_nothing_was_sent_is_distinguished() {
         #[derive(Debug, thiserror::Error)]
         #[error("wrapped")]
         struct Wrapped(#[source] io::Error);

@@ -20,8 +20,8 @@ pub(crate) struct Budget {
     share: f64,
     /// Calls, and how many retries there were.
     window: Window,
-    /// Held from the look at the window until the retry is counted, so that no two calls spend the
-    /// same retry.
+    /// Held while the window is read and the retry is counted, so that no two calls spend the same
+    /// retry.
     spending: Mutex<()>,
 }
 

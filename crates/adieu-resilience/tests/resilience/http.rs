@@ -139,7 +139,7 @@ async fn s756_a_server_refuses_with_429_or_503_with_retry_after_and_a_code() {
     let (status, headers, _) = get("forced", "text/plain").await;
     assert_eq!((status, &*headers), (503, "5 forced-open "));
     assert_eq!(calls.load(Ordering::SeqCst), 1, "what is refused does not reach the handler");
-    // It was begun, so it does not carry the header of what was not processed.
+    // The request was begun, so the response has no header that it was not processed.
     let timed_out = r#"{"error":"timed-out","retry_after_ms":1000}"#;
     assert_eq!(get("timed", "text/plain").await, (503, "1  ".into(), timed_out.into()));
 }

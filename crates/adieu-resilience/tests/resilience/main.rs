@@ -1,4 +1,4 @@
-//! What a policy promises, on a paused clock unless a test needs real threads.
+//! The promises of a policy, on a paused clock unless a test needs real threads.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod building;

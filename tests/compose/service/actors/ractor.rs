@@ -14,7 +14,7 @@ use crate::service::Error;
 /// An order in an envelope.
 pub(super) type Sealed = Letter<Order>;
 
-/// What a mailbox holds.
+/// The type of messages.
 pub(super) trait Mail: ractor::Message + Sync + Sized {
     fn send(to: &Ref<Self>, order: Order) -> bool;
     fn open(self) -> Order;

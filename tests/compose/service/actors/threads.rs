@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::{Clerk, Desk, Order, kameo};
 use crate::service::Error;
 
-/// What workers do, by their number: one clerk for the inbox, and one that is an actor.
+/// The handlers of each worker: one clerk for the inbox, and one that is an actor.
 type Staff = [(Arc<Clerk>, Arc<Clerk>); 2];
 
 /// The inbox of a worker, for senders from outside.

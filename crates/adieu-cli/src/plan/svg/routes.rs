@@ -1,27 +1,27 @@
-//! How lines go from phase to phase: between the boxes, never through one, and each where it can be
-//! followed. Lines share a lane only if they come from the same phase or go to the same one.
+//! The lines from phase to phase: between the boxes, never through a box. Lines share a lane only if
+//! they come from the same phase or go to the same phase.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{HEAD, HEIGHT, MARGIN, Place, WIDTH};
 
-/// Between two lanes.
+/// The distance between two lanes.
 const LANE: usize = 6;
 /// The room for arrows in a gap, in addition to its lanes.
 const GAP_Y: usize = 24;
 const GAP_X: usize = 28;
-/// Bent lines leave a phase beside the middle and come in on the other side of it, so that they do
-/// not lie on those that go straight down.
+/// The distance from the middle of a phase at which bent lines leave and arrive, so that they do not
+/// cover lines that go straight down.
 const ASIDE: usize = 14;
 
-/// From a phase to one that waits for it.
+/// A line from a phase to a phase that waits for it.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
     pub(super) from: Place,
     pub(super) to: Place,
 }
 
-/// Where everything is.
+/// The coordinates of all rows, columns and lanes.
 pub(super) struct Routes {
     /// Where rows and columns begin.
     rows: Vec<usize>,
@@ -44,7 +44,7 @@ impl Way {
         self.from.column == self.to.column && self.from.row + 1 == self.to.row
     }
 
-    /// The side from which it comes in, if it goes farther than to the next row.
+    /// Returns the side at which the line arrives, if it goes farther than to the next row.
     fn side(&self) -> Option<Side> {
         let is_far = self.from.row + 1 != self.to.row;
         let side = if self.from.column < self.to.column { Side::Left } else { Side::Right };
@@ -61,7 +61,7 @@ impl Routes {
         let column_count = places.map(|place| place.column + 1).max().unwrap_or(1);
         let bent = ways.clone().filter(|way| !way.is_straight());
         let (below, in_gap) = lanes(bent.map(|way| (way.from.row, way.from)));
-        // The gutter on the left of a column is that on the right of the one before it.
+        // The gutter to the left of a column is the gutter to the right of the column before it.
         let sides = ways.filter_map(|way| Some((way.side()?, way.to)));
         let (beside, in_gutter) = lanes(sides.map(|(side, to)| {
             let gutter = if side == Side::Left { to.column } else { to.column + 1 };
@@ -71,7 +71,7 @@ impl Routes {
         let gutter = |column: usize| {
             let lanes = in_gutter.get(&column).copied().unwrap_or(0);
             let outer = column == 0 || column == column_count;
-            // At the edge there is the margin, too.
+            // The outer gutters include the margin.
             if outer { lanes * LANE } else { GAP_X + lanes * LANE }
         };
         let mut x = MARGIN + gutter(0);
@@ -112,8 +112,8 @@ impl Routes {
             return format!("M{leave} {y}V{bend}H{}V{to_y}", to_x + WIDTH / 2 + ASIDE);
         };
         let lane = 10 + LANE * self.beside.get(&(side, to)).copied().unwrap_or(0);
-        // Those from the left come in above the middle, those from the right below it: in one gutter
-        // there may be both.
+        // Lines from the left arrive above the middle, lines from the right below it, because one
+        // gutter may have both.
         let (gutter, into, height) = match side {
             Side::Left => {
                 // Lanes are counted from the left edge of the gutter.
@@ -126,7 +126,7 @@ impl Routes {
     }
 }
 
-/// Numbers the keys of each gap, and says how many there are in it.
+/// Numbers the keys of each gap, and returns how many each gap has.
 fn lanes<K: Ord + Copy>(
     keys: impl Iterator<Item = (usize, K)>,
 ) -> (BTreeMap<K, usize>, BTreeMap<usize, usize>) {
@@ -161,7 +161,7 @@ mod tests {
         pieces
     }
 
-    /// Whether what lies between `a` and `b` has some of what lies between `c` and `d`.
+    /// Returns whether the interval between `a` and `b` overlaps the one between `c` and `d`.
     fn overlap((a, b): (usize, usize), (c, d): (usize, usize)) -> bool {
         a.min(b) < c.max(d) && c.min(d) < a.max(b)
     }

@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::commits::tests::missing_comparison;
+use crate::commits::tests::{missing_comparison, record};
 use crate::records::{Key, Keys, RegionKind};
 use crate::store::commit::Write;
 use crate::view::arbitrary::{SESSION, id, view};
@@ -20,17 +20,7 @@ fn member() -> Member {
     Member::new(Declared {
         id: id(0),
         session: SessionId::new(SESSION),
-        record: NodeRecord {
-            state: NodeState::Joining,
-            ready: true,
-            drain: Drain::Nothing,
-            address: None,
-            build: "1".to_owned(),
-            zone: None,
-            weight: 1,
-            hosts: vec!["cart".into()],
-            protocol: (1, 1),
-        },
+        record: record(NodeState::Joining),
         config: config(3, RegionKind::Region, 1),
     })
 }

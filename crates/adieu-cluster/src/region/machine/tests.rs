@@ -49,7 +49,7 @@ proptest! {
                 if ends >> at & 1 == 1 {
                     regions.drained(shard, held.epoch);
                 }
-                // What ended under an earlier epoch says nothing about this one.
+                // Work that ended under an earlier epoch does not end this one.
                 regions.drained(shard, Revision::new(999));
             }
             let fresh = BTreeSet::new();

@@ -4,7 +4,7 @@ use std::string::FromUtf8Error;
 
 use etcd_client::{Client, Error, Event, EventType, WatchOptions, WatchStream};
 
-use super::line::failed;
+use super::connector::failed;
 use super::wire::{key, number_of, record, revision_of};
 use super::{LONGEST_ANSWER, NAME, WATCH};
 use crate::store::{Change, Changes, Reply, Revision, StoreError, Update};

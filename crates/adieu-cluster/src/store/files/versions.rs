@@ -60,7 +60,7 @@ impl Versions {
                     self.known.fetch_max(version, Ordering::Relaxed);
                     return Ok((version, contents));
                 }
-                // This process was stopped for so long that the version is deleted: look again.
+                // This process was suspended until the version was deleted: read the folder again.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     self.known.store(0, Ordering::Relaxed);
                 }

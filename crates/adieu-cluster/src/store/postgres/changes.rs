@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
 
-use super::line::Param;
+use super::connector::Param;
 use super::{NAME, Postgres, number_of, one, record, revision_of, unreadable};
 use crate::store::{Change, Changes, Reply, Revision, StoreError, Update};
 
@@ -31,7 +31,7 @@ pub(super) struct PostgresChanges {
     next_look: Instant,
 }
 
-/// What a look has found.
+/// The result of reading the changes once.
 struct Look {
     update: Option<Update>,
     /// How soon the next session ends, if none is kept.
@@ -58,7 +58,7 @@ impl PostgresChanges {
             });
             let looked = look.await;
             self.look = None;
-            // After a failure it is the caller who decides when to look again.
+            // After a failure, the caller decides when to read again.
             let Look { update, next_end, notified } = looked?;
             self.notified = Some(notified);
             self.next_look = Instant::now() + next_end.map_or(POLL, |end| end.min(POLL));
@@ -115,7 +115,7 @@ async fn look_once(postgres: &Postgres, prefix: &str, after: Revision) -> Result
             ON change.table_name = this.name AND change.revision > $2
             AND starts_with(change.key, $3)
         WHERE this.name = $1 ORDER BY change.revision, change.position";
-    let count = postgres.line.connection().await?.notified();
+    let count = postgres.connector.connection().await?.notified();
     let seen = *count.borrow();
     postgres.expire(WATCH).await?;
     let params: [Param<'_>; 2] = [(&number_of(after), Type::INT8), (&prefix, Type::TEXT)];

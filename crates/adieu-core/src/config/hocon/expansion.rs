@@ -10,7 +10,7 @@ use std::path::Path;
 use hocon::parser::AstNode;
 
 use super::limits;
-use crate::config::format::read_text;
+use crate::config::text_file::read_text;
 
 /// The largest size of a text with its substitutions and included files, in bytes and values.
 const LARGEST: usize = 64 << 20;

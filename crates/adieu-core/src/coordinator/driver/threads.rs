@@ -18,7 +18,8 @@ use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::error;
 
-use super::super::completion::AwaitError;
+use super::super::await_error::AwaitError;
+use super::super::engine::Movable;
 use super::super::locks;
 use super::super::shared::Shared;
 use super::{Beginning, Driver};
@@ -46,7 +47,8 @@ pub(in crate::coordinator) fn start(
     let own = stand_in.as_ref().map(|stand_in| stand_in.runtime.clone());
     let Some(driver) = Driver::new(shared, home.clone(), own, beginning) else { return };
     let driver = shareable(driver);
-    shared.engine.set_driver(&driver);
+    let movable: Arc<dyn Movable> = Arc::clone(&driver) as _;
+    shared.engine.set_driver(Arc::downgrade(&movable));
     // The runtime owns the task. It ends with the report, and every wait for the report joins it.
     if has_workers {
         // The first step is made here, unless this is a task. To wake a worker for it costs more, and
@@ -68,15 +70,23 @@ pub(in crate::coordinator) fn start(
 ///
 /// Tasks that were started stay where they are, and have their time. The others run on `runtime`.
 pub(in crate::coordinator) fn take_over(shared: &Arc<Shared>, runtime: &Handle) {
-    let Some(driver) = shared.engine.driver() else { return };
-    let stand_in = StandIn::start(shared, shared.progress.generation());
-    let own = stand_in.as_ref().map(|stand_in| stand_in.runtime.clone());
-    driver.lock().crew.move_to(runtime.clone(), own);
-    // The task on the old runtime may wait for the next nudge, and would consume it.
-    shared.engine.nudge.notify_one();
-    runtime.spawn(drive(Arc::clone(shared), Arc::clone(&driver), None));
-    if let Some(stand_in) = stand_in {
-        stand_in.give(driver);
+    if let Some(driver) = shared.engine.driver() {
+        driver.move_to(runtime);
+    }
+}
+
+impl Movable for OrderedMutex<Driver> {
+    fn move_to(self: Arc<Self>, runtime: &Handle) {
+        let shared = Arc::clone(&self.lock().shared);
+        let stand_in = StandIn::start(&shared, shared.progress.generation());
+        let own = stand_in.as_ref().map(|stand_in| stand_in.runtime.clone());
+        self.lock().crew.move_to(runtime.clone(), own);
+        // The task on the old runtime may wait for the next nudge, and would consume it.
+        shared.engine.nudge.notify_one();
+        runtime.spawn(drive(shared, Arc::clone(&self), None));
+        if let Some(stand_in) = stand_in {
+            stand_in.give(self);
+        }
     }
 }
 

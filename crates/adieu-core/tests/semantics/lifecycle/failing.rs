@@ -1,4 +1,4 @@
-//! What happens when a step fails to start: the others are stopped.
+//! A step that fails to start: the others are stopped.
 
 use std::time::Duration;
 

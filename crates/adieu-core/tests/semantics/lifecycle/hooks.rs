@@ -1,4 +1,4 @@
-//! What hooks return, how they are wrapped, and the loops that they add.
+//! The results of hooks, how hooks are wrapped, and the loops that they add.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! What happens when a shutdown begins during start-up.
+//! A shutdown that begins during start-up.
 
 use adieu_core::{Readiness, Reason, Signal, StartError, Step};
 use expect_test::expect;

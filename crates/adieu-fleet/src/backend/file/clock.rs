@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use adieu_core::adapter::BootClock;
+
 /// The machine's clock since boot.
-#[derive(Debug)]
-pub(super) struct Clock {
-    /// Identifies the boot.
-    boot: String,
-}
+#[derive(Debug, Default)]
+pub(super) struct Clock(BootClock);
 
 /// An instant, in the form in which it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,45 +18,26 @@ pub(super) struct Stamp {
 // === impl Clock ===
 
 impl Clock {
-    pub(super) fn new() -> Self {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let boot = boot.trim();
-        Self { boot: if boot.is_empty() { "-".to_owned() } else { boot.to_owned() } }
+    /// Returns the identity of the boot. It is stored as a word, so it is not empty.
+    fn boot(&self) -> &str {
+        Some(self.0.boot()).filter(|boot| !boot.is_empty()).unwrap_or("-")
     }
 
     pub(super) fn after(&self, ttl: Duration) -> Stamp {
         // One millisecond more, because rounding down must not shorten the time.
-        let millis = u64::try_from((now() + ttl).as_millis()).unwrap_or(u64::MAX);
-        Stamp { boot: self.boot.clone(), millis: millis.saturating_add(1) }
+        let millis = u64::try_from((self.0.now() + ttl).as_millis()).unwrap_or(u64::MAX);
+        Stamp { boot: self.boot().to_owned(), millis: millis.saturating_add(1) }
     }
 
     /// Returns the time until an instant; `None` if it has passed. An instant of an earlier boot has
     /// passed, because the process that stored it no longer runs.
     pub(super) fn until(&self, stamp: &Stamp) -> Option<Duration> {
-        if stamp.boot != self.boot {
+        if stamp.boot != self.boot() {
             return None;
         }
-        let left = Duration::from_millis(stamp.millis).saturating_sub(now());
+        let left = Duration::from_millis(stamp.millis).saturating_sub(self.0.now());
         (!left.is_zero()).then_some(left)
     }
-}
-
-#[cfg(target_os = "linux")]
-fn now() -> Duration {
-    use rustix::time::{ClockId, clock_gettime};
-    // Also counts while the machine is suspended.
-    let time = clock_gettime(ClockId::Boottime);
-    let secs = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(secs, u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
-#[cfg(not(target_os = "linux"))]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "other systems have no better clock that processes share"
-)]
-fn now() -> Duration {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -66,7 +46,7 @@ mod tests {
 
     #[test]
     fn an_instant_of_an_earlier_boot_has_passed() {
-        let clock = Clock::new();
+        let clock = Clock::default();
         let stamp = clock.after(Duration::from_secs(60));
         assert!(clock.until(&stamp).is_some_and(|left| left > Duration::from_secs(50)));
         assert_eq!(clock.until(&Stamp { boot: "another".into(), ..stamp }), None);

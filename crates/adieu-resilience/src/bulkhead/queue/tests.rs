@@ -151,7 +151,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn s722_the_queue_does_what_a_sorted_list_does(
+    fn s722_the_queue_behaves_like_a_sorted_list(
         acts in prop::collection::vec(act(), 0..200),
         capacity in 0usize..6,
     ) {

@@ -10,7 +10,7 @@ use crate::fit::harmless;
 
 /// The state of a service, as the admin port reports it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     /// `None` if the service is too old to send it.
     pub(crate) process: Option<Process>,
     pub(crate) stage: Stage,
@@ -22,17 +22,17 @@ pub(crate) struct Seen {
     /// The tasks that did not end as they should; `None` if the service is too old to send them.
     pub(crate) unclean: Option<Vec<UncleanTask>>,
     pub(crate) checks: Vec<Check>,
-    /// `None` if it does not say.
+    /// `None` if the service does not report it.
     pub(crate) in_flight: Option<u64>,
-    /// Whether work is admitted; `None` if it does not say.
+    /// Whether work is admitted; `None` if the service does not report it.
     pub(crate) admitting: Option<bool>,
     pub(crate) gates: Vec<Gate>,
     pub(crate) report: Option<Box<Report>>,
-    /// All of it, for programs.
+    /// The whole answer, for programs.
     pub(crate) raw: Value,
 }
 
-/// Which process answers.
+/// The process that answered.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Process {
     pub(crate) name: String,
@@ -75,8 +75,7 @@ pub(crate) struct Gate {
     pub(crate) in_flight: u64,
 }
 
-/// As it is sent. What a service does not say, because it is older or it was only asked for a
-/// change, is missing.
+/// The answer as it is sent. Older services, and answers to a change, leave out fields.
 #[derive(Deserialize)]
 struct Sent {
     #[serde(default)]
@@ -111,8 +110,8 @@ struct SentCheck {
     detail: Option<String>,
 }
 
-impl Seen {
-    /// `None` if this is not what an admin port says.
+impl Observed {
+    /// Returns `None` if this is not the answer of an admin port.
     pub(crate) fn new(raw: Value) -> Option<Self> {
         let Sent {
             process,
@@ -161,7 +160,7 @@ impl Seen {
         })
     }
 
-    /// `3 in flight: http 2, orders 1`, or nothing if it does not say.
+    /// Returns `3 in flight: http 2, orders 1`, or `None` if the service does not report it.
     pub(crate) fn in_flight_line(&self) -> Option<String> {
         let sum = self.in_flight?;
         let busy = self.gates.iter().filter(|gate| gate.in_flight > 0);
@@ -193,8 +192,8 @@ impl Process {
         millis(self.uptime_ms)
     }
 
-    /// Whether this is another process than the one that was seen before. Several replicas behind
-    /// one address differ by host or number, a successor by its uptime.
+    /// Returns whether this is another process than `before`. Several replicas behind one address
+    /// differ by host or process number, a successor by its uptime.
     pub(crate) fn is_another_than(&self, before: &Self) -> bool {
         self.host != before.host || self.pid != before.pid || self.uptime_ms < before.uptime_ms
     }
@@ -214,7 +213,7 @@ impl WaitingFor {
         millis(self.age_ms)
     }
 
-    /// How long until it is cancelled: zero if it is being cancelled.
+    /// Returns how long until the task is cancelled: zero if it is being cancelled.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.left_ms.map(millis)
     }

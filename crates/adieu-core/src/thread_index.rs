@@ -8,9 +8,10 @@ use crate::sync::lock;
 /// The numbers that ended threads have returned, and the lowest number that was never used.
 static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
 
-/// The number of a thread. No other living thread has it.
+/// The number of a thread. No other living thread has it, and ended threads return theirs, so numbers
+/// stay small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ThreadIndex(pub(super) usize);
+pub struct ThreadIndex(usize);
 
 /// Returns the number when the thread ends.
 struct Claim(usize);
@@ -29,14 +30,17 @@ impl ThreadIndex {
     /// The thread is ending, and has returned its number.
     const NONE: Self = Self(usize::MAX);
 
-    /// Returns the number of this thread, or `UNCLAIMED` or `NONE`.
+    /// Returns the number of this thread. It is no index of any slice if the thread has not claimed one
+    /// or is ending.
     #[inline]
-    pub(super) fn current() -> Self {
+    #[must_use]
+    pub fn current() -> Self {
         Self(INDEX.get())
     }
 
-    /// Claims a number if the thread has not done so. Returns `NONE` if the thread is ending.
-    pub(super) fn claimed(self) -> Self {
+    /// Claims a number if the thread has none. A thread that is ending gets none.
+    #[must_use]
+    pub fn claimed(self) -> Self {
         if self != Self::UNCLAIMED {
             return self;
         }
@@ -45,8 +49,15 @@ impl ThreadIndex {
         claimed
     }
 
+    /// Returns the number as an index.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0
+    }
+
     #[cfg(all(test, adieu_loom))]
-    pub(super) const fn of(index: usize) -> Self {
+    pub(crate) const fn of(index: usize) -> Self {
         Self(index)
     }
 }

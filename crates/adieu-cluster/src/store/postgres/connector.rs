@@ -34,7 +34,7 @@ pub(super) struct Connection {
     _driving: JoinSet<()>,
 }
 
-pub(super) struct Line {
+pub(super) struct Connector {
     connect: Box<dyn Fn() -> Connecting + Send + Sync>,
     /// How long connecting may take.
     patience: Duration,
@@ -59,14 +59,14 @@ pub(super) enum Failure {
 /// Gives the connection up when a request has not been answered, also if its future was dropped:
 /// otherwise the next request would wait on the same dead connection.
 struct Asked<'a> {
-    line: &'a Line,
+    connector: &'a Connector,
     connection: Arc<Connection>,
     is_answered: bool,
 }
 
-// === impl Line ===
+// === impl Connector ===
 
-impl Line {
+impl Connector {
     pub(super) fn new<T>(mut config: Config, tls: T, table: String) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -145,7 +145,7 @@ impl Line {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Failure> {
         let connection = self.connection().await.map_err(Failure::NotSent)?;
-        let mut asked = Asked { line: self, connection, is_answered: false };
+        let mut asked = Asked { connector: self, connection, is_answered: false };
         let sent = asked.connection.client.query_typed(statement, params);
         let answer = match tokio::time::timeout(PATIENCE, sent).await {
             Ok(answer) => answer.map_err(Failure::Sent),
@@ -158,7 +158,7 @@ impl Line {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let mut current = self.line.lock();
+        let mut current = self.connector.lock();
         let is_ours = current.as_ref().is_some_and(|it| Arc::ptr_eq(it, &self.connection));
         if !self.is_answered && is_ours {
             *current = None;
@@ -195,8 +195,8 @@ impl Connection {
 
     /// Prepares the session, and creates what is missing.
     async fn prepare(&self, table: &str) -> Result<(), Error> {
-        // A commit must be on the disk before it is answered, and must see what was committed while
-        // it waited for its turn.
+        // A commit must be on the disk before it is answered, and must see the commits that were
+        // applied while it waited for its turn.
         let session = "SELECT set_config('default_transaction_isolation', 'read committed', false), \
                        CASE current_setting('synchronous_commit') WHEN 'off' THEN \
                        set_config('synchronous_commit', 'local', false) END";
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_a_server_that_stops_does_not_tell_how_the_commit_ended() {
+    fn an_answer_of_a_server_that_stops_leaves_the_outcome_of_a_commit_unknown() {
         assert!(is_rollback("40001"), "a transaction that must be repeated");
         assert!(is_rollback("42501"), "no permission");
         assert!(!is_rollback("57P01"), "stopped by the administrator");

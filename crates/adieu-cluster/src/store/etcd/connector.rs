@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_secs(6);
 /// How long a member may take to answer that test.
 const TEST: Duration = Duration::from_secs(2);
 
-pub(super) struct Line {
+pub(super) struct Connector {
     endpoints: Vec<String>,
     options: ConnectOptions,
     current: Mutex<Current>,
@@ -35,14 +35,14 @@ struct Current {
 /// Gives the client up when a request has not been answered, also if its future was dropped:
 /// otherwise the next request would wait on the same dead connection.
 struct Asked<'a> {
-    line: &'a Line,
+    connector: &'a Connector,
     given_up: usize,
     is_answered: bool,
 }
 
-// === impl Line ===
+// === impl Connector ===
 
-impl Line {
+impl Connector {
     pub(super) fn new(endpoints: Vec<String>, options: ConnectOptions) -> Self {
         let options = options
             .with_connect_timeout(CONNECTING)
@@ -60,7 +60,7 @@ impl Line {
         request: impl AsyncFnOnce(&Client) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let Current { given_up, client } = self.current().clone();
-        let mut asked = Asked { line: self, given_up, is_answered: false };
+        let mut asked = Asked { connector: self, given_up, is_answered: false };
         let client = match client {
             Some(client) => Ok(client),
             None => Box::pin(self.connect(given_up)).await,
@@ -93,7 +93,7 @@ impl Line {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let mut current = self.line.current();
+        let mut current = self.connector.current();
         if !self.is_answered && current.given_up == self.given_up {
             *current = Current { given_up: self.given_up.wrapping_add(1), client: None };
         }
@@ -162,7 +162,7 @@ fn has_outdated_token(error: &Error) -> bool {
     message(error).contains("revision of auth store is old")
 }
 
-/// Returns whether the same request would fail again: because of the user, or of what it requests.
+/// Returns whether the same request would fail again, because of the user or of the request itself.
 fn is_permanent(error: &Error) -> bool {
     // Invalid argument, permission denied, unimplemented, unauthenticated; a message that is too
     // long has the code of an exhausted resource, as a full disk has.

@@ -9,8 +9,8 @@ use ::ractor::ActorProcessingErr;
 use futures_util::future::{BoxFuture, FutureExt};
 use pin_project_lite::pin_project;
 
-use super::letter::loses_letter;
-use super::wrapper::Wrapper;
+use super::super::letter::loses_letter;
+use super::Wrapper;
 use crate::node::Ended;
 use crate::panics::panic_text;
 use crate::record::run_as;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use ::ractor::ActorProcessingErr;
 use pin_project_lite::pin_project;
 
-use super::wrapper::Wrapper;
+use super::Wrapper;
 use crate::node::Ended;
 use crate::panics::panic_text;
 use crate::record::run_as;
