@@ -11,7 +11,8 @@ mod members;
 mod nodes;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod postgres;
-mod processes;
+#[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres"))]
+mod real;
 mod served;
 mod singletons;
 mod stage;
