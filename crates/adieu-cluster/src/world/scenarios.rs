@@ -1,5 +1,7 @@
 //! Seeds, and worlds in which one thing is to be seen.
 
+mod akka;
+
 use std::collections::BTreeMap;
 
 use super::plan::{Fault, settings};

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod akka;
 mod chaos;
 mod conformance;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
