@@ -36,7 +36,9 @@ struct Loads<'v> {
     nodes: Vec<Node<'v>>,
     /// The hashes of the zones' names.
     zones: Vec<u64>,
-    groups: BTreeMap<Group<'v>, Shards>,
+    /// By the index that [`Loads::group`] returns.
+    groups: Vec<Shards>,
+    indices: BTreeMap<Group<'v>, usize>,
 }
 
 struct Node<'v> {
@@ -71,7 +73,7 @@ struct Pool {
 /// The nodes of a [`Pool`] in the order in which they receive shards.
 struct Queue<'v> {
     region: &'v str,
-    group: Group<'v>,
+    group: usize,
     weight: u64,
     newest_build: Ranking,
     /// `None` if all nodes are of the newest build.
@@ -181,13 +183,20 @@ impl<'v> Loads<'v> {
         for (name, zone) in zones {
             hashes[zone] = mix(hash(name.unwrap_or_default().as_bytes()));
         }
-        let mut loads = Self { view, nodes, zones: hashes, groups: BTreeMap::new() };
+        let (groups, indices) = (Vec::new(), BTreeMap::new());
+        let mut loads = Self { view, nodes, zones: hashes, groups, indices };
         let mut without = without.to_vec();
         without.sort_unstable();
         let mut without = without.into_iter().peekable();
+        let mut last: Option<(&str, usize)> = None;
         for (id, shard) in &view.shards {
-            let group = loads.group(&id.region);
-            loads.group_mut(group).total += 1;
+            // Shards are in the order of their regions.
+            let group = match last {
+                Some((region, group)) if region == &*id.region => group,
+                _ => loads.group(&id.region),
+            };
+            last = Some((&id.region, group));
+            loads.groups[group].total += 1;
             // Both are in the same order. What is not in the table is skipped.
             while without.next_if(|next| *next < id).is_some() {}
             // A shard that is to move counts where it is going.
@@ -210,18 +219,18 @@ impl<'v> Loads<'v> {
     fn queue(&mut self, region: &'v str, eligible: Eligible<'_>) -> Queue<'v> {
         let Pool { all, newest_build, weight } = self.pool(region, eligible);
         let group = self.group(region);
-        let loads = self.group_mut(group).by_zone.clone();
+        let by_zone = &self.groups[group].by_zone;
         let rank = |nodes: &[usize]| {
-            let zones = self.zones.iter().copied().zip(loads.iter().copied());
+            let zones = self.zones.iter().copied().zip(by_zone.iter().copied());
             Ranking::new(zones, nodes.iter().map(|at| self.ranked(group, *at)))
         };
         let rest = (all != newest_build).then(|| rank(&all));
         Queue { region, group, weight, newest_build: rank(&newest_build), all: rest }
     }
 
-    fn ranked(&self, group: Group<'v>, at: usize) -> Ranked {
+    fn ranked(&self, group: usize, at: usize) -> Ranked {
         let Node { hash, zone, weight, .. } = &self.nodes[at];
-        let shards = self.groups.get(&group).map_or(0, |loads| loads.by_node[at]);
+        let shards = self.groups[group].by_node[at];
         Ranked { at, zone: *zone, hash: *hash, load: (shards + 1) * SCALE / weight }
     }
 
@@ -252,34 +261,31 @@ impl<'v> Loads<'v> {
         Pool { all, newest_build, weight }
     }
 
-    fn group(&self, region: &'v str) -> Group<'v> {
-        match self.view.kind(region) {
+    /// Returns the index of the group that a region belongs to.
+    fn group(&mut self, region: &'v str) -> usize {
+        let group = match self.view.kind(region) {
             RegionKind::Singleton => Group::Singletons,
             RegionKind::Region => Group::Region(region),
-        }
-    }
-
-    fn group_mut(&mut self, group: Group<'v>) -> &mut Shards {
+        };
         let (nodes, zones) = (self.nodes.len(), self.zones.len());
-        self.groups.entry(group).or_insert_with(|| Shards {
-            total: 0,
-            by_node: vec![0; nodes],
-            by_zone: vec![0; zones],
+        *self.indices.entry(group).or_insert_with(|| {
+            self.groups.push(Shards { total: 0, by_node: vec![0; nodes], by_zone: vec![0; zones] });
+            self.groups.len() - 1
         })
     }
 
-    fn add(&mut self, group: Group<'v>, at: usize, shards: i64) {
+    fn add(&mut self, group: usize, at: usize, shards: i64) {
         let zone = self.nodes[at].zone;
-        let loads = self.group_mut(group);
-        loads.by_node[at] = loads.by_node[at].saturating_add_signed(shards);
-        loads.by_zone[zone] = loads.by_zone[zone].saturating_add_signed(shards);
+        let Shards { by_node, by_zone, .. } = &mut self.groups[group];
+        by_node[at] = by_node[at].saturating_add_signed(shards);
+        by_zone[zone] = by_zone[zone].saturating_add_signed(shards);
     }
 
     /// Chooses a node for a shard, and counts the shard there.
     fn choose(&mut self, queue: &mut Queue<'v>, number: u32) -> Option<Target<'v>> {
         let hash = mix(hash(queue.region.as_bytes()) ^ u64::from(number));
         let newest = queue.newest_build.next(hash)?;
-        let loads = self.groups.get(&queue.group)?;
+        let loads = &self.groups[queue.group];
         // The most that the nodes of the newest build take: one and a half times a fair share.
         let fair = (loads.total * self.nodes[newest].weight * 3).div_ceil(queue.weight.max(1) * 2);
         let chosen = match &queue.all {
@@ -297,8 +303,8 @@ impl<'v> Loads<'v> {
     }
 
     /// Returns the nodes with the most and the least load, if they differ enough to move a shard.
-    fn spread(&self, group: Group<'v>, pool: &Pool) -> Option<(usize, usize)> {
-        let loads = self.groups.get(&group)?;
+    fn spread(&self, group: usize, pool: &Pool) -> Option<(usize, usize)> {
+        let loads = &self.groups[group];
         let load = |at: usize| loads.by_node[at] * SCALE / self.nodes[at].weight;
         let most = pool.all.iter().copied().max_by_key(|at| (load(*at), *at))?;
         let least = pool.all.iter().copied().min_by_key(|at| (load(*at), *at))?;
