@@ -7,7 +7,11 @@
 //! rollback, a shard moves once and not from one old node to the next. That ends where it would
 //! overload the few new nodes.
 
+mod ranking;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+use ranking::{Ranked, Ranking};
 
 use crate::commits::Target;
 use crate::records::{Drain, NodeId, NodeState, RegionKind, ShardId, ShardRecord};
@@ -30,9 +34,11 @@ pub(crate) type Placement<'v> = (&'v ShardId, Option<Target<'v>>);
 struct Loads<'v> {
     view: &'v View,
     nodes: Vec<Node<'v>>,
-    zones: usize,
-    groups: BTreeMap<Group<'v>, Shards>,
-    pools: BTreeMap<&'v str, Pool>,
+    /// The hashes of the zones' names.
+    zones: Vec<u64>,
+    /// By the index that [`Loads::group`] returns.
+    groups: Vec<Shards>,
+    indices: BTreeMap<Group<'v>, usize>,
 }
 
 struct Node<'v> {
@@ -58,11 +64,20 @@ struct Shards {
 }
 
 /// The nodes that can receive shards of one region.
-#[derive(Clone, Default)]
 struct Pool {
     all: Vec<usize>,
     newest_build: Vec<usize>,
     weight: u64,
+}
+
+/// The nodes of a [`Pool`] in the order in which they receive shards.
+struct Queue<'v> {
+    region: &'v str,
+    group: usize,
+    weight: u64,
+    newest_build: Ranking,
+    /// `None` if all nodes are of the newest build.
+    all: Option<Ranking>,
 }
 
 /// Chooses a node for each of `shards`, none of which counts as owned by its present owner.
@@ -71,9 +86,18 @@ pub(crate) fn place<'v>(
     eligible: Eligible<'_>,
     shards: &[&'v ShardId],
 ) -> Vec<Placement<'v>> {
-    let without: BTreeSet<&ShardId> = shards.iter().copied().collect();
-    let mut loads = Loads::new(view, eligible, &without);
-    shards.iter().map(|shard| (*shard, loads.choose(shard))).collect()
+    let mut loads = Loads::new(view, shards);
+    let mut queue: Option<Queue<'v>> = None;
+    let choose = |shard: &&'v ShardId| {
+        let queue = match &mut queue {
+            Some(queue) if queue.region == &*shard.region => queue,
+            // The queue of another region is not kept: singletons share their load, so it may no
+            // longer be in order. Callers list shards by region.
+            other => other.insert(loads.queue(&shard.region, eligible)),
+        };
+        (*shard, loads.choose(queue, shard.number))
+    };
+    shards.iter().map(choose).collect()
 }
 
 /// Returns whether a node can receive shards of a region now.
@@ -103,7 +127,7 @@ pub(crate) fn rebalance<'v>(
     limits: Limits,
     mut may_move: impl FnMut(&ShardId) -> bool,
 ) -> Vec<(&'v ShardId, Target<'v>)> {
-    let mut loads = Loads::new(view, eligible, &BTreeSet::new());
+    let mut loads = Loads::new(view, &[]);
     let mut moves = Vec::new();
     let Some(config) = &view.config else { return moves };
     for (region, settings) in &config.value.regions {
@@ -123,13 +147,13 @@ pub(crate) fn rebalance<'v>(
                 movable.entry(&ownership.owner).or_default().push(id);
             }
         }
+        let (group, pool) = (loads.group(region), loads.pool(region, eligible));
         for _ in moving..most {
-            let Some((from, to)) = loads.spread(region) else { break };
+            let Some((from, to)) = loads.spread(group, &pool) else { break };
             let Some(shard) = movable.get_mut(loads.nodes[from].target.id).and_then(Vec::pop)
             else {
                 break;
             };
-            let group = loads.group(region);
             loads.add(group, from, -1);
             loads.add(group, to, 1);
             moves.push((shard, loads.nodes[to].target));
@@ -141,7 +165,8 @@ pub(crate) fn rebalance<'v>(
 // === impl Loads ===
 
 impl<'v> Loads<'v> {
-    fn new(view: &'v View, eligible: Eligible<'_>, without: &BTreeSet<&ShardId>) -> Self {
+    /// Counts all shards but `without`.
+    fn new(view: &'v View, without: &[&ShardId]) -> Self {
         let mut zones: BTreeMap<Option<&str>, usize> = BTreeMap::new();
         let mut nodes = Vec::with_capacity(view.nodes.len());
         for (id, record) in &view.nodes {
@@ -149,24 +174,34 @@ impl<'v> Loads<'v> {
             let zone = *zones.entry(record.value.zone.as_deref()).or_insert(next);
             nodes.push(Node {
                 target: Target { id, record },
-                hash: hash(id.as_str().as_bytes()),
+                hash: mix(hash(id.as_str().as_bytes())),
                 zone,
                 weight: u64::from(record.value.weight.max(1)),
             });
         }
-        let mut loads = Self {
-            view,
-            nodes,
-            zones: zones.len(),
-            groups: BTreeMap::new(),
-            pools: BTreeMap::new(),
-        };
+        let mut hashes = vec![0; zones.len()];
+        for (name, zone) in zones {
+            hashes[zone] = mix(hash(name.unwrap_or_default().as_bytes()));
+        }
+        let (groups, indices) = (Vec::new(), BTreeMap::new());
+        let mut loads = Self { view, nodes, zones: hashes, groups, indices };
+        let mut without = without.to_vec();
+        without.sort_unstable();
+        let mut without = without.into_iter().peekable();
+        let mut last: Option<(&str, usize)> = None;
         for (id, shard) in &view.shards {
-            let group = loads.group(&id.region);
-            loads.group_mut(group).total += 1;
+            // Shards are in the order of their regions.
+            let group = match last {
+                Some((region, group)) if region == &*id.region => group,
+                _ => loads.group(&id.region),
+            };
+            last = Some((&id.region, group));
+            loads.groups[group].total += 1;
+            // Both are in the same order. What is not in the table is skipped.
+            while without.next_if(|next| *next < id).is_some() {}
             // A shard that is to move counts where it is going.
             let at = match &shard.value {
-                _ if without.contains(id) => None,
+                _ if without.peek() == Some(&id) => None,
                 ShardRecord::Free => None,
                 ShardRecord::Owned(ownership) => Some(&ownership.owner),
                 ShardRecord::Moving { to, .. } => Some(to),
@@ -176,12 +211,27 @@ impl<'v> Loads<'v> {
             if let Some(at) = at {
                 loads.add(group, at, 1);
             }
-            if !loads.pools.contains_key(&*id.region) {
-                let pool = loads.pool(&id.region, eligible);
-                loads.pools.insert(&id.region, pool);
-            }
         }
         loads
+    }
+
+    /// Puts the nodes that can receive shards of a region in order.
+    fn queue(&mut self, region: &'v str, eligible: Eligible<'_>) -> Queue<'v> {
+        let Pool { all, newest_build, weight } = self.pool(region, eligible);
+        let group = self.group(region);
+        let by_zone = &self.groups[group].by_zone;
+        let rank = |nodes: &[usize]| {
+            let zones = self.zones.iter().copied().zip(by_zone.iter().copied());
+            Ranking::new(zones, nodes.iter().map(|at| self.ranked(group, *at)))
+        };
+        let rest = (all != newest_build).then(|| rank(&all));
+        Queue { region, group, weight, newest_build: rank(&newest_build), all: rest }
+    }
+
+    fn ranked(&self, group: usize, at: usize) -> Ranked {
+        let Node { hash, zone, weight, .. } = &self.nodes[at];
+        let shards = self.groups[group].by_node[at];
+        Ranked { at, zone: *zone, hash: *hash, load: (shards + 1) * SCALE / weight }
     }
 
     fn pool(&self, region: &str, eligible: Eligible<'_>) -> Pool {
@@ -211,54 +261,50 @@ impl<'v> Loads<'v> {
         Pool { all, newest_build, weight }
     }
 
-    fn group(&self, region: &'v str) -> Group<'v> {
-        match self.view.kind(region) {
+    /// Returns the index of the group that a region belongs to.
+    fn group(&mut self, region: &'v str) -> usize {
+        let group = match self.view.kind(region) {
             RegionKind::Singleton => Group::Singletons,
             RegionKind::Region => Group::Region(region),
-        }
-    }
-
-    fn group_mut(&mut self, group: Group<'v>) -> &mut Shards {
-        let (nodes, zones) = (self.nodes.len(), self.zones);
-        self.groups.entry(group).or_insert_with(|| Shards {
-            total: 0,
-            by_node: vec![0; nodes],
-            by_zone: vec![0; zones],
+        };
+        let (nodes, zones) = (self.nodes.len(), self.zones.len());
+        *self.indices.entry(group).or_insert_with(|| {
+            self.groups.push(Shards { total: 0, by_node: vec![0; nodes], by_zone: vec![0; zones] });
+            self.groups.len() - 1
         })
     }
 
-    fn add(&mut self, group: Group<'v>, at: usize, shards: i64) {
+    fn add(&mut self, group: usize, at: usize, shards: i64) {
         let zone = self.nodes[at].zone;
-        let loads = self.group_mut(group);
-        loads.by_node[at] = loads.by_node[at].saturating_add_signed(shards);
-        loads.by_zone[zone] = loads.by_zone[zone].saturating_add_signed(shards);
+        let Shards { by_node, by_zone, .. } = &mut self.groups[group];
+        by_node[at] = by_node[at].saturating_add_signed(shards);
+        by_zone[zone] = by_zone[zone].saturating_add_signed(shards);
     }
 
     /// Chooses a node for a shard, and counts the shard there.
-    fn choose(&mut self, shard: &'v ShardId) -> Option<Target<'v>> {
-        let group = self.group(&shard.region);
-        let pool = self.pools.get(&*shard.region)?;
-        let loads = self.groups.get(&group)?;
-        let hash = hash(shard.region.as_bytes()) ^ u64::from(shard.number);
-        let best = |among: &[usize]| {
-            among.iter().copied().min_by_key(|at| {
-                let Node { hash: own, zone, weight, .. } = &self.nodes[*at];
-                let load = (loads.by_node[*at] + 1) * SCALE / weight;
-                (load, loads.by_zone[*zone], mix(hash ^ own))
-            })
-        };
-        let newest = best(&pool.newest_build)?;
+    fn choose(&mut self, queue: &mut Queue<'v>, number: u32) -> Option<Target<'v>> {
+        let hash = mix(hash(queue.region.as_bytes()) ^ u64::from(number));
+        let newest = queue.newest_build.next(hash)?;
+        let loads = &self.groups[queue.group];
         // The most that the nodes of the newest build take: one and a half times a fair share.
-        let fair = (loads.total * self.nodes[newest].weight * 3).div_ceil(pool.weight.max(1) * 2);
-        let chosen = if loads.by_node[newest] < fair { newest } else { best(&pool.all)? };
-        self.add(group, chosen, 1);
+        let fair = (loads.total * self.nodes[newest].weight * 3).div_ceil(queue.weight.max(1) * 2);
+        let chosen = match &queue.all {
+            Some(all) if loads.by_node[newest] >= fair => all.next(hash)?,
+            _ => newest,
+        };
+        let before = self.ranked(queue.group, chosen);
+        self.add(queue.group, chosen, 1);
+        let load = self.ranked(queue.group, chosen).load;
+        queue.newest_build.received(before, load);
+        if let Some(all) = &mut queue.all {
+            all.received(before, load);
+        }
         Some(self.nodes[chosen].target)
     }
 
     /// Returns the nodes with the most and the least load, if they differ enough to move a shard.
-    fn spread(&self, region: &'v str) -> Option<(usize, usize)> {
-        let pool = self.pools.get(region)?;
-        let loads = self.groups.get(&self.group(region))?;
+    fn spread(&self, group: usize, pool: &Pool) -> Option<(usize, usize)> {
+        let loads = &self.groups[group];
         let load = |at: usize| loads.by_node[at] * SCALE / self.nodes[at].weight;
         let most = pool.all.iter().copied().max_by_key(|at| (load(*at), *at))?;
         let least = pool.all.iter().copied().min_by_key(|at| (load(*at), *at))?;

@@ -166,14 +166,16 @@ impl Driver {
         node.member.raise_wish(*shared.wish.borrow());
         self.keep(node, now, &mut wake);
         self.load(node, now, &mut wake);
+        // Before the commit, which can then hand over a shard whose instance has just ended. A later
+        // step would come with the timer, whose resolution is a millisecond.
+        let is_good = node.is_good(now) && self.standing.is_good();
+        self.instances.reconcile(node, is_good, now, &mut wake);
         if self.committing.is_none()
             && !shared.close.is_cancelled()
             && let Some(proposal) = node.next(now, &mut wake)
         {
             self.commit(proposal);
         }
-        let is_good = node.is_good(now) && self.standing.is_good();
-        self.instances.reconcile(node, is_good, now, &mut wake);
         self.publish(node);
         wake
     }

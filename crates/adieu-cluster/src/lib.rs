@@ -6,6 +6,8 @@ mod cluster;
 mod commits;
 mod driver;
 mod leader;
+#[doc(hidden)]
+pub mod measure;
 mod member;
 mod node;
 mod observed;

@@ -106,6 +106,51 @@ proptest! {
         }
     }
 
+    /// The reference: a scan of all nodes for the least load, and then for the least load of a zone.
+    #[test]
+    fn a_shard_goes_to_the_least_load_and_then_to_the_zone_with_the_least_load(
+        owners in proptest::collection::vec(proptest::option::of(0_usize..9), 1..80),
+        nodes in proptest::collection::vec((0_usize..4, 1_u32..4), 1..9),
+        seed in any::<u64>(),
+    ) {
+        let mut view = view(owners.len() as u32);
+        for (at, (zone, weight)) in nodes.iter().enumerate() {
+            let zone = format!("z{zone}");
+            view.nodes.insert(id(at), versioned(node("1", Some(&zone), *weight), 10 + at as u64));
+        }
+        let mut moved = Vec::new();
+        let mut loads = vec![0_u64; nodes.len()];
+        for (at, (shard, record)) in view.shards.iter_mut().enumerate() {
+            let owner = owners[at].map(|at| at % nodes.len());
+            if let Some(owner) = owner {
+                let incarnation = Revision::new(10 + owner as u64);
+                let epoch = Revision::new(1);
+                record.value =
+                    ShardRecord::Owned(Ownership { owner: id(owner), incarnation, epoch });
+            }
+            // Some shards are placed again, and do not count where they are.
+            match owner {
+                Some(owner) if seed >> (at % 64) & 1 == 0 => loads[owner] += 1,
+                _ => moved.push(shard.clone()),
+            }
+        }
+        let moved: Vec<&ShardId> = moved.iter().collect();
+        let eligible = Eligible { fresh: &BTreeSet::new(), without: None };
+        for (shard, target) in place(&view, eligible, &moved) {
+            let target = target.unwrap().id;
+            let rank = |at: usize| {
+                let (zone, weight) = nodes[at];
+                let in_zone = nodes.iter().zip(&loads).filter(|((other, _), _)| *other == zone);
+                let zone_load: u64 = in_zone.map(|(_, load)| load).sum();
+                ((loads[at] + 1) * SCALE / u64::from(weight), zone_load)
+            };
+            let chosen = (0..nodes.len()).find(|at| id(at) == *target).unwrap();
+            let least = (0..nodes.len()).map(rank).min().unwrap();
+            prop_assert_eq!(rank(chosen), least, "{}: {:?}", shard, loads);
+            loads[chosen] += 1;
+        }
+    }
+
     #[test]
     fn only_candidates_receive_shards(
         states in proptest::collection::vec((0_u8..5, any::<bool>(), 0_u8..3, any::<bool>()), 1..6),

@@ -113,8 +113,8 @@ fn table() -> Table {
     }
 }
 
-#[test]
-fn every_commit_has_its_comparisons() {
+/// One commit of each kind.
+pub(crate) fn every_commit() -> Vec<(What, Commit)> {
     let table = table();
     let Table { commits, me, other, node, shard, owned, view } = &table;
     let leader = Revision::new(5);
@@ -126,7 +126,7 @@ fn every_commit_has_its_comparisons() {
     let judged = versioned(config.clone(), 1, 2);
     let leading = view.leader.as_ref();
     let gone = versioned(GoneRecord { how: Departure::Down, incarnation: leader }, 2, 2);
-    let built = [
+    vec![
         (What::Join, commits.join(other, me.session, &record(NodeState::Joining), &judged)),
         (What::Announce, commits.announce(other, node, false, Drain::Regions)),
         (What::Leave, commits.leave(other, node, None)),
@@ -148,8 +148,12 @@ fn every_commit_has_its_comparisons() {
         (What::Beat, commits.beat(me, leader, 7)),
         (What::SetMode, commits.set_mode(None, Mode::Stopping)),
         (What::Configure, commits.configure(view, &config)),
-    ];
-    for (what, commit) in &built {
+    ]
+}
+
+#[test]
+fn every_commit_has_its_comparisons() {
+    for (what, commit) in &every_commit() {
         assert_eq!(missing_comparison(*what, commit), None, "{what:?}: {commit:?}");
         // Without any one of its comparisons the check fails, or the commit is still safe because
         // another comparison is about the same record.

@@ -111,8 +111,6 @@ impl Instances {
                     });
                     if !matches!(task, Some(RunState::Runs(_))) {
                         node.drained(&shard, held.epoch);
-                        // The hand-over is due at once.
-                        wake.at(now);
                     }
                 }
                 ShardState::Open | ShardState::Drained => {}

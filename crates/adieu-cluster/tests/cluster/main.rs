@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod akka;
 mod chaos;
 mod conformance;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
@@ -11,7 +12,8 @@ mod members;
 mod nodes;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod postgres;
-mod processes;
+#[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres"))]
+mod real;
 mod served;
 mod singletons;
 mod stage;

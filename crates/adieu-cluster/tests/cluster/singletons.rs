@@ -32,6 +32,21 @@ async fn s630_a_singleton_is_handed_over_when_its_node_leaves() {
     history.assert_sound();
 }
 
+/// A timer has a resolution of a millisecond, which is longer than a commit takes.
+#[tokio::test(start_paused = true)]
+async fn s884_a_hand_over_waits_for_no_timer() {
+    let (store, history) = (Memory::new(), History::default());
+    let one = node(&store, "one").sweeper(&history).joined().await;
+    let _two = node(&store, "two").sweeper(&history).joined().await;
+    until("it runs", || history.running() == ["one"]).await;
+    // Between two ticks of the timer.
+    tokio::time::advance(SECOND / 3_000).await;
+    one.leave().await;
+    until("it runs elsewhere", || history.running() == ["two"]).await;
+    assert_eq!(history.began_at("two"), history.ended_at("one"));
+    history.assert_sound();
+}
+
 #[tokio::test(start_paused = true)]
 async fn s631_a_singleton_of_a_node_without_store_ends_before_the_next_begins() {
     let (store, history) = (Memory::new(), History::default());
