@@ -1,7 +1,15 @@
 //! Functions for crates that connect a server, actors or locks to a shutdown. Applications do not
 //! need them.
 
+mod command;
+mod metrics;
+mod page;
+
 use std::error::Error;
+
+pub use command::{Command, CommandError};
+pub use metrics::{Family, Metrics};
+pub use page::{Page, PublishError, pages, publish};
 
 pub use crate::log_thread::log_aside;
 
