@@ -39,6 +39,8 @@ struct Driver {
     changes: Option<Box<dyn Changes>>,
     instances: Instances,
     stage: Stage,
+    /// The stage that readiness was last derived from.
+    reported: Stage,
     /// Fires when the shutdown begins, from when this node is not ready.
     begun: CancellationToken,
     /// Why the shutdown is to run. Begun outside the machine's lock, because it calls the
@@ -74,6 +76,7 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             instances: Instances::new(&shared, &standing),
             standing,
             stage: Stage::Outside,
+            reported: Stage::Outside,
             begun: shared.shutdown.upgrade().map(|it| it.token()).unwrap_or_default(),
             begins: None,
             shared: Arc::clone(&shared),
@@ -134,6 +137,7 @@ impl Driver {
             {
                 drop(shutdown.run(reason));
             }
+            self.report_readiness();
             if self.is_over() {
                 break;
             }
@@ -276,6 +280,25 @@ impl Driver {
         }
     }
 
+    /// Reports whether this node is a member, as a condition of the readiness. Called outside the
+    /// machine's lock.
+    fn report_readiness(&mut self) {
+        if self.reported == self.stage {
+            return;
+        }
+        self.reported = self.stage;
+        match self.stage {
+            Stage::Up => self.shared.check.mark_ready(),
+            Stage::Down => {
+                let loss = self.shared.progress.borrow().loss;
+                let loss = loss.map_or_else(String::new, |loss| format!(": {loss}"));
+                self.shared.check.mark_failed(format!("lost its place{loss}"));
+            }
+            // The shutdown makes the process unready while it leaves.
+            Stage::Outside | Stage::Joining | Stage::Leaving | Stage::Exiting | Stage::Removed => {}
+        }
+    }
+
     async fn wait(&mut self, wake: Wake) -> Happened {
         let wish = *self.shared.wish.borrow();
         let mut wishes = self.shared.wish.subscribe();
@@ -312,6 +335,7 @@ impl Driver {
                     Ok(SessionStanding::Kept) => Answer::Kept,
                     Ok(SessionStanding::Ended) => Answer::Ended,
                     Err(error) => {
+                        shared.counters.renewal_failed();
                         warn_of(&shared, &error, "session not kept; retrying");
                         Answer::None
                     }
@@ -342,6 +366,7 @@ impl Driver {
             }
             Happened::Committed(what, answer) => {
                 self.committing = None;
+                shared.counters.committed(what, answer.as_ref().ok());
                 match answer {
                     Ok(answer) => node.committed(now, Some(answer)),
                     Err(StoreError::NoSession { .. }) => node.session_ended(now),

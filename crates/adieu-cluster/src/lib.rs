@@ -4,11 +4,15 @@
 mod allocate;
 mod cluster;
 mod commits;
+mod config;
+mod counters;
 mod driver;
 mod leader;
 mod member;
 mod node;
 mod observed;
+mod operate;
+mod page;
 mod phases;
 mod proposal;
 #[cfg(test)]
@@ -23,12 +27,18 @@ mod status;
 pub mod store;
 mod time;
 mod view;
+mod waiting;
 #[cfg(test)]
 mod world;
 
-pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, OperateError};
+pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError};
+pub use counters::InstanceState;
 pub use member::{Incompatible, Loss, Stage};
+pub use operate::OperateError;
+pub use phases::TASKS;
 pub use records::{Departure, NameError, NodeId, NodeState};
 pub use singleton::{Displaced, SingletonCx};
-pub use status::{ClusterStatus, GoneStatus, NodeStatus, SingletonStatus};
+pub use status::{
+    ClusterStatus, GoneStatus, NodeStatus, SingletonState, SingletonStatus, VanishedStatus, Waiting,
+};
 pub use view::UnreadableRecord;

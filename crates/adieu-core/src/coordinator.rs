@@ -155,6 +155,13 @@ impl Shutdown {
         Self { shared: Arc::new(Shared::new(config, plan)), owner: None }
     }
 
+    /// Returns the configuration. For adapters, which read their own tables.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        self.shared.config()
+    }
+
     // --- declaring ---
 
     /// Adds a phase.

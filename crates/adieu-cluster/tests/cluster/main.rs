@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod chaos;
+mod configured;
 mod conformance;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod etcd;
@@ -17,3 +18,4 @@ mod singletons;
 mod stage;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod traps;
+mod visible;
