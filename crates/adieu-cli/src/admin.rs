@@ -20,6 +20,9 @@ use ask::{Answer, AskError, ask};
 /// The port waits half a minute for the end of a shutdown before it answers.
 const UNTIL_OVER: Duration = Duration::from_secs(45);
 
+/// How long a command of a page may take. The port gives up after ten seconds.
+const COMMAND: Duration = Duration::from_secs(12);
+
 /// Where the admin port is, and how to be let in.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Connect {
@@ -42,6 +45,13 @@ pub(crate) enum Look {
     Gone,
     /// It did not answer, or not as it should.
     Silent(Failure),
+}
+
+/// A look at a page.
+pub(crate) enum Page {
+    Shown(Value),
+    /// No process listens there.
+    Gone(Failure),
 }
 
 /// A duration on the command line: more than nothing, at most a day.
@@ -104,6 +114,53 @@ impl Connect {
         self.seen(answer)
     }
 
+    /// The page that a part of the process has published, such as `/cluster`.
+    pub(crate) async fn page(&self, path: &str) -> Result<Page, Failure> {
+        match self.ask(Method::GET, path, self.timeout).await {
+            Ok(answer) => self.published(path, answer).map(Page::Shown),
+            Err(error) if error.is_gone() => Ok(Page::Gone(self.unreached(&error))),
+            Err(error) => Err(self.unreached(&error)),
+        }
+    }
+
+    /// Sends a command to such a page.
+    pub(crate) async fn command(&self, path: &str) -> Result<Value, Failure> {
+        // The service waits for its store before it answers.
+        let answer = self.ask(Method::POST, path, self.timeout.max(COMMAND)).await;
+        self.published(path, answer.map_err(|error| self.unreached(&error))?)
+    }
+
+    fn published(&self, path: &str, answer: Answer) -> Result<Value, Failure> {
+        let url = &self.url;
+        match answer.status {
+            StatusCode::OK => {
+                serde_json::from_slice(&answer.body).map_err(|_| self.no_admin_port(&answer))
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.refused(&answer)),
+            StatusCode::NOT_FOUND => {
+                let page = path.split(['?', '/']).find(|part| !part.is_empty()).unwrap_or(path);
+                Err(Failure::unable(format!(
+                    "{url} has no page /{page}: the process has no {page}, or an older adieu"
+                )))
+            }
+            StatusCode::BAD_REQUEST => Err(Failure::input(format!("{url}: {}", answer.error()))),
+            StatusCode::CONFLICT => Err(Failure::no(format!("{url}: {}", answer.error()))),
+            _ => Err(Failure::unable(format!("{url}: {}", answer.error()))),
+        }
+    }
+
+    /// The port does not let the caller in.
+    fn refused(&self, answer: &Answer) -> Failure {
+        let why = answer.error();
+        let hint = match (why.as_str(), &self.token) {
+            ("the token is wrong", _) => "see --token and ADIEU_ADMIN_TOKEN",
+            ("not under this name", _) => "ask it by its address",
+            (_, None) => "pass --token, or set ADIEU_ADMIN_TOKEN",
+            (_, Some(_)) => "see what stands between you and it",
+        };
+        Failure::unable(format!("{} refuses: {why}; {hint}", self.url))
+    }
+
     async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, AskError> {
         ask(&self.url, method, path, self.token.as_deref(), timeout).await
     }
@@ -116,16 +173,7 @@ impl Connect {
                 let seen = value.and_then(Seen::new);
                 seen.ok_or_else(|| self.no_admin_port(&answer))
             }
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let why = answer.error();
-                let hint = match (why.as_str(), &self.token) {
-                    ("the token is wrong", _) => "see --token and ADIEU_ADMIN_TOKEN",
-                    ("not under this name", _) => "ask it by its address",
-                    (_, None) => "pass --token, or set ADIEU_ADMIN_TOKEN",
-                    (_, Some(_)) => "see what stands between you and it",
-                };
-                Err(Failure::unable(format!("{url} refuses: {why}; {hint}")))
-            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.refused(&answer)),
             StatusCode::GATEWAY_TIMEOUT => Err(Failure::unable(format!(
                 "{url} answers, but a task did not say in time what it waits for; try again"
             ))),
