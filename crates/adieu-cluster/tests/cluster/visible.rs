@@ -1,6 +1,6 @@
 //! What a node shows of its cluster: status, readiness, and its page of the admin port.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use adieu_cluster::store::Memory;
@@ -84,6 +84,39 @@ async fn s854_status_and_errors_name_what_a_node_waits_for() {
     };
     let ((report, _), ()) = tokio::join!(leaving, waiting);
     assert!(report.to_string().contains("without acknowledgement by one within 5s"), "{report}");
+}
+
+/// The lines that are logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s854_the_log_names_what_a_node_that_joins_waits_for() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false);
+    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+    let store = Memory::new();
+    let _one = node(&store, "one").joined().await;
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let twin = node_with(&store, "one", config(), |it| it.join_deadline(12 * SECOND));
+    assert!(twin.cluster.join().await.is_err());
+    drop(twin.completed().await);
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("still waiting")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].contains("join: waiting until the earlier node one is gone"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
