@@ -193,9 +193,8 @@ async fn leave(args: &Leave) -> Result<Printout, Failure> {
     let (node, target) = (&change.node, change.connect.target());
     let state = seen.nodes.iter().find(|it| it.node == *node).map_or("", |it| &it.state);
     let mut question = format!("let {node} leave cluster {}? It is {state}.", seen.cluster);
-    if let [singletons @ ..] = &seen.owned_by(node)[..]
-        && !singletons.is_empty()
-    {
+    let singletons = seen.owned_by(node);
+    if !singletons.is_empty() {
         let _ = write!(question, " It runs {}.", singletons.join(", "));
     }
     consent::ask(&question, change.yes)?;

@@ -9,7 +9,7 @@ use std::error::Error;
 
 pub use command::{Command, CommandError};
 pub use metrics::{Family, Metrics};
-pub use page::{Page, PublishError, pages, publish};
+pub use page::{NamedPage, Page, PublishError, pages, publish};
 
 pub use crate::log_thread::log_aside;
 

@@ -157,7 +157,6 @@ impl Shutdown {
 
     /// Returns the configuration. For adapters, which read their own tables.
     #[doc(hidden)]
-    #[must_use]
     pub fn config(&self) -> &Config {
         self.shared.config()
     }

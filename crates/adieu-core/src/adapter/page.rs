@@ -91,9 +91,12 @@ pub enum PublishError {
     },
 }
 
+/// A page with its name.
+pub type NamedPage = (Arc<str>, Arc<dyn Page>);
+
 /// The pages of one shutdown.
 #[derive(Default)]
-struct Pages(Mutex<Vec<(Arc<str>, Arc<dyn Page>)>>);
+struct Pages(Mutex<Vec<NamedPage>>);
 
 /// Publishes a page on the admin port, under `/NAME`. It stays until the shutdown is dropped.
 ///
@@ -123,7 +126,7 @@ pub fn publish(
 
 /// Returns the pages of a shutdown, in the order in which they were published.
 #[must_use]
-pub fn pages(shutdown: &Shutdown) -> Vec<(Arc<str>, Arc<dyn Page>)> {
+pub fn pages(shutdown: &Shutdown) -> Vec<NamedPage> {
     lock(&shutdown.extension::<Pages>().0).clone()
 }
 

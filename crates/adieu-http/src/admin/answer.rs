@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use adieu_core::Shutdown;
-use adieu_core::adapter::{self, Command, Metrics, log};
+use adieu_core::adapter::{self, Command, Metrics, NamedPage, log};
 use bytes::Bytes;
 use http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::caller::{Token, Verdict, authorize, has_token, is_rebound};
-use super::pages::{Calls, Named};
+use super::pages::Calls;
 use super::process::Process;
 use super::{AdminStop, metrics};
 use crate::probes::{Probes, text, with_type};
@@ -41,6 +41,9 @@ pub(super) struct Answers {
     /// A refusal is logged once, so that a caller cannot fill the log.
     has_warned: AtomicBool,
 }
+
+/// Why a caller gets something else than it has requested.
+type Refusal = Box<Response<Bytes>>;
 
 /// How long the application's code may take to describe a task or to render metrics.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -115,7 +118,7 @@ impl Answers {
             _ => match self.find_page(&request, from) {
                 Ok((page, None)) => self.calls.status(page).await,
                 Ok((page, Some(command))) => self.calls.command(page, command).await,
-                Err(refused) => refused,
+                Err(refusal) => *refusal,
             },
         }
     }
@@ -125,8 +128,9 @@ impl Answers {
         &self,
         request: &Request<B>,
         from: SocketAddr,
-    ) -> Result<(Named, Option<Command>), Response<Bytes>> {
-        let not_found = || text(StatusCode::NOT_FOUND, format!("not found; {}", self.index()));
+    ) -> Result<(NamedPage, Option<Command>), Refusal> {
+        let not_found =
+            || Box::new(text(StatusCode::NOT_FOUND, format!("not found; {}", self.index())));
         let path = request.uri().path().strip_prefix('/').ok_or_else(not_found)?;
         let (name, command) = match path.split_once('/') {
             Some((name, command)) => (name, Some(command)),
@@ -138,8 +142,8 @@ impl Answers {
             (None, &Method::GET | &Method::HEAD) if self.may_read(request, from) => {
                 Ok((page, None))
             }
-            (None, &Method::GET | &Method::HEAD) => Err(self.refuse_reader(request, from)),
-            (None, _) => Err(not_allowed("GET, HEAD")),
+            (None, &Method::GET | &Method::HEAD) => Err(self.refuse_reader(request, from).into()),
+            (None, _) => Err(not_allowed("GET, HEAD").into()),
             (Some(command), _) if page.1.commands().iter().all(|(name, _)| *name != command) => {
                 Err(not_found())
             }
@@ -147,7 +151,7 @@ impl Answers {
                 self.authorize(request, from)?;
                 Ok((page, Some(Command::new(command, request.uri().query()))))
             }
-            (Some(_), _) => Err(not_allowed("POST")),
+            (Some(_), _) => Err(not_allowed("POST").into()),
         }
     }
 
@@ -232,12 +236,12 @@ impl Answers {
     ) -> Response<Bytes> {
         match self.authorize(request, from) {
             Ok(()) => change(self),
-            Err(refused) => refused,
+            Err(refusal) => *refusal,
         }
     }
 
     /// Returns a refusal unless the caller may change the process.
-    fn authorize<B>(&self, request: &Request<B>, from: SocketAddr) -> Result<(), Response<Bytes>> {
+    fn authorize<B>(&self, request: &Request<B>, from: SocketAddr) -> Result<(), Refusal> {
         let path = request.uri().path();
         let (token, headers) = (self.token.as_ref(), request.headers());
         let verdict = authorize(token, self.is_token_required, from.ip(), self.bound, headers);
@@ -265,10 +269,10 @@ impl Answers {
                 warn!(method = "POST", path, %from, reason, "admin refused; logged once");
             });
         }
-        Err(match status {
+        Err(Box::new(match status {
             StatusCode::UNAUTHORIZED => unauthorized(reason),
             _ => as_json(status, &json!({ "error": reason })),
-        })
+        }))
     }
 
     fn stop(&self) -> Response<Bytes> {

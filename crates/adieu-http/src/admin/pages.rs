@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use adieu_core::adapter::{Command, CommandError, Metrics, Page};
+use adieu_core::adapter::{Command, CommandError, Metrics, NamedPage, Page};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::json;
@@ -23,9 +23,6 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A page with its name.
-pub(super) type Named = (Arc<str>, Arc<dyn Page>);
-
 /// The calls to pages that are in progress.
 #[derive(Default)]
 pub(super) struct Calls(Mutex<BTreeMap<Arc<str>, Arc<Semaphore>>>);
@@ -42,7 +39,7 @@ enum CallError {
 // === impl Calls ===
 
 impl Calls {
-    pub(super) async fn status(&self, page: Named) -> Response<Bytes> {
+    pub(super) async fn status(&self, page: NamedPage) -> Response<Bytes> {
         let name = Arc::clone(&page.0);
         match self.call(page, STATUS_TIMEOUT, |page| page.status()).await {
             Ok(status) => as_json(StatusCode::OK, &status),
@@ -50,7 +47,7 @@ impl Calls {
         }
     }
 
-    pub(super) async fn command(&self, page: Named, command: Command) -> Response<Bytes> {
+    pub(super) async fn command(&self, page: NamedPage, command: Command) -> Response<Bytes> {
         let path = format!("{}/{}", page.0, command.name());
         let refused = |status, problem: &str| as_json(status, &json!({ "error": problem }));
         match self.call(page, COMMAND_TIMEOUT, move |page| page.run(&command)).await {
@@ -66,7 +63,7 @@ impl Calls {
     }
 
     /// Returns the metrics of all pages. A page that fails leaves a comment.
-    pub(super) async fn metrics(self: &Arc<Self>, pages: Vec<Named>) -> Metrics {
+    pub(super) async fn metrics(self: &Arc<Self>, pages: Vec<NamedPage>) -> Metrics {
         let mut calls = JoinSet::new();
         for (at, page) in pages.into_iter().enumerate() {
             let (this, name) = (Arc::clone(self), Arc::clone(&page.0));
@@ -92,7 +89,7 @@ impl Calls {
     /// Calls a page on another thread, for a limited time.
     async fn call<T: Send + 'static>(
         &self,
-        (name, page): Named,
+        (name, page): NamedPage,
         within: Duration,
         call: impl FnOnce(&dyn Page) -> T + Send + 'static,
     ) -> Result<T, CallError> {
