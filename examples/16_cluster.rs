@@ -1,4 +1,4 @@
-//! One process of a service that forms a cluster: start several, as `16_cluster NODE ADDRESS ADMIN`.
+// One process of a service that forms a cluster: start several, as `16_cluster NODE ADDRESS ADMIN`.
 
 use adieu::cluster::store::Files;
 use adieu::cluster::{Cluster, SingletonCx};
