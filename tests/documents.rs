@@ -16,7 +16,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(super) fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -221,7 +221,7 @@ fn every_environment_variable_is_documented() {
 }
 
 /// Returns the first code block in this language.
-fn first_block<'a>(text: &'a str, language: &str) -> &'a str {
+pub(super) fn first_block<'a>(text: &'a str, language: &str) -> &'a str {
     let (_, rest) = text.split_once(&format!("```{language}")).unwrap();
     let (_, rest) = rest.split_once('\n').unwrap();
     rest.split_once("```").unwrap().0
@@ -277,7 +277,7 @@ fn build(program: &str, dependencies: &str) -> PathBuf {
 }
 
 /// Returns the path of the command `adieu`. Builds it if the tests of its crate have not.
-fn command() -> PathBuf {
+pub(super) fn command() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_victim")).with_file_name("adieu");
     if !program.exists() {
         let built = Command::new(env!("CARGO"))

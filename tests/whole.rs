@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
+mod clustered;
 mod composed;
 mod documents;
 mod exit_guard;

@@ -20,6 +20,9 @@ use ask::{Answer, AskError, ask};
 /// The admin port answers `?until=over` after half a minute at the latest.
 const UNTIL_OVER: Duration = Duration::from_secs(45);
 
+/// How long a command of a page may take. The admin port gives up after ten seconds.
+const COMMAND: Duration = Duration::from_secs(12);
+
 /// The address of the admin port, and the token for it.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Connect {
@@ -42,6 +45,13 @@ pub(crate) enum Poll {
     Gone,
     /// The service did not answer in time, or not as an admin port does.
     Silent(Failure),
+}
+
+/// The result of reading a page.
+pub(crate) enum Page {
+    Shown(Value),
+    /// No process listens there.
+    Gone(Failure),
 }
 
 /// Parses a duration on the command line: more than zero, at most a day.
@@ -109,6 +119,53 @@ impl Connect {
         self.observed(answer)
     }
 
+    /// Returns the page that a part of the process has published, such as `/cluster`.
+    pub(crate) async fn page(&self, path: &str) -> Result<Page, Failure> {
+        match self.ask(Method::GET, path, self.timeout).await {
+            Ok(answer) => self.published(path, answer).map(Page::Shown),
+            Err(error) if error.is_gone() => Ok(Page::Gone(self.unreached(&error))),
+            Err(error) => Err(self.unreached(&error)),
+        }
+    }
+
+    /// Sends a command to such a page.
+    pub(crate) async fn command(&self, path: &str) -> Result<Value, Failure> {
+        // The service waits for its store before it answers.
+        let answer = self.ask(Method::POST, path, self.timeout.max(COMMAND)).await;
+        self.published(path, answer.map_err(|error| self.unreached(&error))?)
+    }
+
+    fn published(&self, path: &str, answer: Answer) -> Result<Value, Failure> {
+        let url = &self.url;
+        match answer.status {
+            StatusCode::OK => {
+                serde_json::from_slice(&answer.body).map_err(|_| self.no_admin_port(&answer))
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.refused(&answer)),
+            StatusCode::NOT_FOUND => {
+                let page = path.split(['?', '/']).find(|part| !part.is_empty()).unwrap_or(path);
+                Err(Failure::unable(format!(
+                    "{url} has no page /{page}: the process has no {page}, or an older adieu"
+                )))
+            }
+            StatusCode::BAD_REQUEST => Err(Failure::input(format!("{url}: {}", answer.error()))),
+            StatusCode::CONFLICT => Err(Failure::no(format!("{url}: {}", answer.error()))),
+            _ => Err(Failure::unable(format!("{url}: {}", answer.error()))),
+        }
+    }
+
+    /// Returns the failure for a caller that the admin port refuses.
+    fn refused(&self, answer: &Answer) -> Failure {
+        let why = answer.error();
+        let hint = match (why.as_str(), &self.token) {
+            ("the token is wrong", _) => "see --token and ADIEU_ADMIN_TOKEN",
+            ("not under this name", _) => "use its address in place of the name",
+            (_, None) => "pass --token, or set ADIEU_ADMIN_TOKEN",
+            (_, Some(_)) => "check for a proxy between this machine and the service",
+        };
+        Failure::unable(format!("{} refuses: {why}; {hint}", self.url))
+    }
+
     async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, AskError> {
         ask(&self.url, method, path, self.token.as_deref(), timeout).await
     }
@@ -121,16 +178,7 @@ impl Connect {
                 let seen = value.and_then(Observed::new);
                 seen.ok_or_else(|| self.no_admin_port(&answer))
             }
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let why = answer.error();
-                let hint = match (why.as_str(), &self.token) {
-                    ("the token is wrong", _) => "see --token and ADIEU_ADMIN_TOKEN",
-                    ("not under this name", _) => "use its address in place of the name",
-                    (_, None) => "pass --token, or set ADIEU_ADMIN_TOKEN",
-                    (_, Some(_)) => "check for a proxy between this machine and the service",
-                };
-                Err(Failure::unable(format!("{url} refuses: {why}; {hint}")))
-            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.refused(&answer)),
             StatusCode::GATEWAY_TIMEOUT => Err(Failure::unable(format!(
                 "{url} answered, but a task did not report its progress in time; try again"
             ))),

@@ -2,6 +2,7 @@
 
 mod admin;
 mod check;
+mod cluster;
 mod completions;
 mod consent;
 #[cfg(unix)]
@@ -50,6 +51,7 @@ enum Command {
     Uncordon(verbs::Uncordon),
     Drain(verbs::Drain),
     Stop(verbs::Stop),
+    Cluster(cluster::Args),
     Completions(completions::Args),
     Man(man::Args),
     #[cfg(unix)]
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Some(Command::Uncordon(args)) => block_on(verbs::uncordon(&args)),
         Some(Command::Drain(args)) => block_on(verbs::drain(&args)),
         Some(Command::Stop(args)) => block_on(verbs::stop(&args)),
+        Some(Command::Cluster(args)) => block_on(cluster::run(&args)),
         Some(Command::Completions(args)) => completions::run(&args, Cli::command()),
         Some(Command::Man(man::Args {})) => man::run(Cli::command(), EXIT_CODES),
         #[cfg(unix)]

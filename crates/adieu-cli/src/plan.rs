@@ -60,7 +60,10 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     }
     let view = PlanView::from(&plan);
     Ok(Printout::well(match args.format {
-        Format::Text => text::draw(&view, plan.is_sequential(), drain(&config, &plan).as_deref()),
+        Format::Text => {
+            let drain = drain(&config, &plan);
+            text::draw(&view, plan.is_sequential(), drain.as_deref()) + &cluster_tasks(&config)
+        }
         Format::Json => {
             let json = serde_json::to_string_pretty(&view);
             json.map_err(|error| Failure::unable(error.to_string()))? + "\n"
@@ -69,6 +72,20 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
         Format::Mermaid => mermaid::draw(&view),
         Format::Svg => svg::draw(&view),
     }))
+}
+
+/// Lists the tasks with which a node leaves its cluster, if the configuration has one.
+fn cluster_tasks(config: &Config) -> String {
+    if !config.has_table("cluster") {
+        return String::new();
+    }
+    let tasks = adieu::cluster::TASKS;
+    let width = tasks.iter().map(|(phase, _)| phase.as_str().len()).max().unwrap_or(0);
+    let lines = tasks.iter().map(|(phase, task)| format!("  {:<width$}  {task}\n", phase.as_str()));
+    format!(
+        "\nThe configuration has a cluster. A node leaves it with these tasks:\n{}",
+        lines.collect::<String>()
+    )
 }
 
 /// Returns how long admitted work has to finish, if every phase has tasks. `None` if that is

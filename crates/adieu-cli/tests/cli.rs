@@ -6,6 +6,8 @@
 mod admin;
 #[path = "cli/check.rs"]
 mod check;
+#[path = "cli/cluster.rs"]
+mod cluster;
 #[path = "cli/corpus.rs"]
 mod corpus;
 #[cfg(unix)]
@@ -113,7 +115,7 @@ fn help_is_unchanged() {
     expect_file!["golden/help.txt"].assert_eq(&shows(&["--help"]));
     let commands = [
         "demo", "plan", "check", "manifest", "report", "status", "watch", "cordon", "uncordon",
-        "drain", "stop", "man",
+        "drain", "stop", "cluster", "man",
     ];
     for name in commands {
         expect_file![format!("golden/help-{name}.txt")].assert_eq(&shows(&[name, "--help"]));

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use adieu_core::{Reason, TaskResult};
 
 pub use builder::ClusterBuilder;
-pub use error::{ClusterError, JoinError, OperateError};
+pub use error::{ClusterError, JoinError};
 
-use crate::commits::Commits;
 use crate::driver::drive;
 use crate::member::Stage;
-use crate::records::{Mode, NodeId, NodeState, checked};
-use crate::shared::{Failure, Shared};
+use crate::operate::OperateError;
+use crate::records::{NodeId, checked};
+use crate::shared::{Failure, Progress, Shared};
 use crate::singleton::{SingletonCx, work};
 use crate::status::ClusterStatus;
-use crate::store::{Commit, Committed, Store};
+use crate::store::Store;
 use crate::time::{now, sleep_until};
-use crate::view::View;
+use crate::waiting;
 
 /// This process as a node of a cluster.
 ///
@@ -80,7 +80,7 @@ impl Cluster {
         }
     }
 
-    /// Joins the cluster, and waits until this node is a member.
+    /// Joins the cluster, and waits until this node is a member. Until then the process is not ready.
     ///
     /// # Errors
     ///
@@ -101,12 +101,17 @@ impl Cluster {
         let mut is_first = false;
         shared.progress.send_if_modified(|progress| {
             is_first = progress.stage.is_none();
-            progress.stage.get_or_insert(Stage::Outside);
+            if is_first {
+                progress.stage = Some(Stage::Outside);
+                progress.since = Some(now());
+                progress.waiting_for = Some(waiting::STORE.to_owned());
+            }
             is_first
         });
         if !is_first {
             return Err(JoinError::Twice { cluster });
         }
+        let _ = shared.runtime.set(tokio::runtime::Handle::current());
         shared.tasks.spawn(drive(Arc::clone(shared)));
         let deadline = now() + shared.join_deadline;
         let mut progress = shared.progress.subscribe();
@@ -119,9 +124,14 @@ impl Cluster {
             settled = settled => settled.map(|it| it.clone()).unwrap_or_default(),
             _ = shutdown.begun() => return Err(JoinError::ShuttingDown { cluster }),
             () = sleep_until(deadline) => {
-                let stage = shared.progress.borrow().stage.unwrap_or(Stage::Outside);
+                let Progress { stage, waiting_for, .. } = shared.progress.borrow().clone();
                 drop(shutdown.run(Reason::ClusterJoinUnsuccessful));
-                return Err(JoinError::TimedOut { cluster, within: shared.join_deadline, stage });
+                return Err(JoinError::TimedOut {
+                    cluster,
+                    within: shared.join_deadline,
+                    stage: stage.unwrap_or(Stage::Outside),
+                    waiting_for: waiting_for.unwrap_or_default(),
+                });
             }
         };
         match (settled.failure, settled.loss) {
@@ -154,11 +164,7 @@ impl Cluster {
     /// Returns what this node knows of the cluster.
     #[must_use]
     pub fn status(&self) -> ClusterStatus {
-        let (cluster, id) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
-        match &*self.shared.node() {
-            Some(node) => ClusterStatus::of(cluster, id, node),
-            None => ClusterStatus::outside(cluster, id),
-        }
+        ClusterStatus::of(&self.shared)
     }
 
     /// Requests that a node leave. Its shutdown runs with [`Reason::ClusterLeaving`]. If the node is
@@ -168,11 +174,7 @@ impl Cluster {
     ///
     /// If there is no such node, or the store fails.
     pub async fn request_leave(&self, node: &NodeId) -> Result<(), OperateError> {
-        self.operate(Some(node), |commits, view| {
-            let record = view.nodes.get(node)?;
-            (record.value.state <= NodeState::Up).then(|| commits.request_leave(node, record))
-        })
-        .await
+        self.shared.request_leave(node).await
     }
 
     /// Declares a node dead. The node stops acting when it sees that, and its shutdown runs with
@@ -183,11 +185,7 @@ impl Cluster {
     ///
     /// If there is no such node, or the store fails.
     pub async fn declare_dead(&self, node: &NodeId) -> Result<(), OperateError> {
-        self.operate(Some(node), |commits, view| {
-            let record = view.nodes.get(node)?;
-            (record.value.state != NodeState::Down).then(|| commits.out(node, record))
-        })
-        .await
+        self.shared.declare_dead(node).await
     }
 
     /// Stops the whole cluster: every node runs its shutdown with [`Reason::ClusterLeaving`], and
@@ -198,41 +196,7 @@ impl Cluster {
     ///
     /// If the store fails.
     pub async fn stop_all(&self) -> Result<(), OperateError> {
-        self.operate(None, |commits, view| {
-            (view.mode() == Mode::Running)
-                .then(|| commits.set_mode(view.mode.as_ref(), Mode::Stopping))
-        })
-        .await
-    }
-
-    /// Commits the change that `decide` derives from the newest table, or nothing if it returns `None`.
-    async fn operate(
-        &self,
-        node: Option<&NodeId>,
-        decide: impl Fn(&Commits, &View) -> Option<Commit>,
-    ) -> Result<(), OperateError> {
-        let Shared { store, keys, commits, cluster, .. } = &*self.shared;
-        let failed = |source| OperateError::Store { cluster: Arc::clone(cluster), source };
-        for _ in 0..10 {
-            let snapshot = store.load(keys.prefix()).await.map_err(failed)?;
-            let view = View::load(keys, &snapshot).map_err(|source| OperateError::Unreadable {
-                cluster: Arc::clone(cluster),
-                source,
-            })?;
-            if let Some(node) = node.filter(|node| !view.nodes.contains_key(*node)) {
-                return Err(OperateError::NoSuchNode {
-                    cluster: Arc::clone(cluster),
-                    node: node.clone(),
-                    known: view.nodes.keys().map(ToString::to_string).collect(),
-                });
-            }
-            let Some(commit) = decide(commits, &view) else { return Ok(()) };
-            match store.commit(&commit).await.map_err(failed)? {
-                Committed::Done(_) => return Ok(()),
-                Committed::Conflict => {}
-            }
-        }
-        Err(OperateError::Busy { cluster: Arc::clone(cluster) })
+        self.shared.stop_all().await
     }
 }
 

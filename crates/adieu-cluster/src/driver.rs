@@ -25,6 +25,9 @@ use crate::time::{Duration, Instant, now, sleep_until};
 /// The version of the records and of the rules for changing them.
 pub(crate) const PROTOCOL: u32 = 1;
 
+/// How often a node that waits logs for what.
+const LOG_WAIT: Duration = Duration::from_secs(5);
+
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 type Loaded = Result<(Snapshot, Box<dyn Changes>), StoreError>;
 
@@ -39,6 +42,10 @@ struct Driver {
     changes: Option<Box<dyn Changes>>,
     instances: Instances,
     stage: Stage,
+    /// What this node is waiting for, and when that was last logged or began.
+    waits: Option<(String, Instant)>,
+    /// The stage that readiness was last derived from.
+    reported: Stage,
     /// Fires when the shutdown begins, from when this node is not ready.
     begun: CancellationToken,
     /// Why the shutdown is to run. Begun outside the machine's lock, because it calls the
@@ -74,6 +81,8 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             instances: Instances::new(&shared, &standing),
             standing,
             stage: Stage::Outside,
+            waits: None,
+            reported: Stage::Outside,
             begun: shared.shutdown.upgrade().map(|it| it.token()).unwrap_or_default(),
             begins: None,
             shared: Arc::clone(&shared),
@@ -134,6 +143,7 @@ impl Driver {
             {
                 drop(shutdown.run(reason));
             }
+            self.report_readiness();
             if self.is_over() {
                 break;
             }
@@ -254,8 +264,31 @@ impl Driver {
             self.report(before, after, node.member.loss());
         }
         let is_running = self.begun.is_cancelled();
+        if !is_running {
+            self.report_wait();
+        }
         if node.is_asked_to_leave() && node.member.wish() == Wish::Stay && !is_running {
             self.begins.get_or_insert(Reason::ClusterLeaving);
+        }
+    }
+
+    /// Logs what a node that joins is waiting for, now and then. While the shutdown runs, that logs it.
+    fn report_wait(&mut self) {
+        let what = self.shared.progress.borrow().waiting_for.clone();
+        let Some(what) = what else {
+            self.waits = None;
+            return;
+        };
+        let since = match &mut self.waits {
+            Some((before, since)) if *before == what => since,
+            waits => return *waits = Some((what, now())),
+        };
+        if now() - *since >= LOG_WAIT {
+            *since = now();
+            let (cluster, node) = (Arc::clone(&self.shared.cluster), self.shared.id.clone());
+            self.shared.log(move || {
+                tracing::info!(%cluster, %node, waiting_for = what, "cluster: still waiting");
+            });
         }
     }
 
@@ -275,6 +308,25 @@ impl Driver {
                     self.begins.get_or_insert(Reason::ClusterDowning);
                 }
             }
+        }
+    }
+
+    /// Reports whether this node is a member, as a condition of the readiness. Called outside the
+    /// machine's lock.
+    fn report_readiness(&mut self) {
+        if self.reported == self.stage {
+            return;
+        }
+        self.reported = self.stage;
+        match self.stage {
+            Stage::Up => self.shared.check.mark_ready(),
+            Stage::Down => {
+                let loss = self.shared.progress.borrow().loss;
+                let loss = loss.map_or_else(String::new, |loss| format!(": {loss}"));
+                self.shared.check.mark_failed(format!("lost its place{loss}"));
+            }
+            // The shutdown makes the process unready while it leaves.
+            Stage::Outside | Stage::Joining | Stage::Leaving | Stage::Exiting | Stage::Removed => {}
         }
     }
 
@@ -314,6 +366,7 @@ impl Driver {
                     Ok(SessionStanding::Kept) => Answer::Kept,
                     Ok(SessionStanding::Ended) => Answer::Ended,
                     Err(error) => {
+                        shared.counters.renewal_failed();
                         warn_of(&shared, &error, "session not kept; retrying");
                         Answer::None
                     }
@@ -344,6 +397,7 @@ impl Driver {
             }
             Happened::Committed(what, answer) => {
                 self.committing = None;
+                shared.counters.committed(what, answer.as_ref().ok());
                 match answer {
                     Ok(answer) => node.committed(now, Some(answer)),
                     Err(StoreError::NoSession { .. }) => node.session_ended(now),

@@ -4,6 +4,8 @@
 mod allocate;
 mod cluster;
 mod commits;
+mod config;
+mod counters;
 mod driver;
 mod leader;
 #[doc(hidden)]
@@ -11,6 +13,8 @@ pub mod measure;
 mod member;
 mod node;
 mod observed;
+mod operate;
+mod page;
 mod phases;
 mod proposal;
 #[cfg(test)]
@@ -25,12 +29,18 @@ mod status;
 pub mod store;
 mod time;
 mod view;
+mod waiting;
 #[cfg(test)]
 mod world;
 
-pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, OperateError};
+pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError};
+pub use counters::InstanceState;
 pub use member::{Incompatible, Loss, Stage};
+pub use operate::OperateError;
+pub use phases::TASKS;
 pub use records::{Departure, NameError, NodeId, NodeState};
 pub use singleton::{Displaced, SingletonCx};
-pub use status::{ClusterStatus, GoneStatus, NodeStatus, SingletonStatus};
+pub use status::{
+    ClusterStatus, GoneStatus, NodeStatus, SingletonState, SingletonStatus, VanishedStatus, Waiting,
+};
 pub use view::UnreadableRecord;

@@ -11,69 +11,71 @@ use crate::member::{Stage, Wish};
 use crate::records::Drain;
 use crate::shared::{Progress, Shared};
 use crate::time::{Duration, now, sleep_until};
+use crate::waiting;
 
 /// Why a task of the cluster's phases failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum LeaveError {
-    #[error("left the cluster without acknowledgement: no leader answered within {within:?}")]
-    NotAcknowledged { within: Duration },
+    #[error("left the cluster without acknowledgement by {leader} within {within:?}")]
+    NotAcknowledged { leader: String, within: Duration },
     #[error("singletons dropped, because they did not end within {within:?}: {names}")]
     Dropped { names: String, within: Duration },
 }
 
+/// The phases in which a node has a task, each with the name of the task.
+pub const TASKS: [(Phase, &str); 5] = [
+    (Phase::CLUSTER_SHARDING_SHUTDOWN_REGION, "cluster: hand over regions"),
+    (Phase::CLUSTER_LEAVE, "cluster: leave"),
+    (Phase::CLUSTER_EXITING, "cluster: hand over singletons"),
+    (Phase::CLUSTER_EXITING_DONE, "cluster: be removed"),
+    (Phase::CLUSTER_SHUTDOWN, "cluster: close"),
+];
+
 /// Adds the tasks to the phases.
 pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTaskError> {
+    let [regions, leave, singletons, removed, close] = TASKS;
     let task = |name, describe: fn(&Progress) -> String| {
         let shared = Arc::clone(shared);
         TaskSpec::new(name).describe(move || describe(&shared.progress.borrow()))
     };
 
     let this = Arc::clone(shared);
-    let spec = task("cluster: hand over regions", |it| {
-        format!("{} shards still to be handed over", it.regions)
-    });
-    shutdown.add_task(Phase::CLUSTER_SHARDING_SHUTDOWN_REGION, spec, move |_| async move {
+    let spec = task(regions.1, |it| format!("{} shards still to be handed over", it.regions));
+    shutdown.add_task(regions.0, spec, move |_| async move {
         this.raise_wish(Wish::DrainRegions);
         this.reaches(|it| it.drain >= Drain::Regions && it.regions == 0).await;
     })?;
 
     let this = Arc::clone(shared);
-    let spec = task("cluster: leave", |_| "waiting for the store".to_owned());
-    shutdown.add_task(Phase::CLUSTER_LEAVE, spec, move |_| async move {
+    let spec = task(leave.1, |_| "waiting for the store".to_owned());
+    shutdown.add_task(leave.0, spec, move |_| async move {
         this.raise_wish(Wish::Leave);
         this.reaches(|it| it.stage >= Some(Stage::Leaving)).await;
     })?;
 
     let this = Arc::clone(shared);
-    let spec = task("cluster: hand over singletons", |it| match it.stage {
-        Some(Stage::Leaving) => match &it.leader {
-            Some(leader) => format!("waiting for acknowledgement by {leader}"),
-            None => "waiting for a leader to be elected".to_owned(),
-        },
-        _ => format!("waiting for {}", it.singletons.join(", ")),
+    let spec = task(singletons.1, |it| {
+        let waiting_for = it.waiting_for.as_deref().unwrap_or_default();
+        waiting_for.strip_prefix(waiting::LEAVE).unwrap_or(waiting_for).to_owned()
     });
-    shutdown.add_task(
-        Phase::CLUSTER_EXITING,
-        spec,
-        move |cx| async move { this.exit(cx).await },
-    )?;
+    shutdown.add_task(singletons.0, spec, move |cx| async move { this.exit(cx).await })?;
 
     let this = Arc::clone(shared);
-    let spec = task("cluster: be removed", |it| match it.singletons.is_empty() {
+    let spec = task(removed.1, |it| match it.singletons.is_empty() {
         true => "waiting for the store".to_owned(),
         false => format!("still owns {}", it.singletons.join(", ")),
     });
-    shutdown.add_task(Phase::CLUSTER_EXITING_DONE, spec, move |_| async move {
+    shutdown.add_task(removed.0, spec, move |_| async move {
         this.raise_wish(Wish::BeRemoved);
         this.reaches(|_| false).await;
     })?;
 
     let this = Arc::clone(shared);
-    let spec = task("cluster: close", |it| match it.singletons.is_empty() {
+    let spec = task(close.1, |it| match it.singletons.is_empty() {
         true => "waiting for the store".to_owned(),
         false => format!("{} cannot be stopped: code that blocks", it.singletons.join(", ")),
     });
-    shutdown.add_task(Phase::CLUSTER_SHUTDOWN, spec, move |_| async move {
+    shutdown.add_task(close.0, spec, move |_| async move {
         this.close.cancel();
         this.tasks.close();
         this.tasks.wait().await;
@@ -102,6 +104,8 @@ impl Shared {
             () = self.reaches(|it| it.stage >= Some(Stage::Exiting)) => true,
             () = sleep_until(begun + all / 2) => false,
         };
+        let leader = self.progress.borrow().leader.as_ref().map(ToString::to_string);
+        let leader = leader.unwrap_or_else(|| "a leader".to_owned());
         self.raise_wish(Wish::DrainSingletons);
         let is_done = |it: &Progress| it.drain == Drain::Singletons && it.singletons.is_empty();
         let reserve = (all / 4).min(Duration::from_secs(1));
@@ -117,7 +121,7 @@ impl Shared {
         }
         match () {
             () if !dropped.is_empty() => Err(LeaveError::Dropped { names: dropped, within: all }),
-            () if !acknowledged => Err(LeaveError::NotAcknowledged { within: all / 2 }),
+            () if !acknowledged => Err(LeaveError::NotAcknowledged { leader, within: all / 2 }),
             () => Ok(()),
         }
     }

@@ -45,6 +45,30 @@ impl What {
     pub(crate) fn proposes(self, commit: Commit) -> Proposal {
         Proposal { what: self, commit }
     }
+
+    /// Returns the name for metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::SetMode => "set-mode",
+            Self::Configure => "configure",
+            Self::Join => "join",
+            Self::Announce => "announce",
+            Self::Leave => "leave",
+            Self::Remove => "remove",
+            Self::Lead => "lead",
+            Self::Up => "up",
+            Self::Exiting => "exiting",
+            Self::Place => "place",
+            Self::RequestMove => "request-move",
+            Self::HandOver => "hand-over",
+            Self::GiveBack => "give-back",
+            Self::Take => "take",
+            Self::Free => "free",
+            Self::Dead => "dead",
+            Self::Forget => "forget",
+            Self::Beat => "beat",
+        }
+    }
 }
 
 // === impl Wake ===

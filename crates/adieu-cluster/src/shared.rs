@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use adieu_core::{WeakShutdown, adapter};
+use adieu_core::{CheckHandle, WeakShutdown, adapter};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::commits::Commits;
+use crate::counters::Counters;
 use crate::member::{Incompatible, Loss, Stage, Wish};
 use crate::node::Node;
 use crate::records::{Drain, Keys, NodeId, NodeRecord, RegionKind};
@@ -16,7 +18,8 @@ use crate::settings::Settings;
 use crate::singleton::Work;
 use crate::standing::Standing;
 use crate::store::{Store, StoreError};
-use crate::time::Duration;
+use crate::time::{Duration, Instant, now};
+use crate::waiting;
 
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
@@ -28,6 +31,11 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) join_deadline: Duration,
     pub(crate) shutdown: WeakShutdown,
+    /// The process is ready only while this node is a member.
+    pub(crate) check: CheckHandle,
+    /// The runtime of the driver, on which the clients of stores have their connections.
+    pub(crate) runtime: OnceLock<Handle>,
+    pub(crate) counters: Counters,
     /// The declared singletons, by name.
     pub(crate) singletons: Mutex<BTreeMap<Arc<str>, Work>>,
     /// The machine. Locked for one step at a time, never across an await.
@@ -49,6 +57,10 @@ pub(crate) struct Shared {
 pub(crate) struct Progress {
     /// `None` before the node has begun to join.
     pub(crate) stage: Option<Stage>,
+    /// Since when it is in this stage.
+    pub(crate) since: Option<Instant>,
+    /// What it needs to reach the next stage.
+    pub(crate) waiting_for: Option<String>,
     pub(crate) drain: Drain,
     /// The shards of regions and the singletons that this node owns.
     pub(crate) regions: usize,
@@ -114,8 +126,11 @@ impl Progress {
         let is_singleton = |region: &str| view.kind(region) == RegionKind::Singleton;
         let record = me.as_ref().and_then(|me| view.node(&me.id, me.incarnation));
         let singletons = owned().filter(|(shard, _)| is_singleton(&shard.region));
+        let stage = Some(node.stage());
         Self {
-            stage: Some(node.stage()),
+            stage,
+            since: if before.stage == stage { before.since } else { Some(now()) },
+            waiting_for: waiting::line(node),
             drain: record.map(|record| record.value.drain).unwrap_or_default(),
             regions: owned().filter(|(shard, _)| !is_singleton(&shard.region)).count(),
             singletons: singletons.map(|(shard, _)| Arc::clone(&shard.region)).collect(),

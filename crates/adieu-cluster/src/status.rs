@@ -1,12 +1,16 @@
 //! The state of a cluster as a node knows it, as a value.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use adieu_core::Short;
+use serde::{Serialize, Serializer};
 
+use crate::counters::InstanceState;
 use crate::node::Node;
-use crate::records::{Departure, NodeId, NodeState, RegionKind};
+use crate::records::{Departure, Mode, NodeId, NodeState, RegionKind, ShardRecord};
+use crate::shared::Shared;
 use crate::time::now;
 
 /// The state of a cluster as a node knows it. It may be older than the table by the delay of the
@@ -22,16 +26,41 @@ pub struct ClusterStatus {
     pub stage: String,
     /// Which node leads.
     pub leader: Option<NodeId>,
+    /// Why this node has lost its place, if it has.
+    pub loss: Option<String>,
+    /// What this node is waiting for, if it joins or leaves.
+    pub waiting_for: Option<Waiting>,
     /// How long this node may act if it cannot keep its session again.
+    #[serde(serialize_with = "millis", rename = "session_left_ms")]
     pub session_left: Duration,
     /// The revision of the table that this was read from.
     pub revision: u64,
+    /// How long ago the table last reported anything.
+    #[serde(serialize_with = "millis", rename = "view_age_ms")]
+    pub view_age: Duration,
+    /// Whether the whole cluster is being stopped.
+    pub is_stopping: bool,
     /// All nodes of the cluster.
     pub nodes: Vec<NodeStatus>,
+    /// Nodes whose sessions have ended, and whose shards are not given to others yet.
+    pub vanished: Vec<VanishedStatus>,
     /// Nodes that have left or died.
     pub gone: Vec<GoneStatus>,
     /// The singletons of the cluster.
     pub singletons: Vec<SingletonStatus>,
+}
+
+/// What a node is waiting for, and for how long it has been.
+///
+/// Displayed, it reads `leave: waiting for acknowledgement by shop-2, 1.2s`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// What it is waiting for.
+    pub what: String,
+    /// How long it has been in this stage.
+    #[serde(serialize_with = "millis", rename = "for_ms")]
+    pub since: Duration,
 }
 
 /// One node of the cluster.
@@ -50,6 +79,23 @@ pub struct NodeStatus {
     pub zone: Option<String>,
     /// Its address.
     pub address: Option<String>,
+    /// Its weight.
+    pub weight: u32,
+    /// How long ago it kept its session. Known only of this node: the store does not show the
+    /// sessions of others.
+    #[serde(serialize_with = "optional_millis", rename = "renewed_ms")]
+    pub renewed: Option<Duration>,
+}
+
+/// A node whose session has ended without the node having left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct VanishedStatus {
+    /// Its name.
+    pub node: NodeId,
+    /// For how long it has been missing.
+    #[serde(serialize_with = "millis", rename = "for_ms")]
+    pub since: Duration,
 }
 
 /// A node that has left or died.
@@ -72,28 +118,63 @@ pub struct SingletonStatus {
     pub owner: Option<NodeId>,
     /// The fence of its current instance.
     pub fence: Option<u64>,
+    /// Where it is on its way from node to node.
+    pub state: SingletonState,
+    /// The node that is to receive it.
+    pub moves_to: Option<NodeId>,
+    /// What its instance does. Known only of the instances on this node.
+    pub instance: Option<InstanceState>,
+}
+
+/// Where a singleton is on its way from node to node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum SingletonState {
+    /// No node owns it: no node that has declared it is up and ready.
+    Free,
+    /// A node owns it.
+    Owned,
+    /// The leader has requested that its owner hand it over.
+    Moving,
+    /// Its owner has vanished. It is placed again after the removal margin.
+    Vanished,
 }
 
 // === impl ClusterStatus ===
 
 impl ClusterStatus {
-    pub(crate) fn outside(cluster: Arc<str>, node: NodeId) -> Self {
-        Self {
-            cluster,
-            node,
+    pub(crate) fn of(shared: &Shared) -> Self {
+        let progress = shared.progress.borrow().clone();
+        let since = progress.since.map_or(Duration::ZERO, |since| now() - since);
+        let waiting_for = progress.waiting_for.map(|what| Waiting { what, since });
+        let status = Self {
+            cluster: Arc::clone(&shared.cluster),
+            node: shared.id.clone(),
             stage: crate::member::Stage::Outside.to_string(),
             leader: None,
+            loss: None,
+            waiting_for,
             session_left: Duration::ZERO,
             revision: 0,
+            view_age: Duration::ZERO,
+            is_stopping: false,
             nodes: Vec::new(),
+            vanished: Vec::new(),
             gone: Vec::new(),
             singletons: Vec::new(),
+        };
+        match &*shared.node() {
+            Some(node) => status.seen_by(node, shared),
+            None => status,
         }
     }
 
-    pub(crate) fn of(cluster: Arc<str>, id: NodeId, node: &Node) -> Self {
+    fn seen_by(self, node: &Node, shared: &Shared) -> Self {
         let (view, now) = (node.view(), now());
+        let me = node.me();
         let nodes = view.nodes.iter().map(|(id, record)| {
+            let is_me = me.as_ref().is_some_and(|me| me.id == *id);
             let record = &record.value;
             NodeStatus {
                 node: id.clone(),
@@ -102,29 +183,75 @@ impl ClusterStatus {
                 build: record.build.clone(),
                 zone: record.zone.clone(),
                 address: record.address.clone(),
+                weight: record.weight,
+                renewed: is_me.then(|| now.saturating_duration_since(node.renewed())),
             }
+        });
+        let vanished = node.missing().map(|(id, since)| {
+            let since = now.saturating_duration_since(since);
+            VanishedStatus { node: id.clone(), since }
         });
         let gone = view.gone.iter();
         let gone = gone.map(|(id, gone)| GoneStatus { node: id.clone(), how: gone.value.how });
+        let instances = shared.counters.instances();
         let singletons = view.shards.iter().filter_map(|(shard, record)| {
+            if view.kind(&shard.region) != RegionKind::Singleton {
+                return None;
+            }
             let ownership = record.value.ownership();
-            (view.kind(&shard.region) == RegionKind::Singleton).then(|| SingletonStatus {
+            let (state, moves_to) = match &record.value {
+                ShardRecord::Free => (SingletonState::Free, None),
+                ShardRecord::Owned(it) if !view.is_alive(it) => (SingletonState::Vanished, None),
+                ShardRecord::Owned(_) => (SingletonState::Owned, None),
+                ShardRecord::Moving { ownership: it, .. } if !view.is_alive(it) => {
+                    (SingletonState::Vanished, None)
+                }
+                ShardRecord::Moving { to, .. } => (SingletonState::Moving, Some(to.clone())),
+            };
+            Some(SingletonStatus {
                 name: Arc::clone(&shard.region),
                 owner: ownership.map(|it| it.owner.clone()),
                 fence: ownership.map(|it| it.epoch.get()),
+                state,
+                moves_to,
+                instance: instances.get(&shard.region).copied(),
             })
         });
         let left = node.valid_until().saturating_duration_since(now);
         Self {
-            cluster,
-            node: id,
             stage: node.stage().to_string(),
             leader: view.leader.as_ref().map(|leader| leader.value.node.clone()),
+            loss: node.member.loss().map(|loss| loss.to_string()),
             session_left: if node.is_good(now) { left } else { Duration::ZERO },
             revision: view.revision.get(),
+            view_age: now.saturating_duration_since(node.heard()),
+            is_stopping: view.mode() == Mode::Stopping,
             nodes: nodes.collect(),
+            vanished: vanished.collect(),
             gone: gone.collect(),
             singletons: singletons.collect(),
+            ..self
         }
+    }
+}
+
+// === impl Waiting ===
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.what, Short(self.since))
+    }
+}
+
+/// Writes a duration as milliseconds, with a resolution of a microsecond.
+fn millis<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(duration.as_micros() as f64 / 1e3)
+}
+
+#[expect(clippy::ref_option, reason = "serde wants this signature")]
+fn optional_millis<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    match duration {
+        Some(duration) => millis(duration, to),
+        None => to.serialize_none(),
     }
 }

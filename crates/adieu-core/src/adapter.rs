@@ -1,8 +1,16 @@
 //! Functions for crates that connect a server, actors or locks to a shutdown. Applications do not
 //! need them.
 
+mod command;
+mod metrics;
+mod page;
+
 use std::error::Error;
 use std::sync::Arc;
+
+pub use command::{Command, CommandError};
+pub use metrics::{Family, Metrics};
+pub use page::{NamedPage, Page, PublishError, pages, publish};
 
 pub use crate::log_thread::log_aside;
 pub use crate::thread_index::ThreadIndex;

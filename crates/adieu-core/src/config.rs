@@ -29,6 +29,9 @@
 //! | `phases.NAME.after` | none | adds dependencies to the phase |
 //! | `phases.NAME.before` | none | makes other phases depend on this one |
 //!
+//! Beside the block, or inside it, other crates have tables: `resilience` and `cluster`. Their keys
+//! are in the documentation of those crates.
+//!
 //! Durations have a unit: `5s`, `250 ms`, `1m 30s`. In HOCON a number without a unit is in
 //! milliseconds, as in Akka; in the other formats it is an error. An unknown key is an error.
 
@@ -263,6 +266,23 @@ impl Config {
         read: impl FnMut(&str, &mut Block<'_>) -> Result<T, ConfigError>,
     ) -> Result<Vec<T>, ConfigError> {
         self.blocks.read(name, read)
+    }
+
+    /// Reads the table of this name, which belongs to another crate of this workspace.
+    #[doc(hidden)]
+    pub fn read_table<T>(
+        &self,
+        name: &'static str,
+        read: impl FnOnce(&mut Block<'_>) -> Result<T, ConfigError>,
+    ) -> Result<Option<T>, ConfigError> {
+        self.blocks.read_one(name, read)
+    }
+
+    /// Returns whether the configuration has a table of this name, which belongs to another crate.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_table(&self, name: &str) -> bool {
+        self.blocks.has(name)
     }
 
     /// Reads the configuration from the environment: the file in `ADIEU_CONFIG`, if that is set, and

@@ -7,6 +7,7 @@ mod answer;
 mod caller;
 mod connections;
 mod metrics;
+mod pages;
 mod process;
 
 use std::io;
@@ -39,6 +40,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// | `POST /cordon` | makes the process unready, and refuses work after a [lame duck](Shutdown::cordon_gradually) |
 /// | `POST /cordon?now=true` | the same without a lame duck |
 /// | `POST /uncordon` | reverts a cordon |
+/// | `GET /NAME` | as JSON: the status of a part of the process that published it, such as `/cluster` |
+/// | `POST /NAME/COMMAND` | a command of that part; `GET /` lists them |
 ///
 /// The default address is `127.0.0.1:8558`. A `POST` request is accepted if it has the
 /// [token](Admin::token), or if it comes from this machine and is addressed to it, and neither comes

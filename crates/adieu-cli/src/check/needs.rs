@@ -2,7 +2,8 @@
 //!
 //! Only a running process knows which phases have tasks. So by default the phases of a usual
 //! service count, with the times that the library's own tasks take. In addition, every phase counts
-//! that the configuration adds, or for which it sets a timeout.
+//! that the configuration adds, or for which it sets a timeout. If the configuration has a cluster,
+//! the phases count in which a node leaves it.
 
 use std::time::Duration;
 
@@ -67,6 +68,9 @@ impl Needs {
             Counted::These(names) => names.iter().any(|n| n == name.as_str()).then_some(timeout),
             Counted::Usual if self.config.sets_timeout_of(name) => Some(timeout),
             Counted::Usual if !Phase::BUILT_IN.contains(name) => Some(timeout),
+            Counted::Usual if self.config.has_table("cluster") && is_of_cluster(name) => {
+                Some(timeout)
+            }
             Counted::Usual if [Phase::SERVICE_UNBIND, Phase::SERVICE_STOP].contains(name) => {
                 Some(timeout.min(CLOSING))
             }
@@ -102,6 +106,10 @@ impl Needs {
         };
         (names(yes), names(no))
     }
+}
+
+fn is_of_cluster(phase: &Phase) -> bool {
+    adieu::cluster::TASKS.iter().any(|(with_task, _)| with_task == phase)
 }
 
 // === impl Counted ===

@@ -12,8 +12,11 @@ use tokio_util::task::TaskTracker;
 
 use super::{Cluster, ClusterError};
 use crate::commits::Commits;
+use crate::config;
+use crate::counters::Counters;
 use crate::driver::PROTOCOL;
 use crate::member::Wish;
+use crate::page;
 use crate::phases;
 use crate::records::{Drain, Keys, NodeId, NodeRecord, NodeState};
 use crate::settings::Settings;
@@ -110,13 +113,25 @@ impl ClusterBuilder {
         self
     }
 
-    /// Connects the node to a shutdown: adds the tasks that leave the cluster to the cluster's phases.
+    /// Connects the node to a shutdown: adds the tasks that leave the cluster to the cluster's phases,
+    /// and shows the cluster at `/cluster` of the admin port. From now on the process is ready only
+    /// while this node is a member.
+    ///
+    /// The table `cluster` of the shutdown's configuration overrides the options of this builder.
     ///
     /// # Errors
     ///
-    /// If a name is not valid, a time is out of bounds, or the shutdown has begun.
+    /// If a name or the configuration is not valid, a time is out of bounds, or the shutdown has begun.
     pub fn on(self, shutdown: &Shutdown) -> Result<Cluster, ClusterError> {
-        let Self { store, cluster, node, build, zone, address, weight, ttl, .. } = self;
+        let Self { store, cluster, .. } = self;
+        let configured = config::read(shutdown.config())?;
+        let node = configured.node.or(self.node);
+        let build = configured.build.unwrap_or(self.build);
+        let zone = configured.zone.or(self.zone);
+        let address = configured.address.or(self.address);
+        let weight = configured.weight.unwrap_or(self.weight);
+        let ttl = configured.ttl.unwrap_or(self.ttl);
+        let join_deadline = configured.join_deadline.unwrap_or(self.join_deadline);
         let keys = Keys::new(&cluster)?;
         let node = node.unwrap_or_else(|| adieu_fleet::Owner::this_process().as_str().to_owned());
         let id = NodeId::new(node)?;
@@ -125,13 +140,14 @@ impl ClusterBuilder {
             let rule = "must be at least 100 ms, and the least of the store";
             return Err(ClusterError::Time { what: "the time to live", value: ttl, rule });
         }
-        if self.join_deadline.is_zero() {
+        if join_deadline.is_zero() {
             let rule = "must not be zero";
-            let value = self.join_deadline;
+            let value = join_deadline;
             return Err(ClusterError::Time { what: "the join deadline", value, rule });
         }
         let mut settings = Settings::for_ttl(ttl);
-        settings.removal_margin = self.removal_margin.unwrap_or(settings.removal_margin);
+        let removal_margin = configured.removal_margin.or(self.removal_margin);
+        settings.removal_margin = removal_margin.unwrap_or(settings.removal_margin);
         let record = NodeRecord {
             state: NodeState::Joining,
             ready: true,
@@ -145,14 +161,17 @@ impl ClusterBuilder {
         };
         let shared = Arc::new(Shared {
             store,
-            cluster: cluster.into(),
+            cluster: cluster.as_str().into(),
             commits: Commits::new(keys.clone()),
             keys,
             id,
             record,
             settings,
-            join_deadline: self.join_deadline,
+            join_deadline,
             shutdown: shutdown.downgrade(),
+            check: shutdown.add_check(format!("cluster {cluster}")),
+            runtime: OnceLock::new(),
+            counters: Counters::default(),
             singletons: Mutex::new(BTreeMap::new()),
             node: Mutex::new(None),
             standing: OnceLock::new(),
@@ -163,6 +182,7 @@ impl ClusterBuilder {
             tasks: TaskTracker::new(),
         });
         phases::add(shutdown, &shared)?;
+        page::add(shutdown, Arc::clone(&shared));
         Ok(Cluster { shared })
     }
 }

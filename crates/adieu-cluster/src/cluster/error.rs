@@ -6,12 +6,11 @@ use std::time::Duration;
 use adieu_core::AddTaskError;
 
 use crate::member::{Incompatible, Loss, Stage};
-use crate::records::{NameError, NodeId};
+use crate::records::NameError;
 use crate::store::StoreError;
-use crate::view::UnreadableRecord;
 
 /// Why a node was not connected to a shutdown.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
     /// The cluster, the node or a singleton has no valid name.
@@ -27,6 +26,9 @@ pub enum ClusterError {
         /// The rule that the value breaks.
         rule: &'static str,
     },
+    /// The configuration is not valid.
+    #[error("failed to set up a cluster node")]
+    Config(#[from] adieu_core::ConfigError),
     /// The tasks of the cluster's phases could not be added.
     #[error("failed to set up a cluster node")]
     Tasks(#[from] AddTaskError),
@@ -50,7 +52,7 @@ pub enum ClusterError {
 pub enum JoinError {
     /// The node was not up in time. The shutdown runs with
     /// [`Reason::ClusterJoinUnsuccessful`](adieu_core::Reason::ClusterJoinUnsuccessful).
-    #[error("failed to join cluster {cluster} within {within:?}: the node is {stage}")]
+    #[error("failed to join cluster {cluster} within {within:?}: {}", unfinished(*stage, waiting_for))]
     TimedOut {
         /// The cluster.
         cluster: Arc<str>,
@@ -58,6 +60,8 @@ pub enum JoinError {
         within: Duration,
         /// How far the node got.
         stage: Stage,
+        /// What it was waiting for, if that is known.
+        waiting_for: String,
     },
     /// The cluster has another configuration. The shutdown runs with
     /// [`Reason::IncompatibleConfiguration`](adieu_core::Reason::IncompatibleConfiguration).
@@ -100,42 +104,9 @@ pub enum JoinError {
     },
 }
 
-/// Why another node, or the cluster, was not changed.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OperateError {
-    /// There is no such node.
-    #[error("no node {node} in cluster {cluster}; nodes: {}", known.join(", "))]
-    NoSuchNode {
-        /// The cluster.
-        cluster: Arc<str>,
-        /// The node.
-        node: NodeId,
-        /// The nodes of the cluster.
-        known: Vec<String>,
-    },
-    /// The store failed.
-    #[error("failed to change cluster {cluster}")]
-    Store {
-        /// The cluster.
-        cluster: Arc<str>,
-        /// The error of the store.
-        #[source]
-        source: StoreError,
-    },
-    /// A record cannot be read.
-    #[error("failed to change cluster {cluster}")]
-    Unreadable {
-        /// The cluster.
-        cluster: Arc<str>,
-        /// The record.
-        #[source]
-        source: UnreadableRecord,
-    },
-    /// Other commits changed the table before each attempt to commit.
-    #[error("failed to change cluster {cluster}: the table changes too fast; try again")]
-    Busy {
-        /// The cluster.
-        cluster: Arc<str>,
-    },
+fn unfinished(stage: Stage, waiting_for: &str) -> String {
+    match waiting_for {
+        "" => format!("the node is {stage}"),
+        waiting_for => waiting_for.to_owned(),
+    }
 }

@@ -8,6 +8,7 @@ use adieu_fleet::Fence;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::counters::InstanceState;
 use crate::node::Node;
 use crate::proposal::Wake;
 use crate::records::ShardId;
@@ -116,6 +117,14 @@ impl Instances {
                 ShardState::Open | ShardState::Drained => {}
             }
         }
+        let state = |running: &Running| match &running.state {
+            RunState::Runs(_) if running.stop.is_cancelled() => InstanceState::Stopping,
+            RunState::Runs(_) => InstanceState::Running,
+            RunState::Pauses(_) => InstanceState::Failed,
+            RunState::Finished => InstanceState::Ended,
+        };
+        let states = self.running.iter().map(|(shard, it)| (Arc::clone(&shard.region), state(it)));
+        self.shared.counters.set_instances(states.collect());
     }
 
     fn open(&mut self, shard: &ShardId, epoch: Revision, now: Instant, wake: &mut Wake) {
@@ -146,6 +155,7 @@ impl Instances {
             };
             (key, epoch, ended)
         });
+        self.shared.counters.singleton_started(&name);
         let cluster = Arc::clone(&self.shared.cluster);
         self.shared.log(move || {
             tracing::info!(%cluster, singleton = %name, %fence, "singleton started");
@@ -176,6 +186,9 @@ impl Instances {
         }
         let (cluster, name) = (Arc::clone(&self.shared.cluster), Arc::clone(&shard.region));
         let fence = Fence::new(epoch.get());
+        if matches!(ended, Ended::Failed(_)) {
+            self.shared.counters.singleton_failed(&name);
+        }
         running.state = match ended {
             Ended::Failed(error) if !running.stop.is_cancelled() => {
                 running.failures += 1;

@@ -48,6 +48,11 @@ impl Heartbeat {
         Self { ttl, margin, proven: sent, next: sent + ttl / 3, is_lost: false }
     }
 
+    /// When the last successful request was sent.
+    pub(crate) fn proven(&self) -> Instant {
+        self.proven
+    }
+
     pub(crate) fn valid_until(&self) -> Instant {
         self.proven + self.ttl.saturating_sub(self.margin)
     }

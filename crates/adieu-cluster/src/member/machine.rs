@@ -125,6 +125,10 @@ impl Member {
         self.incarnation.map(|incarnation| Me { id: id.clone(), incarnation, session: *session })
     }
 
+    pub(crate) fn id(&self) -> &NodeId {
+        &self.declared.id
+    }
+
     pub(crate) fn wish(&self) -> Wish {
         self.wish
     }

@@ -15,7 +15,7 @@ use crate::leader::{Known, Leader};
 use crate::member::{Answer, Declared, Heartbeat, Loss, Member, Next, Stage};
 use crate::observed::Observed;
 use crate::proposal::{Proposal, Wake};
-use crate::records::{Keys, ShardId};
+use crate::records::{Keys, NodeId, ShardId};
 use crate::region::{Held, Regions};
 use crate::settings::Settings;
 use crate::store::{Change, Committed, Revision, Snapshot};
@@ -96,6 +96,21 @@ impl Node {
     /// Until when the session is good, if it is not kept again.
     pub(crate) fn valid_until(&self) -> Instant {
         self.heartbeat.valid_until()
+    }
+
+    /// When the last successful request to keep the session was sent.
+    pub(crate) fn renewed(&self) -> Instant {
+        self.heartbeat.proven()
+    }
+
+    /// When the table last reported anything.
+    pub(crate) fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// Returns the nodes that vanished without having left, and since when.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (&NodeId, Instant)> {
+        self.observed.missing().map(|(id, _, since)| (id, since))
     }
 
     /// Returns whether this node may act, by its own clock.

@@ -4,6 +4,7 @@
 
 mod akka;
 mod chaos;
+mod configured;
 mod conformance;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod etcd;
@@ -19,3 +20,4 @@ mod singletons;
 mod stage;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod traps;
+mod visible;

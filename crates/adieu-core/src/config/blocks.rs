@@ -11,7 +11,7 @@ use super::{ConfigError, Format};
 
 /// The tables that other crates read. In a file they stand beside `coordinated-shutdown`; a variable
 /// names them as if they were inside.
-pub(super) const NAMES: &[&str] = &["resilience"];
+pub(super) const NAMES: &[&str] = &["resilience", "cluster"];
 
 /// The tables of other crates in one configuration.
 #[derive(Clone, Debug, Default)]
@@ -68,13 +68,30 @@ impl Blocks {
         name: &'static str,
         read: impl FnMut(&str, &mut Block<'_>) -> Result<T, ConfigError>,
     ) -> Result<Vec<T>, ConfigError> {
-        self.read_tables(name, read).map_err(|error| {
-            let error = self.origins.explain("", error);
-            match &self.file {
-                Some(file) => error.in_file(file),
-                None => error,
-            }
-        })
+        self.read_tables(name, read).map_err(|error| self.explained(error))
+    }
+
+    /// Reads the table of this name. An error names the variable and the file that it is from.
+    pub(super) fn read_one<T>(
+        &self,
+        name: &'static str,
+        read: impl FnOnce(&mut Block<'_>) -> Result<T, ConfigError>,
+    ) -> Result<Option<T>, ConfigError> {
+        let tables = Value::Object(self.tables.clone());
+        let all = Section::new("", &tables, self.bare_numbers_are_millis)?;
+        Block(all).table(name, read).map_err(|error| self.explained(error))
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.tables.contains_key(name)
+    }
+
+    fn explained(&self, error: ConfigError) -> ConfigError {
+        let error = self.origins.explain("", error);
+        match &self.file {
+            Some(file) => error.in_file(file),
+            None => error,
+        }
     }
 
     fn read_tables<T>(
@@ -107,6 +124,26 @@ impl Block<'_> {
     #[doc(hidden)]
     pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, ConfigError> {
         self.0.duration(&[name])
+    }
+
+    /// Reads a duration, or `off`, which is `None`.
+    #[doc(hidden)]
+    pub fn duration_or_off(
+        &mut self,
+        name: &'static str,
+    ) -> Result<Option<Option<Duration>>, ConfigError> {
+        match self.0.value(&[name])? {
+            Some((_, Value::Bool(false))) => Ok(Some(None)),
+            Some((_, Value::String(off))) if off == "off" => Ok(Some(None)),
+            Some((path, value)) => self.0.as_duration_or(&path, value, "off").map(Some).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the keys of the table.
+    #[doc(hidden)]
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys()
     }
 
     #[doc(hidden)]

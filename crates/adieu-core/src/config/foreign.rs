@@ -1,6 +1,7 @@
 //! Handles the keys outside our block in a configuration of Akka, Akka.NET or Pekko.
 //!
-//! Keys that do not concern us are ignored. Keys that are spelt almost like ours are an error,
+//! Keys that do not concern us are ignored. The keys of a cluster are kept for the crate that has
+//! clusters. Keys that are spelt almost like ours are an error,
 //! because a misspelt block would otherwise silently leave every key at its default.
 
 use serde_json::{Map, Value};
@@ -23,6 +24,8 @@ pub(super) struct Outside {
     pub(super) run_when_down: Option<Value>,
     /// False if all hooks of the framework are switched off.
     pub(super) shutdown_hooks: bool,
+    /// The other keys of `akka.cluster` or `pekko.cluster`, by the path of the table.
+    pub(super) clusters: Vec<(String, Value)>,
 }
 
 // === impl Outside ===
@@ -43,7 +46,7 @@ impl Outside {
 
 /// Removes the keys that concern us from the document, and rejects keys that are almost like them.
 pub(super) fn take(document: &mut Value) -> Result<Outside, ConfigError> {
-    let mut outside = Outside { run_when_down: None, shutdown_hooks: true };
+    let mut outside = Outside { run_when_down: None, shutdown_hooks: true, clusters: Vec::new() };
     if document.get(BLOCK).is_some() || has_root(document) {
         reject_similar(document, "", &[BLOCK])?;
     }
@@ -58,6 +61,7 @@ pub(super) fn take(document: &mut Value) -> Result<Outside, ConfigError> {
             reject_similar(cluster, &format!("{root}.cluster"), &[WHEN_DOWN])?;
             outside.run_when_down =
                 section::take(cluster, &[WHEN_DOWN]).or(outside.run_when_down.take());
+            outside.clusters.push((format!("{root}.cluster"), cluster.take()));
         }
     }
     Ok(outside)

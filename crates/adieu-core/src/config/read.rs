@@ -18,7 +18,8 @@ pub(super) fn config(
     format: Format,
     vars: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Config, ConfigError> {
-    let outside = foreign::take(&mut document)?;
+    let mut outside = foreign::take(&mut document)?;
+    let clusters = std::mem::take(&mut outside.clusters);
     let others = blocks::take(&mut document);
     let (path, mut block) = block(document)?;
     if let Some(table) = block.as_object_mut() {
@@ -26,7 +27,8 @@ pub(super) fn config(
         blocks::put_into(table, others)?;
     }
     let origins = vars::overlay(&mut block, vars)?;
-    let others = blocks::take(&mut block);
+    let mut others = blocks::take(&mut block);
+    others.extend(clusters);
     let read = read(&path, &block, format).map_err(|error| origins.explain(&path, error));
     Ok(Config { blocks: Blocks::new(others, format, origins), ..read? })
 }

@@ -187,6 +187,10 @@ impl<'a> Section<'a> {
         }
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.table.keys().map(String::as_str)
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
     }

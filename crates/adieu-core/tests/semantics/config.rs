@@ -7,7 +7,7 @@ mod variables;
 
 use std::time::Duration;
 
-use adieu_core::{Config, ConfigError, Format, Phase, Reason, Shutdown};
+use adieu_core::{Config, ConfigError, Format, Phase, PlanView, Reason, Shutdown};
 
 fn toml(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, Format::Toml)
@@ -175,12 +175,22 @@ fn s311_keys_of_akka_and_pekko_are_ignored_unless_they_resemble_ours() {
         "akka.actor.provider = 'cluster'",
         "akka.jvm-exit-on-fatal-error = true",
         "akka.log-dead-letters-during-shutdown = false",
-        "akka.cluster.shutdown-after-unsuccessful-join-seed-nodes = '40s'",
-        "akka.cluster.roles = ['front']\nkafka.brokers = ['a:9092']",
+        "kafka.brokers = ['a:9092']\nakka.remote.artery.canonical.port = 7355",
         "pekko.remote.artery.canonical.port = 7355",
     ];
     for text in foreign {
         assert_eq!(toml(text).unwrap(), Config::new(), "{text}");
+    }
+    // These are kept for a program with a cluster, and change nothing here.
+    for text in [
+        "akka.cluster.shutdown-after-unsuccessful-join-seed-nodes = '40s'",
+        "akka.cluster.roles = ['front']\nkafka.brokers = ['a:9092']",
+    ] {
+        let config = toml(text).unwrap();
+        assert!(config.has_table("akka.cluster") && !config.has_table("cluster"), "{text}");
+        let plan = |config: &Config| serde_json::to_value(PlanView::from(&config.plan().unwrap()));
+        assert_eq!(plan(&config).unwrap(), plan(&Config::new()).unwrap(), "{text}");
+        assert!(Shutdown::configured(config).is_ok(), "{text}");
     }
     for (text, expected) in [
         (

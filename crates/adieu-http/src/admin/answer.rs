@@ -1,5 +1,6 @@
 //! The answers of the admin port.
 
+use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,16 +9,17 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use adieu_core::Shutdown;
+use adieu_core::adapter::{self, Command, Metrics, NamedPage, log};
 use bytes::Bytes;
 use http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use adieu_core::adapter::log;
 use tracing::{info, warn};
 
 use super::caller::{Token, Verdict, authorize, has_token, is_rebound};
+use super::pages::Calls;
 use super::process::Process;
 use super::{AdminStop, metrics};
 use crate::probes::{Probes, text, with_type};
@@ -33,11 +35,15 @@ pub(super) struct Answers {
     /// The address that the port is bound to.
     pub(super) bound: IpAddr,
     pub(super) metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+    calls: Arc<Calls>,
     /// Cordons whose lame duck has not ended. They are aborted when the port closes.
     cordoning: Mutex<JoinSet<()>>,
     /// A refusal is logged once, so that a caller cannot fill the log.
     has_warned: AtomicBool,
 }
+
+/// Why a caller gets something else than it has requested.
+type Refusal = Box<Response<Bytes>>;
 
 /// How long the application's code may take to describe a task or to render metrics.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,6 +69,7 @@ impl Answers {
             token: None,
             is_token_required: false,
             metrics: None,
+            calls: Arc::default(),
             bound: IpAddr::from([127, 0, 0, 1]),
             cordoning: Mutex::default(),
             has_warned: AtomicBool::new(false),
@@ -81,12 +88,9 @@ impl Answers {
         }
         let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
         match (request.uri().path(), request.method()) {
-            ("/", _) if is_get => text(StatusCode::OK, INDEX.into()),
-            ("/shutdown" | "/metrics", _) if is_get && is_rebound(from.ip(), request.headers()) => {
-                as_json(StatusCode::FORBIDDEN, &json!({ "error": "not under this name" }))
-            }
-            ("/shutdown" | "/metrics", _) if is_get && !self.may_read(&request) => {
-                unauthorized("Authorization: Bearer is required")
+            ("/", _) if is_get => text(StatusCode::OK, self.index()),
+            ("/shutdown" | "/metrics", _) if is_get && !self.may_read(&request, from) => {
+                self.refuse_reader(&request, from)
             }
             ("/shutdown", _) if is_get => {
                 if has_query(&request, "until=over") {
@@ -99,7 +103,8 @@ impl Answers {
                 if has_query(&request, "until=over") {
                     let _ = tokio::time::timeout(MAX_WAIT, self.shutdown.completed()).await;
                 }
-                on_other_thread(move || self.metrics()).await
+                let more = self.calls.metrics(adapter::pages(&self.shutdown)).await;
+                on_other_thread(move || self.metrics(&more)).await
             }
             ("/shutdown", &Method::POST) => self.change(&request, from, Self::stop),
             ("/cordon", &Method::POST) if has_query(&request, "now=true") => {
@@ -110,21 +115,71 @@ impl Answers {
             ("/shutdown", _) => not_allowed("GET, HEAD, POST"),
             ("/" | "/metrics", _) => not_allowed("GET, HEAD"),
             ("/cordon" | "/uncordon", _) => not_allowed("POST"),
-            _ => text(StatusCode::NOT_FOUND, format!("not found; available:\n{INDEX}")),
+            _ => match self.find_page(&request, from) {
+                Ok((page, None)) => self.calls.status(page).await,
+                Ok((page, Some(command))) => self.calls.command(page, command).await,
+                Err(refusal) => *refusal,
+            },
         }
     }
 
-    fn metrics(&self) -> Response<Bytes> {
-        const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-        let mut text = metrics::render(&self.shutdown);
-        if let Some(render) = &self.metrics {
-            match std::panic::catch_unwind(AssertUnwindSafe(|| render())) {
-                Ok(more) => text += &more,
-                // The built-in metrics are needed most when the application fails.
-                Err(_) => text += "# the application's metrics failed: panicked\n",
+    /// Returns the page that a request is for, and the command if the request is one.
+    fn find_page<B>(
+        &self,
+        request: &Request<B>,
+        from: SocketAddr,
+    ) -> Result<(NamedPage, Option<Command>), Refusal> {
+        let not_found =
+            || Box::new(text(StatusCode::NOT_FOUND, format!("not found; {}", self.index())));
+        let path = request.uri().path().strip_prefix('/').ok_or_else(not_found)?;
+        let (name, command) = match path.split_once('/') {
+            Some((name, command)) => (name, Some(command)),
+            None => (path, None),
+        };
+        let mut pages = adapter::pages(&self.shutdown).into_iter();
+        let page = pages.find(|(page, _)| **page == *name).ok_or_else(not_found)?;
+        match (command, request.method()) {
+            (None, &Method::GET | &Method::HEAD) if self.may_read(request, from) => {
+                Ok((page, None))
+            }
+            (None, &Method::GET | &Method::HEAD) => Err(self.refuse_reader(request, from).into()),
+            (None, _) => Err(not_allowed("GET, HEAD").into()),
+            (Some(command), _) if page.1.commands().iter().all(|(name, _)| *name != command) => {
+                Err(not_found())
+            }
+            (Some(command), &Method::POST) => {
+                self.authorize(request, from)?;
+                Ok((page, Some(Command::new(command, request.uri().query()))))
+            }
+            (Some(_), _) => Err(not_allowed("POST").into()),
+        }
+    }
+
+    /// Lists what can be requested.
+    fn index(&self) -> String {
+        let mut index = format!("available:\n{INDEX}");
+        for (name, page) in adapter::pages(&self.shutdown) {
+            let _ = writeln!(index, "GET  {:<35} status of {name} as JSON", format!("/{name}"));
+            for (command, effect) in page.commands() {
+                let _ = writeln!(index, "POST {:<35} {effect}", format!("/{name}/{command}"));
             }
         }
-        with_type(StatusCode::OK, TYPE, text)
+        index
+    }
+
+    fn metrics(&self, more: &Metrics) -> Response<Bytes> {
+        const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+        let mut text = Metrics::default();
+        metrics::render(&self.shutdown, &mut text);
+        text.append(&more.to_string());
+        if let Some(render) = &self.metrics {
+            match std::panic::catch_unwind(AssertUnwindSafe(|| render())) {
+                Ok(more) => text.append(&more),
+                // The built-in metrics are needed most when the application fails.
+                Err(_) => text.append("# the application's metrics failed: panicked"),
+            }
+        }
+        with_type(StatusCode::OK, TYPE, text.to_string())
     }
 
     fn status(&self) -> Response<Bytes> {
@@ -158,9 +213,18 @@ impl Answers {
         as_json(status, &state)
     }
 
-    /// Returns whether a caller may read `/shutdown` and `/metrics`.
-    fn may_read<B>(&self, request: &Request<B>) -> bool {
-        !self.is_token_required || has_token(self.token.as_ref(), request.headers()) == Some(true)
+    /// Returns whether a caller may read the state of the process.
+    fn may_read<B>(&self, request: &Request<B>, from: SocketAddr) -> bool {
+        let headers = request.headers();
+        !is_rebound(from.ip(), headers)
+            && (!self.is_token_required || has_token(self.token.as_ref(), headers) == Some(true))
+    }
+
+    fn refuse_reader<B>(&self, request: &Request<B>, from: SocketAddr) -> Response<Bytes> {
+        match is_rebound(from.ip(), request.headers()) {
+            true => as_json(StatusCode::FORBIDDEN, &json!({ "error": "not under this name" })),
+            false => unauthorized("Authorization: Bearer is required"),
+        }
     }
 
     /// Runs `change` if the caller is authorised.
@@ -170,14 +234,23 @@ impl Answers {
         from: SocketAddr,
         change: impl FnOnce(&Self) -> Response<Bytes>,
     ) -> Response<Bytes> {
+        match self.authorize(request, from) {
+            Ok(()) => change(self),
+            Err(refusal) => *refusal,
+        }
+    }
+
+    /// Returns a refusal unless the caller may change the process.
+    fn authorize<B>(&self, request: &Request<B>, from: SocketAddr) -> Result<(), Refusal> {
         let path = request.uri().path();
         let (token, headers) = (self.token.as_ref(), request.headers());
         let verdict = authorize(token, self.is_token_required, from.ip(), self.bound, headers);
         let (status, reason) = match verdict {
             Verdict::Allowed => {
+                let path = request.uri().path_and_query().map_or(path, |path| path.as_str());
                 let path = path.to_owned();
                 log(&self.shutdown, move || info!(method = "POST", path, %from, "admin request"));
-                return change(self);
+                return Ok(());
             }
             Verdict::WrongToken => (StatusCode::UNAUTHORIZED, "the token is wrong"),
             Verdict::Remote => (
@@ -196,10 +269,10 @@ impl Answers {
                 warn!(method = "POST", path, %from, reason, "admin refused; logged once");
             });
         }
-        match status {
+        Err(Box::new(match status {
             StatusCode::UNAUTHORIZED => unauthorized(reason),
             _ => as_json(status, &json!({ "error": reason })),
-        }
+        }))
     }
 
     fn stop(&self) -> Response<Bytes> {
@@ -269,7 +342,7 @@ impl std::fmt::Debug for Answers {
     }
 }
 
-fn as_json(status: StatusCode, value: &Value) -> Response<Bytes> {
+pub(super) fn as_json(status: StatusCode, value: &Value) -> Response<Bytes> {
     with_type(status, "application/json", format!("{value}\n"))
 }
 

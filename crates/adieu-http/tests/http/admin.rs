@@ -9,7 +9,7 @@ use adieu_http::{Admin, AdminError, AdminHandle, AdminStop};
 
 use super::client::PATIENCE;
 
-fn start(shutdown: &Shutdown) -> AdminHandle {
+pub(super) fn start(shutdown: &Shutdown) -> AdminHandle {
     Admin::new(shutdown).bind("127.0.0.1:0").unwrap().start().unwrap()
 }
 
@@ -23,7 +23,7 @@ fn send(addr: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn request(addr: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
+pub(super) fn request(addr: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n"
     );
@@ -32,7 +32,7 @@ fn request(addr: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, S
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-fn json(body: &str) -> serde_json::Value {
+pub(super) fn json(body: &str) -> serde_json::Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 

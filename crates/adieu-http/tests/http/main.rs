@@ -11,6 +11,7 @@ mod dropped;
 mod grpc;
 mod layer;
 mod nginx;
+mod pages;
 mod probes;
 mod serving;
 mod settings;

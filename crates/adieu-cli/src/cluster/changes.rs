@@ -1,0 +1,62 @@
+//! What changed in a cluster between two looks, one line each.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::seen::{Clusters, Seen};
+use crate::fit::harmless;
+
+/// What is there at the first look.
+pub(super) fn first(clusters: &Clusters) -> String {
+    clusters.clusters.iter().map(|it| lines(&BTreeMap::new(), &facts(it))).collect()
+}
+
+/// What has changed since.
+pub(super) fn between(before: &Clusters, after: &Clusters) -> String {
+    let each = after.clusters.iter().map(|now| {
+        let before = before.named(&now.cluster);
+        lines(&before.as_ref().map(facts).unwrap_or_default(), &facts(now))
+    });
+    each.collect()
+}
+
+/// Each thing and how it is.
+fn facts(seen: &Seen) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::new();
+    let mut fact = |what: String, how: String| drop(facts.insert(what, how));
+    let cluster = &seen.cluster;
+    fact(format!("{cluster}: leader"), seen.leader.clone().unwrap_or_else(|| "none".to_owned()));
+    if let Some(waiting) = &seen.waiting_for {
+        fact(format!("{cluster}: {} waits", seen.node), waiting.what.clone());
+    }
+    for it in &seen.nodes {
+        let ready = if it.ready { "" } else { ", not ready" };
+        fact(format!("{cluster}: node {}", it.node), format!("{}{ready}", it.state));
+    }
+    for it in &seen.vanished {
+        fact(format!("{cluster}: node {}", it.node), "vanished".to_owned());
+    }
+    for it in &seen.gone {
+        // A node of this name may be back.
+        if seen.nodes.iter().all(|node| node.node != it.node) {
+            fact(format!("{cluster}: node {}", it.node), format!("gone, {}", it.how));
+        }
+    }
+    for it in &seen.singletons {
+        let owner = it.owner.as_deref().unwrap_or("no node");
+        let fence = it.fence.map_or_else(String::new, |fence| format!(", fence {fence}"));
+        fact(format!("{cluster}: singleton {}", it.name), format!("{}, {owner}{fence}", it.state));
+    }
+    facts
+}
+
+fn lines(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> String {
+    let mut out = String::new();
+    for (what, how) in after.iter().filter(|(what, how)| before.get(*what) != Some(*how)) {
+        let _ = writeln!(out, "{}: {}", harmless(what), harmless(how));
+    }
+    for what in before.keys().filter(|what| !after.contains_key(*what)) {
+        let _ = writeln!(out, "{}: no longer", harmless(what));
+    }
+    out
+}

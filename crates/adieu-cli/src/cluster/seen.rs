@@ -1,0 +1,95 @@
+//! The state of a cluster, as the admin port of a node reports it.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The clusters of a process.
+#[derive(Clone, Debug)]
+pub(super) struct Clusters {
+    pub(super) clusters: Vec<Seen>,
+    /// All of it, for programs.
+    pub(super) raw: Value,
+}
+
+/// One cluster, as one node sees it.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Seen {
+    pub(super) cluster: String,
+    pub(super) node: String,
+    pub(super) stage: String,
+    pub(super) leader: Option<String>,
+    pub(super) loss: Option<String>,
+    pub(super) waiting_for: Option<Waiting>,
+    pub(super) session_left_ms: f64,
+    #[serde(default)]
+    pub(super) is_stopping: bool,
+    pub(super) nodes: Vec<Node>,
+    #[serde(default)]
+    pub(super) vanished: Vec<Vanished>,
+    #[serde(default)]
+    pub(super) gone: Vec<Gone>,
+    #[serde(default)]
+    pub(super) singletons: Vec<Singleton>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Waiting {
+    pub(super) what: String,
+    pub(super) for_ms: f64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Node {
+    pub(super) node: String,
+    pub(super) state: String,
+    pub(super) ready: bool,
+    pub(super) build: String,
+    pub(super) zone: Option<String>,
+    pub(super) address: Option<String>,
+    pub(super) renewed_ms: Option<f64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Vanished {
+    pub(super) node: String,
+    pub(super) for_ms: f64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Gone {
+    pub(super) node: String,
+    pub(super) how: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Singleton {
+    pub(super) name: String,
+    pub(super) owner: Option<String>,
+    pub(super) fence: Option<u64>,
+    pub(super) state: String,
+    pub(super) moves_to: Option<String>,
+    pub(super) instance: Option<String>,
+}
+
+// === impl Clusters ===
+
+impl Clusters {
+    pub(super) fn new(raw: Value) -> Option<Self> {
+        let clusters = Vec::<Seen>::deserialize(raw.get("clusters")?).ok()?;
+        Some(Self { clusters, raw })
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<Seen> {
+        self.clusters.iter().find(|it| it.cluster == name).cloned()
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// The names of the singletons that a node owns.
+    pub(super) fn owned_by(&self, node: &str) -> Vec<&str> {
+        let owned = self.singletons.iter().filter(|it| it.owner.as_deref() == Some(node));
+        owned.map(|it| it.name.as_str()).collect()
+    }
+}

@@ -1,0 +1,231 @@
+//! `adieu cluster`, and what `plan` and `check` show of a cluster.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use adieu::cluster::store::Memory;
+use adieu::cluster::{Cluster, SingletonCx};
+use adieu::http::{Admin, AdminHandle};
+use adieu::{Config, Reason, Shutdown};
+use expect_test::expect;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::service::Service;
+use super::{Ran, adieu, command, config, shows, until};
+
+/// A node of a cluster with a real admin port, in this process.
+struct Node {
+    shutdown: Shutdown,
+    cluster: Cluster,
+    admin: Option<AdminHandle>,
+    addr: SocketAddr,
+}
+
+/// The nodes run here.
+struct Cloud {
+    runtime: Option<Runtime>,
+    store: Memory,
+}
+
+impl Cloud {
+    fn new() -> Self {
+        let runtime = Runtime::new().unwrap();
+        let store = runtime.block_on(async { Memory::new() });
+        Self { runtime: Some(runtime), store }
+    }
+
+    fn join(&self, name: &str) -> Node {
+        self.runtime.as_ref().unwrap().block_on(async {
+            let config = Config::for_tests().run_when_down(true);
+            let shutdown = Shutdown::configured(config).unwrap();
+            let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap().start().unwrap();
+            let builder = Cluster::new(self.store.connect(), "shop").node(name).build("7");
+            let cluster = builder.zone("a").address("h:1").on(&shutdown).unwrap();
+            let sweeper = async |me: SingletonCx| me.stopped().await;
+            cluster.singleton("sweeper", sweeper).unwrap();
+            cluster.join().await.unwrap();
+            shutdown.mark_started();
+            let addr = admin.local_addr();
+            Node { shutdown, cluster, admin: Some(admin), addr }
+        })
+    }
+}
+
+impl Drop for Cloud {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Node {
+    fn url(&self) -> String {
+        self.addr.to_string()
+    }
+
+    fn owner(&self) -> Option<String> {
+        let status = self.cluster.status();
+        let sweeper = status.singletons.iter().find(|it| &*it.name == "sweeper")?;
+        sweeper.instance.map(|_| ())?;
+        sweeper.owner.as_ref().map(ToString::to_string)
+    }
+}
+
+/// The lines without what differs in each run: times, fences, and the width of columns.
+fn stable(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let line = line.split_once("session good for ").map_or(line, |(before, _)| before);
+        let line = line.split_once("renewed ").map_or(line, |(before, _)| before);
+        let words: Vec<_> = line.split_whitespace().collect();
+        let words: Vec<_> =
+            words
+                .iter()
+                .map(|word| {
+                    if word.chars().all(|c| c.is_ascii_digit()) && *word != "7" {
+                        "N"
+                    } else {
+                        word
+                    }
+                })
+                .collect();
+        out += words.join(" ").trim_end_matches(',');
+        out.push('\n');
+    }
+    out
+}
+
+#[test]
+fn s862_cluster_status_shows_nodes_singletons_and_the_leader() {
+    let cloud = Cloud::new();
+    let one = cloud.join("shop-1");
+    let two = cloud.join("shop-2");
+    until("it runs", || one.owner().as_deref() == Some("shop-1"));
+    until("both are seen", || one.cluster.status().nodes.len() == 2);
+    expect![[r#"
+        cluster shop, as shop-1 sees it
+        up
+
+        Nodes
+        node state build zone address
+        shop-1 up 7 a h:1 leads
+        shop-2 up 7 a h:1
+
+        Singletons
+        singleton owner fence state
+        sweeper shop-1 N owned, running
+    "#]]
+    .assert_eq(&stable(&shows(&["cluster", "status", &one.url()])));
+    let json: Value =
+        serde_json::from_str(&shows(&["cluster", "status", &two.url(), "--json"])).unwrap();
+    assert_eq!(json["clusters"][0]["node"], "shop-2");
+    assert_eq!(json["clusters"][0]["leader"], "shop-1");
+
+    // A service without a cluster, and no service.
+    let service = Service::start();
+    let Ran { code, stderr, .. } = adieu(&["cluster", "status", &service.url()]);
+    assert_eq!(code, 3);
+    let expected = format!(
+        "adieu: http://{} has no page /cluster: the process has no cluster, or an older adieu\n",
+        service.url()
+    );
+    assert_eq!(stderr, expected);
+    service.vanish();
+    let Ran { code, stderr, .. } = adieu(&["cluster", "status", &service.url()]);
+    assert_eq!((code, stderr.contains("nothing listens")), (3, true), "{stderr}");
+}
+
+#[test]
+fn s863_cluster_leave_out_and_stop_ask_and_act() {
+    let cloud = Cloud::new();
+    let nodes: Vec<Node> = ["shop-1", "shop-2", "shop-3"].map(|name| cloud.join(name)).into();
+    let [one, two, three] = &nodes[..] else { panic!("three nodes") };
+    until("it runs", || one.owner().as_deref() == Some("shop-1"));
+    until("all are seen", || nodes.iter().all(|it| it.cluster.status().nodes.len() == 3));
+    let url = two.url();
+
+    let Ran { code, stderr, .. } = adieu(&["cluster", "leave", "shop-4", &url, "--yes"]);
+    let expected = "adieu: no node shop-4 in cluster shop; there are shop-1, shop-2, shop-3\n";
+    assert_eq!((code, stderr.as_str()), (1, expected));
+    let Ran { code, stderr, .. } = adieu(&["cluster", "leave", "shop-1", &url]);
+    let expected = "adieu: let shop-1 leave cluster shop? It is up. It runs sweeper. There is no \
+                    terminal to ask at: pass --yes\n";
+    assert_eq!((code, stderr.as_str()), (2, expected));
+    assert_eq!(one.shutdown.reason(), None, "nothing was changed");
+
+    let left = shows(&["cluster", "leave", "shop-1", &url, "--yes", "--wait", "30s"]);
+    assert_eq!(left, "shop-1 has left cluster shop\n");
+    assert_eq!(one.shutdown.reason(), Some(Reason::ClusterLeaving));
+    until("it moved", || [two.owner(), three.owner()].iter().flatten().next().is_some());
+
+    let out = shows(&["cluster", "out", "shop-3", &url, "--yes"]);
+    assert_eq!(out, "shop-3 of cluster shop is declared dead\n");
+    until("it is down", || three.shutdown.reason() == Some(Reason::ClusterDowning));
+    let other = adieu(&["cluster", "stop", &url, "--yes", "--cluster", "till"]);
+    assert_eq!((other.code, other.stderr.contains("it is in shop")), (2, true), "{}", other.stderr);
+    let stops = shows(&["cluster", "stop", &url, "--yes"]);
+    assert!(stops.starts_with("cluster shop stops: "), "{stops}");
+    until("it stops", || two.shutdown.reason() == Some(Reason::ClusterLeaving));
+}
+
+#[test]
+fn s864_cluster_watch_prints_a_line_for_each_change() {
+    let cloud = Cloud::new();
+    let mut one = cloud.join("shop-1");
+    until("it runs", || one.owner().as_deref() == Some("shop-1"));
+    let mut watching = command(&["cluster", "watch", &one.url()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut until_line = |text: &str| {
+        let line = lines.find(|line| line.starts_with(text));
+        line.unwrap_or_else(|| panic!("{text} was not printed"))
+    };
+    until_line("shop: leader: shop-1");
+    until_line("shop: node shop-1: up");
+    until_line("shop: singleton sweeper: owned, shop-1, fence ");
+    let two = cloud.join("shop-2");
+    until_line("shop: node shop-2: up");
+    drop(two.shutdown.run(Reason::Unknown));
+    until_line("shop: node shop-2: gone, left");
+    drop(one.admin.take());
+    let ended = watching.wait_with_output().unwrap();
+    let stderr = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("is gone; watch through the admin port of another node"), "{stderr}");
+}
+
+#[test]
+fn s865_plan_shows_the_tasks_of_a_cluster_that_the_configuration_has() {
+    let with = config("cluster.ttl = '10s'");
+    let plan = shows(&["plan", "--config", with.path().to_str().unwrap()]);
+    let tasks = plan.split_once("A node leaves it with these tasks:\n").unwrap().1;
+    expect![[r#"
+          cluster-sharding-shutdown-region  cluster: hand over regions
+          cluster-leave                     cluster: leave
+          cluster-exiting                   cluster: hand over singletons
+          cluster-exiting-done              cluster: be removed
+          cluster-shutdown                  cluster: close
+    "#]]
+    .assert_eq(tasks);
+    assert!(!shows(&["plan"]).contains("has a cluster"));
+}
+
+#[test]
+fn s866_check_counts_the_cluster_phases_of_a_configuration_with_a_cluster() {
+    let checked = |text: &str| {
+        let config = config(text);
+        let path = config.path().to_str().unwrap().to_owned();
+        adieu(&["check", "--config", &path, "--grace", "40s"])
+    };
+    let (without, with) = (checked(""), checked("[cluster]"));
+    assert_eq!(without.code, 0, "{}{}", without.stdout, without.stderr);
+    // The five phases have 35 s in addition.
+    assert_eq!(with.code, 1, "{}{}", with.stdout, with.stderr);
+    assert!(with.stdout.contains("cluster-exiting"), "{}", with.stdout);
+}

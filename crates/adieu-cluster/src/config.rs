@@ -1,0 +1,129 @@
+//! What a configuration sets: the table `cluster`, and the keys of Akka, Akka.NET and Pekko that have
+//! a meaning here.
+
+use std::time::Duration;
+
+use adieu_core::config::Block;
+use adieu_core::{Config, ConfigError};
+
+/// What a configuration sets. It overrides what the program sets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Configured {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) removal_margin: Option<Duration>,
+    pub(crate) join_deadline: Option<Duration>,
+    pub(crate) node: Option<String>,
+    pub(crate) build: Option<String>,
+    pub(crate) zone: Option<String>,
+    pub(crate) address: Option<String>,
+    pub(crate) weight: Option<u32>,
+}
+
+/// How long a node joins that never gives up.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The tables of the frameworks from which a configuration may come.
+const FOREIGN: [&str; 2] = ["akka.cluster", "pekko.cluster"];
+
+/// Keys of these tables that have no meaning here: how they begin, and why.
+const MEANINGLESS: &[(&str, &str)] = &[
+    ("seed-node", "nodes find each other through the store: pass it to Cluster::new"),
+    ("retry-unsuccessful-join-after", "a node joins until its join-deadline: set that instead"),
+    ("auto-down-unreachable-after", DOWNING),
+    ("downing-provider-class", DOWNING),
+    ("split-brain-resolver", DOWNING),
+    ("failure-detector", DOWNING),
+    ("multi-data-center", "a table is for one data centre; name zones with cluster.zone"),
+    ("role", ROLES),
+    (
+        "min-nr-of-members",
+        "a node is up as soon as the leader acknowledges it: wait for the number \
+      in Cluster::status instead",
+    ),
+    ("allow-weakly-up-members", "a node is up or it is not: every change is one commit"),
+    ("gossip-", GOSSIP),
+    ("reduce-gossip-", GOSSIP),
+    ("prune-gossip-", GOSSIP),
+    ("publish-stats-interval", GOSSIP),
+    ("leader-actions-interval", "a leader acts when the table changes, not at intervals"),
+    ("unreachable-nodes-reaper-interval", DOWNING),
+    ("periodic-tasks-initial-delay", GOSSIP),
+    ("quarantine-removed-node-after", DOWNING),
+    ("by-pass-", GOSSIP),
+    ("configuration-compatibility-check", "joining always compares the regions and the protocol"),
+    ("use-dispatcher", "a node runs on the runtime in which it joins"),
+    ("scheduler", "a node runs on the runtime in which it joins"),
+    ("jmx", "use /cluster and /metrics of the admin port"),
+    ("metrics", "use /metrics of the admin port"),
+    ("log-info", "filter the target adieu_cluster in your tracing subscriber"),
+    ("debug", "filter the target adieu_cluster in your tracing subscriber"),
+    (
+        "singleton",
+        "a singleton is declared with Cluster::singleton; how long a hand-over may take \
+      is phases.cluster-exiting.timeout",
+    ),
+    ("sharding", "there are no sharded entities yet"),
+    ("client", "clients use HTTP: there is no cluster client"),
+    ("pub-sub", "there is no publish-subscribe: use a broker"),
+    ("distributed-data", "there is no replicated data: use a database"),
+    ("ddata", "there is no replicated data: use a database"),
+];
+
+const DOWNING: &str = "a node is gone when its session in the store ends: set cluster.ttl instead";
+const ROLES: &str = "a node gets the singletons that it declares: declare each where it may run";
+const GOSSIP: &str = "nodes share a table in the store, there is no gossip";
+
+/// Reads what the configuration sets.
+///
+/// # Errors
+///
+/// If a key is unknown or has no meaning here, or a value is not valid.
+pub(crate) fn read(config: &Config) -> Result<Configured, ConfigError> {
+    let ours = config.read_table("cluster", table)?.unwrap_or_default();
+    let mut theirs = Configured::default();
+    for name in FOREIGN {
+        if let Some(found) = config.read_table(name, foreign)? {
+            theirs = found;
+        }
+    }
+    Ok(Configured {
+        removal_margin: ours.removal_margin.or(theirs.removal_margin),
+        join_deadline: ours.join_deadline.or(theirs.join_deadline),
+        build: ours.build.or(theirs.build),
+        ..ours
+    })
+}
+
+fn table(keys: &mut Block<'_>) -> Result<Configured, ConfigError> {
+    Ok(Configured {
+        ttl: keys.duration("ttl")?,
+        removal_margin: keys.duration("removal-margin")?,
+        join_deadline: keys.duration("join-deadline")?,
+        node: keys.text("node")?,
+        build: keys.text("build")?,
+        zone: keys.text("zone")?,
+        address: keys.text("address")?,
+        weight: keys.count("weight")?,
+    })
+}
+
+/// Reads the keys of Akka that have a meaning here, and rejects the others.
+fn foreign(keys: &mut Block<'_>) -> Result<Configured, ConfigError> {
+    let join_deadline = keys.duration_or_off("shutdown-after-unsuccessful-join-seed-nodes")?;
+    let found = Configured {
+        // Without a deadline, Akka tries for ever.
+        join_deadline: join_deadline.map(|deadline| deadline.unwrap_or(FOREVER)),
+        // Akka's default is `off`, which here is the default margin.
+        removal_margin: keys.duration_or_off("down-removal-margin")?.flatten(),
+        build: keys.text("app-version")?,
+        ..Configured::default()
+    };
+    let meaningless = keys.keys().find_map(|key| {
+        let (_, why) = MEANINGLESS.iter().find(|(prefix, _)| key.starts_with(prefix))?;
+        Some((key.to_owned(), *why))
+    });
+    match meaningless {
+        Some((key, why)) => Err(keys.invalid(&key, format!("has no meaning here: {why}"))),
+        None => Ok(found),
+    }
+}

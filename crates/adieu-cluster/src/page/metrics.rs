@@ -1,0 +1,98 @@
+//! The metrics of the clusters of a process.
+
+use std::sync::Arc;
+
+use adieu_core::adapter::{Family, Metrics};
+
+use crate::records::NodeState;
+use crate::shared::Shared;
+use crate::status::{ClusterStatus, SingletonState};
+
+const STATES: [(NodeState, &str); 5] = [
+    (NodeState::Joining, "joining"),
+    (NodeState::Up, "up"),
+    (NodeState::Leaving, "leaving"),
+    (NodeState::Exiting, "exiting"),
+    (NodeState::Down, "down"),
+];
+
+/// Adds the metrics of all clusters, each metric for all clusters before the next.
+pub(super) fn render(clusters: &[Arc<Shared>], metrics: &mut Metrics) {
+    let all: Vec<(ClusterStatus, &Shared)> =
+        clusters.iter().map(|it| (ClusterStatus::of(it), &**it)).collect();
+    let each = |mut family: Family<'_>, value: fn(&ClusterStatus) -> f64| {
+        for (status, _) in &all {
+            family.sample(&[("cluster", &status.cluster)], value(status));
+        }
+    };
+    let help = "1 while this node is a member of the cluster.";
+    each(metrics.gauge("adieu_cluster_member", help), |it| f64::from(u8::from(it.stage == "up")));
+    let help = "1 while this node leads the cluster.";
+    each(metrics.gauge("adieu_cluster_leads", help), |it| {
+        f64::from(u8::from(it.leader.as_ref() == Some(&it.node)))
+    });
+    let help = "How long this node may act if it cannot keep its session again.";
+    each(metrics.gauge("adieu_cluster_session_left_seconds", help), |it| {
+        it.session_left.as_secs_f64()
+    });
+    let help = "How long ago the table of the cluster last reported anything.";
+    each(metrics.gauge("adieu_cluster_view_age_seconds", help), |it| it.view_age.as_secs_f64());
+
+    let mut nodes = metrics.gauge("adieu_cluster_nodes", "Nodes of the cluster by state.");
+    for (status, _) in &all {
+        for (state, name) in STATES {
+            let count = status.nodes.iter().filter(|node| node.state == state).count();
+            nodes.sample(&[("cluster", &status.cluster), ("state", name)], count);
+        }
+    }
+    let help = "1 if a node owns the singleton, 0 while none does or its owner has vanished.";
+    let mut owned = metrics.gauge("adieu_cluster_singleton_owned", help);
+    for (status, _) in &all {
+        for singleton in &status.singletons {
+            let is_owned =
+                matches!(singleton.state, SingletonState::Owned | SingletonState::Moving);
+            let labels = [("cluster", &*status.cluster), ("singleton", &*singleton.name)];
+            owned.sample(&labels, u8::from(is_owned));
+        }
+    }
+    let help = "1 if the instance of the singleton runs on this node.";
+    let mut here = metrics.gauge("adieu_cluster_singleton_here", help);
+    for (status, _) in &all {
+        for singleton in &status.singletons {
+            let labels = [("cluster", &*status.cluster), ("singleton", &*singleton.name)];
+            here.sample(&labels, u8::from(singleton.instance.is_some()));
+        }
+    }
+    count(metrics, &all);
+}
+
+fn count(metrics: &mut Metrics, all: &[(ClusterStatus, &Shared)]) {
+    let help = "Instances of the singleton that were started on this node.";
+    let mut started = metrics.counter("adieu_cluster_singleton_starts_total", help);
+    for (status, cluster) in all {
+        for (name, count) in cluster.counters.started() {
+            started.sample(&[("cluster", &status.cluster), ("singleton", &name)], count);
+        }
+    }
+    let help = "Instances of the singleton that failed on this node.";
+    let mut failed = metrics.counter("adieu_cluster_singleton_failures_total", help);
+    for (status, cluster) in all {
+        for (name, count) in cluster.counters.failed() {
+            failed.sample(&[("cluster", &status.cluster), ("singleton", &name)], count);
+        }
+    }
+    let help = "Requests to keep the session that failed.";
+    let mut renewals = metrics.counter("adieu_cluster_renewals_failed_total", help);
+    for (status, cluster) in all {
+        let count = cluster.counters.renewals_failed();
+        renewals.sample(&[("cluster", &status.cluster)], count);
+    }
+    let help = "Commits of this node by purpose and outcome: done, conflict or unanswered.";
+    let mut commits = metrics.counter("adieu_cluster_commits_total", help);
+    for (status, cluster) in all {
+        for ((what, outcome), count) in cluster.counters.commits() {
+            let cluster = ("cluster", &*status.cluster);
+            commits.sample(&[cluster, ("commit", what.name()), ("outcome", outcome)], count);
+        }
+    }
+}

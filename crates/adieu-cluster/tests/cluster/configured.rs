@@ -1,0 +1,123 @@
+//! The table `cluster` of a configuration, and the keys of Akka.
+
+use std::time::Duration;
+
+use adieu_cluster::store::Memory;
+use adieu_cluster::{Cluster, ClusterError, JoinError};
+use adieu_core::adapter::error_text;
+use adieu_core::{Config, Format, Shutdown};
+use tokio::time::Instant;
+
+fn shutdown(text: &str) -> Shutdown {
+    let vars: [(String, String); 0] = [];
+    let config = Config::parse_with_vars(text, Format::Toml, vars).unwrap();
+    Shutdown::configured(config.kill_after(adieu_core::KillAfter::Never)).unwrap()
+}
+
+fn refused(text: &str) -> String {
+    let error = Cluster::new(Memory::new(), "shop").on(&shutdown(text)).unwrap_err();
+    assert!(matches!(error, ClusterError::Config(_)), "{error:?}");
+    error_text(&error).replace("failed to set up a cluster node: ", "")
+}
+
+/// Returns after which time a node gives up that cannot reach its store.
+async fn joins_for(text: &str) -> Duration {
+    let store = Memory::new();
+    store.faults().cut(true);
+    let shutdown = shutdown(text);
+    let cluster = Cluster::new(store, "shop").on(&shutdown).unwrap();
+    let begun = Instant::now();
+    let error = cluster.join().await.unwrap_err();
+    assert!(matches!(error, JoinError::TimedOut { .. }), "{error}");
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn s858_the_table_cluster_overrides_what_the_program_sets() {
+    let text = "cluster = { ttl = '20s', node = 'n-1', build = 'b', zone = 'z', address = 'a:1', \
+                weight = 3, removal-margin = '1s', join-deadline = '9s' }";
+    let builder = Cluster::new(Memory::new(), "shop").node("other").ttl(Duration::from_secs(5));
+    let shutdown = shutdown(text);
+    let cluster = builder.weight(1).on(&shutdown).unwrap();
+    cluster.join().await.unwrap();
+    assert_eq!(cluster.id().to_string(), "n-1");
+    let status = cluster.status();
+    let node = &status.nodes[0];
+    assert_eq!((node.build.as_str(), node.weight), ("b", 3));
+    assert_eq!((node.zone.as_deref(), node.address.as_deref()), (Some("z"), Some("a:1")));
+    // Four fifths of the configured time to live.
+    assert!(status.session_left > Duration::from_secs(15), "{:?}", status.session_left);
+    assert_eq!(joins_for("cluster.join-deadline = '9s'").await, Duration::from_secs(9));
+    assert_eq!(joins_for("cluster.join-deadline = '4s'").await, Duration::from_secs(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s859_an_unknown_key_of_the_table_cluster_is_an_error() {
+    assert_eq!(
+        refused("cluster.removal-margn = '1s'"),
+        "unknown key cluster.removal-margn; did you mean cluster.removal-margin?"
+    );
+    assert!(refused("cluster.ttl = 'soon'").starts_with("cluster.ttl: "));
+    let vars = [("ADIEU__CLUSTER__TTL".to_owned(), "soon".to_owned())];
+    let config = Config::parse_with_vars("", Format::Toml, vars).unwrap();
+    let shutdown = Shutdown::configured(config).unwrap();
+    let error = Cluster::new(Memory::new(), "shop").on(&shutdown).unwrap_err();
+    assert!(error_text(&error).contains("(set by ADIEU__CLUSTER__TTL)"), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s860_keys_of_akka_that_have_a_meaning_are_applied() {
+    let join = "akka.cluster.shutdown-after-unsuccessful-join-seed-nodes";
+    assert_eq!(joins_for(&format!("{join} = '7s'")).await, Duration::from_secs(7));
+    let pekko = join.replace("akka", "pekko");
+    assert_eq!(joins_for(&format!("{pekko} = '8s'")).await, Duration::from_secs(8));
+    let hour = Duration::from_secs(60 * 60);
+    let never = format!("{join} = 'off'");
+    assert!(tokio::time::timeout(hour, joins_for(&never)).await.is_err(), "it gave up");
+    // Our own key is stronger.
+    let both = format!("cluster.join-deadline = '3s'\n{join} = '7s'");
+    assert_eq!(joins_for(&both).await, Duration::from_secs(3));
+    let version = "akka.cluster.app-version = '1.2'\nakka.cluster.down-removal-margin = 'off'";
+    let versioned = shutdown(version);
+    let cluster = Cluster::new(Memory::new(), "shop").on(&versioned).unwrap();
+    cluster.join().await.unwrap();
+    assert_eq!(cluster.status().nodes[0].build, "1.2");
+    let down = shutdown("akka.cluster.run-coordinated-shutdown-when-down = 'off'");
+    assert!(Cluster::new(Memory::new(), "shop").on(&down).is_ok());
+    assert!(!down.runs_when_down());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s861_keys_of_akka_without_a_meaning_are_errors_that_name_the_alternative() {
+    assert_eq!(
+        refused("akka.cluster.seed-nodes = ['akka://shop@a:2551']"),
+        "akka.cluster.seed-nodes: has no meaning here: nodes find each other through the store: pass \
+         it to Cluster::new"
+    );
+    assert_eq!(
+        refused("akka.cluster.roles = ['front']"),
+        "akka.cluster.roles: has no meaning here: a node gets the singletons that it declares: \
+         declare each where it may run"
+    );
+    for key in [
+        "downing-provider-class = 'x'",
+        "auto-down-unreachable-after = 'off'",
+        "split-brain-resolver.active-strategy = 'keep-majority'",
+        "failure-detector.threshold = 8",
+        "min-nr-of-members = 3",
+        "gossip-interval = '1s'",
+        "sharding.number-of-shards = 100",
+        "singleton.singleton-name = 'x'",
+    ] {
+        let error = refused(&format!("akka.cluster.{key}"));
+        assert!(error.contains("has no meaning here: "), "{error}");
+    }
+    let misspelt = refused("akka.cluster.shutdown-after-unsuccessful-join-seed-node = '7s'");
+    assert!(
+        misspelt
+            .ends_with("did you mean akka.cluster.shutdown-after-unsuccessful-join-seed-nodes?"),
+        "{misspelt}"
+    );
+    // A program without a cluster does not care.
+    drop(shutdown("akka.cluster.seed-nodes = ['akka://shop@a:2551']"));
+}

@@ -1,0 +1,227 @@
+//! What a node shows of its cluster: status, readiness, and its page of the admin port.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use adieu_cluster::store::Memory;
+use adieu_cluster::{Cluster, InstanceState, JoinError, SingletonState, Stage};
+use adieu_core::adapter::{Command, CommandError, Metrics, Page, pages};
+use adieu_core::{CheckState, Readiness, Reason, Shutdown};
+use serde_json::Value;
+
+use crate::stage::{History, SECOND, TTL, config, id, node, node_with, until};
+
+fn page(shutdown: &Shutdown) -> Arc<dyn Page> {
+    let found = pages(shutdown).into_iter().find(|(name, _)| &**name == "cluster");
+    found.expect("a cluster publishes a page").1
+}
+
+#[tokio::test(start_paused = true)]
+async fn s853_the_status_shows_nodes_leader_singletons_and_the_last_renewal() {
+    let store = Memory::new();
+    let history = History::default();
+    let one = node_with(&store, "one", config(), |it| it.build("7").zone("a").address("h:1"));
+    let one = one.sweeper(&history).joined().await;
+    let _two = node(&store, "two").joined().await;
+    until("it runs", || history.running() == ["one"]).await;
+    until("one sees two", || one.cluster.status().nodes.len() == 2).await;
+    tokio::time::sleep(TTL / 4).await;
+    let status = page(&one.shutdown).status();
+    let seen = &status["clusters"][0];
+    assert_eq!((&seen["cluster"], &seen["node"]), (&"shop".into(), &"one".into()), "{status}");
+    assert_eq!((&seen["stage"], &seen["leader"]), (&"up".into(), &"one".into()));
+    let first = &seen["nodes"][0];
+    assert_eq!(
+        [&first["node"], &first["state"], &first["build"], &first["zone"], &first["address"]],
+        ["one", "up", "7", "a", "h:1"]
+    );
+    let renewed = Duration::from_secs_f64(first["renewed_ms"].as_f64().unwrap() / 1e3);
+    assert!(renewed > Duration::ZERO && renewed < TTL / 2, "{renewed:?}");
+    // This node may act for four fifths of the time to live after its last renewal.
+    let left = Duration::from_secs_f64(seen["session_left_ms"].as_f64().unwrap() / 1e3);
+    let sum = renewed + left;
+    assert!((sum.as_secs_f64() - 8.0).abs() < 0.01, "{sum:?}");
+    assert_eq!(seen["nodes"][1]["renewed_ms"], Value::Null, "the store does not show it");
+    let sweeper = &one.cluster.status().singletons[0];
+    assert_eq!((&*sweeper.name, &sweeper.owner), ("sweeper", &Some(id("one"))));
+    assert_eq!(sweeper.fence, Some(history.entries()[0].fence));
+    assert_eq!(sweeper.state, SingletonState::Owned);
+    assert_eq!(sweeper.instance, Some(InstanceState::Running));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s854_status_and_errors_name_what_a_node_waits_for() {
+    let store = Memory::new();
+    let one = node(&store, "one").joined().await;
+    assert_eq!(one.cluster.status().waiting_for, None);
+
+    // A second process of the same name waits for the first.
+    let twin = node_with(&store, "one", config(), |it| it.join_deadline(3 * SECOND));
+    let (joined, ()) = tokio::join!(twin.cluster.join(), async {
+        tokio::time::sleep(2 * SECOND).await;
+        let waiting = twin.cluster.status().waiting_for.unwrap();
+        assert_eq!(waiting.to_string(), "join: waiting until the earlier node one is gone, 2s");
+    });
+    let error = joined.unwrap_err();
+    assert!(matches!(error, JoinError::TimedOut { .. }), "{error}");
+    let expected = "failed to join cluster shop within 3s: join: waiting until the earlier node one \
+                    is gone";
+    assert_eq!(error.to_string(), expected);
+
+    // A node that leaves names the leader that has to acknowledge it.
+    let two = node(&store, "two").joined().await;
+    until("one leads", || two.cluster.status().leader == Some(id("one"))).await;
+    one.store.faults().cut(true);
+    let leaving = two.leave();
+    let waiting = async {
+        until("it waits", || two.cluster.stage() == Stage::Leaving).await;
+        tokio::time::sleep(SECOND).await;
+        let waiting = two.cluster.status().waiting_for.unwrap().to_string();
+        let expected = "leave: waiting for acknowledgement by one, 1";
+        assert!(waiting.starts_with(expected), "{waiting}");
+        let task = two.shutdown.status().waiting_for.remove(0);
+        assert_eq!(task.detail.as_deref(), Some("waiting for acknowledgement by one"), "{task:?}");
+    };
+    let ((report, _), ()) = tokio::join!(leaving, waiting);
+    assert!(report.to_string().contains("without acknowledgement by one within 5s"), "{report}");
+}
+
+/// The lines that are logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s854_the_log_names_what_a_node_that_joins_waits_for() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false);
+    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+    let store = Memory::new();
+    let _one = node(&store, "one").joined().await;
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let twin = node_with(&store, "one", config(), |it| it.join_deadline(12 * SECOND));
+    assert!(twin.cluster.join().await.is_err());
+    drop(twin.completed().await);
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("still waiting")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].contains("join: waiting until the earlier node one is gone"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s855_a_process_is_ready_only_while_its_node_is_a_member() {
+    let store = Memory::new();
+    let one = node_with(&store, "one", config().run_when_down(false), |it| it);
+    one.shutdown.mark_started();
+    assert_eq!(one.shutdown.readiness(), Readiness::Starting);
+    let one = one.joined().await;
+    until("it is ready", || one.shutdown.readiness().is_ready()).await;
+    one.store.faults().cut(true);
+    until("it is not", || one.shutdown.readiness() == Readiness::Unavailable).await;
+    assert_eq!(one.cluster.stage(), Stage::Down);
+    let check = one.shutdown.checks().remove(0);
+    assert_eq!((&*check.name, check.state), ("cluster shop", CheckState::Failed));
+    let detail = "lost its place: the session could not be kept in time";
+    assert_eq!(check.detail.as_deref(), Some(detail));
+    let loss = one.cluster.status().loss;
+    assert_eq!(loss.as_deref(), Some("the session could not be kept in time"));
+    // A late answer changes nothing.
+    one.store.faults().cut(false);
+    tokio::time::sleep(2 * TTL).await;
+    assert_eq!(one.shutdown.readiness(), Readiness::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s856_the_commands_of_the_page_change_the_cluster() {
+    let store = Memory::new();
+    let one = node(&store, "one").joined().await;
+    let two = node(&store, "two").joined().await;
+    let three = node(&store, "three").joined().await;
+    let run = |name: &'static str, query: &'static str| {
+        let page = page(&one.shutdown);
+        let run = move || page.run(&Command::new(name, Some(query)));
+        async move { tokio::task::spawn_blocking(run).await.unwrap() }
+    };
+    let unknown = run("leave", "node=four").await.unwrap_err();
+    let expected = "no node four in cluster shop; nodes: one, three, two";
+    assert_eq!(unknown, CommandError::Refused(expected.into()));
+    assert!(matches!(run("leave", "").await, Err(CommandError::Invalid(_))));
+    assert!(matches!(run("out", "node=a/b").await, Err(CommandError::Invalid(_))));
+    let other = run("stop", "cluster=other").await.unwrap_err().to_string();
+    assert_eq!(other, "this process is in no cluster other; it is in shop");
+
+    run("leave", "node=two&cluster=shop").await.unwrap();
+    assert!(two.completed().await.is_clean());
+    assert_eq!(two.shutdown.reason(), Some(Reason::ClusterLeaving));
+    run("out", "node=three").await.unwrap();
+    three.completed().await;
+    assert_eq!(three.shutdown.reason(), Some(Reason::ClusterDowning));
+    run("stop", "").await.unwrap();
+    assert!(one.completed().await.is_clean());
+    assert_eq!(one.shutdown.reason(), Some(Reason::ClusterLeaving));
+    // A store that does not answer fails the command, and says so.
+    let silent = node(&store, "four").joined().await;
+    silent.store.faults().cut(true);
+    let page = page(&silent.shutdown);
+    let run = move || page.run(&Command::new("stop", None));
+    let failed = tokio::task::spawn_blocking(run).await.unwrap();
+    assert!(matches!(failed, Err(CommandError::Failed(_))), "{failed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s857_metrics_show_membership_sessions_singletons_and_commits() {
+    let store = Memory::new();
+    let history = History::default();
+    let one = node(&store, "one").sweeper(&history).joined().await;
+    let _two = node(&store, "two").joined().await;
+    until("it runs", || history.running() == ["one"]).await;
+    until("one sees two", || one.cluster.status().nodes.len() == 2).await;
+    one.store.faults().cut(true);
+    tokio::time::sleep(TTL / 2).await;
+    let mut metrics = Metrics::default();
+    page(&one.shutdown).metrics(&mut metrics);
+    let text = metrics.to_string();
+    for line in [
+        "adieu_cluster_member{cluster=\"shop\"} 1",
+        "adieu_cluster_leads{cluster=\"shop\"} 1",
+        "adieu_cluster_nodes{cluster=\"shop\",state=\"up\"} 2",
+        "adieu_cluster_nodes{cluster=\"shop\",state=\"leaving\"} 0",
+        "adieu_cluster_singleton_owned{cluster=\"shop\",singleton=\"sweeper\"} 1",
+        "adieu_cluster_singleton_here{cluster=\"shop\",singleton=\"sweeper\"} 1",
+        "adieu_cluster_singleton_starts_total{cluster=\"shop\",singleton=\"sweeper\"} 1",
+        "adieu_cluster_commits_total{cluster=\"shop\",commit=\"join\",outcome=\"done\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).unwrap();
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    };
+    assert!(value("adieu_cluster_session_left_seconds") < 5.0, "{text}");
+    assert!(value("adieu_cluster_renewals_failed_total") > 0.0, "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clusters_of_one_process_share_a_page() {
+    let shutdown = Shutdown::configured(config()).unwrap();
+    let shop = Cluster::new(Memory::new(), "shop").on(&shutdown).unwrap();
+    let till = Cluster::new(Memory::new(), "till").on(&shutdown).unwrap();
+    shop.join().await.unwrap();
+    till.join().await.unwrap();
+    let status = page(&shutdown).status();
+    let names: Vec<_> = status["clusters"].as_array().unwrap().iter().collect();
+    assert_eq!([&names[0]["cluster"], &names[1]["cluster"]], ["shop", "till"]);
+    let error = page(&shutdown).run(&Command::new("stop", None)).unwrap_err().to_string();
+    assert_eq!(error, "this process is in several clusters: add ?cluster= of shop, till");
+}
