@@ -3,16 +3,19 @@
 //! While the breaker is closed, a call reads one word and counts in a window of its thread. Every
 //! other state is kept by [`machine`], under a lock.
 
+mod fleet;
 mod machine;
 mod probe;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use machine::{Answer, Figures, Machine, Probe};
-pub(crate) use machine::{Change, Ended};
+pub(crate) use fleet::{Fleet, Standing, Terms, Ticket};
+use machine::{Answer, Figures, Machine};
+pub(crate) use machine::{Change, Ended, Prober};
 pub(crate) use probe::Admission;
+use probe::Held;
 
 use crate::status::BreakerState;
 use crate::striped::lock;
@@ -48,6 +51,7 @@ pub struct Breaker {
     probes: u32,
     closes_after: u32,
     slow: Option<Duration>,
+    witnesses: u32,
 }
 
 /// The breaker of one key of a policy.
@@ -61,6 +65,29 @@ pub(crate) struct Circuit {
     window: Window,
     machine: Mutex<Machine>,
     on_change: Box<dyn Fn(Change) + Send + Sync>,
+    terms: Terms,
+    /// Set if the breaker is shared.
+    fleet: OnceLock<Arc<dyn Fleet>>,
+    /// Whether a call has failed since the last snapshot.
+    has_failed: AtomicBool,
+}
+
+/// Why a breaker did not admit a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAdmitted {
+    /// Try again after this time.
+    Refused(Duration),
+    /// The call must request the probe from the store.
+    AskFleet,
+}
+
+/// What a breaker has seen, for the other replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    pub(crate) calls: u64,
+    pub(crate) failures: u64,
+    /// The generation of the fleet's breaker that this process knows.
+    pub(crate) generation: u64,
 }
 
 // === impl Breaker ===
@@ -78,6 +105,7 @@ impl Breaker {
             probes: 1,
             closes_after: 1,
             slow: None,
+            witnesses: 2,
         }
     }
 
@@ -124,6 +152,14 @@ impl Breaker {
         self
     }
 
+    /// Sets how many replicas of a fleet must see the ratio themselves before the fleet opens the
+    /// breaker; two by default. If fewer replicas had calls, all of these must see it. Only for shared
+    /// breakers; see [`Policies::shared`](crate::Policies::shared).
+    pub fn witnesses(mut self, replicas: u32) -> Self {
+        self.witnesses = replicas;
+        self
+    }
+
     fn longest_break(&self) -> Duration {
         self.at_most.unwrap_or(Duration::from_secs(60).max(self.opens_for))
     }
@@ -134,8 +170,10 @@ impl Breaker {
         if !(*ratio > 0.0 && *ratio <= 1.0) {
             return Err(format!("breaker: ratio {ratio} is not above 0 and up to 1"));
         }
-        if *calls == 0 || *probes == 0 || *closes_after == 0 {
-            return Err("breaker: zero calls, probes or successes make no breaker".into());
+        if [*calls, *probes, *closes_after, self.witnesses].contains(&0) {
+            return Err(
+                "breaker: zero calls, probes, successes or witnesses make no breaker".into()
+            );
         }
         if !(Duration::from_millis(10)..=LONGEST).contains(over) {
             return Err(format!("breaker: a window of {over:?} is not from 10ms to a year"));
@@ -170,6 +208,16 @@ impl Breaker {
             closes_after: self.closes_after,
             lease: timeout.map_or(LEASE, |timeout| timeout.saturating_add(BEYOND_TIMEOUT)),
         };
+        let terms = Terms {
+            calls: self.calls,
+            ratio: self.ratio,
+            witnesses: self.witnesses,
+            opens_for: figures.opens_for,
+            at_most: figures.at_most,
+            probes: figures.probes,
+            closes_after: figures.closes_after,
+            lease: figures.lease,
+        };
         let machine = Machine::new(figures);
         Circuit {
             ratio: self.ratio,
@@ -179,6 +227,9 @@ impl Breaker {
             window: Window::new(origin, self.over),
             machine: Mutex::new(machine),
             on_change: Box::new(on_change),
+            terms,
+            fleet: OnceLock::new(),
+            has_failed: AtomicBool::new(false),
         }
     }
 }
@@ -193,33 +244,96 @@ impl std::fmt::Display for Breaker {
 // === impl Circuit ===
 
 impl Circuit {
-    /// Admits a call, or returns when to try again. `may_probe` is called if the call would probe.
+    /// Admits a call. `prober` is called if the call would probe.
     #[inline]
     pub(crate) fn admit(
         &self,
         now: Instant,
-        may_probe: impl FnOnce() -> bool,
-    ) -> Result<Admission<'_>, Duration> {
+        prober: impl FnOnce() -> Prober,
+    ) -> Result<Admission<'_>, NotAdmitted> {
         let word = self.word.load(Ordering::Acquire);
         match closed_generation(word) {
             Some(generation) => Ok(Admission::new(self, generation, None)),
-            None => self.admit_unless_open(now, may_probe()),
+            None => self.admit_unless_open(now, prober()),
         }
     }
 
     #[cold]
-    fn admit_unless_open(&self, now: Instant, may_probe: bool) -> Result<Admission<'_>, Duration> {
+    fn admit_unless_open(
+        &self,
+        now: Instant,
+        prober: Prober,
+    ) -> Result<Admission<'_>, NotAdmitted> {
         let mut generation = 0;
         let answer = self.with_machine(|machine| {
-            let (answer, change) = machine.ask(now, may_probe);
+            let (answer, change) = machine.ask(now, prober);
             generation = machine.generation();
             (answer, change)
         });
         match answer {
             Answer::Admitted => Ok(Admission::new(self, generation, None)),
-            Answer::Probe(probe) => Ok(Admission::new(self, generation, Some(probe))),
-            Answer::Refused { retry_after } => Err(retry_after),
+            Answer::Probe(probe) => Ok(Admission::new(self, generation, Some(Held::Own(probe)))),
+            Answer::AskFleet => Err(NotAdmitted::AskFleet),
+            Answer::Refused { retry_after } => Err(NotAdmitted::Refused(retry_after)),
         }
+    }
+
+    /// Admits a call as a probe that the store has granted.
+    pub(crate) fn admit_fleet_probe(&self, ticket: Ticket) -> Admission<'_> {
+        Admission::new(self, 0, Some(Held::Fleet(Box::new(ticket))))
+    }
+
+    /// Shares the breaker. What it has to report goes to `fleet`.
+    pub(crate) fn share(&self, fleet: Arc<dyn Fleet>) {
+        // A breaker is shared once, when its policy is.
+        let _ = self.fleet.set(fleet);
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// Whether a call has failed since this was last called.
+    pub(crate) fn take_has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
+    }
+
+    /// What the breaker has seen. While it is not closed, that is what it saw when it was.
+    pub(crate) fn sight(&self, now: Instant) -> Sight {
+        let (epoch, generation) = {
+            let machine = lock(&self.machine);
+            (machine.last_closed(), machine.fleet_generation())
+        };
+        let Pair { all, some } = self.window.sum(now, epoch);
+        let count = |count: i64| u64::try_from(count).unwrap_or(0);
+        Sight { calls: count(all), failures: count(some), generation }
+    }
+
+    /// The store has answered a question of `sent` with the standing of the fleet's breaker.
+    pub(crate) fn adopt(&self, sent: Instant, standing: Option<Standing>) {
+        self.with_machine(|machine| ((), machine.adopt(sent, standing)));
+    }
+
+    /// The store has granted a probe.
+    pub(crate) fn fleet_granted(&self, now: Instant) {
+        lock(&self.machine).fleet_granted(now);
+    }
+
+    /// Other probes of the fleet are running, for at most this long.
+    pub(crate) fn fleet_busy(&self, now: Instant, wait: Duration) {
+        lock(&self.machine).fleet_busy(now, wait);
+    }
+
+    /// No probe of the fleet is known to run.
+    pub(crate) fn fleet_idle(&self, now: Instant) {
+        lock(&self.machine).fleet_idle(now);
+    }
+
+    /// A probe that the store had granted has ended, and the store cannot be told.
+    pub(crate) fn settle_alone(&self, now: Instant, fleet_generation: u64, ended: Ended) {
+        self.with_machine(|machine| {
+            ((), machine.settle_alone(now, fleet_generation, ended, fastrand::f64()))
+        });
     }
 
     /// Whether a call that took this long counts as failed.
@@ -247,12 +361,14 @@ impl Circuit {
     }
 
     /// The outcome of an admitted call.
-    fn settle(&self, now: Instant, generation: u32, probe: Option<Probe>, ended: Ended) {
-        match probe {
-            Some(probe) => self.with_machine(|machine| {
+    fn settle(&self, now: Instant, generation: u32, probe: Option<Held>, ended: Ended) {
+        match (probe, self.fleet.get()) {
+            (None, _) => self.count(now, generation, ended),
+            (Some(Held::Own(probe)), _) => self.with_machine(|machine| {
                 ((), machine.settle(now, generation, probe, ended, fastrand::f64()))
             }),
-            None => self.count(now, generation, ended),
+            (Some(Held::Fleet(ticket)), Some(fleet)) => fleet.settle(*ticket, ended),
+            (Some(Held::Fleet(ticket)), None) => self.settle_alone(now, ticket.generation, ended),
         }
     }
 
@@ -276,8 +392,15 @@ impl Circuit {
     #[cold]
     fn judge(&self, now: Instant, generation: u32) {
         let Pair { all: calls, some: failures } = self.window.sum(now, generation);
-        if calls >= self.calls && failures as f64 >= self.ratio * calls as f64 {
+        let exceeds = |ratio: f64| failures as f64 >= ratio * calls as f64;
+        if calls >= self.calls && exceeds(self.ratio) {
             self.with_machine(|machine| ((), machine.trip(now, generation, fastrand::f64())));
+        }
+        if let Some(fleet) = self.fleet.get() {
+            self.has_failed.store(true, Ordering::Relaxed);
+            if exceeds(self.ratio / 2.0) {
+                fleet.nudge();
+            }
         }
     }
 

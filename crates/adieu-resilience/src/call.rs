@@ -21,9 +21,11 @@ pub use attempt::Attempt;
 use attempt::{Attempting, Ended};
 use held::{Held, Lesson};
 
+use crate::breaker::{Admission, NotAdmitted, Prober};
 use crate::bulkhead::{Criticality, NoSlot};
 use crate::classify::{Class, Classify, Health, Repeat};
 use crate::drain::{self, Retries};
+use crate::link::{NoPermit, Patience, Probing};
 use crate::refused::{CallError, Code, Refused};
 use crate::retry::delay;
 use crate::state::{Parts, State};
@@ -98,8 +100,9 @@ impl Call<'_> {
 
         let mut last = None;
         let mut has_drained = false;
+        let mut patience = Patience::new();
         for number in 1.. {
-            let made = match running.attempt(number, &classify, &mut f).await {
+            let made = match running.attempt(number, &classify, &mut f, &mut patience).await {
                 Ok(made) => made,
                 // The last error of the backend is more useful to the caller than our refusal.
                 Err(refused) => return last.unwrap_or(Err(refused.into())),
@@ -130,13 +133,14 @@ impl Running<'_> {
         number: u32,
         classify: &C,
         f: &mut F,
+        patience: &mut Patience,
     ) -> Result<Made<T, E>, Refused>
     where
         F: FnMut(Attempt) -> Fut,
         Fut: Future<Output = Result<T, E>>,
         C: Classify<T, E>,
     {
-        let (held, began) = self.admit().await?;
+        let (held, began) = self.admit(patience).await?;
         let limit = self.limit(began, number);
         if limit.at.is_some_and(|at| at <= began) {
             return Err(self.call.refused(Code::Deadline, TRY_AGAIN));
@@ -177,14 +181,27 @@ impl Running<'_> {
     }
 
     /// Takes what an attempt needs of each part. Returns when it begins.
-    async fn admit(&self) -> Result<(Held<'_>, Instant), Refused> {
+    async fn admit(&self, patience: &mut Patience) -> Result<(Held<'_>, Instant), Refused> {
         let (call, parts) = (&self.call, self.parts);
         let mut began = now();
-        if self.end(began).is_some_and(|end| end <= began) {
+        let end = self.end(began);
+        if end.is_some_and(|end| end <= began) {
             return Err(call.refused(Code::Deadline, TRY_AGAIN));
         }
-        if let Some(rate) = &parts.rate {
-            rate.take(began).map_err(|wait| call.refused(Code::RateLimited, wait))?;
+        match (&parts.rate, call.state.link()) {
+            (Some(rate), None) => {
+                rate.take(began).map_err(|wait| call.refused(Code::RateLimited, wait))?;
+            }
+            (Some(rate), Some(link)) => {
+                patience.until(began, end);
+                let key = || format!("adieu:{{{}/rate/{}}}:r1", link.service, parts.id);
+                let taken = link.take(rate, key, began, patience).await;
+                began = taken.map_err(|no_permit| match no_permit {
+                    NoPermit::Limited(wait) => call.refused(Code::RateLimited, wait),
+                    NoPermit::StoreAway => call.refused(Code::StoreAway, TRY_AGAIN),
+                })?;
+            }
+            (None, _) => {}
         }
         let mut held = Held::default();
         if let Some(bulkhead) = &parts.bulkhead {
@@ -200,8 +217,15 @@ impl Running<'_> {
             began = now();
         }
         if let Some(breaker) = &parts.breaker {
-            let may_probe = || !drain::has_begun(&call.state.shutdown);
-            let admitted = breaker.admit(began, may_probe);
+            let admitted = match breaker.admit(began, || self.prober()) {
+                Err(NotAdmitted::AskFleet) => {
+                    let admitted = self.fleet_probe(patience).await;
+                    began = now();
+                    admitted
+                }
+                Err(NotAdmitted::Refused(left)) => Err(left),
+                Ok(admission) => Ok(admission),
+            };
             held.admission = Some(admitted.map_err(|left| call.refused(Code::Open, left))?);
         }
         if let Some(throttle) = &parts.throttle {
@@ -209,6 +233,36 @@ impl Running<'_> {
             held.request = Some(admitted.ok_or_else(|| call.refused(Code::Throttled, TRY_AGAIN))?);
         }
         Ok((held, began))
+    }
+
+    /// Who may let the call through as a probe.
+    fn prober(&self) -> Prober {
+        let state = self.call.state;
+        match state.link() {
+            _ if drain::has_begun(&state.shutdown) => Prober::Nobody,
+            Some(link) if !link.is_away() => Prober::Fleet,
+            Some(_) | None => Prober::Process,
+        }
+    }
+
+    /// Requests the probe of a breaker that the fleet has opened. Returns when to try again if the
+    /// fleet does not grant it.
+    async fn fleet_probe(&self, patience: &mut Patience) -> Result<Admission<'_>, Duration> {
+        let (Some(link), Some(breaker)) = (self.call.state.link(), &self.parts.breaker) else {
+            return Err(TRY_AGAIN);
+        };
+        let began = now();
+        patience.until(began, self.end(began));
+        match link.probe(breaker, &self.parts.id, patience).await {
+            Probing::Granted(ticket) => return Ok(breaker.admit_fleet_probe(ticket)),
+            Probing::Busy(wait) => return Err(wait),
+            Probing::Again => {}
+        }
+        breaker.admit(now(), || self.prober()).map_err(|not_admitted| match not_admitted {
+            NotAdmitted::Refused(left) => left,
+            // Another call may ask; this one has waited.
+            NotAdmitted::AskFleet => TRY_AGAIN,
+        })
     }
 
     /// When the whole call must have ended.

@@ -26,6 +26,10 @@ impl Journal {
                     let break_ = Short(for_);
                     tracing::warn!(%policy, key, %break_, reopenings, "breaker opened");
                 }
+                Change::FleetOpened { for_, reopenings } => {
+                    let break_ = Short(for_);
+                    tracing::warn!(%policy, key, %break_, reopenings, "breaker opened by the fleet");
+                }
                 Change::HalfOpened => tracing::info!(%policy, key, "breaker half-open"),
                 Change::Closed => tracing::info!(%policy, key, "breaker closed"),
             }

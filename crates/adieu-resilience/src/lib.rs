@@ -9,6 +9,7 @@ mod drain;
 mod journal;
 #[cfg(feature = "http")]
 mod layer;
+mod link;
 pub mod policies;
 mod policy;
 mod rate;
@@ -17,9 +18,9 @@ mod retry;
 mod spec;
 mod state;
 mod status;
-#[cfg_attr(not(test), expect(dead_code, reason = "policies, which will use stores, do not yet"))]
 mod store;
 mod striped;
+mod sync;
 mod throttle;
 mod time;
 mod window;
@@ -30,10 +31,13 @@ pub use call::Attempt;
 pub use classify::{ByResult, Class, Classify, Health};
 #[cfg(feature = "http")]
 pub use layer::{Client, ClientLayer, ClientRequest, ClientResponse, PolicyLayer, PolicyService};
-pub use policies::{Policies, PoliciesError, UnknownPolicy};
+pub use policies::{ForceError, Policies, PoliciesError, ShareError, UnknownPolicy};
 pub use policy::{Caller, Policy, PolicyBuilder, PolicyError};
-pub use rate::Rate;
+pub use rate::{Rate, WithoutStore};
 pub use refused::{CallError, Code, Refused};
 pub use retry::Retry;
-pub use status::{BreakerState, BulkheadLoad, PolicyStatus};
+pub use status::{BreakerState, BulkheadLoad, PolicyStatus, StoreStatus};
+#[cfg(feature = "redis")]
+pub use store::Redis;
+pub use store::{Memory, SharedStore, StoreError};
 pub use throttle::Throttle;

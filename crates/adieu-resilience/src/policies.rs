@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `within` | [`PolicyBuilder::within`] |
 //! | `timeout` | [`PolicyBuilder::timeout`] |
-//! | `rate.{permits, per, burst}` | [`Rate`](crate::Rate); `per` is `1s` unless set |
+//! | `rate.{permits, per, burst, without-store}` | [`Rate`](crate::Rate); `per` is `1s` unless set; `without-store` is `share`, `open` or `closed` |
 //! | `bulkhead.{limit, queue}` | [`Bulkhead::of`](crate::Bulkhead::of) |
 //! | `bulkhead.{adaptive, least, most, threshold, queue}` | with `adaptive = "gradient"` [`Bulkhead::adaptive`](crate::Bulkhead::adaptive), with `"aimd"` [`Bulkhead::aimd`](crate::Bulkhead::aimd) |
-//! | `breaker.{ratio, calls, over, opens-for, at-most, probes, closes-after, slow}` | [`Breaker`](crate::Breaker) |
+//! | `breaker.{ratio, calls, over, opens-for, at-most, probes, closes-after, slow, witnesses}` | [`Breaker`](crate::Breaker) |
 //! | `throttle.{factor, over}` | [`Throttle`](crate::Throttle) |
 //! | `retry.{times, budget}` | [`Retry`](crate::Retry) |
 //!
@@ -19,9 +19,16 @@ mod read;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use adieu_core::{Config, ConfigError, Shutdown, Step};
+use std::time::Duration;
 
-use crate::policy::{Policy, PolicyError};
+use adieu_core::{AddLoopError, Config, ConfigError, LoopSpec, Shutdown, Step};
+use tokio::sync::{Mutex, oneshot};
+
+use crate::link::{ForceFailure, Link, Request};
+use crate::policy::{LONGEST_FORCE, Policy, PolicyError, is_name};
+use crate::status::StoreStatus;
+use crate::store::{Force, SharedStore, StoreError};
+use crate::sync::{Driver, drive};
 
 /// Policies by name.
 ///
@@ -48,6 +55,68 @@ use crate::policy::{Policy, PolicyError};
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     by_name: BTreeMap<Arc<str>, Policy>,
+    /// Set if the policies are shared.
+    link: Option<Fleet>,
+}
+
+/// The connection of shared policies to their fleet.
+#[derive(Clone)]
+struct Fleet(Arc<Link>);
+
+/// Why policies were not shared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShareError {
+    /// The name of the service is not valid.
+    #[error(
+        "failed to share policies: service name {service:?} must have 1 to 100 of the characters \
+         a-z A-Z 0-9 . _ -"
+    )]
+    Name {
+        /// The name in question.
+        service: String,
+    },
+    /// A policy is shared already.
+    #[error("failed to share policy {policy}: it is shared already")]
+    Twice {
+        /// The policy in question.
+        policy: Arc<str>,
+    },
+    /// The shutdown of the policies does not exist any longer.
+    #[error(
+        "failed to share policies: their shutdown was dropped; keep it for as long as they live"
+    )]
+    NoShutdown,
+    /// The shutdown did not accept the loop that asks the store.
+    #[error("failed to share policies")]
+    Loop(#[from] AddLoopError),
+}
+
+/// Why a policy was not forced open or released.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForceError {
+    /// There is no policy of this name.
+    #[error(transparent)]
+    Unknown(#[from] UnknownPolicy),
+    /// The store failed.
+    #[error("failed to reach the fleet of policy {policy}: nothing has changed")]
+    Store {
+        /// The policy in question.
+        policy: Arc<str>,
+        /// Why the store failed.
+        #[source]
+        source: StoreError,
+    },
+    /// The store did not answer in time.
+    #[error(
+        "failed to reach the fleet of policy {policy}: no answer from the store; check with its \
+         status whether the change was made"
+    )]
+    NoAnswer {
+        /// The policy in question.
+        policy: Arc<str>,
+    },
 }
 
 /// Why configured policies were not started.
@@ -103,6 +172,131 @@ impl Policies {
         self.by_name.values()
     }
 
+    /// Shares the rate limits and breakers of these policies with all processes that use the same
+    /// `service` name and the same store.
+    ///
+    /// Calls do not wait for the store: a loop of the shutdown reports what this process has seen and
+    /// learns what the others have, ten times a second. The rate limits are those of the whole fleet:
+    /// each process takes small slices of them. A breaker opens in all processes if enough of them see
+    /// that the backend fails; see [`Breaker::witnesses`](crate::Breaker::witnesses). Bulkheads,
+    /// throttles and retry budgets are not shared.
+    ///
+    /// Only a process that is ready reports what its breakers have seen, so call
+    /// [`Shutdown::mark_started`] when start-up has ended. From the moment its shutdown begins, a
+    /// process reports nothing more.
+    ///
+    /// If the store does not answer within 25 ms, it is away. Then no call waits for it, breakers go on
+    /// in each process, and rate limits do what [`Rate::without_store`](crate::Rate::without_store)
+    /// declares. Readiness does not depend on the store.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "redis")]
+    /// # async fn main_(
+    /// #     config: adieu_core::Config,
+    /// #     shutdown: adieu_core::Shutdown,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use adieu_resilience::{Policies, Redis};
+    ///
+    /// let policies = Policies::configured(&config, &shutdown)?
+    ///     .shared(Redis::connect("redis://cache/").await?, "checkout")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the name is not valid, a policy is shared already, or the shutdown has begun.
+    pub fn shared(
+        mut self,
+        store: impl Into<SharedStore>,
+        service: &str,
+    ) -> Result<Self, ShareError> {
+        if !is_name(service) {
+            return Err(ShareError::Name { service: service.to_owned() });
+        }
+        let Some(first) = self.iter().next() else { return Ok(self) };
+        let shutdown = first.state().shutdown.upgrade().ok_or(ShareError::NoShutdown)?;
+        if let Some(policy) = self.iter().find(|policy| policy.state().link().is_some()) {
+            return Err(ShareError::Twice { policy: policy.shared_name() });
+        }
+        let SharedStore(store) = store.into();
+        let (link, requests) = Link::new(service.into());
+        let driver = Arc::new(Driver {
+            store,
+            link: Arc::clone(&link),
+            policies: self.iter().map(|policy| Arc::downgrade(policy.state())).collect(),
+            shutdown: shutdown.downgrade(),
+            replica: format!("{:016x}", fastrand::u64(..)).into(),
+            requests: Mutex::new(requests),
+        });
+        let spec = LoopSpec::new(format!("resilience of {service}"));
+        shutdown.add_loop(spec, move |cx| drive(Arc::clone(&driver), cx))?;
+        for policy in self.iter() {
+            policy.state().share(&link);
+        }
+        self.link = Some(Fleet(link));
+        Ok(self)
+    }
+
+    /// Returns whether the store answers, and how many replicas there are. `None` if the policies are
+    /// not shared.
+    #[must_use]
+    pub fn store(&self) -> Option<StoreStatus> {
+        let Fleet(link) = self.link.as_ref()?;
+        Some(StoreStatus {
+            service: Arc::clone(&link.service),
+            is_away: link.is_away(),
+            replicas: link.replicas(),
+            decided_alone: link.decided_alone(),
+        })
+    }
+
+    /// Makes a policy refuse every call for this long, a day at most. If the policies are shared, this
+    /// holds in every process of the fleet, within a tick of 100 ms. `by` says who requested it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such policy, or the store does not answer. Then use [`Policy::force_open`] in each
+    /// process.
+    pub async fn force_open(
+        &self,
+        policy: &str,
+        time: Duration,
+        by: &str,
+    ) -> Result<(), ForceError> {
+        let time = time.clamp(Duration::from_micros(1), LONGEST_FORCE);
+        let policy = self.get(policy)?;
+        if self.link.is_none() {
+            policy.force_open(time);
+            return Ok(());
+        }
+        self.force(&policy, time, by).await
+    }
+
+    /// Ends [`Policies::force_open`], in the whole fleet if the policies are shared.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policies::force_open`].
+    pub async fn release(&self, policy: &str, by: &str) -> Result<(), ForceError> {
+        let policy = self.get(policy)?;
+        policy.release();
+        self.force(&policy, Duration::ZERO, by).await
+    }
+
+    async fn force(&self, policy: &Policy, time: Duration, by: &str) -> Result<(), ForceError> {
+        let Some(Fleet(link)) = &self.link else { return Ok(()) };
+        let (answer, answered) = oneshot::channel();
+        let name = policy.shared_name();
+        let force = Force { policy: Arc::clone(&name), time, by: by.to_owned() };
+        link.send(Request::Force { force, answer });
+        match answered.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(ForceFailure::Store(source))) => Err(ForceError::Store { policy: name, source }),
+            Ok(Err(ForceFailure::NoAnswer)) | Err(_) => Err(ForceError::NoAnswer { policy: name }),
+        }
+    }
+
     /// A step that declares to a [`Lifecycle`](adieu_core::Lifecycle) which parts are local to this
     /// process: with [`DeploymentProfile::Fleet`](adieu_core::DeploymentProfile::Fleet) each rate limit
     /// and each breaker is warned of. Bulkheads are not: they are local by design.
@@ -115,7 +309,15 @@ impl Policies {
 impl FromIterator<Policy> for Policies {
     fn from_iter<I: IntoIterator<Item = Policy>>(policies: I) -> Self {
         let by_name = policies.into_iter().map(|policy| (policy.shared_name(), policy)).collect();
-        Self { by_name }
+        Self { by_name, link: None }
+    }
+}
+
+// === impl Fleet ===
+
+impl std::fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Fleet").field(&self.0.service).finish()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::throttle::Throttle;
 use crate::time::now;
 
 /// The longest time for which a policy can be opened by hand.
-const LONGEST_FORCE: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const LONGEST_FORCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How calls to one backend are limited, protected and repeated.
 ///
@@ -189,8 +189,7 @@ impl PolicyBuilder {
     pub fn start(self, shutdown: &Shutdown) -> Result<Policy, PolicyError> {
         let Self { name, spec, twice } = self;
         let invalid = |problem| PolicyError::Invalid { policy: Arc::clone(&name), problem };
-        let is_name_char = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if name.is_empty() || name.len() > 100 || !name.chars().all(is_name_char) {
+        if !is_name(&name) {
             let problem = "the name must have 1 to 100 of the characters a-z A-Z 0-9 . _ -";
             return Err(invalid(problem.into()));
         }
@@ -211,6 +210,12 @@ impl PolicyBuilder {
     fn note_twice(&mut self, part: &'static str, is_set: bool) {
         self.twice = self.twice.or(is_set.then_some(part));
     }
+}
+
+/// Whether this is a valid name of a policy or a service.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_name_char = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    (1..=100).contains(&name.len()) && name.chars().all(is_name_char)
 }
 
 // === impl Policy ===
@@ -305,12 +310,19 @@ impl Policy {
         self.state.spec.retry.is_some()
     }
 
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
     pub(crate) fn shared_name(&self) -> Arc<str> {
         Arc::clone(&self.state.name)
     }
 
     /// Returns the parts that are local to this process, although they should hold for the fleet.
     pub(crate) fn local_parts(&self) -> Vec<String> {
+        if self.state.link().is_some() {
+            return Vec::new();
+        }
         let Spec { rate, breaker, .. } = &self.state.spec;
         let name = self.name();
         let rate = rate.as_ref().map(|rate| format!("rate limit {name} ({rate} in each replica)"));

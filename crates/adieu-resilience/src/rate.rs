@@ -1,13 +1,16 @@
 //! A rate limit: limits how many calls are admitted in a time, and allows a burst.
 
 mod gcra;
-#[cfg_attr(not(test), expect(dead_code, reason = "policies do not share their limits yet"))]
+mod share;
 mod slice;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use gcra::{Gcra, Shared, Taken, Wait};
+pub(crate) use share::Share;
+pub(crate) use slice::{Permit, Question};
 
 use crate::time::{Instant, LONGEST, nanos, nanos_since};
 
@@ -32,13 +35,32 @@ pub struct Rate {
     permits: u32,
     per: Duration,
     burst: Option<u32>,
+    without_store: WithoutStore,
+}
+
+/// What a shared rate limit does while its store cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WithoutStore {
+    /// Each replica admits its share: permits and burst are divided by the number of replicas that
+    /// were last seen. A replica that has just admitted calls gets no new burst.
+    #[default]
+    Share,
+    /// Every call is admitted.
+    Open,
+    /// Every call is refused, with the code `store-away`.
+    Closed,
 }
 
 /// The rate limit of one key of a policy.
 pub(crate) struct Limiter {
     gcra: Gcra,
     origin: Instant,
+    /// The permits that this process has granted. If the limit is shared, the share of this process.
     state: AtomicU64,
+    pub(crate) without_store: WithoutStore,
+    /// Made by the first call that shares the limit.
+    share: OnceLock<Arc<Share>>,
 }
 
 // === impl Rate ===
@@ -51,7 +73,7 @@ impl Rate {
 
     /// Creates a limit of this many permits in each `per`.
     pub fn per(permits: u32, per: Duration) -> Self {
-        Self { permits, per, burst: None }
+        Self { permits, per, burst: None, without_store: WithoutStore::Share }
     }
 
     /// Sets how many calls are admitted at once after a time without calls. The default is the number
@@ -61,8 +83,15 @@ impl Rate {
         self
     }
 
+    /// Sets what the limit does while it is shared and its store cannot be asked; see
+    /// [`Policies::shared`](crate::Policies::shared).
+    pub fn without_store(mut self, without_store: WithoutStore) -> Self {
+        self.without_store = without_store;
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<(), String> {
-        let Self { permits, per, burst } = self;
+        let Self { permits, per, burst, without_store: _ } = self;
         if *permits == 0 || *burst == Some(0) {
             return Err("rate: zero permits and a burst of zero refuse every call".into());
         }
@@ -81,7 +110,13 @@ impl Rate {
         let per = nanos(self.per);
         let in_100_ms = u64::from(self.permits) * 100_000_000 / per.max(1);
         let burst = self.burst.unwrap_or(u32::try_from(in_100_ms).unwrap_or(u32::MAX).max(1));
-        Limiter { gcra: Gcra::new(self.permits, per, burst), origin, state: AtomicU64::new(0) }
+        Limiter {
+            gcra: Gcra::new(self.permits, per, burst),
+            origin,
+            state: AtomicU64::new(0),
+            without_store: self.without_store,
+            share: OnceLock::new(),
+        }
     }
 }
 
@@ -100,10 +135,36 @@ impl std::fmt::Display for Rate {
 impl Limiter {
     /// Takes a permit. If none is free, returns how long it takes until one is.
     pub(crate) fn take(&self, now: Instant) -> Result<(), Duration> {
+        self.update(now, |state, now| self.gcra.take(state, now))
+    }
+
+    /// Takes a permit of the share of one of so many replicas.
+    pub(crate) fn take_share(&self, now: Instant, replicas: u32) -> Result<(), Duration> {
+        let share = self.gcra.share_of(replicas);
+        self.update(now, |state, now| share.take(state, now))
+    }
+
+    /// Counts a permit of the store against the share of one of so many replicas.
+    pub(crate) fn count_share(&self, now: Instant, replicas: u32) {
+        let share = self.gcra.share_of(replicas);
+        // It cannot fail: a count refuses nothing.
+        let _ = self.update(now, |state, now| Ok(share.count(state, now)));
+    }
+
+    /// The slices of this limit. `key` is its key in the store.
+    pub(crate) fn share(&self, key: impl FnOnce() -> String) -> &Arc<Share> {
+        self.share.get_or_init(|| Arc::new(Share::new(key(), self.gcra)))
+    }
+
+    fn update(
+        &self,
+        now: Instant,
+        decide: impl Fn(u64, u64) -> Result<u64, Wait>,
+    ) -> Result<(), Duration> {
         let now = nanos_since(self.origin, now);
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            let next = self.gcra.take(state, now);
+            let next = decide(state, now);
             let next = next.map_err(|Wait(nanos)| Duration::from_nanos(nanos))?;
             // Relaxed: the state is all there is to know; no other memory depends on it.
             let swapped =

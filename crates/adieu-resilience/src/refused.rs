@@ -48,6 +48,8 @@ pub enum Code {
     Throttled,
     /// The call's deadline passed before it was begun.
     Deadline,
+    /// The store of a shared rate limit did not answer, and the limit admits no call without it.
+    StoreAway,
 }
 
 // === impl CallError ===
@@ -134,6 +136,7 @@ impl Code {
             Self::ForcedOpen => "forced-open",
             Self::Throttled => "throttled",
             Self::Deadline => "deadline",
+            Self::StoreAway => "store-away",
         }
     }
 }

@@ -13,6 +13,8 @@ pub struct PolicyStatus {
     pub policy: Arc<str>,
     /// What is left of the time for which it was forced open.
     pub forced: Option<Duration>,
+    /// Who has forced it open in the whole fleet, if it is shared.
+    pub forced_by: Option<Arc<str>>,
     /// The state of its breaker, if it has one.
     pub breaker: Option<BreakerState>,
     /// The load of its bulkhead, if it has one.
@@ -21,6 +23,20 @@ pub struct PolicyStatus {
     pub keys: usize,
     /// How many of these keys have a breaker that is not closed.
     pub open_keys: usize,
+}
+
+/// The store of shared policies; see [`Policies::store`](crate::Policies::store).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreStatus {
+    /// The name that the processes of the fleet share.
+    pub service: Arc<str>,
+    /// Whether the store does not answer, so that this process decides alone.
+    pub is_away: bool,
+    /// How many processes of the fleet were last seen, this one included.
+    pub replicas: u32,
+    /// How many calls a rate limit has decided without the store.
+    pub decided_alone: u64,
 }
 
 /// The state of a breaker.

@@ -6,8 +6,17 @@
 //!    can keep the breaker from admitting a probe.
 //! 2. The generation rises with each transition. An outcome of another generation changes nothing.
 //! 3. At most `probes` leases are valid at a time.
+//! 4. A breaker that the fleet has opened closes only if the fleet closes it, or if a probe of this
+//!    process succeeds while the store cannot be asked.
 
 use std::time::{Duration, Instant};
+
+use super::fleet::Standing;
+
+/// How long a request to the store may be in flight before another call may send one.
+const IN_FLIGHT: Duration = Duration::from_millis(50);
+/// How long after a refusal of the store the next call may request to probe.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The figures of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,13 +42,38 @@ pub(crate) struct Machine {
     /// How often the breaker has reopened since it was last closed.
     reopenings: u32,
     last_probe: u64,
+    /// The last generation in which the breaker was closed: the window of that generation is what the
+    /// breaker has seen.
+    last_closed: u32,
+    /// The last generation of the fleet's breaker; zero if the fleet has none.
+    fleet_generation: u64,
+}
+
+/// Who may let a call through as a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prober {
+    Nobody,
+    Process,
+    /// If the fleet has opened the breaker, the store. Otherwise this process.
+    Fleet,
 }
 
 #[derive(Clone, Debug)]
 enum Phase {
     Closed,
-    Open { until: Instant },
-    HalfOpen { leases: Vec<Lease>, succeeded: u32 },
+    Open {
+        until: Instant,
+    },
+    HalfOpen {
+        leases: Vec<Lease>,
+        succeeded: u32,
+    },
+    /// The fleet has opened the breaker. After the break, the store grants its probes. No call sends a
+    /// request to the store before `ask_after`.
+    FleetOpen {
+        until: Instant,
+        ask_after: Instant,
+    },
 }
 
 /// A probe that has been admitted and not settled.
@@ -58,13 +92,25 @@ pub(crate) struct Probe(u64);
 pub(crate) enum Answer {
     Admitted,
     Probe(Probe),
-    Refused { retry_after: Duration },
+    /// The call must request the probe from the store.
+    AskFleet,
+    Refused {
+        retry_after: Duration,
+    },
 }
 
 /// A transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    Opened { for_: Duration, reopenings: u32 },
+    Opened {
+        for_: Duration,
+        reopenings: u32,
+    },
+    /// The fleet has opened the breaker.
+    FleetOpened {
+        for_: Duration,
+        reopenings: u32,
+    },
     HalfOpened,
     Closed,
 }
@@ -82,7 +128,15 @@ pub(crate) enum Ended {
 
 impl Machine {
     pub(crate) fn new(figures: Figures) -> Self {
-        Self { figures, phase: Phase::Closed, generation: 0, reopenings: 0, last_probe: 0 }
+        Self {
+            figures,
+            phase: Phase::Closed,
+            generation: 0,
+            reopenings: 0,
+            last_probe: 0,
+            last_closed: 0,
+            fleet_generation: 0,
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -92,7 +146,9 @@ impl Machine {
     /// What is left of the break; `None` if it is half-open.
     pub(crate) fn break_left(&self, now: Instant) -> Option<Duration> {
         match self.phase {
-            Phase::Open { until } => Some(until.saturating_duration_since(now)),
+            Phase::Open { until } | Phase::FleetOpen { until, .. } => {
+                Some(until.saturating_duration_since(now))
+            }
             Phase::Closed | Phase::HalfOpen { .. } => None,
         }
     }
@@ -101,20 +157,37 @@ impl Machine {
         self.generation
     }
 
-    /// A call wants to pass. Without `may_probe` it is refused where it would have to probe.
-    pub(crate) fn ask(&mut self, now: Instant, may_probe: bool) -> (Answer, Option<Change>) {
+    /// The generation in which the breaker is closed, or was last.
+    pub(crate) fn last_closed(&self) -> u32 {
+        if self.is_closed() { self.generation } else { self.last_closed }
+    }
+
+    pub(crate) fn fleet_generation(&self) -> u64 {
+        self.fleet_generation
+    }
+
+    /// A call wants to pass. It is refused where it would have to probe and nobody may grant that.
+    pub(crate) fn ask(&mut self, now: Instant, prober: Prober) -> (Answer, Option<Change>) {
+        let may_probe = prober != Prober::Nobody;
         let mut change = None;
-        match self.phase {
+        match &mut self.phase {
             Phase::Closed => return (Answer::Admitted, None),
-            Phase::Open { until } if now < until => {
-                return (Answer::Refused { retry_after: until - now }, None);
+            Phase::Open { until } | Phase::FleetOpen { until, .. } if now < *until => {
+                return (Answer::Refused { retry_after: *until - now }, None);
+            }
+            Phase::FleetOpen { ask_after, .. } if prober == Prober::Fleet => {
+                if now < *ask_after {
+                    return (Answer::Refused { retry_after: *ask_after - now }, None);
+                }
+                *ask_after = now + IN_FLIGHT;
+                return (Answer::AskFleet, None);
             }
             // Open => HalfOpen, by the first call that may probe.
-            Phase::Open { .. } if may_probe => {
+            Phase::Open { .. } | Phase::FleetOpen { .. } if may_probe => {
                 self.enter(Phase::HalfOpen { leases: Vec::new(), succeeded: 0 });
                 change = Some(Change::HalfOpened);
             }
-            Phase::Open { .. } | Phase::HalfOpen { .. } => {}
+            Phase::Open { .. } | Phase::HalfOpen { .. } | Phase::FleetOpen { .. } => {}
         }
         let Figures { probes, lease, opens_for, .. } = self.figures;
         let mut retry_after = opens_for;
@@ -169,11 +242,100 @@ impl Machine {
                     return None;
                 }
                 // HalfOpen => Closed
-                self.reopenings = 0;
-                self.enter(Phase::Closed);
-                Some(Change::Closed)
+                Some(self.close())
             }
         }
+    }
+
+    /// The store has answered a question of `sent` with the standing of the fleet's breaker.
+    pub(crate) fn adopt(&mut self, sent: Instant, standing: Option<Standing>) -> Option<Change> {
+        match standing {
+            Some(Standing::Open { generation, left, reopenings }) => {
+                let until = sent + left;
+                if generation > self.fleet_generation {
+                    // Closed | Open | HalfOpen | FleetOpen => FleetOpen
+                    self.fleet_generation = generation;
+                    self.reopenings = reopenings;
+                    self.enter(Phase::FleetOpen { until, ask_after: until });
+                    return Some(Change::FleetOpened { for_: left, reopenings });
+                }
+                if let Phase::FleetOpen { until: known, .. } = &mut self.phase
+                    && generation == self.fleet_generation
+                {
+                    *known = until;
+                }
+                None
+            }
+            Some(Standing::Closed { generation }) => {
+                let is_new = generation > self.fleet_generation;
+                self.fleet_generation = self.fleet_generation.max(generation);
+                // FleetOpen => Closed. A breaker that this process has opened stays open.
+                (is_new && matches!(self.phase, Phase::FleetOpen { .. })).then(|| self.close())
+            }
+            None => {
+                self.fleet_generation = 0;
+                // FleetOpen => Open: a store that has lost its memory closes nothing.
+                if let Phase::FleetOpen { until, .. } = self.phase {
+                    self.phase = Phase::Open { until };
+                }
+                None
+            }
+        }
+    }
+
+    /// The store has granted a probe, which has a lease from now on.
+    pub(crate) fn fleet_granted(&mut self, now: Instant) {
+        self.ask_fleet_after(now + self.figures.lease);
+    }
+
+    /// The store has refused a probe, because others are running for this long.
+    pub(crate) fn fleet_busy(&mut self, now: Instant, wait: Duration) {
+        self.ask_fleet_after(now + wait.min(ASK_AGAIN));
+    }
+
+    /// A probe of the fleet was returned, or the request for it was not answered.
+    pub(crate) fn fleet_idle(&mut self, now: Instant) {
+        self.ask_fleet_after(now);
+    }
+
+    fn ask_fleet_after(&mut self, at: Instant) {
+        if let Phase::FleetOpen { ask_after, .. } = &mut self.phase {
+            *ask_after = at;
+        }
+    }
+
+    /// A probe that the store had granted has ended, and the store cannot be told.
+    pub(crate) fn settle_alone(
+        &mut self,
+        now: Instant,
+        fleet_generation: u64,
+        ended: Ended,
+        spread: f64,
+    ) -> Option<Change> {
+        if !matches!(self.phase, Phase::FleetOpen { .. })
+            || fleet_generation != self.fleet_generation
+        {
+            return None;
+        }
+        match ended {
+            Ended::Neutral => {
+                self.fleet_idle(now);
+                None
+            }
+            // FleetOpen => Open
+            Ended::Failed => {
+                self.reopenings = self.reopenings.saturating_add(1);
+                Some(self.open(now, spread))
+            }
+            // FleetOpen => Closed
+            Ended::Succeeded => Some(self.close()),
+        }
+    }
+
+    fn close(&mut self) -> Change {
+        self.reopenings = 0;
+        self.enter(Phase::Closed);
+        Change::Closed
     }
 
     fn open(&mut self, now: Instant, spread: f64) -> Change {
@@ -186,6 +348,7 @@ impl Machine {
     }
 
     fn enter(&mut self, phase: Phase) {
+        self.last_closed = self.last_closed();
         self.phase = phase;
         self.generation = self.generation.wrapping_add(1);
     }

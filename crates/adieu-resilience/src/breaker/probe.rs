@@ -1,6 +1,7 @@
 //! An admitted call. A probe that is dropped without an outcome is returned.
 
 use super::Circuit;
+use super::fleet::Ticket;
 use super::machine::{Ended, Probe};
 use crate::time::{Duration, Instant};
 
@@ -9,14 +10,22 @@ use crate::time::{Duration, Instant};
 pub(crate) struct Admission<'a> {
     circuit: &'a Circuit,
     generation: u32,
-    probe: Option<Probe>,
+    probe: Option<Held>,
+}
+
+/// The probe that a call is.
+pub(super) enum Held {
+    /// This process has granted it.
+    Own(Probe),
+    /// The fleet has granted it.
+    Fleet(Box<Ticket>),
 }
 
 // === impl Admission ===
 
 impl<'a> Admission<'a> {
     #[inline]
-    pub(super) fn new(circuit: &'a Circuit, generation: u32, probe: Option<Probe>) -> Self {
+    pub(super) fn new(circuit: &'a Circuit, generation: u32, probe: Option<Held>) -> Self {
         Self { circuit, generation, probe }
     }
 

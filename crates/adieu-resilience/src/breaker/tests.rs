@@ -15,7 +15,7 @@ fn build(breaker: Breaker, now: Instant) -> (Circuit, Arc<Mutex<Vec<Change>>>) {
 }
 
 fn end(circuit: &Circuit, now: Instant, ended: Ended) {
-    circuit.admit(now, || true).unwrap().settle(now, ended);
+    circuit.admit(now, || Prober::Process).unwrap().settle(now, ended);
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn s704_a_breaker_opens_at_the_ratio_of_enough_calls() {
     (0..50).for_each(|_| end(&circuit, now, Ended::Neutral));
     assert!(circuit.is_closed(), "19 calls have ended");
     end(&circuit, now, Ended::Failed);
-    assert!(!circuit.is_closed() && circuit.admit(now, || true).is_err());
+    assert!(!circuit.is_closed() && circuit.admit(now, || Prober::Process).is_err());
     assert!(matches!(lock(&changes)[..], [Change::Opened { .. }]));
 }
 
@@ -59,10 +59,10 @@ fn s709_after_closing_the_failures_of_before_are_forgotten() {
 fn s710_a_call_of_before_the_outage_neither_closes_nor_opens() {
     let now = crate::time::now();
     let (circuit, _) = build(Breaker::at(1.0).of(1).opens_for(secs(1)), now);
-    let slow = circuit.admit(now, || true).unwrap();
+    let slow = circuit.admit(now, || Prober::Process).unwrap();
     end(&circuit, now, Ended::Failed);
     let half_open = now + secs(2);
-    let probe = circuit.admit(half_open, || true).unwrap();
+    let probe = circuit.admit(half_open, || Prober::Process).unwrap();
     slow.settle(half_open, Ended::Succeeded);
     assert!(!circuit.is_closed());
     let failed_before = Admission::new(&circuit, 0, None);
@@ -76,7 +76,7 @@ fn s710_a_call_of_before_the_outage_neither_closes_nor_opens() {
 fn s710_a_late_outcome_does_not_erase_those_of_now() {
     let now = crate::time::now();
     let (circuit, _) = build(Breaker::at(1.0).of(2).opens_for(secs(1)), now);
-    let late = circuit.admit(now, || true).unwrap();
+    let late = circuit.admit(now, || Prober::Process).unwrap();
     (0..2).for_each(|_| end(&circuit, now, Ended::Failed));
     let later = now + secs(2);
     end(&circuit, later, Ended::Succeeded);
@@ -93,10 +93,10 @@ fn s708_a_probe_that_is_dropped_is_returned() {
     let (circuit, _) = build(Breaker::at(1.0).of(1).opens_for(Duration::from_nanos(1)), now);
     end(&circuit, now, Ended::Failed);
     let later = now + secs(1);
-    let probe = circuit.admit(later, || true).unwrap();
-    assert!(circuit.admit(later, || true).is_err());
+    let probe = circuit.admit(later, || Prober::Process).unwrap();
+    assert!(circuit.admit(later, || Prober::Process).is_err());
     drop(probe);
-    assert!(circuit.admit(later, || true).is_ok());
+    assert!(circuit.admit(later, || Prober::Process).is_ok());
 }
 
 #[test]

@@ -150,7 +150,8 @@ where
                         | Code::Open
                         | Code::ForcedOpen
                         | Code::Throttled
-                        | Code::Deadline => StatusCode::SERVICE_UNAVAILABLE,
+                        | Code::Deadline
+                        | Code::StoreAway => StatusCode::SERVICE_UNAVAILABLE,
                     };
                     let code = refused.code().as_str();
                     let mut response = answer(status, code, refused.retry_after(), is_grpc);

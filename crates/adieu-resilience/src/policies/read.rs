@@ -8,7 +8,7 @@ use adieu_core::config::Block;
 use crate::breaker::Breaker;
 use crate::bulkhead::Bulkhead;
 use crate::policy::{Policy, PolicyBuilder};
-use crate::rate::Rate;
+use crate::rate::{Rate, WithoutStore};
 use crate::retry::Retry;
 use crate::throttle::Throttle;
 
@@ -26,9 +26,20 @@ pub(super) fn policy(name: &str, keys: &mut Block<'_>) -> Result<PolicyBuilder, 
 fn rate(keys: &mut Block<'_>) -> Result<Rate, ConfigError> {
     let permits = keys.count("permits")?;
     let per = keys.duration("per")?.unwrap_or(Duration::from_secs(1));
-    let burst = keys.count("burst")?;
+    let (burst, without_store) = (keys.count("burst")?, keys.text("without-store")?);
     let permits = needed(keys, "permits", permits)?;
-    Ok(set(Rate::per(permits, per), burst, Rate::burst))
+    let without_store = match without_store.as_deref() {
+        None => None,
+        Some("share") => Some(WithoutStore::Share),
+        Some("open") => Some(WithoutStore::Open),
+        Some("closed") => Some(WithoutStore::Closed),
+        Some(other) => {
+            let problem = format!("expected share, open or closed, found {other}");
+            return Err(keys.invalid("without-store", problem));
+        }
+    };
+    let rate = set(Rate::per(permits, per), burst, Rate::burst);
+    Ok(set(rate, without_store, Rate::without_store))
 }
 
 fn bulkhead(keys: &mut Block<'_>) -> Result<Bulkhead, ConfigError> {
@@ -76,6 +87,7 @@ fn breaker(keys: &mut Block<'_>) -> Result<Breaker, ConfigError> {
     let breaker = set(breaker, keys.count("probes")?, Breaker::probes);
     let breaker = set(breaker, keys.count("closes-after")?, Breaker::closes_after);
     let breaker = set(breaker, keys.duration("slow")?, Breaker::slow);
+    let breaker = set(breaker, keys.count("witnesses")?, Breaker::witnesses);
     needed(keys, "ratio", ratio).map(|_| breaker)
 }
 

@@ -81,6 +81,25 @@ impl Gcra {
         Taken { granted, wait: Wait(wait), state: (state.time > now).then_some(state) }
     }
 
+    /// Counts a permit that was granted elsewhere; returns the next state. It is never so far ahead
+    /// that no permit would be free after one interval.
+    pub(crate) fn count(&self, state: u64, now: u64) -> u64 {
+        let next = state.max(now).saturating_add(self.interval);
+        next.min(now.saturating_add(self.tolerance))
+    }
+
+    /// The share of one of so many replicas: its burst is at least one.
+    pub(crate) fn share_of(&self, replicas: u32) -> Self {
+        let replicas = u64::from(replicas.max(1));
+        let interval = self.interval.saturating_mul(replicas);
+        let burst = (self.tolerance / self.interval / replicas).max(1);
+        Self { interval, tolerance: interval.saturating_mul(burst) }
+    }
+
+    pub(crate) fn interval(&self) -> u64 {
+        self.interval
+    }
+
     /// The interval and the tolerance, which travel with a question to a store.
     #[cfg(feature = "redis")]
     pub(crate) fn figures(&self) -> (u64, u64) {

@@ -85,6 +85,11 @@ impl Slice {
     /// A call wants a permit. Returns a question to send, too, if it is time for one.
     pub(crate) fn take(&mut self, now: Instant) -> (Permit, Option<Question>) {
         self.demand.count(now);
+        self.take_again(now)
+    }
+
+    /// As [`Slice::take`], for a call that has waited for an answer and was counted before.
+    pub(crate) fn take_again(&mut self, now: Instant) -> (Permit, Option<Question>) {
         while self.grants.front().is_some_and(|(left, until)| *left == 0 || *until <= now) {
             self.grants.pop_front();
         }
@@ -126,6 +131,11 @@ impl Slice {
         if self.asked.map(|asked| asked.number) == Some(question.number) {
             self.asked = None;
         }
+    }
+
+    /// Whether a question is in flight.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asked.is_some()
     }
 
     fn left(&self) -> u32 {

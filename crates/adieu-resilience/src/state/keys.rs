@@ -43,6 +43,13 @@ impl Keys {
         (map.len(), map.values().filter(|entry| entry.parts.is_open()).count())
     }
 
+    /// All parts.
+    pub(super) fn all(&self) -> Vec<Arc<Parts>> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let keyed = map.values().map(|entry| Arc::clone(&entry.parts));
+        keyed.chain(self.others.get().cloned()).collect()
+    }
+
     /// The parts for this key, made by `new` if it has none.
     pub(super) fn get(&self, key: &str, now: Instant, new: impl Fn(&str) -> Parts) -> Arc<Parts> {
         let used = self.clock.fetch_add(1, Ordering::Relaxed);

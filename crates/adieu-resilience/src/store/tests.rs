@@ -1,14 +1,21 @@
 //! The scripts against their twins in Rust, on a real server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use adieu_testkit::servers::{Options, Server};
 use redis::aio::MultiplexedConnection;
 
-use super::Store;
+use super::board::Board;
 use super::memory::Memory;
-use super::redis::{Answer, Redis, TAKE, read};
+use super::redis::{
+    Answer, FORCE, PROBE, SETTLE, SYNC, Scripted, SyncAnswer, TAKE, force_args, probe_args, read,
+    read_probed, read_standing, read_synced, settle_args, state_keys, sync_request,
+};
+use super::{Force, Probe, Probed, Report, Settled, Snapshot, Store};
+use crate::breaker::{Ended, Standing, Terms};
 use crate::rate::{Gcra, Shared, Wait};
 
 async fn connect(server: &Server) -> MultiplexedConnection {
@@ -16,10 +23,10 @@ async fn connect(server: &Server) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.unwrap()
 }
 
-/// The script with the time in its arguments instead of the server's.
-fn at_a_given_time() -> redis::Script {
-    let replaced = TAKE.replace("redis.call('TIME')", "{ ARGV[4], ARGV[5] }");
-    assert_ne!(replaced, TAKE);
+/// The script with the time in its last two arguments instead of the server's.
+fn at_a_given_time(script: &str) -> redis::Script {
+    let replaced = script.replace("redis.call('TIME')", "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
+    assert_ne!(replaced, script);
     redis::Script::new(&replaced)
 }
 
@@ -29,7 +36,7 @@ fn at_a_given_time() -> redis::Script {
 async fn the_script_takes_what_its_twin_takes() {
     let server = Server::redis();
     let mut connection = connect(&server).await;
-    let script = at_a_given_time();
+    let script = at_a_given_time(TAKE);
     let mut random = fastrand::Rng::with_seed(19);
     for round in 0..40 {
         let key = format!("round {round}");
@@ -50,7 +57,7 @@ async fn the_script_takes_what_its_twin_takes() {
                 1 => micros + random.u64(0..3_600_000_000),
                 _ => micros + random.u64(0..100_000),
             };
-            let (limit, wanted) = (&limits[random.usize(0..2)], random.u32(1..100));
+            let (limit, wanted) = (limits[random.usize(0..2)], random.u32(1..100));
             let now = micros * 1_000;
             let expected = limit.take_up_to(state, now, wanted);
             let (interval, tolerance) = limit.figures();
@@ -71,20 +78,20 @@ async fn the_script_takes_what_its_twin_takes() {
     }
 }
 
-async fn one_burst_then_a_wait(store: &impl Store) {
+async fn one_burst_then_a_wait(store: &dyn Store) {
     let limit = Gcra::new(10, 1_000_000_000, 5);
-    let first = store.take("k", &limit, 3).await.unwrap();
+    let first = store.take("k", limit, 3).await.unwrap();
     assert_eq!((first.granted, first.wait), (3, Wait(0)));
-    let rest = store.take("k", &limit, 3).await.unwrap();
+    let rest = store.take("k", limit, 3).await.unwrap();
     assert_eq!(rest.granted, 2);
     let Wait(wait) = rest.wait;
     assert!(wait > 0 && wait <= 100_000_000, "{wait}");
-    assert_eq!(store.take("other", &limit, 9).await.unwrap().granted, 5);
+    assert_eq!(store.take("other", limit, 9).await.unwrap().granted, 5);
     tokio::time::sleep(Duration::from_nanos(wait)).await;
-    assert_eq!(store.take("k", &limit, 1).await.unwrap().granted, 1);
+    assert_eq!(store.take("k", limit, 1).await.unwrap().granted, 1);
     // Nothing is limited any longer after the whole burst has been restored.
     tokio::time::sleep(Duration::from_millis(510)).await;
-    assert_eq!(store.take("k", &limit, 9).await.unwrap().granted, 5);
+    assert_eq!(store.take("k", limit, 9).await.unwrap().granted, 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,16 +102,16 @@ async fn memory_grants_a_burst_and_then_by_rate() {
 #[tokio::test]
 async fn redis_grants_a_burst_and_then_by_rate() {
     let server = Server::redis();
-    one_burst_then_a_wait(&Redis::new(connect(&server).await)).await;
+    one_burst_then_a_wait(&Scripted::new(connect(&server).await)).await;
 }
 
 #[tokio::test]
 async fn the_state_in_redis_lives_until_it_means_nothing() {
     let server = Server::redis();
     let mut connection = connect(&server).await;
-    let store = Redis::new(connection.clone());
+    let store = Scripted::new(connection.clone());
     let limit = Gcra::new(1, 10_000_000_000, 6);
-    assert_eq!(store.take("k", &limit, 6).await.unwrap().granted, 6);
+    assert_eq!(store.take("k", limit, 6).await.unwrap().granted, 6);
     let left: u64 = redis::cmd("PTTL").arg("k").query_async(&mut connection).await.unwrap();
     assert!((59_000..=60_000).contains(&left), "{left}");
     // A server that has lost everything grants one burst more. Scripts are loaded again.
@@ -115,23 +122,267 @@ async fn the_state_in_redis_lives_until_it_means_nothing() {
         }
         let _: String = flush.query_async(&mut connection).await.unwrap();
     }
-    assert_eq!(store.take("k", &limit, 9).await.unwrap().granted, 6);
-    assert_eq!(store.take("k", &limit, 9).await.unwrap().granted, 0);
+    assert_eq!(store.take("k", limit, 9).await.unwrap().granted, 6);
+    assert_eq!(store.take("k", limit, 9).await.unwrap().granted, 0);
 }
 
 #[tokio::test]
 async fn a_clock_of_the_server_that_is_set_back_refuses_no_longer_than_one_burst() {
     let server = Server::redis_with(Options::new().clock());
-    let store = Redis::new(connect(&server).await);
+    let store = Scripted::new(connect(&server).await);
     let limit = Gcra::new(100, 1_000_000_000, 20);
-    assert_eq!(store.take("k", &limit, 99).await.unwrap().granted, 20);
+    assert_eq!(store.take("k", limit, 99).await.unwrap().granted, 20);
     server.set_clock(-3_600);
-    let Wait(wait) = store.take("k", &limit, 1).await.unwrap().wait;
+    let Wait(wait) = store.take("k", limit, 1).await.unwrap().wait;
     assert!(wait <= 10_000_000, "{wait}");
     let mut granted = 0;
     for _ in 0..60 {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        granted += store.take("k", &limit, 99).await.unwrap().granted;
+        granted += store.take("k", limit, 99).await.unwrap().granted;
     }
     assert!((20..=120).contains(&granted), "{granted}");
+}
+
+/// The scripts of breakers, with a time that the test sets.
+struct Scripts {
+    connection: MultiplexedConnection,
+    service: String,
+    micros: u64,
+    scripts: [redis::Script; 4],
+}
+
+impl Scripts {
+    async fn run<T: redis::FromRedisValue>(
+        &mut self,
+        script: usize,
+        keys: Vec<String>,
+        args: Vec<String>,
+    ) -> T {
+        let mut invocation = self.scripts[script].prepare_invoke();
+        keys.into_iter().for_each(|key| {
+            invocation.key(key);
+        });
+        args.into_iter().for_each(|arg| {
+            invocation.arg(arg);
+        });
+        invocation.arg(self.micros / 1_000_000).arg(self.micros % 1_000_000);
+        invocation.invoke_async(&mut self.connection).await.unwrap()
+    }
+}
+
+fn random_terms(random: &mut fastrand::Rng) -> Terms {
+    Terms {
+        calls: random.u32(1..30),
+        ratio: f64::from(random.u32(1..=100)) / 100.0,
+        witnesses: random.u32(1..4),
+        opens_for: Duration::from_micros(random.u64(1..8_000_000)),
+        at_most: Duration::from_micros(random.u64(8_000_000..60_000_000)),
+        probes: random.u32(1..3),
+        closes_after: random.u32(1..3),
+        lease: Duration::from_micros(random.u64(1..5_000_000)),
+    }
+}
+
+// The same random questions at the same times, by replicas with different figures, with a clock that
+// is set back and forth by up to an hour.
+#[tokio::test]
+async fn s914_the_scripts_of_breakers_answer_as_their_twin_does() {
+    let server = Server::redis_with(Options::new().args(["--save", "", "--appendonly", "no"]));
+    let connection = connect(&server).await;
+    let mut random = fastrand::Rng::with_seed(20);
+    let (mut kinds, mut opened) = (BTreeSet::new(), 0);
+    for round in 0..30 {
+        let scripts = [SYNC, PROBE, SETTLE, FORCE].map(at_a_given_time);
+        let micros = 1_800_000_000_000_000 + random.u64(0..1_000_000_000);
+        let service = format!("round{round}");
+        let mut redis = Scripts { connection: connection.clone(), service, micros, scripts };
+        let mut board = Board::default();
+        let terms = [random_terms(&mut random), random_terms(&mut random)];
+        let breakers: [Arc<str>; 2] = ["payments".into(), "search/tenant 7 }".into()];
+        let (mut epochs, mut generation) = ([0; 3], 0);
+        let mut granted: Vec<(Probe, u64)> = Vec::new();
+        for step in 0..120 {
+            redis.micros = match random.u8(0..30) {
+                0 => redis.micros - random.u64(0..3_600_000_000),
+                1 => redis.micros + random.u64(0..3_600_000_000),
+                2..6 => redis.micros + random.u64(0..8_000_000),
+                _ => redis.micros + random.u64(0..300_000),
+            };
+            let (now, terms) = (redis.micros, terms[random.usize(0..2)]);
+            let breaker = Arc::clone(&breakers[random.usize(0..2)]);
+            let at = format!("round {round}, step {step}, {board:?}");
+            match random.u8(0..10) {
+                0..5 => {
+                    let replica = random.usize(0..3);
+                    let snapshots = (0..random.usize(0..3)).map(|_| {
+                        let calls = random.u64(0..20);
+                        Snapshot {
+                            breaker: Arc::clone(&breakers[random.usize(0..2)]),
+                            generation: generation
+                                - u64::from(generation > 0 && random.u8(0..5) == 0),
+                            calls,
+                            failures: random.u64(0..=calls),
+                            terms,
+                            spread: random.f64(),
+                        }
+                    });
+                    let report = Report {
+                        snapshots: snapshots.collect(),
+                        replica: format!("r{replica}").into(),
+                        is_leaving: random.u8(0..20) == 0,
+                        epoch: if random.u8(0..4) == 0 { 0 } else { epochs[replica] },
+                    };
+                    let mut expected = board.sync(now, &report);
+                    let (keys, args) = sync_request(&redis.service, &report);
+                    let answer: SyncAnswer = redis.run(0, keys, args).await;
+                    let mut synced = read_synced(answer).unwrap();
+                    for news in [&mut expected.news, &mut synced.news].into_iter().flatten() {
+                        news.breakers.sort_by(|one, other| one.0.cmp(&other.0));
+                        news.forces.sort_by(|one, other| one.0.cmp(&other.0));
+                    }
+                    assert_eq!(synced, expected, "{report:?} in {at}");
+                    epochs[replica] = synced.epoch;
+                    for (_, standing) in synced.news.into_iter().flat_map(|news| news.breakers) {
+                        let (Standing::Open { generation: of, .. }
+                        | Standing::Closed { generation: of }) = standing;
+                        generation = generation.max(of);
+                        opened += usize::from(matches!(standing, Standing::Open { .. }));
+                    }
+                }
+                5..7 => {
+                    let id = format!("p{step}").into();
+                    let probe = Probe { breaker, id, terms };
+                    let expected = board.probe(now, &probe);
+                    let keys = state_keys(&redis.service);
+                    let answer: Vec<String> = redis.run(1, keys, probe_args(&probe)).await;
+                    let probed = read_probed(answer).unwrap();
+                    assert_eq!(probed, expected, "{probe:?} in {at}");
+                    kinds.insert(match probed {
+                        Probed::Granted { generation } => {
+                            granted.push((probe, generation));
+                            "granted"
+                        }
+                        Probed::Busy(_) => "busy",
+                        Probed::Standing(Some(Standing::Open { .. })) => "open",
+                        Probed::Standing(Some(Standing::Closed { .. })) => "closed",
+                        Probed::Standing(None) => "unknown",
+                    });
+                }
+                7..9 if !granted.is_empty() => {
+                    let (probe, generation) = granted.swap_remove(random.usize(0..granted.len()));
+                    let ended = [Ended::Succeeded, Ended::Failed, Ended::Neutral];
+                    let ended = ended[random.usize(0..3)];
+                    let settled = Settled { probe, generation, ended, spread: random.f64() };
+                    let expected = board.settle(now, &settled);
+                    let keys = state_keys(&redis.service);
+                    let answer: Vec<String> = redis.run(2, keys, settle_args(&settled)).await;
+                    assert_eq!(read_standing(&answer).unwrap(), expected, "{settled:?} in {at}");
+                }
+                _ => {
+                    let time =
+                        Duration::from_micros([0, random.u64(1..90_000_000)][random.usize(0..2)]);
+                    let by = "ops  on call".to_owned();
+                    let force = Force { policy: breaker, time, by };
+                    board.force(now, &force);
+                    let keys = state_keys(&redis.service);
+                    redis.run::<()>(3, keys, force_args(&force)).await;
+                }
+            }
+        }
+    }
+    let all = ["busy", "closed", "granted", "open", "unknown"];
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all, "the questions must meet every answer");
+    assert!(opened > 30, "{opened}");
+}
+
+const TERMS: Terms = Terms {
+    calls: 20,
+    ratio: 0.5,
+    witnesses: 2,
+    opens_for: Duration::from_millis(300),
+    at_most: Duration::from_secs(60),
+    probes: 1,
+    closes_after: 1,
+    lease: Duration::from_millis(300),
+};
+
+fn report(replica: &str, epoch: u64, calls: u64, failures: u64) -> Report {
+    let (breaker, generation) = ("payments".into(), u64::MAX >> 12);
+    let snapshot = Snapshot { breaker, generation, calls, failures, terms: TERMS, spread: 0.5 };
+    Report { replica: replica.into(), is_leaving: false, epoch, snapshots: vec![snapshot] }
+}
+
+fn probe(id: &str) -> Probe {
+    Probe { breaker: "payments".into(), id: id.into(), terms: TERMS }
+}
+
+/// Opens, probes and closes a breaker. `set_clock` sets the store's clock back by an hour.
+async fn a_breaker_opens_and_closes(store: &dyn Store, set_clock: impl Fn()) {
+    let sync = async |report: &Report| store.sync("checkout", report).await.unwrap();
+    let healthy = sync(&report("a", 0, 100, 2)).await;
+    assert_eq!((healthy.replicas, healthy.news.is_none()), (1, healthy.epoch == 0));
+    let one_sick = sync(&report("b", 0, 200, 200)).await;
+    assert_eq!((one_sick.epoch, one_sick.replicas), (0, 2), "one witness of two that had calls");
+    let both_sick = sync(&report("a", 0, 100, 60)).await;
+    let [(breaker, Standing::Open { generation, left, reopenings: 0 })] =
+        &both_sick.news.unwrap().breakers[..]
+    else {
+        panic!("not open")
+    };
+    assert_eq!(breaker, "payments");
+    assert!(*left <= TERMS.opens_for && *left > TERMS.opens_for / 2, "{left:?}");
+    let early = store.probe("checkout", &probe("p0")).await.unwrap();
+    assert!(matches!(early, Probed::Standing(Some(Standing::Open { .. }))), "{early:?}");
+    // The break lasts no longer than declared.
+    set_clock();
+    store.probe("checkout", &probe("p0")).await.unwrap();
+    tokio::time::sleep(TERMS.opens_for).await;
+    let granted = store.probe("checkout", &probe("p1")).await.unwrap();
+    assert_eq!(granted, Probed::Granted { generation: *generation });
+    let busy = store.probe("checkout", &probe("p2")).await.unwrap();
+    let Probed::Busy(wait) = busy else { panic!("{busy:?}") };
+    // Its holder has died.
+    tokio::time::sleep(wait + Duration::from_millis(1)).await;
+    let granted = store.probe("checkout", &probe("p2")).await.unwrap();
+    assert_eq!(granted, Probed::Granted { generation: *generation });
+    let settled =
+        |id, ended| Settled { probe: probe(id), generation: *generation, ended, spread: 0.5 };
+    let ignored = store.settle("checkout", &settled("p1", Ended::Succeeded)).await.unwrap();
+    assert!(matches!(ignored, Some(Standing::Open { .. })), "its lease has ended: {ignored:?}");
+    let closed = store.settle("checkout", &settled("p2", Ended::Succeeded)).await.unwrap();
+    let Some(Standing::Closed { generation: after }) = closed else { panic!("{closed:?}") };
+    assert!(after > *generation);
+    let news = sync(&report("a", both_sick.epoch, 0, 0)).await;
+    assert!(news.epoch > both_sick.epoch && news.news.is_some());
+    let stale = Report { is_leaving: true, ..report("b", news.epoch, 100, 100) };
+    let stale = Report {
+        snapshots: vec![Snapshot { generation: *generation, ..stale.snapshots[0].clone() }],
+        ..stale
+    };
+    let left = sync(&stale).await;
+    assert_eq!((left.replicas, left.news), (1, None), "a snapshot of before the breaker closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s911_a_breaker_in_memory_opens_and_closes() {
+    a_breaker_opens_and_closes(&Memory::new(), || {}).await;
+}
+
+#[tokio::test]
+async fn s911_a_breaker_in_redis_opens_and_closes() {
+    let server = Server::redis();
+    a_breaker_opens_and_closes(&Scripted::new(connect(&server).await), || {}).await;
+}
+
+#[tokio::test]
+async fn s911_a_breaker_opens_and_closes_in_a_redis_cluster() {
+    let server = Server::redis_cluster();
+    a_breaker_opens_and_closes(&Scripted::new(connect(&server).await), || {}).await;
+}
+
+#[tokio::test]
+async fn s919_a_break_lasts_no_longer_if_the_clock_of_the_server_is_set_back() {
+    let server = Server::redis_with(Options::new().clock());
+    let store = Scripted::new(connect(&server).await);
+    a_breaker_opens_and_closes(&store, || server.set_clock(-3_600)).await;
 }

@@ -51,7 +51,7 @@ async fn s700_a_contradiction_is_refused_with_its_figures() {
         failed to start policy pay: bulkhead: a threshold of 0ns is not from 1ns to a year
         failed to start policy pay: breaker: ratio 0 is not above 0 and up to 1
         failed to start policy pay: breaker: ratio NaN is not above 0 and up to 1
-        failed to start policy pay: breaker: zero calls, probes or successes make no breaker
+        failed to start policy pay: breaker: zero calls, probes, successes or witnesses make no breaker
         failed to start policy pay: breaker: a window of 9ms is not from 10ms to a year
         failed to start policy pay: breaker: the first break of 9s is longer than the longest of 8s
         failed to start policy pay: breaker: if every call is slow, it can only open

@@ -26,9 +26,11 @@ fn opened(figures: Figures, now: Instant) -> Machine {
 }
 
 fn probe_of(machine: &mut Machine, now: Instant) -> Probe {
-    match machine.ask(now, true).0 {
+    match machine.ask(now, Prober::Process).0 {
         Answer::Probe(probe) => probe,
-        other @ (Answer::Admitted | Answer::Refused { .. }) => panic!("{other:?}"),
+        other @ (Answer::Admitted | Answer::AskFleet | Answer::Refused { .. }) => {
+            panic!("{other:?}")
+        }
     }
 }
 
@@ -37,11 +39,11 @@ fn s706_an_open_breaker_refuses_with_what_is_left_of_the_break() {
     let now = start();
     let mut machine = opened(FIGURES, now);
     for (passed, left) in [(0.0, 5.0), (1.5, 3.5), (4.999, 0.001)] {
-        let (answer, change) = machine.ask(now + secs(passed), true);
+        let (answer, change) = machine.ask(now + secs(passed), Prober::Process);
         assert_eq!(answer, Answer::Refused { retry_after: secs(left) });
         assert_eq!(change, None);
     }
-    assert!(matches!(machine.ask(now + secs(5.0), true), (Answer::Probe(_), Some(_))));
+    assert!(matches!(machine.ask(now + secs(5.0), Prober::Process), (Answer::Probe(_), Some(_))));
 }
 
 #[test]
@@ -79,12 +81,12 @@ fn s708_a_probe_comes_back_when_it_is_neutral_and_when_its_lease_expires() {
     let now = start() + secs(60.0);
     let mut machine = opened(FIGURES, now - secs(60.0));
     let neutral = probe_of(&mut machine, now);
-    assert!(matches!(machine.ask(now, true).0, Answer::Refused { .. }));
+    assert!(matches!(machine.ask(now, Prober::Process).0, Answer::Refused { .. }));
     let generation = machine.generation();
     assert_eq!(machine.settle(now, generation, neutral, Ended::Neutral, 0.5), None);
     let hung = probe_of(&mut machine, now);
     let later = now + secs(2.999);
-    let refused = machine.ask(later, true).0;
+    let refused = machine.ask(later, Prober::Process).0;
     assert_eq!(refused, Answer::Refused { retry_after: secs(0.001) });
     probe_of(&mut machine, now + secs(3.0));
     // The lease has expired, so its outcome is ignored, even in the same generation.
@@ -106,7 +108,7 @@ fn s709_as_many_probes_must_succeed_as_declared_and_one_that_fails_reopens() {
     let generation = machine.generation();
     assert!(machine.settle(now, generation, one, Ended::Failed, 0.5).is_some());
     assert_eq!(machine.settle(now, generation, other, Ended::Succeeded, 0.5), None);
-    assert!(matches!(machine.ask(now, true).0, Answer::Refused { .. }));
+    assert!(matches!(machine.ask(now, Prober::Process).0, Answer::Refused { .. }));
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn s711_a_process_that_must_not_probe_is_refused_and_leaves_the_probe_to_others(
     let now = start();
     let mut machine = opened(FIGURES, now);
     let later = now + secs(6.0);
-    assert!(matches!(machine.ask(later, false), (Answer::Refused { .. }, None)));
+    assert!(matches!(machine.ask(later, Prober::Nobody), (Answer::Refused { .. }, None)));
     probe_of(&mut machine, later);
 }
 
@@ -136,13 +138,39 @@ fn s711_a_process_that_must_not_probe_is_refused_and_leaves_the_probe_to_others(
 enum Act {
     Wait(u32),
     Ask,
-    Trip { stale: bool },
-    Settle { which: usize, ended: Ended, stale: bool },
+    Trip {
+        stale: bool,
+    },
+    Settle {
+        which: usize,
+        ended: Ended,
+        stale: bool,
+    },
+    /// A call that asks the store.
+    AskFleet,
+    /// The store answers a request to probe: granted, busy or not at all.
+    Probed(u8),
+    /// A probe that the store had granted ends without the store.
+    SettleAlone(Ended),
+    /// The store reports an open breaker, of a later generation or of the same.
+    FleetOpens {
+        left: u32,
+        is_new: bool,
+    },
+    FleetCloses,
+    StoreForgets,
 }
 
 fn act() -> impl Strategy<Value = Act> {
     let ended = prop_oneof![Just(Ended::Succeeded), Just(Ended::Failed), Just(Ended::Neutral)];
+    let alone = prop_oneof![Just(Ended::Succeeded), Just(Ended::Failed), Just(Ended::Neutral)];
     prop_oneof![
+        Just(Act::AskFleet),
+        (0u8..3).prop_map(Act::Probed),
+        alone.prop_map(Act::SettleAlone),
+        (0u32..66_000, any::<bool>()).prop_map(|(left, is_new)| Act::FleetOpens { left, is_new }),
+        Just(Act::FleetCloses),
+        Just(Act::StoreForgets),
         (0u32..8_000).prop_map(Act::Wait),
         Just(Act::Ask),
         Just(Act::Ask),
@@ -167,12 +195,13 @@ proptest! {
         let mut machine = Machine::new(figures);
         let mut now = start();
         let mut held: Vec<(Probe, u32, Instant)> = Vec::new();
+        let mut fleet = 0;
         for act in acts {
             let before = machine.generation();
             let change = match act {
                 Act::Wait(millis) => { now += Duration::from_millis(millis.into()); None }
                 Act::Ask => {
-                    let (answer, change) = machine.ask(now, true);
+                    let (answer, change) = machine.ask(now, Prober::Process);
                     if let Answer::Probe(probe) = answer {
                         held.push((probe, machine.generation(), now + figures.lease));
                     }
@@ -188,6 +217,28 @@ proptest! {
                     machine.settle(now, generation, probe, ended, spread)
                 }
                 Act::Settle { .. } => None,
+                Act::AskFleet => {
+                    let (answer, change) = machine.ask(now, Prober::Fleet);
+                    if let Answer::Probe(probe) = answer {
+                        held.push((probe, machine.generation(), now + figures.lease));
+                    }
+                    change
+                }
+                Act::Probed(0) => { machine.fleet_granted(now); None }
+                Act::Probed(1) => { machine.fleet_busy(now, figures.lease); None }
+                Act::Probed(_) => { machine.fleet_idle(now); None }
+                Act::SettleAlone(ended) => machine.settle_alone(now, fleet, ended, spread),
+                Act::FleetOpens { left, is_new } => {
+                    fleet += u64::from(is_new);
+                    let left = Duration::from_millis(left.into());
+                    let open = Standing::Open { generation: fleet, left, reopenings: 2 };
+                    machine.adopt(now, Some(open))
+                }
+                Act::FleetCloses => {
+                    fleet += 1;
+                    machine.adopt(now, Some(Standing::Closed { generation: fleet }))
+                }
+                Act::StoreForgets => machine.adopt(now, None),
             };
             let rose = machine.generation().wrapping_sub(before);
             prop_assert_eq!(rose, u32::from(change.is_some()), "one generation per transition");
@@ -196,7 +247,69 @@ proptest! {
             prop_assert!(held.iter().filter(valid).count() <= probes as usize);
         }
         now += figures.lease + figures.at_most.mul_f64(1.1);
-        let (answer, _) = machine.ask(now, true);
-        prop_assert!(!matches!(answer, Answer::Refused { .. }), "{:?} in {:?}", answer, machine);
+        for prober in [Prober::Fleet, Prober::Process] {
+            let (answer, _) = machine.clone().ask(now, prober);
+            prop_assert!(!matches!(answer, Answer::Refused { .. }), "{:?} in {:?}", answer, machine);
+        }
     }
+}
+
+fn fleet_open(generation: u64, secs: u64) -> Option<Standing> {
+    Some(Standing::Open { generation, left: Duration::from_secs(secs), reopenings: 0 })
+}
+
+#[test]
+fn s914_a_breaker_that_the_fleet_has_opened_is_probed_by_permission_of_the_store() {
+    let now = start();
+    let mut machine = Machine::new(FIGURES);
+    assert!(matches!(machine.adopt(now, fleet_open(7, 5)), Some(Change::FleetOpened { .. })));
+    let refused = machine.ask(now + secs(2.0), Prober::Fleet).0;
+    assert_eq!(refused, Answer::Refused { retry_after: secs(3.0) });
+    let later = now + secs(5.0);
+    assert_eq!(machine.ask(later, Prober::Fleet), (Answer::AskFleet, None));
+    assert!(matches!(machine.ask(later, Prober::Fleet).0, Answer::Refused { .. }), "one at a time");
+    machine.fleet_busy(later, secs(3.0));
+    assert!(matches!(machine.ask(later + ASK_AGAIN, Prober::Fleet).0, Answer::AskFleet));
+    machine.fleet_granted(later);
+    let lease_ends = later + FIGURES.lease;
+    assert!(matches!(
+        machine.ask(lease_ends - secs(0.001), Prober::Fleet).0,
+        Answer::Refused { .. }
+    ));
+    assert_eq!(machine.ask(lease_ends, Prober::Fleet).0, Answer::AskFleet);
+    let closed = Some(Standing::Closed { generation: 8 });
+    assert_eq!(machine.adopt(lease_ends, closed), Some(Change::Closed));
+    assert_eq!(machine.adopt(lease_ends, fleet_open(7, 5)), None, "an old answer");
+    assert!(machine.is_closed());
+}
+
+#[test]
+fn s924_without_the_store_a_process_probes_alone_after_the_break_of_the_fleet() {
+    let now = start();
+    let mut machine = Machine::new(FIGURES);
+    machine.adopt(now, fleet_open(7, 5));
+    assert!(matches!(machine.ask(now + secs(4.9), Prober::Process).0, Answer::Refused { .. }));
+    let later = now + secs(5.0);
+    let probe = probe_of(&mut machine, later);
+    let change = machine.settle(later, machine.generation(), probe, Ended::Succeeded, 0.5);
+    assert_eq!(change, Some(Change::Closed));
+    assert_eq!(machine.adopt(later, fleet_open(7, 5)), None, "the same opening as before");
+    assert!(machine.is_closed());
+}
+
+#[test]
+fn s924_a_store_that_has_lost_its_memory_closes_nothing() {
+    let now = start();
+    let mut machine = opened(FIGURES, now);
+    assert_eq!(machine.adopt(now, None), None);
+    assert!(matches!(machine.ask(now, Prober::Fleet).0, Answer::Refused { .. }));
+    let mut machine = Machine::new(FIGURES);
+    machine.adopt(now, fleet_open(7, 5));
+    assert_eq!(machine.adopt(now, None), None);
+    let refused = machine.ask(now + secs(1.0), Prober::Fleet).0;
+    assert_eq!(refused, Answer::Refused { retry_after: secs(4.0) });
+    // A breaker that this process has opened is not closed by the fleet either.
+    let mut machine = opened(FIGURES, now);
+    assert_eq!(machine.adopt(now, Some(Standing::Closed { generation: 9 })), None);
+    assert!(!machine.is_closed());
 }

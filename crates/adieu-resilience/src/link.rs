@@ -1,0 +1,259 @@
+//! What the calls of this process know of their fleet, and how they reach the driver.
+//!
+//! Calls never talk to the store. They read what the driver has learnt, and send it requests. A call
+//! waits for an answer for at most [`ASK_WITHIN`], and not at all while the store is away.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::breaker::{Circuit, Ended, Fleet, Standing, Ticket};
+use crate::rate::{Limiter, Permit, Question, Share, WithoutStore};
+use crate::store::{Force, StoreError};
+use crate::striped::lock;
+use crate::time::{Instant, now};
+
+/// How long the store may take to answer a question, and how long a call may wait for it in all.
+pub(crate) const ASK_WITHIN: Duration = Duration::from_millis(25);
+
+/// The connection of calls to the driver.
+pub(crate) struct Link {
+    pub(crate) service: Arc<str>,
+    requests: mpsc::UnboundedSender<Request>,
+    /// Notified if a report should not wait for the next tick.
+    pub(crate) nudged: Notify,
+    /// Whether the store cannot be asked, also because the driver has ended.
+    is_away: AtomicBool,
+    /// Notified when the store is away.
+    went_away: Notify,
+    /// How many replicas were last seen.
+    replicas: AtomicU32,
+    /// How many calls a rate limit has decided without the store.
+    decided_alone: AtomicU64,
+    /// What the fleet knows of its breakers, and when the question for it was sent.
+    standings: Mutex<HashMap<String, (Instant, Standing)>>,
+}
+
+/// What calls request from the driver.
+pub(crate) enum Request {
+    Take { share: Arc<Share>, question: Question },
+    Probe { circuit: Arc<Circuit>, breaker: Arc<str>, answer: oneshot::Sender<Probing> },
+    Settle { ticket: Ticket, ended: Ended },
+    Force { force: Force, answer: oneshot::Sender<Result<(), ForceFailure>> },
+}
+
+/// Why a policy was not forced open in the whole fleet.
+pub(crate) enum ForceFailure {
+    Store(StoreError),
+    NoAnswer,
+}
+
+/// The answer to a request to probe.
+pub(crate) enum Probing {
+    Granted(Ticket),
+    Busy(Duration),
+    /// The standing of the breaker has changed, or the store has not answered.
+    Again,
+}
+
+/// How long a call may still wait for the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience(Duration);
+
+/// A shared limit did not grant a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPermit {
+    /// A permit will be free after this time.
+    Limited(Duration),
+    /// The store is away, and the limit admits no call without it.
+    StoreAway,
+}
+
+// === impl Link ===
+
+impl Link {
+    /// Creates a link, and the end of it that the driver has.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one request at a time for each limit and breaker"
+    )]
+    pub(crate) fn new(service: Arc<str>) -> (Arc<Self>, mpsc::UnboundedReceiver<Request>) {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let link = Self {
+            service,
+            requests,
+            nudged: Notify::new(),
+            is_away: AtomicBool::new(false),
+            went_away: Notify::new(),
+            replicas: AtomicU32::new(1),
+            decided_alone: AtomicU64::new(0),
+            standings: Mutex::default(),
+        };
+        (Arc::new(link), receiver)
+    }
+
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Acquire)
+    }
+
+    /// Sets whether the store is away. Calls that wait for it are woken. Returns whether that is new.
+    #[must_use]
+    pub(crate) fn set_away(&self, is_away: bool) -> bool {
+        let was_away = self.is_away.swap(is_away, Ordering::AcqRel);
+        if is_away {
+            self.went_away.notify_waiters();
+        }
+        was_away != is_away
+    }
+
+    pub(crate) fn replicas(&self) -> u32 {
+        self.replicas.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_replicas(&self, replicas: u32) {
+        self.replicas.store(replicas.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn decided_alone(&self) -> u64 {
+        self.decided_alone.load(Ordering::Relaxed)
+    }
+
+    /// The store has answered a question of `sent` with everything that it knows.
+    pub(crate) fn set_standings(&self, sent: Instant, standings: Vec<(String, Standing)>) {
+        let standings = standings.into_iter().map(|(name, standing)| (name, (sent, standing)));
+        *lock(&self.standings) = standings.collect();
+    }
+
+    /// Makes a breaker what it is for the fleet.
+    pub(crate) fn teach(&self, breaker: &str, circuit: &Circuit) {
+        let known = lock(&self.standings).get(breaker).copied();
+        match known {
+            Some((sent, standing)) => circuit.adopt(sent, Some(standing)),
+            None => circuit.adopt(now(), None),
+        }
+    }
+
+    /// Sends a request. Returns whether there is a driver.
+    pub(crate) fn send(&self, request: Request) -> bool {
+        self.requests.send(request).is_ok()
+    }
+
+    /// Takes a permit of a shared limit. Returns when it was taken.
+    pub(crate) async fn take(
+        &self,
+        limiter: &Limiter,
+        key: impl FnOnce() -> String,
+        mut at: Instant,
+        patience: &mut Patience,
+    ) -> Result<Instant, NoPermit> {
+        if self.is_away() {
+            return self.take_alone(limiter, at);
+        }
+        let share = limiter.share(key);
+        let (mut permit, mut question) = share.take(at);
+        loop {
+            if let Some(question) = question
+                && !self.send(Request::Take { share: Arc::clone(share), question })
+            {
+                share.on_answer(question, None);
+                return self.take_alone(limiter, at);
+            }
+            match permit {
+                Permit::Granted => {
+                    limiter.count_share(at, self.replicas());
+                    return Ok(at);
+                }
+                Permit::Refused(wait) => return Err(NoPermit::Limited(wait)),
+                Permit::Ask => {}
+            }
+            let is_answered = patience.wait(self.unless_away(share.answered())).await;
+            at = now();
+            if !is_answered || self.is_away() {
+                return self.take_alone(limiter, at);
+            }
+            (permit, question) = share.take_again(at);
+        }
+    }
+
+    /// Decides without the store.
+    fn take_alone(&self, limiter: &Limiter, at: Instant) -> Result<Instant, NoPermit> {
+        self.decided_alone.fetch_add(1, Ordering::Relaxed);
+        match limiter.without_store {
+            WithoutStore::Share => {
+                limiter.take_share(at, self.replicas()).map_err(NoPermit::Limited)?;
+                Ok(at)
+            }
+            WithoutStore::Open => Ok(at),
+            WithoutStore::Closed => Err(NoPermit::StoreAway),
+        }
+    }
+
+    /// Requests the probe of a breaker that the fleet has opened.
+    pub(crate) async fn probe(
+        &self,
+        circuit: &Arc<Circuit>,
+        breaker: &Arc<str>,
+        patience: &mut Patience,
+    ) -> Probing {
+        let (answer, answered) = oneshot::channel();
+        let (circuit, breaker) = (Arc::clone(circuit), Arc::clone(breaker));
+        if !self.send(Request::Probe { circuit, breaker, answer }) {
+            return Probing::Again;
+        }
+        let mut probing = Probing::Again;
+        let waiting = async { probing = answered.await.unwrap_or(Probing::Again) };
+        patience.wait(self.unless_away(waiting)).await;
+        probing
+    }
+
+    /// Waits, but no longer than until the store is away.
+    async fn unless_away(&self, waiting: impl Future<Output = ()>) {
+        let went_away = self.went_away.notified();
+        tokio::pin!(went_away);
+        went_away.as_mut().enable();
+        if self.is_away() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = waiting => {}
+            () = went_away => {}
+        }
+    }
+}
+
+impl Fleet for Link {
+    fn nudge(&self) {
+        self.nudged.notify_one();
+    }
+
+    fn settle(&self, ticket: Ticket, ended: Ended) {
+        // Without a driver, the lease ends by itself.
+        self.send(Request::Settle { ticket, ended });
+    }
+}
+
+// === impl Patience ===
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        Self(ASK_WITHIN)
+    }
+
+    /// The call must have ended by then.
+    pub(crate) fn until(&mut self, now: Instant, end: Option<Instant>) {
+        let left = end.map(|end| end.saturating_duration_since(now));
+        self.0 = left.map_or(self.0, |left| left.min(self.0));
+    }
+
+    /// Waits, but in all no longer than [`ASK_WITHIN`]. Returns whether the wait has ended by itself.
+    async fn wait(&mut self, waiting: impl Future<Output = ()>) -> bool {
+        let began = now();
+        let result = tokio::time::timeout(self.0, waiting).await;
+        self.0 = self.0.saturating_sub(now().saturating_duration_since(began));
+        result.is_ok()
+    }
+}

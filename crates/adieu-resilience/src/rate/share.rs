@@ -1,0 +1,65 @@
+//! The slices of a shared limit, and the calls that wait for the next one.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::gcra::{Gcra, Taken, Wait};
+use super::slice::{Permit, Question, Slice};
+use crate::striped::lock;
+use crate::time::Instant;
+
+/// What this process has of a limit that its fleet shares.
+pub(crate) struct Share {
+    /// The key of the limit in the store.
+    pub(crate) key: String,
+    pub(crate) limit: Gcra,
+    slice: Mutex<Slice>,
+    /// Notified after each answer.
+    answered: Notify,
+}
+
+// === impl Share ===
+
+impl Share {
+    pub(super) fn new(key: String, limit: Gcra) -> Self {
+        let slice = Slice::new(Duration::from_nanos(limit.interval()));
+        Self { key, limit, slice: Mutex::new(slice), answered: Notify::new() }
+    }
+
+    /// A call wants a permit. Returns a question to send, too, if it is time for one.
+    pub(crate) fn take(&self, now: Instant) -> (Permit, Option<Question>) {
+        lock(&self.slice).take(now)
+    }
+
+    /// As [`Share::take`], for a call that has waited for an answer.
+    pub(crate) fn take_again(&self, now: Instant) -> (Permit, Option<Question>) {
+        lock(&self.slice).take_again(now)
+    }
+
+    /// Waits for the answer to the question in flight. Returns at once if there is none.
+    pub(crate) async fn answered(&self) {
+        let answered = self.answered.notified();
+        tokio::pin!(answered);
+        // Listen first: an answer between the two steps is not missed.
+        answered.as_mut().enable();
+        if lock(&self.slice).is_asking() {
+            answered.await;
+        }
+    }
+
+    /// The store has answered, or has not.
+    pub(crate) fn on_answer(&self, question: Question, answer: Option<Taken>) {
+        {
+            let mut slice = lock(&self.slice);
+            match answer {
+                Some(Taken { granted, wait: Wait(wait), .. }) => {
+                    slice.answered(question, granted, Duration::from_nanos(wait));
+                }
+                None => slice.lost(question),
+            }
+        }
+        self.answered.notify_waiters();
+    }
+}

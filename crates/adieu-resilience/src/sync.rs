@@ -1,0 +1,118 @@
+//! Decides what this process reports to its fleet, and when.
+
+mod driver;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use driver::{Driver, drive};
+
+use crate::breaker::{Sight, Terms};
+use crate::store::Snapshot;
+use crate::time::Instant;
+
+/// From one report to the next, before it is varied by a fifth.
+const TICK: Duration = Duration::from_millis(100);
+/// The shortest time from one report to the next.
+const SOONEST: Duration = Duration::from_millis(20);
+/// A snapshot that has not changed is repeated after this time. The store forgets it after three.
+const REPEAT: Duration = Duration::from_secs(1);
+/// The longest pause between two attempts to reach a store that is away.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// When the next report is due.
+#[derive(Clone, Copy, Debug)]
+struct Cadence {
+    last: Option<Instant>,
+    due: Instant,
+    /// The pause before the next attempt, while the store is away.
+    pause: Option<Duration>,
+}
+
+/// Which snapshots the store has.
+#[derive(Debug, Default)]
+struct Sent {
+    by_breaker: HashMap<Arc<str>, (Sight, Option<Instant>)>,
+}
+
+// === impl Cadence ===
+
+impl Cadence {
+    fn new(now: Instant) -> Self {
+        Self { last: None, due: now, pause: None }
+    }
+
+    /// A report is sent now. `spread` is from zero to one.
+    fn on_sent(&mut self, now: Instant, spread: f64) {
+        self.last = Some(now);
+        self.due = now + TICK.mul_f64(0.8 + 0.4 * spread);
+    }
+
+    /// The store has answered.
+    fn on_answer(&mut self) {
+        self.pause = None;
+    }
+
+    /// The store has not answered. Returns whether it did before.
+    fn on_failure(&mut self, now: Instant) {
+        let pause = self.pause.map_or(TICK, |pause| (pause * 2).min(LONGEST_PAUSE));
+        self.pause = Some(pause);
+        self.due = now + pause;
+    }
+
+    /// There is something to report. While the store is away, that changes nothing.
+    fn hurry(&mut self) {
+        if self.pause.is_none() {
+            let soonest = self.last.map_or(self.due, |last| last + SOONEST);
+            self.due = self.due.min(soonest);
+        }
+    }
+}
+
+// === impl Sent ===
+
+impl Sent {
+    /// What is to be sent of these breakers: what has changed, and what would be forgotten. A process
+    /// that is no witness takes everything back.
+    fn snapshots(
+        &mut self,
+        now: Instant,
+        is_witness: bool,
+        seen: Vec<(Arc<str>, Sight, Terms)>,
+    ) -> Vec<Snapshot> {
+        let mut snapshots = Vec::new();
+        for (breaker, sight, terms) in seen {
+            let sight = if is_witness { sight } else { Sight { calls: 0, failures: 0, ..sight } };
+            let is_due = match self.by_breaker.get(&breaker) {
+                None => sight.calls > 0,
+                Some((_, None)) => true,
+                Some((sent, Some(at))) => {
+                    let is_old = now.saturating_duration_since(*at) >= REPEAT;
+                    *sent != sight || (is_old && sight.calls > 0)
+                }
+            };
+            if !is_due {
+                continue;
+            }
+            let Sight { calls, failures, generation } = sight;
+            self.by_breaker.insert(Arc::clone(&breaker), (sight, Some(now)));
+            let spread = fastrand::f64();
+            snapshots.push(Snapshot { breaker, generation, calls, failures, terms, spread });
+        }
+        snapshots
+    }
+
+    /// The last report may be lost: everything is sent again.
+    fn forget(&mut self) {
+        self.by_breaker.values_mut().for_each(|(_, at)| *at = None);
+    }
+
+    /// Forgets breakers that no longer exist.
+    fn retain(&mut self, breakers: &HashSet<Arc<str>>) {
+        self.by_breaker.retain(|breaker, _| breakers.contains(breaker));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,498 @@
+//! Asks the store: one report per tick for all policies, and what calls request meanwhile.
+//!
+//! One loop of the shutdown owns every question. Each question has [`ASK_WITHIN`]. After the first
+//! that is not answered the store is away: no call waits for it, and single reports find out when it
+//! is back.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use adieu_core::{LoopCx, Readiness, Short, Stage, WeakShutdown, adapter};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::{Cadence, Sent};
+use crate::breaker::{Circuit, Ended, Standing, Ticket};
+use crate::link::{ASK_WITHIN, ForceFailure, Link, Probing, Request};
+use crate::rate::{Question, Share, Taken};
+use crate::state::State;
+use crate::store::{News, Probe, Probed, Report, Settled, Store, StoreError, Synced};
+use crate::time::{Instant, now};
+
+/// How long connecting again may take, while no call waits.
+const RECONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// How many breakers of keys are reported in one tick, if none of their calls has failed.
+const KEYS_IN_A_TICK: usize = 256;
+
+/// What the driver keeps if it is restarted.
+pub(crate) struct Driver {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) policies: Vec<Weak<State>>,
+    pub(crate) shutdown: WeakShutdown,
+    /// Identifies this process in the fleet.
+    pub(crate) replica: Arc<str>,
+    pub(crate) requests: Mutex<mpsc::UnboundedReceiver<Request>>,
+}
+
+/// One run of the driver.
+struct Run {
+    driver: Arc<Driver>,
+    cadence: Cadence,
+    sent: Sent,
+    epoch: u64,
+    is_syncing: bool,
+    is_draining: bool,
+    next_key: usize,
+    next_probe: u64,
+    /// The probes that calls of this process are, by their identifiers.
+    probes: HashMap<Arc<str>, Granted>,
+    questions: JoinSet<Answered>,
+}
+
+#[derive(Clone)]
+struct Granted {
+    circuit: Arc<Circuit>,
+    probe: Probe,
+    generation: u64,
+}
+
+/// The answer to a question, or that there was none.
+enum Answered {
+    Synced {
+        sent: Instant,
+        result: Result<Synced, NoAnswer>,
+    },
+    Took {
+        share: Arc<Share>,
+        question: Question,
+        result: Result<Taken, NoAnswer>,
+    },
+    Probed {
+        sent: Instant,
+        circuit: Arc<Circuit>,
+        probe: Probe,
+        answer: oneshot::Sender<Probing>,
+        result: Result<Probed, NoAnswer>,
+    },
+    Settled {
+        sent: Instant,
+        granted: Granted,
+        ended: Ended,
+        result: Result<Option<Standing>, NoAnswer>,
+    },
+    Forced {
+        answer: oneshot::Sender<Result<(), ForceFailure>>,
+        result: Result<(), NoAnswer>,
+    },
+}
+
+/// Why a question has no answer.
+enum NoAnswer {
+    InTime,
+    Failed(StoreError),
+}
+
+/// Makes calls decide alone when the driver ends, also if it panics.
+struct AwayAtEnd(Arc<Link>);
+
+/// Runs until the shutdown stops the loop.
+pub(crate) async fn drive(driver: Arc<Driver>, cx: LoopCx) {
+    let begun = driver.shutdown.upgrade().map(|shutdown| shutdown.token()).unwrap_or_default();
+    let _away = AwayAtEnd(Arc::clone(&driver.link));
+    // A driver that has crashed may have left this.
+    let _ = driver.link.set_away(false);
+    Run::new(driver).run(cx.stop_token(), begun).await;
+}
+
+// === impl Run ===
+
+impl Run {
+    fn new(driver: Arc<Driver>) -> Self {
+        Self {
+            driver,
+            cadence: Cadence::new(now()),
+            sent: Sent::default(),
+            epoch: 0,
+            is_syncing: false,
+            is_draining: false,
+            next_key: 0,
+            next_probe: fastrand::u64(..),
+            probes: HashMap::new(),
+            questions: JoinSet::new(),
+        }
+    }
+
+    async fn run(mut self, stop: CancellationToken, begun: CancellationToken) {
+        let driver = Arc::clone(&self.driver);
+        let mut requests = driver.requests.lock().await;
+        let is_used = || driver.policies.iter().any(|policy| policy.strong_count() > 0);
+        while is_used() {
+            let due = tokio::time::Instant::from_std(self.cadence.due);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = begun.cancelled(), if !self.is_draining => self.withdraw(),
+                Some(answered) = self.questions.join_next(), if !self.questions.is_empty() => {
+                    match answered {
+                        Ok(answered) => self.on_answer(answered),
+                        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+                    }
+                }
+                Some(request) = requests.recv() => self.on_request(request),
+                () = driver.link.nudged.notified(), if !self.is_syncing => self.cadence.hurry(),
+                () = tokio::time::sleep_until(due), if !self.is_syncing => self.sync(),
+            }
+        }
+        self.leave().await;
+    }
+
+    fn is_away(&self) -> bool {
+        self.driver.link.is_away()
+    }
+
+    fn policies(&self) -> impl Iterator<Item = Arc<State>> {
+        self.driver.policies.iter().filter_map(Weak::upgrade)
+    }
+
+    /// Asks a question, within the time that every question has.
+    fn ask<F, T>(
+        &mut self,
+        question: F,
+        answered: impl FnOnce(Result<T, NoAnswer>) -> Answered + Send + 'static,
+    ) where
+        F: FnOnce(Arc<Driver>) -> Asking<T>,
+        T: Send + 'static,
+    {
+        let asking = question(Arc::clone(&self.driver));
+        self.questions.spawn(async move { answered(within(ASK_WITHIN, asking).await) });
+    }
+
+    fn sync(&mut self) {
+        let now = now();
+        self.cadence.on_sent(now, fastrand::f64());
+        self.is_syncing = true;
+        let report = self.report(now, false);
+        let (driver, is_away) = (Arc::clone(&self.driver), self.is_away());
+        self.questions.spawn(async move {
+            let store = &driver.store;
+            // A connection whose server has vanished may be silent for ever.
+            let connected = match is_away {
+                true => within(RECONNECT_WITHIN, store.reconnect()).await,
+                false => Ok(()),
+            };
+            let sent = crate::time::now();
+            let result = match connected {
+                Ok(()) => within(ASK_WITHIN, store.sync(&driver.link.service, &report)).await,
+                Err(error) => Err(error),
+            };
+            Answered::Synced { sent, result }
+        });
+    }
+
+    fn report(&mut self, now: Instant, is_leaving: bool) -> Report {
+        // Start-up and shutdown make calls fail for reasons that other replicas do not share.
+        let is_witness = !is_leaving
+            && self.driver.shutdown.upgrade().is_some_and(|shutdown| {
+                shutdown.stage() == Stage::Up && shutdown.readiness() == Readiness::Ready
+            });
+        let mut seen = Vec::new();
+        let mut known = HashSet::new();
+        for policy in self.policies() {
+            let keyed = policy.keyed_circuits();
+            let first = self.next_key % keyed.len().max(1);
+            let is_turn = |at: usize| (at + keyed.len() - first) % keyed.len() < KEYS_IN_A_TICK;
+            known.extend(keyed.iter().map(|(breaker, _)| Arc::clone(breaker)));
+            for (at, (breaker, circuit)) in keyed.iter().enumerate() {
+                if circuit.take_has_failed() || is_leaving || is_turn(at) {
+                    seen.push((Arc::clone(breaker), circuit.sight(now), circuit.terms()));
+                }
+            }
+            if let Some((breaker, circuit)) = policy.circuit() {
+                known.insert(Arc::clone(&breaker));
+                seen.push((breaker, circuit.sight(now), circuit.terms()));
+            }
+        }
+        self.next_key = self.next_key.wrapping_add(KEYS_IN_A_TICK);
+        self.sent.retain(&known);
+        let snapshots = self.sent.snapshots(now, is_witness, seen);
+        let replica = Arc::clone(&self.driver.replica);
+        Report { replica, is_leaving, epoch: self.epoch, snapshots }
+    }
+
+    fn on_request(&mut self, request: Request) {
+        match request {
+            Request::Take { share, question } if self.is_away() => share.on_answer(question, None),
+            Request::Take { share, question } => {
+                let (key, limit) = (share.key.clone(), share.limit);
+                self.ask(
+                    move |driver| {
+                        Box::pin(
+                            async move { driver.store.take(&key, limit, question.wanted).await },
+                        )
+                    },
+                    move |result| Answered::Took { share, question, result },
+                );
+            }
+            Request::Probe { answer, .. } if self.is_away() || self.is_draining => {
+                // The call may have gone.
+                let _ = answer.send(Probing::Again);
+            }
+            Request::Probe { circuit, breaker, answer } => self.probe(circuit, breaker, answer),
+            Request::Settle { ticket, ended } => {
+                let Ticket { id, .. } = ticket;
+                if let Some(granted) = self.probes.remove(&id) {
+                    self.settle(granted, ended);
+                }
+            }
+            Request::Force { force, answer } => self.ask(
+                move |driver| {
+                    Box::pin(async move { driver.store.force(&driver.link.service, &force).await })
+                },
+                move |result| Answered::Forced { answer, result },
+            ),
+        }
+    }
+
+    fn probe(
+        &mut self,
+        circuit: Arc<Circuit>,
+        breaker: Arc<str>,
+        answer: oneshot::Sender<Probing>,
+    ) {
+        self.next_probe = self.next_probe.wrapping_add(1);
+        let id = format!("{}.{}", self.driver.replica, self.next_probe).into();
+        let probe = Probe { breaker, id, terms: circuit.terms() };
+        let (sent, asked) = (now(), probe.clone());
+        self.ask(
+            move |driver| {
+                Box::pin(async move { driver.store.probe(&driver.link.service, &asked).await })
+            },
+            move |result| Answered::Probed { sent, circuit, probe, answer, result },
+        );
+    }
+
+    fn settle(&mut self, granted: Granted, ended: Ended) {
+        if self.is_away() {
+            granted.circuit.settle_alone(now(), granted.generation, ended);
+            return;
+        }
+        let (sent, spread) = (now(), fastrand::f64());
+        let (probe, generation) = (granted.probe.clone(), granted.generation);
+        let settled = Settled { probe, generation, ended, spread };
+        self.ask(
+            move |driver| {
+                Box::pin(async move { driver.store.settle(&driver.link.service, &settled).await })
+            },
+            move |result| Answered::Settled { sent, granted, ended, result },
+        );
+    }
+
+    fn on_answer(&mut self, answered: Answered) {
+        match answered {
+            Answered::Synced { sent, result } => {
+                self.is_syncing = false;
+                match self.heard(result, true) {
+                    Some(synced) => self.learn(sent, synced),
+                    None => self.sent.forget(),
+                }
+            }
+            Answered::Took { share, question, result } => {
+                let answer = self.heard(result, false);
+                share.on_answer(question, answer);
+            }
+            Answered::Probed { sent, circuit, probe, answer, result } => {
+                self.on_probed(sent, circuit, probe, answer, result);
+            }
+            Answered::Settled { sent, granted, ended, result } => match self.heard(result, false) {
+                Some(standing) => {
+                    granted.circuit.adopt(sent, standing);
+                    granted.circuit.fleet_idle(now());
+                }
+                None => granted.circuit.settle_alone(now(), granted.generation, ended),
+            },
+            Answered::Forced { answer, result } => {
+                let failure = match result {
+                    Ok(()) => {
+                        // This process learns of it at once.
+                        self.cadence.hurry();
+                        Ok(())
+                    }
+                    Err(NoAnswer::InTime) => Err(ForceFailure::NoAnswer),
+                    Err(NoAnswer::Failed(error)) => Err(ForceFailure::Store(error)),
+                };
+                // The caller may have gone.
+                let _ = answer.send(failure);
+            }
+        }
+    }
+
+    fn on_probed(
+        &mut self,
+        sent: Instant,
+        circuit: Arc<Circuit>,
+        probe: Probe,
+        answer: oneshot::Sender<Probing>,
+        result: Result<Probed, NoAnswer>,
+    ) {
+        let now = now();
+        let probing = match self.heard(result, false) {
+            Some(Probed::Granted { generation }) => {
+                circuit.fleet_granted(now);
+                let id = Arc::clone(&probe.id);
+                let granted = Granted { circuit, probe, generation };
+                self.probes.insert(Arc::clone(&id), granted);
+                Probing::Granted(Ticket { id, generation })
+            }
+            Some(Probed::Busy(wait)) => {
+                circuit.fleet_busy(now, wait);
+                Probing::Busy(wait)
+            }
+            Some(Probed::Standing(standing)) => {
+                circuit.adopt(sent, standing);
+                Probing::Again
+            }
+            None => {
+                circuit.fleet_idle(now);
+                Probing::Again
+            }
+        };
+        // If the call has gone, the probe is returned for others.
+        if let Err(Probing::Granted(ticket)) = answer.send(probing)
+            && let Some(granted) = self.probes.remove(&ticket.id)
+        {
+            self.settle(granted, Ended::Neutral);
+        }
+        if self.is_draining {
+            self.return_probes();
+        }
+    }
+
+    /// Notes whether the store has answered. Only the answer to a report shows that it is back: other
+    /// questions may have been sent before it was away.
+    fn heard<T>(&mut self, result: Result<T, NoAnswer>, is_report: bool) -> Option<T> {
+        match result {
+            Ok(answer) => {
+                if is_report {
+                    self.cadence.on_answer();
+                    if self.driver.link.set_away(false) {
+                        let service = Arc::clone(&self.driver.link.service);
+                        self.log(move || tracing::info!(%service, "store answers again"));
+                    }
+                }
+                Some(answer)
+            }
+            Err(error) => {
+                if is_report || !self.is_away() {
+                    self.cadence.on_failure(now());
+                }
+                if self.driver.link.set_away(true) {
+                    self.log_away(error);
+                }
+                None
+            }
+        }
+    }
+
+    fn log_away(&self, error: NoAnswer) {
+        let service = Arc::clone(&self.driver.link.service);
+        let error = match error {
+            NoAnswer::InTime => format!("no answer within {}", Short(ASK_WITHIN)),
+            NoAnswer::Failed(error) => adapter::error_text(&error),
+        };
+        self.log(move || {
+            tracing::warn!(%service, error, "store away; policies decide alone");
+        });
+    }
+
+    fn log(&self, emit: impl FnOnce() + Send + 'static) {
+        match self.driver.shutdown.upgrade() {
+            Some(shutdown) => adapter::log(&shutdown, emit),
+            None => adapter::log_aside(tracing::Level::WARN, || emit),
+        }
+    }
+
+    /// The store has answered a report.
+    fn learn(&mut self, sent: Instant, synced: Synced) {
+        let Synced { epoch, replicas, news } = synced;
+        self.epoch = epoch;
+        self.driver.link.set_replicas(replicas);
+        let Some(News { breakers, forces }) = news else { return };
+        self.driver.link.set_standings(sent, breakers);
+        for policy in self.policies() {
+            let circuits = policy.keyed_circuits().into_iter().chain(policy.circuit());
+            circuits.for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
+            let forced = forces.iter().find(|(name, _)| **name == *policy.name);
+            // Not known: the time for which it was forced open goes on.
+            let Some((name, forced)) = forced else { continue };
+            let until = (!forced.left.is_zero()).then(|| sent + forced.left);
+            if policy.force_fleet(until, &forced.by) {
+                let (policy, by, left) = (name.clone(), forced.by.clone(), forced.left);
+                self.log(move || match until {
+                    Some(_) => {
+                        let time = Short(left);
+                        tracing::warn!(policy, by, %time, "policy forced open by the fleet");
+                    }
+                    None => tracing::info!(policy, "policy released by the fleet"),
+                });
+            }
+        }
+    }
+
+    /// The shutdown has begun: what this process has seen no longer counts, and its probes are
+    /// returned.
+    fn withdraw(&mut self) {
+        self.is_draining = true;
+        self.cadence.hurry();
+        self.return_probes();
+    }
+
+    fn return_probes(&mut self) {
+        for granted in std::mem::take(&mut self.probes).into_values() {
+            self.settle(granted, Ended::Neutral);
+        }
+    }
+
+    /// The last report, which is not waited for if the store is away.
+    async fn leave(mut self) {
+        let is_away = self.is_away();
+        let _ = self.driver.link.set_away(true);
+        if !is_away {
+            let report = self.report(now(), true);
+            let Self { driver, questions, .. } = &mut self;
+            let last = async {
+                let (_, ()) =
+                    tokio::join!(driver.store.sync(&driver.link.service, &report), async {
+                        while questions.join_next().await.is_some() {}
+                    },);
+            };
+            // If it is lost, the store forgets this replica after a few seconds.
+            let _ = timeout(ASK_WITHIN, last).await;
+        }
+        self.questions.shutdown().await;
+    }
+}
+
+type Asking<T> = std::pin::Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
+async fn within<T>(
+    limit: Duration,
+    asking: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, NoAnswer> {
+    match timeout(limit, asking).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(NoAnswer::Failed(error)),
+        Err(_) => Err(NoAnswer::InTime),
+    }
+}
+
+// === impl AwayAtEnd ===
+
+impl Drop for AwayAtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.set_away(true);
+    }
+}
