@@ -1,6 +1,7 @@
 //! A proxy on the loopback interface that can be cut, to make a running server unreachable.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -25,6 +26,8 @@ struct Faults {
     cuts_requests: bool,
     /// Nothing from the server comes through.
     cuts_answers: bool,
+    /// How much later data from either side comes through.
+    delay: Duration,
     /// Connections that were accepted before are silent for ever: see [`Proxy::hang`].
     generation: u64,
 }
@@ -66,6 +69,11 @@ impl Proxy {
     /// Lets requests through, and no answers.
     pub fn cut_answers(&self) {
         self.set(false, true);
+    }
+
+    /// Forwards all data in either direction this much later.
+    pub fn delay(&self, delay: Duration) {
+        self.faults.send_modify(|faults| faults.delay = delay);
     }
 
     /// Silences the connections that there are, for ever: they stay open, and nothing comes through
@@ -122,6 +130,10 @@ async fn copy(
     let mut bytes = vec![0; 16 * 1024];
     loop {
         let Ok(length @ 1..) = from.read(&mut bytes).await else { return };
+        let delay = faults.borrow().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
         if faults.wait_for(|faults| !is_cut(faults)).await.is_err()
             || to.write_all(&bytes[..length]).await.is_err()
         {

@@ -1,0 +1,150 @@
+//! A Redis that is killed, suspended, slow, cut off, emptied, or replaced.
+
+use std::time::Duration;
+
+use adieu_core::{Config, Shutdown};
+use adieu_resilience::{Policies, Policy, Rate, Redis, WithoutStore};
+use adieu_testkit::proxy::Proxy;
+use adieu_testkit::servers::Server;
+use tokio::time::{Instant, sleep, timeout};
+
+struct Setup {
+    server: Server,
+    proxy: Proxy,
+    policies: Policies,
+    policy: Policy,
+    _shutdown: Shutdown,
+}
+
+async fn setup(without_store: WithoutStore) -> Setup {
+    let server = Server::redis();
+    let proxy = Proxy::new(server.address()).await;
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let rate = Rate::per_second(200).burst(20).without_store(without_store);
+    let policy = Policy::new("p").rate(rate).start(&shutdown).unwrap();
+    let policies: Policies = [policy.clone()].into_iter().collect();
+    let redis = Redis::connect(&format!("redis://127.0.0.1:{}/", proxy.port())).await.unwrap();
+    let policies = policies.shared(redis, "checkout").unwrap();
+    shutdown.mark_started();
+    let setup = Setup { server, proxy, policies, policy, _shutdown: shutdown };
+    setup.until_away(false).await;
+    setup
+}
+
+impl Setup {
+    fn is_away(&self) -> bool {
+        self.policies.store().unwrap().is_away
+    }
+
+    async fn until_away(&self, wanted: bool) {
+        let changed = async {
+            while self.is_away() != wanted {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), changed).await.expect("away or back");
+    }
+
+    /// Calls for two seconds; returns how many calls were made, how many were admitted, and how many
+    /// took longer than 20 ms.
+    async fn load(&self) -> (u32, u32, u32) {
+        let (began, mut made, mut admitted, mut slow) = (Instant::now(), 0, 0, 0);
+        while began.elapsed() < Duration::from_secs(2) {
+            let called = Instant::now();
+            admitted += u32::from(self.policy.call(async |_| Ok::<_, ()>(())).await.is_ok());
+            slow += u32::from(called.elapsed() > Duration::from_millis(20));
+            made += 1;
+            sleep(Duration::from_millis(1)).await;
+        }
+        (made, admitted, slow)
+    }
+
+    /// The outage has begun. Calls do not wait, and the rate is that of one replica: all of it.
+    async fn check_outage(&self, what: &str) {
+        let (made, admitted, slow) = self.load().await;
+        println!("{what}: {made} calls, {admitted} admitted, {slow} took longer than 20 ms");
+        assert!(self.is_away(), "{what}");
+        // If each call waited for 25 ms, all would be slow.
+        assert!(slow * 4 < made, "{what}: {slow} of {made}");
+        assert!(admitted <= 200 * 2 + 20 + 40 + made / 20, "{what}: {admitted}");
+    }
+
+    async fn check_recovery(&self, what: &str) {
+        self.until_away(false).await;
+        let before = self.policies.store().unwrap().decided_alone;
+        let (made, admitted, _) = self.load().await;
+        let alone = self.policies.store().unwrap().decided_alone - before;
+        println!("{what} over: {made} calls, {admitted} admitted, {alone} decided alone");
+        assert!(admitted > 0 && alone < u64::from(made), "{what}");
+    }
+}
+
+async fn connect(server: &Server) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}/", server.port())).unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
+}
+
+fn signal(signal: &str, pid: &str) {
+    let sent = std::process::Command::new("kill").args([signal, pid]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[tokio::test]
+async fn s922_a_redis_that_is_suspended_costs_calls_nothing() {
+    let setup = setup(WithoutStore::Share).await;
+    let mut connection = connect(&setup.server).await;
+    let info =
+        redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await.unwrap();
+    let pid = info.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim();
+    signal("-STOP", pid);
+    setup.check_outage("suspended").await;
+    signal("-CONT", pid);
+    setup.check_recovery("suspended").await;
+}
+
+#[tokio::test]
+async fn s922_a_redis_that_is_killed_cut_off_or_slow_costs_calls_nothing() {
+    let mut setup = setup(WithoutStore::Share).await;
+    setup.server.kill();
+    setup.check_outage("killed").await;
+    setup.server.start();
+    setup.check_recovery("killed").await;
+    setup.proxy.cut();
+    setup.check_outage("cut off").await;
+    setup.proxy.mend();
+    setup.check_recovery("cut off").await;
+    setup.proxy.cut_answers();
+    setup.check_outage("without answers").await;
+    setup.proxy.mend();
+    setup.check_recovery("without answers").await;
+    // The connection is silent for ever; a new one is not.
+    setup.proxy.hang();
+    setup.check_recovery("silent connection").await;
+    setup.proxy.delay(Duration::from_millis(100));
+    setup.check_outage("200 ms slow").await;
+    setup.proxy.delay(Duration::ZERO);
+    setup.check_recovery("200 ms slow").await;
+}
+
+#[tokio::test]
+async fn s923_with_closed_no_call_is_admitted_while_redis_is_away() {
+    let setup = setup(WithoutStore::Closed).await;
+    setup.proxy.cut();
+    setup.until_away(true).await;
+    let (made, admitted, slow) = setup.load().await;
+    assert_eq!(admitted, 0);
+    assert!(slow * 4 < made, "{slow} of {made}");
+}
+
+#[tokio::test]
+async fn s922_after_flushall_and_script_flush_the_limit_goes_on() {
+    let setup = setup(WithoutStore::Closed).await;
+    let mut connection = connect(&setup.server).await;
+    for command in [["FLUSHALL", "SYNC"], ["SCRIPT", "FLUSH"]] {
+        let mut flush = redis::cmd(command[0]);
+        let _: String = flush.arg(command[1]).query_async(&mut connection).await.unwrap();
+        let (made, admitted, _) = setup.load().await;
+        println!("{command:?}: {made} calls, {admitted} admitted");
+        assert!(admitted > 100 && admitted <= 200 * 2 + 20 + 20 + 40, "{admitted}");
+    }
+}
