@@ -10,6 +10,8 @@ mod journal;
 #[cfg(feature = "http")]
 mod layer;
 mod link;
+mod names;
+mod page;
 pub mod policies;
 mod policy;
 mod rate;

@@ -209,6 +209,19 @@ impl Link {
         probing
     }
 
+    /// Forces a policy open in the whole fleet for this long. Zero releases it.
+    pub(crate) async fn force(
+        &self,
+        policy: &Arc<str>,
+        time: Duration,
+        by: &str,
+    ) -> Result<(), ForceFailure> {
+        let (answer, answered) = oneshot::channel();
+        let force = Force { policy: Arc::clone(policy), time, by: by.to_owned() };
+        self.send(Request::Force { force, answer });
+        answered.await.unwrap_or(Err(ForceFailure::NoAnswer))
+    }
+
     /// Waits, but no longer than until the store is away.
     async fn unless_away(&self, waiting: impl Future<Output = ()>) {
         let went_away = self.went_away.notified();

@@ -22,12 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adieu_core::{AddLoopError, Config, ConfigError, LoopSpec, Shutdown, Step};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::Mutex;
 
-use crate::link::{ForceFailure, Link, Request};
-use crate::policy::{LONGEST_FORCE, Policy, PolicyError, is_name};
+use crate::link::{ForceFailure, Link};
+use crate::policy::{Policy, PolicyError, is_name};
 use crate::status::StoreStatus;
-use crate::store::{Force, SharedStore, StoreError};
+use crate::store::{SharedStore, StoreError};
 use crate::sync::{Driver, drive};
 
 /// Policies by name.
@@ -264,13 +264,8 @@ impl Policies {
         time: Duration,
         by: &str,
     ) -> Result<(), ForceError> {
-        let time = time.clamp(Duration::from_micros(1), LONGEST_FORCE);
-        let policy = self.get(policy)?;
-        if self.link.is_none() {
-            policy.force_open(time);
-            return Ok(());
-        }
-        self.force(&policy, time, by).await
+        // A time of zero would release it.
+        self.force(policy, time.max(Duration::from_micros(1)), by).await
     }
 
     /// Ends [`Policies::force_open`], in the whole fleet if the policies are shared.
@@ -279,22 +274,17 @@ impl Policies {
     ///
     /// As [`Policies::force_open`].
     pub async fn release(&self, policy: &str, by: &str) -> Result<(), ForceError> {
-        let policy = self.get(policy)?;
-        policy.release();
-        self.force(&policy, Duration::ZERO, by).await
+        self.force(policy, Duration::ZERO, by).await
     }
 
-    async fn force(&self, policy: &Policy, time: Duration, by: &str) -> Result<(), ForceError> {
-        let Some(Fleet(link)) = &self.link else { return Ok(()) };
-        let (answer, answered) = oneshot::channel();
-        let name = policy.shared_name();
-        let force = Force { policy: Arc::clone(&name), time, by: by.to_owned() };
-        link.send(Request::Force { force, answer });
-        match answered.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(ForceFailure::Store(source))) => Err(ForceError::Store { policy: name, source }),
-            Ok(Err(ForceFailure::NoAnswer)) | Err(_) => Err(ForceError::NoAnswer { policy: name }),
-        }
+    async fn force(&self, policy: &str, time: Duration, by: &str) -> Result<(), ForceError> {
+        let policy = self.get(policy)?;
+        let forced = policy.state().force_everywhere(time, by).await;
+        let policy = policy.shared_name();
+        forced.map_err(|failure| match failure {
+            ForceFailure::Store(source) => ForceError::Store { policy, source },
+            ForceFailure::NoAnswer => ForceError::NoAnswer { policy },
+        })
     }
 
     /// A step that declares to a [`Lifecycle`](adieu_core::Lifecycle) which parts are local to this

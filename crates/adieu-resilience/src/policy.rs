@@ -1,28 +1,24 @@
 //! A policy: the handle that applications hold, and how it is built.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::{Deadline, Short, Shutdown};
+use adieu_core::{Deadline, Shutdown, adapter};
 
 use crate::breaker::Breaker;
 use crate::bulkhead::{Bulkhead, Criticality};
 use crate::call::{Attempt, Call, Repeats};
 use crate::classify::{ByResult, Classify};
+use crate::names::Names;
+use crate::page::{self, PolicyPage};
 use crate::rate::Rate;
 use crate::refused::CallError;
 use crate::retry::Retry;
 use crate::spec::Spec;
 use crate::state::State;
 use crate::status::PolicyStatus;
-use crate::striped::lock;
 use crate::throttle::Throttle;
-use crate::time::now;
-
-/// The longest time for which a policy can be opened by hand.
-pub(crate) const LONGEST_FORCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How calls to one backend are limited, protected and repeated.
 ///
@@ -125,10 +121,6 @@ pub struct Caller<'a, C = ByResult> {
     classify: C,
 }
 
-/// The names of the policies of one shutdown.
-#[derive(Default)]
-struct Names(Mutex<HashMap<Arc<str>, Weak<State>>>);
-
 // === impl PolicyBuilder ===
 
 impl PolicyBuilder {
@@ -198,13 +190,11 @@ impl PolicyBuilder {
         }
         spec.check().map_err(invalid)?;
         let names = shutdown.extension::<Names>();
-        let mut names = lock(&names.0);
-        if names.get(&name).is_some_and(|policy| policy.strong_count() > 0) {
-            return Err(PolicyError::NameTaken { policy: name });
-        }
-        let state = Arc::new(State::new(Arc::clone(&name), spec, shutdown.downgrade()));
-        names.insert(name, Arc::downgrade(&state));
-        Ok(Policy { state })
+        // The first policy publishes the page of all.
+        let _ = adapter::publish(shutdown, page::NAME, PolicyPage(Arc::clone(&names)));
+        let new = || State::new(Arc::clone(&name), spec, shutdown.downgrade());
+        let state = names.add(&name, new);
+        state.map(|state| Policy { state }).ok_or(PolicyError::NameTaken { policy: name })
     }
 
     fn note_twice(&mut self, part: &'static str, is_set: bool) {
@@ -289,20 +279,12 @@ impl Policy {
     /// Refuses every call for this long, a day at most. Operators use it when the backend must get no
     /// calls.
     pub fn force_open(&self, time: Duration) {
-        let time = time.min(LONGEST_FORCE);
-        self.state.force(Some(now() + time));
-        let policy = Arc::clone(&self.state.name);
-        self.state.journal().log(move || {
-            let time = Short(time);
-            tracing::warn!(%policy, %time, "policy forced open");
-        });
+        self.state.force_open(time);
     }
 
     /// Ends [`Policy::force_open`].
     pub fn release(&self) {
-        self.state.force(None);
-        let policy = Arc::clone(&self.state.name);
-        self.state.journal().log(move || tracing::info!(%policy, "policy released"));
+        self.state.release();
     }
 
     #[cfg(feature = "http")]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use adieu_core::WeakShutdown;
+use adieu_core::{Short, WeakShutdown};
 
 pub(crate) use keys::Found;
 use keys::Keys;
@@ -15,11 +15,14 @@ pub(crate) use parts::Parts;
 
 use crate::breaker::Circuit;
 use crate::journal::Journal;
-use crate::link::Link;
+use crate::link::{ForceFailure, Link};
 use crate::spec::Spec;
 use crate::status::PolicyStatus;
 use crate::striped::lock;
 use crate::time::{Instant, nanos_since, now};
+
+/// The longest time for which a policy can be opened by hand.
+pub(crate) const LONGEST_FORCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(crate) struct State {
     pub(crate) name: Arc<str>,
@@ -130,8 +133,44 @@ impl State {
         (left > 0).then(|| Duration::from_nanos(left))
     }
 
+    /// Refuses every call of this process for this long, a day at most.
+    pub(crate) fn force_open(&self, time: Duration) {
+        let time = time.min(LONGEST_FORCE);
+        self.force(Some(now() + time));
+        let policy = Arc::clone(&self.name);
+        self.journal().log(move || {
+            let time = Short(time);
+            tracing::warn!(%policy, %time, "policy forced open");
+        });
+    }
+
+    /// Ends [`State::force_open`].
+    pub(crate) fn release(&self) {
+        self.force(None);
+        let policy = Arc::clone(&self.name);
+        self.journal().log(move || tracing::info!(%policy, "policy released"));
+    }
+
+    /// Forces the policy open in the whole fleet, if it is shared, for a day at most. Zero releases it.
+    pub(crate) async fn force_everywhere(
+        &self,
+        time: Duration,
+        by: &str,
+    ) -> Result<(), ForceFailure> {
+        let time = time.min(LONGEST_FORCE);
+        if time.is_zero() {
+            self.release();
+        }
+        match self.link() {
+            Some(link) => link.force(&self.name, time, by).await?,
+            None if time.is_zero() => {}
+            None => self.force_open(time),
+        }
+        Ok(())
+    }
+
     /// Refuses every call until then, or `None` to end that.
-    pub(crate) fn force(&self, until: Option<Instant>) {
+    fn force(&self, until: Option<Instant>) {
         let until = until.map_or(0, |until| nanos_since(self.origin, until));
         self.forced_until.store(until, Ordering::Release);
     }
