@@ -298,7 +298,7 @@ impl Change {
 }
 
 /// The text as a part of a query.
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
         match byte {

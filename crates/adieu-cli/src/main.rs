@@ -1,6 +1,7 @@
 //! The `adieu` command.
 
 mod admin;
+mod breaker;
 mod check;
 mod cluster;
 mod completions;
@@ -52,6 +53,7 @@ enum Command {
     Drain(verbs::Drain),
     Stop(verbs::Stop),
     Cluster(cluster::Args),
+    Breaker(breaker::Args),
     Completions(completions::Args),
     Man(man::Args),
     #[cfg(unix)]
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Some(Command::Drain(args)) => block_on(verbs::drain(&args)),
         Some(Command::Stop(args)) => block_on(verbs::stop(&args)),
         Some(Command::Cluster(args)) => block_on(cluster::run(&args)),
+        Some(Command::Breaker(args)) => block_on(breaker::run(&args)),
         Some(Command::Completions(args)) => completions::run(&args, Cli::command()),
         Some(Command::Man(man::Args {})) => man::run(Cli::command(), EXIT_CODES),
         #[cfg(unix)]

@@ -4,6 +4,8 @@
 
 #[path = "cli/admin.rs"]
 mod admin;
+#[path = "cli/breaker.rs"]
+mod breaker;
 #[path = "cli/check.rs"]
 mod check;
 #[path = "cli/cluster.rs"]
@@ -115,7 +117,7 @@ fn help_is_unchanged() {
     expect_file!["golden/help.txt"].assert_eq(&shows(&["--help"]));
     let commands = [
         "demo", "plan", "check", "manifest", "report", "status", "watch", "cordon", "uncordon",
-        "drain", "stop", "cluster", "man",
+        "drain", "stop", "cluster", "breaker", "man",
     ];
     for name in commands {
         expect_file![format!("golden/help-{name}.txt")].assert_eq(&shows(&[name, "--help"]));
