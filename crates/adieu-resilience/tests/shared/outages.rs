@@ -1,11 +1,15 @@
 //! A Redis that is killed, suspended, slow, cut off, emptied, or replaced.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use adieu_core::{Config, Shutdown};
 use adieu_resilience::{Policies, Policy, Rate, Redis, WithoutStore};
 use adieu_testkit::proxy::Proxy;
 use adieu_testkit::servers::Server;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 struct Setup {
@@ -19,16 +23,31 @@ struct Setup {
 async fn setup(without_store: WithoutStore) -> Setup {
     let server = Server::redis();
     let proxy = Proxy::new(server.address()).await;
+    let (policies, policy, shutdown) = share(proxy.port(), without_store).await;
+    let setup = Setup { server, proxy, policies, policy, _shutdown: shutdown };
+    setup.until_away(false).await;
+    setup
+}
+
+async fn share(port: u16, without_store: WithoutStore) -> (Policies, Policy, Shutdown) {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let rate = Rate::per_second(200).burst(20).without_store(without_store);
     let policy = Policy::new("p").rate(rate).start(&shutdown).unwrap();
     let policies: Policies = [policy.clone()].into_iter().collect();
-    let redis = Redis::connect(&format!("redis://127.0.0.1:{}/", proxy.port())).await.unwrap();
+    let redis = Redis::connect(&format!("redis://127.0.0.1:{port}/")).await.unwrap();
     let policies = policies.shared(redis, "checkout").unwrap();
     shutdown.mark_started();
-    let setup = Setup { server, proxy, policies, policy, _shutdown: shutdown };
-    setup.until_away(false).await;
-    setup
+    (policies, policy, shutdown)
+}
+
+/// Waits until it is so.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), waiting).await.expect(what);
 }
 
 impl Setup {
@@ -37,12 +56,7 @@ impl Setup {
     }
 
     async fn until_away(&self, wanted: bool) {
-        let changed = async {
-            while self.is_away() != wanted {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(Duration::from_secs(30), changed).await.expect("away or back");
+        until("away or back", || self.is_away() == wanted).await;
     }
 
     /// Calls for two seconds; returns how many calls were made, how many were admitted, and how many
@@ -147,4 +161,51 @@ async fn s922_after_flushall_and_script_flush_the_limit_goes_on() {
         println!("{command:?}: {made} calls, {admitted} admitted");
         assert!(admitted > 100 && admitted <= 200 * 2 + 20 + 20 + 40, "{admitted}");
     }
+}
+
+/// Forwards connections to the server that is the primary when they are made.
+async fn forward(listener: TcpListener, primary: Arc<AtomicU16>) {
+    let mut connections = JoinSet::new();
+    while let Ok((mut client, _)) = listener.accept().await {
+        let port = primary.load(Ordering::SeqCst);
+        connections.spawn(async move {
+            if let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await {
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn s922_after_a_failover_the_fleet_goes_on_with_what_was_replicated() {
+    let (mut old, new) = (Server::redis(), Server::redis());
+    let mut connections = (connect(&old).await, connect(&new).await);
+    let mut follow = redis::cmd("REPLICAOF");
+    follow.arg("127.0.0.1").arg(old.port());
+    follow.query_async::<String>(&mut connections.1).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let primary = Arc::new(AtomicU16::new(old.port()));
+    let mut forwarding = JoinSet::new();
+    forwarding.spawn(forward(listener, Arc::clone(&primary)));
+
+    let (policies, policy, _shutdown) = share(port, WithoutStore::Share).await;
+    policies.force_open("p", Duration::from_secs(600), "ops").await.unwrap();
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(1).arg(50);
+    // The replica may still be copying.
+    while wait.query_async::<u32>(&mut connections.0).await.unwrap() == 0 {}
+    old.kill();
+    until("away", || policies.store().unwrap().is_away).await;
+    let mut lead = redis::cmd("REPLICAOF");
+    lead.arg("NO").arg("ONE").query_async::<String>(&mut connections.1).await.unwrap();
+    primary.store(new.port(), Ordering::SeqCst);
+    until("back", || !policies.store().unwrap().is_away).await;
+    assert!(policy.status().forced.is_some());
+    // A replica that starts now learns what was replicated.
+    let (_late, late_policy, _late_shutdown) = share(port, WithoutStore::Share).await;
+    until("forced", || late_policy.status().forced.is_some()).await;
+    policies.release("p", "ops").await.unwrap();
+    until("released", || late_policy.status().forced.is_none()).await;
+    until("both are seen", || policies.store().unwrap().replicas == 2).await;
 }
