@@ -205,7 +205,7 @@
 //! | `prometheus` | `http`, with a metrics recorder for `/metrics` of the admin port |
 //! | `cluster` | the module `cluster`: membership that follows the shutdown, singletons with fences; in memory and in files |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
-//! | `redis`, `postgres`, `etcd` | `fleet`, with locks in that store and its client re-exported; with `cluster`, `postgres` and `etcd` also hold the cluster's table; `etcd` needs `protoc` to build |
+//! | `redis`, `postgres`, `etcd` | `fleet`, with locks in that store and its client re-exported; with `cluster`, `postgres` and `etcd` also hold the cluster's table; with `resilience`, `redis` also shares policies; `etcd` needs `protoc` to build |
 //! | `resilience` | the module `resilience`: deadlines, rate limits, bulkheads, circuit breakers and retries in one policy; with `http` also as tower layers |
 //! | `reqwest` | `resilience`, for clients of reqwest |
 //! | `systemd` | notifications to systemd, for a unit of `Type=notify` |
