@@ -81,7 +81,6 @@ impl<M> Delivery<M> {
     }
 
     /// Counts the message as processed, and returns it.
-    #[expect(clippy::must_use_candidate, reason = "the message was used before")]
     pub fn done(self) -> M {
         let Self { message, mut receipt } = self;
         receipt.is_done = true;

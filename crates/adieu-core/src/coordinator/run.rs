@@ -165,10 +165,9 @@ impl Run {
 
     /// Returns how the run ended. It is clean only if all accepted work was finished.
     fn ending(&self) -> Ending {
-        match self.machine.ending() {
-            Ending::Clean if !self.unfinished.is_empty() => Ending::Unclean,
-            ending => ending,
-        }
+        let ending = self.machine.ending();
+        let all_finished = ending != Ending::Clean || self.unfinished.is_empty();
+        if all_finished { ending } else { Ending::Unclean }
     }
 
     pub(super) fn status(&self, stage: Stage, now: Instant) -> Undescribed {
