@@ -10,6 +10,7 @@ mod ecs;
 mod effects;
 mod env_file;
 mod environment;
+mod expansion;
 mod files;
 mod fly;
 mod hcl;

@@ -20,6 +20,8 @@ mod generated;
 #[path = "cli/manifest.rs"]
 mod manifest;
 #[cfg(unix)]
+#[path = "cli/others.rs"]
+mod others;
 #[path = "cli/output.rs"]
 mod output;
 #[path = "cli/plan.rs"]

@@ -9,19 +9,28 @@ use std::path::Path;
 
 use super::env_file::Dialect;
 use super::environment::Environment;
-use super::input::{Manifest, Source};
+use super::input::{MOST_WORKLOADS, Manifest, Source};
 use super::place::{Finding, Level, Wrong};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
 use super::tree::{At, Merge, Tree};
 use super::workload::{Grace, Supervisor, Workload};
-use super::{effects, launch, spans, yaml};
+use super::{effects, launch, run_line, spans, yaml};
 
 const RENDER: &str = "judge the whole: docker compose config | adieu check --manifest -";
 
-/// Names under which compose looks for a file; and with which a second one is merged into it.
+/// Names under which compose looks for a file.
 const NAMES: [&str; 4] =
     ["compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"];
+
+/// Names under which compose looks for a file to merge into that, whatever its name is. The first one
+/// that is there counts.
+const OVERRIDES: [&str; 4] = [
+    "compose.override.yml",
+    "compose.override.yaml",
+    "docker-compose.override.yml",
+    "docker-compose.override.yaml",
+];
 
 /// The documents that describe the services together, the one that counts most first.
 struct Files<'a> {
@@ -70,6 +79,12 @@ fn read_files(
     {
         let problem = "a tag of compose in this file is not followed";
         return into.add(Workload::unknown("file", "", document.place(), problem, RENDER));
+    }
+    let services = files.documents.iter().filter_map(|document| document.get("services"));
+    if let Some(many) = services.into_iter().find(|all| all.entries().len() > MOST_WORKLOADS) {
+        return Err(
+            many.wrong(format!("more than {MOST_WORKLOADS} services: give them one by one"))
+        );
     }
     let all = files.services();
     let is_other = |name: &str, layers: &[At<'_>]| {
@@ -140,11 +155,10 @@ fn parse(text: &str, file: &str) -> Result<Tree, Wrong> {
 /// The file that compose merges into this one without being asked.
 fn overriding(source: &Source<'_>) -> Result<Option<Tree>, Wrong> {
     let name = source.path.and_then(|path| path.file_name()).and_then(|name| name.to_str());
-    let Some(name) = name.filter(|name| NAMES.contains(name)) else { return Ok(None) };
-    let stem = name.split('.').next().unwrap_or(name);
-    let found = ["yaml", "yml"]
-        .iter()
-        .find_map(|ending| source.beside(&format!("{stem}.override.{ending}")));
+    if !name.is_some_and(|name| NAMES.contains(&name)) {
+        return Ok(None);
+    }
+    let found = OVERRIDES.iter().find_map(|name| source.beside(name));
     found.map(|(file, text)| parse(&text, &file)).transpose()
 }
 
@@ -197,6 +211,10 @@ fn read_service<'a>(
         || image.as_ref().and_then(|(image, at)| Some((image.signal.clone()?, at.clone())));
     if let Some((text, place)) = signal.or_else(of_image) {
         workload.signals.push(StopSignal { text, place, fix: "stop_signal: SIGTERM".into() });
+    }
+    let platform = ["platform", "isolation"].iter().find_map(|key| get(key));
+    if let Some(at) = platform.filter(|at| at.text().is_some_and(run_line::is_windows)) {
+        workload.findings.push(run_line::on_windows(at.place()));
     }
     if let Some(folder) = get("working_dir").as_ref().and_then(At::text) {
         environment.set_working_folder(folder);

@@ -130,11 +130,21 @@ impl Stop {
     }
 }
 
-/// Applies the commands that stop a container to its workload. Of several, the shortest time counts. `fix` is the line that stops it as it should be.
-pub(crate) fn apply(stops: &[(Stop, Place)], fix: &str, workload: &mut Workload) {
+/// Applies the commands that stop a container to its workload. Of several, the shortest time counts.
+/// `fix` is the line that stops it as it should be. `is_followed` if the platform sends its own signal
+/// after them.
+pub(crate) fn apply(
+    stops: &[(Stop, Place)],
+    fix: &str,
+    is_followed: bool,
+    workload: &mut Workload,
+) {
+    // The other commands wait for the container to end.
+    let waits = stops.iter().rposition(|(stop, _)| !matches!(stop.how, How::Kill(_)));
+    let last = if is_followed { stops.len() } else { stops.len().saturating_sub(1) };
     let mut shortest: Option<(u64, &Place)> = None;
     let mut is_own = stops.is_empty();
-    for (Stop { how, .. }, place) in stops {
+    for (at, (Stop { how, .. }, place)) in stops.iter().enumerate() {
         match how {
             How::Timeout(Some(seconds)) | How::Signal(_, Some(seconds)) => {
                 let is_shorter = shortest.is_none_or(|(least, _)| *seconds < least);
@@ -150,7 +160,12 @@ pub(crate) fn apply(stops: &[(Stop, Place)], fix: &str, workload: &mut Workload)
         }
         if let How::Signal(text, _) | How::Kill(text) = how {
             let (text, fix) = (text.clone(), fix.to_owned());
-            workload.signals.push(StopSignal { text, place: place.clone(), fix });
+            let signal = StopSignal { text, place: place.clone(), fix };
+            let is_extra = at < last && waits.is_none_or(|waits| at < waits);
+            match how {
+                How::Kill(_) if is_extra => workload.add_extra_signal(signal),
+                _ => workload.signals.push(signal),
+            }
         }
     }
     // A command without a timeout leaves the container its own.

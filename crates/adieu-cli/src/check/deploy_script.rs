@@ -66,7 +66,7 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
         let name = name.unwrap_or("and the name of the container");
         let fix = format!("docker stop --time SECONDS {name} in its place");
         let own = stops.iter().filter(|(stop, _)| stop.is_for(&workload.name)).cloned();
-        container_stop::apply(&own.collect::<Vec<_>>(), &fix, &mut workload);
+        container_stop::apply(&own.collect::<Vec<_>>(), &fix, false, &mut workload);
         if let Some((name, place)) = &unseen {
             let problem = format!("the effect of {name} on the container cannot be seen here");
             let advice = "give the docker run line alone";

@@ -54,6 +54,21 @@ fn containers<'a>(task: &At<'a>) -> Option<At<'a>> {
     get(task, "containerDefinitions")
 }
 
+/// Refuses keys in the case of the other format, which ECS and CloudFormation refuse, too.
+fn check_case(task: &At<'_>, container: &At<'_>) -> Result<(), Wrong> {
+    let is_template = task.get("ContainerDefinitions").is_some();
+    let is_other = |key: &&str| {
+        let first = key.chars().next().filter(|first| first.is_ascii_alphabetic());
+        first.is_some_and(|first| first.is_ascii_uppercase() != is_template)
+    };
+    let wrong = container.entries().into_iter().find(|(key, _)| is_other(key));
+    let Some((key, at)) = wrong else { return Ok(()) };
+    Err(at.wrong(match is_template {
+        true => format!("CloudFormation writes keys with a capital letter, and refuses {key}"),
+        false => format!("a task definition writes keys with a small letter, and refuses {key}"),
+    }))
+}
+
 fn read_task(
     name: &str,
     task: &At<'_>,
@@ -73,6 +88,7 @@ fn read_task(
     let Some(container) = chosen.or_else(|| all.iter().find(is_own)).or(all.first()) else {
         return Err(task.wrong("there are no containers: add the one to judge"));
     };
+    check_case(task, container)?;
     let on = get(task, "requiresCompatibilities").map(|on| on.texts()).unwrap_or_default();
     let supervisor = match on.as_slice() {
         [Some("FARGATE")] => Supervisor::Fargate,

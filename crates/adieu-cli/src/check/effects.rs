@@ -36,14 +36,14 @@ pub(crate) fn before_signal(words: &[Word], place: &Place, fix: &str, workload: 
         let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
         workload.findings.push(finding.fixed_by(Fix::Line(fix.into())));
     } else {
-        let problem = match effects.signals.is_empty() {
-            true => "runs before SIGTERM, with a time limit of its own: not counted",
-            false => "SIGTERM follows at once: the second one ends the lame duck",
-        };
-        workload.findings.push(Finding::new(Level::Warning, place.clone(), problem, advice));
+        // Signals are judged with the others.
+        if effects.signals.is_empty() {
+            let problem = "runs before SIGTERM, with a time limit of its own: not counted";
+            workload.findings.push(Finding::new(Level::Warning, place.clone(), problem, advice));
+        }
     }
     for text in effects.signals {
-        workload.signals.push(StopSignal { text, place: place.clone(), fix: fix.into() });
+        workload.add_extra_signal(StopSignal { text, place: place.clone(), fix: fix.into() });
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::expansion::Expansion;
+
 /// The platform by whose rules a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -26,11 +28,11 @@ pub(crate) enum Line {
 /// Returns the lines that are neither empty nor comments, with their numbers. The last one is the
 /// first line that is not understood, if there is one.
 pub(crate) fn read(text: &str, dialect: Dialect) -> Vec<(usize, Line)> {
-    let mut seen = BTreeMap::new();
+    let (mut seen, mut expansion) = (BTreeMap::new(), Expansion::default());
     let mut lines = Vec::new();
     let text = text.trim_start_matches('\u{feff}');
     for (at, line) in text.lines().enumerate() {
-        let Some(line) = self::line(line, dialect, &seen) else { continue };
+        let Some(line) = self::line(line, dialect, &seen, &mut expansion) else { continue };
         if let Line::Set(name, Some(value)) = &line {
             seen.insert(name.clone(), value.clone());
         }
@@ -44,7 +46,12 @@ pub(crate) fn read(text: &str, dialect: Dialect) -> Vec<(usize, Line)> {
     lines
 }
 
-fn line(line: &str, dialect: Dialect, seen: &BTreeMap<String, String>) -> Option<Line> {
+fn line(
+    line: &str,
+    dialect: Dialect,
+    seen: &BTreeMap<String, String>,
+    expansion: &mut Expansion,
+) -> Option<Line> {
     let line = match dialect {
         Dialect::Docker | Dialect::Podman => line.trim_start(),
         Dialect::Compose | Dialect::Systemd => line.trim(),
@@ -76,7 +83,7 @@ fn line(line: &str, dialect: Dialect, seen: &BTreeMap<String, String>) -> Option
         Dialect::Podman => Some(value.to_owned()).filter(|value| !value.contains(['"', '\''])),
         Dialect::Compose => match quoted(value.trim(), " #") {
             Quoted::Literal(value) => Some(value.to_owned()),
-            Quoted::Expanded(value) => expanded(value, seen),
+            Quoted::Expanded(value) => expanded(value, seen, expansion),
             Quoted::Open => return Some(Line::Odd),
         },
         Dialect::Systemd => match quoted(value.trim(), "\0") {
@@ -113,7 +120,11 @@ fn quoted<'a>(value: &'a str, remark: &str) -> Quoted<'a> {
 }
 
 /// Replaces `${NAME}` and `$NAME` with values from earlier lines of the file.
-fn expanded(value: &str, seen: &BTreeMap<String, String>) -> Option<String> {
+fn expanded(
+    value: &str,
+    seen: &BTreeMap<String, String>,
+    expansion: &mut Expansion,
+) -> Option<String> {
     let mut out = String::new();
     let mut rest = value;
     while let Some((before, after)) = rest.split_once('$') {
@@ -123,7 +134,7 @@ fn expanded(value: &str, seen: &BTreeMap<String, String>) -> Option<String> {
             None => after.split_at(after.find(|c| !is_of_name(c)).unwrap_or(after.len())),
         };
         out += before;
-        out += seen.get(name)?;
+        out += seen.get(name).filter(|value| expansion.admits(value))?;
         rest = more;
     }
     Some(out + rest).filter(|value| !value.contains('\\'))

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::env_file::{self, Dialect, Line};
+use super::expansion::Expansion;
 use super::place::{Finding, Fix, Level, Place};
 use super::script::Variables;
 use super::workload::{Configured, GRACE_VAR, Override, PRE_STOP_VAR, Told, Visible, Workload};
@@ -30,11 +31,28 @@ pub(crate) struct Environment {
     folders: Vec<(String, PathBuf, Place)>,
     /// The folder in which the process starts, if the manifest sets it.
     working_folder: Option<String>,
+    /// The values that were copied from elsewhere in the manifest.
+    expansion: Expansion,
 }
 
 impl Environment {
     pub(crate) fn set(&mut self, name: &str, value: &str, place: Place) {
         self.variables.insert(name.trim().into(), (Some(value.into()), place));
+    }
+
+    /// Takes a value that stands elsewhere, and may be used any number of times. If there are too many
+    /// of these, the value counts as one that cannot be seen.
+    pub(crate) fn set_copied(&mut self, name: &str, value: Option<&str>, place: Place) {
+        match value.filter(|value| self.expansion.admits(name) && self.expansion.admits(value)) {
+            Some(value) => self.set(name, value, place),
+            None => self.set_unseen(name, place),
+        }
+    }
+
+    /// Returns the value of a variable to substitute it, unless too much was substituted before.
+    pub(crate) fn substitute(&mut self, name: &str) -> Option<String> {
+        let value = self.variables.get(name)?.0.as_ref()?;
+        self.expansion.admits(value).then(|| value.clone())
     }
 
     /// Takes `NAME=value`. A name alone is passed on from somewhere else.

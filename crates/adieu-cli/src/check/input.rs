@@ -9,7 +9,7 @@ use crate::ending::Failure;
 use crate::fit::harmless;
 
 /// More than fit into one readable output.
-const MOST_WORKLOADS: usize = 1_000;
+pub(crate) const MOST_WORKLOADS: usize = 1_000;
 
 /// The content of a file.
 #[derive(Default)]

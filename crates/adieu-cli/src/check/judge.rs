@@ -29,6 +29,7 @@ pub(super) fn judge(
     findings.extend(uncertain(workload, sums, others));
     findings.extend(asked(workload, sums, times));
     findings.extend(workload.signals.iter().filter_map(|signal| stop_signal(signal, facts)));
+    findings.extend(signalled_again(workload, sums, facts));
     findings.extend(twice(workload, sums));
     findings.extend(probes(workload, sums));
     findings.extend(other_stops(workload, sums));
@@ -89,6 +90,26 @@ fn stop_signal(signal: &StopSignal, facts: Facts) -> Option<Finding> {
     let advice = "send SIGTERM, or pass --signals if the process handles others";
     let finding = Finding::new(level, place.clone(), problem, advice);
     Some(finding.fixed_by(Fix::Line(fix.clone())))
+}
+
+/// Whether the platform's signal is not the first one. A second signal ends the lame duck, and a second
+/// SIGINT or a third SIGTERM is a hard stop.
+fn signalled_again(workload: &Workload, sums: &Sums, facts: Facts) -> Option<Finding> {
+    // A signal that is not handled ends the process, and is reported as that.
+    let extra = workload.extra_signals.iter().find(|signal| facts.handled.handles(signal))?;
+    let is_only_hurried = workload.extra_signals.len() == 1
+        && workload.signals.iter().all(StopSignal::is_term)
+        && sums.lag.is_zero();
+    let (level, problem) = if is_only_hurried {
+        (Level::Warning, "the platform sends SIGTERM, too: the second one ends the lame duck")
+    } else {
+        let problem = "the platform sends its signal, too: a second one ends the lame duck, and a \
+                       second SIGINT or a third SIGTERM cancels the shutdown";
+        (Level::Unknown, problem)
+    };
+    let advice = "leave it out: the platform's signal is enough";
+    let finding = Finding::new(level, extra.place.clone(), problem, advice);
+    Some(finding.fixed_by(Fix::Line(extra.fix.clone())))
 }
 
 /// Whether routers have moved away in time.
@@ -239,13 +260,16 @@ fn other_stops(workload: &Workload, sums: &Sums) -> Vec<Finding> {
         stop.limit < sums.needed() || sums.drain_is_open_ended && may_drain_longer
     };
     let findings = workload.other_stops.iter().filter(is_short).map(|stop| {
-        let OtherStop { who, limit, variable, level, place } = stop;
+        let OtherStop { who, limit, key, level, place } = stop;
         let (limit, needed) = (span(*limit), span(sums.needed()));
         let problem = format!("{who} kills it {limit} after the signal, and it needs {needed}");
         let enough = sums.grace.unwrap_or(sums.enough).max(sums.enough).as_secs();
-        match variable {
-            Some(variable) => {
-                let line = format!("{variable}={enough}s in the environment of {who}");
+        match key {
+            Some(key) => {
+                let line = match key.starts_with('-') {
+                    true => format!("{key} {enough}s in the command of {who}"),
+                    false => format!("{key}={enough}s in the environment of {who}"),
+                };
                 let finding = Finding::new(*level, place.clone(), problem, format!("set {line}"));
                 finding.fixed_by(Fix::Line(line))
             }

@@ -4,6 +4,7 @@ mod budget;
 mod container;
 mod maps;
 mod nodes;
+mod others;
 mod pod;
 mod probes;
 mod shape;
@@ -12,6 +13,8 @@ use super::input::Manifest;
 use super::place::{Finding, Level, Place, Wrong};
 use super::tree::At;
 use super::workload::Workload;
+use maps::Maps;
+use others::Others;
 use shape::Shape;
 
 /// No release has more.
@@ -44,8 +47,9 @@ pub(crate) fn read(
     for document in documents {
         flatten(document, None, &mut all, LISTS)?;
     }
+    let others = Others::of(&all);
     for document in &all {
-        read_one(document, &all, only, into)?;
+        read_one(document, &all, &others, only, into)?;
     }
     Ok(())
 }
@@ -86,6 +90,7 @@ fn flatten<'a>(
 fn read_one(
     document: &Document<'_>,
     all: &[Document<'_>],
+    others: &Others,
     only: Option<&str>,
     into: &mut Manifest,
 ) -> Result<(), Wrong> {
@@ -129,9 +134,12 @@ fn read_one(
         let key = [to_pod, &["spec"]].concat().join(".");
         return Err(at.wrong(format!("this {kind} has no {key}: there is no pod to judge")));
     };
-    for mut workload in pod::read(document, &shape, &pod, &spec, all, only)? {
+    for mut workload in
+        pod::read(document, &shape, [&pod, &spec], &Maps::of(at, all, others), only)?
+    {
         workload.findings.extend(about_strategy(kind, at));
         workload.findings.extend(budget::forbids(&pod, at, all));
+        workload.findings.extend(others.finding());
         into.add(workload)?;
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! The programs between the platform's signal and the process, and the variables that they set.
 
+use std::collections::HashMap;
+
 use super::environment::Environment;
 use super::place::{Finding, Fix, Level, Place};
 use super::programs::{self, Start, base};
@@ -192,6 +194,11 @@ impl Launch<'_> {
             }
             is_seen = true;
             worst = worst.max(self.front(&command.words, depth));
+            if command.then == Then::Pipe {
+                let what = "the program behind the pipe is signalled and ends, too, and the process \
+                            cannot write to it any longer";
+                worst = worst.max(unseen(what));
+            }
             if replaces && !stays && !is_branch {
                 break;
             }
@@ -291,7 +298,7 @@ impl Launch<'_> {
         let rest = command.words.get(1..).unwrap_or_default();
         if command.words.is_empty() {
             for (name, value) in &command.sets {
-                shell.variables.push((name.clone(), known(value)));
+                shell.variables.insert(name.clone(), known(value));
                 // A variable that is exported stays so.
                 if shell.exports == Exports::All || self.environment.has(name) {
                     self.set(name, known(value).as_deref());
@@ -313,17 +320,17 @@ impl Launch<'_> {
         }
         match first {
             "export" => {
+                // `export -n NAME` takes the variable back.
+                let is_kept = !rest.iter().any(|word| word.text.starts_with("-n"));
                 for word in rest.iter().filter(|word| !word.text.starts_with('-')) {
                     if !word.is_known && !word.text.contains('=') {
                         self.environment.add_unseen(self.place.clone());
                         continue;
                     }
                     let (name, value) = script::assignment(word).unwrap_or_else(|| {
-                        let set = shell.variables.iter().rev().find(|(name, _)| *name == word.text);
-                        set.cloned().unwrap_or_else(|| (word.text.clone(), None))
+                        let set = shell.variables.get(&word.text);
+                        (word.text.clone(), set.cloned().flatten())
                     });
-                    // `export -n NAME` takes the variable back.
-                    let is_kept = !rest.iter().any(|word| word.text.starts_with("-n"));
                     self.set(&name, known(&value).filter(|_| is_kept).as_deref());
                 }
             }
@@ -346,7 +353,8 @@ impl Launch<'_> {
 
 /// The state of a shell between its commands.
 struct Shell {
-    variables: Vec<script::Assignment>,
+    /// No value if that cannot be seen.
+    variables: HashMap<String, Option<String>>,
     exports: Exports,
 }
 
@@ -364,7 +372,7 @@ enum Exports {
 impl Shell {
     fn new(options: Options) -> Self {
         let exports = if options.exports_all { Exports::All } else { Exports::Named };
-        Self { variables: Vec::new(), exports }
+        Self { variables: HashMap::new(), exports }
     }
 }
 

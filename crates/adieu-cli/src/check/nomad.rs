@@ -6,12 +6,12 @@ use super::env_file::Dialect;
 use super::environment::Environment;
 use super::hcl::{self, LABEL};
 use super::input::Manifest;
-use super::place::{Finding, Fix, Level, Wrong};
+use super::place::{Finding, Fix, Level, Place, Wrong};
 use super::script::Word;
 use super::stop_signal::StopSignal;
 use super::tree::At;
 use super::workload::{Grace, Supervisor, Workload};
-use super::{launch, spans};
+use super::{launch, run_line, spans};
 
 /// The keys of one dialect.
 struct Keys {
@@ -28,6 +28,8 @@ struct Keys {
     changing: [&'static str; 4],
     data: &'static str,
     destination: &'static str,
+    /// The blocks that limit where it runs, and their operator and value.
+    constraint: [&'static str; 3],
 }
 
 const HCL: Keys = Keys {
@@ -43,6 +45,7 @@ const HCL: Keys = Keys {
     changing: ["template", "vault", "identity", "consul"],
     data: "data",
     destination: "destination",
+    constraint: ["constraint", "operator", "value"],
 };
 
 const JSON: Keys = Keys {
@@ -58,6 +61,7 @@ const JSON: Keys = Keys {
     changing: ["Templates", "Vault", "Identities", "Consul"],
     data: "EmbeddedTmpl",
     destination: "DestPath",
+    constraint: ["Constraints", "Operand", "RTarget"],
 };
 
 const COMPUTED: &str = "its value is computed, and cannot be seen here";
@@ -93,7 +97,9 @@ pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), Wrong> {
                 groups.iter().filter_map(|group| group.get("task")).flat_map(|all| all.items())
             {
                 let title = format!("{name}/{}", task.text_of(LABEL).unwrap_or_default());
-                read_task(&title, &task, &HCL, task.get("lifecycle").is_some(), into)?;
+                let windows = groups.iter().chain([&job, &task]).find_map(|at| windows(at, &HCL));
+                let is_beside = task.get("lifecycle").is_some();
+                read_task(&title, &task, &HCL, is_beside, windows, into)?;
             }
         }
     }
@@ -106,9 +112,26 @@ pub(crate) fn read_json(document: &At<'_>, into: &mut Manifest) -> Result<(), Wr
     let groups = job.get("TaskGroups").map(|groups| groups.items()).unwrap_or_default();
     for task in groups.iter().filter_map(|group| group.get("Tasks")).flat_map(|all| all.items()) {
         let title = format!("{name}/{}", task.text_of("Name").unwrap_or_default());
-        read_task(&title, &task, &JSON, task.get("Lifecycle").is_some(), into)?;
+        let windows = groups.iter().chain([&job, &task]).find_map(|at| windows(at, &JSON));
+        let is_beside = task.get("Lifecycle").is_some();
+        read_task(&title, &task, &JSON, is_beside, windows, into)?;
     }
     Ok(())
+}
+
+/// Returns the place of a constraint that allows Windows alone.
+fn windows(at: &At<'_>, keys: &Keys) -> Option<Place> {
+    let [list, operator, value] = keys.constraint;
+    let found = at.get(list)?;
+    let all = if found.is_map() { vec![found] } else { found.items() };
+    let one = all.into_iter().find(|one| {
+        let value = one.text_of(value).unwrap_or_default().to_lowercase();
+        match one.text_of(operator) {
+            Some("!=" | "not") => value == "linux",
+            _ => value.contains("windows"),
+        }
+    });
+    one.map(|one| one.place())
 }
 
 fn is_known_driver(name: &str) -> bool {
@@ -120,6 +143,7 @@ fn read_task(
     task: &At<'_>,
     keys: &Keys,
     is_beside: bool,
+    windows: Option<Place>,
     into: &mut Manifest,
 ) -> Result<(), Wrong> {
     if is_beside {
@@ -131,6 +155,7 @@ fn read_task(
         _ => Supervisor::Nomad,
     };
     let mut workload = Workload::new(supervisor, "task", title, task.place());
+    workload.findings.extend(windows.map(run_line::on_windows));
     let driver = task.get(keys.driver);
     if let Some(driver) = driver.filter(|driver| !driver.text().is_some_and(is_known_driver)) {
         let problem = "how this driver stops a task is not known here";

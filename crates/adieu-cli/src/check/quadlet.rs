@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::ini::Ini;
 use super::input::{Manifest, Source};
-use super::place::{Finding, Level, Place, Wrong};
+use super::place::{Finding, Fix, Level, Place, Wrong};
 use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
@@ -92,7 +92,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     workload.cap = systemd::cap(&systemd::grace(&file));
     unit_keys::report_ignored(&file, &mut workload);
     let stops = systemd::stop_commands(&file, &mut workload);
-    container_stop::apply(&stops, "no ExecStop", &mut workload);
+    container_stop::apply(&stops, "no ExecStop", true, &mut workload);
     let command = ["Entrypoint", "Exec"].into_iter().filter_map(|key| file.last(section, key));
     let command: Vec<_> = command.collect();
     if let Some(first) = command.first() {
@@ -102,5 +102,14 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         workload.findings.extend(front.finding(first.place.clone()));
     }
     environment.apply(&mut workload);
+    workload.findings.extend(systemd::about_instances(source));
+    workload.findings.extend(unit_keys::job_timeout(&file));
+    if let Some((_, place)) = set("ContainersConfModule") {
+        let problem = "this file may set variables and timeouts, and is not read";
+        let advice = "use the keys of [Container], such as StopTimeout and Environment";
+        let finding = Finding::new(Level::Unknown, place, problem, advice);
+        let fix = Fix::Line("no ContainersConfModule".into());
+        workload.findings.push(finding.fixed_by(fix));
+    }
     into.add(workload)
 }

@@ -57,7 +57,9 @@ pub(crate) fn read(words: &[Word]) -> Flags {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let text = word.text.as_str();
-        if !word.is_known && !text.starts_with('-') || text == "-" {
+        // No option has a colon or a slash after a variable: this is an image.
+        let is_image = word.is_one && text.contains([':', '/']);
+        if !word.is_known && !text.starts_with('-') && !is_image || text == "-" {
             flags.odd = Some(if text.is_empty() { "a variable".into() } else { text.into() });
             break;
         }
@@ -112,7 +114,7 @@ impl Flags {
         let text = word.text.as_str();
         let (name, value) = match text.split_once('=') {
             Some((name, value)) if has(SWITCHES, name) || has(VALUED, name) => {
-                (name, Word { text: value.into(), is_known: word.is_known })
+                (name, Word { text: value.into(), ..word.clone() })
             }
             None if has(SWITCHES, text) => (text, Word::known("true")),
             None if has(VALUED, text) => (text, rest.next()?.clone()),
@@ -141,7 +143,7 @@ impl Flags {
             if VALUED_LETTERS.contains(letter) {
                 let value = match after.strip_prefix('=').unwrap_or(after) {
                     "" => rest.next()?.clone(),
-                    value => Word { text: value.into(), is_known: word.is_known },
+                    value => Word { text: value.into(), ..word.clone() },
                 };
                 self.values.push((name, value));
                 return Some(());

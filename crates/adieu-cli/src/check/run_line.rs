@@ -122,6 +122,10 @@ pub(crate) fn apply(flags: &Flags, place: &Place, workload: &mut Workload) -> Re
     if flags.value("--health-on-failure").is_some_and(|action| action.text == "kill") {
         workload.findings.push(kills_unhealthy(place.clone(), "--health-on-failure stop"));
     }
+    let platform = flags.value("--platform").or(flags.value("--os")).or(flags.value("--isolation"));
+    if platform.is_some_and(|platform| is_windows(&platform.text)) {
+        workload.findings.push(on_windows(place.clone()));
+    }
     if flags.value("--pod").is_some() {
         workload.findings.push(stops_with_pod(place.clone()));
     }
@@ -134,6 +138,18 @@ pub(crate) fn kills_unhealthy(place: Place, instead: &str) -> Finding {
     let advice = format!("write {instead}");
     let finding = Finding::new(Level::Unknown, place, problem, advice);
     finding.fixed_by(Fix::Line(instead.into()))
+}
+
+/// Whether the value of `platform`, `os` or `isolation` is one of Windows.
+pub(crate) fn is_windows(value: &str) -> bool {
+    let value = value.to_lowercase();
+    value.starts_with("windows") || ["hyperv", "process"].contains(&value.as_str())
+}
+
+/// Windows has no signals.
+pub(crate) fn on_windows(place: Place) -> Finding {
+    let problem = "Windows has no SIGTERM: how the process is stopped cannot be seen here";
+    Finding::new(Level::Unknown, place, problem, "run it on Linux")
 }
 
 /// A pod is stopped with a timeout of its own.

@@ -4,11 +4,13 @@
 
 use std::collections::HashMap;
 
+use super::expansion::Expansion;
+
 /// A script, as far as it is understood.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Commands(Vec<Simple>),
-    /// It has loops, conditions, functions or substitutions.
+    /// It has loops, conditions, functions or substitutions, or too many commands.
     Complex,
 }
 
@@ -33,6 +35,8 @@ pub(crate) struct Word {
     pub(crate) text: String,
     /// Whether all of it can be seen: no variable in it that is set elsewhere.
     pub(crate) is_known: bool,
+    /// Whether it is one word also if not all of it can be seen: its variables are in quotes.
+    pub(crate) is_one: bool,
 }
 
 /// How the next command depends on this one.
@@ -72,9 +76,13 @@ pub(crate) const SETTERS: [&str; 14] = [
     "let",
 ];
 
+/// More than people write into a manifest. Each command is compared with the lists of programs.
+const MOST_COMMANDS: usize = 5_000;
+
 struct Reader<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     variables: Variables,
+    expansion: Expansion,
     /// `$0`, `$1` and so on; empty if they cannot be seen.
     arguments: &'a [Word],
     line: usize,
@@ -93,6 +101,7 @@ pub(crate) fn read(text: &str, variables: &Variables, arguments: &[Word]) -> Scr
     let mut reader = Reader {
         rest: text.chars().peekable(),
         variables: variables.clone(),
+        expansion: Expansion::default(),
         arguments,
         line: 1,
         begun: 1,
@@ -138,12 +147,12 @@ pub(crate) fn words(text: &str) -> Vec<Word> {
 
 impl Word {
     pub(crate) fn known(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_known: true }
+        Self { text: text.into(), is_known: true, is_one: true }
     }
 
     /// A word of a list, if it is a text.
     pub(crate) fn of(text: Option<&str>) -> Self {
-        Self { text: text.unwrap_or_default().into(), is_known: text.is_some() }
+        Self { text: text.unwrap_or_default().into(), is_known: text.is_some(), is_one: false }
     }
 }
 
@@ -265,28 +274,35 @@ impl Reader<'_> {
             }
         }
         if let Ok(at) = name.parse::<usize>() {
-            let found = self.arguments.get(at).cloned();
-            let found = found.unwrap_or(Word { text: String::new(), is_known: false });
+            let found = self.arguments.get(at);
+            let found = found.filter(|word| self.expansion.admits(&word.text)).cloned();
+            let found = found.unwrap_or(Word::of(None));
             let word = self.begin();
             word.text += &found.text;
             word.is_known &= found.is_known;
+            word.is_one &= found.is_known || is_quoted;
             return Some(());
         }
         // A value that is set elsewhere may differ from the default that is written here.
-        let value = self.variables.get(&name).cloned();
+        let value = self.variables.get(&name);
+        let value = value.filter(|value| self.expansion.admits(value)).cloned();
         // Without quotes, white space in it makes several words of one.
         let is_one = |value: &String| is_quoted || !value.contains(char::is_whitespace);
         let is_known = value.as_ref().is_some_and(is_one);
         let word = self.begin();
         word.text += &value.or(otherwise).unwrap_or_default();
         word.is_known &= is_known;
+        word.is_one &= is_known || is_quoted;
         Some(())
     }
 
     /// `$@`: each argument but `$0` is a word of its own.
     fn all_arguments(&mut self) {
-        let Some((first, more)) = self.arguments.get(1..).and_then(<[Word]>::split_first) else {
-            self.begin().is_known = false;
+        let arguments = self.arguments.get(1..).unwrap_or_default();
+        let is_admitted = arguments.iter().all(|word| self.expansion.admits(&word.text));
+        let Some((first, more)) = arguments.split_first().filter(|_| is_admitted) else {
+            let word = self.begin();
+            (word.is_known, word.is_one) = (false, false);
             return;
         };
         let word = self.begin();
@@ -351,6 +367,9 @@ impl Reader<'_> {
             };
         }
         if !words.is_empty() || !sets.is_empty() {
+            if self.commands.len() >= MOST_COMMANDS {
+                return None;
+            }
             self.commands.push(Simple { sets, words, then, line: self.begun });
         }
         Some(())

@@ -56,6 +56,10 @@ pub(crate) fn is_known(text: &str) -> bool {
 // === impl StopSignal ===
 
 impl StopSignal {
+    pub(crate) fn is_term(&self) -> bool {
+        number(&self.text) == Some(15)
+    }
+
     /// Whether its name is filled in by some other tool.
     pub(crate) fn is_unseen(&self) -> bool {
         self.text.contains(['$', '{', '%'])

@@ -176,8 +176,9 @@ impl Suggestion {
         workload.has_unseen_variables &= self.say.is_none();
         workload.findings.retain(|finding| !is_fixed(&finding.fix));
         workload.signals.retain(|signal| !self.lines.contains(&signal.fix));
+        workload.extra_signals.retain(|signal| !self.lines.contains(&signal.fix));
         workload.other_stops.retain(|stop| {
-            let is_set = |line: &String| stop.variable.is_some_and(|name| line.starts_with(name));
+            let is_set = |line: &String| stop.key.is_some_and(|key| line.starts_with(key));
             !self.lines.iter().any(is_set)
         });
         (needs.with(self.applied_to(needs.config.clone())), workload)
@@ -303,7 +304,7 @@ impl Suggestion {
             line + &file
         }));
         if *exec {
-            lines.push("the process itself, or exec in front of it, in the command".into());
+            lines.push("the process itself as the command".into());
         }
         for (key, time) in self.configured() {
             if !is_variable(key, workload, is_shared) {

@@ -83,10 +83,10 @@ fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload
             (Front::Shell, Some(_)) => {
                 let problem = "the shell ends at the signal, and supervisord takes the program for \
                                stopped while the process still drains";
-                let advice = "write exec in front of the process";
+                let advice = "make the process itself the command";
                 let finding = Finding::new(Level::Unknown, place, problem, advice);
                 // This is certain, so that `--execs` does not remove it.
-                Some(finding.fixed_by(Fix::Line("exec in front of the process".into())))
+                Some(finding.fixed_by(Fix::Line("the process itself as the command".into())))
             }
             (front, _) => front.finding(place),
         });

@@ -28,6 +28,8 @@ pub(crate) fn read(mut unit: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     workload.kind = "unit".into();
     workload.name = source.name.into();
     workload.place = Place { path: String::new(), ..place };
+    workload.findings.extend(about_instances(source));
+    workload.findings.extend(unit_keys::job_timeout(&unit));
     into.add(workload)
 }
 
@@ -141,6 +143,11 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, W
     let mut environment = environment(unit, SERVICE, source);
     if let Some(start) = unit.list(SERVICE, "ExecStart").into_iter().next_back() {
         let command = commands(&start.value).pop().unwrap_or_default();
+        let is_literal = start.value.trim_start_matches(['@', '-', '+', '!', '|']).starts_with(':');
+        let command = match is_literal {
+            true => command,
+            false => command.into_iter().map(|word| substituted(word, &mut environment)).collect(),
+        };
         let place = start.place.clone();
         // By default the whole control group is signalled.
         let finding = if mode_is("mixed") || mode_is("process") {
@@ -224,7 +231,7 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
         () if !stops.is_empty() => {
             let program = command.first().map(|word| word.text.as_str()).unwrap_or_default();
             let fix = format!("ExecStop={program} stop --time SECONDS {}", workload.name);
-            container_stop::apply(&stops, fix.trim_end(), &mut workload);
+            container_stop::apply(&stops, fix.trim_end(), true, &mut workload);
             workload.cap = cap(&unit_grace);
         }
         () if mode_is_none => {
@@ -283,12 +290,39 @@ fn commands(value: &str) -> Vec<Vec<Word>> {
     commands.map(command).collect()
 }
 
+/// Replaces `${NAME}` in a word, as systemd does before it starts a command. A name that the unit does
+/// not set stays, because systemd may set it. Then the value of `NAME=${NAME}` cannot be seen.
+fn substituted(mut word: Word, environment: &mut Environment) -> Word {
+    let text = std::mem::take(&mut word.text);
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once("${") {
+        word.text += before;
+        let Some((name, more)) = after.split_once('}') else {
+            word.text += "${";
+            rest = after;
+            continue;
+        };
+        match environment.substitute(name).filter(|_| !before.ends_with('$')) {
+            Some(value) => word.text += &value,
+            None => {
+                // In a script, the shell replaces it.
+                word.is_known &=
+                    !word.text.contains('=') || word.text.contains(char::is_whitespace);
+                word.text += &format!("${{{name}}}");
+            }
+        }
+        rest = more;
+    }
+    word.text += rest;
+    word
+}
+
 fn command(words: &[Word]) -> Vec<Word> {
     let Some((first, rest)) = words.split_first() else { return Vec::new() };
     let program = first.text.trim_start_matches(['@', '-', ':', '+', '!', '|']);
     let prefixes = &first.text[..first.text.len() - program.len()];
     // `|` runs the line with the shell of a user, as a login shell.
-    let program = Word { text: program.into(), is_known: !prefixes.contains('|') };
+    let program = Word { is_known: !prefixes.contains('|'), ..Word::known(program) };
     // After `@`, the first argument is the name of the process.
     let arguments = rest.get(usize::from(prefixes.contains('@'))..).unwrap_or_default();
     [&[program], arguments].concat()
@@ -308,6 +342,26 @@ pub(crate) fn merge_drop_ins(unit: &mut Ini, source: &Source<'_>) -> Result<(), 
         unit.sections.extend(ini::read(&text, Some(&file))?.sections);
     }
     Ok(())
+}
+
+/// Returns the finding about an instance of a template that has drop-ins of its own.
+pub(crate) fn about_instances(source: &Source<'_>) -> Option<Finding> {
+    let unit = source.path?;
+    let (stem, ending) = unit.file_name()?.to_str()?.split_once("@.")?;
+    let (start, end) = (format!("{stem}@"), format!(".{ending}.d"));
+    let is_own = |name: &String| {
+        name.strip_prefix(&start)
+            .and_then(|rest| rest.strip_suffix(&end))
+            .is_some_and(|instance| !instance.is_empty())
+    };
+    let folder = unit.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.filter_map(Result::ok);
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    // The first one by name: the order of a folder is not certain.
+    let name = names.filter(is_own).min()?;
+    let problem = format!("an instance has drop-ins of its own, which are not read: {name}");
+    let advice = "copy the template to the name of the instance beside them, and check that";
+    Some(Finding::new(Level::Unknown, Place::start(), problem, advice))
 }
 
 /// Whether a drop-in is a link to `/dev/null`, which disables those of its name in other folders.

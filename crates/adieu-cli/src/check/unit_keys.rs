@@ -75,6 +75,17 @@ pub(crate) fn stop_timeout(unit: &Ini) -> Option<(Option<Duration>, &Setting)> {
     unit.settings(SERVICE).filter_map(|setting| Some((of(setting)?, setting))).last()
 }
 
+/// Returns the finding about a job that may not take long, if something else happens then.
+pub(crate) fn job_timeout(unit: &Ini) -> Option<Finding> {
+    let action = unit.last("Unit", "JobTimeoutAction").filter(|action| action.value != "none")?;
+    let keys = ["JobTimeoutSec", "JobRunningTimeoutSec"];
+    let limit = keys.iter().find_map(|key| unit.last("Unit", key))?;
+    let problem = format!("a stop that takes longer ends in {}", action.value);
+    let advice = "leave it out: TimeoutStopSec is the limit of a stop";
+    let finding = Finding::new(Level::Unknown, limit.place.clone(), problem, advice);
+    Some(finding.fixed_by(Fix::Line("JobTimeoutAction=none".into())))
+}
+
 /// Reports the values that systemd ignores.
 pub(crate) fn report_ignored(unit: &Ini, workload: &mut Workload) {
     for (key, kind) in KEYS {

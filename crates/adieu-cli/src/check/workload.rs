@@ -30,6 +30,8 @@ pub(crate) struct Workload {
     pub(crate) sidecar_hooks: Duration,
     /// The signals that may be sent to stop it.
     pub(crate) signals: Vec<StopSignal>,
+    /// The signals among them that are sent before the platform's own, and in addition to it.
+    pub(crate) extra_signals: Vec<StopSignal>,
     /// The grace period and preStop time that the environment of the process states.
     pub(crate) told: Told,
     /// The place of that variable.
@@ -155,8 +157,8 @@ pub(crate) struct Visible {
 pub(crate) struct OtherStop {
     pub(crate) who: String,
     pub(crate) limit: Duration,
-    /// The variable of the component that sets the limit, if there is one.
-    pub(crate) variable: Option<&'static str>,
+    /// The variable or option of the component that sets the limit, if there is one.
+    pub(crate) key: Option<&'static str>,
     /// How bad it is if the limit is too short.
     pub(crate) level: Level,
     pub(crate) place: Place,
@@ -198,6 +200,7 @@ impl Workload {
             sidecars: 0,
             sidecar_hooks: Duration::ZERO,
             signals: Vec::new(),
+            extra_signals: Vec::new(),
             told: Told::default(),
             told_at: None,
             has_unseen_variables: false,
@@ -232,6 +235,12 @@ impl Workload {
             is_opaque: true,
             ..Self::new(Supervisor::Unknown, kind, name, place)
         }
+    }
+
+    /// Adds a signal that another program sends before the platform's own.
+    pub(crate) fn add_extra_signal(&mut self, signal: StopSignal) {
+        self.signals.push(signal.clone());
+        self.extra_signals.push(signal);
     }
 
     /// Its grace period is set, but what to cannot be seen: so there is nothing to add up.

@@ -10,10 +10,10 @@ use super::{Ran, adieu, command, config, ran};
 const TOLD: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 
 /// Files that lie beside each other.
-struct Folder(tempfile::TempDir);
+pub(super) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new(files: &[(&str, &str)]) -> Self {
+    pub(super) fn new(files: &[(&str, &str)]) -> Self {
         let folder = Self(tempfile::tempdir().unwrap());
         for (name, text) in files {
             folder.write(name, text);
@@ -25,18 +25,18 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(super) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
-    fn judge(&self, name: &str, more: &[&str]) -> Ran {
+    pub(super) fn judge(&self, name: &str, more: &[&str]) -> Ran {
         judge(&self.path(name), more)
     }
 
     #[track_caller]
-    fn verdict(&self, name: &str, more: &[&str]) -> String {
+    pub(super) fn verdict(&self, name: &str, more: &[&str]) -> String {
         json_of(&self.judge(name, more))["verdict"].as_str().unwrap().to_owned()
     }
 }
@@ -46,14 +46,14 @@ fn judge(manifest: &Path, more: &[&str]) -> Ran {
     adieu(&[&["check", "--config", SERVICE, "--json", "--manifest", manifest], more].concat())
 }
 
-fn service(more: &str) -> String {
+pub(super) fn service(more: &str) -> String {
     format!(
         "services:\n  orders:\n    image: orders\n    stop_grace_period: 60s\n    environment: {{{TOLD}: \
          '60'}}\n{more}"
     )
 }
 
-fn pod(grace: u64, container: &str) -> String {
+pub(super) fn pod(grace: u64, container: &str) -> String {
     format!(
         "kind: Pod\nmetadata: {{name: orders}}\nspec:\n  terminationGracePeriodSeconds: {grace}\n  \
          containers:\n  - name: orders\n    env: [{{name: {TOLD}, value: '{grace}'}}]\n{container}"

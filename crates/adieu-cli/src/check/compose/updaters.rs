@@ -32,11 +32,11 @@ pub(super) fn of(services: &[(&str, Vec<At<'_>>)], layers: &[At<'_>]) -> Vec<Oth
         if *image == "watchtower" && opts_out(layers) {
             continue;
         }
-        let (limit, place) = limit(other, variable);
+        let (limit, key, place) = limit(other, variable);
         stops.push(OtherStop {
             who: (*name).to_owned(),
             limit: limit.unwrap_or(DEFAULT),
-            variable: Some(variable),
+            key: Some(key),
             level: *level,
             place,
         });
@@ -44,8 +44,12 @@ pub(super) fn of(services: &[(&str, Vec<At<'_>>)], layers: &[At<'_>]) -> Vec<Oth
     stops
 }
 
-/// Returns the limit that a service sets, and where. A limit that cannot be seen counts as unset.
-fn limit(service: &[At<'_>], variable: &str) -> (Option<Duration>, crate::check::place::Place) {
+/// Returns the limit that a service sets, with the option or variable that sets it, and where. A limit
+/// that cannot be seen counts as unset.
+fn limit(
+    service: &[At<'_>],
+    variable: &'static str,
+) -> (Option<Duration>, &'static str, crate::check::place::Place) {
     let parsed = |text: &str| {
         let seconds = text.parse().map(Duration::from_secs);
         seconds.ok().or_else(|| spans::go(text).ok())
@@ -59,7 +63,7 @@ fn limit(service: &[At<'_>], variable: &str) -> (Option<Duration>, crate::check:
                 None => None,
             };
             if let Some(value) = value {
-                return (parsed(value), command.place());
+                return (parsed(value), "--stop-timeout", command.place());
             }
         }
     }
@@ -67,15 +71,15 @@ fn limit(service: &[At<'_>], variable: &str) -> (Option<Duration>, crate::check:
         for item in variables.items() {
             let pair = item.text().and_then(|text| text.split_once('='));
             if let Some((_, value)) = pair.filter(|(name, _)| *name == variable) {
-                return (parsed(value), item.place());
+                return (parsed(value), variable, item.place());
             }
         }
         if let Some(value) = variables.get(variable) {
-            return (value.text().and_then(parsed), value.place());
+            return (value.text().and_then(parsed), variable, value.place());
         }
     }
     let place = service.last().map_or_else(crate::check::place::Place::start, At::place);
-    (None, place)
+    (None, variable, place)
 }
 
 fn opts_out(layers: &[At<'_>]) -> bool {

@@ -103,9 +103,15 @@ fn exec_before_stop(
         workload.findings.push(finding.fixed_by(Fix::PreStop));
         return;
     }
-    for text in effects::of(&words).signals {
+    let effects = effects::of(&words);
+    let mut signals = effects.signals;
+    // A script of which not all can be seen sends the signal of its `kill` to some process.
+    if effects.is_unseen && words.iter().any(|word| word.text.contains("kill")) {
+        signals.push("${…}".into());
+    }
+    for text in signals {
         let fix = "preStop without kill".into();
-        workload.signals.push(StopSignal { text, place: exec.place(), fix });
+        workload.add_extra_signal(StopSignal { text, place: exec.place(), fix });
     }
     match takes::takes(&words, variables) {
         Takes::AtMost(span) => workload.pre_stop = span,
@@ -134,11 +140,7 @@ pub(super) fn environment(
         match maps.referred(&from, ["configMapRef", "secretRef"], "name") {
             Some(entries) => {
                 for (name, value, place) in entries {
-                    let name = format!("{prefix}{name}");
-                    match value {
-                        Some(value) => environment.set(&name, &value, place),
-                        None => environment.set_unseen(&name, place),
-                    }
+                    environment.set_copied(&format!("{prefix}{name}"), value.as_deref(), place);
                 }
             }
             None => environment.add_unseen(from.place()),
@@ -148,15 +150,7 @@ pub(super) fn environment(
         let Some(name) = variable.text_of("name") else { continue };
         let place = variable.place();
         if let Some(from) = variable.get("valueFrom") {
-            let entries = maps.referred(&from, ["configMapKeyRef", "secretKeyRef"], "name");
-            let keys = ["configMapKeyRef", "secretKeyRef"].iter();
-            let key = keys.clone().find_map(|kind| from.find(&[kind, "key"])?.text());
-            let found =
-                entries.unwrap_or_default().into_iter().find(|(found, ..)| Some(&**found) == key);
-            match found.and_then(|(_, value, _)| value) {
-                Some(value) => environment.set(name, &value, place),
-                None => environment.set_unseen(name, place),
-            }
+            environment.set_copied(name, maps.value(&from).as_deref(), place);
             continue;
         }
         let value = variable.get("value");
@@ -166,7 +160,7 @@ pub(super) fn environment(
             );
         }
         let value = value.as_ref().and_then(At::text).unwrap_or_default();
-        match expanded(value, &environment) {
+        match expanded(value, &mut environment) {
             Expanded::Known(value) => environment.set(name, &value, place),
             Expanded::Shell(_) => environment.set_unseen(name, place),
         }
@@ -191,11 +185,13 @@ pub(super) fn command(container: &At<'_>, environment: &mut Environment, workloa
     let lists: Vec<_> =
         ["command", "args"].into_iter().filter_map(|key| container.get(key)).collect();
     let Some(first) = lists.first() else { return };
-    let word = |text: Option<&str>| match text.map(|text| expanded(text, environment)) {
-        Some(Expanded::Known(text) | Expanded::Shell(text)) => Word::known(text),
-        None => Word::of(None),
-    };
-    let words: Vec<_> = lists.iter().flat_map(At::texts).map(word).collect();
+    let mut words = Vec::new();
+    for text in lists.iter().flat_map(At::texts) {
+        words.push(match text.map(|text| expanded(text, environment)) {
+            Some(Expanded::Known(text) | Expanded::Shell(text)) => Word::known(text),
+            None => Word::of(None),
+        });
+    }
     let front = launch::front(&words, environment, &first.place());
     workload.findings.extend(front.finding(first.place()));
 }
@@ -209,8 +205,7 @@ enum Expanded {
 
 /// Replaces `$(NAME)` by what has been set before, as the kubelet does. A name that is not set stays
 /// as it is written.
-fn expanded(text: &str, environment: &Environment) -> Expanded {
-    let values = environment.values();
+fn expanded(text: &str, environment: &mut Environment) -> Expanded {
     let (mut out, mut rest, mut is_known) = (String::new(), text, true);
     while let Some((before, after)) = rest.split_once('$') {
         out += before;
@@ -225,13 +220,15 @@ fn expanded(text: &str, environment: &Environment) -> Expanded {
                 out.push('$');
                 rest = &after[1..];
             }
-            Some((name, more)) if values.contains_key(name) => {
-                out += &values[name];
-                rest = more;
-            }
             Some((name, more)) if environment.has(name) || environment.has_unseen() => {
-                out += &format!("${{{name}}}");
-                (rest, is_known) = (more, false);
+                rest = more;
+                match environment.substitute(name) {
+                    Some(value) => out += &value,
+                    None => {
+                        out += &format!("${{{name}}}");
+                        is_known = false;
+                    }
+                }
             }
             Some(_) | None => out.push('$'),
         }

@@ -1,5 +1,6 @@
 //! ConfigMaps and Secrets of the same file, which a container uses as variables or as files.
 
+use super::others::Others;
 use super::{Document, name_of};
 use crate::check::base64;
 use crate::check::environment::Environment;
@@ -13,18 +14,20 @@ pub(super) type Entry = (String, Option<String>, Place);
 pub(super) struct Maps<'a> {
     namespace: Option<String>,
     all: &'a [Document<'a>],
+    others: &'a Others,
 }
 
 // === impl Maps ===
 
 impl<'a> Maps<'a> {
     /// Returns the maps in the namespace of a document.
-    pub(super) fn of(document: &At<'_>, all: &'a [Document<'a>]) -> Self {
-        Self { namespace: namespace(document), all }
+    pub(super) fn of(document: &At<'_>, all: &'a [Document<'a>], others: &'a Others) -> Self {
+        Self { namespace: namespace(document), all, others }
     }
 
-    /// Returns the entries of a map, or `None` if the file does not contain it exactly once.
-    fn entries(&self, kind: &str, name: &str) -> Option<Vec<Entry>> {
+    /// Returns a map, or `None` if the file does not contain it exactly once, or if another component
+    /// may fill it.
+    fn map(&self, kind: &str, name: &str) -> Option<&'a At<'a>> {
         let mut found = self.all.iter().filter(|document| {
             let other = namespace(&document.at);
             let is_near = other.is_none() || self.namespace.is_none() || other == self.namespace;
@@ -35,24 +38,32 @@ impl<'a> Maps<'a> {
         if found.next().is_some() {
             return None;
         }
-        // The key whose values are encoded in base64, and the key whose values are plain.
-        let (encoded, plain) = match kind {
-            "Secret" => ("data", "stringData"),
-            _ => ("binaryData", "data"),
-        };
+        Some(&map.at).filter(|map| !self.others.may_fill(map, name))
+    }
+
+    /// Returns the entries of a map, or `None` if they cannot be seen.
+    fn entries(&self, kind: &str, name: &str) -> Option<Vec<Entry>> {
+        let map = self.map(kind, name)?;
         let mut entries = Vec::new();
-        for key in [encoded, plain] {
-            for (name, at) in map.at.get(key).map(|data| data.entries()).unwrap_or_default() {
-                let text = at.text();
-                let value = if key == encoded {
-                    text.and_then(base64::decoded)
-                } else {
-                    text.map(Into::into)
-                };
-                entries.push((name.to_owned(), value, at.place()));
+        for key in keys(kind) {
+            for (name, at) in map.get(key).map(|data| data.entries()).unwrap_or_default() {
+                entries.push((name.to_owned(), plain(key, kind, &at), at.place()));
             }
         }
         Some(entries)
+    }
+
+    /// Returns the value that `valueFrom` refers to, if it can be seen.
+    pub(super) fn value(&self, from: &At<'_>) -> Option<String> {
+        let kinds = [("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")];
+        let (reference, kind) =
+            kinds.iter().find_map(|(key, kind)| Some((from.get(key)?, kind)))?;
+        let map = self.map(kind, reference.text_of("name")?)?;
+        let name = reference.text_of("key")?;
+        // The last one counts.
+        let (key, at) =
+            keys(kind).into_iter().rev().find_map(|key| Some((key, map.find(&[key, name])?)))?;
+        plain(key, kind, &at)
     }
 
     /// Returns the entries of the map that `from` refers to. The first key is for a ConfigMap, the
@@ -69,6 +80,19 @@ impl<'a> Maps<'a> {
             self.entries(kind, name.text()?)
         })
     }
+}
+
+/// The key whose values are encoded in base64, and the key whose values are plain.
+fn keys(kind: &str) -> [&'static str; 2] {
+    match kind {
+        "Secret" => ["data", "stringData"],
+        _ => ["binaryData", "data"],
+    }
+}
+
+fn plain(key: &str, kind: &str, at: &At<'_>) -> Option<String> {
+    let text = at.text();
+    if key == keys(kind)[0] { text.and_then(base64::decoded) } else { text.map(Into::into) }
 }
 
 fn namespace(document: &At<'_>) -> Option<String> {

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use crate::check::place::{Finding, Level};
+use crate::check::place::Level;
+use crate::check::run_line;
 use crate::check::tree::At;
 use crate::check::workload::{OtherStop, Workload};
 
 /// Labels of nodes that the provider takes away, with their values, and the seconds from its notice.
-const TAKEN_AWAY: [(&str, &str, u64); 6] = [
+const TAKEN_AWAY: [(&str, &str, u64); 9] = [
     ("cloud.google.com/gke-spot", "true", 15),
     ("cloud.google.com/gke-preemptible", "true", 15),
+    ("cloud.google.com/gke-provisioning", "spot", 15),
+    ("cloud.google.com/gke-provisioning", "preemptible", 15),
+    ("cloud.google.com/compute-class", "autopilot-spot", 15),
     ("kubernetes.azure.com/scalesetpriority", "spot", 30),
     ("eks.amazonaws.com/capacityType", "SPOT", 120),
     ("karpenter.sh/capacity-type", "spot", 120),
@@ -25,9 +29,7 @@ pub(super) fn read(spec: &At<'_>, workload: &mut Workload) {
     if let Some((.., at)) =
         labels.iter().find(|(key, value, _)| key == SYSTEM && value == "windows")
     {
-        let problem = "Windows has no SIGTERM: how the process is stopped cannot be seen here";
-        let advice = "run it on Linux";
-        workload.findings.push(Finding::new(Level::Unknown, at.place(), problem, advice));
+        workload.findings.push(run_line::on_windows(at.place()));
     }
     for (key, value, at) in &labels {
         let known = TAKEN_AWAY.iter().find(|(label, of, _)| key == label && value == of);
@@ -35,7 +37,7 @@ pub(super) fn read(spec: &At<'_>, workload: &mut Workload) {
         workload.other_stops.push(OtherStop {
             who: format!("the provider of {key} nodes"),
             limit: Duration::from_secs(*seconds),
-            variable: None,
+            key: None,
             level: Level::Unknown,
             place: at.place(),
         });
@@ -58,14 +60,26 @@ fn required<'a>(spec: &At<'a>) -> Vec<(String, String, At<'a>)> {
     let terms = spec.find(&terms).map(|all| all.items()).unwrap_or_default();
     for term in terms {
         for rule in term.get("matchExpressions").map(|all| all.items()).unwrap_or_default() {
-            let Some(key) = rule.text_of("key").filter(|_| rule.text_of("operator") == Some("In"))
-            else {
-                continue;
+            let Some(key) = rule.text_of("key") else { continue };
+            let values = rule.get("values").map(|all| all.texts()).unwrap_or_default();
+            let known = TAKEN_AWAY.iter().filter(|(label, ..)| *label == key);
+            let possible: Vec<&str> = match rule.text_of("operator") {
+                Some("In") => values.into_iter().flatten().collect(),
+                Some("Exists") => known.map(|(_, value, _)| *value).take(1).collect(),
+                // Nodes run Linux or Windows.
+                Some("NotIn") if key == SYSTEM && values.contains(&Some("linux")) => {
+                    vec!["windows"]
+                }
+                Some("NotIn") => {
+                    let is_left = |value: &&str| !values.contains(&Some(*value));
+                    let is_spot =
+                        values.contains(&Some("on-demand")) || values.contains(&Some("standard"));
+                    known.map(|(_, value, _)| *value).filter(is_left).filter(|_| is_spot).collect()
+                }
+                _ => Vec::new(),
             };
-            for value in rule.get("values").map(|all| all.items()).unwrap_or_default() {
-                let text = value.text().unwrap_or_default().to_owned();
-                labels.push((key.to_owned(), text, rule.clone()));
-            }
+            let possible = possible.into_iter().map(|value| (key.to_owned(), value.to_owned()));
+            labels.extend(possible.map(|(key, value)| (key, value, rule.clone())));
         }
     }
     labels

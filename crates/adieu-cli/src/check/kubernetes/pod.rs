@@ -30,9 +30,8 @@ const KNATIVE_DRAIN: Duration = Duration::from_secs(30);
 pub(super) fn read(
     document: &Document<'_>,
     shape: &Shape,
-    pod: &At<'_>,
-    spec: &At<'_>,
-    all: &[Document<'_>],
+    [pod, spec]: [&At<'_>; 2],
+    maps: &Maps<'_>,
     only: Option<&str>,
 ) -> Result<Vec<Workload>, Wrong> {
     let Document { kind, at } = document;
@@ -44,11 +43,10 @@ pub(super) fn read(
             Supervisor::Kubernetes
         }
     };
-    let maps = Maps::of(at, all);
     let mut workloads = Vec::new();
     let mut silent = Vec::new();
     for one in [&container].into_iter().chain(&others) {
-        let environment = container::environment(one, spec, &maps)?;
+        let environment = container::environment(one, spec, maps)?;
         let is_chosen = workloads.is_empty();
         if !is_chosen && (!environment.is_of_adieu() || only.is_some()) {
             silent.push(name(one));
@@ -59,7 +57,7 @@ pub(super) fn read(
         workload.grace = grace(supervisor, spec)?;
         workload.alone = alone(kind, at);
         read_container(one, environment, &mut workload)?;
-        sidecars(spec, &maps, &mut workload)?;
+        sidecars(spec, maps, &mut workload)?;
         nodes::read(spec, &mut workload);
         workloads.push(workload);
     }

@@ -171,7 +171,7 @@ fn s832_in_a_group_only_listed_wrappers_and_shells_that_can_be_read_are_accepted
                 &["orders"],
                 &["sh", "-c", "orders; true"],
                 &["sh", "-c", "migrate && orders"],
-                &["sh", "-c", "cd /app; orders 2>&1 | tee log"],
+                &["sh", "-c", "cd /app; orders 2>&1"],
                 &["sh", "-c", "orders & wait"],
                 &["sh", "-c", ". ./env; exec orders"],
                 &["tini", "-g", "--", "sh", "-c", "orders; true"],
@@ -182,6 +182,7 @@ fn s832_in_a_group_only_listed_wrappers_and_shells_that_can_be_read_are_accepted
         (
             "unseen",
             &[
+                &["sh", "-c", "cd /app; orders 2>&1 | tee log"],
                 &["sudo", "-u", "app", "orders"],
                 &["su", "-", "app", "-c", "orders"],
                 &["runuser", "-l", "app", "-c", "orders"],
