@@ -162,9 +162,10 @@ pub(crate) fn apply(
             let (text, fix) = (text.clone(), fix.to_owned());
             let signal = StopSignal { text, place: place.clone(), fix };
             let is_extra = at < last && waits.is_none_or(|waits| at < waits);
-            match how {
-                How::Kill(_) if is_extra => workload.add_extra_signal(signal),
-                _ => workload.signals.push(signal),
+            if is_extra && matches!(how, How::Kill(_)) {
+                workload.add_extra_signal(signal);
+            } else {
+                workload.signals.push(signal);
             }
         }
     }

@@ -9,7 +9,7 @@ use super::place::{Finding, Level, Wrong};
 use super::proxies;
 use super::script::Word;
 use super::tree::At;
-use super::workload::{Grace, Supervisor, Workload};
+use super::workload::{Format, Grace, Supervisor, Workload};
 
 const RESOURCE: &str = "AWS::ECS::TaskDefinition";
 
@@ -96,6 +96,9 @@ fn read_task(
     };
     let mut workload = Workload::new(supervisor, "task", name, container.place());
     workload.container = text(container, "name").unwrap_or_default().into();
+    if task.get("ContainerDefinitions").is_some() {
+        workload.format = Format::CloudFormation;
+    }
     let system = get(task, "runtimePlatform").and_then(|at| get(&at, "operatingSystemFamily"));
     if let Some(system) = system.filter(|at| at.text().is_none_or(|text| text != "LINUX")) {
         let problem = "how a process is stopped on this system cannot be seen here";

@@ -10,7 +10,7 @@ use super::place::{Finding, Fix, Level, Place, Wrong};
 use super::script::Word;
 use super::stop_signal::StopSignal;
 use super::tree::At;
-use super::workload::{Grace, Supervisor, Workload};
+use super::workload::{Format, Grace, Supervisor, Workload};
 use super::{launch, run_line, spans};
 
 /// The keys of one dialect.
@@ -30,6 +30,7 @@ struct Keys {
     destination: &'static str,
     /// The blocks that limit where it runs, and their operator and value.
     constraint: [&'static str; 3],
+    format: Format,
 }
 
 const HCL: Keys = Keys {
@@ -46,6 +47,7 @@ const HCL: Keys = Keys {
     data: "data",
     destination: "destination",
     constraint: ["constraint", "operator", "value"],
+    format: Format::Usual,
 };
 
 const JSON: Keys = Keys {
@@ -62,6 +64,7 @@ const JSON: Keys = Keys {
     data: "EmbeddedTmpl",
     destination: "DestPath",
     constraint: ["Constraints", "Operand", "RTarget"],
+    format: Format::NomadApi,
 };
 
 const COMPUTED: &str = "its value is computed, and cannot be seen here";
@@ -155,6 +158,7 @@ fn read_task(
         _ => Supervisor::Nomad,
     };
     let mut workload = Workload::new(supervisor, "task", title, task.place());
+    workload.format = keys.format;
     workload.findings.extend(windows.map(run_line::on_windows));
     let driver = task.get(keys.driver);
     if let Some(driver) = driver.filter(|driver| !driver.text().is_some_and(is_known_driver)) {

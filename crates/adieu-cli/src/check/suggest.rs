@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
 use super::place::{Finding, Fix, Level, Place, Where};
-use super::workload::{GRACE_VAR, PRE_STOP_VAR, SetBy, Supervisor, Told, Workload};
+use super::workload::{Format, GRACE_VAR, PRE_STOP_VAR, SetBy, Supervisor, Told, Workload};
 use crate::plan::span;
 
 /// The changes, each `None` if it is not needed. All of them together make it fit.
@@ -224,13 +224,17 @@ impl Suggestion {
     /// By the keys under which it is to be set.
     pub(crate) fn to_json(&self, workload: &Workload, is_shared: bool) -> Value {
         let Self { grace, pre_stop, cap, lines, exec, say, .. } = self;
-        let supervisor = workload.supervisor;
         let mut all = Map::new();
         let mut put = |key: &str, value| all.insert(key.into(), value);
         if let Some(grace) = grace {
-            let is_in_seconds = supervisor.is_in_seconds();
-            let value = if is_in_seconds { grace.as_secs().into() } else { span(*grace).into() };
-            put(supervisor.key(), value);
+            let value: Value = match workload.format {
+                Format::NomadApi => grace.as_secs().saturating_mul(1_000_000_000).into(),
+                Format::Usual | Format::CloudFormation if workload.supervisor.is_in_seconds() => {
+                    grace.as_secs().into()
+                }
+                Format::Usual | Format::CloudFormation => span(*grace).into(),
+            };
+            put(workload.grace_key(), value);
         }
         if let Some((key, most)) = cap {
             put(key, span(*most).into());
@@ -281,8 +285,8 @@ impl Suggestion {
             None => String::new(),
         };
         let mut lines = Vec::new();
-        let grace = grace.map(|grace| workload.supervisor.line(grace.as_secs()));
-        lines.extend(grace.map(|line| line + &within(workload.supervisor.key())));
+        let grace = grace.map(|grace| workload.grace_line(grace.as_secs()));
+        lines.extend(grace.map(|line| line + &within(workload.grace_key())));
         lines.extend(cap.map(|(key, most)| format!("{key} of {} or more", span(most))));
         if let Some(pre_stop) = pre_stop {
             lines.push(match pre_stop.as_secs() {
@@ -334,7 +338,7 @@ impl Suggestion {
             files.extend(file.map(|file| (key.to_owned(), file)));
         };
         if self.grace.is_some() {
-            add(workload.supervisor.key(), Some(&workload.grace.place));
+            add(workload.grace_key(), Some(&workload.grace.place));
         }
         for (name, _) in self.variables(workload, is_shared) {
             let own = workload.overrides.iter().find(|found| found.name == name);

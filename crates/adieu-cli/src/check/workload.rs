@@ -50,6 +50,8 @@ pub(crate) struct Workload {
     pub(crate) other_stops: Vec<OtherStop>,
     /// How its variables are set.
     pub(crate) set_by: SetBy,
+    /// How its manifest writes the grace period.
+    pub(crate) format: Format,
     /// How long it takes a balancer that probes as the manifest does, and where that says so.
     pub(crate) probe: Option<(Duration, Place)>,
     /// Grace periods that hold instead if a probe fails.
@@ -128,6 +130,16 @@ pub(crate) enum SetBy {
     Lines,
     /// By options of the command that starts the container.
     Flags,
+}
+
+/// The format of a manifest, where a platform has several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Usual,
+    /// ECS: keys with a capital letter.
+    CloudFormation,
+    /// Nomad: times in nanoseconds.
+    NomadApi,
 }
 
 /// The file that a process reads its configuration from.
@@ -210,6 +222,7 @@ impl Workload {
             late: Vec::new(),
             other_stops: Vec::new(),
             set_by: SetBy::Lines,
+            format: Format::Usual,
             probe: None,
             probe_graces: Vec::new(),
             alone: None,
@@ -234,6 +247,25 @@ impl Workload {
             routed: false,
             is_opaque: true,
             ..Self::new(Supervisor::Unknown, kind, name, place)
+        }
+    }
+
+    /// The key of the grace period in its manifest.
+    pub(crate) fn grace_key(&self) -> &'static str {
+        match self.format {
+            Format::Usual => self.supervisor.key(),
+            Format::CloudFormation => "StopTimeout",
+            Format::NomadApi => "KillTimeout",
+        }
+    }
+
+    /// The line of its manifest that sets the grace period.
+    pub(crate) fn grace_line(&self, seconds: u64) -> String {
+        let key = self.grace_key();
+        match self.format {
+            Format::Usual => self.supervisor.line(seconds),
+            Format::CloudFormation => format!("{key}: {seconds}"),
+            Format::NomadApi => format!("\"{key}\": {seconds}000000000"),
         }
     }
 

@@ -211,3 +211,26 @@ fn s979_an_image_with_variables_in_quotes_is_one_word() {
         assert_eq!(verdict(manifest), expected, "{manifest}");
     }
 }
+
+#[test]
+fn s184_the_grace_period_is_suggested_in_the_format_of_the_manifest() {
+    let stack = "Resources:\n  Orders:\n    Type: AWS::ECS::TaskDefinition\n    Properties:\n      \
+                 ContainerDefinitions:\n        - {Name: orders, Image: orders, StopTimeout: 5}\n";
+    let job = r#"{"Job": {"ID": "orders", "TaskGroups": [{"Tasks": [{"Name": "orders",
+        "Driver": "docker", "Config": {"image": "orders"}, "KillTimeout": 5000000000}]}]}}"#;
+    let folder = Folder::new(&[("stack.yaml", stack), ("job.json", job)]);
+    for (name, key, before, unit) in [
+        ("stack.yaml", "StopTimeout", "5", 1),
+        ("job.json", "KillTimeout", "5000000000", 1_000_000_000),
+    ] {
+        let more = ["--max-kill-timeout", "1h"];
+        let suggest = &json_of(&folder.judge(name, &more))["suggest"];
+        let after = suggest[key].as_u64().unwrap();
+        assert!(after % unit == 0 && (20..120).contains(&(after / unit)), "{name}: {suggest}");
+        let text = if name == "stack.yaml" { stack } else { job };
+        folder.write(name, &text.replace(before, &after.to_string()));
+        let ran = folder.judge(name, &more);
+        let is_too_short = ran.stdout.contains("short)");
+        assert!(!is_too_short, "{name}: {}", ran.stdout);
+    }
+}
