@@ -226,7 +226,10 @@ fn s184_the_grace_period_is_suggested_in_the_format_of_the_manifest() {
         let more = ["--max-kill-timeout", "1h"];
         let suggest = &json_of(&folder.judge(name, &more))["suggest"];
         let after = suggest[key].as_u64().unwrap();
-        assert!(after % unit == 0 && (20..120).contains(&(after / unit)), "{name}: {suggest}");
+        assert!(
+            after.is_multiple_of(unit) && (20..120).contains(&(after / unit)),
+            "{name}: {suggest}"
+        );
         let text = if name == "stack.yaml" { stack } else { job };
         folder.write(name, &text.replace(before, &after.to_string()));
         let ran = folder.judge(name, &more);
