@@ -44,15 +44,21 @@ fn documents() -> Vec<PathBuf> {
     files.filter(|path| !path.ends_with("CHANGELOG.md")).collect()
 }
 
-/// Returns the files that the repository tracks, or would track.
-fn tracked() -> BTreeSet<String> {
-    let listed = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root())
-        .output()
-        .expect("git should be installed");
-    let listed = String::from_utf8(listed.stdout).unwrap();
-    listed.lines().filter(|file| root().join(file).exists()).map(str::to_owned).collect()
+/// Returns the files of the repository. Works without git, in an archive of it.
+fn repository_files() -> BTreeSet<String> {
+    let (mut files, mut folders) = (BTreeSet::new(), vec![root().to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.is_dir() {
+                let relative = path.strip_prefix(root()).unwrap();
+                files.insert(relative.to_str().unwrap().to_owned());
+            } else if !path.ends_with("target") && !path.ends_with(".git") {
+                folders.push(path);
+            }
+        }
+    }
+    files
 }
 
 /// Returns the numbers of the promises, which begin with `- **S07`.
@@ -91,7 +97,7 @@ fn every_promise_has_a_test_of_its_number_and_every_such_test_a_promise() {
 
 #[test]
 fn every_file_that_the_documents_name_exists() {
-    let tracked = tracked();
+    let tracked = repository_files();
     assert!(tracked.contains("README.md"), "{tracked:?}");
     for document in documents() {
         let missing = named::missing_files(&read(&document), &tracked);
@@ -113,25 +119,10 @@ fn every_command_in_the_documents_exists() {
     assert!(count > 20, "only {count} commands were found");
 }
 
-// `scripts/mutants` builds each of them, which takes half an hour, so it runs seldom.
-#[test]
-fn every_known_defect_applies_to_the_sources() {
-    let patches = std::fs::read_dir(root().join("tests/compose/mutants")).unwrap();
-    let patches: Vec<_> = patches.map(|entry| entry.unwrap().path()).collect();
-    assert!(patches.len() > 5, "{patches:?}");
-    for patch in patches {
-        let mut check = Command::new("git");
-        let check = check.args(["apply", "--check"]).arg(&patch).current_dir(root());
-        let checked = check.output().expect("git should be installed");
-        let problem = String::from_utf8_lossy(&checked.stderr);
-        assert!(checked.status.success(), "{}: {problem}", patch.display());
-    }
-}
-
 #[test]
 fn every_source_file_is_part_of_a_crate() {
     let is_source = |file: &&String| file.ends_with(".rs") && !file.ends_with("build.rs");
-    let tracked = tracked();
+    let tracked = repository_files();
     let (mut declared, mut parts) = (String::new(), BTreeSet::new());
     for file in tracked.iter().filter(|file| file.ends_with(".rs") || file.ends_with("Cargo.toml"))
     {

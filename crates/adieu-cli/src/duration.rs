@@ -13,6 +13,23 @@ pub(crate) fn difference(before: Duration, after: Duration) -> String {
     if apart < Duration::from_millis(1) { "=".into() } else { format!("{sign}{}", short(apart)) }
 }
 
+/// Returns a duration as text, to the millisecond.
+pub(crate) fn span(span: Duration) -> String {
+    time(u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
+/// Returns a duration in milliseconds as text.
+pub(crate) fn time(millis: u64) -> String {
+    match millis {
+        millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
+        millis if millis > 1_000 => {
+            let exact = format!("{}.{:03}", millis / 1_000, millis % 1_000);
+            format!("{}s", exact.trim_end_matches('0'))
+        }
+        millis => format!("{millis}ms"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

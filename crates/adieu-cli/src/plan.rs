@@ -11,6 +11,7 @@ use adieu::{BudgetCheck, Config, KillAfter, Phase, Plan, PlanView, PlannedPhase}
 use clap::ValueEnum;
 
 use crate::check::applied_here;
+use crate::duration::{span, time};
 use crate::ending::{Failure, Printout, note};
 use adieu_core::adapter::error_text;
 
@@ -118,25 +119,8 @@ pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
     built.map_err(|error| Failure::input(error_text(&error)))
 }
 
-/// Returns a duration as text, to the millisecond.
-pub(crate) fn span(span: std::time::Duration) -> String {
-    time(u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
-}
-
 /// Returns the timeout of a phase as text.
 fn timeout(phase: &adieu::PhaseView) -> String {
     let or_more = if phase.open_ended { " or more" } else { "" };
     format!("{}{or_more}", time(phase.timeout_ms))
-}
-
-/// Returns a duration in milliseconds as text.
-pub(crate) fn time(millis: u64) -> String {
-    match millis {
-        millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
-        millis if millis > 1_000 => {
-            let exact = format!("{}.{:03}", millis / 1_000, millis % 1_000);
-            format!("{}s", exact.trim_end_matches('0'))
-        }
-        millis => format!("{millis}ms"),
-    }
 }

@@ -244,7 +244,10 @@ impl Driver {
             self.shared.close.cancel();
             return false;
         };
-        matches!(shutdown.readiness(), Readiness::Starting | Readiness::Ready)
+        // Until this node is a member, the cluster itself makes the process `Starting`, which hides a
+        // cordon.
+        let may_serve = matches!(shutdown.readiness(), Readiness::Starting | Readiness::Ready);
+        may_serve && !shutdown.is_cordoned()
     }
 
     /// Tells the tasks of the phases and the shutdown how far this node is.

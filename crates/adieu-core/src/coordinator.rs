@@ -38,6 +38,7 @@ mod signals;
 mod supervised;
 mod task_handle;
 mod too_late;
+mod unfinished;
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};

@@ -6,6 +6,7 @@
 mod answer;
 mod caller;
 mod connections;
+mod json;
 mod metrics;
 mod pages;
 mod process;

@@ -3,6 +3,7 @@
 //! While the breaker is closed, a call reads one word and counts in a window of its thread. Every
 //! other state is kept by [`machine`], under a lock.
 
+mod ended;
 mod fleet;
 mod machine;
 mod probe;
@@ -11,9 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+pub(crate) use ended::Ended;
 pub(crate) use fleet::{Fleet, Standing, Terms, Ticket};
 use machine::{Answer, Figures, Machine};
-pub(crate) use machine::{Change, Ended, Prober};
+pub(crate) use machine::{Change, Prober};
 pub(crate) use probe::Admission;
 use probe::Held;
 

@@ -8,7 +8,7 @@ use super::arithmetic::{Facts, Sums};
 use super::place::{Finding, Fix, Level, Where};
 use super::stop_signal::StopSignal;
 use super::workload::{Cap, GRACE_VAR, OtherStop, PRE_STOP_VAR, Supervisor, Workload};
-use crate::plan::span;
+use crate::duration::span;
 
 /// `all` are the sums for each time that the process may assume to have, the likeliest first.
 pub(super) fn judge(

@@ -9,7 +9,7 @@ use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
 use super::place::{Finding, Fix, Level, Place, Where};
 use super::workload::{Format, GRACE_VAR, PRE_STOP_VAR, SetBy, Supervisor, Told, Workload};
-use crate::plan::span;
+use crate::duration::span;
 
 /// The changes, each `None` if it is not needed. All of them together make it fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

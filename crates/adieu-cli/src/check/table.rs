@@ -9,8 +9,8 @@ use super::arithmetic::Sums;
 use super::place::{Finding, Level, Where};
 use super::verdict::Answer;
 use super::{Judged, Needs, Outcome, Supervisor, Workload};
+use crate::duration::span;
 use crate::fit::harmless;
-use crate::plan::span;
 
 pub(super) fn draw(outcome: &Outcome) -> String {
     let mut out = String::new();

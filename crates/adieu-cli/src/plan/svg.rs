@@ -7,7 +7,8 @@ use std::fmt::Write;
 
 use adieu::{PhaseView, PlanView};
 
-use super::{time, timeout};
+use super::timeout;
+use crate::duration::time;
 use crate::picture::{escape, framed, label, small_label};
 use routes::{Routes, Way};
 

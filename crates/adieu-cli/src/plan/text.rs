@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use adieu::{PhaseView, PlanView};
 
-use super::time;
+use crate::duration::time;
 
 /// Returns the table. `drain` is the time that admitted work has to finish, if it is open-ended.
 pub(super) fn draw(plan: &PlanView, sequential: bool, drain: Option<&str>) -> String {

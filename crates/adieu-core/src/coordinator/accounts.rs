@@ -6,10 +6,7 @@
 
 use std::sync::Arc;
 
-use super::shared::Shared;
-use crate::gate::Gate;
-use crate::shield::shielded;
-use crate::task::{Describe, Detail};
+use crate::task::Detail;
 
 /// The sources of work that are not gates.
 #[derive(Default)]
@@ -29,47 +26,16 @@ pub(super) struct Unfinished {
 // === impl Accounts ===
 
 impl Accounts {
+    pub(super) fn add(&mut self, name: Arc<str>, account: Account) {
+        self.0.push((name, account));
+    }
+
+    pub(super) fn all(&self) -> Vec<(Arc<str>, Account)> {
+        self.0.clone()
+    }
+
     /// Takes the sources, to be dropped without the lock.
     pub(super) fn take(&mut self) -> Vec<(Arc<str>, Account)> {
         std::mem::take(&mut self.0)
-    }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    /// Adds a source of work, which is asked when the run ends.
-    pub(crate) fn account_for(
-        &self,
-        name: Arc<str>,
-        unreported: impl Fn() -> Option<String> + Send + Sync + 'static,
-    ) {
-        self.accounts.lock().0.push((name, Arc::new(unreported)));
-    }
-
-    /// Closes all gates, for good. Work that is admitted after the accounts were made would be lost.
-    pub(super) fn close_gates(&self) {
-        self.gates().iter().for_each(Gate::close);
-    }
-
-    /// Takes the accepted work that is not finished and that no task has reported.
-    pub(super) fn take_unfinished(&self) -> Vec<Unfinished> {
-        let inside = self.gates().into_iter().filter_map(|gate| {
-            let what = gate.take_unreported()?;
-            let (name, text) = (gate.name(), what.clone());
-            let describe: Describe = Arc::new(move || text.clone() + &gate.names_of_oldest());
-            Some(Unfinished { name, what: Detail::new(describe, what) })
-        });
-        let accounts = self.accounts.lock().0.clone();
-        let others = accounts.into_iter().filter_map(|(name, unreported)| {
-            let what = shielded(|| unreported()).ok().flatten()?;
-            let text = what.clone();
-            Some(Unfinished { name, what: Detail::new(Arc::new(move || text.clone()), what) })
-        });
-        inside.chain(others).collect()
-    }
-
-    fn gates(&self) -> Vec<Gate> {
-        self.drains.lock().gates().cloned().collect()
     }
 }

@@ -20,6 +20,13 @@ impl Shutdown {
         self.shared().set_cordon(true);
     }
 
+    /// Returns whether the process is cordoned. [`Shutdown::readiness`] shows that only if nothing else
+    /// makes the process unready.
+    #[must_use]
+    pub fn is_cordoned(&self) -> bool {
+        self.shared().progress.is_cordoned()
+    }
+
     /// Refuses work after a lame duck: the process is not ready from this call on, and the gates refuse
     /// work when routers have had time to move away. See `lame-duck` in [`config`](crate::config).
     ///

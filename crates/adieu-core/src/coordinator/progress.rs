@@ -135,6 +135,10 @@ impl Progress {
         self.state.borrow().readiness()
     }
 
+    pub(super) fn is_cordoned(&self) -> bool {
+        self.state.borrow().facts.cordoned
+    }
+
     pub(super) async fn until_readiness(&self, wanted: impl Fn(Readiness) -> bool) -> Readiness {
         let mut state = self.state.subscribe();
         let reached = state.wait_for(|state| wanted(state.readiness())).await;

@@ -376,7 +376,7 @@ impl Undescribed {
     fn described_by(self, describe_task: impl Fn(&Describe) -> Option<String>) -> Status {
         let Self { stage, reason, elapsed, remaining, waiting_for, unclean } = self;
         let described = waiting_for.into_iter().map(|(waiting, describe)| WaitingFor {
-            detail: describe.as_ref().and_then(&describe_task),
+            detail: describe.as_ref().and_then(&describe_task).filter(|text| !text.is_empty()),
             ..waiting
         });
         let (reason, waiting_for) = (Some(reason), described.collect());

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::caller::{Token, Verdict, authorize, has_token, is_rebound};
+use super::json::as_json;
 use super::pages::Calls;
 use super::process::Process;
 use super::{AdminStop, metrics};
@@ -340,10 +341,6 @@ impl std::fmt::Debug for Answers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Answers").field("token", &self.token).finish_non_exhaustive()
     }
-}
-
-pub(super) fn as_json(status: StatusCode, value: &Value) -> Response<Bytes> {
-    with_type(status, "application/json", format!("{value}\n"))
 }
 
 fn not_allowed(allowed: &'static str) -> Response<Bytes> {

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::answer::as_json;
+use super::json::as_json;
 
 /// The calls to one page that run at a time. So a page that blocks for ever uses few threads, and
 /// the others are still answered.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::machine::Ended;
+use super::ended::Ended;
 
 /// The figures of a breaker, which travel with each question about it.
 #[derive(Clone, Copy, Debug, PartialEq)]

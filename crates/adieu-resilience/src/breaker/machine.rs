@@ -11,6 +11,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::ended::Ended;
 use super::fleet::Standing;
 
 /// How long a request to the store may be in flight before another call may send one.
@@ -113,15 +114,6 @@ pub(crate) enum Change {
     },
     HalfOpened,
     Closed,
-}
-
-/// How a probe ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Succeeded,
-    Failed,
-    /// Nothing was learnt.
-    Neutral,
 }
 
 // === impl Machine ===

@@ -1,8 +1,9 @@
 //! An admitted call. A probe that is dropped without an outcome is returned.
 
 use super::Circuit;
+use super::ended::Ended;
 use super::fleet::Ticket;
-use super::machine::{Ended, Probe};
+use super::machine::Probe;
 use crate::time::{Duration, Instant};
 
 /// A call that a breaker has admitted.

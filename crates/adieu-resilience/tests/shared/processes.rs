@@ -80,6 +80,13 @@ fn fleet(roles: [&str; 5], redis: &Server, backend: &NamedTempFile) -> Vec<Proce
     replicas
 }
 
+/// Waits until each replica has found the backend well. The first ones call it.
+fn until_well(replicas: &mut [Process], callers: usize) {
+    for (at, replica) in replicas.iter_mut().enumerate() {
+        replica.wait_for(if at < callers { "@passed-1" } else { "@closed-1" });
+    }
+}
+
 fn time_of(line: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
@@ -89,7 +96,7 @@ fn s913_a_backend_that_dies_is_refused_by_every_replica_and_called_again_when_it
     let (redis, backend) = (Server::redis(), NamedTempFile::new().unwrap());
     set(&backend, "well");
     let mut replicas = fleet(["call", "call", "call", "idle", "idle"], &redis, &backend);
-    replicas[0].wait_for("@passed-1");
+    until_well(&mut replicas, 3);
     set(&backend, "sick");
     let died = crate::replica::micros();
     for (at, replica) in replicas.iter_mut().enumerate() {
@@ -110,8 +117,10 @@ fn s913_a_backend_that_dies_is_refused_by_every_replica_and_called_again_when_it
 #[test]
 fn s914_after_kill_9_of_the_prober_another_replica_probes() {
     let (redis, backend) = (Server::redis(), NamedTempFile::new().unwrap());
-    set(&backend, "sick");
+    set(&backend, "well");
     let mut replicas = fleet(["call", "idle", "idle", "idle", "idle"], &redis, &backend);
+    until_well(&mut replicas, 1);
+    set(&backend, "sick");
     replicas.iter_mut().skip(1).for_each(|replica| drop(replica.wait_for("@open-1")));
     // The next call is the probe, and hangs.
     set(&backend, "hang");

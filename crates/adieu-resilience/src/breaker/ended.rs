@@ -1,0 +1,10 @@
+//! How a probe of a breaker ended.
+
+/// How a probe ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Succeeded,
+    Failed,
+    /// Nothing was learnt.
+    Neutral,
+}
