@@ -105,6 +105,14 @@ impl Systemd {
         unit
     }
 
+    /// Waits until the service has logged this. Lines are logged on another thread, so the service may
+    /// be ready before that.
+    fn logs(&self, unit: &str, text: &str) {
+        self.wait_until(&format!("{text:?} is logged"), || {
+            self.written(unit).contains(text).then_some(())
+        });
+    }
+
     fn written(&self, unit: &str) -> String {
         std::fs::read_to_string(self.path(&format!("{unit}.out"))).unwrap_or_default()
     }
@@ -126,10 +134,9 @@ impl Drop for Systemd {
 fn s41_the_grace_period_of_a_unit_is_used_and_systemd_does_not_kill() {
     let mut systemd = Systemd::start();
     let unit = systemd.start_service("slow task", "TimeoutStopSec=6");
-    let written = systemd.written(&unit);
     let expected =
         format!("deadline              kill_after=6s source=\"TimeoutStopSec of {unit}\"");
-    assert!(written.contains(&expected), "{written}");
+    systemd.logs(&unit, &expected);
     systemd.systemctl(&["stop", "--no-block", &unit]);
     systemd.wait_until("the tasks that it waits for", || {
         systemd.show(&unit, "StatusText").contains("service-stop/slow").then_some(())
@@ -154,11 +161,7 @@ fn s41_the_grace_period_of_a_unit_is_used_and_systemd_does_not_kill() {
 fn s41_a_unit_without_a_limit_is_recognised() {
     let mut systemd = Systemd::start();
     let unit = systemd.start_service("clean", "TimeoutStopSec=infinity");
-    let written = systemd.written(&unit);
-    assert!(
-        written.contains(&format!("kill_after=never source=\"TimeoutStopSec of {unit}\"")),
-        "{written}"
-    );
+    systemd.logs(&unit, &format!("kill_after=never source=\"TimeoutStopSec of {unit}\""));
     systemd.systemctl(&["stop", &unit]);
     assert_eq!(systemd.show(&unit, "Result"), "success", "{}", systemd.written(&unit));
 }

@@ -1,7 +1,7 @@
 //! The file to which the report is written before the process ends.
 
-use std::io::{Error, Result, Write};
-use std::path::PathBuf;
+use std::io::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -41,9 +41,9 @@ impl ReportFile {
             if last.as_ref() == Some(&report) {
                 return Ok(());
             }
-            let mut file = std::fs::File::create(&path)?;
-            serde_json::to_writer_pretty(&mut file, &*report)?;
-            file.write_all(b"\n")?;
+            let mut text = serde_json::to_vec_pretty(&*report)?;
+            text.push(b'\n');
+            replace(&path, &text)?;
             *last = Some(report);
             Ok(())
         };
@@ -54,5 +54,69 @@ impl ReportFile {
             let after = Short(within);
             Err(Error::other(format!("report-file was not written within {after}")))
         })
+    }
+}
+
+/// Writes the text to a file. A reader sees the old contents or the new ones, also if the process ends
+/// meanwhile.
+fn replace(path: &Path, text: &[u8]) -> Result<()> {
+    let is_replaceable = match std::fs::symlink_metadata(path) {
+        Ok(found) => found.is_file(),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    // A link, such as `/dev/stdout`, and a pipe stay what they are.
+    if is_replaceable && rename_over(path, text).is_ok() {
+        return Ok(());
+    }
+    // A file that is mounted, such as the termination log of Kubernetes, cannot be replaced, only
+    // written.
+    std::fs::write(path, text)
+}
+
+fn rename_over(path: &Path, text: &[u8]) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let renamed = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
+    if renamed.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    renamed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn s980_a_report_file_is_replaced_as_a_whole() {
+        let folder = std::env::temp_dir().join(format!("adieu-s980-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("report.json");
+        replace(&path, b"first").unwrap();
+        let mut opened = std::fs::File::open(&path).unwrap();
+        replace(&path, b"second").unwrap();
+        let mut seen = String::new();
+        opened.read_to_string(&mut seen).unwrap();
+        assert_eq!((seen.as_str(), std::fs::read(&path).unwrap()), ("first", b"second".to_vec()));
+        let left: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn s980_a_link_is_written_and_not_replaced() {
+        let folder = std::env::temp_dir().join(format!("adieu-s980-link-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (file, link) = (folder.join("log"), folder.join("report.json"));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, b"report").unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"report");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }
