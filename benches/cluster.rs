@@ -340,7 +340,7 @@ async fn idle(figure: fn(&Asked) -> u64) -> f64 {
     (figure(&asked) - before) as f64 / f64::from(spans)
 }
 
-/// A store, and what is notified of its requests.
+/// A store, and the observer that is notified of its requests.
 struct Watched<O> {
     store: Arc<dyn Store>,
     on: O,

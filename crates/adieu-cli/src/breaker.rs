@@ -52,7 +52,7 @@ struct Open {
     /// For how long: a day at most.
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     time: Duration,
-    /// Who requests it. The replicas log and show it.
+    /// The name of the person or tool that requests it. The replicas log and show it.
     #[arg(long, value_name = "NAME", default_value = "adieu breaker")]
     by: String,
     /// Do not ask.
@@ -67,7 +67,7 @@ struct Release {
     policy: String,
     #[command(flatten)]
     connect: Connect,
-    /// Who requests it.
+    /// The name of the person or tool that requests it.
     #[arg(long, value_name = "NAME", default_value = "adieu breaker")]
     by: String,
 }

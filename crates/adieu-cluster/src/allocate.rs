@@ -197,7 +197,7 @@ impl<'v> Loads<'v> {
             };
             last = Some((&id.region, group));
             loads.groups[group].total += 1;
-            // Both are in the same order. What is not in the table is skipped.
+            // Both are in the same order. Records that are not in the table are skipped.
             while without.next_if(|next| *next < id).is_some() {}
             // A shard that is to move counts where it is going.
             let at = match &shard.value {

@@ -235,11 +235,11 @@ impl Running<'_> {
         Ok((held, began))
     }
 
-    /// Who may let the call through as a probe.
+    /// The party that may let the call through as a probe.
     fn prober(&self) -> Prober {
         let state = self.call.state;
         match state.link() {
-            _ if drain::has_begun(&state.shutdown) => Prober::Nobody,
+            _ if drain::has_begun(&state.shutdown) => Prober::None,
             Some(link) if !link.is_away() => Prober::Fleet,
             Some(_) | None => Prober::Process,
         }

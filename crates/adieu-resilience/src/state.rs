@@ -33,7 +33,7 @@ pub(crate) struct State {
     forced_until: AtomicU64,
     /// The same, for the whole fleet.
     fleet_forced_until: AtomicU64,
-    /// Who has forced the policy open in the whole fleet.
+    /// The requester who forced the policy open in the whole fleet.
     fleet_forced_by: Mutex<Option<Arc<str>>>,
     /// Set if the policy is shared.
     link: OnceLock<Arc<Link>>,
@@ -185,7 +185,7 @@ impl State {
         is_new
     }
 
-    /// Who has forced the policy open in the whole fleet.
+    /// The requester who forced the policy open in the whole fleet.
     pub(crate) fn forced_by(&self) -> Option<Arc<str>> {
         lock(&self.fleet_forced_by).clone()
     }

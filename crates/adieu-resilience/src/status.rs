@@ -13,7 +13,7 @@ pub struct PolicyStatus {
     pub policy: Arc<str>,
     /// What is left of the time for which it was forced open.
     pub forced: Option<Duration>,
-    /// Who has forced it open in the whole fleet, if it is shared.
+    /// The requester who forced it open in the whole fleet, if it is shared.
     pub forced_by: Option<Arc<str>>,
     /// The state of its breaker, if it has one.
     pub breaker: Option<BreakerState>,

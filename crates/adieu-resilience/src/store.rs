@@ -35,7 +35,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// If the answer is lost, the permits are lost: the fleet admits less, never more.
     fn take<'a>(&'a self, key: &'a str, limit: Gcra, wanted: u32) -> Reply<'a, Taken>;
 
-    /// Reports what a replica has seen, and returns what has changed.
+    /// Reports the observations of a replica, and returns the changes.
     fn sync<'a>(&'a self, service: &'a str, report: &'a Report) -> Reply<'a, Synced>;
 
     /// Requests to be the probe of an open breaker.
@@ -77,7 +77,7 @@ pub(crate) struct Snapshot {
     pub(crate) spread: f64,
 }
 
-/// What has changed since the epoch of a report.
+/// The changes since the epoch of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Synced {
     pub(crate) epoch: u64,

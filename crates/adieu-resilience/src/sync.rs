@@ -73,8 +73,8 @@ impl Cadence {
 // === impl Sent ===
 
 impl Sent {
-    /// What is to be sent of these breakers: what has changed, and what would be forgotten. A process
-    /// that is no witness takes everything back.
+    /// Returns the reports to send for these breakers: those with changes, and those that the store
+    /// would forget. A process that is no witness takes everything back.
     fn snapshots(
         &mut self,
         now: Instant,

@@ -94,7 +94,7 @@ impl RactorNode {
 
     /// Counts messages that were sent to an actor that has ended, and are not counted yet.
     fn add_left_behind(&self, message: Option<&'static str>) {
-        // No handler begins any more. A message through ractor's own reference may have been handled
+        // No further handler begins. A message through ractor's own reference may have been handled
         // in place of one through a `Ref`: then this is a lower bound.
         let begun = self.begun.load(Ordering::SeqCst);
         let mut counted = self.left_behind.load(Ordering::SeqCst);

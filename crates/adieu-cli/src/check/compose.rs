@@ -108,7 +108,7 @@ fn read_files(
     for document in &files.documents {
         let Some(include) = document.get("include") else { continue };
         let items = include.items();
-        // What is not a list is not understood.
+        // A value that is not a list is not understood.
         let items = if items.is_empty() { vec![include] } else { items };
         for item in items {
             read_included(&item, source, into, depth)?;

@@ -330,7 +330,7 @@ impl Suggestion {
         self.lines.iter().map(|line| line.replace("--time SECONDS", &seconds)).collect()
     }
 
-    /// Returns the files other than the manifest that contain what is to be changed, by key.
+    /// Returns the files, other than the manifest, in which keys must be changed, by key.
     fn files_of(&self, workload: &Workload, is_shared: bool) -> Vec<(String, String)> {
         let mut files = Vec::new();
         let mut add = |key: &str, place: Option<&Place>| {

@@ -6,12 +6,12 @@ use std::fmt::Write;
 use super::seen::{Clusters, Seen};
 use crate::fit::harmless;
 
-/// What is there at the first look.
+/// Lists the nodes and singletons of the first poll.
 pub(super) fn first(clusters: &Clusters) -> String {
     clusters.clusters.iter().map(|it| lines(&BTreeMap::new(), &facts(it))).collect()
 }
 
-/// What has changed since.
+/// Lists the changes since the last poll.
 pub(super) fn between(before: &Clusters, after: &Clusters) -> String {
     let each = after.clusters.iter().map(|now| {
         let before = before.named(&now.cluster);

@@ -72,7 +72,7 @@ pub(super) struct Undescribed {
 /// How the names of tasks get into a report.
 #[derive(Clone, Copy)]
 enum Names {
-    /// The run does not need them any more. To count another reference to each of very many names would
+    /// The run does not need them after this. To count another reference to each of very many names would
     /// cost more than the rest of the report.
     Move,
     Share,

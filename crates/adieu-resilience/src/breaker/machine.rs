@@ -50,10 +50,10 @@ pub(crate) struct Machine {
     fleet_generation: u64,
 }
 
-/// Who may let a call through as a probe.
+/// The party that may let a call through as a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prober {
-    Nobody,
+    None,
     Process,
     /// If the fleet has opened the breaker, the store. Otherwise this process.
     Fleet,
@@ -158,9 +158,9 @@ impl Machine {
         self.fleet_generation
     }
 
-    /// A call wants to pass. It is refused where it would have to probe and nobody may grant that.
+    /// Decides about a call. It is refused if it would be a probe and `prober` is `None`.
     pub(crate) fn ask(&mut self, now: Instant, prober: Prober) -> (Answer, Option<Change>) {
-        let may_probe = prober != Prober::Nobody;
+        let may_probe = prober != Prober::None;
         let mut change = None;
         match &mut self.phase {
             Phase::Closed => return (Answer::Admitted, None),

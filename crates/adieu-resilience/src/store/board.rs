@@ -203,7 +203,7 @@ impl Board {
         })
     }
 
-    /// Everything that is known. What is no longer worth knowing is removed.
+    /// Everything that is known. Entries that have expired are removed.
     fn news(&mut self, now: u64) -> News {
         let is_kept = |since: u64| since <= now && now - since < KEPT;
         self.breakers.retain(|_, entry| match entry {

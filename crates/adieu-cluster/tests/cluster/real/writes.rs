@@ -41,7 +41,7 @@ pub(crate) struct Written {
     pub(crate) accepted: bool,
 }
 
-/// What all attempts in one cluster show.
+/// The result of all attempts in one cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Writes {
     pub(crate) all: Vec<Written>,

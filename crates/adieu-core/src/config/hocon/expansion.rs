@@ -82,7 +82,7 @@ impl Text {
         self.write(&root, key, false, around)
     }
 
-    /// Adds the value that is written at a key, and what is in it.
+    /// Adds the value that is written at a key, and the values inside it.
     fn write(
         &mut self,
         node: &AstNode,

@@ -129,7 +129,7 @@ fn s711_a_process_that_must_not_probe_is_refused_and_leaves_the_probe_to_others(
     let now = start();
     let mut machine = opened(FIGURES, now);
     let later = now + secs(6.0);
-    assert!(matches!(machine.ask(later, Prober::Nobody), (Answer::Refused { .. }, None)));
+    assert!(matches!(machine.ask(later, Prober::None), (Answer::Refused { .. }, None)));
     probe_of(&mut machine, later);
 }
 
