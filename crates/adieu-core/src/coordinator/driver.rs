@@ -238,15 +238,14 @@ impl Driver {
     fn open(&mut self, phase: PhaseId) -> Effects {
         let opened = self.shared.with_run(|run, declared| {
             let mut entries = declared.registry.start(phase);
-            let mut tasks = Vec::with_capacity(entries.len());
-            tasks.extend(entries.iter_mut().map(|Entry { name, timeout, .. }| NewTask {
-                name: std::mem::take(name),
-                timeout: *timeout,
-            }));
             let is_open_ended = declared.plan.is_open_ended(phase.0);
             let rest = is_open_ended.then(|| run.rest_after(phase, declared));
             let time = PhaseTime { timeout: declared.plan.timeout_of(phase.0), rest };
-            let effects = run.machine.on(now(), Event::Opened { phase, time, tasks });
+            let tasks = entries.iter_mut().map(|Entry { name, timeout, .. }| NewTask {
+                name: std::mem::take(name),
+                timeout: *timeout,
+            });
+            let effects = run.machine.opened(now(), phase, time, tasks);
             (entries, effects)
         });
         let Some((entries, effects)) = opened else {
