@@ -93,7 +93,7 @@ pub struct TaskReport {
     /// How it ended.
     pub outcome: Outcome,
     /// The [description](crate::TaskSpec::describe) of the task when it failed or was cut short, if it
-    /// has one.
+    /// has one, and the error that it returned after its time was up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// When it started, from the beginning of the shutdown; `None` if it never did.

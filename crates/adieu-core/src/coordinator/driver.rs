@@ -224,6 +224,9 @@ impl Driver {
                 Effect::Abort(task) => self.crew.abort(task),
                 Effect::EndWaiting => self.run.hurry.cancel(),
                 Effect::TaskFailed(task) => self.log_failure(task),
+                Effect::LateError(task, error) => {
+                    self.shared.with_run(|run, _| run.add_late_error(task, error));
+                }
                 Effect::PhaseOver(phase) => {
                     self.close_phase(phase);
                     self.update_readiness(phase);

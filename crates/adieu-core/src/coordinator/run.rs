@@ -34,6 +34,8 @@ pub(super) struct Run {
     describes: HashMap<TaskId, Describe>,
     /// The descriptions of tasks that failed.
     details: HashMap<TaskId, Arc<Detail>>,
+    /// The errors of tasks that returned them after their time was up.
+    late_errors: HashMap<TaskId, Arc<str>>,
     /// The accepted work that was not finished, as of the end of the run.
     unfinished: Vec<Unfinished>,
     /// The last report, until it is published.
@@ -112,6 +114,7 @@ impl Run {
             started_at: humantime::format_rfc3339_millis(wall_clock()).to_string(),
             describes: HashMap::new(),
             details: HashMap::new(),
+            late_errors: HashMap::new(),
             unfinished: Vec::new(),
             made: None,
         }
@@ -157,6 +160,14 @@ impl Run {
 
     pub(super) fn add_detail(&mut self, task: TaskId, detail: Arc<Detail>) {
         self.details.insert(task, detail);
+    }
+
+    pub(super) fn add_late_error(&mut self, task: TaskId, error: Arc<str>) {
+        self.late_errors.insert(task, error);
+    }
+
+    pub(super) fn late_error_of(&self, task: TaskId) -> Option<Arc<str>> {
+        self.late_errors.get(&task).cloned()
     }
 
     pub(super) fn set_unfinished(&mut self, unfinished: Vec<Unfinished>) {
@@ -313,13 +324,17 @@ impl Run {
             .map(|Unfinished { name, what }| Finding::new(Arc::clone(name), what.text()))
             .collect();
         // Most shutdowns have no details, and some have very many tasks.
-        if self.details.is_empty() {
+        if self.details.is_empty() && self.late_errors.is_empty() {
             return;
         }
         for (phase, &id) in report.phases.iter_mut().zip(self.plan.ordered_ids()) {
             let tasks = self.machine.phase(id).tasks.clone();
             for (task, id) in phase.tasks.iter_mut().zip(tasks) {
-                task.detail = self.details.get(&TaskId(id)).map(|detail| detail.text());
+                let detail = self.details.get(&TaskId(id)).map(|detail| detail.text());
+                task.detail = match self.late_errors.get(&TaskId(id)) {
+                    Some(error) => Some(with_error(detail.unwrap_or_default(), error)),
+                    None => detail,
+                };
             }
         }
     }
@@ -347,6 +362,17 @@ impl Run {
 
     fn since_began(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.machine.began())
+    }
+}
+
+/// Adds the error of a task to its description, which may contain it already.
+pub(super) fn with_error(description: String, error: &str) -> String {
+    if description.contains(error) {
+        description
+    } else if description.is_empty() {
+        error.to_owned()
+    } else {
+        format!("{error}; {description}")
     }
 }
 

@@ -191,3 +191,31 @@ async fn s784_a_tick_that_fails_after_gates_have_closed_is_reported() {
         assert_reports(&report, &["leave sync", error]);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn s1000_the_error_of_a_task_that_returns_it_after_its_time_is_in_the_report() {
+    let shutdown = Shutdown::new();
+    let late = async |cx: adieu_core::TaskCx| {
+        cx.cancelled().await;
+        Err::<(), _>("20 messages lost")
+    };
+    shutdown.add_task(Phase::SERVICE_STOP, "late", late).unwrap();
+    let described = adieu_core::TaskSpec::new("described").describe(|| "3 queued".into());
+    shutdown.add_task(Phase::SERVICE_STOP, described, late).unwrap();
+    let panics = async |cx: adieu_core::TaskCx| -> () {
+        cx.cancelled().await;
+        panic!("on purpose");
+    };
+    shutdown.add_task(Phase::SERVICE_STOP, "panics", panics).unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    let phase = report.phase(Phase::SERVICE_STOP).unwrap();
+    for (task, detail) in [
+        ("late", "20 messages lost"),
+        ("described", "20 messages lost; 3 queued"),
+        ("panics", "panicked: on purpose"),
+    ] {
+        let task = phase.task(task).unwrap();
+        assert!(matches!(task.outcome, adieu_core::Outcome::TimedOut { .. }), "{report}");
+        assert_eq!(task.detail.as_deref(), Some(detail), "{report}");
+    }
+}
