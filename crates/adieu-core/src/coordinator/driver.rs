@@ -145,7 +145,8 @@ impl Driver {
         }
         let unfinished = self.shared.take_unfinished();
         self.log_unfinished(&unfinished);
-        self.shared.with_run(|run, _| run.set_unfinished(unfinished));
+        let causes = self.shared.process.exit_causes();
+        self.shared.with_run(|run, _| run.set_problems(unfinished, causes));
         let ended = self.shared.with_run(|run, declared| run.end(&declared.registry, now));
         if let Some((outcome, took)) = ended {
             self.has_report = true;

@@ -17,7 +17,7 @@ use crate::plan::{PhaseId, Plan};
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Registry;
-use crate::report::{Finding, PhaseReport, Report, TaskReport};
+use crate::report::{ExitCauses, Finding, PhaseReport, Report, TaskReport};
 use crate::status::{Stage, Status, UncleanTask, WaitingFor};
 use crate::task::{Describe, Detail, LazySpan, RunCx, TaskId, ask};
 use crate::time::{Instant, wall_clock};
@@ -38,6 +38,8 @@ pub(super) struct Run {
     late_errors: HashMap<TaskId, Arc<str>>,
     /// The accepted work that was not finished, as of the end of the run.
     unfinished: Vec<Unfinished>,
+    /// Why the process exits with another code than that of the phases, as of the end of the run.
+    exit_causes: ExitCauses,
     /// The last report, until it is published.
     made: Option<Report>,
 }
@@ -116,6 +118,7 @@ impl Run {
             details: HashMap::new(),
             late_errors: HashMap::new(),
             unfinished: Vec::new(),
+            exit_causes: ExitCauses::default(),
             made: None,
         }
     }
@@ -170,15 +173,17 @@ impl Run {
         self.late_errors.get(&task).cloned()
     }
 
-    pub(super) fn set_unfinished(&mut self, unfinished: Vec<Unfinished>) {
-        self.unfinished = unfinished;
+    /// Sets the problems that no task has reported.
+    pub(super) fn set_problems(&mut self, unfinished: Vec<Unfinished>, causes: ExitCauses) {
+        (self.unfinished, self.exit_causes) = (unfinished, causes);
     }
 
-    /// Returns how the run ended. It is clean only if all accepted work was finished.
+    /// Returns how the run ended. It is clean only if all accepted work was finished, and if the process
+    /// does not fail for another cause.
     fn ending(&self) -> Ending {
         let ending = self.machine.ending();
-        let all_finished = ending != Ending::Clean || self.unfinished.is_empty();
-        if all_finished { ending } else { Ending::Unclean }
+        let has_problems = !self.unfinished.is_empty() || !self.exit_causes.is_empty();
+        if ending == Ending::Clean && has_problems { Ending::Unclean } else { ending }
     }
 
     pub(super) fn status(&self, stage: Stage, now: Instant) -> Undescribed {
@@ -253,6 +258,7 @@ impl Run {
     pub(super) fn report_so_far(
         &mut self,
         unfinished: Vec<Unfinished>,
+        causes: ExitCauses,
         registry: &Registry,
         now: Instant,
     ) -> Report {
@@ -263,6 +269,7 @@ impl Run {
                 self.make_report(registry, now, Names::Share)
             }
         };
+        self.exit_causes = causes;
         self.add_details_to(&mut report);
         report
     }
@@ -323,6 +330,7 @@ impl Run {
         report.findings = unfinished
             .map(|Unfinished { name, what }| Finding::new(Arc::clone(name), what.text()))
             .collect();
+        self.exit_causes.add_to(report);
         // Most shutdowns have no details, and some have very many tasks.
         if self.details.is_empty() && self.late_errors.is_empty() {
             return;
