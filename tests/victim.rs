@@ -18,6 +18,9 @@ const FOREVER: Duration = Duration::from_secs(3_600);
 fn main() -> ExitCode {
     let scenario = std::env::args().nth(1).unwrap_or_default();
     let runner = || Runner::new().worker_threads(2);
+    if std::env::var_os("SUBSCRIBES").is_some() {
+        tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
+    }
     match scenario.as_str() {
         "clean" => adieu::main(async |shutdown| {
             shutdown.keep_until_exit(Farewell);

@@ -194,6 +194,15 @@ impl Journal {
         }
     }
 
+    /// Queues a `tracing` event as [`Journal::log`] does, but not for stderr.
+    pub(crate) fn log_to_subscriber(&self, emit: impl FnOnce() + Send + 'static) {
+        self.log(move || {
+            if current_dispatch().is_some() {
+                emit();
+            }
+        });
+    }
+
     fn submit(&self, emit: impl FnOnce() + Send + 'static) {
         let dispatch = lock(&self.begun_with).clone();
         let dispatch = dispatch.or_else(current_dispatch).or_else(|| self.made_with.clone());

@@ -145,7 +145,8 @@ impl Driver {
         }
         let unfinished = self.shared.take_unfinished();
         self.log_unfinished(&unfinished);
-        self.shared.with_run(|run, _| run.set_unfinished(unfinished));
+        let causes = self.shared.process.exit_causes();
+        self.shared.with_run(|run, _| run.set_problems(unfinished, causes));
         let ended = self.shared.with_run(|run, declared| run.end(&declared.registry, now));
         if let Some((outcome, took)) = ended {
             self.has_report = true;
@@ -224,6 +225,9 @@ impl Driver {
                 Effect::Abort(task) => self.crew.abort(task),
                 Effect::EndWaiting => self.run.hurry.cancel(),
                 Effect::TaskFailed(task) => self.log_failure(task),
+                Effect::LateError(task, error) => {
+                    self.shared.with_run(|run, _| run.add_late_error(task, error));
+                }
                 Effect::PhaseOver(phase) => {
                     self.close_phase(phase);
                     self.update_readiness(phase);

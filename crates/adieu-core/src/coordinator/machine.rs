@@ -67,6 +67,8 @@ pub(crate) enum Effect {
     EndWaiting,
     /// Log a task that was not clean.
     TaskFailed(TaskId),
+    /// The task returned this error after its time was up.
+    LateError(TaskId, Arc<str>),
     /// A phase is over: release it and log it.
     PhaseOver(PhaseId),
     /// All phases are over.

@@ -144,7 +144,7 @@ impl Shared {
             let code = signal.exit_code();
             let why = if is_over { "the shutdown is over" } else { "exit at once" };
             let what = format!("{signal} ended the process: {why}");
-            self.write_report_of_exit(code, Finding::new("signal", what));
+            self.conclude_forced_exit(code, Finding::new("signal", what));
             last_words(move || format!("{signal:<21} {why}, exit code {code}"));
             end_now(code);
         }

@@ -57,6 +57,10 @@ impl Labels {
         LabelId(id)
     }
 
+    pub(super) fn get(&self, LabelId(id): LabelId) -> Option<Label> {
+        self.inside.get(&id).map(|(label, _)| Arc::clone(label))
+    }
+
     pub(super) fn remove(&mut self, LabelId(id): LabelId) -> Option<Label> {
         self.inside.remove(&id).map(|(label, _)| label)
     }

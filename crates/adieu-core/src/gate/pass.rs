@@ -11,6 +11,7 @@ use super::marks::Marks;
 use super::pool::Inner;
 use super::ride;
 use crate::shield::drop_shielded;
+use crate::task::text_of;
 use crate::thread_index::ThreadIndex;
 
 /// One unit of work inside a [`Gate`](super::Gate). Dropping it means that the work is over.
@@ -53,6 +54,19 @@ impl Pass {
         self.drop_label();
         let label = self.inner.labels().add(Arc::new(label), crate::time::now());
         self.marks = self.marks.with_label(label);
+    }
+
+    /// Records that this work panicked, if the gate is closed: then it is accepted work of the drain that
+    /// was not finished. Before, a panic is an ordinary failure of the application.
+    #[cold]
+    pub(super) fn note_panic(&self) {
+        // The work around this one panics with it, and is recorded in its place.
+        if !self.is_draining() || ride::is_inside(self.inner) {
+            return;
+        }
+        let label = self.marks.label().and_then(|id| self.inner.labels().get(id));
+        let name = label.map(|label| text_of(|| label.to_string()));
+        self.inner.note_cut(format!("{} panicked", name.as_deref().unwrap_or("work")));
     }
 
     #[cold]
@@ -139,6 +153,9 @@ impl Clone for Pass {
 impl Drop for Pass {
     #[inline]
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.note_panic();
+        }
         if self.marks.are_any() {
             self.drop_label();
         }

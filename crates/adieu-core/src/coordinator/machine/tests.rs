@@ -162,6 +162,7 @@ impl Sim<'_> {
                 Effect::Cut(..)
                 | Effect::EndWaiting
                 | Effect::TaskFailed(_)
+                | Effect::LateError(..)
                 | Effect::PhaseOver(_) => {}
             }
         }
