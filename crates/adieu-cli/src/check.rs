@@ -19,6 +19,7 @@ mod ini;
 mod input;
 mod json;
 mod judge;
+mod keys;
 mod kubernetes;
 mod launch;
 mod needs;
@@ -89,8 +90,9 @@ Files beside a manifest are read: drop-ins, env files, the override of a compose
 that it includes, and the configuration that ADIEU_CONFIG names, if the manifest carries it. Not
 read: the image (its ENTRYPOINT, STOPSIGNAL and ENV), scripts, extended files, Secrets and ConfigMaps
 of other files, and later changes to a workload. In scripts, only sequences of simple commands are
-interpreted. The answer for anything else is `unknown`. With --execs and --no-hidden-env, you state
-facts that cannot be seen.
+interpreted. The answer for anything else is `unknown`, also for a key that is neither read nor known
+to have no effect on stopping. With --execs, --no-hidden-env and --ignore-key, you state facts that
+cannot be seen.
 
 Only variables of the manifest override keys, and are substituted in HOCON. Variables of the
 environment in which the check runs are ignored, and named on stderr.
@@ -151,6 +153,11 @@ struct Vouched {
     /// and no grace period.
     #[arg(long)]
     no_hidden_env: bool,
+    /// State that a key of a manifest has no effect on how the process is stopped. May be given
+    /// several times.
+    #[arg(long, value_name = "KEY")]
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    ignore_key: Vec<String>,
 }
 
 /// The facts about the service.
@@ -332,6 +339,9 @@ impl Args {
             workload.has_unseen_variables &=
                 workload.findings.iter().any(|found| found.fix == Fix::Told);
         }
+        let is_ignored =
+            |fix: &Fix| matches!(fix, Fix::Key(key) if self.vouched.ignore_key.contains(key));
+        workload.findings.retain(|found| !is_ignored(&found.fix));
         let is_nomad = matches!(workload.supervisor, Supervisor::Nomad | Supervisor::NomadDocker);
         if let (Some(most), Some(cap), true) = (self.max_kill_timeout, &mut workload.cap, is_nomad)
         {

@@ -15,7 +15,7 @@ use super::script::{self, Word};
 use super::stop_signal::StopSignal;
 use super::tree::{At, Merge, Tree};
 use super::workload::{Grace, Supervisor, Workload};
-use super::{effects, launch, run_line, spans, yaml};
+use super::{effects, keys, launch, run_line, spans, yaml};
 
 const RENDER: &str = "judge the whole: docker compose config | adieu check --manifest -";
 
@@ -239,6 +239,12 @@ fn read_service<'a>(
         effects::before_signal(&command, &hook.place(), "no pre_stop", &mut workload);
     }
     environment.apply(&mut workload);
+    for layer in &layers {
+        workload.findings.extend(keys::unknown(layer, &keys::compose::SERVICE));
+    }
+    for document in &files.documents {
+        workload.findings.extend(keys::unknown(document, &keys::compose::FILE));
+    }
     Ok(workload)
 }
 

@@ -8,6 +8,7 @@ use adieu::{Config, Format, Plan};
 use super::place::{Finding, Level, Place};
 use super::workload::{Configured, Workload};
 use crate::ending::Failure;
+use crate::tables;
 use adieu_core::adapter::error_text;
 
 /// The variables of an environment, by name.
@@ -158,7 +159,10 @@ impl<'a> From<'a> {
                 format.and_then(|format| Config::parse_with_vars(text, format, variables))
             }
         };
-        let proved = config.and_then(|config| config.plan().map(|plan| (config, plan)));
+        let proved = config.and_then(|config| {
+            tables::validate(&config)?;
+            config.plan().map(|plan| (config, plan))
+        });
         proved.map_err(|error| error_text(&error))
     }
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::environment::Environment;
 use super::input::{Manifest, Source};
-use super::launch;
 use super::place::{Finding, Level, Wrong};
 use super::proxies;
 use super::script::Word;
 use super::tree::At;
 use super::workload::{Format, Grace, Supervisor, Workload};
+use super::{keys, launch};
 
 const RESOURCE: &str = "AWS::ECS::TaskDefinition";
 
@@ -129,6 +129,7 @@ fn read_task(
         workload.findings.extend(front.finding(first.place()));
     }
     variables.apply(&mut workload);
+    workload.findings.extend(keys::unknown(task, &keys::ecs::TASK));
     let waits_for = get(container, "dependsOn").map(|on| on.items()).unwrap_or_default();
     let others = all.iter().filter(|other| text(other, "name") != text(container, "name"));
     let mut names = Vec::new();

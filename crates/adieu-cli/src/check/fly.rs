@@ -7,13 +7,13 @@ use toml::de::{DeTable, DeValue};
 use super::base64;
 use super::environment::Environment;
 use super::input::{Manifest, Source};
-use super::launch;
-use super::place::{Place, Wrong};
+use super::place::{Finding, Level, Place, Wrong};
 use super::script::{self, Word};
 use super::spans;
 use super::stop_signal::StopSignal;
 use super::tree::{At, DEEPEST, Id, Nodes, Tree, too_deep};
 use super::workload::{Grace, Supervisor, Workload};
+use super::{keys, launch};
 
 /// The signal that Fly sends by default.
 const DEFAULT_SIGNAL: &str = "SIGINT";
@@ -69,6 +69,7 @@ fn machine(
     let text = signal.as_ref().and_then(At::text).unwrap_or(DEFAULT_SIGNAL).to_owned();
     let place = signal.map_or(Place::start(), |signal| signal.place());
     workload.signals.push(StopSignal { text, place, fix: "kill_signal = \"SIGTERM\"".into() });
+    workload.findings.extend(suspends(document));
     let mut environment = Environment::default();
     for (name, value) in document.get("env").map(|env| env.entries()).unwrap_or_default() {
         match value.text() {
@@ -99,7 +100,19 @@ fn machine(
         workload.findings.extend(front.finding(place));
     }
     environment.apply(&mut workload);
+    workload.findings.extend(keys::unknown(document, &keys::fly::APP));
     Ok(workload)
+}
+
+/// Returns the finding about a service whose idle machines are suspended.
+fn suspends(document: &At<'_>) -> Option<Finding> {
+    let services = document.get("services").map(|all| all.items()).unwrap_or_default();
+    let services = document.get("http_service").into_iter().chain(services);
+    let stops = services.filter_map(|service| service.get("auto_stop_machines"));
+    let suspend = stops.into_iter().find(|stop| stop.text() == Some("suspend"))?;
+    let problem = "a machine that is suspended gets no signal, and its connections break";
+    let advice = "write stop, so that the process drains";
+    Some(Finding::new(Level::Warning, suspend.place(), problem, advice))
 }
 
 /// TOML as a tree.

@@ -1,13 +1,13 @@
 //! The findings that follow from the sums and from the numbers of a manifest.
 
-use std::time::Duration;
-
 use adieu::{KillAfter, Times};
 
 use super::arithmetic::{Facts, Sums};
 use super::place::{Finding, Fix, Level, Where};
 use super::stop_signal::StopSignal;
-use super::workload::{Cap, GRACE_VAR, OtherStop, PRE_STOP_VAR, Supervisor, Workload};
+use super::workload::{
+    Cap, GRACE_VAR, LEAST_STOP_TIMEOUT, OtherStop, PRE_STOP_VAR, STOP_TIMEOUT, Supervisor, Workload,
+};
 use crate::duration::span;
 
 /// `all` are the sums for each time that the process may assume to have, the likeliest first.
@@ -27,6 +27,7 @@ pub(super) fn judge(
     findings.extend(sooner(times, sums));
     findings.extend(belief(times, workload, sums, others));
     findings.extend(uncertain(workload, sums, others));
+    findings.extend(default_stop_timeout(workload, sums));
     findings.extend(asked(workload, sums, times));
     findings.extend(workload.signals.iter().filter_map(|signal| stop_signal(signal, facts)));
     findings.extend(signalled_again(workload, sums, facts));
@@ -214,25 +215,28 @@ fn uncertain(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Findin
     Some(Finding::new(Level::Unknown, workload.grace.place.clone(), problem, advice))
 }
 
-/// Whether it fits also if systemd does not answer the process, or has another default.
+/// Whether it fits also on machines whose `DefaultTimeoutStopSec` is not 90s.
+fn default_stop_timeout(workload: &Workload, sums: &Sums) -> Option<Finding> {
+    let place = workload.default_stop_timeout.clone()?;
+    if sums.needed() <= LEAST_STOP_TIMEOUT || !sums.has_time() {
+        return None;
+    }
+    let problem = "distributions have defaults from 45s to 90s, and this machine's cannot be seen";
+    let advice = format!("write {STOP_TIMEOUT}{}s", sums.enough.as_secs());
+    Some(Finding::new(Level::Unknown, place, problem, advice))
+}
+
+/// Whether it fits also if systemd does not answer the process.
 fn asked(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
     let is_asked = workload.supervisor == Supervisor::Systemd
         && workload.told.grace.is_none()
         && times.kill_after == KillAfter::Detect;
     let grace = sums.grace.filter(|_| is_asked)?;
-    let assumed = Supervisor::Systemd.default_grace();
-    // Distributions set DefaultTimeoutStopSec to as little as this.
-    let least = Duration::from_secs(45);
-    let (problem, advice) = if workload.grace.assumed && sums.needed() > least {
-        let problem = "distributions have defaults other than 90s".to_owned();
-        (problem, format!("write TimeoutStopSec={}s", sums.enough.as_secs()))
-    } else if grace < assumed && sums.drain_is_open_ended {
-        let problem = "the process asks systemd for it, and assumes 90s if it gets no answer";
-        let grace = grace.as_secs();
-        (problem.to_owned(), format!("write Environment={GRACE_VAR}={grace}, too"))
-    } else {
+    if grace >= Supervisor::Systemd.default_grace() || !sums.drain_is_open_ended {
         return None;
-    };
+    }
+    let problem = "the process asks systemd for it, and assumes 90s if it gets no answer";
+    let advice = format!("write Environment={GRACE_VAR}={}, too", grace.as_secs());
     Some(Finding::new(Level::Warning, workload.grace.place.clone(), problem, advice))
 }
 

@@ -10,6 +10,7 @@ mod probes;
 mod shape;
 
 use super::input::Manifest;
+use super::keys;
 use super::place::{Finding, Level, Place, Wrong};
 use super::tree::At;
 use super::workload::Workload;
@@ -134,15 +135,27 @@ fn read_one(
         let key = [to_pod, &["spec"]].concat().join(".");
         return Err(at.wrong(format!("this {kind} has no {key}: there is no pod to judge")));
     };
+    let unknown = unknown_keys(document, &shape);
     for mut workload in
         pod::read(document, &shape, [&pod, &spec], &Maps::of(at, all, others), only)?
     {
+        workload.findings.extend(unknown.iter().cloned());
         workload.findings.extend(about_strategy(kind, at));
         workload.findings.extend(budget::forbids(&pod, at, all));
         workload.findings.extend(others.finding());
         into.add(workload)?;
     }
     Ok(())
+}
+
+/// Returns the findings about keys whose effect is not known.
+fn unknown_keys(document: &Document<'_>, shape: &Shape) -> Vec<Finding> {
+    let Document { kind, at } = document;
+    if kind == "Job" && matches!(shape, Shape::CloudRun(_)) {
+        return keys::unknown(at, &keys::kubernetes::CLOUD_RUN_JOB);
+    }
+    let table = keys::kubernetes::KINDS.iter().find(|(known, _)| known == kind);
+    table.map(|(_, table)| keys::unknown(at, table)).unwrap_or_default()
 }
 
 fn name_of(document: &At<'_>) -> String {

@@ -11,7 +11,7 @@ use super::script::Word;
 use super::stop_signal::StopSignal;
 use super::tree::At;
 use super::workload::{Format, Grace, Supervisor, Workload};
-use super::{launch, run_line, spans};
+use super::{keys, launch, run_line, spans};
 
 /// The keys of one dialect.
 struct Keys {
@@ -24,13 +24,24 @@ struct Keys {
     env_of_template: &'static str,
     change_mode: &'static str,
     change_signal: &'static str,
+    lifecycle: &'static str,
+    vault: &'static str,
     /// The blocks that may signal the task when a value changes.
     changing: [&'static str; 4],
     data: &'static str,
+    delimiter: &'static str,
     destination: &'static str,
     /// The blocks that limit where it runs, and their operator and value.
     constraint: [&'static str; 3],
     format: Format,
+}
+
+/// The job and the groups of a task.
+struct Above<'a> {
+    job: &'a At<'a>,
+    groups: &'a [At<'a>],
+    /// Findings about all of its tasks.
+    findings: Vec<Finding>,
 }
 
 const HCL: Keys = Keys {
@@ -43,8 +54,11 @@ const HCL: Keys = Keys {
     env_of_template: "env",
     change_mode: "change_mode",
     change_signal: "change_signal",
+    lifecycle: "lifecycle",
+    vault: "vault",
     changing: ["template", "vault", "identity", "consul"],
     data: "data",
+    delimiter: "left_delimiter",
     destination: "destination",
     constraint: ["constraint", "operator", "value"],
     format: Format::Usual,
@@ -60,8 +74,11 @@ const JSON: Keys = Keys {
     env_of_template: "Envvars",
     change_mode: "ChangeMode",
     change_signal: "ChangeSignal",
+    lifecycle: "Lifecycle",
+    vault: "Vault",
     changing: ["Templates", "Vault", "Identities", "Consul"],
     data: "EmbeddedTmpl",
+    delimiter: "LeftDelim",
     destination: "DestPath",
     constraint: ["Constraints", "Operand", "RTarget"],
     format: Format::NomadApi,
@@ -96,13 +113,14 @@ pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), Wrong> {
                     into.add(unknown)?;
                 }
             }
-            for task in
-                groups.iter().filter_map(|group| group.get("task")).flat_map(|all| all.items())
-            {
+            let mut findings = keys::unknown(&document, &keys::nomad::FILE);
+            findings.extend(keys::unknown(&job, &keys::nomad::JOB));
+            let above = Above { job: &job, groups: &groups, findings };
+            // A job may have a task without a group.
+            let parts = groups.iter().chain([&job]);
+            for task in parts.filter_map(|part| part.get("task")).flat_map(|all| all.items()) {
                 let title = format!("{name}/{}", task.text_of(LABEL).unwrap_or_default());
-                let windows = groups.iter().chain([&job, &task]).find_map(|at| windows(at, &HCL));
-                let is_beside = task.get("lifecycle").is_some();
-                read_task(&title, &task, &HCL, is_beside, windows, into)?;
+                read_task(&title, &task, &HCL, &above, into)?;
             }
         }
     }
@@ -113,11 +131,11 @@ pub(crate) fn read_json(document: &At<'_>, into: &mut Manifest) -> Result<(), Wr
     let job = document.get("Job").unwrap_or_else(|| document.clone());
     let name = job.text_of("ID").or(job.text_of("Name")).unwrap_or_default();
     let groups = job.get("TaskGroups").map(|groups| groups.items()).unwrap_or_default();
+    let findings = keys::unknown(&job, &keys::nomad::JSON_JOB);
+    let above = Above { job: &job, groups: &groups, findings };
     for task in groups.iter().filter_map(|group| group.get("Tasks")).flat_map(|all| all.items()) {
         let title = format!("{name}/{}", task.text_of("Name").unwrap_or_default());
-        let windows = groups.iter().chain([&job, &task]).find_map(|at| windows(at, &JSON));
-        let is_beside = task.get("Lifecycle").is_some();
-        read_task(&title, &task, &JSON, is_beside, windows, into)?;
+        read_task(&title, &task, &JSON, &above, into)?;
     }
     Ok(())
 }
@@ -137,6 +155,14 @@ fn windows(at: &At<'_>, keys: &Keys) -> Option<Place> {
     one.map(|one| one.place())
 }
 
+// === impl Above ===
+
+impl<'a> Above<'a> {
+    fn parts(&self) -> impl Iterator<Item = &'a At<'a>> {
+        self.groups.iter().chain([self.job])
+    }
+}
+
 fn is_known_driver(name: &str) -> bool {
     ["docker", "podman", "exec", "raw_exec"].contains(&name)
 }
@@ -145,11 +171,10 @@ fn read_task(
     title: &str,
     task: &At<'_>,
     keys: &Keys,
-    is_beside: bool,
-    windows: Option<Place>,
+    above: &Above<'_>,
     into: &mut Manifest,
 ) -> Result<(), Wrong> {
-    if is_beside {
+    if task.get(keys.lifecycle).is_some() {
         into.skip(task.place(), format!("task {title} (it has a lifecycle of its own)"));
         return Ok(());
     }
@@ -159,6 +184,8 @@ fn read_task(
     };
     let mut workload = Workload::new(supervisor, "task", title, task.place());
     workload.format = keys.format;
+    workload.findings.extend(above.findings.iter().cloned());
+    let windows = above.parts().chain([task]).find_map(|at| windows(at, keys));
     workload.findings.extend(windows.map(run_line::on_windows));
     let driver = task.get(keys.driver);
     if let Some(driver) = driver.filter(|driver| !driver.text().is_some_and(is_known_driver)) {
@@ -195,7 +222,7 @@ fn read_task(
         }
     }
     if !is_first_process(task, keys) {
-        workload.signals.extend(change_signals(task, keys));
+        workload.signals.extend(change_signals(task, above, keys));
     }
     let mut environment = environment(task, keys);
     if let Some(twice) = task.get(keys.config).filter(|config| config.items().len() > 1) {
@@ -228,8 +255,11 @@ fn is_first_process(task: &At<'_>, keys: &Keys) -> bool {
 
 /// Returns the signals that a task gets when a template or a secret changes. A process that does not
 /// handle such a signal ends undrained.
-fn change_signals(task: &At<'_>, keys: &Keys) -> Vec<StopSignal> {
-    let blocks = keys.changing.iter().filter_map(|key| task.get(key));
+fn change_signals(task: &At<'_>, above: &Above<'_>, keys: &Keys) -> Vec<StopSignal> {
+    let own = keys.changing.iter().filter_map(|key| task.get(key));
+    // Tasks inherit the block of Vault.
+    let inherited = above.parts().filter_map(|part| part.get(keys.vault));
+    let blocks = own.chain(inherited);
     let blocks = blocks.flat_map(|found| if found.is_map() { vec![found] } else { found.items() });
     let modes = blocks.filter_map(|block| Some((block.get(keys.change_mode)?, block)));
     // A mode that is computed may be this one.
@@ -252,8 +282,10 @@ fn environment(task: &At<'_>, keys: &Keys) -> Environment {
     let mut environment = Environment::default();
     let blocks = task.get(keys.templates).map(|all| all.items()).unwrap_or_default();
     for template in blocks {
-        // What is between double braces is filled in by Nomad.
+        // Nomad fills in the text between the delimiters, which are double braces unless set.
         let data = template.text_of(keys.data).filter(|data| !data.contains("{{"));
+        let delimiter = template.text_of(keys.delimiter).unwrap_or("{{");
+        let data = data.filter(|_| ["", "{{"].contains(&delimiter));
         if template.text_of(keys.env_of_template) == Some("true") {
             match data {
                 Some(data) => environment.add_lines(data, &template.place(), Dialect::Compose),

@@ -43,6 +43,8 @@ pub(crate) enum Fix {
     Line(String),
     /// This option of `adieu check`, if it is true.
     Say(&'static str),
+    /// `--ignore-key` with this key, if the key has no effect.
+    Key(String),
 }
 
 /// In which file it is to be changed, and where.

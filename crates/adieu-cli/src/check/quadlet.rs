@@ -11,7 +11,7 @@ use super::place::{Finding, Fix, Level, Place, Wrong};
 use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
-use super::{container_stop, launch, run_flags, run_line, systemd, unit_keys};
+use super::{container_stop, keys, launch, run_flags, run_line, systemd, unit_keys};
 
 const SECTIONS: [&str; 3] = ["Container", "Kube", "Pod"];
 
@@ -90,6 +90,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         run_line::variables(&flags, supervisor, &none, &args.place, source, &mut environment);
     }
     workload.cap = systemd::cap(&systemd::grace(&file));
+    workload.default_stop_timeout = systemd::default_stop_timeout(&file);
     unit_keys::report_ignored(&file, &mut workload);
     let stops = systemd::stop_commands(&file, &mut workload);
     container_stop::apply(&stops, "no ExecStop", true, &mut workload);
@@ -104,6 +105,10 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     environment.apply(&mut workload);
     workload.findings.extend(systemd::about_instances(source));
     workload.findings.extend(unit_keys::job_timeout(&file));
+    workload.findings.extend(unit_keys::without_shutdown(&file));
+    workload.findings.extend(systemd::unknown_keys(&file, &keys::quadlet::SECTIONS));
+    let settings = file.settings(section);
+    workload.findings.extend(keys::unknown_settings(settings, &keys::quadlet::CONTAINER));
     if let Some((_, place)) = set("ContainersConfModule") {
         let problem = "this file may set variables and timeouts, and is not read";
         let advice = "use the keys of [Container], such as StopTimeout and Environment";

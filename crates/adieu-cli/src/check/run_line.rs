@@ -119,6 +119,18 @@ pub(crate) fn apply(flags: &Flags, place: &Place, workload: &mut Workload) -> Re
         let fix = "--stop-signal SIGTERM".into();
         workload.signals.push(StopSignal { text, place: place.clone(), fix });
     }
+    // Inside, podman expects systemd, which ends with another signal.
+    let is_systemd = flags.value("--systemd").is_some_and(|mode| mode.text == "always");
+    if is_systemd && flags.value("--stop-signal").is_none() {
+        let (text, fix) = ("SIGRTMIN+3".into(), "--stop-signal SIGTERM".into());
+        workload.signals.push(StopSignal { text, place: place.clone(), fix });
+    }
+    if let Some(limit) = flags.value("--timeout") {
+        let problem =
+            format!("--timeout kills the process {}s after its start, undrained", limit.text);
+        let finding = Finding::new(Level::Error, place.clone(), problem, "leave --timeout out");
+        workload.findings.push(finding.fixed_by(Fix::Line("no --timeout".into())));
+    }
     if flags.value("--health-on-failure").is_some_and(|action| action.text == "kill") {
         workload.findings.push(kills_unhealthy(place.clone(), "--health-on-failure stop"));
     }

@@ -8,7 +8,10 @@ use serde_json::{Map, Value, json};
 use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
 use super::place::{Finding, Fix, Level, Place, Where};
-use super::workload::{Format, GRACE_VAR, PRE_STOP_VAR, SetBy, Supervisor, Told, Workload};
+use super::workload::{
+    Format, GRACE_VAR, LEAST_STOP_TIMEOUT, PRE_STOP_VAR, STOP_TIMEOUT, SetBy, Supervisor, Told,
+    Workload,
+};
 use crate::duration::span;
 
 /// The changes, each `None` if it is not needed. All of them together make it fit.
@@ -53,7 +56,8 @@ impl Suggestion {
         let bad = findings.iter().filter(|found| found.level <= Level::Unknown);
         for finding in bad {
             match &finding.fix {
-                Fix::None => {}
+                // Whether a key that is not known has an effect is for the user to say.
+                Fix::None | Fix::Key(_) => {}
                 Fix::PreStop => new.pre_stop = Some(Duration::ZERO),
                 Fix::Exec => new.exec = true,
                 Fix::Told => new.tells = true,
@@ -74,7 +78,17 @@ impl Suggestion {
             new.fix_routing(needs, workload, facts);
             new.fix_time(needs, workload, facts);
         }
+        new.fix_default_timeout(needs, workload, facts);
         new
+    }
+
+    /// Sets the timeout of a unit that leaves it to the machine, if the machine's may be too short.
+    fn fix_default_timeout(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
+        let (_, changed) = self.apply(needs, workload);
+        let sums = self.sums(needs, workload, facts);
+        if changed.default_stop_timeout.is_some() && sums.needed() > LEAST_STOP_TIMEOUT {
+            self.lines.push(format!("{STOP_TIMEOUT}{}s", sums.enough.as_secs()));
+        }
     }
 
     /// Lengthens the lame duck; where there is none, the platform has to wait.
@@ -158,6 +172,12 @@ impl Suggestion {
         if let (Some((_, most)), Some(cap)) = (self.cap, &mut workload.cap) {
             (cap.most, cap.assumed) = (most, false);
         }
+        let sets_timeout = self.lines.iter().any(|line| line.starts_with(STOP_TIMEOUT))
+            || self.grace.is_some() && workload.supervisor == Supervisor::Systemd
+            || self.cap.is_some();
+        if sets_timeout {
+            workload.default_stop_timeout = None;
+        }
         if let Some(pre_stop) = self.pre_stop {
             workload.pre_stop = pre_stop;
         }
@@ -166,7 +186,7 @@ impl Suggestion {
             workload.has_unseen_variables = false;
         }
         let is_fixed = |fix: &Fix| match fix {
-            Fix::None => false,
+            Fix::None | Fix::Key(_) => false,
             Fix::PreStop => self.pre_stop.is_some(),
             Fix::Exec => self.exec,
             Fix::Told => self.told.is_some(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::environment::Environment;
 use super::ini::{Ini, Setting};
 use super::input::Manifest;
+use super::keys;
 use super::launch::{self, Front};
 use super::place::{Finding, Fix, Level, Place, Wrong};
 use super::script::{self, Word};
@@ -92,6 +93,16 @@ fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload
         });
     }
     environment.apply(&mut workload);
+    let is_known = |name: &str| {
+        let mut all = keys::supervisord::SECTIONS.iter();
+        all.any(|known| name == *known || known.ends_with(':') && name.starts_with(known))
+    };
+    workload.findings.extend(keys::unknown_sections(file, is_known));
+    for (section, table) in
+        [(section, &keys::supervisord::PROGRAM), ("supervisord", &keys::supervisord::SUPERVISORD)]
+    {
+        workload.findings.extend(keys::unknown_settings(file.settings(section), table));
+    }
     let problem = "the platform that stops supervisord itself must wait longer than this";
     let advice = "check the unit or the container that it runs in, too";
     workload.findings.push(Finding::new(Level::Note, at.clone(), problem, advice));

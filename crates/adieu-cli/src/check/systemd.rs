@@ -14,7 +14,7 @@ use super::script::{self, Word};
 use super::stop_signal::StopSignal;
 use super::unit_keys::{self, SERVICE};
 use super::workload::{Cap, Grace, Supervisor, Workload};
-use super::{effects, files, launch, run_line};
+use super::{effects, files, keys, launch, run_line};
 
 pub(crate) fn read(mut unit: Ini, source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
     merge_drop_ins(&mut unit, source)?;
@@ -28,9 +28,21 @@ pub(crate) fn read(mut unit: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     workload.kind = "unit".into();
     workload.name = source.name.into();
     workload.place = Place { path: String::new(), ..place };
+    workload.default_stop_timeout = default_stop_timeout(&unit);
     workload.findings.extend(about_instances(source));
+    workload.findings.extend(unit_keys::without_shutdown(&unit));
     workload.findings.extend(unit_keys::job_timeout(&unit));
+    workload.findings.extend(unknown_keys(&unit, &keys::systemd::SECTIONS));
     into.add(workload)
+}
+
+/// Returns the findings about sections and keys whose effect is not known.
+pub(crate) fn unknown_keys(unit: &Ini, sections: &[&str]) -> Vec<Finding> {
+    let is_known = |name: &str| sections.contains(&name) || name.starts_with("X-");
+    let mut findings = keys::unknown_sections(unit, is_known);
+    findings.extend(keys::unknown_settings(unit.settings("Unit"), &keys::systemd::UNIT));
+    findings.extend(keys::unknown_settings(unit.settings(SERVICE), &keys::systemd::SERVICE));
+    findings
 }
 
 /// Returns the grace period that a unit sets.
@@ -42,6 +54,11 @@ pub(crate) fn grace(unit: &Ini) -> Grace {
             Grace::default_of(Supervisor::Systemd, place)
         }
     }
+}
+
+/// Returns the place where the unit leaves its timeout to the default of the machine, if it does.
+pub(crate) fn default_stop_timeout(unit: &Ini) -> Option<Place> {
+    Some(grace(unit)).filter(|grace| grace.assumed).map(|grace| grace.place)
 }
 
 /// The time that a unit allows the command that stops its container.
@@ -127,7 +144,8 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, W
         workload.findings.push(Finding::new(Level::Warning, mode.place.clone(), problem, advice));
     }
     if let Some(kills) = unit_keys::off(unit, "SendSIGKILL") {
-        let problem = "a process that hangs is never killed";
+        let problem = "a process that hangs is never killed: after TimeoutStopSec it gets a second \
+                       signal, and counts as stopped while it still runs";
         workload.findings.push(Finding::new(
             Level::Warning,
             kills.place.clone(),

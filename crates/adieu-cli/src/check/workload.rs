@@ -22,6 +22,9 @@ pub(crate) struct Workload {
     pub(crate) grace: Grace,
     /// The longest grace period that the platform allows, if it has a limit.
     pub(crate) cap: Option<Cap>,
+    /// The place where `TimeoutStopSec` is missing from a unit, so that the default of the machine
+    /// counts.
+    pub(crate) default_stop_timeout: Option<Place>,
     /// How long the platform waits before it sends its signal. Counts against the grace period.
     pub(crate) pre_stop: Duration,
     /// How many native sidecars are stopped after it.
@@ -187,6 +190,12 @@ pub(crate) struct Told {
 pub(crate) const GRACE_VAR: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 pub(crate) const PRE_STOP_VAR: &str = "PRESTOP_SECONDS";
 
+/// The beginning of the line with which a unit sets its own timeout.
+pub(crate) const STOP_TIMEOUT: &str = "TimeoutStopSec=";
+
+/// The least `DefaultTimeoutStopSec` of common distributions.
+pub(crate) const LEAST_STOP_TIMEOUT: Duration = Duration::from_secs(45);
+
 /// Longer than the engine takes for a time: a year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
 
@@ -208,6 +217,7 @@ impl Workload {
             seen_inside: supervisor,
             grace: Grace::default_of(supervisor, place.clone()),
             cap: supervisor.cap(),
+            default_stop_timeout: None,
             pre_stop: Duration::ZERO,
             sidecars: 0,
             sidecar_hooks: Duration::ZERO,

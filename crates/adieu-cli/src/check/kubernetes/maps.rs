@@ -111,6 +111,11 @@ pub(super) fn mounts(
     for mount in mounts {
         let Some(path) = mount.text_of("mountPath") else { continue };
         let volume = volumes.iter().find(|volume| volume.text_of("name") == mount.text_of("name"));
+        // Variables in the name of the file are not replaced here.
+        if let Some(part) = mount.get("subPathExpr") {
+            environment.mount(path, None, part.place());
+            continue;
+        }
         for (file, text, place) in volume.map(|volume| files(volume, maps)).unwrap_or_default() {
             match mount.text_of("subPath") {
                 Some(only) if only == file => environment.mount(path, text, place),

@@ -31,6 +31,13 @@ pub(super) fn read(spec: &At<'_>, workload: &mut Workload) {
     {
         workload.findings.push(run_line::on_windows(at.place()));
     }
+    let class = spec.get("runtimeClassName");
+    let is_of_windows = |at: &At<'_>| {
+        at.text().is_some_and(|name| ["windows", "wcow"].iter().any(|of| name.contains(of)))
+    };
+    if let Some(class) = class.filter(is_of_windows) {
+        workload.findings.push(run_line::on_windows(class.place()));
+    }
     for (key, value, at) in &labels {
         let known = TAKEN_AWAY.iter().find(|(label, of, _)| key == label && value == of);
         let Some((.., seconds)) = known else { continue };
