@@ -6,7 +6,7 @@ use super::arithmetic::{Facts, Sums};
 use super::place::{Finding, Fix, Level, Where};
 use super::stop_signal::StopSignal;
 use super::workload::{
-    Cap, GRACE_VAR, LEAST_STOP_TIMEOUT, OtherStop, PRE_STOP_VAR, STOP_TIMEOUT, Supervisor, Workload,
+    Cap, GRACE_VAR, OtherStop, PRE_STOP_VAR, STOP_TIMEOUT, Supervisor, Workload,
 };
 use crate::duration::span;
 
@@ -27,7 +27,7 @@ pub(super) fn judge(
     findings.extend(sooner(times, sums));
     findings.extend(belief(times, workload, sums, others));
     findings.extend(uncertain(workload, sums, others));
-    findings.extend(default_stop_timeout(workload, sums));
+    findings.extend(default_stop_timeout(workload, sums, times));
     findings.extend(asked(workload, sums, times));
     findings.extend(workload.signals.iter().filter_map(|signal| stop_signal(signal, facts)));
     findings.extend(signalled_again(workload, sums, facts));
@@ -144,6 +144,8 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> O
     // What it assumes may be something else, with which it fits.
     let (bad, assumes) = match others.iter().any(is_enough) {
         true => (Level::Unknown, "may assume"),
+        // Whether the limit cuts the grace period, which is as the process assumes, cannot be seen.
+        false if is_cut_by_assumption(workload, sums) => (Level::Unknown, "assumes"),
         false => (Level::Error, "assumes"),
     };
     let given = sums.grace.map(|grace| grace.saturating_sub(sums.pre_stop));
@@ -199,6 +201,14 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> O
     Some(Finding { level, place, problem, advice, fix: Fix::None })
 }
 
+/// Whether the process assumes no more than the manifest sets, and only a limit that cannot be seen
+/// may leave it less.
+fn is_cut_by_assumption(workload: &Workload, sums: &Sums) -> bool {
+    let is_assumed = workload.cap.as_ref().is_some_and(|cap| cap.assumed);
+    let set = workload.grace.span.map(|set| set.saturating_sub(sums.pre_stop));
+    is_assumed && !workload.grace.assumed && sums.believed.zip(set).is_some_and(|(b, set)| b <= set)
+}
+
 /// Whether it fits with what the process assumes.
 fn is_enough(sums: &Sums) -> bool {
     sums.has_time() && !sums.cuts_itself && !sums.overruns
@@ -216,13 +226,14 @@ fn uncertain(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Findin
 }
 
 /// Whether it fits also on machines whose `DefaultTimeoutStopSec` is not 90s.
-fn default_stop_timeout(workload: &Workload, sums: &Sums) -> Option<Finding> {
+fn default_stop_timeout(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
     let place = workload.default_stop_timeout.clone()?;
-    if sums.needed() <= LEAST_STOP_TIMEOUT || !sums.has_time() {
+    if !sums.exceeds_least_stop_timeout(workload, times) || !sums.has_time() {
         return None;
     }
     let problem = "distributions have defaults from 45s to 90s, and this machine's cannot be seen";
-    let advice = format!("write {STOP_TIMEOUT}{}s", sums.enough.as_secs());
+    let grace = sums.grace.unwrap_or(sums.enough).max(sums.enough);
+    let advice = format!("write {STOP_TIMEOUT}{}s", grace.as_secs());
     Some(Finding::new(Level::Unknown, place, problem, advice))
 }
 

@@ -9,8 +9,7 @@ use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
 use super::place::{Finding, Fix, Level, Place, Where};
 use super::workload::{
-    Format, GRACE_VAR, LEAST_STOP_TIMEOUT, PRE_STOP_VAR, STOP_TIMEOUT, SetBy, Supervisor, Told,
-    Workload,
+    Format, GRACE_VAR, PRE_STOP_VAR, STOP_TIMEOUT, SetBy, Supervisor, Told, Workload,
 };
 use crate::duration::span;
 
@@ -86,8 +85,12 @@ impl Suggestion {
     fn fix_default_timeout(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
         let (_, changed) = self.apply(needs, workload);
         let sums = self.sums(needs, workload, facts);
-        if changed.default_stop_timeout.is_some() && sums.needed() > LEAST_STOP_TIMEOUT {
-            self.lines.push(format!("{STOP_TIMEOUT}{}s", sums.enough.as_secs()));
+        let times = needs.config.times();
+        if changed.default_stop_timeout.is_some()
+            && sums.exceeds_least_stop_timeout(&changed, &times)
+        {
+            let grace = sums.grace.unwrap_or(sums.enough).max(sums.enough);
+            self.lines.push(format!("{STOP_TIMEOUT}{}s", grace.as_secs()));
         }
     }
 

@@ -38,6 +38,7 @@ pub(super) fn read(spec: &At<'_>, workload: &mut Workload) {
     if let Some(class) = class.filter(is_of_windows) {
         workload.findings.push(run_line::on_windows(class.place()));
     }
+    labels.extend(tolerated(spec));
     for (key, value, at) in &labels {
         let known = TAKEN_AWAY.iter().find(|(label, of, _)| key == label && value == of);
         let Some((.., seconds)) = known else { continue };
@@ -49,6 +50,20 @@ pub(super) fn read(spec: &At<'_>, workload: &mut Workload) {
             place: at.place(),
         });
     }
+}
+
+/// Returns the labels of nodes that are taken away and that keep other pods off, but not this one. A
+/// toleration of every taint is for agents, which run on each node and serve nothing.
+fn tolerated<'a>(spec: &At<'a>) -> Vec<(String, String, At<'a>)> {
+    let tolerations = spec.get("tolerations").map(|all| all.items()).unwrap_or_default();
+    let mut labels = Vec::new();
+    for one in tolerations {
+        let known = TAKEN_AWAY.iter().filter(|(label, ..)| one.text_of("key") == Some(label));
+        let value = one.text_of("value");
+        let known = known.filter(|(_, of, _)| value.is_none_or(|value| value == *of)).take(1);
+        labels.extend(known.map(|(key, of, _)| ((*key).into(), (*of).into(), one.clone())));
+    }
+    labels
 }
 
 /// Returns the labels that a node must have, with their values.
