@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 
 use super::ini::{Ini, Setting};
 use super::place::{Finding, Fix, Level, Place};
-use super::tree::At;
+use super::tree::Node;
 
 /// The option of the check with which a user states that a key has no effect on stopping.
 pub(crate) const IGNORE: &str = "--ignore-key";
@@ -26,7 +26,7 @@ pub(crate) const IGNORE: &str = "--ignore-key";
 /// Objects in objects: no manifest is nested more deeply.
 const DEEPEST: usize = 16;
 
-/// More findings about keys say no more. An alias of YAML may repeat one object any number of times.
+/// More findings about keys are of no use. An alias of YAML may repeat one object any number of times.
 const MOST_FINDINGS: usize = 20;
 
 /// The keys of one kind of object.
@@ -108,13 +108,13 @@ impl Keys {
 
 /// Returns a finding for each key of an object, and of the objects in it, that is in no table. A list
 /// stands for its items.
-pub(crate) fn unknown(object: &At<'_>, keys: &Keys) -> Vec<Finding> {
+pub(crate) fn unknown(object: &Node<'_>, keys: &Keys) -> Vec<Finding> {
     let mut findings = Vec::new();
     add_unknown(object, keys, DEEPEST, &mut findings);
     findings
 }
 
-fn add_unknown(object: &At<'_>, keys: &Keys, depth: usize, findings: &mut Vec<Finding>) {
+fn add_unknown(object: &Node<'_>, keys: &Keys, depth: usize, findings: &mut Vec<Finding>) {
     let Some(depth) = depth.checked_sub(1).filter(|_| findings.len() < MOST_FINDINGS) else {
         return;
     };

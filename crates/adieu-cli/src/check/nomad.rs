@@ -6,10 +6,10 @@ use super::env_file::Dialect;
 use super::environment::Environment;
 use super::hcl::{self, LABEL};
 use super::input::Manifest;
-use super::place::{Finding, Fix, Level, Place, Wrong};
+use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::Word;
 use super::stop_signal::StopSignal;
-use super::tree::At;
+use super::tree::Node;
 use super::workload::{Format, Grace, Supervisor, Workload};
 use super::{keys, launch, run_line, spans};
 
@@ -38,8 +38,8 @@ struct Keys {
 
 /// The job and the groups of a task.
 struct Above<'a> {
-    job: &'a At<'a>,
-    groups: &'a [At<'a>],
+    job: &'a Node<'a>,
+    groups: &'a [Node<'a>],
     /// Findings about all of its tasks.
     findings: Vec<Finding>,
 }
@@ -95,11 +95,11 @@ pub(crate) fn is_hcl(text: &str) -> bool {
 }
 
 /// Whether a document is a job as Nomad's API writes it.
-pub(crate) fn is_json(document: &At<'_>) -> bool {
+pub(crate) fn is_json(document: &Node<'_>) -> bool {
     document.get("Job").is_some() || document.get("TaskGroups").is_some()
 }
 
-pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), InputError> {
     let tree = hcl::parse(text)?;
     for document in tree.documents() {
         for job in document.get("job").map(|jobs| jobs.items()).unwrap_or_default() {
@@ -127,7 +127,7 @@ pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), Wrong> {
     Ok(())
 }
 
-pub(crate) fn read_json(document: &At<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read_json(document: &Node<'_>, into: &mut Manifest) -> Result<(), InputError> {
     let job = document.get("Job").unwrap_or_else(|| document.clone());
     let name = job.text_of("ID").or(job.text_of("Name")).unwrap_or_default();
     let groups = job.get("TaskGroups").map(|groups| groups.items()).unwrap_or_default();
@@ -141,7 +141,7 @@ pub(crate) fn read_json(document: &At<'_>, into: &mut Manifest) -> Result<(), Wr
 }
 
 /// Returns the place of a constraint that allows Windows alone.
-fn windows(at: &At<'_>, keys: &Keys) -> Option<Place> {
+fn windows(at: &Node<'_>, keys: &Keys) -> Option<Place> {
     let [list, operator, value] = keys.constraint;
     let found = at.get(list)?;
     let all = if found.is_map() { vec![found] } else { found.items() };
@@ -158,7 +158,7 @@ fn windows(at: &At<'_>, keys: &Keys) -> Option<Place> {
 // === impl Above ===
 
 impl<'a> Above<'a> {
-    fn parts(&self) -> impl Iterator<Item = &'a At<'a>> {
+    fn parts(&self) -> impl Iterator<Item = &'a Node<'a>> {
         self.groups.iter().chain([self.job])
     }
 }
@@ -169,11 +169,11 @@ fn is_known_driver(name: &str) -> bool {
 
 fn read_task(
     title: &str,
-    task: &At<'_>,
+    task: &Node<'_>,
     keys: &Keys,
     above: &Above<'_>,
     into: &mut Manifest,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     if task.get(keys.lifecycle).is_some() {
         into.skip(task.place(), format!("task {title} (it has a lifecycle of its own)"));
         return Ok(());
@@ -199,7 +199,7 @@ fn read_task(
                 // The API writes nanoseconds.
                 let span = match text.parse() {
                     Ok(nanos) => Ok(Duration::from_nanos(nanos)),
-                    Err(_) => spans::go(text).map_err(|problem| timeout.wrong(problem)),
+                    Err(_) => spans::go(text).map_err(|problem| timeout.error(problem)),
                 };
                 workload.grace = Grace::said(Some(span?), timeout.place());
             }
@@ -235,7 +235,7 @@ fn read_task(
             ["entrypoint", "command", "args"].into_iter().filter_map(|key| config.get(key));
         let command: Vec<_> = command.collect();
         if let Some(first) = command.first() {
-            let words: Vec<_> = command.iter().flat_map(At::texts).map(Word::of).collect();
+            let words: Vec<_> = command.iter().flat_map(Node::texts).map(Word::of).collect();
             let front = launch::front(&words, &mut environment, &first.place());
             workload.findings.extend(front.finding(first.place()));
         }
@@ -246,7 +246,7 @@ fn read_task(
 
 /// Whether the service is the first process of a container. The kernel ignores a signal that the first
 /// process does not handle.
-fn is_first_process(task: &At<'_>, keys: &Keys) -> bool {
+fn is_first_process(task: &Node<'_>, keys: &Keys) -> bool {
     let is_container = matches!(task.text_of(keys.driver), Some("docker" | "podman"));
     let others = ["init", "entrypoint", "command"];
     let config = block(task, keys.config);
@@ -255,7 +255,7 @@ fn is_first_process(task: &At<'_>, keys: &Keys) -> bool {
 
 /// Returns the signals that a task gets when a template or a secret changes. A process that does not
 /// handle such a signal ends undrained.
-fn change_signals(task: &At<'_>, above: &Above<'_>, keys: &Keys) -> Vec<StopSignal> {
+fn change_signals(task: &Node<'_>, above: &Above<'_>, keys: &Keys) -> Vec<StopSignal> {
     let own = keys.changing.iter().filter_map(|key| task.get(key));
     // Tasks inherit the block of Vault.
     let inherited = above.parts().filter_map(|part| part.get(keys.vault));
@@ -273,12 +273,12 @@ fn change_signals(task: &At<'_>, above: &Above<'_>, keys: &Keys) -> Vec<StopSign
 }
 
 /// A block that is there once, or an attribute that holds a map.
-fn block<'a>(at: &At<'a>, key: &str) -> Option<At<'a>> {
+fn block<'a>(at: &Node<'a>, key: &str) -> Option<Node<'a>> {
     let found = at.get(key)?;
     if found.is_map() { Some(found) } else { found.items().into_iter().next() }
 }
 
-fn environment(task: &At<'_>, keys: &Keys) -> Environment {
+fn environment(task: &Node<'_>, keys: &Keys) -> Environment {
     let mut environment = Environment::default();
     let blocks = task.get(keys.templates).map(|all| all.items()).unwrap_or_default();
     for template in blocks {
@@ -298,7 +298,7 @@ fn environment(task: &At<'_>, keys: &Keys) -> Environment {
             environment.mount(path, data.map(Into::into), place);
         }
     }
-    if let Some(env) = task.get(keys.env).filter(At::is_expression) {
+    if let Some(env) = task.get(keys.env).filter(Node::is_expression) {
         environment.add_unseen(env.place());
     }
     for (name, value) in block(task, keys.env).map(|env| env.entries()).unwrap_or_default() {

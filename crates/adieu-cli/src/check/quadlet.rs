@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::ini::Ini;
 use super::input::{Manifest, Source};
-use super::place::{Finding, Fix, Level, Place, Wrong};
+use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
@@ -19,7 +19,11 @@ pub(crate) fn is_one(file: &Ini) -> bool {
     SECTIONS.iter().any(|section| file.has(section))
 }
 
-pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read(
+    mut file: Ini,
+    source: &Source<'_>,
+    into: &mut Manifest,
+) -> Result<(), InputError> {
     systemd::merge_drop_ins(&mut file, source)?;
     let Some(place) = file.place_of("Container") else {
         let place = SECTIONS.iter().find_map(|section| file.place_of(section));
@@ -32,7 +36,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     let mut workload = Workload::new(Supervisor::Quadlet, "quadlet", source.name, place.clone());
     let number = |text: &str, place: &Place| {
         let problem = format!("must be a number of seconds such as 30, not {text}");
-        let wrong = Wrong { place: place.clone(), problem };
+        let wrong = InputError { place: place.clone(), problem };
         text.trim().parse().map(Duration::from_secs).map_err(|_| wrong)
     };
     let set =
