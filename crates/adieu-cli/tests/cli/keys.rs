@@ -375,3 +375,32 @@ fn s1037_misspelt_keys_of_the_cluster_and_of_policies_are_errors() {
     assert_eq!(adieu(&["plan", "--config", path]).code, 0);
     assert_eq!(adieu(&["check", "--config", path, "--grace", "120s"]).code, 0);
 }
+
+#[test]
+fn s1038_a_pod_that_tolerates_nodes_that_are_taken_away_is_unknown_if_their_notice_is_short() {
+    for (toleration, expected) in [
+        ("{key: cloud.google.com/gke-spot, operator: Exists}", "unknown"),
+        ("{key: cloud.google.com/gke-spot, value: 'true'}", "unknown"),
+        ("{key: cloud.google.com/gke-spot, value: 'false'}", "fits"),
+        // A notice of two minutes is enough.
+        ("{key: karpenter.sh/capacity-type, value: spot}", "fits"),
+        ("{operator: Exists}", "fits"),
+        ("{key: dedicated, value: spot}", "fits"),
+    ] {
+        let spec = format!("    spec:\n      tolerations: [{toleration}]\n");
+        let folder = Folder::new(&[("a.yaml", &DEPLOYMENT.replace("    spec:\n", &spec))]);
+        assert_eq!(folder.verdict("a.yaml", &[]), expected, "{toleration}");
+    }
+}
+
+#[test]
+fn s1039_a_stated_grace_period_that_a_limit_may_cut_is_unknown_until_the_limit_is_known() {
+    let long = NOMAD.replace("30", "60");
+    let folder = Folder::new(&[("a.nomad.hcl", &long)]);
+    assert_eq!(folder.verdict("a.nomad.hcl", &[]), "unknown");
+    assert_eq!(folder.verdict("a.nomad.hcl", &["--max-kill-timeout", "60s"]), "fits");
+    assert_eq!(folder.verdict("a.nomad.hcl", &["--max-kill-timeout", "30s"]), "too-short");
+    // More than the manifest sets is wrong with every limit.
+    folder.write("a.nomad.hcl", &NOMAD.replace("= \"30\"", "= \"60\""));
+    assert_eq!(folder.verdict("a.nomad.hcl", &[]), "too-short");
+}
