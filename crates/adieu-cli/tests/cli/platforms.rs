@@ -426,7 +426,7 @@ fn name_while_it_runs(shell: &str, script: &str) -> Option<String> {
 fn s263_real_shells_behave_as_assumed() {
     let mut seen = 0;
     for shell in ["bash", "dash", "sh"] {
-        // What is certain: exec replaces the shell, and a pipeline or a loop does not.
+        // Certain: exec replaces the shell, and a pipeline or a loop does not.
         for (script, replaces) in [
             ("exec sleep 60", true),
             ("true && exec sleep 60", true),
@@ -440,7 +440,7 @@ fn s263_real_shells_behave_as_assumed() {
         }
     }
     assert!(seen >= 5, "no shell is installed");
-    // What is not: dash stays in front of the last command of a list.
+    // Not certain: dash stays in front of the last command of a list.
     if let Some(name) = name_while_it_runs("dash", "true && sleep 60") {
         assert_eq!(name, "dash");
     }

@@ -26,7 +26,7 @@ impl Machine {
         };
         let cut = task.own.as_ref().map_or(cut, |own| own.cut.min(cut));
         let cause = match task.state {
-            // It was given up before it ended.
+            // It was abandoned before it ended.
             TaskState::Over { .. } => return,
             // It ended too late, and has blocked the driver, which should have cancelled it.
             TaskState::Running if at > cut => Some(Cause::Time),
