@@ -320,6 +320,26 @@ pub(super) fn command() -> PathBuf {
     program
 }
 
+/// Returns the lines from the beginning of the shutdown on, each with its event and its phase, and whether
+/// it took at least the four seconds that a lame duck takes.
+fn events(log: &str) -> Vec<(String, Option<String>, bool)> {
+    let lines = log.lines().filter_map(|line| line.split_once(' '));
+    let lines =
+        lines.map(|(_, line)| line).skip_while(|line| !line.starts_with("shutdown initiated"));
+    let value = |line: &str, key: &str| {
+        line.split(' ').find_map(|field| field.strip_prefix(key)).map(str::to_owned)
+    };
+    let is_long = |took: String| {
+        let seconds = took.strip_suffix('s').and_then(|number| number.parse::<f64>().ok());
+        seconds.is_some_and(|seconds| seconds >= 4.0)
+    };
+    let events = lines.map(|line| {
+        let event = line.split("  ").next().unwrap_or_default().to_owned();
+        (event, value(line, "phase="), value(line, "took=").is_some_and(is_long))
+    });
+    events.collect()
+}
+
 #[test]
 fn s316_the_program_of_the_readme_builds_serves_and_stops() {
     let readme = read("README.md");
@@ -338,7 +358,10 @@ fn s316_the_program_of_the_readme_builds_serves_and_stops() {
     let program = build(&program, dependencies);
 
     let folder = tempfile::tempdir().unwrap();
-    let mut served = Process::start(Command::new(program).current_dir(folder.path()));
+    let mut program = Command::new(program);
+    // The grace period of the transcript in docs/tour.md.
+    program.current_dir(folder.path()).env("TERMINATION_GRACE_PERIOD_SECONDS", "30");
+    let mut served = Process::start(&mut program);
     let run = |program: &Path, args: &[&str]| {
         let output = Command::new(program).args(args).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
@@ -355,4 +378,10 @@ fn s316_the_program_of_the_readme_builds_serves_and_stops() {
     let close = ended.report.as_ref().unwrap().phase("close-resources").unwrap();
     assert_eq!(close.task("close log").unwrap().outcome.to_string(), "finished");
     assert!(folder.path().join("orders.log").exists());
+    assert_eq!(
+        events(first_block(&read("docs/tour.md"), "text")),
+        events(&ended.stderr),
+        "docs/tour.md shows other lines than the program logs: {}",
+        ended.stderr
+    );
 }
