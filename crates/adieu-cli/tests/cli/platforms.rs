@@ -429,7 +429,7 @@ fn name_while_it_runs(shell: &str, script: &str) -> Option<String> {
 fn s263_real_shells_behave_as_assumed() {
     let mut seen = 0;
     for shell in ["bash", "dash", "sh"] {
-        // It is certain that exec replaces the shell, and that a pipeline or a loop does not.
+        // Certain: exec replaces the shell, and a pipeline or a loop does not.
         for (script, replaces) in [
             ("exec sleep 60", true),
             ("true && exec sleep 60", true),
@@ -443,7 +443,7 @@ fn s263_real_shells_behave_as_assumed() {
         }
     }
     assert!(seen >= 5, "no shell is installed");
-    // The last command of a list is uncertain: dash stays in front of it.
+    // Not certain: dash stays in front of the last command of a list.
     if let Some(name) = name_while_it_runs("dash", "true && sleep 60") {
         assert_eq!(name, "dash");
     }
