@@ -113,13 +113,17 @@ impl Call<'_> {
             tokio::select! {
                 biased;
                 () = drain::no_retries(&self.state.shutdown) => return made.outcome,
-                () = tokio::time::sleep(pause) => last = Some(made.outcome),
+                () = tokio::time::sleep(pause) => {
+                    self.state.counters.count_retry();
+                    last = Some(made.outcome);
+                }
             }
         }
         unreachable!("a call has fewer than 2^32 attempts")
     }
 
     fn refused(&self, code: Code, retry_after: Duration) -> Refused {
+        self.state.counters.count_refusal(code);
         Refused::new(&self.state.name, code, retry_after)
     }
 }

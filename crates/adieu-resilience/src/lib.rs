@@ -5,6 +5,7 @@ mod breaker;
 mod bulkhead;
 mod call;
 mod classify;
+mod counters;
 mod drain;
 mod journal;
 #[cfg(feature = "http")]

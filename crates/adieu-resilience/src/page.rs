@@ -1,9 +1,11 @@
 //! The page of all policies on the admin port: their state, and the commands to open and release them.
 
+mod metrics;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::adapter::{Command, CommandError, Page, error_text};
+use adieu_core::adapter::{Command, CommandError, Metrics, Page, error_text};
 use serde_json::{Value, json};
 
 use crate::link::ForceFailure;
@@ -54,6 +56,10 @@ impl Page for PolicyPage {
             CommandError::failed(format!("failed to reach the fleet of policy {name}: {why}"))
         })?;
         Ok(json!({ "policy": name, "service": policy.link().map(|link| &*link.service) }))
+    }
+
+    fn metrics(&self, metrics: &mut Metrics) {
+        metrics::render(&self.0.all(), metrics);
     }
 }
 

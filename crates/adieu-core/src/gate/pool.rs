@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::counters::Counters;
 use super::labels::{Labels, Names};
+use crate::deadline::{Deadline, LiveDeadline};
 use crate::sync::{AtomicBool, AtomicU64, Ordering, lock};
 
 static FREE: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
@@ -35,6 +36,9 @@ struct About {
     cut: CancellationToken,
     named_by: Vec<Weak<dyn Names>>,
     cuts: Cuts,
+    /// The end of the window, once a shutdown drains the gate.
+    window: Option<Arc<LiveDeadline>>,
+    is_loop: bool,
 }
 
 /// The work that was cut off before its end.
@@ -58,6 +62,8 @@ pub(super) fn borrow(name: Arc<str>) -> &'static Inner {
         cut: CancellationToken::new(),
         named_by: Vec::new(),
         cuts: Cuts::default(),
+        window: None,
+        is_loop: false,
     };
     let free = lock(&FREE).pop();
     if let Some(inner) = free {
@@ -137,6 +143,22 @@ impl Inner {
 
     pub(super) fn cut_token(&self) -> CancellationToken {
         lock(&self.about).cut.clone()
+    }
+
+    pub(super) fn window_end(&self) -> Option<Deadline> {
+        lock(&self.about).window.as_ref().map(|window| Deadline::at(window.get()))
+    }
+
+    pub(super) fn set_window(&self, window: Arc<LiveDeadline>) {
+        lock(&self.about).window = Some(window);
+    }
+
+    pub(super) fn is_loop(&self) -> bool {
+        lock(&self.about).is_loop
+    }
+
+    pub(super) fn set_is_loop(&self) {
+        lock(&self.about).is_loop = true;
     }
 
     pub(super) fn named_by(&self) -> Vec<Arc<dyn Names>> {

@@ -378,6 +378,7 @@ impl Run {
             Ok(answer) => {
                 if is_report {
                     self.cadence.on_answer();
+                    self.driver.link.report_to_checks(true);
                     if self.driver.link.set_away(false) {
                         let service = Arc::clone(&self.driver.link.service);
                         self.log(move || tracing::info!(%service, "store answers again"));
@@ -389,7 +390,9 @@ impl Run {
                 if is_report || !self.is_away() {
                     self.cadence.on_failure(now());
                 }
+                self.driver.link.report_to_checks(false);
                 if self.driver.link.set_away(true) {
+                    self.driver.link.count_away();
                     self.log_away(error);
                 }
                 None

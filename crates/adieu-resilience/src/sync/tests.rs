@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::{Config, KillAfter, Reason, Shutdown};
+use adieu_core::{Config, KillAfter, Reason, Shutdown, adapter};
 use tokio::time::{Instant, sleep};
 
 use crate::breaker::Standing;
@@ -656,6 +656,61 @@ async fn s921_readiness_does_not_depend_on_the_store() {
     sleep(secs(2)).await;
     assert!(replica.is_open() && replica.policies.store().unwrap().is_away);
     assert!(replica.shutdown.readiness().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1234_if_requested_readiness_depends_on_the_store() {
+    let replica = Replica::start(&Memory::new(), with_breaker);
+    replica.policies.check("store").unwrap();
+    let is_ready = || replica.shutdown.readiness().is_ready();
+    assert!(!is_ready(), "the store has not answered yet");
+    sleep(secs(1)).await;
+    assert!(is_ready());
+    replica.set(Faults { is_cut: true, ..Faults::default() });
+    sleep(secs(1)).await;
+    assert!(!is_ready());
+    let checks = replica.shutdown.checks();
+    assert!(format!("{checks:?}").contains("the store does not answer"), "{checks:?}");
+    // A check that is added while the store is away fails at once.
+    replica.policies.check("again").unwrap();
+    replica.set(Faults::default());
+    sleep(secs(3)).await;
+    assert!(is_ready());
+    let local: Policies = [replica.policy.clone()].into_iter().collect();
+    let error = local.check("store").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "failed to add check store: the policies are not shared; call `shared` first"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1236_metrics_show_whether_the_store_answers() {
+    let replica = Replica::start(&Memory::new(), |policy| {
+        policy.rate(Rate::per_second(10).burst(1).without_store(WithoutStore::Closed))
+    });
+    let has = |line: &str| {
+        let (_, page) = adapter::pages(&replica.shutdown).remove(0);
+        let mut metrics = adapter::Metrics::default();
+        page.metrics(&mut metrics);
+        let text = metrics.to_string();
+        assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+    };
+    sleep(secs(1)).await;
+    has("adieu_resilience_store{service=\"checkout\"} 1");
+    has("adieu_resilience_replicas{service=\"checkout\"} 1");
+    has("adieu_resilience_store_away_total{service=\"checkout\"} 0");
+    replica.set(Faults { is_cut: true, ..Faults::default() });
+    sleep(secs(1)).await;
+    replica.calls(3, true).await;
+    has("adieu_resilience_store{service=\"checkout\"} 0");
+    has("adieu_resilience_store_away_total{service=\"checkout\"} 1");
+    has("adieu_resilience_decided_alone_total{service=\"checkout\"} 3");
+    has("adieu_resilience_refused_total{policy=\"payments\",code=\"store-away\"} 3");
+    replica.set(Faults::default());
+    sleep(secs(3)).await;
+    has("adieu_resilience_store{service=\"checkout\"} 1");
+    has("adieu_resilience_store_away_total{service=\"checkout\"} 1");
 }
 
 #[tokio::test(start_paused = true)]
