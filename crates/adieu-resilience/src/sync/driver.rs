@@ -50,6 +50,8 @@ struct Run {
     next_probe: u64,
     /// The probes that calls of this process are, by their identifiers.
     probes: HashMap<Arc<str>, Granted>,
+    /// The limit whose question was not answered last. In a cluster, another node may answer reports.
+    unanswered: Option<Arc<Share>>,
     questions: JoinSet<Answered>,
 }
 
@@ -122,6 +124,7 @@ impl Run {
             next_key: 0,
             next_probe: fastrand::u64(..),
             probes: HashMap::new(),
+            unanswered: None,
             questions: JoinSet::new(),
         }
     }
@@ -177,6 +180,7 @@ impl Run {
         self.is_syncing = true;
         let report = self.report(now, false);
         let (driver, is_away) = (Arc::clone(&self.driver), self.is_away());
+        let unanswered = self.unanswered.clone().filter(|_| is_away);
         self.questions.spawn(async move {
             let store = &driver.store;
             // A connection whose server has vanished may be silent for ever.
@@ -189,6 +193,15 @@ impl Run {
                 Ok(()) => within(ASK_WITHIN, store.sync(&driver.link.service, &report)).await,
                 Err(error) => Err(error),
             };
+            // The store is back only if the node that did not answer does: otherwise the next call
+            // would wait in vain, and the store would be away and back with each report.
+            let answered = match &unanswered {
+                Some(share) if result.is_ok() => {
+                    within(ASK_WITHIN, store.take(&share.key, share.limit, 0)).await.map(drop)
+                }
+                _ => Ok(()),
+            };
+            let result = answered.and(result);
             Answered::Synced { sent, result }
         });
     }
@@ -296,12 +309,18 @@ impl Run {
             Answered::Synced { sent, result } => {
                 self.is_syncing = false;
                 match self.heard(result, true) {
-                    Some(synced) => self.learn(sent, synced),
+                    Some(synced) => {
+                        self.unanswered = None;
+                        self.learn(sent, synced);
+                    }
                     None => self.sent.forget(),
                 }
             }
             Answered::Took { share, question, result } => {
                 let answer = self.heard(result, false);
+                if answer.is_none() {
+                    self.unanswered = Some(Arc::clone(&share));
+                }
                 share.on_answer(question, answer);
             }
             Answered::Probed { sent, circuit, probe, answer, result } => {

@@ -41,7 +41,7 @@ async fn share(port: u16, without_store: WithoutStore) -> (Policies, Policy, Shu
 }
 
 /// Waits until it is so.
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
             sleep(Duration::from_millis(5)).await;
@@ -93,12 +93,12 @@ impl Setup {
     }
 }
 
-async fn connect(server: &Server) -> redis::aio::MultiplexedConnection {
+pub(crate) async fn connect(server: &Server) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(format!("redis://127.0.0.1:{}/", server.port())).unwrap();
     client.get_multiplexed_async_connection().await.unwrap()
 }
 
-fn signal(signal: &str, pid: &str) {
+pub(crate) fn signal(signal: &str, pid: &str) {
     let sent = std::process::Command::new("kill").args([signal, pid]).status().unwrap();
     assert!(sent.success());
 }
