@@ -11,6 +11,8 @@ mod journal;
 #[cfg(feature = "http")]
 mod layer;
 mod link;
+#[doc(hidden)]
+pub mod measure;
 mod names;
 mod page;
 pub mod policies;
