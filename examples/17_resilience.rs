@@ -59,13 +59,15 @@ async fn checkout(shutdown: &Shutdown, backend: &str, redis: &str) -> Result<Rou
 
     let client = reqwest::Client::new();
     let service = ServiceBuilder::new().layer(payments.client()).service(client.clone());
-    let charge = client.get(format!("http://{backend}/charge"));
-    let order = async move || {
-        let charge = charge.try_clone().and_then(|charge| charge.build().ok());
-        let charge = charge.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
-        match service.oneshot(charge).await {
-            Ok(response) if response.status().is_success() => Ok("ordered\n"),
-            Ok(_) | Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+    let url = format!("http://{backend}/charge");
+    let order = move || {
+        let (service, charge) = (service.clone(), client.get(&url).build());
+        async move {
+            let charge = charge.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+            match service.oneshot(charge).await {
+                Ok(response) if response.status().is_success() => Ok("ordered\n"),
+                Ok(_) | Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+            }
         }
     };
     Ok(Router::new().route("/order", get(order)).layer(orders.layer()))
