@@ -21,10 +21,13 @@ use adieu_benches::{Claim, main as bench};
 use adieu_resilience::measure::ClosedBreaker;
 use adieu_resilience::{Breaker, Bulkhead, Policies, Policy, PolicyBuilder, Rate, Redis};
 use failsafe::CircuitBreaker as _;
-use tower::{Layer, Service};
+use tower::{Layer, Service, ServiceExt};
 use tower_resilience::circuitbreaker::CircuitBreakerLayer;
 
-const CALLS: u32 = 1_000_000;
+/// Calls that are timed together.
+const BATCH: u32 = 1_000;
+/// How long a case runs: much longer than it takes until all its threads run.
+const TIME: Duration = Duration::from_millis(300);
 
 /// Far above what a case can use.
 const PERMITS: u32 = 9_000_000;
@@ -189,29 +192,39 @@ fn record(what: &'static str, ours: &'static str, against: &'static str) -> Clai
     Claim::ratio(what, ours, against, f64::INFINITY)
 }
 
-/// Runs `call` on this many threads at once. Returns the time of one call on each thread.
+/// Runs `call` on this many threads at once. Returns the time of one call on each thread: the median of
+/// short batches, most of which are over before other load on the machine interrupts the thread.
 fn on(threads: usize, call: impl FnMut() + Clone + Send + 'static) -> f64 {
     let start = Arc::new(Barrier::new(threads));
     let workers: Vec<_> = (0..threads)
         .map(|_| {
             let (start, mut call) = (Arc::clone(&start), call.clone());
             std::thread::spawn(move || {
-                let mut took = 0.0;
-                for calls in [10_000, CALLS] {
-                    start.wait();
-                    let began = Instant::now();
-                    for _ in 0..calls {
-                        call();
-                    }
-                    took = began.elapsed().as_secs_f64() * 1e9 / f64::from(calls);
+                start.wait();
+                let (began, mut batches) = (Instant::now(), Vec::new());
+                while began.elapsed() < TIME {
+                    batches.push(batch(&mut call));
                 }
-                took
+                median(batches)
             })
         })
         .collect();
     let times: Vec<f64> =
         workers.into_iter().map(|worker| worker.join().expect("a time")).collect();
     times.iter().sum::<f64>() / times.len() as f64
+}
+
+fn batch(call: &mut impl FnMut()) -> f64 {
+    let began = Instant::now();
+    for _ in 0..BATCH {
+        call();
+    }
+    began.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH)
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 /// The output of a future that is ready when it is first polled.
@@ -263,16 +276,36 @@ fn failsafe(threads: usize) -> f64 {
     on(threads, move || assert!(breaker.call(|| Ok::<_, ()>(())).is_ok()))
 }
 
+/// Its breaker has an asynchronous lock, so the calls of two threads wait for each other.
 fn tower_resilience(threads: usize) -> f64 {
     let service = tower::service_fn(|(): ()| async { Ok::<_, std::io::Error>(()) });
-    let mut service = CircuitBreakerLayer::builder().build().expect("valid").layer(service);
-    on(threads, move || {
-        assert!(matches!(
-            Service::<()>::poll_ready(&mut service, &mut Context::from_waker(Waker::noop())),
-            Poll::Ready(Ok(()))
-        ));
-        assert!(ready(service.call(())).is_ok());
-    })
+    let service = CircuitBreakerLayer::builder().build().expect("valid").layer(service);
+    let start = Arc::new(Barrier::new(threads));
+    let workers: Vec<_> = (0..threads)
+        .map(|_| {
+            let (start, mut service) = (Arc::clone(&start), service.clone());
+            let work = async move {
+                let (first, mut batches) = (Instant::now(), Vec::new());
+                while first.elapsed() < TIME {
+                    let began = Instant::now();
+                    for _ in 0..BATCH {
+                        let service = service.ready().await.expect("closed");
+                        assert!(service.call(()).await.is_ok());
+                    }
+                    batches.push(began.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH));
+                }
+                median(batches)
+            };
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build();
+                start.wait();
+                runtime.expect("a runtime").block_on(work)
+            })
+        })
+        .collect();
+    let times: Vec<f64> =
+        workers.into_iter().map(|worker| worker.join().expect("a time")).collect();
+    times.iter().sum::<f64>() / times.len() as f64
 }
 
 fn governor(threads: usize) -> f64 {
@@ -312,15 +345,15 @@ fn on_runtime(is_shared: bool) -> f64 {
     });
     shutdown.mark_started();
     runtime.block_on(async {
-        let mut took = 0.0;
-        // The first calls teach how many permits this process needs.
-        for calls in [CALLS, 2 * CALLS] {
+        let (first, mut batches) = (Instant::now(), Vec::new());
+        while first.elapsed() < 3 * TIME {
             let began = Instant::now();
-            for _ in 0..calls {
+            for _ in 0..BATCH {
                 assert!(policy.call(async |_| Ok::<_, ()>(())).await.is_ok());
             }
-            took = began.elapsed().as_secs_f64() * 1e9 / f64::from(calls);
+            batches.push(began.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH));
         }
-        took
+        // The first calls teach how many permits this process needs.
+        median(batches.split_off(batches.len() / 2))
     })
 }

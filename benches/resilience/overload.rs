@@ -117,8 +117,9 @@ fn server(limit: Limit) -> (Router, Shutdown) {
         Limit::None => app,
         // As somebody would set it who does not know that it should be 8.
         Limit::Fixed => app.layer(limited(Bulkhead::of(64).queue(64))),
-        Limit::Adaptive => app.layer(limited(Bulkhead::adaptive(4..=most).queue(64))),
-        Limit::Aimd => app.layer(limited(Bulkhead::aimd(4..=most, 2 * WORK).queue(64))),
+        // The queue holds what arrives at once, and no more: each call in it adds to the latency.
+        Limit::Adaptive => app.layer(limited(Bulkhead::adaptive(4..=most).queue(8))),
+        Limit::Aimd => app.layer(limited(Bulkhead::aimd(4..=most, 2 * WORK).queue(8))),
         Limit::TowerResilience => app.layer(
             ServiceBuilder::new()
                 .layer(HandleErrorLayer::new(async |_| StatusCode::SERVICE_UNAVAILABLE))
