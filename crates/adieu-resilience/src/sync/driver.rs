@@ -19,7 +19,9 @@ use crate::breaker::{Circuit, Ended, Standing, Ticket};
 use crate::link::{ASK_WITHIN, ForceFailure, Link, Probing, Request};
 use crate::rate::{Question, Share, Taken};
 use crate::state::State;
-use crate::store::{News, Probe, Probed, Report, Settled, Store, StoreError, Synced};
+use crate::store::{
+    Force, Forced, News, Probe, Probed, Report, Settled, Store, StoreError, Synced,
+};
 use crate::time::{Instant, now};
 
 /// How long connecting again may take, while no call waits.
@@ -52,6 +54,8 @@ struct Run {
     probes: HashMap<Arc<str>, Granted>,
     /// The limit whose question was not answered last. In a cluster, another node may answer reports.
     unanswered: Option<Arc<Share>>,
+    /// When the store last answered that it has forced open or released a policy.
+    last_forced: Option<Instant>,
     questions: JoinSet<Answered>,
 }
 
@@ -87,6 +91,8 @@ enum Answered {
         result: Result<Option<Standing>, NoAnswer>,
     },
     Forced {
+        sent: Instant,
+        force: Force,
         answer: oneshot::Sender<Result<(), ForceFailure>>,
         result: Result<(), NoAnswer>,
     },
@@ -125,6 +131,7 @@ impl Run {
             next_probe: fastrand::u64(..),
             probes: HashMap::new(),
             unanswered: None,
+            last_forced: None,
             questions: JoinSet::new(),
         }
     }
@@ -261,12 +268,17 @@ impl Run {
                     self.settle(granted, ended);
                 }
             }
-            Request::Force { force, answer } => self.ask(
-                move |driver| {
-                    Box::pin(async move { driver.store.force(&driver.link.service, &force).await })
-                },
-                move |result| Answered::Forced { answer, result },
-            ),
+            Request::Force { force, answer } => {
+                let (sent, asked) = (now(), force.clone());
+                self.ask(
+                    move |driver| {
+                        Box::pin(
+                            async move { driver.store.force(&driver.link.service, &asked).await },
+                        )
+                    },
+                    move |result| Answered::Forced { sent, force, answer, result },
+                );
+            }
         }
     }
 
@@ -333,19 +345,49 @@ impl Run {
                 }
                 None => granted.circuit.settle_alone(now(), granted.generation, ended),
             },
-            Answered::Forced { answer, result } => {
-                let failure = match result {
+            Answered::Forced { sent, force, answer, result } => {
+                let result = match result {
                     Ok(()) => {
-                        // This process learns of it at once.
-                        self.cadence.hurry();
+                        self.on_forced(sent, &force);
                         Ok(())
                     }
                     Err(NoAnswer::InTime) => Err(ForceFailure::NoAnswer),
                     Err(NoAnswer::Failed(error)) => Err(ForceFailure::Store(error)),
                 };
                 // The caller may have gone.
-                let _ = answer.send(failure);
+                let _ = answer.send(result);
             }
+        }
+    }
+
+    /// The store has forced open or released a policy for a caller of this process. The caller sees
+    /// that at once, the other replicas with their next reports.
+    fn on_forced(&mut self, sent: Instant, force: &Force) {
+        self.last_forced = Some(now());
+        // Answers may arrive in another order than the store gave them. The next report requests
+        // everything that the store knows, which then holds.
+        self.epoch = 0;
+        self.cadence.hurry();
+        let Force { policy: name, time, by } = force;
+        let forced = Forced { left: *time, by: by.clone() };
+        for policy in self.policies().filter(|policy| policy.name == *name) {
+            self.adopt_force(sent, &policy, &forced);
+        }
+    }
+
+    /// Makes a policy forced open or released, as the store knew it after the question of `sent`.
+    fn adopt_force(&self, sent: Instant, policy: &State, forced: &Forced) {
+        let Forced { left, by } = forced.clone();
+        let until = (!left.is_zero()).then(|| sent + left);
+        if policy.force_fleet(until, &by) {
+            let policy = Arc::clone(&policy.name);
+            self.log(move || match until {
+                Some(_) => {
+                    let time = Short(left);
+                    tracing::warn!(%policy, by, %time, "policy forced open by the fleet");
+                }
+                None => tracing::info!(%policy, "policy released by the fleet"),
+            });
         }
     }
 
@@ -440,8 +482,12 @@ impl Run {
     /// The store has answered a report.
     fn learn(&mut self, sent: Instant, synced: Synced) {
         let Synced { epoch, replicas, news } = synced;
-        self.epoch = epoch;
         self.driver.link.set_replicas(replicas);
+        // The store may have answered this report before it forced open or released a policy.
+        let is_before_force = self.last_forced.is_some_and(|forced| sent <= forced);
+        if !is_before_force {
+            self.epoch = epoch;
+        }
         let Some(News { breakers, forces }) = news else { return };
         self.driver.link.set_standings(sent, breakers);
         for policy in self.policies() {
@@ -449,17 +495,8 @@ impl Run {
             circuits.for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
             let forced = forces.iter().find(|(name, _)| **name == *policy.name);
             // Not known: the time for which it was forced open goes on.
-            let Some((name, forced)) = forced else { continue };
-            let until = (!forced.left.is_zero()).then(|| sent + forced.left);
-            if policy.force_fleet(until, &forced.by) {
-                let (policy, by, left) = (name.clone(), forced.by.clone(), forced.left);
-                self.log(move || match until {
-                    Some(_) => {
-                        let time = Short(left);
-                        tracing::warn!(policy, by, %time, "policy forced open by the fleet");
-                    }
-                    None => tracing::info!(policy, "policy released by the fleet"),
-                });
+            if let Some((_, forced)) = forced.filter(|_| !is_before_force) {
+                self.adopt_force(sent, &policy, forced);
             }
         }
     }
