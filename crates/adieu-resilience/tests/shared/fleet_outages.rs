@@ -54,18 +54,20 @@ impl Fleet {
     }
 }
 
-/// No call waits, except the one that finds out. The fleet admits at most `factor` of its rate: each
+/// No call waits while the store is away, and none for longer than 25 ms. The fleet admits at most `factor` of its rate: each
 /// replica admits a fifth of it while it decides alone.
 fn check(what: &str, stages: &[Stage], factor: f64) {
     for (at, stage) in stages.iter().enumerate() {
-        let (waited, away) = (stage.number("waited"), stage.number("away"));
+        let (waited, too_long) = (stage.number("waited"), stage.number("too_long"));
         println!(
-            "{what}, replica {at}: {} calls, {waited} waited, worst {} us (lag {} us), away {away} times",
+            "{what}, replica {at}: {} calls, {waited} waited while it was away, worst {} us (lag {} us), \
+             away {} times",
             stage.number("made"),
             stage.number("worst"),
             stage.number("lag"),
+            stage.number("away"),
         );
-        assert!(waited <= away, "{what}: {waited} calls waited, away {away} times");
+        assert_eq!((waited, too_long), (0, 0), "{what}: calls that waited");
         assert!(stage.number("made") > 50, "{what}");
     }
     let mut admitted: Vec<u64> = stages.iter().flat_map(|stage| stage.admitted.clone()).collect();
@@ -100,7 +102,15 @@ async fn s1239_five_processes_without_redis_wait_once_and_keep_their_rate() {
     let all_away = |stages: &[Stage], what: &str| {
         assert!(stages.iter().all(|stage| stage.figures["is_away"] == "true"), "{what}");
     };
-    check("well", &fleet.run("killed", 1_000).await, 1.1);
+    // The store does not know what a replica admits for which it is away: one that was cut off, or one
+    // that had to wait too long for an answer because the machine is busy.
+    let with_some_away = |stages: &[Stage]| {
+        let is_away = |stage: &&Stage| stage.figures["is_away"] == "true";
+        let away = stages.iter().filter(|stage| is_away(stage) || stage.number("away") > 0).count();
+        f64::max(1.1, 1.0 + away as f64 / 5.0)
+    };
+    let stages = fleet.run("killed", 1_000).await;
+    check("well", &stages, with_some_away(&stages));
     redis.kill();
     let stages = fleet.run("back", 3_000).await;
     all_away(&stages, "killed");
@@ -126,8 +136,7 @@ async fn s1239_five_processes_without_redis_wait_once_and_keep_their_rate() {
     proxies[0].cut();
     let stages = fleet.run("end", 3_000).await;
     assert_eq!(stages[0].figures["is_away"], "true");
-    // The store does not know what the replica admits that is cut off.
-    check("cut from one replica", &stages, 1.2);
+    check("cut from one replica", &stages, with_some_away(&stages));
     let alive = stages[1..].iter().filter(|stage| stage.figures["is_away"] == "false").count();
     assert!(alive > 0, "the others go on with the store");
 }

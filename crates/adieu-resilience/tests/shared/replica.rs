@@ -149,16 +149,19 @@ async fn serve(role: &str, shutdown: &Shutdown, policy: &Policy) {
     println!("@ended clean={}", report.is_clean());
 }
 
-/// A call that was admitted, or that waited.
+/// A call that has ended.
 struct Measured {
     before: u64,
     after: u64,
     lag: u64,
+    /// Whether the store was away for all of it.
+    is_away: bool,
 }
 
 /// Calls 200 times a second for as long as the file `log` says so. The file names the current stage;
 /// when it changes, this writes what has happened in the last one: the admissions, how often the store
-/// went away, and the calls that waited although the machine was not busy.
+/// went away, and the calls that waited although the machine was not busy and the store was away, or
+/// for longer than a call may.
 async fn measure(shutdown: &Shutdown, policies: &Policies, policy: &Policy) {
     let (file, lag) = (var("ADIEU_LOG"), Lag::start());
     let (mut stage, mut calls) = (String::new(), Vec::<Measured>::new());
@@ -167,15 +170,19 @@ async fn measure(shutdown: &Shutdown, policies: &Policies, policy: &Policy) {
         let next = std::fs::read_to_string(&file).unwrap();
         if next != stage {
             let away = times_away(shutdown);
-            // Woken 5 ms late at the worst, a call that took longer than 20 ms has waited.
-            let waited = calls.iter().filter(|it| it.after - it.before > 20_000 && it.lag < 5_000);
-            let waited = waited.count();
+            // Woken 5 ms late at the worst, a call that took longer than 20 ms has waited. One that
+            // took longer than 35 ms has waited for more than 25 ms.
+            let took = |it: &Measured, millis: u64| {
+                it.after - it.before > millis * 1_000 && it.lag < 5_000
+            };
+            let waited = calls.iter().filter(|it| it.is_away && took(it, 20)).count();
+            let too_long = calls.iter().filter(|it| took(it, 35)).count();
             let worst = calls.iter().map(|it| it.after - it.before).max().unwrap_or(0);
             let lag = calls.iter().map(|it| it.lag).max().unwrap_or(0);
             let (made, is_away) = (calls.len(), policies.store().unwrap().is_away);
             let times: Vec<String> = admitted.iter().map(u64::to_string).collect();
             println!(
-                "@stage {stage} made={made} waited={waited} worst={worst} lag={lag} \
+                "@stage {stage} made={made} waited={waited} too_long={too_long} worst={worst} lag={lag} \
                  away={} is_away={is_away} admitted={}",
                 away - away_before,
                 times.join(",")
@@ -188,11 +195,13 @@ async fn measure(shutdown: &Shutdown, policies: &Policies, policy: &Policy) {
             return;
         }
         lag.take();
-        let before = micros();
+        let away = || policies.store().unwrap().is_away.then(|| times_away(shutdown));
+        let (was_away, before) = (away(), micros());
         let result = policy.call(async |_| Ok::<_, ()>(micros())).await;
         let after = micros();
         admitted.extend(result.ok());
-        calls.push(Measured { before, after, lag: lag.take() });
+        let is_away = was_away.is_some() && away() == was_away;
+        calls.push(Measured { before, after, lag: lag.take(), is_away });
         tokio::time::sleep(Duration::from_millis(4)).await;
     }
 }
