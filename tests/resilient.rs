@@ -1,5 +1,7 @@
 //! The guide to policies: its program, its commands, and the same program under load.
 
+mod conserved;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
