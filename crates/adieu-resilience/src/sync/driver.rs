@@ -19,7 +19,9 @@ use crate::breaker::{Circuit, Ended, Standing, Ticket};
 use crate::link::{ASK_WITHIN, ForceFailure, Link, Probing, Request};
 use crate::rate::{Question, Share, Taken};
 use crate::state::State;
-use crate::store::{News, Probe, Probed, Report, Settled, Store, StoreError, Synced};
+use crate::store::{
+    Force, Forced, News, Probe, Probed, Report, Settled, Store, StoreError, Synced,
+};
 use crate::time::{Instant, now};
 
 /// How long connecting again may take, while no call waits.
@@ -50,6 +52,10 @@ struct Run {
     next_probe: u64,
     /// The probes that calls of this process are, by their identifiers.
     probes: HashMap<Arc<str>, Granted>,
+    /// The limit whose question was not answered last. In a cluster, another node may answer reports.
+    unanswered: Option<Arc<Share>>,
+    /// When the store last answered that it has forced open or released a policy.
+    last_forced: Option<Instant>,
     questions: JoinSet<Answered>,
 }
 
@@ -85,6 +91,8 @@ enum Answered {
         result: Result<Option<Standing>, NoAnswer>,
     },
     Forced {
+        sent: Instant,
+        force: Force,
         answer: oneshot::Sender<Result<(), ForceFailure>>,
         result: Result<(), NoAnswer>,
     },
@@ -122,6 +130,8 @@ impl Run {
             next_key: 0,
             next_probe: fastrand::u64(..),
             probes: HashMap::new(),
+            unanswered: None,
+            last_forced: None,
             questions: JoinSet::new(),
         }
     }
@@ -177,6 +187,7 @@ impl Run {
         self.is_syncing = true;
         let report = self.report(now, false);
         let (driver, is_away) = (Arc::clone(&self.driver), self.is_away());
+        let unanswered = self.unanswered.clone().filter(|_| is_away);
         self.questions.spawn(async move {
             let store = &driver.store;
             // A connection whose server has vanished may be silent for ever.
@@ -189,6 +200,15 @@ impl Run {
                 Ok(()) => within(ASK_WITHIN, store.sync(&driver.link.service, &report)).await,
                 Err(error) => Err(error),
             };
+            // The store is back only if the node that did not answer does: otherwise the next call
+            // would wait in vain, and the store would be away and back with each report.
+            let answered = match &unanswered {
+                Some(share) if result.is_ok() => {
+                    within(ASK_WITHIN, store.take(&share.key, share.limit, 0)).await.map(drop)
+                }
+                _ => Ok(()),
+            };
+            let result = answered.and(result);
             Answered::Synced { sent, result }
         });
     }
@@ -248,12 +268,17 @@ impl Run {
                     self.settle(granted, ended);
                 }
             }
-            Request::Force { force, answer } => self.ask(
-                move |driver| {
-                    Box::pin(async move { driver.store.force(&driver.link.service, &force).await })
-                },
-                move |result| Answered::Forced { answer, result },
-            ),
+            Request::Force { force, answer } => {
+                let (sent, asked) = (now(), force.clone());
+                self.ask(
+                    move |driver| {
+                        Box::pin(
+                            async move { driver.store.force(&driver.link.service, &asked).await },
+                        )
+                    },
+                    move |result| Answered::Forced { sent, force, answer, result },
+                );
+            }
         }
     }
 
@@ -296,12 +321,18 @@ impl Run {
             Answered::Synced { sent, result } => {
                 self.is_syncing = false;
                 match self.heard(result, true) {
-                    Some(synced) => self.learn(sent, synced),
+                    Some(synced) => {
+                        self.unanswered = None;
+                        self.learn(sent, synced);
+                    }
                     None => self.sent.forget(),
                 }
             }
             Answered::Took { share, question, result } => {
                 let answer = self.heard(result, false);
+                if answer.is_none() {
+                    self.unanswered = Some(Arc::clone(&share));
+                }
                 share.on_answer(question, answer);
             }
             Answered::Probed { sent, circuit, probe, answer, result } => {
@@ -314,19 +345,49 @@ impl Run {
                 }
                 None => granted.circuit.settle_alone(now(), granted.generation, ended),
             },
-            Answered::Forced { answer, result } => {
-                let failure = match result {
+            Answered::Forced { sent, force, answer, result } => {
+                let result = match result {
                     Ok(()) => {
-                        // This process learns of it at once.
-                        self.cadence.hurry();
+                        self.on_forced(sent, &force);
                         Ok(())
                     }
                     Err(NoAnswer::InTime) => Err(ForceFailure::NoAnswer),
                     Err(NoAnswer::Failed(error)) => Err(ForceFailure::Store(error)),
                 };
                 // The caller may have gone.
-                let _ = answer.send(failure);
+                let _ = answer.send(result);
             }
+        }
+    }
+
+    /// The store has forced open or released a policy for a caller of this process. The caller sees
+    /// that at once, the other replicas with their next reports.
+    fn on_forced(&mut self, sent: Instant, force: &Force) {
+        self.last_forced = Some(now());
+        // Answers may arrive in another order than the store gave them. The next report requests
+        // everything that the store knows, which then holds.
+        self.epoch = 0;
+        self.cadence.hurry();
+        let Force { policy: name, time, by } = force;
+        let forced = Forced { left: *time, by: by.clone() };
+        for policy in self.policies().filter(|policy| policy.name == *name) {
+            self.adopt_force(sent, &policy, &forced);
+        }
+    }
+
+    /// Makes a policy forced open or released, as the store knew it after the question of `sent`.
+    fn adopt_force(&self, sent: Instant, policy: &State, forced: &Forced) {
+        let Forced { left, by } = forced.clone();
+        let until = (!left.is_zero()).then(|| sent + left);
+        if policy.force_fleet(until, &by) {
+            let policy = Arc::clone(&policy.name);
+            self.log(move || match until {
+                Some(_) => {
+                    let time = Short(left);
+                    tracing::warn!(%policy, by, %time, "policy forced open by the fleet");
+                }
+                None => tracing::info!(%policy, "policy released by the fleet"),
+            });
         }
     }
 
@@ -378,6 +439,7 @@ impl Run {
             Ok(answer) => {
                 if is_report {
                     self.cadence.on_answer();
+                    self.driver.link.report_to_checks(true);
                     if self.driver.link.set_away(false) {
                         let service = Arc::clone(&self.driver.link.service);
                         self.log(move || tracing::info!(%service, "store answers again"));
@@ -389,7 +451,9 @@ impl Run {
                 if is_report || !self.is_away() {
                     self.cadence.on_failure(now());
                 }
+                self.driver.link.report_to_checks(false);
                 if self.driver.link.set_away(true) {
+                    self.driver.link.count_away();
                     self.log_away(error);
                 }
                 None
@@ -418,8 +482,12 @@ impl Run {
     /// The store has answered a report.
     fn learn(&mut self, sent: Instant, synced: Synced) {
         let Synced { epoch, replicas, news } = synced;
-        self.epoch = epoch;
         self.driver.link.set_replicas(replicas);
+        // The store may have answered this report before it forced open or released a policy.
+        let is_before_force = self.last_forced.is_some_and(|forced| sent <= forced);
+        if !is_before_force {
+            self.epoch = epoch;
+        }
         let Some(News { breakers, forces }) = news else { return };
         self.driver.link.set_standings(sent, breakers);
         for policy in self.policies() {
@@ -427,17 +495,8 @@ impl Run {
             circuits.for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
             let forced = forces.iter().find(|(name, _)| **name == *policy.name);
             // Not known: the time for which it was forced open goes on.
-            let Some((name, forced)) = forced else { continue };
-            let until = (!forced.left.is_zero()).then(|| sent + forced.left);
-            if policy.force_fleet(until, &forced.by) {
-                let (policy, by, left) = (name.clone(), forced.by.clone(), forced.left);
-                self.log(move || match until {
-                    Some(_) => {
-                        let time = Short(left);
-                        tracing::warn!(policy, by, %time, "policy forced open by the fleet");
-                    }
-                    None => tracing::info!(policy, "policy released by the fleet"),
-                });
+            if let Some((_, forced)) = forced.filter(|_| !is_before_force) {
+                self.adopt_force(sent, &policy, forced);
             }
         }
     }
