@@ -128,7 +128,7 @@ impl State {
         keyed.iter().filter_map(|parts| named_circuit(parts)).collect()
     }
 
-    /// What is left of the time for which the policy was opened by hand.
+    /// The remaining time for which the policy was opened by hand.
     #[inline]
     pub(crate) fn forced(&self, now: Instant) -> Option<Duration> {
         let own = self.forced_until.load(Ordering::Acquire);

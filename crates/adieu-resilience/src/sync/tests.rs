@@ -448,7 +448,7 @@ async fn s916_a_policy_is_forced_open_and_released_in_the_whole_fleet() {
     assert!(until_all(&replicas, is_forced).await <= ms(150));
     assert_eq!(code(replicas[3].call(true).await), Code::ForcedOpen);
     assert_eq!(replicas[3].policy.status().forced_by.as_deref(), Some("ops"));
-    // A replica that starts later learns it, too, and a store that forgets it releases nobody.
+    // A replica that starts later learns it, too, and a store that forgets it releases none.
     let late = Replica::start(&memory, with_breaker);
     until_all(&[late], is_forced).await;
     memory.flush();

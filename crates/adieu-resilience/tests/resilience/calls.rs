@@ -29,7 +29,7 @@ async fn s705_sick_outcomes_and_our_timeouts_open_the_breaker() {
     assert_eq!(code(policy.call(succeed).await), Code::Open, "without a timeout, within is one");
 }
 
-// A retry has what is left of `within`, which may be very little.
+// A retry has the remaining time of `within`, which may be very little.
 #[tokio::test(start_paused = true)]
 async fn s705_within_is_the_timeout_of_the_first_attempt_only() {
     let (policy, _shutdown) = start(|policy| {
