@@ -141,7 +141,7 @@ impl Bulkhead {
             {
                 let (least, most) = (range.start(), range.end());
                 Err(format!(
-                    "bulkhead: limits from {least} to {most} are not from at least 1 upwards"
+                    "bulkhead: the range {least} to {most} is invalid: the lower limit must be at least 1, and not above the upper one"
                 ))
             }
             Kind::Aimd(_, threshold) if threshold.is_zero() || *threshold > LONGEST => {

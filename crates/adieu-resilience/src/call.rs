@@ -275,7 +275,8 @@ impl Running<'_> {
         }
         breaker.admit(now(), || self.prober()).map_err(|not_admitted| match not_admitted {
             NotAdmitted::Refused(left) => left,
-            // Another call may ask; this one has waited.
+            // This call has already waited for the store once, so it does not request the probe again. A
+            // later call may.
             NotAdmitted::AskFleet => TRY_AGAIN,
         })
     }
@@ -284,7 +285,7 @@ impl Running<'_> {
     fn end(&self, now: Instant) -> Option<Instant> {
         let by = self.call.by.map(|by| by.instant().into_std());
         let drain = drain::deadline(&self.call.state.shutdown);
-        // An end that has passed is as good as now, and keeps durations from underflowing.
+        // Clamped to `now`, so that subtracting cannot underflow.
         [self.within, by, drain].into_iter().flatten().min().map(|end| end.max(now))
     }
 

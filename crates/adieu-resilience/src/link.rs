@@ -167,7 +167,7 @@ impl Link {
         *lock(&self.standings) = standings.collect();
     }
 
-    /// Makes a breaker what it is for the fleet.
+    /// Applies the fleet's last known state to a breaker.
     pub(crate) fn teach(&self, breaker: &str, circuit: &Circuit) {
         let known = lock(&self.standings).get(breaker).copied();
         match known {

@@ -88,7 +88,7 @@ struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe(u64);
 
-/// What a call is told that wants to pass.
+/// The decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Admitted,

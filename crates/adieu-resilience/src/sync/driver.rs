@@ -1,8 +1,8 @@
 //! Asks the store: one report per tick for all policies, and what calls request meanwhile.
 //!
-//! One loop of the shutdown owns every question. Each question has [`ASK_WITHIN`]. After the first
-//! that is not answered the store is away: no call waits for it, and single reports find out when it
-//! is back.
+//! One loop of the shutdown sends every request, each with the timeout [`ASK_WITHIN`]. After the first
+//! request that fails or times out, the store counts as away: no call waits for it, and only periodic
+//! reports are sent, until one is answered.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -50,7 +50,7 @@ struct Run {
     is_draining: bool,
     next_key: usize,
     next_probe: u64,
-    /// The probes that calls of this process are, by their identifiers.
+    /// The probes that the store has granted to calls of this process, by their ids.
     probes: HashMap<Arc<str>, Granted>,
     /// The limit whose question was not answered last. In a cluster, another node may answer reports.
     unanswered: Option<Arc<Share>>,
@@ -494,7 +494,8 @@ impl Run {
             let circuits = policy.keyed_circuits().into_iter().chain(policy.circuit());
             circuits.for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
             let forced = forces.iter().find(|(name, _)| **name == *policy.name);
-            // Not known: the time for which it was forced open goes on.
+            // The store does not know this policy. A policy that was forced open stays so until its time
+            // has elapsed.
             if let Some((_, forced)) = forced.filter(|_| !is_before_force) {
                 self.adopt_force(sent, &policy, forced);
             }
