@@ -28,6 +28,8 @@ mod standing;
 mod status;
 pub mod store;
 mod time;
+#[expect(dead_code, reason = "links and regions build on it")]
+mod transport;
 mod view;
 mod waiting;
 #[cfg(test)]
