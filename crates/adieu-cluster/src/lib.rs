@@ -7,6 +7,8 @@ mod commits;
 mod config;
 mod counters;
 mod driver;
+#[cfg_attr(not(test), expect(dead_code, reason = "regions build on it"))]
+mod grant;
 mod leader;
 #[doc(hidden)]
 pub mod measure;
@@ -21,6 +23,9 @@ mod proposal;
 mod purity;
 mod records;
 mod region;
+#[cfg_attr(not(test), expect(dead_code, reason = "regions build on it"))]
+mod route;
+mod rules;
 mod settings;
 mod shared;
 mod singleton;

@@ -440,7 +440,8 @@ fn local(now: Time, rate: f64) -> Instant {
     *ORIGIN + Duration::from_micros((now as f64 * rate) as u64)
 }
 
-static ORIGIN: LazyLock<Instant> = LazyLock::new(|| tokio::time::Instant::now().into_std());
+pub(crate) static ORIGIN: LazyLock<Instant> =
+    LazyLock::new(|| tokio::time::Instant::now().into_std());
 
 /// The result of the world of one seed.
 struct Outcome {
