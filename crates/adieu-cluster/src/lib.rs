@@ -7,12 +7,15 @@ mod commits;
 mod config;
 mod counters;
 mod driver;
-#[cfg_attr(not(test), expect(dead_code, reason = "regions build on it"))]
+mod entity;
 mod grant;
+mod handover;
+mod in_process;
 mod leader;
 #[doc(hidden)]
 pub mod measure;
 mod member;
+mod message;
 mod node;
 mod observed;
 mod operate;
@@ -23,7 +26,7 @@ mod proposal;
 mod purity;
 mod records;
 mod region;
-#[cfg_attr(not(test), expect(dead_code, reason = "regions build on it"))]
+mod regions;
 mod route;
 mod rules;
 mod settings;
@@ -33,21 +36,25 @@ mod standing;
 mod status;
 pub mod store;
 mod time;
-#[expect(dead_code, reason = "links and regions build on it")]
 mod transport;
 mod view;
 mod waiting;
 #[cfg(test)]
 mod world;
 
-pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError};
+pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, RegionBuilder, Singleton};
 pub use counters::InstanceState;
+pub use entity::{Entity, Mail, Replier};
+pub use in_process::InProcess;
 pub use member::{Incompatible, Loss, Stage};
+pub use message::{AskError, Command, MailId, NotRun, Unknown};
 pub use operate::OperateError;
 pub use phases::TASKS;
 pub use records::{Departure, NameError, NodeId, NodeState};
+pub use regions::{Ask, Asking, At, Elsewhere, Region, ShardPass, Tell, Telling};
 pub use singleton::{Displaced, SingletonCx};
 pub use status::{
-    ClusterStatus, GoneStatus, NodeStatus, SingletonState, SingletonStatus, VanishedStatus, Waiting,
+    ClusterStatus, GoneStatus, NodeStatus, RegionStatus, SingletonState, SingletonStatus,
+    VanishedStatus, Waiting,
 };
 pub use view::UnreadableRecord;

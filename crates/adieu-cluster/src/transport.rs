@@ -123,6 +123,7 @@ pub(crate) trait Transport: Send + Sync + 'static {
     ) -> Result<(), Full>;
 
     /// Asks a peer to prepare for a shard. `Err` if it declines or cannot be reached.
+    #[cfg_attr(not(test), expect(dead_code, reason = "owners hand over without asking first"))]
     fn prepare<'a>(
         &'a self,
         to: &'a Peer,
@@ -133,6 +134,15 @@ pub(crate) trait Transport: Send + Sync + 'static {
     /// Sends the answers that are queued, reports to every peer which envelopes were not read, and
     /// ends all links.
     fn close(&self) -> Pending<'_, ()>;
+}
+
+/// A transport that starts when this node is in the table.
+pub(crate) trait Carrier: Transport {
+    /// Starts to accept and send, as this incarnation of this node.
+    fn start(&self, me: &Peer, runtime: &tokio::runtime::Handle, receiver: Arc<dyn Receiver>);
+
+    /// Returns the same object, as what sends.
+    fn into_transport(self: Arc<Self>) -> Arc<dyn Transport>;
 }
 
 /// Accepts envelopes of other nodes. Called by the transport; must not block.
@@ -161,3 +171,6 @@ pub(crate) trait Answer: Send + fmt::Debug {
     /// Reports how an admitted ask ended.
     fn reply(self: Box<Self>, reply: Reply);
 }
+
+#[cfg(test)]
+pub(crate) mod conformance;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use adieu_core::Shutdown;
+use adieu_core::{Shutdown, adapter};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,6 +15,8 @@ use crate::commits::Commits;
 use crate::config;
 use crate::counters::Counters;
 use crate::driver::PROTOCOL;
+use crate::entity::{Here, Starts};
+use crate::in_process::InProcess;
 use crate::member::Wish;
 use crate::page;
 use crate::phases;
@@ -22,6 +24,10 @@ use crate::records::{Drain, Keys, NodeId, NodeRecord, NodeState};
 use crate::settings::Settings;
 use crate::shared::{Progress, Shared};
 use crate::store::Store;
+use crate::transport::Carrier;
+
+const ENTITIES: usize = 100_000;
+const ENTITY_STARTS: u32 = 1_000;
 
 /// The options of a node of a cluster. Created by [`Cluster::new`].
 #[derive(Clone)]
@@ -37,6 +43,9 @@ pub struct ClusterBuilder {
     ttl: Duration,
     removal_margin: Option<Duration>,
     join_deadline: Duration,
+    entities: usize,
+    entity_starts: u32,
+    carrier: Option<Arc<dyn Carrier>>,
 }
 
 const TTL: Duration = Duration::from_secs(10);
@@ -57,6 +66,9 @@ impl ClusterBuilder {
             ttl: TTL,
             removal_margin: None,
             join_deadline: JOIN_DEADLINE,
+            entities: ENTITIES,
+            entity_starts: ENTITY_STARTS,
+            carrier: None,
         }
     }
 
@@ -113,6 +125,26 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets how many entities may run on this node. At this number, the entities that have been idle
+    /// for the longest time end to make room. Default: 100,000.
+    pub fn entities(mut self, most: usize) -> Self {
+        self.entities = most;
+        self
+    }
+
+    /// Sets how many entities may start per second on this node. Default: 1,000.
+    pub fn entity_starts(mut self, per_second: u32) -> Self {
+        self.entity_starts = per_second;
+        self
+    }
+
+    /// Connects this node to the other nodes of the same process, for tests: messages to entities of
+    /// other nodes go through `network`.
+    pub fn in_process(mut self, network: &InProcess) -> Self {
+        self.carrier = Some(network.node());
+        self
+    }
+
     /// Connects the node to a shutdown: adds the tasks that leave the cluster to the cluster's phases,
     /// and shows the cluster at `/cluster` of the admin port. From now on the process is ready only
     /// while this node is a member.
@@ -145,9 +177,18 @@ impl ClusterBuilder {
             let value = join_deadline;
             return Err(ClusterError::Time { what: "the join deadline", value, rule });
         }
+        for (what, value) in [("entities", self.entities), ("starts", self.entity_starts as usize)]
+        {
+            if value == 0 {
+                let (name, least, most) = ("of this node".into(), 1, u64::from(u32::MAX));
+                return Err(ClusterError::Number { what, name, value: 0, least, most });
+            }
+        }
         let mut settings = Settings::for_ttl(ttl);
         let removal_margin = configured.removal_margin.or(self.removal_margin);
         settings.removal_margin = removal_margin.unwrap_or(settings.removal_margin);
+        // Nodes of one process are found by their names.
+        let address = address.or_else(|| self.carrier.as_ref().map(|_| format!("node:{id}")));
         let record = NodeRecord {
             state: NodeState::Joining,
             ready: true,
@@ -159,6 +200,17 @@ impl ClusterBuilder {
             hosts: Vec::new(),
             protocol: (PROTOCOL, PROTOCOL),
         };
+        let (weak, named) = (shutdown.downgrade(), cluster.clone());
+        let failed = move |region: &str, entity: &str, error: String| {
+            let (cluster, region, entity) = (named.clone(), region.to_owned(), entity.to_owned());
+            let emit = move || tracing::error!(cluster, region, entity, error, "entity failed");
+            match weak.upgrade() {
+                Some(shutdown) => adapter::log(&shutdown, emit),
+                None => adapter::log_aside(tracing::Level::ERROR, || emit),
+            }
+        };
+        let starts = Starts::new(self.entities, self.entity_starts);
+        let here = Arc::new(Here::new(id.clone(), starts, failed));
         let shared = Arc::new(Shared {
             store,
             cluster: cluster.as_str().into(),
@@ -173,6 +225,10 @@ impl ClusterBuilder {
             runtime: OnceLock::new(),
             counters: Counters::default(),
             singletons: Mutex::new(BTreeMap::new()),
+            regions: Arc::default(),
+            here,
+            carrier: self.carrier,
+            drain_times: Mutex::default(),
             node: Mutex::new(None),
             standing: OnceLock::new(),
             progress: watch::Sender::new(Progress::default()),

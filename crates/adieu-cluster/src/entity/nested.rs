@@ -1,0 +1,61 @@
+//! Whether the running code is an entity, and why the mail that it drops has no reply.
+//!
+//! Both are properties of the thread while it polls or drops the future of an entity, because the code
+//! inside does not pass them on.
+
+use std::cell::Cell;
+
+thread_local! {
+    static IS_ENTITY: Cell<bool> = const { Cell::new(false) };
+    static ENDS: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Marks the code that runs as that of an entity, until it is dropped.
+pub(super) struct AsEntity {
+    before: bool,
+}
+
+/// Says, from when it is dropped, why mail that is dropped has no reply.
+pub(super) struct SayWhy(pub(super) &'static str);
+
+/// Ends, when it is dropped, what [`SayWhy`] has begun.
+pub(super) struct ForgetWhy;
+
+/// Returns whether an entity is running: its messages are admitted by a shard that drains.
+pub(crate) fn is_nested() -> bool {
+    IS_ENTITY.get()
+}
+
+/// Returns why the mail that is being dropped has no reply, if its entity is being dropped.
+pub(super) fn why_dropped() -> Option<&'static str> {
+    match std::thread::panicking() {
+        true => Some("the entity panicked"),
+        false => ENDS.get(),
+    }
+}
+
+// === impl AsEntity ===
+
+impl AsEntity {
+    pub(super) fn enter() -> Self {
+        Self { before: IS_ENTITY.replace(true) }
+    }
+}
+
+impl Drop for AsEntity {
+    fn drop(&mut self) {
+        IS_ENTITY.set(self.before);
+    }
+}
+
+impl Drop for SayWhy {
+    fn drop(&mut self) {
+        ENDS.set(Some(self.0));
+    }
+}
+
+impl Drop for ForgetWhy {
+    fn drop(&mut self) {
+        ENDS.set(None);
+    }
+}
