@@ -10,12 +10,12 @@
 //! 3. A shard is drained when no instance is left in it, no mail waits in it, and no pass is held.
 //! 4. Locks are taken in the order shard, mailbox, starts. No reply is sent while one is held.
 
-mod core;
-mod life;
+mod letter;
 mod mail;
 mod mailbox;
 mod nested;
 mod node;
+mod reply;
 mod shard;
 mod starts;
 mod timers;
@@ -26,10 +26,9 @@ use std::sync::Arc;
 
 use adieu_fleet::Fence;
 
-pub(crate) use core::{Core, Function, Spawner, Tally};
 pub use mail::{Mail, Replier};
 pub(crate) use node::Here;
-pub(crate) use shard::{Killed, Pass, Path, Sent, Shard, Told};
+pub(crate) use shard::{Core, Function, Killed, Pass, Path, Sent, Shard, Spawner, Tally, Told};
 pub(crate) use starts::{Due, Starts};
 
 use crate::message::Command;

@@ -48,7 +48,12 @@ impl Standing {
     /// Returns whether this node may act now. When the first caller finds that it may not, the result
     /// is final.
     pub(crate) fn is_good(&self) -> bool {
-        if !self.is_lost() && now() >= self.valid_until() {
+        self.is_good_at(now())
+    }
+
+    /// As [`Standing::is_good`], for a caller that has just read the clock.
+    pub(crate) fn is_good_at(&self, now: Instant) -> bool {
+        if !self.is_lost() && now >= self.valid_until() {
             self.lose();
         }
         !self.is_lost()

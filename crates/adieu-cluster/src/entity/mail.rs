@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::mailbox::{Letter, ReplyTo};
+use super::letter::{Letter, ReplyTo};
 use super::nested::why_dropped;
 use crate::message::{Command, MailId, Unknown};
 use crate::time::{Duration, Instant, now};

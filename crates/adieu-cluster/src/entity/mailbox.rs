@@ -6,32 +6,14 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use serde::Serialize;
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use super::letter::Letter;
 use super::mail::Mail;
-use crate::message::{AskError, Command, NotRun, Unknown, encode};
-use crate::time::{Duration, Instant, now};
-use crate::transport::{Answer, MessageId, Refusal, Reply};
-
-/// A message that no instance has opened.
-pub(crate) struct Letter<C: Command> {
-    pub(crate) command: C,
-    pub(crate) id: MessageId,
-    pub(crate) deadline: Instant,
-    pub(crate) to: ReplyTo<C::Reply>,
-}
-
-/// Where the outcome of a message goes.
-pub(crate) enum ReplyTo<R> {
-    /// A tell has none.
-    Nobody,
-    /// To a task of this process.
-    Here(oneshot::Sender<Result<R, AskError>>),
-    /// To another node, or to this one through its router.
-    There(Box<dyn Answer>),
-}
+use super::nested::recent;
+use crate::message::Command;
+use crate::time::{Duration, Instant};
+use crate::transport::Refusal;
 
 /// One entity of a shard: its mailbox, and the state of its instance.
 pub(super) struct Slot<C: Command> {
@@ -125,7 +107,7 @@ impl<C: Command> Slot<C> {
 
     /// Returns the next mail; `None` if the instance should end.
     pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Mail<C>>> {
-        let now = now();
+        let now = recent();
         loop {
             let expired = {
                 let mut inner = self.lock();
@@ -236,44 +218,3 @@ impl<C: Command> PartialEq for Named<C> {
 }
 
 impl<C: Command> Eq for Named<C> {}
-
-// === impl ReplyTo ===
-
-impl<R> ReplyTo<R> {
-    pub(crate) fn is_ask(&self) -> bool {
-        !matches!(self, Self::Nobody)
-    }
-
-    /// Ends an ask that no handler has seen.
-    pub(crate) fn not_run(self, why: Refusal) {
-        match self {
-            Self::Nobody => {}
-            // A receiver that has gone does not wait.
-            Self::Here(to) => drop(to.send(Err(NotRun::from(why).into()))),
-            Self::There(answer) => answer.reply(Reply::NotRun(why)),
-        }
-    }
-
-    /// Ends an ask that a handler may have seen.
-    pub(crate) fn unknown(self, why: Unknown) {
-        match self {
-            Self::Nobody => {}
-            Self::Here(to) => drop(to.send(Err(why.into()))),
-            Self::There(answer) => answer.reply(Reply::Unknown(why.to_string())),
-        }
-    }
-}
-
-impl<R: Serialize> ReplyTo<R> {
-    /// Ends an ask with the reply of its entity.
-    pub(crate) fn done(self, reply: R) {
-        match self {
-            Self::Nobody => {}
-            Self::Here(to) => drop(to.send(Ok(reply))),
-            Self::There(answer) => answer.reply(match encode(&reply) {
-                Ok(bytes) => Reply::Done(bytes),
-                Err(error) => Reply::Unknown(format!("the reply cannot be encoded: {error}")),
-            }),
-        }
-    }
-}

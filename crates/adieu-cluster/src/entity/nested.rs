@@ -5,8 +5,11 @@
 
 use std::cell::Cell;
 
+use crate::time::{Instant, now};
+
 thread_local! {
     static IS_ENTITY: Cell<bool> = const { Cell::new(false) };
+    static POLLED: Cell<Option<Instant>> = const { Cell::new(None) };
     static ENDS: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
@@ -26,6 +29,12 @@ pub(crate) fn is_nested() -> bool {
     IS_ENTITY.get()
 }
 
+/// Returns the time. The first call of a poll returns the instant at which the poll began, because
+/// reading the clock twice is a good part of the cost of a mail.
+pub(super) fn recent() -> Instant {
+    POLLED.take().unwrap_or_else(now)
+}
+
 /// Returns why the mail that is being dropped has no reply, if its entity is being dropped.
 pub(super) fn why_dropped() -> Option<&'static str> {
     match std::thread::panicking() {
@@ -37,7 +46,9 @@ pub(super) fn why_dropped() -> Option<&'static str> {
 // === impl AsEntity ===
 
 impl AsEntity {
-    pub(super) fn enter() -> Self {
+    /// Enters, at an instant that the caller has just read from the clock.
+    pub(super) fn enter(now: Instant) -> Self {
+        POLLED.set(Some(now));
         Self { before: IS_ENTITY.replace(true) }
     }
 }
@@ -45,6 +56,7 @@ impl AsEntity {
 impl Drop for AsEntity {
     fn drop(&mut self) {
         IS_ENTITY.set(self.before);
+        POLLED.set(None);
     }
 }
 

@@ -15,6 +15,7 @@ use super::timers::Timers;
 use crate::records::NodeId;
 use crate::standing::Standing;
 use crate::store::Revision;
+use crate::time::Instant;
 use crate::transport::{MessageId, Peer, Transport};
 use crate::view::View;
 
@@ -116,6 +117,11 @@ impl Here {
     /// Returns whether this node may act.
     pub(crate) fn is_good(&self) -> bool {
         self.joined.get().is_some_and(|joined| joined.standing.is_good())
+    }
+
+    /// Returns whether this node may act. The caller has just read the clock.
+    pub(crate) fn is_good_at(&self, now: Instant) -> bool {
+        self.joined.get().is_some_and(|joined| joined.standing.is_good_at(now))
     }
 
     /// Spawns a task of a region. The tracker joins it. `None` before this node has joined.

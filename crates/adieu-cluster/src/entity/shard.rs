@@ -4,7 +4,11 @@
 //! Both sides share one lock, because a message to an entity of this node passes both at once.
 
 mod after;
+mod core;
+mod deadlines;
+mod finish;
 mod instances;
+mod life;
 mod owning;
 mod sending;
 mod status;
@@ -14,13 +18,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use after::After;
+pub(crate) use core::{Core, Function, Spawner, Tally};
+use deadlines::Deadlines;
 pub(crate) use owning::Pass;
 use sending::Sending;
 pub(crate) use sending::{Path, Sent, Told};
 pub(crate) use status::Killed;
 use tokio_util::sync::CancellationToken;
 
-use super::core::Core;
 use super::mailbox::Named;
 use super::timers::Timed;
 use crate::grant::Grant;
@@ -45,6 +50,8 @@ struct Inner<C: Command> {
     // --- the sender's side ---
     route: Route,
     sending: HashMap<u64, Sending<C>>,
+    /// Of the asks that went straight into mailboxes.
+    deadlines: Deadlines<C>,
 
     // --- the owner's side ---
     /// As it was in the last view.
@@ -82,6 +89,7 @@ impl<C: Command> Shard<C> {
         let inner = Inner {
             route: Route::default(),
             sending: HashMap::new(),
+            deadlines: Deadlines::default(),
             grant: Grant::default(),
             admission: Admission::default(),
             held: HashMap::new(),
@@ -121,10 +129,14 @@ impl<C: Command> Shard<C> {
 
     /// Asks the timers of this node to call when something is due.
     fn set_timer(&self, inner: &mut Inner<C>) {
-        let wake = [inner.route.wake(), inner.admission.wake()].into_iter().flatten().min();
-        if let Some(at) = wake
-            && inner.timer.is_none_or(|timer| at < timer)
-        {
+        let wake = [inner.route.wake(), inner.admission.wake(), inner.deadlines.first()];
+        if let Some(at) = wake.into_iter().flatten().min() {
+            self.call_at(inner, at);
+        }
+    }
+
+    fn call_at(&self, inner: &mut Inner<C>, at: Instant) {
+        if inner.timer.is_none_or(|timer| at < timer) {
             inner.timer = Some(at);
             self.core.here.timers.add(at, self.this.clone() as Weak<dyn Timed>);
         }
@@ -137,6 +149,7 @@ impl<C: Command> Timed for Shard<C> {
             if inner.timer.is_some_and(|timer| timer <= now) {
                 inner.timer = None;
             }
+            inner.deadlines.expire(now, after);
             let mut decided = Vec::new();
             inner.admission.advance(now, &mut decided);
             self.decided(inner, decided, after);

@@ -11,7 +11,7 @@ use tokio::time::Sleep;
 use super::WITHIN;
 use super::hosted::RegionInner;
 use crate::entity::{Path, Sent, Shard};
-use crate::message::{AskError, Command, NotRun, Unknown};
+use crate::message::{AskError, Command};
 use crate::route::Kind;
 use crate::time::{Duration, Instant, now};
 
@@ -44,6 +44,8 @@ pin_project! {
         // Taken when it is sent for the last time.
         command: Option<C>,
         copy: Option<fn(&C) -> C>,
+        // When it was created: the first poll follows at once.
+        now: Option<Instant>,
         deadline: Instant,
         sent: Option<Sent<C::Reply>>,
         repeats: u32,
@@ -96,13 +98,15 @@ impl<'a, C: Command> IntoFuture for Ask<'a, C> {
 
     fn into_future(self) -> Self::IntoFuture {
         let Self { region, shard, key, command, within, copy } = self;
+        let now = now();
         Asking {
             region,
             shard,
             key,
             command: Some(command),
             copy,
-            deadline: now() + within,
+            now: Some(now),
+            deadline: now + within,
             sent: None,
             repeats: 0,
             is_resting: false,
@@ -136,32 +140,20 @@ impl<C: Command> Future for Asking<'_, C> {
                     };
                     // A future that is polled after its end stays pending.
                     let Some(command) = command else { return Poll::Pending };
-                    this.sent.insert(this.shard.ask(this.key, command, kind, *this.deadline))
+                    let now = this.now.take().unwrap_or_else(now);
+                    let sent = this.shard.ask(this.key, command, kind, now, *this.deadline);
+                    this.sent.insert(sent)
                 }
             };
-            let outcome = match Pin::new(&mut sent.reply).poll(cx) {
-                Poll::Ready(outcome) => outcome.unwrap_or_else(|_| Err(Unknown::NoReply.into())),
-                Poll::Pending => {
-                    // The route ends what it has at the deadline.
-                    let Path::Direct(id) = sent.path else { return Poll::Pending };
-                    if this.sleep.is_none() {
-                        let deadline = tokio::time::Instant::from_std(*this.deadline);
-                        this.sleep.set(Some(tokio::time::sleep_until(deadline)));
-                    }
-                    if let Some(sleep) = this.sleep.as_mut().as_pin_mut() {
-                        ready!(sleep.poll(cx));
-                    }
-                    match this.shard.retract(this.key, id) {
-                        true => Err(NotRun::Expired.into()),
-                        false => Err(Unknown::Expired.into()),
-                    }
-                }
-            };
-            let is_direct = matches!(sent.path, Path::Direct(_));
+            let outcome = ready!(Pin::new(&mut sent.reply).poll(cx));
+            let is_direct = matches!(sent.path, Path::Direct);
             *this.sent = None;
+            let may_repeat = is_direct && this.copy.is_some();
             let pause = PAUSE * (1 << (*this.repeats).min(10));
-            let repeats = is_direct && this.copy.is_some() && now() + pause < *this.deadline;
-            if repeats && matches!(outcome, Err(AskError::Unknown(_))) {
+            if may_repeat
+                && matches!(outcome, Err(AskError::Unknown(_)))
+                && now() + pause < *this.deadline
+            {
                 *this.repeats += 1;
                 *this.is_resting = true;
                 this.sleep.set(Some(tokio::time::sleep(pause)));

@@ -7,9 +7,11 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Shard;
-use super::sending::Finish;
-use crate::entity::mailbox::{Letter, Next, Slot};
-use crate::message::Command;
+use super::finish::Finish;
+use crate::entity::letter::Letter;
+use crate::entity::mailbox::{Next, Slot};
+use crate::entity::reply::Outlet;
+use crate::message::{Command, Unknown};
 use crate::route::Outcome;
 use crate::time::Instant;
 use crate::transport::{Answer, Refusal};
@@ -26,6 +28,8 @@ pub(super) struct After<C: Command> {
     /// Mail that no instance has opened, and why.
     pub(super) unopened: Vec<(Letter<C>, Refusal)>,
     pub(super) finish: Vec<(Finish<C::Reply>, Outcome)>,
+    /// Asks whose deadline passed after an instance had opened them.
+    pub(super) expired: Vec<Arc<Outlet<C::Reply>>>,
     pub(super) is_drained: bool,
 }
 
@@ -42,6 +46,7 @@ impl<C: Command> Default for After<C> {
             refuse: Vec::new(),
             unopened: Vec::new(),
             finish: Vec::new(),
+            expired: Vec::new(),
             is_drained: false,
         }
     }
@@ -58,7 +63,18 @@ impl<C: Command> After<C> {
     }
 
     pub(super) fn run(self, shard: &Shard<C>) {
-        let Self { wake, start, pause, abort, cancel, refuse, unopened, finish, is_drained } = self;
+        let Self {
+            wake,
+            start,
+            pause,
+            abort,
+            cancel,
+            refuse,
+            unopened,
+            finish,
+            expired,
+            is_drained,
+        } = self;
         if let Some(cancel) = cancel {
             cancel.cancel();
         }
@@ -70,6 +86,9 @@ impl<C: Command> After<C> {
         }
         for (finish, outcome) in finish {
             finish.finish(outcome);
+        }
+        for outlet in expired {
+            outlet.finish(Err(Unknown::Expired.into()));
         }
         abort.iter().for_each(AbortHandle::abort);
         wake.into_iter().for_each(Waker::wake);

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::life::{Ended, How};
 use super::{Killed, Shard};
 use crate::entity::Entity;
-use crate::entity::life::{Ended, How};
 use crate::entity::mailbox::{Named, Pill, Slot, State};
 use crate::entity::starts::Startable;
 use crate::message::Command;
@@ -64,7 +64,7 @@ impl<C: Command> Shard<C> {
     }
 
     /// Decides what follows an instance that has ended.
-    pub(in crate::entity) fn ended(&self, slot: &Arc<Slot<C>>, how: How) {
+    pub(super) fn ended(&self, slot: &Arc<Slot<C>>, how: How) {
         self.core.here.starts.ended();
         let has_failed = matches!(how, How::Failed(_));
         if let How::Failed(error) = &how {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::after::After;
+use super::core::Core;
 use super::{Arrived, From, Inner, Shard};
-use crate::entity::core::Core;
-use crate::entity::mailbox::{Letter, Named, Next, Pill, ReplyTo, Slot};
+use crate::entity::letter::{Letter, ReplyTo};
+use crate::entity::mailbox::{Named, Next, Pill, Slot};
 use crate::grant::Grant;
 use crate::message::{Command, decode};
 use crate::region::{Arrival, Decision};
@@ -195,18 +196,6 @@ impl<C: Command> Shard<C> {
             }
         };
         Ok(Pass { epoch, closing: inner.closing.clone(), leave: Some(Box::new(leave)) })
-    }
-
-    /// Takes a message back that no instance has opened. Returns whether there was one.
-    pub(crate) fn retract(&self, entity: &str, id: MessageId) -> bool {
-        let letter = {
-            let inner = self.lock();
-            let Some(Named(slot)) = inner.slots.get(entity) else { return false };
-            let mut mailbox = slot.lock();
-            let at = mailbox.queue.iter().position(|letter| letter.id == id);
-            at.and_then(|at| mailbox.queue.remove(at))
-        };
-        letter.is_some()
     }
 }
 

@@ -8,16 +8,18 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::after::After;
+use super::finish::Finish;
 use super::{Arrived, From, Inner, Shard};
-use crate::entity::mailbox::{Letter, ReplyTo};
+use crate::entity::letter::{Letter, ReplyTo};
 use crate::entity::nested::is_nested;
+use crate::entity::reply::{self, Outlet, ReplyReceiver};
 use crate::grant::Grant;
-use crate::message::{AskError, Command, NotRun, encode, finished, outcome};
+use crate::message::{AskError, Command, NotRun, encode};
 use crate::region::Arrival;
-use crate::route::{Effect, Kind, Outcome, Outgoing};
+use crate::route::{Effect, Kind, Outgoing};
 use crate::store::Revision;
 use crate::time::{Instant, now};
-use crate::transport::{Envelope, Event, Full, MessageId, OnEvent, Peer, Refusal, Reply};
+use crate::transport::{Envelope, Event, Full, MessageId, OnEvent, Peer, Refusal};
 
 /// How many bytes of messages to one region this node keeps or has sent without an answer.
 const BYTES: usize = 64 << 20;
@@ -31,15 +33,9 @@ pub(super) struct Sending<C: Command> {
     pub(super) finish: Finish<C::Reply>,
 }
 
-/// Where the outcome of a message goes.
-pub(super) enum Finish<R> {
-    Ask(oneshot::Sender<Result<R, AskError>>),
-    Tell(oneshot::Sender<Result<(), AskError>>),
-}
-
 /// An ask that was sent.
 pub(crate) struct Sent<R> {
-    pub(crate) reply: oneshot::Receiver<Result<R, AskError>>,
+    pub(crate) reply: ReplyReceiver<R>,
     /// How to take it back.
     pub(crate) path: Path,
 }
@@ -48,7 +44,7 @@ pub(crate) struct Sent<R> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Path {
     /// Into the mailbox of an entity of this node.
-    Direct(MessageId),
+    Direct,
     /// Through the route, under this number. The route ends it at its deadline.
     Routed(u64),
 }
@@ -62,36 +58,32 @@ pub(crate) enum Told {
 // === impl Shard ===
 
 impl<C: Command> Shard<C> {
-    /// Sends an ask.
+    /// Sends an ask. The shard or the route ends it at its deadline.
     pub(crate) fn ask(
         &self,
         entity: &str,
         command: C,
         kind: Kind,
+        now: Instant,
         deadline: Instant,
     ) -> Sent<C::Reply> {
-        let (to, reply) = oneshot::channel();
-        let mut letter = Some((command, to));
-        let direct = self.deliver_here(
-            entity,
-            |id| {
-                let (command, to) = letter.take()?;
-                Some(Letter { command, id, deadline, to: ReplyTo::Here(to) })
-            },
-            deadline,
-        );
-        let path = match (direct, letter) {
-            (Ok(id), _) => Path::Direct(id),
-            (Err(Some((id, refusal))), Some((_, to))) => {
-                // A receiver that has gone does not wait.
-                drop(to.send(Err(NotRun::from(refusal).into())));
-                Path::Direct(id)
+        let (to, reply) = reply::channel();
+        let outlet = reply.outlet();
+        let mut parts = Some((command, to));
+        let letter = |id| {
+            let (command, to) = parts.take()?;
+            Some(Letter { command, id, deadline, to: ReplyTo::Here(to) })
+        };
+        let direct = self.deliver_here(entity, letter, Some(outlet), now, deadline);
+        let path = match (direct, parts) {
+            (Ok(()), _) | (Err(_), None) => Path::Direct,
+            (Err(Some(refusal)), Some((_, to))) => {
+                to.send(Err(NotRun::from(refusal).into()));
+                Path::Direct
             }
-            (Err(_), Some((command, to))) => {
+            (Err(None), Some((command, to))) => {
                 Path::Routed(self.route(entity, &command, kind, deadline, Finish::Ask(to)))
             }
-            // A letter that was taken was delivered.
-            (Err(_), None) => Path::Routed(0),
         };
         Sent { reply, path }
     }
@@ -104,14 +96,12 @@ impl<C: Command> Shard<C> {
         deadline: Instant,
     ) -> Result<Told, AskError> {
         let mut command = Some(command);
-        let direct = self.deliver_here(
-            entity,
-            |id| Some(Letter { command: command.take()?, id, deadline, to: ReplyTo::Nobody }),
-            deadline,
-        );
+        let letter =
+            |id| Some(Letter { command: command.take()?, id, deadline, to: ReplyTo::Nobody });
+        let direct = self.deliver_here(entity, letter, None, now(), deadline);
         match (direct, command) {
-            (Ok(_), _) | (Err(_), None) => Ok(Told::Admitted),
-            (Err(Some((_, refusal))), Some(_)) => Err(NotRun::from(refusal).into()),
+            (Ok(()), _) | (Err(_), None) => Ok(Told::Admitted),
+            (Err(Some(refusal)), Some(_)) => Err(NotRun::from(refusal).into()),
             (Err(None), Some(command)) => {
                 let (to, admitted) = oneshot::channel();
                 let number = self.route(entity, &command, Kind::Tell, deadline, Finish::Tell(to));
@@ -127,26 +117,31 @@ impl<C: Command> Shard<C> {
         &self,
         entity: &str,
         letter: impl FnOnce(MessageId) -> Option<Letter<C>>,
+        outlet: Option<Arc<Outlet<C::Reply>>>,
+        now: Instant,
         deadline: Instant,
-    ) -> Result<MessageId, Option<(MessageId, Refusal)>> {
+    ) -> Result<(), Option<Refusal>> {
         let here = &self.core.here;
         let is_nested = is_nested();
-        let (slot, next, id) = {
+        let (slot, next) = {
             let mut inner = self.lock();
             let Some(epoch) = inner.route.direct(&here.id, is_nested) else { return Err(None) };
-            if !here.is_good() {
+            if !here.is_good_at(now) {
                 return Err(None);
             }
             let id = here.message_id(here.number());
-            if !inner.admission.try_admit(&Arrival { id, epoch, is_nested, deadline }, now()) {
+            if !inner.admission.try_admit(&Arrival { id, epoch, is_nested, deadline }, now) {
                 return Err(None);
             }
-            let put = inner.put(&self.core, entity, || letter(id));
-            let (slot, next) = put.map_err(|refusal| Some((id, refusal)))?;
-            (slot, next, id)
+            let (slot, next) = inner.put(&self.core, entity, || letter(id)).map_err(Some)?;
+            if let Some(outlet) = outlet {
+                inner.deadlines.add(deadline, id, Arc::clone(&slot), outlet);
+                self.call_at(&mut inner, deadline);
+            }
+            (slot, next)
         };
         next.run(|| self.start(&slot));
-        Ok(id)
+        Ok(())
     }
 
     /// Gives a message to the route. Returns its number.
@@ -310,29 +305,6 @@ impl<C: Command> Shard<C> {
                 let shard = envelope.shard;
                 Some(Event::Returned(format!("the queue to the owner of {shard} is full")))
             }
-        }
-    }
-}
-
-// === impl Finish ===
-
-impl<C> Finish<C> {
-    fn fail(self, error: AskError) {
-        // A receiver that has gone does not wait.
-        match self {
-            Self::Ask(to) => drop(to.send(Err(error))),
-            Self::Tell(to) => drop(to.send(Err(error))),
-        }
-    }
-}
-
-impl<R: serde::de::DeserializeOwned> Finish<R> {
-    pub(super) fn finish(self, result: Outcome) {
-        match (self, finished(result)) {
-            (Self::Ask(to), Ok(Some(bytes))) => drop(to.send(outcome(Reply::Done(bytes)))),
-            (Self::Tell(to), Ok(_)) => drop(to.send(Ok(()))),
-            (Self::Ask(to), Ok(None)) => drop(to.send(Err(NotRun::Moving.into()))),
-            (this, Err(error)) => this.fail(error),
         }
     }
 }

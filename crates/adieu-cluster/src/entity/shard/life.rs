@@ -9,11 +9,12 @@ use std::task::Poll;
 use adieu_core::TaskResult;
 use adieu_core::adapter::error_text;
 
-use super::Entity;
-use super::mailbox::Slot;
-use super::nested::{AsEntity, ForgetWhy, SayWhy};
-use super::shard::Shard;
+use super::Shard;
+use crate::entity::Entity;
+use crate::entity::mailbox::Slot;
+use crate::entity::nested::{AsEntity, ForgetWhy, SayWhy};
 use crate::message::Command;
+use crate::time::now;
 
 /// How an instance ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,10 +69,11 @@ where
     );
     let how = std::future::poll_fn(|cx| {
         // A node that loses its place aborts the task. Nothing else must wake it for that.
-        if !shard.core().here.is_good() {
+        let now = now();
+        if !shard.core().here.is_good_at(now) {
             return Poll::Ready(How::Dropped);
         }
-        let _here = AsEntity::enter();
+        let _here = AsEntity::enter(now);
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
         polled.map_or_else(
             |panic| Poll::Ready(How::Failed(text_of(&*panic))),

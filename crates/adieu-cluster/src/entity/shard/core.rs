@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use adieu_core::TaskResult;
 
-use super::Entity;
 use super::life::{Ended, live};
-use super::node::Here;
+use crate::entity::Entity;
+use crate::entity::node::Here;
 use crate::message::{AskError, Command};
 use crate::time::Duration;
 
