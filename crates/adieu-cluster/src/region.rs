@@ -4,6 +4,6 @@
 mod admission;
 mod machine;
 
-#[expect(unused_imports, reason = "regions build on them")]
+#[cfg_attr(not(test), expect(unused_imports, reason = "regions build on them"))]
 pub(crate) use admission::{Admission, Arrival, Decision};
 pub(crate) use machine::{Held, Regions, ShardState};

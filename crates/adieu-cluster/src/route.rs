@@ -3,7 +3,7 @@
 mod machine;
 mod message;
 
-#[expect(unused_imports, reason = "regions build on them")]
+#[cfg_attr(not(test), expect(unused_imports, reason = "regions build on them"))]
 pub(crate) use machine::Route;
-#[expect(unused_imports, reason = "regions build on them")]
+#[cfg_attr(not(test), expect(unused_imports, reason = "regions build on them"))]
 pub(crate) use message::{Effect, Kind, NotRun, Outcome, Outgoing, Unknown, Waited};
