@@ -7,20 +7,14 @@ pub(crate) enum Rule {
     KeepOrder,
     /// Nothing is sent to a new owner while a message is outstanding at the previous one.
     SettleBeforeNewOwner,
-    /// A message whose deadline has passed stays outstanding until the owner has decided.
-    ExpiredStaysOutstanding,
     /// A message that was sent may have run when its deadline passes.
     SentIsUnknown,
-    /// A message is not sent again under an epoch that has refused one.
-    RefusalIsFinal,
     /// A message is admitted only under exactly the epoch that it names.
     EpochEquality,
     /// A message that is ahead of the owner's view is held.
     HoldAhead,
     /// A draining shard admits nested messages.
     AdmitNested,
-    /// A draining shard refuses all other messages.
-    CloseForDrain,
     /// A shard is handed over only when nothing runs in it.
     EmptyBeforeHandOver,
 }

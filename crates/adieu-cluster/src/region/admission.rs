@@ -210,9 +210,6 @@ impl Admission {
         let is_exact = self.epoch() == Some(epoch) || !self.rules.holds(Rule::EpochEquality);
         let decision = match self.door {
             Door::Open { .. } if is_exact => Decision::Admit,
-            Door::Draining { .. } if is_exact && !self.rules.holds(Rule::CloseForDrain) => {
-                Decision::Admit
-            }
             Door::Draining { nested_until, .. }
                 if is_exact && is_nested && self.rules.holds(Rule::AdmitNested) =>
             {

@@ -113,8 +113,12 @@ impl Route {
     /// Returns the next instant at which [`Route::advance`] has something to do.
     pub(crate) fn wake(&self) -> Option<Instant> {
         let first = |set: &BTreeSet<(Instant, u64)>| set.first().map(|(at, _)| *at);
-        let is_kept = self.lanes.iter().any(|lane| !lane.kept.is_empty());
-        let pause = self.pause.filter(|_| is_kept).map(|pause| pause.until);
+        // A pause ends a wait only for messages that could be sent otherwise.
+        let waits = |lane: &Lane, epoch| !lane.kept.is_empty() && lane.may_send(epoch, self.rules);
+        let owned = self.grant.owned().map(|(_, epoch)| epoch);
+        let pause = self.pause.filter(|pause| owned == Some(pause.epoch));
+        let pause = pause.filter(|pause| self.lanes.iter().any(|lane| waits(lane, pause.epoch)));
+        let pause = pause.map(|pause| pause.until);
         [first(&self.deadlines), first(&self.resting), pause].into_iter().flatten().min()
     }
 
@@ -302,13 +306,7 @@ impl Route {
         self.deadlines.remove(&(message.deadline, id));
         match message.state {
             State::Abandoned => return,
-            State::Outstanding if self.rules.holds(Rule::ExpiredStaysOutstanding) => {
-                message.state = State::Abandoned;
-            }
-            State::Outstanding => {
-                lane.outstanding -= 1;
-                self.messages.remove(&id);
-            }
+            State::Outstanding => message.state = State::Abandoned,
             State::Kept(_) => {
                 lane.kept.remove(&id);
                 self.messages.remove(&id);
@@ -373,8 +371,7 @@ impl Lane {
         let is_settled = self.outstanding == 0
             || self.epoch == epoch
             || !rules.holds(Rule::SettleBeforeNewOwner);
-        let was_refused = epoch <= self.refused && rules.holds(Rule::RefusalIsFinal);
-        is_settled && !was_refused
+        is_settled && self.refused < epoch
     }
 
     fn next(&mut self, rules: Rules) -> Option<u64> {

@@ -237,6 +237,16 @@ fn messages_that_a_link_returns_are_sent_again_after_a_pause() {
 }
 
 #[test]
+fn a_pause_does_not_wake_a_sender_that_waits_for_another_owner() {
+    let mut sender = Sender::of("a", 7);
+    sender.ask(1);
+    sender.ask(2);
+    sender.on(1, moving());
+    sender.on(2, Event::Returned("closed".to_owned()));
+    assert_eq!(sender.0.wake(), Some(at(1_000)), "only the deadlines");
+}
+
+#[test]
 fn a_final_refusal_ends_a_message_and_holds_no_other_back() {
     for refusal in [Refusal::Busy, Refusal::Draining, Refusal::Expired] {
         let mut sender = Sender::of("a", 7);
@@ -463,6 +473,10 @@ proptest! {
                     }
                 }
             }
+            // A timer that is due and changes nothing would keep a processor busy.
+            let mut later = route.clone();
+            later.advance(at(now), &mut Vec::new());
+            prop_assert!(later.wake().is_none_or(|wake| at(now) < wake));
             prop_assert!(route.kept() <= limit);
             prop_assert_eq!(route.outstanding(), sent.len());
         }
