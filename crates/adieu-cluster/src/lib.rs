@@ -8,6 +8,8 @@ mod config;
 mod counters;
 mod driver;
 mod leader;
+#[cfg(feature = "links")]
+mod link;
 #[doc(hidden)]
 pub mod measure;
 mod member;
@@ -28,7 +30,10 @@ mod standing;
 mod status;
 pub mod store;
 mod time;
-#[expect(dead_code, reason = "links and regions build on it")]
+#[cfg_attr(
+    not(all(test, feature = "links")),
+    expect(dead_code, reason = "links and regions build on it")
+)]
 mod transport;
 mod view;
 mod waiting;
@@ -37,6 +42,8 @@ mod world;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError};
 pub use counters::InstanceState;
+#[cfg(feature = "links")]
+pub use link::{ListenError, Mtls, Security};
 pub use member::{Incompatible, Loss, Stage};
 pub use operate::OperateError;
 pub use phases::TASKS;

@@ -5,6 +5,10 @@ fn machines_are_pure() {
     let sources = [
         ("allocate.rs", include_str!("allocate.rs")),
         ("commits.rs", include_str!("commits.rs")),
+        ("link/frame.rs", include_str!("link/frame.rs")),
+        ("link/hello.rs", include_str!("link/hello.rs")),
+        ("link/inbox.rs", include_str!("link/inbox.rs")),
+        ("link/machine.rs", include_str!("link/machine.rs")),
         ("leader/machine.rs", include_str!("leader/machine.rs")),
         ("member/heartbeat.rs", include_str!("member/heartbeat.rs")),
         ("member/machine.rs", include_str!("member/machine.rs")),

@@ -1,0 +1,7 @@
+//! Links over real sockets.
+
+mod delivery;
+mod ends;
+mod hostile;
+mod stage;
+mod strangers;
