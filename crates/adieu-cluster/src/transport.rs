@@ -89,8 +89,11 @@ pub(crate) enum Reply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The shard is being handed over, or is owned elsewhere. If the node knows a newer grant, its
-    /// owner and epoch.
-    Moving { newer: Option<(NodeId, Revision)> },
+    /// owner and epoch. The sender keeps the message until there is a newer grant.
+    Moving { newer: Option<(Peer, Revision)> },
+    /// The shard is being handed over, and little time remains. Only a nested message is refused
+    /// with this. It is final, because the handler that waits for it delays the hand-over.
+    Draining,
     /// The mailbox of the entity is full.
     Busy,
     /// The node has reached a limit, such as the number of entities.

@@ -32,7 +32,7 @@ pub(super) struct Core {
     pub(super) lanes: RwLock<HashMap<Peer, Arc<Lane>>>,
     /// The links that other nodes have dialled: one for each node.
     accepted: Mutex<HashMap<NodeId, Arc<Inbound>>>,
-    last_link: AtomicU64,
+    pub(super) last_link: AtomicU64,
     /// Every task of the links.
     pub(super) tasks: TaskTracker,
     /// No new links; those that there are end in order.

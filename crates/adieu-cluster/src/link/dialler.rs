@@ -52,9 +52,9 @@ pub(super) async fn run(core: Arc<Core>, lane: Arc<Lane>) {
             Ok(link) => {
                 lane.open();
                 log(&core, &lane, None);
-                let why = converse(&core, &lane, link).await;
+                let (why, is_ours) = converse(&core, &lane, link).await;
                 log(&core, &lane, Some(&why));
-                now() - opened < SHORT
+                !is_ours && now() - opened < SHORT
             }
             Err(why) => {
                 log(&core, &lane, Some(&why));
@@ -182,8 +182,8 @@ async fn secure(core: &Core, address: &str, stream: TcpStream) -> std::io::Resul
     Ok(TokioIo::new(io))
 }
 
-/// Delivers answers until the link ends, and returns why it did.
-async fn converse(core: &Core, lane: &Lane, mut link: Link) -> String {
+/// Delivers answers until the link ends. Returns why it did, and whether this side ended it.
+async fn converse(core: &Core, lane: &Lane, mut link: Link) -> (String, bool) {
     let mut is_finishing = false;
     let timer = sleep(core.limits.idle);
     tokio::pin!(timer);
@@ -228,7 +228,7 @@ async fn converse(core: &Core, lane: &Lane, mut link: Link) -> String {
         }
     };
     lane.end(last_read, &why);
-    why
+    (why, is_finishing)
 }
 
 async fn optional(at: Option<Instant>) {

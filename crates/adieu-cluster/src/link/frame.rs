@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::records::{NodeId, ShardId};
 use crate::store::Revision;
 use crate::time::{Duration, Instant};
-use crate::transport::{Envelope, MessageId, Refusal, Reply};
+use crate::transport::{Envelope, MessageId, Peer, Refusal, Reply};
 
 /// From the node that has dialled.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -145,6 +145,8 @@ pub(crate) struct Why {
     #[prost(string, tag = "3")]
     pub(crate) owner: String,
     #[prost(uint64, tag = "4")]
+    pub(crate) owner_incarnation: u64,
+    #[prost(uint64, tag = "5")]
     pub(crate) epoch: u64,
 }
 
@@ -175,6 +177,7 @@ const BUSY: u32 = 2;
 const OVERLOADED: u32 = 3;
 const EXPIRED: u32 = 4;
 const UNSUPPORTED: u32 = 5;
+const DRAINING: u32 = 6;
 
 const DONE: u32 = 1;
 const NOT_RUN: u32 = 2;
@@ -232,7 +235,8 @@ impl From<Refusal> for Why {
         match refusal {
             Refusal::Moving { newer: None } => why(MOVING, String::new()),
             Refusal::Moving { newer: Some((owner, epoch)) } => Self {
-                owner: owner.as_str().to_owned(),
+                owner: owner.id.as_str().to_owned(),
+                owner_incarnation: owner.incarnation.get(),
                 epoch: epoch.get(),
                 ..why(MOVING, String::new())
             },
@@ -240,21 +244,25 @@ impl From<Refusal> for Why {
             Refusal::Overloaded(text) => why(OVERLOADED, text),
             Refusal::Expired => why(EXPIRED, String::new()),
             Refusal::Unsupported(text) => why(UNSUPPORTED, text),
+            Refusal::Draining => why(DRAINING, String::new()),
         }
     }
 }
 
 impl From<Option<Why>> for Refusal {
     fn from(why: Option<Why>) -> Self {
-        let Why { kind, text, owner, epoch } = why.unwrap_or_default();
+        let Why { kind, text, owner, owner_incarnation, epoch } = why.unwrap_or_default();
+        let owner = NodeId::new(owner).ok().map(|id| {
+            let incarnation = Revision::new(owner_incarnation);
+            Peer { id, incarnation }
+        });
         match kind {
-            MOVING => Self::Moving {
-                newer: NodeId::new(owner).ok().map(|owner| (owner, Revision::new(epoch))),
-            },
+            MOVING => Self::Moving { newer: owner.map(|owner| (owner, Revision::new(epoch))) },
             BUSY => Self::Busy,
             OVERLOADED => Self::Overloaded(text),
             EXPIRED => Self::Expired,
             UNSUPPORTED => Self::Unsupported(text),
+            DRAINING => Self::Draining,
             // Of a newer build.
             other => Self::Unsupported(format!("refused for a reason of number {other}: {text}")),
         }
@@ -315,12 +323,16 @@ mod tests {
 
     fn refusals() -> impl Strategy<Value = Refusal> {
         prop_oneof![
-            proptest::option::of(("[a-z]{1,9}", 0..u64::MAX)).prop_map(|newer| Refusal::Moving {
-                newer: newer.map(|(id, at)| (NodeId::new(id).unwrap(), Revision::new(at))),
+            Just(Refusal::Moving { newer: None }),
+            ("[a-z]{1,9}", 0..u64::MAX, 0..u64::MAX).prop_map(|(id, incarnation, epoch)| {
+                let incarnation = Revision::new(incarnation);
+                let peer = Peer { id: NodeId::new(id).unwrap(), incarnation };
+                Refusal::Moving { newer: Some((peer, Revision::new(epoch))) }
             }),
             Just(Refusal::Busy),
             ".*".prop_map(Refusal::Overloaded),
             Just(Refusal::Expired),
+            Just(Refusal::Draining),
             ".*".prop_map(Refusal::Unsupported),
         ]
     }

@@ -85,7 +85,7 @@ impl Links {
     /// Returns how many links this node has dialled.
     #[cfg(test)]
     pub(super) fn dialled(&self) -> u64 {
-        self.core.next_link() - 1
+        self.core.last_link.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Returns how many peers something may be on its way to.

@@ -409,3 +409,18 @@ fn answers_to_envelopes_that_were_not_sent_are_a_violation() {
     assert!(receiver.read(1, 3).is_err(), "too many");
     receiver.read(1, 2).unwrap();
 }
+
+#[test]
+fn nothing_more_is_read_while_too_many_answers_are_queued() {
+    let limits = Limits { answer_bytes: 1_000, frame: 500, ..Limits::default() };
+    let mut receiver = Incoming::new(limits);
+    receiver.read(1, 4).unwrap();
+    for number in 1..=4 {
+        receiver.admit(number, true);
+        receiver.reply(number, Reply::Done(vec![7; 400].into()));
+    }
+    assert!(receiver.is_congested());
+    let replies = std::iter::from_fn(|| receiver.next_frame()).map(|frame| frame.replied.len());
+    assert_eq!(replies.collect::<Vec<_>>(), [1, 1, 1, 1], "frames are bounded");
+    assert!(!receiver.is_congested());
+}

@@ -50,7 +50,7 @@ async fn s1208_answers_that_are_dropped_refuse_before_admission_and_are_unknown_
     let Event::Refused(Refusal::Moving { newer: Some((node, epoch)) }) = &events[0] else {
         panic!("{events:?}")
     };
-    assert_eq!((node.as_str(), epoch.get()), ("c", 9));
+    assert_eq!((node, epoch.get()), (&super::stage::peer("c", 8), 9));
     // A tell ends with its admission.
     b.shop.behave(Manner::Admit);
     let tell = a.try_send(&b.peer, &b.address(), &ledger, Bytes::new(), false).unwrap();

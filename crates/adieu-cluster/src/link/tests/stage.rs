@@ -232,7 +232,7 @@ impl Receiver for Shop {
                 self.held.lock().unwrap().push((envelope.clone(), answer));
             }
             Manner::Refuse => {
-                let newer = Some((NodeId::new("c").unwrap(), Revision::new(9)));
+                let newer = Some((peer("c", 8), Revision::new(9)));
                 answer.refuse(Refusal::Moving { newer });
             }
             Manner::Drop => {}
