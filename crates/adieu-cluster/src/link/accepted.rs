@@ -70,10 +70,12 @@ impl Inbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether frames are read now.
+    /// Whether frames are read now. Called by the stream while it is polled, so answers that are given
+    /// meanwhile need not wake it.
     pub(super) fn is_reading(&self) -> bool {
-        let machine = &self.state().machine;
-        machine.is_reading() && !machine.is_congested()
+        let mut state = self.state();
+        state.stream = None;
+        state.machine.is_reading() && !state.machine.is_congested()
     }
 
     /// Hands the envelopes of a frame to the receiver, unless the link was stopped.

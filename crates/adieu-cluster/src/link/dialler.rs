@@ -125,7 +125,7 @@ async fn dial(core: &Arc<Core>, lane: &Arc<Lane>) -> Result<Link, String> {
         // HTTP/2 wants a host. The real one is in the hello.
         let origin = http::Uri::from_static("http://adieu.cluster");
         let mut grpc = Grpc::with_origin(Calls(calls), origin)
-            .max_decoding_message_size(core.limits.longest_frame())
+            .max_decoding_message_size(core.limits.longest_answer())
             .max_encoding_message_size(core.limits.longest_frame());
         let mut request = Request::new(lane.begin(number, hello));
         if let Some(token) = core.security.bearer() {
@@ -186,12 +186,15 @@ async fn secure(core: &Core, address: &str, stream: TcpStream) -> std::io::Resul
 async fn converse(core: &Core, lane: &Lane, mut link: Link) -> (String, bool) {
     let mut is_finishing = false;
     let timer = sleep(core.limits.idle);
-    tokio::pin!(timer);
+    let closing = core.closing.cancelled();
+    let woken = lane.woken();
+    // Kept from one frame to the next: registering them again for each frame costs time.
+    tokio::pin!(timer, closing, woken);
     let (last_read, why) = loop {
         tokio::select! {
             biased;
             // First, so that a peer which answers all the time does not hide them.
-            () = core.closing.cancelled(), if !is_finishing => {
+            () = &mut closing, if !is_finishing => {
                 is_finishing = true;
                 lane.close(CLOSED);
                 timer.as_mut().reset(tokio::time::Instant::now() + core.limits.farewell);
@@ -224,7 +227,10 @@ async fn converse(core: &Core, lane: &Lane, mut link: Link) -> (String, bool) {
                 Ok(None) => break (None, "the peer ended the link unexpectedly".to_owned()),
                 Err(status) => break (None, format!("the link broke: {}", explain(&status))),
             },
-            () = lane.woken() => lane.deliver(),
+            () = &mut woken => {
+                woken.set(lane.woken());
+                lane.deliver();
+            }
         }
     };
     lane.end(last_read, &why);

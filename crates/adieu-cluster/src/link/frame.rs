@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::limits::LONGEST_TEXT;
 use crate::records::{NodeId, ShardId};
 use crate::store::Revision;
 use crate::time::{Duration, Instant};
@@ -231,7 +232,7 @@ pub(crate) fn size_of(envelope: &Envelope) -> usize {
 
 impl From<Refusal> for Why {
     fn from(refusal: Refusal) -> Self {
-        let why = |kind, text| Self { kind, text, ..Self::default() };
+        let why = |kind, text| Self { kind, text: short(text), ..Self::default() };
         match refusal {
             Refusal::Moving { newer: None } => why(MOVING, String::new()),
             Refusal::Moving { newer: Some((owner, epoch)) } => Self {
@@ -277,7 +278,7 @@ impl Replied {
         match reply {
             Reply::Done(payload) => Self { payload, ..replied(DONE) },
             Reply::NotRun(refusal) => Self { why: Some(refusal.into()), ..replied(NOT_RUN) },
-            Reply::Unknown(text) => Self { text, ..replied(UNKNOWN) },
+            Reply::Unknown(text) => Self { text: short(text), ..replied(UNKNOWN) },
         }
     }
 
@@ -290,6 +291,15 @@ impl Replied {
             other => Reply::Unknown(format!("the reply has the number {other}: {}", self.text)),
         }
     }
+}
+
+/// Cuts a text, because the length of frames is bounded.
+fn short(mut text: String) -> String {
+    if text.len() > LONGEST_TEXT {
+        let end = (0..=LONGEST_TEXT).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+    }
+    text
 }
 
 #[cfg(test)]
@@ -319,6 +329,15 @@ mod tests {
         };
         let read = Backward::decode(later.encode_to_vec().as_slice()).unwrap();
         assert_eq!(read, Backward { decided: 7, ..Backward::default() });
+    }
+
+    #[test]
+    fn texts_that_explain_an_answer_are_cut() {
+        let Reply::Unknown(text) = Replied::new(1, Reply::Unknown("ü".repeat(9_000))).reply()
+        else {
+            panic!("another reply")
+        };
+        assert_eq!(text, "ü".repeat(LONGEST_TEXT / 2));
     }
 
     fn refusals() -> impl Strategy<Value = Refusal> {

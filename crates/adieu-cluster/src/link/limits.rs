@@ -2,6 +2,9 @@
 
 use crate::time::Duration;
 
+/// Texts that explain an answer are cut after this many bytes.
+pub(crate) const LONGEST_TEXT: usize = 512;
+
 /// The bounds of a link. Tests make them smaller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -54,8 +57,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The longest frame. A payload can be as long as allowed; names and numbers come on top.
+    /// The longest frame with envelopes: a payload as long as allowed, names and numbers.
     pub(crate) fn longest_frame(&self) -> usize {
         self.message + self.frame + 64 * 1024
+    }
+
+    /// The longest frame with answers: it may also refuse all outstanding envelopes.
+    pub(crate) fn longest_answer(&self) -> usize {
+        self.longest_frame() + self.outstanding * 2 * LONGEST_TEXT
     }
 }

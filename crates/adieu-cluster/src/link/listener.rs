@@ -26,8 +26,9 @@ use super::reader::Accepted;
 use super::wire::{AcceptingCodec, Connection, PATH, server};
 use crate::time::{Duration, now};
 
-/// More connections are closed at once. A node has one for each peer.
-const MOST_CONNECTIONS: usize = 10_000;
+/// With this many tasks, new connections are closed at once. A peer needs four: a connection and a
+/// stream in each direction.
+const MOST_TASKS: usize = 50_000;
 
 /// Accepts connections until the links are closed.
 pub(super) async fn run(core: Arc<Core>, listener: TcpListener, runtime: Handle) {
@@ -38,7 +39,7 @@ pub(super) async fn run(core: Arc<Core>, listener: TcpListener, runtime: Handle)
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) if core.tasks.len() < MOST_CONNECTIONS => {
+            Ok((stream, _)) if core.tasks.len() < MOST_TASKS => {
                 core.spawn(&runtime, serve(Arc::clone(&core), stream, runtime.clone()));
             }
             Ok(_) => {}
