@@ -12,6 +12,8 @@ mod grant;
 mod handover;
 mod in_process;
 mod leader;
+#[cfg(feature = "links")]
+mod link;
 #[doc(hidden)]
 pub mod measure;
 mod member;
@@ -46,6 +48,8 @@ pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, RegionBuilde
 pub use counters::InstanceState;
 pub use entity::{Entity, Mail, Replier};
 pub use in_process::InProcess;
+#[cfg(feature = "links")]
+pub use link::{ListenError, Mtls, Security};
 pub use member::{Incompatible, Loss, Stage};
 pub use message::{AskError, Command, MailId, NotRun, Unknown};
 pub use operate::OperateError;

@@ -123,7 +123,10 @@ pub(crate) trait Transport: Send + Sync + 'static {
     ) -> Result<(), Full>;
 
     /// Asks a peer to prepare for a shard. `Err` if it declines or cannot be reached.
-    #[cfg_attr(not(test), expect(dead_code, reason = "owners hand over without asking first"))]
+    #[cfg_attr(
+        not(any(test, feature = "links")),
+        expect(dead_code, reason = "owners hand over without asking first")
+    )]
     fn prepare<'a>(
         &'a self,
         to: &'a Peer,

@@ -17,6 +17,8 @@ use crate::counters::Counters;
 use crate::driver::PROTOCOL;
 use crate::entity::{Here, Starts};
 use crate::in_process::InProcess;
+#[cfg(feature = "links")]
+use crate::link::{Identity, Limits, Links, Security};
 use crate::member::Wish;
 use crate::page;
 use crate::phases;
@@ -46,6 +48,8 @@ pub struct ClusterBuilder {
     entities: usize,
     entity_starts: u32,
     carrier: Option<Arc<dyn Carrier>>,
+    #[cfg(feature = "links")]
+    listen: Option<(String, Security)>,
 }
 
 const TTL: Duration = Duration::from_secs(10);
@@ -69,6 +73,8 @@ impl ClusterBuilder {
             entities: ENTITIES,
             entity_starts: ENTITY_STARTS,
             carrier: None,
+            #[cfg(feature = "links")]
+            listen: None,
         }
     }
 
@@ -92,7 +98,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the address that status shows.
+    /// Sets the address at which other nodes reach this one, as `host:port`, if it differs from the
+    /// address on which the node listens. Status shows it.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self
@@ -138,6 +145,16 @@ impl ClusterBuilder {
         self
     }
 
+    /// Listens for other nodes on this address (`IP:port`), so that messages reach entities on all
+    /// nodes. Port 0 takes a free port. If the IP is `0.0.0.0` or `::`, also set
+    /// [`address`](Self::address). The port is bound by [`on`](Self::on).
+    #[cfg(feature = "links")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "links")))]
+    pub fn listen(mut self, address: impl Into<String>, security: Security) -> Self {
+        self.listen = Some((address.into(), security));
+        self
+    }
+
     /// Connects this node to the other nodes of the same process, for tests: messages to entities of
     /// other nodes go through `network`.
     pub fn in_process(mut self, network: &InProcess) -> Self {
@@ -153,7 +170,8 @@ impl ClusterBuilder {
     ///
     /// # Errors
     ///
-    /// If a name or the configuration is not valid, a time is out of bounds, or the shutdown has begun.
+    /// If a name or the configuration is not valid, a time is out of bounds, the node cannot listen for
+    /// other nodes, or the shutdown has begun.
     pub fn on(self, shutdown: &Shutdown) -> Result<Cluster, ClusterError> {
         let Self { store, cluster, .. } = self;
         let configured = config::read(shutdown.config())?;
@@ -188,7 +206,24 @@ impl ClusterBuilder {
         let removal_margin = configured.removal_margin.or(self.removal_margin);
         settings.removal_margin = removal_margin.unwrap_or(settings.removal_margin);
         // Nodes of one process are found by their names.
-        let address = address.or_else(|| self.carrier.as_ref().map(|_| format!("node:{id}")));
+        let mut carrier = self.carrier.map(|carrier| (carrier, format!("node:{id}")));
+        #[cfg(feature = "links")]
+        if let Some((listen, security)) = self.listen {
+            let identity = Identity {
+                cluster: cluster.as_str().into(),
+                node: id.clone(),
+                build: build.as_str().into(),
+                protocol: (PROTOCOL, PROTOCOL),
+            };
+            let links = Links::listen(&listen, security, identity, Limits::default())?;
+            let reached_at = match &address {
+                Some(address) => address.clone(),
+                None => links.address()?.to_string(),
+            };
+            carrier = Some((Arc::new(links), reached_at));
+        }
+        let (carrier, reached_at) = carrier.unzip();
+        let address = address.or(reached_at);
         let record = NodeRecord {
             state: NodeState::Joining,
             ready: true,
@@ -227,7 +262,7 @@ impl ClusterBuilder {
             singletons: Mutex::new(BTreeMap::new()),
             regions: Arc::default(),
             here,
-            carrier: self.carrier,
+            carrier,
             drain_times: Mutex::default(),
             node: Mutex::new(None),
             standing: OnceLock::new(),

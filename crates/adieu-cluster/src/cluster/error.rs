@@ -29,6 +29,10 @@ pub enum ClusterError {
     /// The configuration is not valid.
     #[error("failed to set up a cluster node")]
     Config(#[from] adieu_core::ConfigError),
+    /// The node cannot listen for other nodes.
+    #[cfg(feature = "links")]
+    #[error("failed to set up a cluster node")]
+    Listen(#[from] crate::link::ListenError),
     /// The tasks of the cluster's phases could not be added.
     #[error("failed to set up a cluster node")]
     Tasks(#[from] AddTaskError),
