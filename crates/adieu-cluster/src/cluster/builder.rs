@@ -206,22 +206,25 @@ impl ClusterBuilder {
         let removal_margin = configured.removal_margin.or(self.removal_margin);
         settings.removal_margin = removal_margin.unwrap_or(settings.removal_margin);
         // Nodes of one process are found by their names.
-        let mut carrier = self.carrier.map(|carrier| (carrier, format!("node:{id}")));
+        let carrier = self.carrier.map(|carrier| (carrier, format!("node:{id}")));
         #[cfg(feature = "links")]
-        if let Some((listen, security)) = self.listen {
-            let identity = Identity {
-                cluster: cluster.as_str().into(),
-                node: id.clone(),
-                build: build.as_str().into(),
-                protocol: (PROTOCOL, PROTOCOL),
-            };
-            let links = Links::listen(&listen, security, identity, Limits::default())?;
-            let reached_at = match &address {
-                Some(address) => address.clone(),
-                None => links.address()?.to_string(),
-            };
-            carrier = Some((Arc::new(links), reached_at));
-        }
+        let carrier = match self.listen {
+            None => carrier,
+            Some((listen, security)) => {
+                let identity = Identity {
+                    cluster: cluster.as_str().into(),
+                    node: id.clone(),
+                    build: build.as_str().into(),
+                    protocol: (PROTOCOL, PROTOCOL),
+                };
+                let links = Links::listen(&listen, security, identity, Limits::default())?;
+                let reached_at = match &address {
+                    Some(address) => address.clone(),
+                    None => links.address()?.to_string(),
+                };
+                Some((Arc::new(links) as Arc<dyn Carrier>, reached_at))
+            }
+        };
         let (carrier, reached_at) = carrier.unzip();
         let address = address.or(reached_at);
         let record = NodeRecord {
