@@ -45,6 +45,8 @@ mod waiting;
 mod world;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, RegionBuilder, Singleton};
+#[doc(hidden)]
+pub use config::validate as validate_config;
 pub use counters::InstanceState;
 pub use entity::{Entity, Mail, Replier};
 pub use in_process::InProcess;
