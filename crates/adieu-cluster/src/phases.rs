@@ -114,8 +114,9 @@ impl Shared {
     }
 
     /// Waits until every message of this node has its outcome, because a node that was removed
-    /// receives no more replies.
+    /// receives no more replies. New messages do not run: their replies could come too late.
     async fn settle(&self, within: Duration) {
+        self.regions.all().iter().for_each(|region| region.refuse_new());
         let until = now() + within;
         let is_idle = || self.regions.all().iter().all(|region| region.is_idle());
         while now() < until && !self.progress.borrow().is_outside() && !is_idle() {

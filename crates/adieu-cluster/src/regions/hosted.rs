@@ -57,6 +57,9 @@ pub(crate) trait Hosted: Send + Sync {
     /// This node has lost its place.
     fn lose(&self);
 
+    /// This node is about to leave: its new messages do not run.
+    fn refuse_new(&self);
+
     /// This node sends nothing more.
     fn close(&self);
 
@@ -164,6 +167,10 @@ impl<C: Command> Hosted for RegionInner<C> {
 
     fn lose(&self) {
         self.shards.iter().for_each(|shard| shard.lose());
+    }
+
+    fn refuse_new(&self) {
+        self.shards.iter().for_each(|shard| shard.refuse_new());
     }
 
     fn close(&self) {

@@ -40,6 +40,8 @@ pub(crate) struct Route {
     resting: BTreeSet<(Instant, u64)>,
     /// The owner under this epoch could not be reached.
     pause: Option<Pause>,
+    /// New messages do not run.
+    is_leaving: bool,
     is_closed: bool,
     rules: Rules,
 }
@@ -80,6 +82,7 @@ impl Route {
             deadlines: BTreeSet::new(),
             resting: BTreeSet::new(),
             pause: None,
+            is_leaving: false,
             is_closed: false,
             rules,
         }
@@ -107,7 +110,7 @@ impl Route {
         let lane = &self.lanes[usize::from(is_nested)];
         let (owner, epoch) = self.grant.owned()?;
         let is_free = lane.outstanding == 0 && lane.kept.is_empty() && lane.refused < epoch;
-        (is_free && owner.id == *me && !self.is_closed).then_some(epoch)
+        (is_free && owner.id == *me && !self.is_leaving).then_some(epoch)
     }
 
     /// Returns the next instant at which [`Route::advance`] has something to do.
@@ -127,7 +130,7 @@ impl Route {
     /// Takes a message. Its number is higher than those of all messages before.
     pub(crate) fn send(&mut self, message: Outgoing, now: Instant, out: &mut Vec<Effect>) {
         let Outgoing { id, kind, is_nested, deadline } = message;
-        let refusal = if self.is_closed {
+        let refusal = if self.is_leaving {
             Some(NotRun::Closed)
         } else if deadline <= now {
             Some(NotRun::Expired(self.why()))
@@ -218,8 +221,14 @@ impl Route {
         self.finish(id, Outcome::Unknown(Unknown::Expired), &mut Vec::new());
     }
 
+    /// This node is about to leave: new messages do not run. Messages that it keeps may still be sent.
+    pub(crate) fn refuse_new(&mut self) {
+        self.is_leaving = true;
+    }
+
     /// This node sends nothing more: what it keeps does not run. What was sent waits for its events.
     pub(crate) fn close(&mut self, out: &mut Vec<Effect>) {
+        self.is_leaving = true;
         self.is_closed = true;
         let waits = |state: &State| matches!(state, State::Kept(_) | State::Rests { .. });
         let kept = self.messages.iter().filter(|(_, message)| waits(&message.state));

@@ -9,6 +9,8 @@ mod conformance;
 mod entities;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod etcd;
+#[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres", feature = "links"))]
+mod linked;
 mod members;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod nodes;

@@ -203,6 +203,11 @@ impl<C: Command> Shard<C> {
         self.carry_out(inner, effects, now, after);
     }
 
+    /// This node is about to leave: its new messages do not run.
+    pub(crate) fn refuse_new(&self) {
+        self.change(|inner, _| inner.route.refuse_new());
+    }
+
     /// This node sends nothing more.
     pub(crate) fn close_route(&self) {
         self.change(|inner, after| {

@@ -300,6 +300,17 @@ fn a_sender_that_closes_keeps_nothing() {
 }
 
 #[test]
+fn s1176_a_node_that_is_about_to_leave_sends_what_it_keeps_and_nothing_new() {
+    let mut sender = Sender::of("a", 7);
+    sender.ask(1);
+    sender.on(1, moving());
+    sender.0.refuse_new();
+    assert_eq!(sender.ask(2), ["2: NotRun(Closed)"]);
+    assert_eq!(sender.0.direct(&NodeId::new("a").unwrap(), false), None);
+    assert_eq!(sender.see(owned("b", 9)), ["1 to b under 9"]);
+}
+
+#[test]
 fn a_cancelled_message_has_no_outcome_and_stays_outstanding() {
     let mut sender = Sender::of("a", 7);
     sender.ask(1);
