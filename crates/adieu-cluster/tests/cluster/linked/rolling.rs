@@ -13,13 +13,14 @@ struct Size {
     restarts: usize,
     keys: u64,
     asks: u64,
-    pause: Duration,
+    /// Between the asks to one entity, in milliseconds.
+    pause: u64,
 }
 
 /// Each ask has a reply, although each node is restarted several times.
 fn roll(size: &Size) {
     let stage = Stage::new(Duration::from_secs(10));
-    let load = stage.load(size.keys, size.pause);
+    let load = stage.load(size.keys, Duration::from_millis(size.pause));
     // The nodes ask, too, until they have left.
     let host = |at: usize| Order { load: Some(load.clone()), ..stage.host(&format!("node-{at}")) };
     let mut nodes: Vec<Process> = (0..size.nodes).map(|at| stage.up(&host(at))).collect();
@@ -44,17 +45,12 @@ fn roll(size: &Size) {
     assert!(tally.moves >= size.restarts, "the entities have not moved: {tally}");
 }
 
+/// Runs 5 nodes, 20 restarts and 100,000 asks if `ADIEU_TEST_FULL` is set, which takes several minutes.
 #[test]
 fn s1175_asks_survive_rolling_restarts() {
-    let pause = Duration::from_millis(20);
-    roll(&Size { nodes: 3, restarts: 4, keys: 24, asks: 3_000, pause });
-}
-
-/// The same in full. It takes several minutes:
-/// `cargo nextest run -p adieu-cluster --all-features --run-ignored only -E 'test(hundred_thousand)'`.
-#[test]
-#[ignore = "takes several minutes"]
-fn s1175_a_hundred_thousand_asks_survive_twenty_restarts() {
-    let pause = Duration::from_millis(5);
-    roll(&Size { nodes: 5, restarts: 20, keys: 64, asks: 100_000, pause });
+    let is_full = std::env::var_os("ADIEU_TEST_FULL").is_some();
+    roll(&match is_full {
+        true => Size { nodes: 5, restarts: 20, keys: 64, asks: 100_000, pause: 5 },
+        false => Size { nodes: 3, restarts: 4, keys: 24, asks: 3_000, pause: 20 },
+    });
 }
