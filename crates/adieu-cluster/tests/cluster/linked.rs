@@ -3,6 +3,7 @@
 
 mod appends;
 mod child;
+mod faults;
 mod load;
 mod rolling;
 mod stage;

@@ -13,6 +13,9 @@ use tokio::time::Instant;
 
 use super::appends::Append;
 
+/// How many asks to one entity are sent together.
+pub(crate) const ASKED_AT_ONCE: usize = 3;
+
 /// How to ask.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Load {
@@ -93,16 +96,27 @@ async fn ask(
     };
     loop {
         // They are sent in this order, without waiting for each other.
-        let (first, second, third) =
-            tokio::join!(biased; one(number), one(number + 1), one(number + 2));
-        number += 3;
-        let asked = [first, second, third];
+        let asked: [Outcome; ASKED_AT_ONCE] =
+            tokio::join!(biased; one(number), one(number + 1), one(number + 2)).into();
+        number += ASKED_AT_ONCE as u64;
+        asked.iter().for_each(announce);
         let is_over = asked.iter().any(|it| it.end == End::Outside);
         outcomes.lock().unwrap().extend(asked);
-        let total = count.fetch_add(3, Ordering::Relaxed) + 3;
+        let more = ASKED_AT_ONCE as u64;
+        let total = count.fetch_add(more, Ordering::Relaxed) + more;
         if is_over || (total >= load.least && load.until.exists()) {
             return;
         }
         tokio::time::sleep(load.pause).await;
+    }
+}
+
+/// Lets the test see that an ask has failed.
+#[expect(clippy::print_stdout, reason = "the test that started this process reads it")]
+fn announce(outcome: &Outcome) {
+    match &outcome.end {
+        End::NotRun(why) => println!("@not run {}: {why}", outcome.key),
+        End::Unknown(why) => println!("@unknown {}: {why}", outcome.key),
+        End::Ran | End::Outside => {}
     }
 }
