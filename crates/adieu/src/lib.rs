@@ -232,7 +232,8 @@
 //! | `axum`, `tonic` | `http`, with support for these two |
 //! | `tls` | `http` over rustls |
 //! | `prometheus` | `http`, with a metrics recorder for `/metrics` of the admin port |
-//! | `cluster` | the module `cluster`: membership that follows the shutdown, singletons with fences; in memory and in files |
+//! | `cluster` | the module `cluster`: membership that follows the shutdown, singletons with fences, regions of entities that move between nodes; in memory and in files |
+//! | `links` | `cluster`, with links between nodes, over which messages reach entities on other nodes; with certificates or a token |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
 //! | `redis`, `postgres`, `etcd` | `fleet`, with locks in that store and its client re-exported; with `cluster`, `postgres` and `etcd` also hold the cluster's table; with `resilience`, `redis` also shares policies; `etcd` needs `protoc` to build |
 //! | `resilience` | the module `resilience`: deadlines, rate limits, bulkheads, circuit breakers and retries in one policy; with `http` also as tower layers |
