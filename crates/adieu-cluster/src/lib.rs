@@ -28,6 +28,7 @@ mod standing;
 mod status;
 pub mod store;
 mod time;
+mod troubles;
 mod view;
 mod waiting;
 #[cfg(test)]

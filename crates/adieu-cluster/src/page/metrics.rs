@@ -29,7 +29,8 @@ pub(super) fn render(clusters: &[Arc<Shared>], metrics: &mut Metrics) {
     each(metrics.gauge("adieu_cluster_member", help), |it| f64::from(u8::from(it.stage == "up")));
     let help = "1 while this node leads the cluster.";
     each(metrics.gauge("adieu_cluster_leads", help), |it| {
-        f64::from(u8::from(it.leader.as_ref() == Some(&it.node)))
+        // A node that has lost its place may be the last leader that it has seen.
+        f64::from(u8::from(it.leader.as_ref() == Some(&it.node) && it.loss.is_none()))
     });
     let help = "How long this node may act if it cannot keep its session again.";
     each(metrics.gauge("adieu_cluster_session_left_seconds", help), |it| {

@@ -174,6 +174,15 @@ impl Table {
         self.forgotten = self.revision;
     }
 
+    /// Forgets the oldest changes beyond this many.
+    pub(crate) fn keep_changes(&mut self, most: usize) {
+        while self.history.len() > most
+            && let Some(oldest) = self.history.pop_front()
+        {
+            self.forgotten = oldest.revision;
+        }
+    }
+
     fn put(&mut self, key: &Arc<str>, value: &Arc<str>, session: PutSession) {
         let before = self.records.get(key);
         let row = Row {
@@ -198,11 +207,7 @@ impl Table {
 
     fn log(&mut self, key: &Arc<str>, row: Option<Row>) {
         self.history.push_back(Logged { revision: self.revision, key: Arc::clone(key), row });
-        while self.history.len() > MOST_CHANGES
-            && let Some(oldest) = self.history.pop_front()
-        {
-            self.forgotten = oldest.revision;
-        }
+        self.keep_changes(MOST_CHANGES);
     }
 }
 

@@ -6,8 +6,10 @@ mod akka;
 mod chaos;
 mod configured;
 mod conformance;
+mod endings;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod etcd;
+mod files;
 mod members;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod nodes;
