@@ -326,3 +326,50 @@ impl Changes for FileChanges {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+
+    fn commit(number: usize) -> Commit {
+        Commit::new().create(format!("k-{number}"), "0")
+    }
+
+    #[test]
+    fn s1266_requests_of_one_process_do_not_compete() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::open(folder.path()).unwrap();
+        let attempts = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for number in 0..8 {
+                let (shared, attempts) = (&files.shared, &attempts);
+                scope.spawn(move || {
+                    let act = |table: &mut Table, _| {
+                        attempts.fetch_add(1, Ordering::Relaxed);
+                        // Long enough for the other threads to read the same version.
+                        thread::sleep(Duration::from_millis(5));
+                        Ok(table.commit(&commit(number)).unwrap())
+                    };
+                    assert!(matches!(
+                        shared.change("commit", act, || true),
+                        Ok(Committed::Done(_))
+                    ));
+                });
+            }
+        });
+        assert_eq!(attempts.into_inner(), 8, "attempts lost to a request of the same process");
+    }
+
+    #[test]
+    fn s1266_a_request_that_was_given_up_is_not_carried_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::open(folder.path()).unwrap();
+        let act = |table: &mut Table, _| Ok(table.commit(&commit(0)).unwrap());
+        assert!(files.shared.change("commit", act, || false).is_err());
+        let act = |table: &mut Table, _| Ok(table.load(""));
+        assert!(files.shared.change("load", act, || true).unwrap().records.is_empty());
+    }
+}

@@ -85,24 +85,6 @@ async fn s1266_the_size_of_a_table_does_not_grow_with_its_history() {
     assert!(bytes < 100_000, "{bytes} bytes");
 }
 
-/// A request that was given up must not compete with those that follow it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1266_requests_of_one_process_do_not_compete() {
-    let folder = tempfile::tempdir().unwrap();
-    let files = Files::open(folder.path()).unwrap();
-    let mut commits = JoinSet::new();
-    for number in 0..50 {
-        let files = files.clone();
-        drop(commits.spawn(async move {
-            files.commit(&Commit::new().create(format!("k-{number}"), "0")).await
-        }));
-    }
-    while let Some(commit) = commits.join_next().await {
-        assert!(matches!(commit.unwrap().unwrap(), Committed::Done(_)));
-    }
-    assert_eq!(files.load("").await.unwrap().records.len(), 50);
-}
-
 #[test]
 fn s1270_a_folder_that_cannot_be_opened_is_named() {
     let folder = tempfile::tempdir().unwrap();

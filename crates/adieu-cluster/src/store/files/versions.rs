@@ -133,9 +133,12 @@ impl Versions {
             let path = self.folder.join(format!("new-{:016x}", fastrand::u64(..)));
             match File::create_new(&path) {
                 Ok(mut file) => {
-                    file.write_all(contents)?;
-                    file.sync_all()?;
-                    return Ok(path);
+                    let written = file.write_all(contents).and_then(|()| file.sync_all());
+                    if written.is_err() {
+                        // Otherwise the attempts to write fill a disk that is full already.
+                        drop(fs::remove_file(&path));
+                    }
+                    return written.map(|()| path);
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
