@@ -22,6 +22,15 @@ fn check_clean(ended: &Ended, reason: &str) {
     assert!(ended.stdout.ends_with(SAID), "{ended:#?}");
 }
 
+/// Checks the report of a process whose main thread has panicked; see S1003.
+#[track_caller]
+fn check_unwound(ended: &Ended) {
+    let report = ended.report.as_ref().unwrap_or_else(|| panic!("no report: {ended:#?}"));
+    assert!(!report.is_clean() && report.exit_code == 101, "{ended:#?}");
+    assert!(report.to_string().contains("main: panicked"), "{ended:#?}");
+    assert!(ended.stdout.ends_with(SAID), "{ended:#?}");
+}
+
 #[test]
 fn s307_the_guard_runs_the_shutdown_when_main_returns_fails_or_unwinds() {
     for scenario in GUARDS {
@@ -32,7 +41,10 @@ fn s307_the_guard_runs_the_shutdown_when_main_returns_fails_or_unwinds() {
         ] {
             let ended = run(scenario, ends, &[]);
             check_code(&ended, code);
-            check_clean(&ended, "process-exit");
+            match ends {
+                "unwinds" => check_unwound(&ended),
+                _ => check_clean(&ended, "process-exit"),
+            }
             assert!(ended.stderr.contains(expected), "{ended:#?}");
         }
     }
@@ -106,7 +118,7 @@ fn s309_a_finished_guard_returns_the_exit_code_of_the_report() {
     check_code(&finished("returns", &[("ADIEU__EXIT_CODE", "9")]), 9);
     let failed = finished("fails", &bad);
     check_code(&failed, ExitCode::FAILED);
-    check_clean(&finished("unwinds", &[]), "process-exit");
+    check_unwound(&finished("unwinds", &[]));
     // Without the guard's code, the exit code is that of `main`, unless the process ends with the
     // last phase.
     check_code(&run("guard", "returns", &bad), 0);

@@ -278,6 +278,41 @@ fn s785_the_report_of_a_body_that_failed_has_the_exit_code_of_the_process() {
 }
 
 #[test]
+fn s1003_log_report_and_exit_code_of_a_body_that_failed_agree() {
+    for (scenario, code) in
+        [("failing body", ExitCode::FAILED), ("panicking body", ExitCode::FAILED)]
+    {
+        let ended = start(scenario, &[]).wait();
+        check_report(&ended, code, &["body: "]);
+        let complete = ended.stderr.lines().find(|line| line.contains("shutdown complete"));
+        let complete = complete.unwrap_or_else(|| panic!("{ended:#?}"));
+        assert!(complete.contains("unclean"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn s1004_a_forced_exit_is_logged_with_its_code() {
+    let vars = [("ADIEU__RESERVE", "30s"), ("SUBSCRIBES", "yes")];
+    let mut process = started("request", &vars);
+    for reached in ["shutdown initiated", "hard stop", ""] {
+        process.signal(Signal::INT);
+        process.wait_for(reached);
+    }
+    let ended = process.wait();
+    check_report(&ended, 130, &["signal: SIGINT ended the process"]);
+    assert!(ended.stderr.contains("process exits exit_code=130 cause=\"signal\""), "{ended:#?}");
+    assert!(!ended.stderr.contains("shutdown complete"), "{ended:#?}");
+
+    let vars = [("ADIEU__KILL_AFTER", "2s"), ("SUBSCRIBES", "yes")];
+    let mut process = started("wedged in a request", &vars);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_report(&ended, ExitCode::WATCHDOG, &["watchdog: "]);
+    assert!(ended.stderr.contains("process exits exit_code=72 cause=\"watchdog\""), "{ended:#?}");
+    assert!(!ended.stderr.contains("shutdown complete"), "{ended:#?}");
+}
+
+#[test]
 fn s786_the_watchdog_writes_a_report_with_the_work_that_is_not_finished() {
     let mut process = started("wedged in a request", &[("ADIEU__KILL_AFTER", "2s")]);
     process.signal(Signal::TERM);

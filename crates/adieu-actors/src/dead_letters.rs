@@ -119,12 +119,33 @@ impl DeadLetters {
     /// Returns how many dead letters since the end of the system began are not in its report: they were
     /// added after it was completed, or there is none.
     pub(crate) fn unreported(&self) -> u64 {
-        let latest = self.lock();
-        latest.at_end.values().sum::<u64>() - latest.reported.unwrap_or(0)
+        self.lock().unreported()
+    }
+
+    /// Returns how many dead letters were added after the report was completed, and marks them as
+    /// reported. Returns 0 if there is no report.
+    pub(crate) fn take_unreported(&self) -> u64 {
+        let mut latest = self.lock();
+        let count = latest.unreported();
+        match &mut latest.reported {
+            Some(reported) => {
+                *reported += count;
+                count
+            }
+            None => 0,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Latest> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Latest ===
+
+impl Latest {
+    fn unreported(&self) -> u64 {
+        self.at_end.values().sum::<u64>() - self.reported.unwrap_or(0)
     }
 }
 

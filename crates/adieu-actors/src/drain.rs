@@ -104,17 +104,17 @@ impl Members {
             if self.machine.all_ended() {
                 break;
             }
-            let (step, next) = match urgency {
-                Urgency::None => (Duration::ZERO, Some(Urgency::Kill)),
-                Urgency::Kill => (grace / 2, Some(Urgency::KillAgain)),
-                Urgency::KillAgain => (grace * 3 / 4, Some(Urgency::KillAll)),
-                Urgency::KillAll => (grace, None),
+            let (quarters, next) = match urgency {
+                Urgency::None => (0, Some(Urgency::Kill)),
+                Urgency::Kill => (2, Some(Urgency::KillAgain)),
+                Urgency::KillAgain => (3, Some(Urgency::KillAll)),
+                Urgency::KillAll => (4, None),
             };
             tokio::select! {
                 biased;
                 Some(event) = received.recv() => self.on_event(event),
                 Some(()) = running.next() => {}
-                () = countdown.passed(step) => match next {
+                () = countdown.grace_passed(grace, quarters) => match next {
                     Some(next) => {
                         urgency = next;
                         self.machine.escalate(next);
@@ -139,9 +139,12 @@ impl Members {
                 let before = self.before.get(&id).copied().unwrap_or_else(|| Counts::of(&**node));
                 // It may have ended since the last event was received.
                 let ended = caught(|| node.has_terminated()).flatten();
+                let queued =
+                    if ended.is_none() { caught(|| node.queued()).flatten() } else { None };
                 let ending = ended.map_or(NodeEnding::Abandoned, NodeEnding::from);
                 let after = After::of(&**node, ending);
-                self.reports.push(before.report(node.path().clone(), after, elapsed));
+                let report = before.report(node.path().clone(), after, elapsed);
+                self.reports.push(report.with_queued(queued));
             }
         }
     }

@@ -35,8 +35,9 @@ pub(crate) trait Member: Send + Sync {
     /// Returns whether a message was ever sent to this member. If not, it has no work.
     fn has_worked(&self) -> bool;
 
-    /// Describes messages that this member refused or lost after its report was completed.
-    fn unreported(&self) -> Option<String>;
+    /// Takes the description of messages that this member refused or lost after its report was
+    /// completed. The next call describes only later ones.
+    fn take_unreported(&self) -> Option<String>;
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,10 +114,11 @@ impl Group {
         let _ = progress.wait_for(is_over).await;
     }
 
-    /// Describes messages that members refused or lost after their reports were completed.
-    pub(crate) fn unreported(&self) -> Option<String> {
+    /// Takes the descriptions of messages that members refused or lost after their reports were
+    /// completed.
+    pub(crate) fn take_unreported(&self) -> Option<String> {
         let texts: Vec<_> =
-            self.present().iter().filter_map(|member| member.unreported()).collect();
+            self.present().iter().filter_map(|member| member.take_unreported()).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 }
@@ -159,7 +161,7 @@ mod tests {
             false
         }
 
-        fn unreported(&self) -> Option<String> {
+        fn take_unreported(&self) -> Option<String> {
             None
         }
     }

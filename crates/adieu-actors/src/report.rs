@@ -30,10 +30,18 @@ pub struct DrainReport {
 pub struct NodeReport {
     path: NodePath,
     /// `None` if the actor drained, as most do.
-    ending: Option<Box<NodeEnding>>,
+    ending: Option<Box<Unclean>>,
     drained: Count,
     dead_letters: Bound,
     after_nanos: u64,
+}
+
+/// How an actor that did not drain ended.
+#[derive(Clone, PartialEq)]
+struct Unclean {
+    ending: NodeEnding,
+    /// How many messages were queued when it was abandoned, if that is known.
+    queued: Option<u64>,
 }
 
 /// A number that may be unknown. Stored plus one, so that it needs no extra space.
@@ -160,15 +168,29 @@ impl NodeReport {
         drained: Option<u64>,
         after: Duration,
     ) -> Self {
-        let ending = (ending != NodeEnding::Drained).then(|| Box::new(ending));
+        let unclean = |ending| Box::new(Unclean { ending, queued: None });
+        let ending = (ending != NodeEnding::Drained).then(|| unclean(ending));
         let after_nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
         let (drained, dead_letters) = (Count::new(drained), Bound::exact(0));
         Self { path, ending, drained, dead_letters, after_nanos }
     }
 
-    /// Sets the number of dead letters. `None` means that it is unknown.
+    /// Sets the number of dead letters. `None` means that it is unknown. The number of an actor that
+    /// still runs is a lower bound: the messages in its mailbox are not counted yet.
     pub(crate) fn with_dead_letters(mut self, count: Option<u64>) -> Self {
-        self.dead_letters = count.map_or(Bound::at_least(0), Bound::exact);
+        self.dead_letters = match count {
+            Some(count) if self.ending() == &NodeEnding::Abandoned => Bound::at_least(count),
+            Some(count) => Bound::exact(count),
+            None => Bound::at_least(0),
+        };
+        self
+    }
+
+    /// Sets the number of messages that are queued at an actor that still runs.
+    pub(crate) fn with_queued(mut self, count: Option<usize>) -> Self {
+        if let Some(unclean) = &mut self.ending {
+            unclean.queued = count.map(|count| count as u64);
+        }
         self
     }
 
@@ -181,7 +203,14 @@ impl NodeReport {
     /// Returns how the actor ended.
     #[must_use]
     pub fn ending(&self) -> &NodeEnding {
-        self.ending.as_deref().unwrap_or(&NodeEnding::Drained)
+        self.ending.as_ref().map_or(&NodeEnding::Drained, |unclean| &unclean.ending)
+    }
+
+    /// Returns how many messages were queued at an actor that could not be killed, if that is known.
+    /// They are not among its dead letters: it may still process them.
+    #[must_use]
+    pub fn queued(&self) -> Option<u64> {
+        self.ending.as_ref().and_then(|unclean| unclean.queued)
     }
 
     /// Returns how many messages the actor processed during the drain, if that is known.
@@ -235,11 +264,15 @@ impl fmt::Debug for NodeReport {
 
 impl Serialize for NodeReport {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut node = serializer.serialize_struct("NodeReport", 5)?;
+        let fields = 5 + usize::from(self.queued().is_some());
+        let mut node = serializer.serialize_struct("NodeReport", fields)?;
         node.serialize_field("path", self.path())?;
         node.serialize_field("ending", self.ending())?;
         node.serialize_field("drained", &self.drained())?;
         node.serialize_field("dead_letters", &self.dead_letters())?;
+        if let Some(queued) = self.queued() {
+            node.serialize_field("queued", &queued)?;
+        }
         node.serialize_field("after_ms", &in_millis(self.after()))?;
         node.end()
     }
@@ -315,7 +348,11 @@ impl fmt::Display for NodeReport {
         match self.dead_letters() {
             Some(letters) if letters > 0 => write!(f, ", {letters} dead letters"),
             None if self.ending.is_some() => {
-                write!(f, ", dead letters unknown (at least {})", self.least_dead_letters())
+                write!(f, ", dead letters unknown (at least {}", self.least_dead_letters())?;
+                match self.queued() {
+                    Some(queued) if queued > 0 => write!(f, ", {queued} queued)"),
+                    Some(_) | None => f.write_str(")"),
+                }
             }
             Some(_) | None => Ok(()),
         }

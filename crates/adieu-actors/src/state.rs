@@ -283,10 +283,9 @@ impl Member for SystemState {
         self.admission.has_worked()
     }
 
-    fn unreported(&self) -> Option<String> {
-        let is_complete = self.drain.get().is_some_and(|drain| drain.peek().is_some());
-        let count = self.dead_letters.unreported();
-        (is_complete && count > 0)
+    fn take_unreported(&self) -> Option<String> {
+        let count = self.dead_letters.take_unreported();
+        (count > 0)
             .then(|| format!("actor system {}: {count} dead letters after its report", self.name))
     }
 }

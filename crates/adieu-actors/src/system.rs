@@ -69,7 +69,7 @@ impl ActorSystem {
         state.join(shutdown);
         let accounted = Arc::clone(&state);
         let name = format!("actor system {}", state.name);
-        adapter::account_for(shutdown, name, move || accounted.unaccounted());
+        adapter::account_for(shutdown, name, move || accounted.take_unaccounted());
         Ok(Self { state, _shutdown: Some(shutdown.clone()) })
     }
 

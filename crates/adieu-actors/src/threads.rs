@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::{AddTaskError, Phase, Shutdown, TaskSpec, adapter};
+use adieu_core::{AddTaskError, Deadline, Phase, Shutdown, TaskSpec, adapter};
 pub use builder::{StartError, WorkerThreadsBuilder};
 pub use inbox::SendError;
 use pool::Pool;
@@ -72,21 +72,27 @@ impl<M: Send + 'static> WorkerThreads<M> {
         shutdown.add_task(Phase::ACTOR_SYSTEM_TERMINATE, task, async move |cx| {
             let left = cx.remaining();
             let timeout = left.saturating_sub(Timeouts::GRACE * 2).max(left / 2);
+            let spare = Timeouts::SPARE.min(left / 5);
+            pool.countdown.shorten_grace(Deadline::after(left - spare));
             let report = tokio::select! {
                 biased;
                 report = pool.shutdown_in_group(cx.reason(), timeout) => report,
-                () = cx.cancelled() => pool.shutdown(Duration::ZERO).await,
+                () = cx.cancelled() => {
+                    let soon = Deadline::after(Timeouts::GRACE_AFTER_CUT);
+                    pool.countdown.shorten_grace(soon);
+                    pool.shutdown(Duration::ZERO).await
+                }
             };
             pool.mark_reported();
             if !report.is_clean() {
-                return Err(report.to_string());
+                return Err(pool.describe(&report));
             }
-            pool.unreported().map_or(Ok(()), Err)
+            pool.take_unreported_of_group().map_or(Ok(()), Err)
         })?;
         self.pool.join(shutdown);
         let accounted = Arc::clone(&self.pool);
         let name = format!("worker threads {}", self.name());
-        adapter::account_for(shutdown, name, move || accounted.unaccounted());
+        adapter::account_for(shutdown, name, move || accounted.take_unaccounted());
         Ok(())
     }
 

@@ -24,5 +24,9 @@ impl Timeouts {
     pub const GRACE: Duration = Duration::from_secs(1);
 
     /// The time that the phase `actor-system-terminate` keeps for reporting.
-    pub(crate) const SPARE: Duration = Duration::from_millis(100);
+    pub(crate) const SPARE: Duration = Duration::from_millis(250);
+
+    /// How long killed actors may take to end after their phase was cut. The task of the phase is
+    /// aborted 200 ms after the cut, and must have reported by then.
+    pub(crate) const GRACE_AFTER_CUT: Duration = Duration::from_millis(50);
 }

@@ -4,10 +4,14 @@ use std::process::ExitCode as ProcessExitCode;
 
 use crate::coordinator::Shutdown;
 use crate::reason::Reason;
+use crate::report::Finding;
 use crate::runner::{self, conclude};
 use crate::shield::shielded;
 use crate::task::TaskResult;
 use crate::watchdog::LAST_WORDS;
+
+/// The exit code of a process whose `main` unwinds.
+const PANICKED: u8 = 101;
 
 /// Runs the shutdown when the guard is dropped, and waits for its end: when `main` returns, when it
 /// fails with `?`, and when it unwinds. Returned by [`Shutdown::run_on_exit`].
@@ -104,6 +108,7 @@ impl ExitGuard {
         let Some(shutdown) = self.shutdown.clone() else { return ProcessExitCode::SUCCESS };
         shutdown.shared().process().own_exit_code();
         let ended = runner::end_of_body(&shutdown, result);
+        runner::note_failure(&shutdown, &ended); // Before the report is made.
         let report = if shutdown.shared().runs_on_exit() {
             shutdown.run(Reason::ProcessExit).await.ok()
         } else {
@@ -124,6 +129,10 @@ impl Drop for ExitGuard {
         let Some(shutdown) = self.shutdown.take() else { return };
         if std::thread::panicking() {
             shutdown.shared().process().own_exit_code(); // The exit code of a panic must not become 0.
+            if std::thread::current().name() == Some("main") {
+                let unwinds = Finding::new("main", "panicked");
+                shutdown.shared().exits_with(PANICKED, unwinds);
+            }
         }
         // Shielded: a second panic while `main` unwinds would abort the process.
         let _ = shielded(|| {

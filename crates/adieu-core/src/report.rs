@@ -1,5 +1,6 @@
 //! The report of a shutdown: outcomes and times of all phases and tasks.
 
+mod exit_causes;
 mod file;
 mod timeline;
 mod unclean;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 pub use unclean::UncleanShutdown;
 
+pub(crate) use exit_causes::ExitCauses;
 pub(crate) use file::ReportFile;
 
 use crate::outcome::{Ending, Outcome};
@@ -93,7 +95,7 @@ pub struct TaskReport {
     /// How it ended.
     pub outcome: Outcome,
     /// The [description](crate::TaskSpec::describe) of the task when it failed or was cut short, if it
-    /// has one.
+    /// has one, and the error that it returned after its time was up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// When it started, from the beginning of the shutdown; `None` if it never did.
@@ -125,16 +127,6 @@ impl Report {
     /// did not run, or if accepted work was not finished.
     pub fn into_result(self: Arc<Self>) -> Result<Arc<Self>, UncleanShutdown> {
         if self.is_clean() { Ok(self) } else { Err(UncleanShutdown::new(self)) }
-    }
-
-    /// Adds the cause for which the process exits with another code than that of the shutdown.
-    pub(crate) fn exits_with(mut self, exit_code: u8, because: Finding) -> Self {
-        self.exit_code = exit_code;
-        if self.outcome == Ending::Clean {
-            self.outcome = Ending::Unclean;
-        }
-        self.findings.push(because);
-        self
     }
 
     /// Returns the phase with this name.

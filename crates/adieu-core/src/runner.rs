@@ -82,7 +82,7 @@ impl Runner {
     pub fn new() -> Self {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.enable_all();
-        Self { config: Config::from_env(), signals: vec![Signal::TERM, Signal::INT], runtime }
+        Self { config: Config::from_env(), signals: Signal::DEFAULT.to_vec(), runtime }
     }
 
     /// Uses this configuration instead of the environment's.
@@ -91,7 +91,7 @@ impl Runner {
         self
     }
 
-    /// Handles these signals instead of SIGTERM and SIGINT.
+    /// Handles these signals instead of [`Signal::DEFAULT`].
     pub fn signals(mut self, signals: impl IntoIterator<Item = Signal>) -> Self {
         self.signals = signals.into_iter().collect();
         self
@@ -255,7 +255,10 @@ fn wait_for_both(
         let report = match first {
             Ok(ended) if !shutdown.shared().runs_on_exit() => return (Some(ended), None),
             // If a signal was first, this waits for the shutdown that is in progress.
-            Ok(ended) => return (Some(ended), run_to_the_end(runtime, shutdown)),
+            Ok(ended) => {
+                note_failure(shutdown, &ended); // Before the report is made.
+                return (Some(ended), run_to_the_end(runtime, shutdown));
+            }
             Err(report) => report,
         };
         // Without the runtime's timers: its workers may all be blocked.
@@ -300,34 +303,35 @@ fn conclude_within(
     within: Duration,
 ) -> u8 {
     let shared = shutdown.shared();
-    let failed = match body {
-        Some(Ended::Failed(error)) => Some(error),
-        Some(Ended::Panicked(message)) => Some(format!("panicked: {message}").into()),
-        Some(Ended::Finished | Ended::Aborted | Ended::LeftBehind) | None => None,
+    let has_failed = body.is_some_and(|ended| note_failure(shutdown, &ended));
+    if !has_failed && report.is_none() && shutdown.stage() != Stage::Up {
+        let lost = Finding::new("shutdown", "ended without a report: its runtime was dropped");
+        shared.exits_with(ExitCode::UNCLEAN, lost);
+    }
+    match shared.report_of_exit() {
+        Some(report) => {
+            shared.write_report(&report, within);
+            report.exit_code
+        }
+        None if has_failed => ExitCode::FAILED,
+        // The end of the body does not run the shutdown, and nothing else has begun it.
+        None => ExitCode::CLEAN,
+    }
+}
+
+/// Logs the error of a body that has failed, once, and makes it part of the report. Returns whether the
+/// body has failed.
+pub(crate) fn note_failure(shutdown: &Shutdown, body: &Ended) -> bool {
+    let error: Arc<str> = match body {
+        Ended::Failed(error) => Arc::clone(error),
+        Ended::Panicked(message) => format!("panicked: {message}").into(),
+        Ended::Finished | Ended::Aborted | Ended::LeftBehind => return false,
     };
-    if let Some(error) = &failed {
-        let error = Arc::clone(error);
+    let shared = shutdown.shared();
+    if shared.exits_with(ExitCode::FAILED, Finding::new("body", &*error)) {
         shared.journal().log(move || error!(error = &*error, "body failed"));
     }
-    let report = match (&failed, report) {
-        (Some(error), _) => {
-            shared.report_of_exit(ExitCode::FAILED, Finding::new("body", &**error)).map(Arc::new)
-        }
-        (None, Some(report)) => Some(Arc::clone(report)),
-        (None, None) => {
-            let lost = Finding::new("shutdown", "ended without a report: its runtime was dropped");
-            shared.report_of_exit(ExitCode::UNCLEAN, lost).map(Arc::new)
-        }
-    };
-    if let Some(report) = &report {
-        shared.write_report(report, within);
-    }
-    match (failed, report) {
-        (_, Some(report)) => report.exit_code,
-        // The end of the body does not run the shutdown, and nothing else has begun it.
-        (None, None) => ExitCode::CLEAN,
-        (Some(_), None) => ExitCode::FAILED,
-    }
+    true
 }
 
 /// Returns a part of the time that the watchdog allows, a second at most.

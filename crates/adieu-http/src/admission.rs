@@ -10,6 +10,7 @@
 mod body;
 mod future;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -73,8 +74,8 @@ pub(crate) trait Origin {
     /// Records that the request was refused, and that its body may still be arriving.
     fn mark_refused(&self) {}
 
-    /// Records that the request needs no further report: it is reported as cut now, or the
-    /// application has failed its answer. Returns its name, if that had not been recorded.
+    /// Marks the request as settled: either the caller reports it as cut now, or the application
+    /// itself has failed the response. Returns the request's name if it was not settled before.
     fn settle(&self) -> Option<Name>;
 
     /// Counts and names a request that was cut because the gate's window has elapsed.
@@ -250,6 +251,17 @@ impl<O: Origin> Admitted<O> {
         }
     }
 
+    /// Names the request as not finished, if the application has failed it after the gate was closed.
+    /// Before, that is an ordinary failure of the application.
+    fn report_failure(&self, how: &str) {
+        if self.pass.is_none() || self.origin.is_nested() || !self.is_gate_closed() {
+            return;
+        }
+        if let Some(name) = self.origin.settle() {
+            self.origin.admission().gate.note_cut_off(format!("{name} {how}"));
+        }
+    }
+
     fn is_gate_closed(&self) -> bool {
         match &self.pass {
             Some(pass) => pass.is_draining(),
@@ -271,6 +283,21 @@ impl<O: Origin> Admitted<O> {
             Window::Gate
         })
     }
+}
+
+/// Polls the application's code inside the pass. If it panics, names the request as not finished, and
+/// releases its pass here: a pass that is dropped while the thread unwinds records itself, without the
+/// name of the request.
+#[inline]
+fn poll_application<O: Origin, T>(slot: &mut Option<Admitted<O>>, poll: impl FnOnce() -> T) -> T {
+    let pass = slot.as_ref().and_then(|admitted| admitted.pass.as_ref());
+    let polled = catch_unwind(AssertUnwindSafe(|| within(pass, poll)));
+    polled.unwrap_or_else(|panic| {
+        if let Some(admitted) = slot.take() {
+            admitted.report_failure("panicked");
+        }
+        resume_unwind(panic)
+    })
 }
 
 /// Runs `work` inside the pass, if there is one.

@@ -13,7 +13,7 @@
 //!     adieu::main(async |shutdown| {
 //!         shutdown.keep_until_exit(http::Admin::new(&shutdown).start()?); // for `adieu status`
 //!         let log = File::create("orders.log").await?;
-//!         let close = async move |_| log.sync_all().await; // errors are reported
+//!         let close = async move |_| log.sync_all().await; // an error: exit code 70
 //!         shutdown.add_task(Phase::CLOSE_RESOURCES, "close log", close)?; // after requests and actors
 //!         let app = Router::new().route("/", get(async || "hello"));
 //!         let listener = TcpListener::bind("0.0.0.0:8080").await?;
@@ -132,6 +132,33 @@
 //! length. `adieu check` shows the window in a deployment, and the "still waiting" line, every five
 //! seconds, shows the remaining time.
 //!
+//! # What counts as finished
+//!
+//! A shutdown is clean only if all accepted work was finished. One rule holds for requests, jobs and
+//! other work inside gates, from when the gate has closed; for messages to actors and for ticks, see
+//! their own documentation:
+//!
+//! - Work that panics is not finished, nor is an answer that the application fails after it has begun,
+//!   such as a body stream that returns an error. The report names it, and the outcome is not clean.
+//! - A handler that returns a response has finished its request, whatever the status: also a 500 that a
+//!   layer has made of a panic. A job whose handler returns an error is finished, because its
+//!   [`Source`] is told and can return it to its queue.
+//! - Before the gate has closed, panics and errors are ordinary failures, and no part of the outcome.
+//!
+//! If a phase is disabled, the work that it would have waited for is not waited for. With
+//! [`Phase::SERVICE_REQUESTS_DONE`] disabled, requests that are inside, and connections that have just
+//! been accepted, are cut after 100 ms, and the report names the requests. With
+//! `terminate-actor-system = off`, actors continue while tasks in [`Phase::CLOSE_RESOURCES`] and steps
+//! close what they use; the report contains the messages that they have not processed. Leave both on
+//! unless other code drains this work before.
+//!
+//! `http::serve` waits until clients have received their answers. Behind another server,
+//! such as a plain `axum::serve`, an `http::GateLayer` admits requests, but the server has
+//! to be waited for: its documentation shows the task that does. An [`ExitGuard`] alone does not wait
+//! for such a server. The guard runs the shutdown when `main` returns, and by then the future of
+//! `axum::serve` was dropped or its tasks are detached, so that their requests are lost and not in the
+//! report.
+//!
 //! # Signals
 //!
 //! SIGTERM and SIGINT run the shutdown. Repeated signals escalate, and the log line of each shows what
@@ -143,7 +170,9 @@
 //!
 //! All events are logged through `tracing`. If no subscriber is set, [`main`] writes them to stderr; a
 //! [`Shutdown`] that you create yourself does not, so set a subscriber. [`Shutdown::status`] and
-//! the [`Report`] contain the same information as values.
+//! the [`Report`] contain the same information as values. With `report-file`, the report is also
+//! written to a file before the process ends. [`main`] does that. A program with a `main` of its own
+//! needs [`Shutdown::run_on_exit`] for it, or `exit-process`.
 //!
 //! The command `adieu` (crate `adieu-cli`) shows this information from outside. Before a deploy,
 //! `adieu check --config service.toml --manifest deploy.yaml` reports whether the platform waits long
@@ -219,8 +248,6 @@
 #[cfg(all(feature = "systemd", unix))]
 pub use adieu_core::NotifyError;
 pub use adieu_core::{
-    // Starting up
-    Act,
     // Background work
     AddLoopError,
     // Declaring and running
@@ -257,20 +284,20 @@ pub use adieu_core::{
     Finding,
     Format,
     Gate,
+    InFlight,
     Interrupted,
     JobCx,
     KillAfter,
-    Known,
     Lifecycle,
     LifecycleBuilder,
     LoopCx,
     LoopSpec,
-    Names,
     Order,
     Outcome,
     Pass,
     Periodic,
     Phase,
+    PhaseNames,
     PhaseReport,
     PhaseSpec,
     PhaseView,
@@ -281,7 +308,6 @@ pub use adieu_core::{
     PlannedPhase,
     Platform,
     Policy,
-    Problem,
     Promise,
     Readiness,
     Reason,
@@ -303,7 +329,10 @@ pub use adieu_core::{
     Started,
     Status,
     Step,
+    // Starting up
+    StepAction,
     StepError,
+    StepFailure,
     StopCx,
     StopHook,
     TaskCx,
@@ -314,8 +343,8 @@ pub use adieu_core::{
     TaskSpec,
     Times,
     UncleanShutdown,
+    UncleanTask,
     Verdict,
-    Waiting,
     WaitingFor,
     WeakShutdown,
     config,

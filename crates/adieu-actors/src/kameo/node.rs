@@ -259,7 +259,10 @@ impl<A: Actor> Node for KameoNode<A> {
     fn queued(&self) -> Option<usize> {
         let handling = u64::from(self.is_handling.load(Ordering::Relaxed));
         let tracked = self.pending.load(Ordering::SeqCst).saturating_sub(handling);
+        // A killed actor may never reach a probe whose drain was dropped. The mailbox counts the probe.
+        let is_killed = self.was_killed.load(Ordering::Relaxed);
         let queued = match self.in_mailbox() {
+            Some(_) if is_killed && !self.has_untracked() => tracked,
             Some(in_mailbox) => tracked.max(in_mailbox),
             None if self.has_untracked() => return None,
             None => tracked,

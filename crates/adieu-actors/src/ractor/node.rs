@@ -263,7 +263,11 @@ impl Node for RactorNode {
     fn dead_letters(&self) -> Option<u64> {
         // An actor that stopped has processed all messages that ractor had accepted for it.
         let is_stopped = || matches!(self.record.ending.get(), Some(Ended::Stopped));
-        let is_known = self.has_letters.load(Ordering::Relaxed) || is_stopped();
+        let is_known = if self.has_letters.load(Ordering::Relaxed) {
+            self.sealed.load(Ordering::Relaxed) == 0 // Others are still being dropped.
+        } else {
+            is_stopped()
+        };
         is_known.then(|| self.record.dead.load(Ordering::Relaxed))
     }
 

@@ -172,11 +172,13 @@ impl SystemState {
         for refusal in refusals() {
             self.note_refusal(&refusal);
         }
-        // The grace of killed actors is part of the time of this phase.
+        // The grace of killed actors, and the time to report, are part of the time of this phase.
         let left = cx.remaining();
-        let timeout = left.saturating_sub(self.grace + Timeouts::SPARE).max(left / 2);
+        let spare = Timeouts::SPARE.min(left / 5);
+        let timeout = left.saturating_sub(self.grace + spare).max(left / 2);
         let timeout = self.drain_timeout().map_or(timeout, |limit| limit.min(timeout));
         self.countdown.shorten(Deadline::after(timeout));
+        self.countdown.shorten_grace(Deadline::after(left - spare));
         self.begin_drain();
         let draining = self.drain();
         let report = tokio::select! {
@@ -184,6 +186,7 @@ impl SystemState {
             report = draining.clone() => report,
             () = cx.cancelled() => {
                 self.countdown.shorten(Deadline::after(Duration::ZERO));
+                self.countdown.shorten_grace(Deadline::after(Timeouts::GRACE_AFTER_CUT));
                 draining.await
             }
         };
@@ -191,7 +194,7 @@ impl SystemState {
         if !report.is_clean() {
             return Err(report.to_string());
         }
-        self.group().and_then(|group| group.unreported()).map_or(Ok(()), Err)
+        self.group().and_then(|group| group.take_unreported()).map_or(Ok(()), Err)
     }
 
     /// Returns the drain of the whole system, which all callers share.
@@ -228,14 +231,14 @@ impl SystemState {
         self.stops.close();
         tokio::select! {
             () = self.stops.wait() => {}
-            () = self.countdown.passed(self.grace) => {}
+            () = self.countdown.grace_passed(self.grace, 4) => {}
         }
         self.leave_group();
         if let Some(group) = self.group() {
             // Actors of other members may still send messages, which this system refuses.
             tokio::select! {
                 () = group.all_ended() => {}
-                () = self.countdown.passed(self.grace) => {}
+                () = self.countdown.grace_passed(self.grace, 4) => {}
             }
         }
         if self.admission.has_worked() {
@@ -260,7 +263,7 @@ impl SystemState {
         group.map_or_else(|| self.admission.has_worked(), |group| group.has_worked())
     }
 
-    /// Returns what has to be quiet before this system stops its actors.
+    /// Returns the nodes and queues that must be quiet before this system stops its actors.
     fn activity(&self) -> Activity {
         let group = self.group().filter(|group| group.is_draining());
         group.map_or_else(|| self.nodes().into(), |group| group.activity())
@@ -303,22 +306,23 @@ impl SystemState {
         members
     }
 
-    /// Returns the accepted work that is not finished, and the messages that were lost since the
+    /// Takes the accepted work that is not finished, and the messages that were lost since the
     /// shutdown began, if no task of the shutdown has reported them.
-    pub(super) fn unaccounted(self: &Arc<Self>) -> Option<String> {
-        if self.is_reported() {
-            return None;
-        }
+    pub(super) fn take_unaccounted(self: &Arc<Self>) -> Option<String> {
         if let Some(report) = self.drain.get().and_then(Shared::peek) {
-            return (!report.is_clean()).then(|| report.to_string());
+            let own = (!self.is_reported() && !report.is_clean()).then(|| report.to_string());
+            return joined(own.into_iter().chain(Member::take_unreported(&**self)));
         }
-        let work = self.unfinished_work().map(|work| format!("left running, {work}"));
+        // If the task of the phase was aborted, killed actors may still count their messages. These
+        // numbers are read first, so a message that is counted meanwhile is missing here instead of
+        // being counted twice.
+        let least = if self.drain.get().is_some() { "at least " } else { "" };
         let lost = match self.dead_letters.unreported() {
             0 => None,
-            lost => Some(format!("{lost} dead letters since the shutdown began")),
+            lost => Some(format!("{least}{lost} dead letters since the shutdown began")),
         };
-        let texts: Vec<String> = work.into_iter().chain(lost).collect();
-        (!texts.is_empty()).then(|| texts.join("; "))
+        let work = self.unfinished_work().map(|work| format!("left running, {work}"));
+        joined(work.into_iter().chain(lost))
     }
 
     /// Describes the actors that have work, and the messages in their mailboxes.
@@ -352,4 +356,9 @@ impl SystemState {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         if nodes.is_empty() { String::new() } else { format!("{}{more}", named.join(", ")) }
     }
+}
+
+fn joined(texts: impl Iterator<Item = String>) -> Option<String> {
+    let texts: Vec<String> = texts.collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
 }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use adieu_core::Deadline;
 use tokio::sync::{Notify, mpsc};
@@ -132,7 +131,7 @@ impl<M> Inboxes<M> {
     pub(super) async fn closed(&self) {
         tokio::select! {
             () = self.closed.cancelled() => {}
-            () = self.close_deadline.passed(Duration::ZERO) => self.closed.cancel(),
+            () = self.close_deadline.passed() => self.closed.cancel(),
         }
     }
 
@@ -361,8 +360,10 @@ impl<M> Inboxes<M> {
 
     /// Describes the messages that workers and their actors have not processed.
     pub(super) fn unfinished_work(&self) -> Option<String> {
-        let handling: u64 = self.inboxes.iter().map(|inbox| inbox.outstanding.count()).sum();
         let queued: usize = self.inboxes.iter().map(Inbox::queued).sum();
+        // Not the sum of `outstanding`: a worker may have received a message, and not counted it yet.
+        let held: usize = (0..self.inboxes.len()).map(|index| self.held(index)).sum();
+        let handling = self.pending.load(Ordering::SeqCst).saturating_sub(held + queued);
         let work = (handling > 0 || queued > 0)
             .then(|| format!("{queued} messages queued, {handling} being processed"));
         let systems = self.systems();

@@ -1,6 +1,6 @@
 //! The threads of a pool of workers, and how they are joined.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(super) struct Pool<M> {
     threads: Mutex<Vec<Thread>>,
     /// Whether the task in the phase `actor-system-terminate` has reported how the workers ended.
     is_reported: AtomicBool,
+    /// How many dead letters were described after the report of the workers was completed.
+    described_later: AtomicU64,
     /// The shutdown of all workers, which all callers await.
     ending: OnceLock<Shared<BoxFuture<'static, Arc<WorkersReport>>>>,
 }
@@ -52,6 +54,7 @@ impl<M> Pool<M> {
             membership: Arc::default(),
             threads: Mutex::default(),
             is_reported: AtomicBool::new(false),
+            described_later: AtomicU64::new(0),
             ending: OnceLock::new(),
         }
     }
@@ -65,12 +68,15 @@ impl<M> Pool<M> {
     }
 
     /// Begins the drain of all workers.
-    fn drain(&self, timeout: Duration) {
+    pub(super) fn drain(&self, timeout: Duration) {
         self.countdown.shorten(Deadline::after(timeout));
         // At the latest then, workers that only wait for messages from others end.
         self.inboxes.drain(Deadline::after(timeout * 3 / 4));
     }
 }
+
+/// How long after its deadline a worker that has not ended is given up: its actors have had their grace.
+const HUNG_AFTER: Duration = Duration::from_millis(1_500);
 
 impl<M: Send + 'static> Pool<M> {
     /// Drains and joins all workers. All calls share one result.
@@ -124,21 +130,36 @@ impl<M: Send + 'static> Pool<M> {
         self.is_reported.store(true, Ordering::SeqCst);
     }
 
-    /// Returns the accepted work that is not finished, if no task of the shutdown has reported it.
-    pub(super) fn unaccounted(&self) -> Option<String> {
-        if self.is_reported.load(Ordering::SeqCst) {
-            return None;
-        }
-        if let Some(report) = self.ending.get().and_then(Shared::peek) {
-            return (!report.is_clean()).then(|| report.to_string());
-        }
-        let work = self.inboxes.unfinished_work()?;
-        Some(format!("left running, {work}"))
+    /// Takes the accepted work that is not finished, if no task of the shutdown has reported it.
+    pub(super) fn take_unaccounted(&self) -> Option<String> {
+        let texts: Vec<String> = match self.ending.get().and_then(Shared::peek) {
+            Some(report) => {
+                let is_missing = !self.is_reported.load(Ordering::SeqCst) && !report.is_clean();
+                let own = is_missing.then(|| self.describe(report));
+                own.into_iter().chain(Member::take_unreported(self)).collect()
+            }
+            None => {
+                // Read first; see `SystemState::take_unaccounted`.
+                let lost = self.inboxes.all_dead_letters();
+                let lost = (lost > 0).then(|| format!("at least {lost} dead letters"));
+                let work = self.inboxes.unfinished_work();
+                work.map(|work| format!("left running, {work}")).into_iter().chain(lost).collect()
+            }
+        };
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    /// Describes how the workers ended, and the work of workers that still run.
+    pub(super) fn describe(&self, report: &WorkersReport) -> String {
+        let is_hung = |worker: &WorkerReport| worker.ending == WorkerEnding::Hung;
+        let hung = report.workers.iter().any(is_hung);
+        let work = hung.then(|| self.inboxes.unfinished_work()).flatten();
+        work.map_or_else(|| report.to_string(), |work| format!("{report}; left running, {work}"))
     }
 
     /// Describes messages that members of the group lost after their reports were completed.
-    pub(super) fn unreported(&self) -> Option<String> {
-        self.membership.get().and_then(|membership| membership.group.unreported())
+    pub(super) fn take_unreported_of_group(&self) -> Option<String> {
+        self.membership.get().and_then(|membership| membership.group.take_unreported())
     }
 }
 
@@ -163,9 +184,10 @@ impl<M: Send> Member for Pool<M> {
         true // A worker may have work that no message has caused.
     }
 
-    fn unreported(&self) -> Option<String> {
+    fn take_unreported(&self) -> Option<String> {
         let reported = self.ending.get()?.peek()?;
-        let count = self.inboxes.all_dead_letters() - reported.dead_letters();
+        let later = self.inboxes.all_dead_letters() - reported.dead_letters();
+        let count = later - self.described_later.swap(later, Ordering::SeqCst).min(later);
         let name = self.inboxes.name();
         (count > 0)
             .then(|| format!("worker threads {name}: {count} dead letters after their report"))
@@ -202,7 +224,7 @@ async fn join<M: Send + 'static>(
                     WorkerReport::missing(index, WorkerEnding::Panicked, inboxes.abandon(index))
                 }),
                 // By now its body was dropped, and its actors have had their grace.
-                () = countdown.passed(Timeouts::GRACE + Timeouts::GRACE / 2) => {
+                () = countdown.grace_passed(HUNG_AFTER, 4) => {
                     WorkerReport::missing(index, WorkerEnding::Hung, inboxes.abandon(index))
                 }
             }
@@ -214,7 +236,7 @@ async fn join<M: Send + 'static>(
         // Actors of other members may still send messages, which the workers refuse.
         tokio::select! {
             () = group.all_ended() => {}
-            () = countdown.passed(Timeouts::GRACE + Timeouts::GRACE / 2) => {}
+            () = countdown.grace_passed(HUNG_AFTER, 4) => {}
         }
     }
     // Other workers may have sent messages to a worker or its actors after its report.

@@ -237,7 +237,7 @@ where
                 Ok(Err(error)) => WorkerEnding::Failed { error: error.to_string().into() },
                 Err(_) => WorkerEnding::Panicked,
             },
-            () = countdown.passed(std::time::Duration::ZERO) => WorkerEnding::Cut,
+            () = countdown.passed() => WorkerEnding::Cut,
         }
     };
     let inbox = lock(slot).take();
@@ -252,7 +252,7 @@ where
     tokio::select! {
         biased;
         () = inboxes.all_delivered(index) => {}
-        () = countdown.passed(std::time::Duration::ZERO) => {}
+        () = countdown.passed() => {}
     }
     inboxes.interrupt_deliveries(index);
     // The actors run until the drain begins and no worker has work.
@@ -264,6 +264,9 @@ where
     inboxes.release(index, inboxes.held(index));
     inboxes.closed().await;
     let timeout = countdown.remaining().unwrap_or(Timeouts::WORKER_THREADS);
+    if let Some(end) = countdown.most_of_grace() {
+        system.state.countdown.shorten_grace(end); // The worker must report before it is given up.
+    }
     let actors = system.abort(timeout).await.map(|report| (*report).clone());
     (ending, actors.unwrap_or_else(|_| DrainReport::empty()))
 }

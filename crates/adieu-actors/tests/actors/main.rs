@@ -12,6 +12,7 @@ mod conformance;
 mod conservation;
 mod conservation_fuzz;
 mod coordinated;
+mod cut_short;
 mod dead_letters;
 mod edge_cases;
 mod guardian;

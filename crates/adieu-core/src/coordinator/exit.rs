@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::error;
+use tracing::{error, warn};
 
 use super::Shutdown;
 use super::shared::Shared;
@@ -14,6 +14,9 @@ use crate::time::now;
 
 /// How long a process that ends at once may take to write its report.
 const TO_WRITE: Duration = Duration::from_millis(100);
+
+/// How long such a process may take to log why it ends.
+const TO_LOG: Duration = Duration::from_millis(50);
 
 // === impl Shutdown ===
 
@@ -45,7 +48,7 @@ impl Shared {
         self.process.watchdog.start(ExitCode::WATCHDOG, move || match weak.upgrade() {
             Some(shared) if shared.progress.stage() == Stage::Over => {
                 let what = "the process did not exit after the shutdown";
-                shared.write_report_of_exit(ExitCode::WATCHDOG, Finding::new("watchdog", what));
+                shared.conclude_forced_exit(ExitCode::WATCHDOG, Finding::new("watchdog", what));
                 "the process to exit".into()
             }
             Some(shared) => {
@@ -53,26 +56,39 @@ impl Shared {
                 let waiting = shared.with_run(|run, _| run.status(Stage::ShuttingDown, now()));
                 let waiting = waiting.map(|status| status.without_details().waiting_line());
                 let what = format!("deadline passed, waiting for {}", waiting.unwrap_or_default());
-                shared.write_report_of_exit(ExitCode::WATCHDOG, Finding::new("watchdog", what));
+                shared.conclude_forced_exit(ExitCode::WATCHDOG, Finding::new("watchdog", what));
                 shared.status().waiting_line()
             }
             None => "nothing".into(),
         })
     }
 
-    /// Writes the report of a process that ends now, with this code, for this cause. The shutdown may
-    /// not be over. The time that this takes is limited.
-    pub(super) fn write_report_of_exit(&self, exit_code: u8, because: Finding) {
-        if let Some(report) = self.report_of_exit(exit_code, because) {
-            let _ = self.process.report_file.write(Arc::new(report), TO_WRITE);
+    /// Makes this the exit code of the process, for this cause, wherever the outcome is visible: in the
+    /// report that is or will be published, in its file, and in the log. Of several codes the last
+    /// counts. Returns false if the cause is known.
+    pub(crate) fn exits_with(&self, exit_code: u8, because: Finding) -> bool {
+        let is_new = self.process.add_exit_cause(exit_code, because);
+        self.amend_report();
+        is_new
+    }
+
+    /// Logs and writes the report of a process that ends now, with this code, for this cause. The
+    /// shutdown may not be over. The time that this takes is limited.
+    pub(super) fn conclude_forced_exit(&self, exit_code: u8, because: Finding) {
+        let (cause, what) = (Arc::clone(&because.name), because.what.clone());
+        self.exits_with(exit_code, because);
+        self.journal().log_to_subscriber(move || {
+            warn!(exit_code, cause = &*cause, what, "process exits");
+        });
+        if let Some(report) = self.report_of_exit() {
+            let _ = self.process.report_file.write(report, TO_WRITE);
         }
+        let _ = self.journal().flush(TO_LOG);
     }
 
     /// Returns the report of a process that ends now; `None` if the shutdown has not begun.
-    pub(crate) fn report_of_exit(&self, exit_code: u8, because: Finding) -> Option<Report> {
-        let known = self.progress.report().map(|report| Report::clone(&report));
-        let report = known.or_else(|| self.report_so_far())?;
-        Some(report.exits_with(exit_code, because))
+    pub(crate) fn report_of_exit(&self) -> Option<Arc<Report>> {
+        self.progress.report().or_else(|| self.report_so_far().map(Arc::new))
     }
 
     /// Writes the report to the configured file. A failure is logged.
@@ -86,7 +102,10 @@ impl Shared {
     fn report_so_far(&self) -> Option<Report> {
         let unfinished = self.take_unfinished();
         self.journal().describe_all(unfinished.iter().map(|unfinished| &unfinished.what));
-        self.with_run(|run, declared| run.report_so_far(unfinished, &declared.registry, now()))
+        let causes = self.process.exit_causes();
+        self.with_run(|run, declared| {
+            run.report_so_far(unfinished, causes, &declared.registry, now())
+        })
     }
 
     /// Whether the end of the process runs the shutdown, or must wait for one that has begun.

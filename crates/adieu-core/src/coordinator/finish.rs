@@ -11,7 +11,6 @@ use crate::watchdog::LAST_WORDS;
 impl Shared {
     /// Publishes the report: all phases are over.
     pub(super) fn finish(&self, report: Report) {
-        let exit_code = report.exit_code;
         let is_aborted = matches!(report.outcome, Ending::Aborted { .. });
         self.limit_or_release_process();
         // Before the report is published: a thread that waits for it may drop the runtime at once, and
@@ -23,11 +22,10 @@ impl Shared {
             self.drop_leftovers();
         }
         if self.exits_process() {
-            if let Some(report) = self.progress.report() {
-                self.write_report(&report, LAST_WORDS);
-            }
+            let Some(report) = self.progress.report() else { return };
+            self.write_report(&report, LAST_WORDS);
             let _ = self.journal().flush(LAST_WORDS);
-            self.process.watchdog.exit(exit_code);
+            self.process.watchdog.exit(report.exit_code);
         }
     }
 

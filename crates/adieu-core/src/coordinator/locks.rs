@@ -32,6 +32,7 @@ pub(super) const REQUESTS: Place = Place::leaf("the requests");
 pub(super) const LATEST_DRIVER: Place = Place::leaf("the latest driver");
 pub(super) const LADDER: Place = Place::leaf("the signal ladder");
 pub(super) const GUARDS: Place = Place::leaf("the exit guards");
+pub(super) const EXIT_CAUSES: Place = Place::leaf("the exit causes");
 pub(super) const BEFORE_CLOSING: Place = Place::leaf("the work before a gate closes");
 pub(super) const ACCOUNTS: Place = Place::leaf("the accounts");
 pub(super) const REFRESHES: Place = Place::leaf("the checks by the clock");

@@ -8,7 +8,7 @@
 //!
 //! 1. A phase opens when all phases that it waits for are over, never before, and at most once.
 //! 2. Cancelling and aborting are requests. A task is over when the driver has joined it, or when it has
-//!    been given up, which happens at a fixed time.
+//!    been abandoned, which happens at a fixed time.
 //! 3. Every phase is over at the end of its rank's share of the deadline, so that later phases have the
 //!    rest. Only `actor-system-terminate`, which is never skipped, has one grace more.
 //! 4. The deadline never becomes later. The rung only rises.
@@ -67,6 +67,8 @@ pub(crate) enum Effect {
     EndWaiting,
     /// Log a task that was not clean.
     TaskFailed(TaskId),
+    /// The task returned this error after its time was up.
+    LateError(TaskId, Arc<str>),
     /// A phase is over: release it and log it.
     PhaseOver(PhaseId),
     /// All phases are over.

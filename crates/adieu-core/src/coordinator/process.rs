@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::ladder::Ladder;
 use super::locks;
-use crate::report::ReportFile;
+use crate::report::{ExitCauses, Finding, ReportFile};
 use crate::shield::drop_each_shielded;
 use crate::signals::Listener;
 use crate::sync::OrderedMutex;
@@ -24,6 +24,8 @@ pub(crate) struct Process {
     /// Whether `main` ends the process, with the exit code that it returns.
     owns_exit_code: AtomicBool,
     pub(super) report_file: ReportFile,
+    /// Why the process exits with another code than that of the phases.
+    exit_causes: OrderedMutex<ExitCauses>,
     /// How long the process may take to exit after the last phase.
     time_to_exit: Duration,
 }
@@ -45,6 +47,7 @@ impl Process {
             watchdog: Watchdog::new(),
             owns_exit_code: AtomicBool::new(false),
             report_file: ReportFile::new(report_file),
+            exit_causes: OrderedMutex::new(locks::EXIT_CAUSES, ExitCauses::default()),
             time_to_exit: reserve.max(LEAST_EXIT),
         }
     }
@@ -56,6 +59,16 @@ impl Process {
 
     pub(super) fn owns_exit_code(&self) -> bool {
         self.owns_exit_code.load(Ordering::Relaxed)
+    }
+
+    /// Returns why the process exits with another code than that of the phases.
+    pub(super) fn exit_causes(&self) -> ExitCauses {
+        self.exit_causes.lock().clone()
+    }
+
+    /// Adds such a cause. Returns false if it is known.
+    pub(super) fn add_exit_cause(&self, exit_code: u8, because: Finding) -> bool {
+        self.exit_causes.lock().add(exit_code, because)
     }
 
     /// Limits the time until the process exits, if the watchdog was started.

@@ -17,7 +17,7 @@ use crate::plan::{PhaseId, Plan};
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Registry;
-use crate::report::{Finding, PhaseReport, Report, TaskReport};
+use crate::report::{ExitCauses, Finding, PhaseReport, Report, TaskReport};
 use crate::status::{Stage, Status, UncleanTask, WaitingFor};
 use crate::task::{Describe, Detail, LazySpan, RunCx, TaskId, ask};
 use crate::time::{Instant, wall_clock};
@@ -34,8 +34,12 @@ pub(super) struct Run {
     describes: HashMap<TaskId, Describe>,
     /// The descriptions of tasks that failed.
     details: HashMap<TaskId, Arc<Detail>>,
+    /// The errors of tasks that returned them after their time was up.
+    late_errors: HashMap<TaskId, Arc<str>>,
     /// The accepted work that was not finished, as of the end of the run.
     unfinished: Vec<Unfinished>,
+    /// Why the process exits with another code than that of the phases, as of the end of the run.
+    exit_causes: ExitCauses,
     /// The last report, until it is published.
     made: Option<Report>,
 }
@@ -112,7 +116,9 @@ impl Run {
             started_at: humantime::format_rfc3339_millis(wall_clock()).to_string(),
             describes: HashMap::new(),
             details: HashMap::new(),
+            late_errors: HashMap::new(),
             unfinished: Vec::new(),
+            exit_causes: ExitCauses::default(),
             made: None,
         }
     }
@@ -139,7 +145,7 @@ impl Run {
     }
 
     /// Returns the worst case of all phases after this one, with the tasks that were declared, and with
-    /// two graces for each phase: until a task is aborted, and until it is given up.
+    /// two graces for each phase: until a task is aborted, and until it is abandoned.
     pub(super) fn rest_after(&self, phase: PhaseId, declared: &Declared) -> Duration {
         let Declared { plan, registry, .. } = declared;
         let graces = 2 * self.machine.limits().grace;
@@ -159,15 +165,25 @@ impl Run {
         self.details.insert(task, detail);
     }
 
-    pub(super) fn set_unfinished(&mut self, unfinished: Vec<Unfinished>) {
-        self.unfinished = unfinished;
+    pub(super) fn add_late_error(&mut self, task: TaskId, error: Arc<str>) {
+        self.late_errors.insert(task, error);
     }
 
-    /// Returns how the run ended. It is clean only if all accepted work was finished.
+    pub(super) fn late_error_of(&self, task: TaskId) -> Option<Arc<str>> {
+        self.late_errors.get(&task).cloned()
+    }
+
+    /// Sets the problems that no task has reported.
+    pub(super) fn set_problems(&mut self, unfinished: Vec<Unfinished>, causes: ExitCauses) {
+        (self.unfinished, self.exit_causes) = (unfinished, causes);
+    }
+
+    /// Returns how the run ended. It is clean only if all accepted work was finished, and if the process
+    /// does not fail for another cause.
     fn ending(&self) -> Ending {
         let ending = self.machine.ending();
-        let all_finished = ending != Ending::Clean || self.unfinished.is_empty();
-        if all_finished { ending } else { Ending::Unclean }
+        let has_problems = !self.unfinished.is_empty() || !self.exit_causes.is_empty();
+        if ending == Ending::Clean && has_problems { Ending::Unclean } else { ending }
     }
 
     pub(super) fn status(&self, stage: Stage, now: Instant) -> Undescribed {
@@ -242,6 +258,7 @@ impl Run {
     pub(super) fn report_so_far(
         &mut self,
         unfinished: Vec<Unfinished>,
+        causes: ExitCauses,
         registry: &Registry,
         now: Instant,
     ) -> Report {
@@ -252,6 +269,7 @@ impl Run {
                 self.make_report(registry, now, Names::Share)
             }
         };
+        self.exit_causes = causes;
         self.add_details_to(&mut report);
         report
     }
@@ -312,14 +330,19 @@ impl Run {
         report.findings = unfinished
             .map(|Unfinished { name, what }| Finding::new(Arc::clone(name), what.text()))
             .collect();
+        self.exit_causes.add_to(report);
         // Most shutdowns have no details, and some have very many tasks.
-        if self.details.is_empty() {
+        if self.details.is_empty() && self.late_errors.is_empty() {
             return;
         }
         for (phase, &id) in report.phases.iter_mut().zip(self.plan.ordered_ids()) {
             let tasks = self.machine.phase(id).tasks.clone();
             for (task, id) in phase.tasks.iter_mut().zip(tasks) {
-                task.detail = self.details.get(&TaskId(id)).map(|detail| detail.text());
+                let detail = self.details.get(&TaskId(id)).map(|detail| detail.text());
+                task.detail = match self.late_errors.get(&TaskId(id)) {
+                    Some(error) => Some(with_error(detail.unwrap_or_default(), error)),
+                    None => detail,
+                };
             }
         }
     }
@@ -347,6 +370,17 @@ impl Run {
 
     fn since_began(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.machine.began())
+    }
+}
+
+/// Adds the error of a task to its description, which may contain it already.
+pub(super) fn with_error(description: String, error: &str) -> String {
+    if description.contains(error) {
+        description
+    } else if description.is_empty() {
+        error.to_owned()
+    } else {
+        format!("{error}; {description}")
     }
 }
 

@@ -41,11 +41,16 @@ impl Shared {
         self.amend_report();
     }
 
-    /// Adds the tasks that were declared too late to a report that has been published.
+    /// Adds the tasks that were declared too late, and the causes of the exit code, to a report that has
+    /// been published.
     pub(super) fn amend_report(&self) {
         let tasks = self.refusals.lock().tasks().to_vec();
-        if !tasks.is_empty() {
-            self.progress.amend_report(|report| add_refused(report, &tasks));
+        let causes = self.process.exit_causes();
+        if !tasks.is_empty() || !causes.is_empty() {
+            self.progress.amend_report(|report| {
+                add_refused(report, &tasks);
+                causes.add_to(report);
+            });
         }
     }
 

@@ -191,3 +191,70 @@ async fn s784_a_tick_that_fails_after_gates_have_closed_is_reported() {
         assert_reports(&report, &["leave sync", error]);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn s1000_the_error_of_a_task_that_returns_it_after_its_time_is_in_the_report() {
+    let shutdown = Shutdown::new();
+    let late = async |cx: adieu_core::TaskCx| {
+        cx.cancelled().await;
+        Err::<(), _>("20 messages lost")
+    };
+    shutdown.add_task(Phase::SERVICE_STOP, "late", late).unwrap();
+    let described = adieu_core::TaskSpec::new("described").describe(|| "3 queued".into());
+    shutdown.add_task(Phase::SERVICE_STOP, described, late).unwrap();
+    let panics = async |cx: adieu_core::TaskCx| -> () {
+        cx.cancelled().await;
+        panic!("on purpose");
+    };
+    shutdown.add_task(Phase::SERVICE_STOP, "panics", panics).unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    let phase = report.phase(Phase::SERVICE_STOP).unwrap();
+    for (task, detail) in [
+        ("late", "20 messages lost"),
+        ("described", "20 messages lost; 3 queued"),
+        ("panics", "panicked: on purpose"),
+    ] {
+        let task = phase.task(task).unwrap();
+        assert!(matches!(task.outcome, adieu_core::Outcome::TimedOut { .. }), "{report}");
+        assert_eq!(task.detail.as_deref(), Some(detail), "{report}");
+    }
+}
+
+async fn panics(pass: adieu_core::Pass, gate: adieu_core::Gate, after_close: bool) {
+    let _pass = pass;
+    if after_close {
+        gate.closed_token().cancelled().await;
+    }
+    panic!("on purpose");
+}
+
+/// Runs a shutdown while work panics inside a gate, at once or when the gate has closed.
+async fn with_panic(in_scope: bool, after_close: bool) -> std::sync::Arc<Report> {
+    let shutdown = configured("lame-duck = \"0s\"\n");
+    let gate = shutdown.add_gate("orders").unwrap();
+    let pass = gate.enter().unwrap().labelled("export 7");
+    let work = if in_scope {
+        // Also holds a clone, which is not counted in addition.
+        let clone = pass.clone();
+        tokio::spawn(pass.scope(panics(clone, gate, after_close)))
+    } else {
+        tokio::spawn(panics(pass, gate, after_close))
+    };
+    if !after_close {
+        work.await.unwrap_err();
+        return shutdown.run(Reason::Unknown).await.unwrap();
+    }
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    work.await.unwrap_err();
+    report
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1005_work_that_panics_after_its_gate_has_closed_is_not_finished() {
+    for in_scope in [false, true] {
+        let report = with_panic(in_scope, true).await;
+        assert_reports(&report, &["1 cut off: export 7 panicked"]);
+        let report = with_panic(in_scope, false).await;
+        assert!(report.is_clean(), "a panic before is no part of the shutdown: {report}");
+    }
+}

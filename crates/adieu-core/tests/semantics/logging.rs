@@ -252,3 +252,41 @@ async fn s53_a_request_to_stop_is_not_logged_as_a_signal() {
     assert!(text.contains("WARN stop requested via=\"admin-port\" effect=shut down"), "{text}");
     assert!(!text.contains("SIGTERM"), "{text}");
 }
+
+// The body fails before the shutdown runs, or while it runs.
+#[tokio::test(start_paused = true)]
+async fn s1003_log_and_every_report_show_that_the_body_failed() {
+    for is_running in [false, true] {
+        let (log, _guard) = CapturedLog::listen();
+        let shutdown = Shutdown::new();
+        let completed = shutdown.completed();
+        if is_running {
+            drop(shutdown.run(Reason::Unknown));
+        }
+        let exit = shutdown.run_on_exit();
+        let code = exit.finish(Err::<(), _>("no database")).await;
+        assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::from(1)));
+        for report in [completed.await.unwrap(), shutdown.report().unwrap()] {
+            assert_eq!((report.exit_code, report.is_clean()), (1, false), "{report}");
+            assert_eq!(report.findings.len(), 1, "{report}");
+            assert_eq!(
+                (&*report.findings[0].name, &*report.findings[0].what),
+                ("body", "no database")
+            );
+        }
+        let text = log.text();
+        assert_eq!(text.matches("body failed").count(), 1, "{text}");
+        assert!(text.contains("WARN shutdown complete outcome=unclean"), "{text}");
+    }
+}
+
+// Then the futures that have resolved cannot change.
+#[tokio::test(start_paused = true)]
+async fn s1003_a_body_that_fails_after_the_shutdown_changes_the_report() {
+    let shutdown = Shutdown::new();
+    let exit = shutdown.run_on_exit();
+    let before = shutdown.run(Reason::Unknown).await.unwrap();
+    let _ = exit.finish(Err::<(), _>("no database")).await;
+    assert_eq!((before.exit_code, shutdown.report().unwrap().exit_code), (0, 1));
+    assert_eq!(shutdown.completed().await.unwrap().exit_code, 1);
+}

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::{Admitted, Origin, UntilCut, Window, within};
+use super::{Admitted, Origin, UntilCut, Window, poll_application};
 use crate::app::BoxError;
 use crate::full_body::FullBody;
 use crate::refusal::grpc_trailers;
@@ -43,6 +43,11 @@ pin_project! {
 #[error("the response was cut: {}", Draining::CODE)]
 #[non_exhaustive]
 pub struct Cut;
+
+/// Returns whether the error, or one of its causes, is that of a layer that has cut the body.
+fn is_cut(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Cut>())
+}
 
 type Polled = Option<Result<Frame<Bytes>, BoxError>>;
 
@@ -84,10 +89,10 @@ where
             StateProj::Full { body } => return body.poll_frame(cx).map_err(Into::into),
             StateProj::Application { body, until_end, admitted } => (body, until_end, admitted),
         };
+        let polled = poll_application(slot, || body.as_mut().poll_frame(cx));
         let Some(admitted) = slot else {
-            return body.poll_frame(cx).map_err(Into::into);
+            return polled.map_err(Into::into);
         };
-        let polled = within(admitted.pass.as_ref(), || body.as_mut().poll_frame(cx));
         // Once the body has a frame, the request waits for the client to make room for more.
         admitted.origin.set_awaits_application(polled.is_pending());
         match polled {
@@ -101,8 +106,12 @@ where
             }
             Poll::Ready(Some(Err(error))) => {
                 // The application has failed the answer, or a layer has cut and reported it.
+                let error = error.into();
+                if !is_cut(&*error) {
+                    admitted.report_failure(&format!("failed: {error}"));
+                }
                 let _ = admitted.origin.settle();
-                return Poll::Ready(Some(Err(error.into())));
+                return Poll::Ready(Some(Err(error)));
             }
             // Until the gate is closed there is no end to wait for. From then on the end is polled
             // with every frame, because a body that is always ready would otherwise never be cut.

@@ -8,7 +8,7 @@ use http::Response;
 use http_body::Body;
 use pin_project_lite::pin_project;
 
-use super::{Admitted, AdmittedBody, Origin, UntilCut, within};
+use super::{Admitted, AdmittedBody, Origin, UntilCut, poll_application};
 
 pin_project! {
     /// The response to an admitted request, or an answer that is already known.
@@ -63,8 +63,7 @@ where
             }
             StateProj::Admitted { inner, until_cut, admitted } => (inner, until_cut, admitted),
         };
-        let pass = slot.as_ref().and_then(|admitted| admitted.pass.as_ref());
-        match within(pass, || inner.poll(cx)) {
+        match poll_application(slot, || inner.poll(cx)) {
             Poll::Ready(Ok(response)) => {
                 let response = match slot.take() {
                     Some(admitted) => admitted.answer(response),
@@ -72,7 +71,12 @@ where
                 };
                 return Poll::Ready(Ok(response));
             }
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Ready(Err(error)) => {
+                if let Some(admitted) = slot {
+                    admitted.report_failure("failed without an answer");
+                }
+                return Poll::Ready(Err(error));
+            }
             Poll::Pending => {}
         }
         let Some(admitted) = slot else { return Poll::Pending };

@@ -179,3 +179,75 @@ async fn s780_an_answer_that_was_not_sent_is_in_the_report_without_the_phases_of
     assert!(!report.is_clean(), "{report}");
     assert!(report.to_string().contains("1 answer not sent: GET /large"), "{report}");
 }
+
+/// Handlers and bodies that fail when the gate has closed, or at once.
+fn failing(gate: &Gate) -> Router {
+    let closed = |gate: &Gate| gate.closed_token();
+    let (handler, body) = (closed(gate), closed(gate));
+    let panics = async move || -> String {
+        handler.cancelled().await;
+        panic!("on purpose");
+    };
+    let breaks = async move || {
+        let first = tokio_stream::once(Ok(bytes::Bytes::from_static(b"some")));
+        let failed = async move {
+            body.cancelled().await;
+            Err(std::io::Error::other("disk gone"))
+        };
+        let failed = futures_util::stream::once(failed);
+        Body::from_stream(futures_util::StreamExt::chain(first, failed))
+    };
+    let answers_500 = {
+        let closed = gate.closed_token();
+        async move || {
+            closed.cancelled().await;
+            http::StatusCode::INTERNAL_SERVER_ERROR
+        }
+    };
+    Router::new()
+        .route("/panics", get(panics))
+        .route("/breaks", get(breaks))
+        .route("/answers-500", get(answers_500))
+        .route("/panics-now", get(async || -> String { panic!("on purpose") }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1005_requests_that_the_application_fails_in_the_drain_are_named() {
+    for is_layered in [false, true] {
+        let gate = Gate::new("api");
+        let app = failing(&gate);
+        let app = if is_layered { app.layer(GateLayer::new(&gate)) } else { app };
+        let config = window(Duration::from_secs(20));
+        let server = Server::start_with(app, config, |serve| serve.gate(&gate)).await;
+        // Panics before the shutdown are ordinary failures.
+        let mut before = server.connect().await;
+        before.request("/panics-now").await;
+        let mut clients = Vec::new();
+        for path in ["/panics", "/breaks", "/answers-500"] {
+            let mut client = server.connect().await;
+            client.request(path).await;
+            clients.push(client);
+        }
+        let (requests, connection) = http2(TcpStream::connect(server.addr).await.unwrap()).await;
+        let mut reading = tokio::task::JoinSet::new();
+        for path in ["/panics?2", "/breaks?2", "/answers-500?2"] {
+            let response = requests.clone().send_request(get_request(path));
+            reading.spawn(async move {
+                let mut body = response.await.ok()?.into_body();
+                while body.frame().await?.is_ok() {}
+                None::<()>
+            });
+        }
+        while gate.in_flight() != 6 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let report = run(&server).await;
+        let problems = problems(&report);
+        assert!(!report.is_clean() && problems.contains("4 cut off: "), "{problems}");
+        for named in ["GET /panics panicked", "GET /breaks failed: disk gone"] {
+            assert!(problems.contains(named), "{named} in {problems}");
+        }
+        assert!(!problems.contains("500") && !problems.contains("now"), "{problems}");
+        drop((before, clients, connection, reading));
+    }
+}

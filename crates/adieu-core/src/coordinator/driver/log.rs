@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::super::accounts::Unfinished;
 use super::super::machine::{PhaseState, TaskState};
+use super::super::run::with_error;
 use super::Driver;
 use crate::journal::Line;
 use crate::outcome::{Ending, Outcome};
 use crate::plan::PhaseId;
 use crate::status::Stage;
-use crate::task::{Detail, LazySpan, TaskId};
+use crate::task::{Detail, LazySpan, TaskId, ask};
 use crate::time::now;
 
 /// The description in log and report of a task that does not describe itself in time.
@@ -44,10 +45,22 @@ impl Driver {
             let TaskState::Over { outcome, took } = &task.state else { return None };
             let phase = run.machine.phase(task.phase).name.clone();
             let name = Arc::clone(&task.name);
-            Some((phase, name, outcome.clone(), *took, run.describe_of(id)))
+            let error = run.late_error_of(id);
+            Some((phase, name, outcome.clone(), *took, error, run.describe_of(id)))
         });
-        let Some(Some((phase, task, outcome, took, describe))) = found else { return };
-        let detail = describe.map(|describe| Detail::new(describe, NO_ANSWER));
+        let Some(Some((phase, task, outcome, took, error, describe))) = found else { return };
+        let detail = match (error, describe) {
+            (None, describe) => describe.map(|describe| Detail::new(describe, NO_ANSWER)),
+            (Some(error), None) => {
+                let text = error.to_string();
+                Some(Detail::new(Arc::new(move || error.to_string()), text))
+            }
+            (Some(error), Some(describe)) => {
+                let text = error.to_string();
+                let describe = Arc::new(move || with_error(ask(&describe), &error));
+                Some(Detail::new(describe, text))
+            }
+        };
         if let Some(detail) = &detail {
             self.shared.with_run(|run, _| run.add_detail(id, Arc::clone(detail)));
         }

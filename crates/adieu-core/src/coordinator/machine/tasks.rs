@@ -1,5 +1,7 @@
 //! How the outcome of a task follows from its end and from the pressure on it.
 
+use std::sync::Arc;
+
 use super::{Cause, Effect, Effects, Machine, PhaseState, TaskState};
 use crate::outcome::Outcome;
 use crate::task::{Ended, TaskId};
@@ -21,12 +23,16 @@ impl Machine {
         effects: &mut Effects,
     ) {
         let task = &self.tasks[id.0];
+        if let TaskState::Over { outcome: Outcome::Abandoned, .. } = task.state {
+            // It was given up before it ended. What it returns may be the only account of lost work.
+            effects.extend(late_error(id, &ended));
+            return;
+        }
         let PhaseState::Running { since, cut } = self.phases[task.phase.0].state else {
             return;
         };
         let cut = task.own.as_ref().map_or(cut, |own| own.cut.min(cut));
         let cause = match task.state {
-            // It was given up before it ended.
             TaskState::Over { .. } => return,
             // It ended too late, and has blocked the driver, which should have cancelled it.
             TaskState::Running if at > cut => Some(Cause::Time),
@@ -36,6 +42,9 @@ impl Machine {
             }
             TaskState::Cancelling(cause) | TaskState::Aborting(cause) => Some(cause),
         };
+        if cause == Some(Cause::Time) {
+            effects.extend(late_error(id, &ended)); // The outcome does not contain it.
+        }
         let outcome = match (cause, ended) {
             (_, Ended::LeftBehind) => Outcome::Abandoned,
             (Some(Cause::Time), _) => {
@@ -73,4 +82,14 @@ impl Machine {
             self.close(now, phase, effects);
         }
     }
+}
+
+/// Returns the effect that keeps the error of a task whose time was up when it returned.
+fn late_error(id: TaskId, ended: &Ended) -> Option<Effect> {
+    let error = match ended {
+        Ended::Failed(error) => Arc::clone(error),
+        Ended::Panicked(message) => format!("panicked: {message}").into(),
+        Ended::Finished | Ended::Aborted | Ended::LeftBehind => return None,
+    };
+    Some(Effect::LateError(id, error))
 }

@@ -162,6 +162,7 @@ impl Sim<'_> {
                 Effect::Cut(..)
                 | Effect::EndWaiting
                 | Effect::TaskFailed(_)
+                | Effect::LateError(..)
                 | Effect::PhaseOver(_) => {}
             }
         }
@@ -264,7 +265,7 @@ fn play(scenario: &Scenario) -> Played {
                     sim.machine.on(sim.now, Event::Shorten(at))
                 }
             };
-            assert!(sim.machine.limits().deadline <= deadline, "the deadline never moves away");
+            assert!(sim.machine.limits().deadline <= deadline, "the deadline never counts away");
             sim.carry_out(effects);
         }
     }

@@ -165,7 +165,10 @@ async fn s110_steps_that_were_not_reached_in_time_are_named() {
     assert!(matches!(phase.task("stop cache").unwrap().outcome, Outcome::TimedOut { .. }));
     assert_eq!(phase.task("stop cache").unwrap().detail.as_deref(), Some("its stop"));
     assert!(matches!(phase.task("stop pg").unwrap().outcome, Outcome::TimedOut { .. }));
-    assert_eq!(phase.task("stop pg").unwrap().detail.as_deref(), Some("cache to stop"));
+    assert_eq!(
+        phase.task("stop pg").unwrap().detail.as_deref(),
+        Some("not reached: the time of the phase had elapsed; cache to stop")
+    );
 }
 
 #[tokio::test(start_paused = true)]
