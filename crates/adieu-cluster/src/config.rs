@@ -24,6 +24,9 @@ pub(crate) struct Configured {
 /// How long a node joins that never gives up.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// The shortest time to live, whatever the store allows.
+pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(100);
+
 const RUN_WHEN_DOWN: &str = "run-when-down";
 
 /// The tables of the frameworks from which a configuration may come.
@@ -114,7 +117,8 @@ pub(crate) fn read(
 ///
 /// If a key is unknown or has no meaning here, or a value is not valid.
 pub fn validate(config: &Config) -> Result<(), ConfigError> {
-    read(config).map(drop)
+    let too_short = format!("the shortest time to live of any store is {}", Short(SHORTEST_TTL));
+    read(config, SHORTEST_TTL, &too_short).map(drop)
 }
 
 fn table(keys: &mut Block<'_>) -> Result<Configured, ConfigError> {

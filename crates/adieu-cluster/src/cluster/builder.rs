@@ -41,7 +41,6 @@ pub struct ClusterBuilder {
 }
 
 const TTL: Duration = Duration::from_secs(10);
-const SHORTEST_TTL: Duration = Duration::from_millis(100);
 const JOIN_DEADLINE: Duration = Duration::from_secs(30);
 
 // === impl ClusterBuilder ===
@@ -128,7 +127,7 @@ impl ClusterBuilder {
     /// process has a node of this name in the cluster, or the shutdown has begun.
     pub fn on(self, shutdown: &Shutdown) -> Result<Cluster, ClusterError> {
         let Self { store, cluster, .. } = self;
-        let shortest = store.shortest_ttl().max(SHORTEST_TTL);
+        let shortest = store.shortest_ttl().max(config::SHORTEST_TTL);
         let too_short = format!(
             "the shortest time to live of the store {} is {}",
             store.name(),
