@@ -11,6 +11,7 @@ use adieu_core::{Readiness, Reason};
 use instances::{Instances, Joined};
 use tokio_util::sync::CancellationToken;
 
+use crate::handoff::Handoffs;
 use crate::member::{Answer, Declared, Loss, Next, Stage, Wish};
 use crate::node::Node;
 use crate::proposal::{Proposal, Wake, What};
@@ -50,6 +51,7 @@ struct Driver {
     committing: Pending<(What, Result<Committed, StoreError>)>,
     changes: Option<Box<dyn Changes>>,
     instances: Instances,
+    handoffs: Handoffs,
     stage: Stage,
     /// What this node is waiting for, and when that was last logged or began.
     waits: Option<(String, Instant)>,
@@ -88,6 +90,7 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             committing: None,
             changes: None,
             instances: Instances::new(&shared, &standing),
+            handoffs: Handoffs::default(),
             standing,
             stage: Stage::Outside,
             waits: None,
@@ -280,6 +283,9 @@ impl Driver {
             *before = after;
             changes
         });
+        for (name, took) in self.handoffs.see(now(), node.me().as_ref(), node.view()) {
+            shared.counters.handed_over(name, took);
+        }
         if self.stage != node.stage() {
             let (before, after) = (self.stage, node.stage());
             self.stage = after;

@@ -7,6 +7,7 @@ mod commits;
 mod config;
 mod counters;
 mod driver;
+mod handoff;
 mod leader;
 #[doc(hidden)]
 pub mod measure;

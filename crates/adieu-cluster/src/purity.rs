@@ -5,6 +5,7 @@ fn machines_are_pure() {
     let sources = [
         ("allocate.rs", include_str!("allocate.rs")),
         ("commits.rs", include_str!("commits.rs")),
+        ("handoff.rs", include_str!("handoff.rs")),
         ("leader/machine.rs", include_str!("leader/machine.rs")),
         ("member/heartbeat.rs", include_str!("member/heartbeat.rs")),
         ("member/machine.rs", include_str!("member/machine.rs")),

@@ -239,7 +239,7 @@ impl Shared {
             let text = serde_json::to_vec(&contents)
                 .map_err(|error| StoreError::refused(NAME, verb, error))?;
             let written = self.versions.write_next(version, &text);
-            if written.map_err(|error| StoreError::unavailable(NAME, verb, error))? {
+            if written.map_err(|error| self.failed(verb, &error))? {
                 // If the file cannot be examined, the next request reads it.
                 let stamp = self.versions.stamp(version + 1).ok();
                 *newest = (stamp, Arc::new(contents.table));
@@ -255,9 +255,9 @@ impl Shared {
         newest: &mut (Option<Stamp>, Arc<Table>),
         verb: &'static str,
     ) -> Result<(u64, Arc<Table>), StoreError> {
-        let unavailable = |error| StoreError::unavailable(NAME, verb, error);
         let (read, known) = newest;
-        let found = self.versions.newest_unless(*read).map_err(unavailable)?;
+        let found = self.versions.newest_unless(*read);
+        let found = found.map_err(|error| self.failed(verb, &error))?;
         let (stamp, text) = match (found, &*read) {
             (Some(found), _) => found,
             (None, Some(stamp)) => return Ok((stamp.version, Arc::clone(known))),
@@ -281,6 +281,12 @@ impl Shared {
         }
         *newest = (Some(stamp), Arc::new(table));
         Ok((version, Arc::clone(&newest.1)))
+    }
+
+    /// The errors of the operating system, such as a full disk, do not contain the path.
+    fn failed(&self, verb: &'static str, error: &io::Error) -> StoreError {
+        let problem = format!("folder {}: {error}", self.versions.folder().display());
+        StoreError::unavailable(NAME, verb, problem)
     }
 }
 

@@ -126,10 +126,11 @@ impl Table {
 
     /// Returns the changes after a revision; `None` if there are none.
     pub(crate) fn changes(&self, prefix: &str, after: Revision) -> Option<Update> {
-        if after < self.forgotten {
+        // A reader that is ahead has read from a table that was replaced, and must load this one.
+        if after < self.forgotten || self.revision < after {
             return Some(Update::Compacted);
         }
-        if after >= self.revision {
+        if after == self.revision {
             return None;
         }
         let first = self.history.partition_point(|logged| logged.revision <= after);

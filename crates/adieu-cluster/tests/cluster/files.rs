@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use adieu_cluster::store::{Commit, Committed, Files, Revision, Store, Update};
 use adieu_cluster::{Cluster, Stage};
+use adieu_core::adapter::error_text;
 use adieu_core::{Config, Shutdown};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -94,4 +95,60 @@ fn s1270_a_folder_that_cannot_be_opened_is_named() {
     assert!(error.to_string().contains("taken/below"), "{error}");
     let error = Files::open(&file).unwrap_err();
     assert!(error.to_string().contains("taken"), "{error}");
+}
+
+#[tokio::test]
+async fn s1270_a_request_that_the_folder_fails_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Files::open(folder.path().join("shop")).unwrap();
+    std::fs::remove_dir(folder.path().join("shop")).unwrap();
+    let error = error_text(&files.commit(&Commit::new().create("a", "0")).await.unwrap_err());
+    let expected = format!("folder {}/shop: No such file", folder.path().display());
+    assert!(error.contains(&expected), "{error}");
+    let error = error_text(&files.load("").await.unwrap_err());
+    assert!(error.contains(&expected), "{error}");
+}
+
+/// The newest version of the table, and its number.
+fn newest(folder: &Path) -> (u64, Vec<u8>) {
+    let names = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().file_name());
+    let number = |name: std::ffi::OsString| {
+        name.to_str()?.strip_prefix("table-")?.strip_suffix(".json")?.parse::<u64>().ok()
+    };
+    let newest = names.filter_map(number).max().unwrap();
+    (newest, std::fs::read(folder.join(format!("table-{newest}.json"))).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1275_a_node_whose_table_was_restored_from_a_backup_loses_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = |name: &str| {
+        let shutdown = Shutdown::configured(Config::for_tests().run_when_down(true)).unwrap();
+        let cluster = Cluster::new(Files::open(folder.path()).unwrap(), "shop").node(name);
+        (cluster.ttl(Duration::from_secs(30)).on(&shutdown).unwrap(), shutdown)
+    };
+    let (one, shutdown) = node("one");
+    one.join().await.unwrap();
+    let (_, backup) = newest(folder.path());
+    let (two, _two) = node("two");
+    two.join().await.unwrap();
+    let seen = two.status().revision;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while one.status().revision < seen {
+        assert!(tokio::time::Instant::now() < deadline, "the join of two was not seen");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // As the next version: a node may write one at the same time.
+    let aside = folder.path().join("backup");
+    std::fs::write(&aside, backup).unwrap();
+    while std::fs::hard_link(
+        &aside,
+        folder.path().join(format!("table-{}.json", newest(folder.path()).0 + 1)),
+    )
+    .is_err()
+    {}
+    tokio::time::timeout(Duration::from_secs(60), shutdown.completed()).await.unwrap().unwrap();
+    assert_eq!(shutdown.reason(), Some(adieu_core::Reason::ClusterDowning));
+    let loss = one.status().loss.unwrap();
+    assert!(loss.contains("went back to an earlier state"), "{loss}");
 }

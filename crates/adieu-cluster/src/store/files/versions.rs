@@ -44,6 +44,10 @@ impl Versions {
         Ok(versions)
     }
 
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub(super) fn path(&self, version: u64) -> PathBuf {
         self.folder.join(format!("table-{version}.json"))
     }
