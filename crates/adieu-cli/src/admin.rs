@@ -210,8 +210,8 @@ impl Connect {
             ),
             AskError::Connect(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                 format!(
-                    "nothing listens at {url}; is the service up, and does it have an admin port \
-                     there?"
+                    "nothing listens at {url}; start the service, or pass the address that it gives to \
+                     Admin::bind"
                 )
             }
             AskError::Connect(error) => format!("failed to reach {url}: {error}"),

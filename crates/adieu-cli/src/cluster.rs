@@ -12,7 +12,7 @@ use crate::consent;
 use crate::duration::short;
 use crate::ending::{Failure, Printout, exit_code};
 use crate::screen::{Screen, interrupted};
-use seen::{Clusters, Seen};
+use seen::{Clusters, Seen, Sight};
 
 /// See a cluster, let nodes leave it, or stop it, through the admin port of any of its nodes.
 #[derive(clap::Args)]
@@ -123,7 +123,10 @@ async fn look(connect: &Connect) -> Result<Clusters, Failure> {
             let target = connect.target();
             Failure::unable(format!("{target} shows a cluster that this version cannot read"))
         }),
-        Page::Gone(failure) => Err(failure),
+        Page::Gone(failure) => {
+            let failure = failure.message();
+            Err(Failure::unable(format!("{failure}; the admin port of any node will do")))
+        }
     }
 }
 
@@ -199,22 +202,7 @@ async fn leave(args: &Leave) -> Result<Printout, Failure> {
     let Some(wait) = wait else {
         return Ok(Printout::well(format!("{node} leaves cluster {}\n", seen.cluster)));
     };
-    let left = async {
-        loop {
-            match change.connect.page("/cluster").await {
-                Ok(Page::Shown(page)) => {
-                    let now = Clusters::new(page).and_then(|now| now.named(&seen.cluster));
-                    if now.is_some_and(|now| now.nodes.iter().all(|it| it.node != *node)) {
-                        return Ok(());
-                    }
-                }
-                // The node that was asked is the one that leaves.
-                Ok(Page::Gone(_)) if seen.node == *node => return Ok(()),
-                Ok(Page::Gone(failure)) | Err(failure) => return Err(failure),
-            }
-            tokio::time::sleep(IDLE_POLL).await;
-        }
-    };
+    let left = left(change, &seen);
     tokio::select! {
         biased;
         () = interrupted() => Err(Failure::interrupted(format!("{node} goes on leaving"))),
@@ -226,6 +214,40 @@ async fn leave(args: &Leave) -> Result<Printout, Failure> {
                 seen.cluster, short(*wait)
             ))),
         },
+    }
+}
+
+/// Waits until a node has left, as far as the node that is asked can see.
+async fn left(change: &Change, before: &Seen) -> Result<(), Failure> {
+    let Seen { cluster, node: asked, .. } = before;
+    let node = &change.node;
+    let unseen = || {
+        Failure::unable(format!(
+            "{node} was requested to leave cluster {cluster}, but {asked}, which was asked, is itself \
+             no longer in it; see adieu cluster status with the admin port of another node"
+        ))
+    };
+    loop {
+        match change.connect.page("/cluster").await {
+            Ok(Page::Shown(page)) => {
+                let now = Clusters::new(page).and_then(|now| now.named(cluster));
+                match now.map_or(Sight::Present, |now| now.sight(node)) {
+                    Sight::Present => {}
+                    Sight::Left => return Ok(()),
+                    Sight::Lost => {
+                        return Err(Failure::no(format!(
+                            "{node} died or lost its place before it had left cluster {cluster}"
+                        )));
+                    }
+                    Sight::Blind => return Err(unseen()),
+                }
+            }
+            // The node that was asked is the one that leaves.
+            Ok(Page::Gone(_)) if asked == node => return Ok(()),
+            Ok(Page::Gone(_)) => return Err(unseen()),
+            Err(failure) => return Err(failure),
+        }
+        tokio::time::sleep(IDLE_POLL).await;
     }
 }
 
@@ -276,6 +298,13 @@ impl Change {
     /// The cluster, which has this node.
     async fn known(&self) -> Result<Seen, Failure> {
         let seen = chosen(look(&self.connect).await?, self.cluster.as_deref(), &self.connect)?;
+        if seen.is_blind() {
+            let (asked, cluster) = (&seen.node, &seen.cluster);
+            let why = seen.loss.as_ref().map_or_else(String::new, |loss| format!(": {loss}"));
+            return Err(Failure::unable(format!(
+                "{asked} is no longer in cluster {cluster}{why}; use the admin port of another node"
+            )));
+        }
         if seen.nodes.iter().any(|it| it.node == self.node) {
             return Ok(seen);
         }

@@ -180,8 +180,14 @@ impl Cluster {
         let Some(shutdown) = shared.shutdown.upgrade() else {
             return Err(JoinError::ShuttingDown { cluster });
         };
+        // The body of the program may return this error, and has not failed.
+        let refused = |cluster| {
+            let refusal = JoinError::ShuttingDown { cluster };
+            shutdown.note_refusal(&refusal);
+            refusal
+        };
         if shutdown.reason().is_some() {
-            return Err(JoinError::ShuttingDown { cluster });
+            return Err(refused(cluster));
         }
         let mut is_first = false;
         shared.progress.send_if_modified(|progress| {
@@ -207,7 +213,7 @@ impl Cluster {
             biased;
             // The sender belongs to `shared`, so the wait cannot fail.
             settled = settled => settled.map(|it| it.clone()).unwrap_or_default(),
-            _ = shutdown.begun() => return Err(JoinError::ShuttingDown { cluster }),
+            _ = shutdown.begun() => return Err(refused(cluster)),
             () = sleep_until(deadline) => {
                 let Progress { stage, waiting_for, .. } = shared.progress.borrow().clone();
                 drop(shutdown.run(Reason::ClusterJoinUnsuccessful));
@@ -230,7 +236,7 @@ impl Cluster {
             }
             (None, Some(loss)) => Err(JoinError::Lost { cluster, loss }),
             (None, None) if settled.stage == Some(Stage::Up) => Ok(()),
-            (None, None) => Err(JoinError::ShuttingDown { cluster }),
+            (None, None) => Err(refused(cluster)),
         }
     }
 
@@ -243,7 +249,8 @@ impl Cluster {
     /// Returns the stage of this node.
     #[must_use]
     pub fn stage(&self) -> Stage {
-        self.shared.node().as_ref().map_or(Stage::Outside, |node| node.stage())
+        let node = self.shared.node();
+        node.as_ref().map_or(Stage::Outside, |node| self.shared.stage_of(node).0)
     }
 
     /// Returns what this node knows of the cluster.

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use adieu_core::config::Block;
-use adieu_core::{Config, ConfigError};
+use adieu_core::{Config, ConfigError, Short};
+
+use crate::records::NodeId;
 
 /// What a configuration sets. It overrides what the program sets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +23,11 @@ pub(crate) struct Configured {
 
 /// How long a node joins that never gives up.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The shortest time to live, whatever the store allows.
+pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(100);
+
+const RUN_WHEN_DOWN: &str = "run-when-down";
 
 /// The tables of the frameworks from which a configuration may come.
 const FOREIGN: [&str; 2] = ["akka.cluster", "pekko.cluster"];
@@ -77,9 +84,19 @@ const GOSSIP: &str = "nodes share a table in the store, there is no gossip";
 ///
 /// # Errors
 ///
-/// If a key is unknown or has no meaning here, or a value is not valid.
-pub(crate) fn read(config: &Config) -> Result<Configured, ConfigError> {
-    let ours = config.read_table("cluster", table)?.unwrap_or_default();
+/// If a key is unknown or has no meaning here, or a value is not valid. A time to live that is shorter
+/// than `shortest` is not valid, for the reason `too_short`.
+pub(crate) fn read(
+    config: &Config,
+    shortest: Duration,
+    too_short: &str,
+) -> Result<Configured, ConfigError> {
+    let ours = config.read_table("cluster", |keys| {
+        let found = table(keys)?;
+        check(keys, &found, shortest, too_short)?;
+        Ok(found)
+    })?;
+    let ours = ours.unwrap_or_default();
     let mut theirs = Configured::default();
     for name in FOREIGN {
         if let Some(found) = config.read_table(name, foreign)? {
@@ -100,7 +117,8 @@ pub(crate) fn read(config: &Config) -> Result<Configured, ConfigError> {
 ///
 /// If a key is unknown or has no meaning here, or a value is not valid.
 pub fn validate(config: &Config) -> Result<(), ConfigError> {
-    read(config).map(drop)
+    let too_short = format!("the shortest time to live of any store is {}", Short(SHORTEST_TTL));
+    read(config, SHORTEST_TTL, &too_short).map(drop)
 }
 
 fn table(keys: &mut Block<'_>) -> Result<Configured, ConfigError> {
@@ -114,6 +132,34 @@ fn table(keys: &mut Block<'_>) -> Result<Configured, ConfigError> {
         address: keys.text("address")?,
         weight: keys.count("weight")?,
     })
+}
+
+/// Checks the values here, and not where they are used, because here an error names the key and the
+/// variable or file that set it.
+fn check(
+    keys: &Block<'_>,
+    found: &Configured,
+    shortest: Duration,
+    too_short: &str,
+) -> Result<(), ConfigError> {
+    let zero = "must not be zero";
+    if keys.keys().any(|key| key == RUN_WHEN_DOWN) {
+        let place = "is not a key of this table: set coordinated-shutdown.run-when-down";
+        return Err(keys.invalid(RUN_WHEN_DOWN, place));
+    }
+    if let Some(ttl) = found.ttl.filter(|ttl| *ttl < shortest) {
+        return Err(keys.invalid("ttl", format!("is {}, but {too_short}", Short(ttl))));
+    }
+    if found.join_deadline.is_some_and(|deadline| deadline.is_zero()) {
+        return Err(keys.invalid("join-deadline", zero));
+    }
+    if found.weight == Some(0) {
+        return Err(keys.invalid("weight", zero));
+    }
+    if let Some(Err(error)) = found.node.as_ref().map(NodeId::new) {
+        return Err(keys.invalid("node", error.to_string()));
+    }
+    Ok(())
 }
 
 /// Reads the keys of Akka that have a meaning here, and rejects the others.

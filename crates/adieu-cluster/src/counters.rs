@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -37,6 +38,7 @@ struct Rest {
     started: BTreeMap<Arc<str>, u64>,
     failed: BTreeMap<Arc<str>, u64>,
     instances: BTreeMap<Arc<str>, InstanceState>,
+    handoffs: BTreeMap<Arc<str>, Duration>,
 }
 
 // === impl Counters ===
@@ -67,6 +69,15 @@ impl Counters {
 
     pub(crate) fn singleton_failed(&self, name: &Arc<str>) {
         *self.rest().failed.entry(Arc::clone(name)).or_default() += 1;
+    }
+
+    /// Stores how long the last hand-over of a singleton to this node took.
+    pub(crate) fn handed_over(&self, name: Arc<str>, took: Duration) {
+        self.rest().handoffs.insert(name, took);
+    }
+
+    pub(crate) fn handoffs(&self) -> BTreeMap<Arc<str>, Duration> {
+        self.rest().handoffs.clone()
     }
 
     pub(crate) fn set_instances(&self, instances: BTreeMap<Arc<str>, InstanceState>) {

@@ -13,6 +13,7 @@ use hosting::Hosting;
 use instances::{Instances, Joined};
 use tokio_util::sync::CancellationToken;
 
+use crate::handoff::Handoffs;
 use crate::member::{Answer, Declared, Loss, Next, Stage, Wish};
 use crate::node::Node;
 use crate::proposal::{Proposal, Wake, What};
@@ -24,9 +25,18 @@ use crate::store::{
     Changes, Committed, Session, Snapshot, Standing as SessionStanding, StoreError, Update,
 };
 use crate::time::{Duration, Instant, now, sleep_until};
+use crate::waiting;
 
 /// The version of the records and of the rules for changing them.
 pub(crate) const PROTOCOL: u32 = 1;
+
+// The requests to the store that can fail, as they are logged.
+const NOT_OPENED: &str = "store not available; retrying";
+const NOT_KEPT: &str = "session not kept; retrying";
+const NOT_LOADED: &str = "cluster table not loaded; retrying";
+const NOT_READ: &str = "cluster record not understood; retrying";
+const NOT_WATCHED: &str = "cluster changes lost; loading the table";
+const NOT_COMMITTED: &str = "commit not answered";
 
 /// How often a node that waits logs for what.
 const LOG_WAIT: Duration = Duration::from_secs(5);
@@ -44,6 +54,7 @@ struct Driver {
     committing: Pending<(What, Result<Committed, StoreError>)>,
     changes: Option<Box<dyn Changes>>,
     instances: Instances,
+    handoffs: Handoffs,
     hosting: Hosting,
     stage: Stage,
     /// What this node is waiting for, and when that was last logged or began.
@@ -86,6 +97,7 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             committing: None,
             changes: None,
             instances: Instances::new(&shared, &standing),
+            handoffs: Handoffs::default(),
             hosting: Hosting::new(&shared),
             standing,
             stage: Stage::Outside,
@@ -115,7 +127,10 @@ async fn open(shared: &Shared) -> Option<(Session, Instant)> {
             opened = tokio::time::timeout(ttl / 3, shared.store.open(ttl)) => opened,
         };
         let error = match opened {
-            Ok(Ok(session)) => return Some((session, sent)),
+            Ok(Ok(session)) => {
+                shared.troubles.recovered(&[NOT_OPENED]);
+                return Some((session, sent));
+            }
             Ok(Err(error)) => error,
             Err(_) => no_answer(shared, "open a session"),
         };
@@ -123,7 +138,9 @@ async fn open(shared: &Shared) -> Option<(Session, Instant)> {
             shared.progress.send_modify(|it| it.failure = Some(Failure::Store(error)));
             return None;
         }
-        warn_of(shared, &error, "store not available; retrying");
+        warn_of(shared, &error, NOT_OPENED);
+        let waiting_for = shared.troubles.explained(waiting::STORE);
+        shared.progress.send_modify(|it| it.waiting_for = Some(waiting_for));
         tokio::time::sleep(ttl / 20).await;
     }
 }
@@ -179,6 +196,8 @@ impl Driver {
         let mut wake = Wake::default();
         let now = now();
         let shared = Arc::clone(&self.shared);
+        // Before the machine is locked, because it may report a failed check.
+        let is_ready = self.is_ready();
         let mut node = shared.node();
         let Some(node) = node.as_mut() else { return wake };
         if self.standing.is_lost() {
@@ -186,7 +205,7 @@ impl Driver {
         }
         // Cordons and failing checks cannot be waited for.
         wake.at(now + (shared.settings.ttl / 20).min(Duration::from_millis(500)));
-        node.member.set_ready(self.is_ready());
+        node.member.set_ready(is_ready);
         node.member.raise_wish(*shared.wish.borrow());
         self.keep(node, now, &mut wake);
         self.load(node, now, &mut wake);
@@ -270,12 +289,18 @@ impl Driver {
         let shared = &self.shared;
         shared.progress.send_if_modified(|before| {
             let mut after = Progress::of(node, before);
+            if after.waiting_for.as_deref() == Some(waiting::STORE) {
+                after.waiting_for = Some(shared.troubles.explained(waiting::STORE));
+            }
             let incompatible = node.member.incompatible().cloned().map(Failure::Incompatible);
             after.failure = after.failure.or(incompatible);
             let changes = *before != after;
             *before = after;
             changes
         });
+        for (name, took) in self.handoffs.see(now(), node.me().as_ref(), node.view()) {
+            shared.counters.handed_over(name, took);
+        }
         if self.stage != node.stage() {
             let (before, after) = (self.stage, node.stage());
             self.stage = after;
@@ -321,12 +346,26 @@ impl Driver {
                     tracing::error!(%cluster, %node, %loss, "cluster place lost");
                 });
                 self.standing.lose();
+                if self.begun.is_cancelled() && (Stage::Up..=Stage::Exiting).contains(&before) {
+                    self.report_loss(loss);
+                }
                 let shutdown = self.shared.shutdown.upgrade();
                 if shutdown.is_some_and(|shutdown| shutdown.runs_when_down()) {
                     self.begins.get_or_insert(Reason::ClusterDowning);
                 }
             }
         }
+    }
+
+    /// Adds a loss to the report of the shutdown that runs: the tasks of its phases only see that there
+    /// is nothing left to do.
+    fn report_loss(&self, loss: Loss) {
+        let lost = format!("lost its place while the shutdown ran: {loss}");
+        let singletons = self.shared.progress.borrow().singletons.join(", ");
+        self.shared.troubles.find(match singletons.as_str() {
+            "" => lost,
+            names => format!("{lost}; not handed over: {names}"),
+        });
     }
 
     /// Reports whether this node is a member, as a condition of the readiness. Called outside the
@@ -382,11 +421,14 @@ impl Driver {
             Happened::Kept(sent, kept) => {
                 self.keeping = None;
                 let answer = match kept {
-                    Ok(SessionStanding::Kept) => Answer::Kept,
+                    Ok(SessionStanding::Kept) => {
+                        shared.troubles.recovered(&[NOT_KEPT]);
+                        Answer::Kept
+                    }
                     Ok(SessionStanding::Ended) => Answer::Ended,
                     Err(error) => {
                         shared.counters.renewal_failed();
-                        warn_of(&shared, &error, "session not kept; retrying");
+                        warn_of(&shared, &error, NOT_KEPT);
                         Answer::None
                     }
                 };
@@ -406,10 +448,11 @@ impl Driver {
                             self.cannot_read(node, &error);
                         } else {
                             self.retry_load_at = None;
+                            shared.troubles.recovered(&[NOT_LOADED, NOT_READ, NOT_WATCHED]);
                         }
                     }
                     Err(error) => {
-                        warn_of(&shared, &error, "cluster table not loaded; retrying");
+                        warn_of(&shared, &error, NOT_LOADED);
                         node.load_failed();
                     }
                 }
@@ -418,14 +461,19 @@ impl Driver {
                 self.committing = None;
                 shared.counters.committed(what, answer.as_ref().ok());
                 match answer {
-                    Ok(answer) => node.committed(now, Some(answer)),
+                    Ok(answer) => {
+                        shared.troubles.recovered(&[NOT_COMMITTED]);
+                        node.committed(now, Some(answer));
+                    }
                     Err(StoreError::NoSession { .. }) => node.session_ended(now),
                     Err(error) => {
                         let name = shared.store.name();
                         let error = error_text(&error);
-                        shared.log(move || {
-                            tracing::warn!(store = name, ?what, error, "commit not answered");
-                        });
+                        if shared.troubles.failed(NOT_COMMITTED, &error, now) {
+                            shared.log(move || {
+                                tracing::warn!(store = name, ?what, error, "{NOT_COMMITTED}");
+                            });
+                        }
                         node.committed(now, None);
                     }
                 }
@@ -437,7 +485,7 @@ impl Driver {
             }
             Happened::Changed(Ok(Update::Compacted)) => self.changes = None,
             Happened::Changed(Err(error)) => {
-                warn_of(&shared, &error, "cluster changes lost; loading the table");
+                warn_of(&shared, &error, NOT_WATCHED);
                 self.changes = None;
                 self.retry_load_at = Some(now + shared.settings.ttl / 20);
             }
@@ -449,7 +497,7 @@ impl Driver {
     /// A record of a newer build: the view cannot be trusted, so the table is loaded again, in case
     /// the record changes.
     fn cannot_read(&mut self, node: &mut Node, error: &crate::view::UnreadableRecord) {
-        warn_of(&self.shared, error, "cluster record not understood; retrying");
+        warn_of(&self.shared, error, NOT_READ);
         self.changes = None;
         self.retry_load_at = Some(now() + self.shared.settings.ttl / 3);
         node.load_failed();
@@ -461,6 +509,9 @@ impl Driver {
     /// runs, or until the process ends, so that no other node starts the next instance beside it.
     async fn end(mut self) {
         self.standing.lose();
+        if self.stage != Stage::Down {
+            self.instances.report_unstopped();
+        }
         self.instances.abort_all();
         self.hosting.lose();
         self.shared.here.tasks.close();
@@ -482,7 +533,7 @@ impl Driver {
                 Err(_) => {
                     let kept = self.shared.store.keep(&self.session);
                     if let Ok(Err(error)) = tokio::time::timeout(pause, kept).await {
-                        warn_of(&self.shared, &error, "session not kept; retrying");
+                        warn_of(&self.shared, &error, NOT_KEPT);
                     }
                 }
             }
@@ -527,5 +578,7 @@ fn no_answer(shared: &Shared, verb: &'static str) -> StoreError {
 
 fn warn_of(shared: &Shared, error: &(dyn std::error::Error + 'static), event: &'static str) {
     let (cluster, error) = (Arc::clone(&shared.cluster), error_text(error));
-    shared.log(move || tracing::warn!(%cluster, error, "{event}"));
+    if shared.troubles.failed(event, &error, now()) {
+        shared.log(move || tracing::warn!(%cluster, error, "{event}"));
+    }
 }

@@ -9,6 +9,7 @@ mod counters;
 mod driver;
 mod entity;
 mod grant;
+mod handoff;
 mod handover;
 mod in_process;
 mod leader;
@@ -39,6 +40,7 @@ mod status;
 pub mod store;
 mod time;
 mod transport;
+mod troubles;
 mod view;
 mod waiting;
 #[cfg(test)]

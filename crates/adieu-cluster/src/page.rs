@@ -31,6 +31,13 @@ pub(crate) fn add(shutdown: &Shutdown, cluster: Arc<Shared>) {
     drop(adapter::publish(shutdown, "cluster", ClusterPage(clusters)));
 }
 
+/// Returns whether this process has this node already.
+pub(crate) fn has(shutdown: &Shutdown, cluster: &str, node: &NodeId) -> bool {
+    let clusters = shutdown.extension::<Clusters>();
+    let clusters = clusters.0.lock().unwrap_or_else(PoisonError::into_inner);
+    clusters.iter().any(|it| *it.cluster == *cluster && it.id == *node)
+}
+
 // === impl ClusterPage ===
 
 impl ClusterPage {

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use adieu_core::{AddTaskError, Phase, Shutdown, TaskCx, TaskSpec};
+use adieu_core::{AddTaskError, Phase, Short, Shutdown, TaskCx, TaskSpec};
 
+use crate::counters::InstanceState;
 use crate::member::{Stage, Wish};
 use crate::records::Drain;
 use crate::shared::{DrainTime, Progress, Shared};
@@ -19,11 +20,11 @@ const SETTLE: Duration = Duration::from_millis(5);
 /// Why a task of the cluster's phases failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum LeaveError {
-    #[error("left the cluster without acknowledgement by {leader} within {within:?}")]
+    #[error("left the cluster without acknowledgement by {leader} within {}", Short(*within))]
     NotAcknowledged { leader: String, within: Duration },
-    #[error("entities killed, because they did not end within {within:?}: {entities}")]
+    #[error("entities killed, because they did not end within {}: {entities}", Short(*within))]
     Killed { entities: String, within: Duration },
-    #[error("singletons dropped, because they did not end within {within:?}: {names}")]
+    #[error("singletons dropped, because they did not end within {}: {names}", Short(*within))]
     Dropped { names: String, within: Duration },
 }
 
@@ -57,10 +58,8 @@ pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTa
     })?;
 
     let this = Arc::clone(shared);
-    let spec = task(singletons.1, |it| {
-        let waiting_for = it.waiting_for.as_deref().unwrap_or_default();
-        waiting_for.strip_prefix(waiting::LEAVE).unwrap_or(waiting_for).to_owned()
-    });
+    let owner = Arc::clone(shared);
+    let spec = TaskSpec::new(singletons.1).describe(move || owner.describe_exit());
     shutdown.add_task(singletons.0, spec, move |cx| async move { this.exit(cx).await })?;
 
     let this = Arc::clone(shared);
@@ -75,10 +74,8 @@ pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTa
     })?;
 
     let this = Arc::clone(shared);
-    let spec = task(close.1, |it| match it.singletons.is_empty() {
-        true => "waiting for the store".to_owned(),
-        false => format!("{} cannot be stopped: code that blocks", it.singletons.join(", ")),
-    });
+    let owner = Arc::clone(shared);
+    let spec = TaskSpec::new(close.1).describe(move || owner.describe_close());
     shutdown.add_task(close.0, spec, move |_| async move {
         this.close.cancel();
         this.tasks.close();
@@ -94,6 +91,29 @@ impl Shared {
         let done = progress.wait_for(|it| it.is_outside() || is_there(it)).await;
         // The sender belongs to `self`, so the wait cannot fail.
         drop(done);
+    }
+
+    fn describe_exit(&self) -> String {
+        let progress = self.progress.borrow();
+        if self.kill.is_cancelled() && progress.singletons.is_empty() {
+            return "singletons dropped, and handed over".to_owned();
+        }
+        let waiting_for = progress.waiting_for.as_deref().unwrap_or_default();
+        waiting_for.strip_prefix(waiting::LEAVE).unwrap_or(waiting_for).to_owned()
+    }
+
+    /// Describes what keeps the driver. An instance that has ended blocks nothing, even if this node
+    /// still owns its singleton.
+    fn describe_close(&self) -> String {
+        let instances = self.counters.instances();
+        let runs = |state| matches!(state, InstanceState::Running | InstanceState::Stopping);
+        let names = instances.iter().filter(|(_, state)| runs(**state)).map(|(name, _)| &**name);
+        match (names.collect::<Vec<_>>().join(", ").as_str(), self.here.tasks.len()) {
+            ("", 0) => "waiting for the store".to_owned(),
+            ("", 1) => "an entity cannot be stopped: code that blocks".to_owned(),
+            ("", entities) => format!("{entities} entities cannot be stopped: code that blocks"),
+            (names, _) => format!("{names} cannot be stopped: code that blocks"),
+        }
     }
 
     /// Hands the shards of regions over. Entities that do not end are killed before the end of the

@@ -6,6 +6,7 @@ fn machines_are_pure() {
         ("allocate.rs", include_str!("allocate.rs")),
         ("commits.rs", include_str!("commits.rs")),
         ("grant.rs", include_str!("grant.rs")),
+        ("handoff.rs", include_str!("handoff.rs")),
         ("link/frame.rs", include_str!("link/frame.rs")),
         ("link/hello.rs", include_str!("link/hello.rs")),
         ("link/inbox.rs", include_str!("link/inbox.rs")),

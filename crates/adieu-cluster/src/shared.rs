@@ -22,6 +22,7 @@ use crate::standing::Standing;
 use crate::store::{Store, StoreError};
 use crate::time::{Duration, Instant, now};
 use crate::transport::Carrier;
+use crate::troubles::Troubles;
 use crate::waiting;
 
 pub(crate) struct Shared {
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     /// The runtime of the driver, on which the clients of stores have their connections.
     pub(crate) runtime: OnceLock<Handle>,
     pub(crate) counters: Counters,
+    pub(crate) troubles: Troubles,
     /// The declared singletons, by name.
     pub(crate) singletons: Mutex<BTreeMap<Arc<str>, Work>>,
     /// The declared regions, and singletons that receive messages.
@@ -126,6 +128,34 @@ impl Shared {
             Some(shutdown) => adapter::log(&shutdown, emit),
             None => adapter::log_aside(tracing::Level::WARN, || emit),
         }
+    }
+
+    /// Whether the shutdown has begun, or can no longer begin.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.shutdown.upgrade().is_none_or(|shutdown| shutdown.reason().is_some())
+    }
+
+    /// Returns the stage and the loss of this node by the clock. The driver may be late: it cannot run
+    /// while all workers are blocked.
+    pub(crate) fn stage_of(&self, node: &Node) -> (Stage, Option<Loss>) {
+        let (stage, loss) = (node.stage(), node.member.loss());
+        match (Stage::Joining..=Stage::Exiting).contains(&stage) && self.has_expired() {
+            true => (Stage::Down, Some(loss.unwrap_or(Loss::Expired))),
+            false => (stage, loss),
+        }
+    }
+
+    /// Fails the check of the readiness if the session is bad by the clock.
+    pub(crate) fn refresh_check(&self) {
+        if self.progress.borrow().stage == Some(Stage::Up) && self.has_expired() {
+            self.check.mark_failed(format!("lost its place: {}", Loss::Expired));
+        }
+    }
+
+    fn has_expired(&self) -> bool {
+        // A driver that has been closed gives its session up itself.
+        let standing = self.standing.get().filter(|_| !self.close.is_cancelled());
+        standing.is_some_and(|standing| !standing.is_good())
     }
 
     pub(crate) fn raise_wish(&self, wish: Wish) {

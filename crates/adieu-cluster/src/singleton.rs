@@ -74,24 +74,30 @@ impl SingletonCx {
         self.fence
     }
 
-    /// Waits until the instance should end, because the singleton is handed to another node. Return
-    /// soon after that: the next instance starts only then.
+    /// Waits until the instance should end, because the singleton is handed to another node, or because
+    /// this node may no longer act. Return soon after that: the next instance starts only then.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: a dropped wait loses nothing.
     pub async fn stopped(&self) {
-        self.stop.cancelled().await;
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = self.standing.lost() => {}
+        }
     }
 
-    /// Returns whether the instance should end.
+    /// Returns whether the instance should end: it was requested to, or [`check`](Self::check) fails.
+    ///
+    /// An instance that was only requested to end may still write until it returns.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.stop.is_cancelled()
+        self.stop.is_cancelled() || !self.standing.is_good()
     }
 
     /// Checks by the clock whether this instance may still act. Code that does not await must call
-    /// this before each write.
+    /// this before each write. Succeeds after [`stopped`](Self::stopped) while the node has its place,
+    /// so that an instance can finish what it has begun.
     ///
     /// # Errors
     ///

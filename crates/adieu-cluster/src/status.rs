@@ -249,11 +249,12 @@ impl ClusterStatus {
             })
         });
         let left = node.valid_until().saturating_duration_since(now);
+        let (stage, loss) = shared.stage_of(node);
         Self {
-            stage: node.stage().to_string(),
+            stage: stage.to_string(),
             leader: view.leader.as_ref().map(|leader| leader.value.node.clone()),
-            loss: node.member.loss().map(|loss| loss.to_string()),
-            session_left: if node.is_good(now) { left } else { Duration::ZERO },
+            loss: loss.map(|loss| loss.to_string()),
+            session_left: if node.is_good(now) && loss.is_none() { left } else { Duration::ZERO },
             revision: view.revision.get(),
             view_age: now.saturating_duration_since(node.heard()),
             is_stopping: view.mode() == Mode::Stopping,

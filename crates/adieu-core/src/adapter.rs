@@ -72,6 +72,14 @@ pub fn account_for(
     shutdown.shared().account_for(name.into(), unreported);
 }
 
+/// Calls `refresh` each time before the readiness or the checks of this shutdown are read.
+///
+/// For a check that depends on the time: the task that reports it may not get to run. `refresh` must be
+/// fast, must not block, and must not own a [`Shutdown`].
+pub fn refresh_before_reading(shutdown: &Shutdown, refresh: impl Fn() + Send + Sync + 'static) {
+    shutdown.shared().refresh_before_reading(refresh);
+}
+
 /// Returns the text of an error and of its causes. A cause that the text already ends with is not
 /// repeated.
 #[must_use]

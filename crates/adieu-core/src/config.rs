@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `kill-after` | `auto` | the time from the platform's signal to the kill. `auto` detects it; `none` means that the platform does not kill |
 //! | `reserve` | `3s` | the time that only the closing phases and the exit may spend; at least 100 ms |
-//! | `lame-duck` | `auto` | the longest time to serve requests after the process has become unready. `auto` is 5 s after a signal, less if there is little time, and none at a terminal. It is never more than nine tenths of its phase, so 4.5 s unless `before-service-unbind` has more than its 5 s |
+//! | `lame-duck` | `auto` | the longest time to serve requests after the process has become unready. `auto` is 5 s after a signal and when the cluster stops this node, less if there is little time, and none at a terminal. It is never more than nine tenths of its phase, so 4.5 s unless `before-service-unbind` has more than its 5 s |
 //! | `lame-duck-min` | `4s` | the shortest time to do so, at most `lame-duck`, even without requests: routers usually need that long to react. After it the lame duck ends when no request has arrived for one second |
 //! | `drain-timeout` | `auto` | how long admitted work may take to finish after listeners and gates have closed: the timeout of `service-requests-done`. `auto` is the time that the deadline leaves beyond the reserve and the worst case of the later phases, at least `default-phase-timeout`, and 10 s if no deadline is known. With `0s`, work is cancelled at once |
 //! | `unready-after` | `0s` | how long the process stays ready after the shutdown has begun |

@@ -71,6 +71,19 @@ pub(super) struct Singleton {
     pub(super) instance: Option<String>,
 }
 
+/// What one node knows of the way of another out of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// It is there, or its end is not decided yet.
+    Present,
+    Left,
+    /// It died, or lost its place.
+    Lost,
+    /// It was there when the node that is asked saw the cluster last: that node itself is no longer in
+    /// the cluster.
+    Blind,
+}
+
 // === impl Clusters ===
 
 impl Clusters {
@@ -91,5 +104,31 @@ impl Seen {
     pub(super) fn owned_by(&self, node: &str) -> Vec<&str> {
         let owned = self.singletons.iter().filter(|it| it.owner.as_deref() == Some(node));
         owned.map(|it| it.name.as_str()).collect()
+    }
+
+    /// Whether the node that is asked no longer sees what happens.
+    pub(super) fn is_blind(&self) -> bool {
+        matches!(self.stage.as_str(), "removed" | "down")
+    }
+
+    /// Returns how far another node is, after it was requested to leave.
+    pub(super) fn sight(&self, node: &str) -> Sight {
+        if self.nodes.iter().any(|it| it.node == node) || self.has_vanished(node) {
+            return match (self.stage.as_str(), self.node == node) {
+                ("down", true) => Sight::Lost,
+                ("removed", true) => Sight::Left,
+                _ if self.is_blind() => Sight::Blind,
+                _ => Sight::Present,
+            };
+        }
+        match self.gone.iter().find(|it| it.node == node) {
+            Some(gone) if gone.how != "left" => Sight::Lost,
+            // The record of a departure is deleted after a while.
+            Some(_) | None => Sight::Left,
+        }
+    }
+
+    fn has_vanished(&self, node: &str) -> bool {
+        self.vanished.iter().any(|it| it.node == node)
     }
 }

@@ -40,16 +40,20 @@ fn draw_one(seen: &Seen) -> String {
         "{BOLD}cluster {}{BOLD:#}{stops}, as {} sees it\n  {}",
         harmless(cluster),
         harmless(node),
-        harmless(stage)
+        match stage.as_str() {
+            "outside" => "not in the cluster".into(),
+            stage => harmless(stage),
+        }
     );
     match (loss, *session_left_ms > 0.0) {
         (Some(loss), _) => {
             let _ = write!(out, ": {}", harmless(loss));
         }
-        (None, true) => {
-            let _ = write!(out, ", session good for {}", millis(*session_left_ms));
+        (None, true) if stage != "outside" => {
+            let left = millis(*session_left_ms);
+            let _ = write!(out, ", may act without the store for {left}");
         }
-        (None, false) => {}
+        (None, _) => {}
     }
     out.push('\n');
     if let Some(waiting) = waiting_for {

@@ -393,7 +393,7 @@ fn a_peer_that_is_not_an_admin_port_is_reported() {
     let refusing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let cases = [
-        (unused, "nothing listens at http://ADDR"),
+        (unused, "nothing listens at http://ADDR; start the service, or pass the address that"),
         (
             answering(page),
             "the server at http://ADDR is not an admin port: it answered 200, text/html",

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::time::Duration;
 
 use adieu::cluster::store::Memory;
 use adieu::cluster::{Cluster, SingletonCx};
@@ -37,16 +38,22 @@ impl Cloud {
     }
 
     fn join(&self, name: &str) -> Node {
+        let node = self.node(name);
+        self.runtime.as_ref().unwrap().block_on(node.cluster.join()).unwrap();
+        node.shutdown.mark_started();
+        node
+    }
+
+    fn node(&self, name: &str) -> Node {
         self.runtime.as_ref().unwrap().block_on(async {
             let config = Config::for_tests().run_when_down(true);
+            let config = config.default_phase_timeout(Duration::from_secs(60));
             let shutdown = Shutdown::configured(config).unwrap();
             let admin = Admin::new(&shutdown).bind("127.0.0.1:0").unwrap().start().unwrap();
             let builder = Cluster::new(self.store.connect(), "shop").node(name).build("7");
             let cluster = builder.zone("a").address("h:1").on(&shutdown).unwrap();
             let sweeper = async |me: SingletonCx| me.stopped().await;
             cluster.singleton("sweeper", sweeper).unwrap();
-            cluster.join().await.unwrap();
-            shutdown.mark_started();
             let addr = admin.local_addr();
             Node { shutdown, cluster, admin: Some(admin), addr }
         })
@@ -78,7 +85,7 @@ impl Node {
 fn stable(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
-        let line = line.split_once("session good for ").map_or(line, |(before, _)| before);
+        let line = line.split_once("may act without ").map_or(line, |(before, _)| before);
         let line = line.split_once("renewed ").map_or(line, |(before, _)| before);
         let words: Vec<_> = line.split_whitespace().collect();
         let words: Vec<_> =
@@ -136,6 +143,104 @@ fn s862_cluster_status_shows_nodes_singletons_and_the_leader() {
     service.vanish();
     let Ran { code, stderr, .. } = adieu(&["cluster", "status", &service.url()]);
     assert_eq!((code, stderr.contains("nothing listens")), (3, true), "{stderr}");
+}
+
+#[test]
+fn s1277_if_nothing_listens_the_command_names_what_to_do() {
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = unused.to_string();
+    let problem = format!(
+        "adieu: nothing listens at http://{url}; start the service, or pass the address that it gives \
+         to Admin::bind"
+    );
+    let Ran { code, stderr, .. } = adieu(&["status", &url]);
+    assert_eq!((code, stderr), (3, format!("{problem}\n")));
+    for command in [&["status", &url][..], &["leave", "shop-1", &url, "--yes"], &["stop", &url]] {
+        let Ran { code, stderr, .. } = adieu(&[&["cluster"], command].concat());
+        let expected = format!("{problem}; the admin port of any node will do\n");
+        assert_eq!((code, stderr), (3, expected), "{command:?}");
+    }
+}
+
+#[test]
+fn s862_a_node_that_has_not_joined_is_shown_in_plain_words() {
+    let cloud = Cloud::new();
+    let _one = cloud.join("shop-1");
+    let twin = cloud.node("shop-1");
+    let _joins = cloud.runtime.as_ref().unwrap().spawn({
+        let cluster = twin.cluster.clone();
+        async move { cluster.join().await }
+    });
+    until("it waits", || twin.cluster.status().nodes.len() == 1);
+    let shown = shows(&["cluster", "status", &twin.url()]);
+    let mut lines = shown.lines().skip(1);
+    assert_eq!(lines.next(), Some("  not in the cluster"), "{shown}");
+    let waits = "  join: waiting until the earlier node shop-1 is gone, ";
+    assert!(lines.next().is_some_and(|line| line.starts_with(waits)), "{shown}");
+}
+
+/// A node that has left or lost its place does not see what becomes of the others.
+#[test]
+fn s1276_a_node_that_is_no_longer_in_the_cluster_is_not_asked() {
+    let cloud = Cloud::new();
+    let (one, two) = (cloud.join("shop-1"), cloud.join("shop-2"));
+    until("it is seen", || one.cluster.status().nodes.len() == 2);
+    shows(&["cluster", "out", "shop-2", &one.url(), "--yes"]);
+    until("it is down", || two.cluster.stage() == adieu::cluster::Stage::Down);
+    for command in [&["leave", "shop-1", "--wait", "30s"][..], &["out", "shop-1"]] {
+        let url = two.url();
+        let args = [&["cluster"], command, &["--yes", &url]].concat();
+        let Ran { code, stderr, .. } = adieu(&args);
+        let expected = "adieu: shop-2 is no longer in cluster shop: an operator has declared the node \
+                        dead; use the admin port of another node\n";
+        assert_eq!((code, stderr.as_str()), (3, expected));
+    }
+    assert_eq!(one.shutdown.reason(), None, "nothing was changed");
+}
+
+#[test]
+fn s1276_leave_ends_when_the_node_that_was_asked_leaves_first() {
+    for vanishes in [false, true] {
+        let cloud = Cloud::new();
+        let (one, mut two) = (cloud.join("shop-1"), cloud.join("shop-2"));
+        until("it is seen", || two.cluster.status().nodes.len() == 2);
+        // The shutdown of the node that is to leave hangs.
+        let phase = adieu::Phase::BEFORE_CLUSTER_SHUTDOWN;
+        one.shutdown
+            .add_task(phase, "hangs", async |_| std::future::pending::<()>().await)
+            .unwrap();
+        let args = ["cluster", "leave", "shop-1", &two.url(), "--yes", "--wait", "5m"];
+        let leaving = command(&args).stderr(Stdio::piped()).spawn().unwrap();
+        until("it leaves", || one.shutdown.reason().is_some());
+        drop(two.shutdown.run(Reason::Unknown));
+        until("it has left", || two.cluster.stage() == adieu::cluster::Stage::Removed);
+        if vanishes {
+            drop(two.admin.take());
+        }
+        let ended = leaving.wait_with_output().unwrap();
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        let expected = "adieu: shop-1 was requested to leave cluster shop, but shop-2, which was asked, \
+                        is itself no longer in it; see adieu cluster status with the admin port of \
+                        another node\n";
+        assert_eq!((ended.status.code(), stderr.as_str()), (Some(3), expected));
+    }
+}
+
+#[test]
+fn s1276_leave_reports_a_node_that_died_on_its_way() {
+    let cloud = Cloud::new();
+    let (one, two) = (cloud.join("shop-1"), cloud.join("shop-2"));
+    until("it is seen", || two.cluster.status().nodes.len() == 2);
+    let phase = adieu::Phase::BEFORE_CLUSTER_SHUTDOWN;
+    one.shutdown.add_task(phase, "hangs", async |_| std::future::pending::<()>().await).unwrap();
+    let args = ["cluster", "leave", "shop-1", &two.url(), "--yes", "--wait", "5m"];
+    let leaving = command(&args).stderr(Stdio::piped()).spawn().unwrap();
+    until("it leaves", || one.shutdown.reason().is_some());
+    shows(&["cluster", "out", "shop-1", &two.url(), "--yes"]);
+    let ended = leaving.wait_with_output().unwrap();
+    let stderr = String::from_utf8(ended.stderr).unwrap();
+    let expected = "adieu: shop-1 died or lost its place before it had left cluster shop\n";
+    assert_eq!((ended.status.code(), stderr.as_str()), (Some(1), expected));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use adieu_core::{Shutdown, adapter};
+use adieu_core::{Short, Shutdown, adapter};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,6 +27,7 @@ use crate::settings::Settings;
 use crate::shared::{Progress, Shared};
 use crate::store::Store;
 use crate::transport::Carrier;
+use crate::troubles::Troubles;
 
 const ENTITIES: usize = 100_000;
 const ENTITY_STARTS: u32 = 1_000;
@@ -105,7 +106,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the weight of this node: nodes get shards in proportion to their weights. Default: 1.
+    /// Sets the weight of this node: nodes get shards in proportion to their weights. Default: 1,
+    /// which is also the least. To give a node no shards, cordon its process.
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
@@ -170,11 +172,18 @@ impl ClusterBuilder {
     ///
     /// # Errors
     ///
-    /// If a name or the configuration is not valid, a time is out of bounds, the node cannot listen for
-    /// other nodes, or the shutdown has begun.
+    /// If a name or the configuration is not valid, a time is out of bounds, the weight is zero, this
+    /// process has a node of this name in the cluster, the node cannot listen for other nodes, or the
+    /// shutdown has begun.
     pub fn on(self, shutdown: &Shutdown) -> Result<Cluster, ClusterError> {
         let Self { store, cluster, .. } = self;
-        let configured = config::read(shutdown.config())?;
+        let shortest = store.shortest_ttl().max(config::SHORTEST_TTL);
+        let too_short = format!(
+            "the shortest time to live of the store {} is {}",
+            store.name(),
+            Short(shortest)
+        );
+        let configured = config::read(shutdown.config(), shortest, &too_short)?;
         let node = configured.node.or(self.node);
         let build = configured.build.unwrap_or(self.build);
         let zone = configured.zone.or(self.zone);
@@ -185,13 +194,18 @@ impl ClusterBuilder {
         let keys = Keys::new(&cluster)?;
         let node = node.unwrap_or_else(|| adieu_fleet::Owner::this_process().as_str().to_owned());
         let id = NodeId::new(node)?;
-        let shortest = store.shortest_ttl();
-        if ttl < shortest || ttl < Duration::from_millis(100) {
-            let rule = "must be at least 100 ms, and the least of the store";
-            return Err(ClusterError::Time { what: "the time to live", value: ttl, rule });
+        if ttl < shortest {
+            let what = "the time to live";
+            return Err(ClusterError::Time { what, value: ttl, rule: too_short });
+        }
+        if weight == 0 {
+            return Err(ClusterError::NoWeight);
+        }
+        if page::has(shutdown, &cluster, &id) {
+            return Err(ClusterError::NodeTwice { cluster, node: id });
         }
         if join_deadline.is_zero() {
-            let rule = "must not be zero";
+            let rule = "must not be zero".to_owned();
             let value = join_deadline;
             return Err(ClusterError::Time { what: "the join deadline", value, rule });
         }
@@ -262,6 +276,7 @@ impl ClusterBuilder {
             check: shutdown.add_check(format!("cluster {cluster}")),
             runtime: OnceLock::new(),
             counters: Counters::default(),
+            troubles: Troubles::default(),
             singletons: Mutex::new(BTreeMap::new()),
             regions: Arc::default(),
             here,
@@ -276,6 +291,16 @@ impl ClusterBuilder {
             tasks: TaskTracker::new(),
         });
         phases::add(shutdown, &shared)?;
+        let this = Arc::downgrade(&shared);
+        adapter::refresh_before_reading(shutdown, move || {
+            if let Some(this) = this.upgrade() {
+                this.refresh_check();
+            }
+        });
+        let this = Arc::downgrade(&shared);
+        adapter::account_for(shutdown, format!("cluster {}", shared.cluster), move || {
+            this.upgrade()?.troubles.findings()
+        });
         page::add(shutdown, Arc::clone(&shared));
         Ok(Cluster { shared })
     }

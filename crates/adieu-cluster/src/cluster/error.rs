@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::AddTaskError;
+use adieu_core::{AddTaskError, Short};
 
 use crate::member::{Incompatible, Loss, Stage};
-use crate::records::NameError;
+use crate::records::{NameError, NodeId};
 use crate::store::StoreError;
 
 /// Why a node was not connected to a shutdown.
@@ -17,14 +17,31 @@ pub enum ClusterError {
     #[error("failed to set up a cluster node")]
     Name(#[from] NameError),
     /// A time is out of bounds.
-    #[error("failed to set up a cluster node: {what} is {value:?}, but {rule}")]
+    #[error("failed to set up a cluster node: {what} is {}, but {rule}", Short(*value))]
     Time {
         /// The setting.
         what: &'static str,
         /// Its value.
         value: Duration,
         /// The rule that the value breaks.
-        rule: &'static str,
+        rule: String,
+    },
+    /// The weight is zero.
+    #[error(
+        "failed to set up a cluster node: the weight is 0, but must be at least 1: cordon the process \
+         to give it no shards"
+    )]
+    NoWeight,
+    /// This process has the node already.
+    #[error(
+        "node {node} of cluster {cluster} is set up twice in this process: use another name, or clone \
+         the `Cluster`"
+    )]
+    NodeTwice {
+        /// The cluster.
+        cluster: String,
+        /// The node.
+        node: NodeId,
     },
     /// The configuration is not valid.
     #[error("failed to set up a cluster node")]
@@ -70,7 +87,7 @@ pub enum ClusterError {
 pub enum JoinError {
     /// The node was not up in time. The shutdown runs with
     /// [`Reason::ClusterJoinUnsuccessful`](adieu_core::Reason::ClusterJoinUnsuccessful).
-    #[error("failed to join cluster {cluster} within {within:?}: {}", unfinished(*stage, waiting_for))]
+    #[error("failed to join cluster {cluster} within {}: {}", Short(*within), unfinished(*stage, waiting_for))]
     TimedOut {
         /// The cluster.
         cluster: Arc<str>,

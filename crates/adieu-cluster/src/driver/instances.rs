@@ -122,6 +122,11 @@ impl Instances {
                 ShardState::Open | ShardState::Drained => {}
             }
         }
+        self.publish();
+    }
+
+    /// Shows what the instances do, for the status.
+    fn publish(&self) {
         let state = |running: &Running| match &running.state {
             RunState::Runs(_) if running.stop.is_cancelled() => InstanceState::Stopping,
             RunState::Runs(_) => InstanceState::Running,
@@ -130,6 +135,18 @@ impl Instances {
         };
         let states = self.running.iter().map(|(shard, it)| (Arc::clone(&shard.region), state(it)));
         self.shared.counters.set_instances(states.collect());
+    }
+
+    /// Adds the instances that nothing has stopped to the report of the shutdown: the phase in which
+    /// they end may be disabled.
+    pub(super) fn report_unstopped(&self) {
+        let runs = |it: &Running| matches!(it.state, RunState::Runs(_)) && !it.stop.is_cancelled();
+        let names = self.running.iter().filter(|(_, it)| runs(it)).map(|(shard, _)| &*shard.region);
+        let names = names.collect::<Vec<_>>().join(", ");
+        if !names.is_empty() && self.shared.has_begun() {
+            let dropped = format!("singletons dropped without having been stopped: {names}");
+            self.shared.troubles.find(dropped);
+        }
     }
 
     fn open(&mut self, shard: &ShardId, epoch: Revision, now: Instant, wake: &mut Wake) {
@@ -206,6 +223,10 @@ impl Instances {
             }
             Ended::Failed(error) => {
                 let error = error_text(&*error);
+                if self.shared.has_begun() {
+                    let failed = format!("singleton {name} failed while it stopped: {error}");
+                    self.shared.troubles.find(failed);
+                }
                 self.shared.log(move || {
                     tracing::error!(%cluster, singleton = %name, %fence, error, "singleton failed while it stopped");
                 });
@@ -218,6 +239,7 @@ impl Instances {
                 RunState::Finished
             }
         };
+        self.publish();
     }
 
     /// Logs the instances that could not be joined.

@@ -75,6 +75,9 @@ pub enum Loss {
     Ended,
     /// An operator has declared it dead.
     DeclaredDead,
+    /// The store shows an earlier state than before: it was restored from a backup, or replaced by an
+    /// empty one. Fences of that state may have been used already.
+    WentBack,
 }
 
 /// The setting in which a node differs from the cluster that it wants to join.
@@ -309,6 +312,9 @@ impl fmt::Display for Loss {
             Self::Expired => "the session could not be kept in time",
             Self::Ended => "the store has ended the session",
             Self::DeclaredDead => "an operator has declared the node dead",
+            Self::WentBack => {
+                "the store went back to an earlier state: it was restored or replaced"
+            }
         })
     }
 }

@@ -6,6 +6,8 @@
 //! 1. A node decides from a view that is at least as new as its own last commit. After a conflict it
 //!    waits for a newer view; after a lost answer it loads the table before it decides anything.
 //! 2. A node whose session is bad by its own clock proposes nothing and holds nothing.
+//! 3. The table only goes forward. A node that sees an earlier state than before loses its place: the
+//!    fences that come next have been used already.
 
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,8 @@ pub(crate) struct Node {
     leader: Leader,
     regions: Regions,
     flight: Flight,
+    /// The revision of the view when the last load began. The table that is loaded is not older.
+    load_began: Revision,
     /// When the table last reported anything.
     heard: Instant,
     batch: usize,
@@ -71,6 +75,7 @@ impl Node {
             regions: Regions::default(),
             // Nothing is decided before the table was loaded.
             flight: Flight::Unknown,
+            load_began: Revision::default(),
             heard: sent,
             batch: BATCH,
         }
@@ -129,6 +134,7 @@ impl Node {
     /// Notes that the table is being loaded. The result of a load that began earlier may be older than
     /// a commit whose answer was lost, so only a load that begins now settles that commit.
     pub(crate) fn load_started(&mut self) {
+        self.load_began = self.view.revision;
         if self.flight == Flight::Unknown {
             self.flight = Flight::Loading;
         }
@@ -147,6 +153,11 @@ impl Node {
         now: Instant,
         snapshot: &Snapshot,
     ) -> Result<(), UnreadableRecord> {
+        if snapshot.revision < self.load_began {
+            self.went_back(now);
+            return Ok(());
+        }
+        // Changes that arrived while the table was loaded may be newer.
         if snapshot.revision >= self.view.revision {
             self.view = View::load(&self.keys, snapshot)?;
         }
@@ -190,6 +201,11 @@ impl Node {
     /// Takes in how the commit in flight was answered; `None` if it was not, or with an error.
     pub(crate) fn committed(&mut self, now: Instant, answer: Option<Committed>) {
         let Flight::Sent(decided) = self.flight else { return };
+        if let Some(Committed::Done(revision)) = answer
+            && revision < decided
+        {
+            self.went_back(now);
+        }
         self.flight = match answer {
             Some(Committed::Done(revision)) => {
                 self.batch = (self.batch * 2).min(BATCH);
@@ -226,6 +242,11 @@ impl Node {
     /// The session has ended, as the store says.
     pub(crate) fn session_ended(&mut self, now: Instant) {
         self.member.lose(Loss::Ended);
+        self.fence(now);
+    }
+
+    fn went_back(&mut self, now: Instant) {
+        self.member.lose(Loss::WentBack);
         self.fence(now);
     }
 

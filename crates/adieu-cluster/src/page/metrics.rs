@@ -30,7 +30,8 @@ pub(super) fn render(clusters: &[Arc<Shared>], metrics: &mut Metrics) {
     each(metrics.gauge("adieu_cluster_member", help), |it| f64::from(u8::from(it.stage == "up")));
     let help = "1 while this node leads the cluster.";
     each(metrics.gauge("adieu_cluster_leads", help), |it| {
-        f64::from(u8::from(it.leader.as_ref() == Some(&it.node)))
+        // A node that has lost its place may be the last leader that it has seen.
+        f64::from(u8::from(it.leader.as_ref() == Some(&it.node) && it.loss.is_none()))
     });
     let help = "How long this node may act if it cannot keep its session again.";
     each(metrics.gauge("adieu_cluster_session_left_seconds", help), |it| {
@@ -62,6 +63,14 @@ pub(super) fn render(clusters: &[Arc<Shared>], metrics: &mut Metrics) {
         for singleton in &status.singletons {
             let labels = [("cluster", &*status.cluster), ("singleton", &*singleton.name)];
             here.sample(&labels, u8::from(singleton.instance.is_some()));
+        }
+    }
+    let help = "How long the last hand-over of the singleton to this node took.";
+    let mut handoffs = metrics.gauge("adieu_cluster_handoff_seconds", help);
+    for (status, cluster) in &all {
+        for (name, took) in cluster.counters.handoffs() {
+            let labels = [("cluster", &*status.cluster), ("singleton", &*name)];
+            handoffs.sample(&labels, took.as_secs_f64());
         }
     }
     regions(metrics, &all);

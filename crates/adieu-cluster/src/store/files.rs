@@ -4,7 +4,8 @@ mod versions;
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use adieu_core::adapter::BootClock;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
-use self::versions::Versions;
+use self::versions::{Stamp, Versions};
 use super::table::Table;
 use super::{
     Changes, Commit, Committed, Reply, Revision, Session, Snapshot, Standing, Store, StoreError,
@@ -23,6 +24,10 @@ const NAME: &str = "files";
 
 /// How often a reader polls for changes.
 const POLL: Duration = Duration::from_millis(20);
+
+/// How many changes the table keeps. Every version has them all, so they are few: a reader polls often,
+/// and one that is further behind loads the table.
+const MOST_CHANGES: usize = 256;
 
 /// How many of the runtime's blocking threads may wait for the disk at a time.
 const THREADS: usize = 4;
@@ -51,6 +56,9 @@ pub struct Files {
 #[derive(Debug)]
 struct Shared {
     versions: Versions,
+    /// The newest version that this process has read or written. Locked while a request reads and
+    /// writes, so that requests of one process do not compete with each other.
+    newest: Mutex<(Option<Stamp>, Arc<Table>)>,
     clock: BootClock,
     threads: Arc<Semaphore>,
 }
@@ -62,6 +70,9 @@ struct Contents {
     boot: String,
     table: Table,
 }
+
+/// Whether the future of a request still exists.
+struct Waits(Arc<AtomicBool>);
 
 struct FileChanges {
     files: Files,
@@ -83,8 +94,14 @@ impl Files {
     ///
     /// If the path is empty, or the folder cannot be created or written to.
     pub fn open(folder: impl AsRef<Path>) -> io::Result<Self> {
+        let folder = folder.as_ref();
+        let versions = Versions::open(folder).map_err(|error| {
+            let problem = format!("failed to open the table in {}: {error}", folder.display());
+            io::Error::new(error.kind(), problem)
+        })?;
         let shared = Shared {
-            versions: Versions::open(folder.as_ref())?,
+            versions,
+            newest: Mutex::default(),
             clock: BootClock::new(),
             threads: Arc::new(Semaphore::new(THREADS)),
         };
@@ -112,7 +129,12 @@ impl Files {
         verb: &'static str,
         act: impl Fn(&mut Table, Duration) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.on_thread(verb, move |shared| shared.change(verb, act)).await
+        let waits = Waits(Arc::new(AtomicBool::new(true)));
+        let still_waits = Arc::clone(&waits.0);
+        let done = self.on_thread(verb, move |shared| {
+            shared.change(verb, act, || still_waits.load(Ordering::Relaxed))
+        });
+        done.await
     }
 }
 
@@ -179,40 +201,71 @@ impl Store for Files {
     }
 }
 
+// === impl Waits ===
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        // Relaxed, because no other memory depends on this value.
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 // === impl Shared ===
 
 impl Shared {
+    /// Changes the table, for as long as `is_wanted`: a request that was given up must not compete with
+    /// those that follow it.
     fn change<T>(
         &self,
         verb: &'static str,
         act: impl Fn(&mut Table, Duration) -> Result<T, StoreError>,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<T, StoreError> {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let (version, before) = self.read(verb)?;
-            let mut table = before.clone();
+            if !is_wanted() {
+                return Err(StoreError::unavailable(NAME, verb, "the request was given up"));
+            }
+            let (version, before) = self.read(&mut newest, verb)?;
+            let mut table = Table::clone(&before);
             let now = self.clock.now();
             table.expire(now);
             let done = act(&mut table, now)?;
-            if table == before {
+            if table == *before {
                 return Ok(done);
             }
+            table.keep_changes(MOST_CHANGES);
             let contents = Contents { boot: self.clock.boot().to_owned(), table };
             let text = serde_json::to_vec(&contents)
                 .map_err(|error| StoreError::refused(NAME, verb, error))?;
             let written = self.versions.write_next(version, &text);
-            if written.map_err(|error| StoreError::unavailable(NAME, verb, error))? {
+            if written.map_err(|error| self.failed(verb, &error))? {
+                // If the file cannot be examined, the next request reads it.
+                let stamp = self.versions.stamp(version + 1).ok();
+                *newest = (stamp, Arc::new(contents.table));
                 return Ok(done);
             }
             // Another process was first. Its version decides what can be done now.
         }
     }
 
-    /// Reads the newest version.
-    fn read(&self, verb: &'static str) -> Result<(u64, Table), StoreError> {
-        let unavailable = |error| StoreError::unavailable(NAME, verb, error);
-        let (version, text) = self.versions.newest().map_err(unavailable)?;
+    /// Reads the newest version, unless this process has it already.
+    fn read(
+        &self,
+        newest: &mut (Option<Stamp>, Arc<Table>),
+        verb: &'static str,
+    ) -> Result<(u64, Arc<Table>), StoreError> {
+        let (read, known) = newest;
+        let found = self.versions.newest_unless(*read);
+        let found = found.map_err(|error| self.failed(verb, &error))?;
+        let (stamp, text) = match (found, &*read) {
+            (Some(found), _) => found,
+            (None, Some(stamp)) => return Ok((stamp.version, Arc::clone(known))),
+            (None, None) => return Ok((0, Arc::clone(known))),
+        };
+        let version = stamp.version;
         if text.is_empty() {
-            return Ok((version, Table::default()));
+            return Ok((version, Arc::default()));
         }
         let contents: Contents = serde_json::from_slice(&text).map_err(|error| {
             // An empty table would reuse revisions, which are fences.
@@ -226,7 +279,14 @@ impl Shared {
         if boot != self.clock.boot() {
             table.end_all();
         }
-        Ok((version, table))
+        *newest = (Some(stamp), Arc::new(table));
+        Ok((version, Arc::clone(&newest.1)))
+    }
+
+    /// The errors of the operating system, such as a full disk, do not contain the path.
+    fn failed(&self, verb: &'static str, error: &io::Error) -> StoreError {
+        let problem = format!("folder {}: {error}", self.versions.folder().display());
+        StoreError::unavailable(NAME, verb, problem)
     }
 }
 
@@ -244,8 +304,10 @@ impl FileChanges {
                 return Ok(None);
             }
             // Ends sessions whose time is up; then the newest version has all changes.
-            shared.change(verb, |_, _| Ok(()))?;
-            let (version, table) = shared.read(verb)?;
+            shared.change(verb, |_, _| Ok(()), || true)?;
+            let mut newest = shared.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let (version, table) = shared.read(&mut newest, verb)?;
+            drop(newest);
             Ok(Some((version, table.next_end(), table.changes(&prefix, after))))
         });
         let Some((version, next_end, update)) = looked.await? else { return Ok(None) };
@@ -268,5 +330,52 @@ impl Changes for FileChanges {
                 self.next_look = Instant::now() + POLL;
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+
+    fn commit(number: usize) -> Commit {
+        Commit::new().create(format!("k-{number}"), "0")
+    }
+
+    #[test]
+    fn s1266_requests_of_one_process_do_not_compete() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::open(folder.path()).unwrap();
+        let attempts = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for number in 0..8 {
+                let (shared, attempts) = (&files.shared, &attempts);
+                scope.spawn(move || {
+                    let act = |table: &mut Table, _| {
+                        attempts.fetch_add(1, Ordering::Relaxed);
+                        // Long enough for the other threads to read the same version.
+                        thread::sleep(Duration::from_millis(5));
+                        Ok(table.commit(&commit(number)).unwrap())
+                    };
+                    assert!(matches!(
+                        shared.change("commit", act, || true),
+                        Ok(Committed::Done(_))
+                    ));
+                });
+            }
+        });
+        assert_eq!(attempts.into_inner(), 8, "attempts lost to a request of the same process");
+    }
+
+    #[test]
+    fn s1266_a_request_that_was_given_up_is_not_carried_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::open(folder.path()).unwrap();
+        let act = |table: &mut Table, _| Ok(table.commit(&commit(0)).unwrap());
+        assert!(files.shared.change("commit", act, || false).is_err());
+        let act = |table: &mut Table, _| Ok(table.load(""));
+        assert!(files.shared.change("load", act, || true).unwrap().records.is_empty());
     }
 }

@@ -126,10 +126,11 @@ impl Table {
 
     /// Returns the changes after a revision; `None` if there are none.
     pub(crate) fn changes(&self, prefix: &str, after: Revision) -> Option<Update> {
-        if after < self.forgotten {
+        // A reader that is ahead has read from a table that was replaced, and must load this one.
+        if after < self.forgotten || self.revision < after {
             return Some(Update::Compacted);
         }
-        if after >= self.revision {
+        if after == self.revision {
             return None;
         }
         let first = self.history.partition_point(|logged| logged.revision <= after);
@@ -174,6 +175,15 @@ impl Table {
         self.forgotten = self.revision;
     }
 
+    /// Forgets the oldest changes beyond this many.
+    pub(crate) fn keep_changes(&mut self, most: usize) {
+        while self.history.len() > most
+            && let Some(oldest) = self.history.pop_front()
+        {
+            self.forgotten = oldest.revision;
+        }
+    }
+
     fn put(&mut self, key: &Arc<str>, value: &Arc<str>, session: PutSession) {
         let before = self.records.get(key);
         let row = Row {
@@ -198,11 +208,7 @@ impl Table {
 
     fn log(&mut self, key: &Arc<str>, row: Option<Row>) {
         self.history.push_back(Logged { revision: self.revision, key: Arc::clone(key), row });
-        while self.history.len() > MOST_CHANGES
-            && let Some(oldest) = self.history.pop_front()
-        {
-            self.forgotten = oldest.revision;
-        }
+        self.keep_changes(MOST_CHANGES);
     }
 }
 

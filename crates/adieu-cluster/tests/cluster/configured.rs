@@ -121,3 +121,55 @@ async fn s861_keys_of_akka_without_a_meaning_are_errors_that_name_the_alternativ
     // A program without a cluster does not care.
     drop(shutdown("akka.cluster.seed-nodes = ['akka://shop@a:2551']"));
 }
+
+/// Sets one key by a variable. Returns the error.
+fn refused_by_variable(key: &str, value: &str) -> String {
+    let vars = [(format!("ADIEU__CLUSTER__{key}"), value.to_owned())];
+    let config = Config::parse_with_vars("", Format::Toml, vars).unwrap();
+    let shutdown = Shutdown::configured(config).unwrap();
+    error_text(&Cluster::new(Memory::new(), "shop").on(&shutdown).unwrap_err())
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1268_a_value_out_of_bounds_names_its_key_and_where_it_was_set() {
+    for value in ["0s", "10ms"] {
+        let error = refused(&format!("cluster.ttl = '{value}'"));
+        let least = "the shortest time to live of the store memory is 100ms";
+        assert_eq!(error, format!("cluster.ttl: is {value}, but {least}"));
+    }
+    assert_eq!(refused("cluster.join-deadline = '0s'"), "cluster.join-deadline: must not be zero");
+    assert_eq!(refused("cluster.weight = 0"), "cluster.weight: must not be zero");
+    let error = refused("cluster.node = ''");
+    assert!(error.starts_with("cluster.node: ") && error.contains("it is empty"), "{error}");
+    let error = refused("cluster.node = 'a b'");
+    assert!(error.starts_with("cluster.node: ") && error.contains("a b"), "{error}");
+    for (key, value) in [("TTL", "10ms"), ("JOIN_DEADLINE", "0s"), ("NODE", "a b"), ("WEIGHT", "0")]
+    {
+        let error = refused_by_variable(key, value);
+        assert!(error.contains(&format!("(set by ADIEU__CLUSTER__{key})")), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1268_a_time_to_live_of_the_program_that_is_too_short_names_the_least() {
+    let ttl = Duration::from_millis(10);
+    let error = Cluster::new(Memory::new(), "shop").ttl(ttl).on(&shutdown("")).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("10ms") && text.contains("store memory is 100ms"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1269_run_when_down_in_the_table_cluster_is_an_error_that_names_its_place() {
+    assert_eq!(
+        refused("cluster.run-when-down = false"),
+        "cluster.run-when-down: is not a key of this table: set coordinated-shutdown.run-when-down"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1273_a_weight_of_zero_is_refused() {
+    let error = Cluster::new(Memory::new(), "shop").weight(0).on(&shutdown("")).unwrap_err();
+    let expected = "failed to set up a cluster node: the weight is 0, but must be at least 1: cordon \
+                    the process to give it no shards";
+    assert_eq!(error.to_string(), expected);
+}

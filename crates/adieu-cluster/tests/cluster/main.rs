@@ -6,9 +6,11 @@ mod akka;
 mod chaos;
 mod configured;
 mod conformance;
+mod endings;
 mod entities;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod etcd;
+mod files;
 #[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres", feature = "links"))]
 mod linked;
 mod members;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 
 use adieu_cluster::store::Memory;
 use adieu_cluster::{SingletonCx, Stage};
@@ -187,4 +188,30 @@ async fn s604_an_instance_can_see_that_it_may_no_longer_act() {
     is_at(&one, Stage::Down).await;
     assert_eq!(cx.check().unwrap_err().fence, cx.fence());
     assert!(cx.is_stopped());
+}
+
+/// By the clock, without the help of the driver.
+#[tokio::test(start_paused = true)]
+async fn s1274_an_instance_that_may_no_longer_act_is_stopped() {
+    let store = Memory::new();
+    let (send, mut contexts) = tokio::sync::mpsc::channel::<SingletonCx>(1);
+    let one = node_with(&store, "one", config().run_when_down(false), |it| it);
+    let sweeper = move |me: SingletonCx| {
+        let send = send.clone();
+        async move {
+            send.send(me).await.unwrap();
+            std::future::pending::<()>().await;
+        }
+    };
+    one.cluster.singleton("sweeper", sweeper).unwrap();
+    let one = one.joined().await;
+    let me = contexts.recv().await.unwrap();
+    assert!(!me.is_stopped() && me.check().is_ok());
+    // The clock advances, and the driver does not run.
+    let mut advance = std::pin::pin!(tokio::time::advance(2 * TTL));
+    let polled = std::future::poll_fn(|cx| Poll::Ready(advance.as_mut().poll(cx))).await;
+    assert!(polled.is_pending(), "the driver has run");
+    assert!(me.is_stopped() && me.check().is_err());
+    me.stopped().await;
+    drop(one);
 }

@@ -9,7 +9,7 @@ use adieu_core::adapter::{Command, CommandError, Metrics, Page, pages};
 use adieu_core::{CheckState, Readiness, Reason, Shutdown};
 use serde_json::Value;
 
-use crate::stage::{History, SECOND, TTL, config, id, node, node_with, until};
+use crate::stage::{History, SECOND, TTL, TestNode, config, id, node, node_with, until};
 
 fn page(shutdown: &Shutdown) -> Arc<dyn Page> {
     let found = pages(shutdown).into_iter().find(|(name, _)| &**name == "cluster");
@@ -210,6 +210,47 @@ async fn s857_metrics_show_membership_sessions_singletons_and_commits() {
     };
     assert!(value("adieu_cluster_session_left_seconds") < 5.0, "{text}");
     assert!(value("adieu_cluster_renewals_failed_total") > 0.0, "{text}");
+}
+
+/// The metric of the hand-over to this node, if it has one.
+fn handoff(node: &TestNode) -> Option<f64> {
+    let mut metrics = Metrics::default();
+    page(&node.shutdown).metrics(&mut metrics);
+    let text = metrics.to_string();
+    let labels = "{cluster=\"shop\",singleton=\"sweeper\"} ";
+    let name = format!("adieu_cluster_handoff_seconds{labels}");
+    text.lines().find_map(|line| line.strip_prefix(&name)).map(|value| value.parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1278_the_receiver_measures_a_hand_over() {
+    let (store, history) = (Memory::new(), History::default());
+    let slow = |node: TestNode| {
+        node.singleton("sweeper", &history, |cx| async move {
+            cx.stopped().await;
+            tokio::time::sleep(2 * SECOND).await;
+        })
+    };
+    let one = slow(node(&store, "one")).joined().await;
+    until("it runs", || history.running() == ["one"]).await;
+    let two = slow(node(&store, "two")).joined().await;
+    let three = slow(node(&store, "three")).joined().await;
+    assert_eq!((handoff(&two), handoff(&three)), (None, None));
+    // A node that leaves: its instance needs two seconds to end.
+    one.leave().await;
+    until("it moved", || history.running() != ["one"] && !history.running().is_empty()).await;
+    let (owner, other) = match history.running() == ["two"] {
+        true => (two, three),
+        false => (three, two),
+    };
+    let took = handoff(&owner).unwrap();
+    assert!((1.9..2.5).contains(&took), "{took}");
+    assert_eq!(handoff(&other), None);
+    // A node that is cut off: from the end of its session, the removal margin passes.
+    owner.store.faults().cut(true);
+    until("it moved", || history.running() == [other.cluster.id().to_string()]).await;
+    let took = handoff(&other).unwrap();
+    assert!((TTL / 5..TTL / 2).contains(&Duration::from_secs_f64(took)), "{took}");
 }
 
 #[tokio::test(start_paused = true)]

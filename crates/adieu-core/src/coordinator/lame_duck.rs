@@ -123,10 +123,26 @@ fn duration(
     match config.lame_duck {
         LameDuck::For(duration) => duration,
         // At a terminal, there are no routers.
-        LameDuck::Auto if reason.signal().is_some() && platform() != Platform::Terminal => {
+        LameDuck::Auto if surprises_routers(reason) && platform() != Platform::Terminal => {
             usual(allowed)
         }
         LameDuck::Auto => Duration::ZERO,
+    }
+}
+
+/// Returns whether routers learn from the shutdown itself that this process stops: a signal, a command
+/// to leave or the loss of a place in a cluster comes while the process serves. A process that could not
+/// join was never ready. An application that stops itself knows whether routers send to it, and sets
+/// `lame-duck`, or the signal of its own reason.
+fn surprises_routers(reason: &Reason) -> bool {
+    match reason {
+        Reason::ProcessTerminate(_) | Reason::ClusterLeaving | Reason::ClusterDowning => true,
+        Reason::Custom(reason) => reason.signal().is_some(),
+        Reason::ProcessExit
+        | Reason::ActorSystemTerminate
+        | Reason::ClusterJoinUnsuccessful
+        | Reason::IncompatibleConfiguration
+        | Reason::Unknown => false,
     }
 }
 
@@ -177,6 +193,25 @@ mod tests {
         assert_eq!(of(&auto, &Reason::ProcessExit, 27, Platform::Kubernetes), Duration::ZERO);
         let fixed = Config::new().lame_duck(seconds(9));
         assert_eq!(of(&fixed, &Reason::Unknown, 27, Platform::Terminal), seconds(9));
+    }
+
+    #[test]
+    fn s1260_a_node_that_the_cluster_stops_gets_the_lame_duck_of_a_signal() {
+        let seconds = Duration::from_secs;
+        let of = |reason, platform| duration(&Config::new(), &reason, seconds(27), || platform);
+        for reason in [Reason::ClusterLeaving, Reason::ClusterDowning] {
+            assert_eq!(of(reason.clone(), Platform::Kubernetes), seconds(5), "{reason}");
+            assert_eq!(of(reason.clone(), Platform::Terminal), Duration::ZERO, "{reason}");
+        }
+        // The process was never ready, or it has stopped on its own.
+        for reason in [
+            Reason::ClusterJoinUnsuccessful,
+            Reason::IncompatibleConfiguration,
+            Reason::ProcessExit,
+            Reason::Unknown,
+        ] {
+            assert_eq!(of(reason.clone(), Platform::Kubernetes), Duration::ZERO, "{reason}");
+        }
     }
 
     #[test]

@@ -35,5 +35,6 @@ pub(super) const GUARDS: Place = Place::leaf("the exit guards");
 pub(super) const EXIT_CAUSES: Place = Place::leaf("the exit causes");
 pub(super) const BEFORE_CLOSING: Place = Place::leaf("the work before a gate closes");
 pub(super) const ACCOUNTS: Place = Place::leaf("the accounts");
+pub(super) const REFRESHES: Place = Place::leaf("the checks by the clock");
 pub(super) const REFUSALS: Place = Place::leaf("the refusals");
 pub(super) const EXTENSIONS: Place = Place::leaf("the extensions");

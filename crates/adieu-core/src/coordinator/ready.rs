@@ -7,6 +7,7 @@ use super::checks::{CheckHandle, Promise};
 use super::shared::Shared;
 use crate::journal::Line;
 use crate::readiness::{Check, CheckState, Readiness};
+use crate::shield::shielded;
 use crate::status::Stage;
 
 // === impl Shutdown ===
@@ -19,6 +20,7 @@ impl Shutdown {
     /// Once the shutdown has begun, it is never ready again.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
+        self.shared().refresh_checks();
         self.shared().progress.readiness()
     }
 
@@ -58,6 +60,7 @@ impl Shutdown {
     /// Returns the promises and checks, in the order in which they were added.
     #[must_use]
     pub fn checks(&self) -> Vec<Check> {
+        self.shared().refresh_checks();
         self.shared().progress.read_facts(|facts| facts.checks().cloned().collect())
     }
 
@@ -76,6 +79,19 @@ impl Shutdown {
 impl Shared {
     fn expect(&self, name: Arc<str>) -> u64 {
         self.progress.change_facts(|facts| facts.expect(name)).unwrap_or_default()
+    }
+
+    pub(crate) fn refresh_before_reading(&self, refresh: impl Fn() + Send + Sync + 'static) {
+        self.refreshes.lock().push(Arc::new(refresh));
+    }
+
+    /// Brings the checks that depend on the time up to date. Without the lock, because it logs.
+    fn refresh_checks(&self) {
+        let all = self.refreshes.lock().clone();
+        for refresh in all {
+            // A panic has been logged by the hook, and leaves the check as it is.
+            drop(shielded(|| refresh()));
+        }
     }
 
     /// Stores the state of a promise or check. While the process is up, a failure and a recovery are

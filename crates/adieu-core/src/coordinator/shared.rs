@@ -27,6 +27,9 @@ use crate::status::Status;
 use crate::sync::OrderedMutex;
 use crate::time::now;
 
+/// Brings a check up to date.
+pub(super) type Refresh = Arc<dyn Fn() + Send + Sync>;
+
 pub(crate) struct Shared {
     config: Config,
     journal: Journal,
@@ -40,6 +43,8 @@ pub(crate) struct Shared {
     pub(super) drains: OrderedMutex<Drains>,
     /// The sources of work that are not gates.
     pub(super) accounts: OrderedMutex<Accounts>,
+    /// Brings checks up to date that depend on the time.
+    pub(super) refreshes: OrderedMutex<Vec<Refresh>>,
     /// Signals, exit guards, watchdog.
     pub(super) process: Process,
     /// The errors that were returned because the shutdown had begun.
@@ -59,6 +64,7 @@ impl Shared {
             engine: Engine::new(),
             drains: OrderedMutex::new(locks::DRAINS, Drains::default()),
             accounts: OrderedMutex::new(locks::ACCOUNTS, Accounts::default()),
+            refreshes: OrderedMutex::new(locks::REFRESHES, Vec::new()),
             process: Process::new(config.reserve, config.report_file.clone()),
             refusals: OrderedMutex::new(locks::REFUSALS, Refusals::default()),
             extensions: OrderedMutex::new(locks::EXTENSIONS, Extensions::default()),

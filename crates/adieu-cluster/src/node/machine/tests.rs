@@ -229,3 +229,35 @@ fn a_leader_that_leaves_resigns_if_another_node_is_up() {
     }
     assert!(bench.node.view().leader.is_none());
 }
+
+#[test]
+fn s1275_a_node_whose_store_went_back_loses_its_place() {
+    let mut bench = Bench::up();
+    let backup = bench.table.clone();
+    bench.node.member.set_ready(false);
+    assert_eq!(bench.settle(), [What::Announce]);
+    // Loaded from a backup that is older than the view.
+    let mut restored = bench.node.clone();
+    restored.load_started();
+    restored.loaded(bench.now, &backup.load(restored.keys.prefix())).unwrap();
+    assert_eq!((restored.stage(), restored.member.loss()), (Stage::Down, Some(Loss::WentBack)));
+    assert_eq!(restored.held().count(), 0);
+    // A commit that is answered with a revision from before.
+    bench.node.member.set_ready(true);
+    assert_eq!(bench.next().map(|it| it.what), Some(What::Announce));
+    bench.node.committed(bench.now, Some(Committed::Done(Revision::new(1))));
+    assert_eq!(bench.node.member.loss(), Some(Loss::WentBack));
+    assert!(bench.next().is_none());
+}
+
+#[test]
+fn a_load_that_changes_have_overtaken_is_not_a_store_that_went_back() {
+    let mut bench = Bench::up();
+    bench.node.load_started();
+    let loaded = bench.table.load(bench.node.keys.prefix());
+    bench.node.member.set_ready(false);
+    assert_eq!(bench.settle(), [What::Announce]);
+    assert!(loaded.revision < bench.node.view().revision);
+    bench.node.loaded(bench.now, &loaded).unwrap();
+    assert_eq!(bench.node.stage(), Stage::Up);
+}

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 /// How many versions are kept: a slow reader must find the file that it was about to read.
 const KEPT: u64 = 16;
@@ -18,6 +19,15 @@ pub(super) struct Versions {
     folder: PathBuf,
     /// A version that was the newest a moment ago.
     known: AtomicU64,
+}
+
+/// One version that was read. If the folder was emptied or a file was restored, the number alone does
+/// not tell that the contents have changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) version: u64,
+    bytes: u64,
+    modified: Option<SystemTime>,
 }
 
 // === impl Versions ===
@@ -34,6 +44,10 @@ impl Versions {
         Ok(versions)
     }
 
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub(super) fn path(&self, version: u64) -> PathBuf {
         self.folder.join(format!("table-{version}.json"))
     }
@@ -43,7 +57,18 @@ impl Versions {
     }
 
     /// Returns the newest version with its contents; 0 and nothing if there is none.
+    #[cfg(test)]
     pub(super) fn newest(&self) -> io::Result<(u64, Vec<u8>)> {
+        let newest = self.newest_unless(None)?;
+        Ok(newest.map(|(stamp, contents)| (stamp.version, contents)).unwrap_or_default())
+    }
+
+    /// Returns the newest version with its contents, or `None` if that is the version that the caller
+    /// has read.
+    pub(super) fn newest_unless(
+        &self,
+        read: Option<Stamp>,
+    ) -> io::Result<Option<(Stamp, Vec<u8>)>> {
         loop {
             let mut version = self.known.load(Ordering::Relaxed);
             if version == 0 || !self.path(version).exists() {
@@ -53,12 +78,17 @@ impl Versions {
                 version += 1;
             }
             if version == 0 {
-                return Ok((0, Vec::new()));
+                return Ok(Some((Stamp::default(), Vec::new())));
             }
-            match fs::read(self.path(version)) {
-                Ok(contents) => {
+            // Before the contents: if they are replaced in between, the next stamp differs.
+            let newest = self.stamp(version).and_then(|stamp| match read == Some(stamp) {
+                true => Ok(None),
+                false => Ok(Some((stamp, fs::read(self.path(version))?))),
+            });
+            match newest {
+                Ok(newest) => {
                     self.known.fetch_max(version, Ordering::Relaxed);
-                    return Ok((version, contents));
+                    return Ok(newest);
                 }
                 // This process was suspended until the version was deleted: read the folder again.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -67,6 +97,13 @@ impl Versions {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Returns what tells the file of this version from another one with the same number.
+    pub(super) fn stamp(&self, version: u64) -> io::Result<Stamp> {
+        let metadata = fs::metadata(self.path(version))?;
+        let (bytes, modified) = (metadata.len(), metadata.modified().ok());
+        Ok(Stamp { version, bytes, modified })
     }
 
     /// Writes the version after `version`. Returns false if another process has done so.
@@ -100,9 +137,12 @@ impl Versions {
             let path = self.folder.join(format!("new-{:016x}", fastrand::u64(..)));
             match File::create_new(&path) {
                 Ok(mut file) => {
-                    file.write_all(contents)?;
-                    file.sync_all()?;
-                    return Ok(path);
+                    let written = file.write_all(contents).and_then(|()| file.sync_all());
+                    if written.is_err() {
+                        // Otherwise the attempts to write fill a disk that is full already.
+                        drop(fs::remove_file(&path));
+                    }
+                    return written.map(|()| path);
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),

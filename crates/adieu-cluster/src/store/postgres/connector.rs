@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use adieu_core::Short;
 use adieu_fleet::adapter::{announced_session, is_permanent};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -122,7 +123,7 @@ impl Connector {
             Ok(connection)
         });
         let connected = tokio::time::timeout(self.patience, connecting).await.map_err(|_| {
-            let problem = format!("no answer within {:?}", self.patience);
+            let problem = format!("no answer within {}", Short(self.patience));
             StoreError::unavailable(NAME, CONNECT, problem)
         })?;
         let connection = Arc::new(connected?);
