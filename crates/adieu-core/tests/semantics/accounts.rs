@@ -220,41 +220,55 @@ async fn s1000_the_error_of_a_task_that_returns_it_after_its_time_is_in_the_repo
     }
 }
 
-async fn panics(pass: adieu_core::Pass, gate: adieu_core::Gate, after_close: bool) {
+/// When work panics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Panics {
+    BeforeTheShutdown,
+    InTheLameDuck,
+    InTheDrain,
+}
+
+async fn panics(pass: adieu_core::Pass, gate: adieu_core::Gate, when: Panics) {
     let _pass = pass;
-    if after_close {
-        gate.closed_token().cancelled().await;
+    match when {
+        Panics::BeforeTheShutdown => {}
+        Panics::InTheLameDuck => sleep(Duration::from_secs(1)).await,
+        Panics::InTheDrain => gate.closed_token().cancelled().await,
     }
+    assert_eq!(gate.is_closed(), when == Panics::InTheDrain);
     panic!("on purpose");
 }
 
-/// Runs a shutdown while work panics inside a gate, at once or when the gate has closed.
-async fn with_panic(in_scope: bool, after_close: bool) -> std::sync::Arc<Report> {
-    let shutdown = configured("lame-duck = \"0s\"\n");
+/// Runs a shutdown with a lame duck while work panics inside a gate.
+async fn with_panic(in_scope: bool, when: Panics) -> std::sync::Arc<Report> {
+    let shutdown = configured("lame-duck = \"5s\"\nlame-duck-min = \"3s\"\n");
     let gate = shutdown.add_gate("orders").unwrap();
     let pass = gate.enter().unwrap().labelled("export 7");
     let work = if in_scope {
         // Also holds a clone, which is not counted in addition.
         let clone = pass.clone();
-        tokio::spawn(pass.scope(panics(clone, gate, after_close)))
+        tokio::spawn(pass.scope(panics(clone, gate, when)))
     } else {
-        tokio::spawn(panics(pass, gate, after_close))
+        tokio::spawn(panics(pass, gate, when))
     };
-    if !after_close {
-        work.await.unwrap_err();
+    if when == Panics::BeforeTheShutdown {
+        assert!(work.await.unwrap_err().is_panic());
         return shutdown.run(Reason::Unknown).await.unwrap();
     }
     let report = shutdown.run(Reason::Unknown).await.unwrap();
-    work.await.unwrap_err();
+    let panic = work.await.unwrap_err().into_panic();
+    assert_eq!(panic.downcast_ref(), Some(&"on purpose"), "{when:?}");
     report
 }
 
 #[tokio::test(start_paused = true)]
 async fn s1005_work_that_panics_after_its_gate_has_closed_is_not_finished() {
     for in_scope in [false, true] {
-        let report = with_panic(in_scope, true).await;
+        let report = with_panic(in_scope, Panics::InTheDrain).await;
         assert_reports(&report, &["1 cut off: export 7 panicked"]);
-        let report = with_panic(in_scope, false).await;
-        assert!(report.is_clean(), "a panic before is no part of the shutdown: {report}");
+        for when in [Panics::BeforeTheShutdown, Panics::InTheLameDuck] {
+            let report = with_panic(in_scope, when).await;
+            assert!(report.is_clean(), "{when:?} a panic is an ordinary failure: {report}");
+        }
     }
 }
