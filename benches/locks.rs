@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use adieu::Deadline;
 use adieu::fleet::etcd_client::{self, Compare, CompareOp, PutOptions, Txn, TxnOp};
-use adieu::fleet::{Attempt, Etcd, Key, Lock, Locks, Owner, Redis};
+use adieu::fleet::{Attempt, Etcd, Key, Lock, LockBackend, Owner, Redis};
 use adieu_benches::{Claim, main as bench};
 use adieu_testkit::servers::Server;
 
@@ -159,7 +159,7 @@ async fn bare_etcd() -> f64 {
 }
 
 /// The commands alone, through the interface of backends.
-async fn backend(locks: Arc<dyn Locks>, pairs: u32) -> f64 {
+async fn backend(locks: Arc<dyn LockBackend>, pairs: u32) -> f64 {
     let (key, owner) = (Key::new("backend").expect("a key"), Owner::new("me").expect("a name"));
     let mut began = Instant::now();
     for pair in 0..pairs + 20 {
@@ -174,7 +174,7 @@ async fn backend(locks: Arc<dyn Locks>, pairs: u32) -> f64 {
 }
 
 /// A lease that is renewed, as applications use it.
-async fn lease(locks: Arc<dyn Locks>, pairs: u32) -> f64 {
+async fn lease(locks: Arc<dyn LockBackend>, pairs: u32) -> f64 {
     let owner = Owner::new("me").expect("a name");
     let lock = Lock::new(locks, "lease", &owner).expect("a lock");
     let mut began = Instant::now();

@@ -148,7 +148,7 @@ fn fleet_migration() {
         env!("CARGO_BIN_EXE_10_fleet_migration"),
         expect![[r#"
             attempt 1, fence 1
-            work at schema failed: the disk is full
+            work under lock schema failed: the disk is full
             attempt 2, fence 2
             an earlier attempt was started: check what it has done
             one of them ran it: true

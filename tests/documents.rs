@@ -1,7 +1,9 @@
 //! The documents agree with the sources.
 
+mod exported;
 mod named;
 mod numbered;
+mod spawning;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use adieu_testkit::process::Process;
 
 use self::numbered::Numbered;
 
-fn root() -> &'static Path {
+pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
@@ -21,7 +23,7 @@ pub(super) fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(super) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
@@ -182,6 +184,44 @@ fn the_readme_names_every_crate() {
     }
 }
 
+/// Returns how many lines of 110 columns a text has when it is rendered, without the targets of links.
+fn rendered_lines(text: &str) -> usize {
+    let columns = |line: &str| {
+        let mut shown = line.split("](");
+        let first = shown.next().unwrap_or_default().chars().count();
+        let rest =
+            shown.map(|part| part.split_once(')').map_or(0, |(_, rest)| rest.chars().count()));
+        first + rest.sum::<usize>()
+    };
+    text.lines().map(|line| columns(line).div_ceil(110).max(1)).sum()
+}
+
+#[test]
+fn the_readme_fits_on_a_screen_and_has_the_versions_of_the_manifest() {
+    let readme = read("README.md");
+    let lines = rendered_lines(&readme);
+    assert!(lines <= 60, "the README has {lines} lines: move something to docs/tour.md");
+    let manifest = read("Cargo.toml");
+    let value = |key: &str| {
+        let line = manifest.lines().find(|line| line.starts_with(&format!("{key} = ")));
+        line.and_then(|line| line.split('"').nth(1)).unwrap_or_else(|| panic!("no {key}"))
+    };
+    for expected in [
+        format!("Version {}", value("version")),
+        format!("Rust {} or later", value("rust-version")),
+    ] {
+        assert!(readme.contains(&expected), "the README does not contain {expected:?}");
+    }
+}
+
+#[test]
+fn check_assumes_the_signals_that_are_installed_by_default() {
+    let help = Command::new(command()).args(["check", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let names = Signal::DEFAULT.map(|signal| signal.to_string()).join(",");
+    assert!(help.contains(&format!("[default: {names}]")), "{names} is not the default in {help}");
+}
+
 /// Returns the names of environment variables on a line that reads one.
 fn variables(line: &str) -> impl Iterator<Item = &str> {
     let reads = ["var(", "var_os(", "is_set(", "seconds(", "env = ", "_VAR: ", "PREFIX: "];
@@ -249,7 +289,7 @@ fn build(program: &str, dependencies: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme");
     let project = tempfile::tempdir().unwrap();
     let path = format!("path = {:?}", root().join("crates/adieu"));
-    let dependencies = replaced(dependencies, "git = \"https://…/adieu.git\"", &path);
+    let dependencies = replaced(dependencies, "path = \"../adieu/crates/adieu\"", &path);
     let manifest = format!(
         "[package]\nname = \"readme\"\nedition = \"2024\"\n\n{dependencies}\n[workspace]\n"
     );
@@ -280,6 +320,26 @@ pub(super) fn command() -> PathBuf {
     program
 }
 
+/// Returns the lines from the beginning of the shutdown on, each with its event and its phase, and whether
+/// it took at least the four seconds that a lame duck takes.
+fn events(log: &str) -> Vec<(String, Option<String>, bool)> {
+    let lines = log.lines().filter_map(|line| line.split_once(' '));
+    let lines =
+        lines.map(|(_, line)| line).skip_while(|line| !line.starts_with("shutdown initiated"));
+    let value = |line: &str, key: &str| {
+        line.split(' ').find_map(|field| field.strip_prefix(key)).map(str::to_owned)
+    };
+    let is_long = |took: String| {
+        let seconds = took.strip_suffix('s').and_then(|number| number.parse::<f64>().ok());
+        seconds.is_some_and(|seconds| seconds >= 4.0)
+    };
+    let events = lines.map(|line| {
+        let event = line.split("  ").next().unwrap_or_default().to_owned();
+        (event, value(line, "phase="), value(line, "took=").is_some_and(is_long))
+    });
+    events.collect()
+}
+
 #[test]
 fn s316_the_program_of_the_readme_builds_serves_and_stops() {
     let readme = read("README.md");
@@ -298,7 +358,10 @@ fn s316_the_program_of_the_readme_builds_serves_and_stops() {
     let program = build(&program, dependencies);
 
     let folder = tempfile::tempdir().unwrap();
-    let mut served = Process::start(Command::new(program).current_dir(folder.path()));
+    let mut program = Command::new(program);
+    // The grace period of the transcript in docs/tour.md.
+    program.current_dir(folder.path()).env("TERMINATION_GRACE_PERIOD_SECONDS", "30");
+    let mut served = Process::start(&mut program);
     let run = |program: &Path, args: &[&str]| {
         let output = Command::new(program).args(args).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
@@ -315,4 +378,10 @@ fn s316_the_program_of_the_readme_builds_serves_and_stops() {
     let close = ended.report.as_ref().unwrap().phase("close-resources").unwrap();
     assert_eq!(close.task("close log").unwrap().outcome.to_string(), "finished");
     assert!(folder.path().join("orders.log").exists());
+    assert_eq!(
+        events(first_block(&read("docs/tour.md"), "text")),
+        events(&ended.stderr),
+        "docs/tour.md shows other lines than the program logs: {}",
+        ended.stderr
+    );
 }

@@ -61,7 +61,7 @@ pub enum Shape {
     PanickingTick,
 }
 
-/// Whose actors hang, in turn, and how orders go to them. kameo's twice: it drops what is in a
+/// Whose actors hang, in turn, and how orders go to them. kameo's twice: it drops the messages in a
 /// mailbox, so that most can be lost there.
 const STUCK: [Framework; 7] = [
     Framework::Kameo,
@@ -97,7 +97,7 @@ pub struct Plan {
     /// Whether tasks send to actors that are being drained.
     pub has_racer: bool,
     /// Start-up steps of one replica, and the lock that they take.
-    pub locks: Locks,
+    pub locks: LockBackend,
     /// How many guards there are.
     pub guards: usize,
     /// The HTTP server.
@@ -219,7 +219,7 @@ pub struct Consumer {
 
 /// Start-up steps that one replica does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locks {
+pub enum LockBackend {
     /// None.
     None,
     /// One step.
@@ -435,7 +435,10 @@ impl Plan {
         let consumer =
             rng.bool().then(|| Consumer { concurrency: rng.usize(1..=4), via_actor: rng.bool() });
         let is_periodic = rng.bool();
-        let locks = pick(&mut rng, &[Locks::None, Locks::None, Locks::One, Locks::Shared]);
+        let locks = pick(
+            &mut rng,
+            &[LockBackend::None, LockBackend::None, LockBackend::One, LockBackend::Shared],
+        );
         let guards = rng.usize(0..=2);
         let server = pick(&mut rng, &[Server::Adieu, Server::Adieu, Server::Adieu, Server::Axum]);
         let has_later = rng.u8(0..4) == 0;
@@ -510,7 +513,7 @@ impl Plan {
             Shape::PausedReader => self.clients.retain(|client| *client != Client::Paused),
             Shape::CutHttp10 => self.clients.retain(|client| *client != Client::CutHttp10),
             Shape::CutUnix => self.clients.retain(|client| *client != Client::CutUnix),
-            Shape::SharedLock if self.locks == Locks::Shared => self.locks = Locks::One,
+            Shape::SharedLock if self.locks == LockBackend::Shared => self.locks = LockBackend::One,
             Shape::SharedLock => {}
             Shape::PanickingSubscriber if self.subscriber == Subscriber::Panics => {
                 self.subscriber = Subscriber::Standard;
@@ -596,7 +599,7 @@ impl Plan {
             Shape::PausedReader => self.clients.push(Client::Paused),
             Shape::CutHttp10 => self.clients.push(Client::CutHttp10),
             Shape::CutUnix => self.clients.push(Client::CutUnix),
-            Shape::SharedLock => self.locks = Locks::Shared,
+            Shape::SharedLock => self.locks = LockBackend::Shared,
             Shape::PanickingSubscriber => self.subscriber = Subscriber::Panics,
             Shape::BlockingSubscriber => self.subscriber = Subscriber::Blocks,
             Shape::StartupSignal => {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use adieu::fleet::{Files, Lock, LockSpec, Others, Owner};
+use adieu::fleet::{Files, Lock, LockSpec, OtherReplicas, Owner};
 use adieu::http::{GateLayer, serve};
 use adieu::{
     Consumer, Gate, JobCx, Lifecycle, Periodic, Phase, PhaseSpec, Reason, Runner, Shutdown, Step,
@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, UnixListener};
 use self::actors::{Desk, LAST, Order};
 use self::queue::Queue;
 use self::store::Store;
-use crate::plan::{Body, Client, Deviation, Handle, Locks, Plan, Pool, Server};
+use crate::plan::{Body, Client, Deviation, Handle, LockBackend, Plan, Pool, Server};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -88,7 +88,7 @@ async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Err
     pause(plan.startup_ms[2]).await;
     add_loops(shutdown, plan, &counter)?;
     add_last_orders(shutdown, &counter)?;
-    if plan.locks == Locks::Shared {
+    if plan.locks == LockBackend::Shared {
         impatient::add(shutdown, &counter.store)?;
     }
     pause(plan.startup_ms[3]).await;
@@ -160,9 +160,9 @@ async fn start_steps(
         builder = builder.step(Step::new("pool").stop(async move |_| closed.close()));
     }
     let names: &[&str] = match plan.locks {
-        Locks::None => &[],
-        Locks::One => &["index"],
-        Locks::Shared => &["index", "schema"],
+        LockBackend::None => &[],
+        LockBackend::One => &["index"],
+        LockBackend::Shared => &["index", "schema"],
     };
     let locks = Arc::new(Files::open(folder.join("locks"))?);
     let spec = LockSpec::new("start-up").retry(Duration::from_millis(5));
@@ -173,7 +173,8 @@ async fn start_steps(
             pause(10).await;
             done.record(Fact::Finished, "step", name);
         });
-        builder = builder.step(lock.singleton_step(step, Others::Wait, Duration::from_secs(10)));
+        builder =
+            builder.step(lock.singleton_step(step, OtherReplicas::Wait, Duration::from_secs(10)));
     }
     builder.build()?.start(shutdown).await?;
     for name in names {

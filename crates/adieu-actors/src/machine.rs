@@ -6,11 +6,11 @@
 //! 2. Children are stopped only after their parent has settled or ended, so that they accept the
 //!    messages that the parent's remaining work sends.
 //! 3. Siblings do not wait for each other.
-//! 4. From the deadline on, each node with work is killed, but not before its children have ended: a
-//!    child without work can still stop in order. A node that only waits for its children is not
+//! 4. From the deadline on, each node with work is killed, but not before its children have ended:
+//!    a child without work can still stop in order. A node that only waits for its children is not
 //!    killed, because it can stop as soon as they have ended. When half of the grace has passed,
-//!    nodes that were asked to stop are killed, and nodes that were killed at the deadline again.
-//!    When three quarters have passed, all nodes are killed, in any order.
+//!    nodes that were asked to stop are killed, and nodes that were killed at the deadline are
+//!    killed a second time. When three quarters have passed, all nodes are killed, in any order.
 
 #[cfg(test)]
 mod tests;
@@ -62,7 +62,7 @@ pub(crate) enum Urgency {
 
 /// The parent and children of a node.
 #[derive(Clone, Debug, Default)]
-struct Kin {
+struct FamilyLinks {
     parent: Option<Id>,
     /// The child that was added last. The others follow through `previous_sibling`.
     last_child: Option<Id>,
@@ -78,7 +78,7 @@ pub(crate) struct Machine {
     states: Vec<State>,
     /// Shorter than `states` if the last nodes have no parent. Empty if no node has one, which is
     /// common with very many nodes.
-    kin: Vec<Kin>,
+    links: Vec<FamilyLinks>,
     living: usize,
     urgency: Urgency,
     effects: Vec<Effect>,
@@ -88,8 +88,8 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn with_capacity(nodes: usize) -> Self {
-        let (states, kin, effects) = (Vec::with_capacity(nodes), Vec::new(), Vec::new());
-        Self { states, kin, living: 0, urgency: Urgency::None, effects }
+        let (states, links, effects) = (Vec::with_capacity(nodes), Vec::new(), Vec::new());
+        Self { states, links, living: 0, urgency: Urgency::None, effects }
     }
 
     /// Adds a node, below a parent that was added before, or at the top. Must be called
@@ -100,12 +100,12 @@ impl Machine {
         self.states.push(State::Open);
         self.living += 1;
         if let Some(parent) = parent {
-            self.kin.resize(self.states.len(), Kin::default());
-            let kin = &mut self.kin[parent as usize];
-            kin.living_children += 1;
-            let previous_sibling = kin.last_child.replace(id);
-            self.kin[id as usize] =
-                Kin { parent: Some(parent), previous_sibling, ..Kin::default() };
+            self.links.resize(self.states.len(), FamilyLinks::default());
+            let links = &mut self.links[parent as usize];
+            links.living_children += 1;
+            let previous_sibling = links.last_child.replace(id);
+            self.links[id as usize] =
+                FamilyLinks { parent: Some(parent), previous_sibling, ..FamilyLinks::default() };
         }
         id
     }
@@ -119,7 +119,7 @@ impl Machine {
     }
 
     fn living_children(&self, id: Id) -> u32 {
-        self.kin.get(id as usize).map_or(0, |kin| kin.living_children)
+        self.links.get(id as usize).map_or(0, |links| links.living_children)
     }
 
     fn ids(&self) -> impl Iterator<Item = Id> + use<> {
@@ -133,7 +133,7 @@ impl Machine {
     }
 
     pub(crate) fn begin(&mut self) {
-        if self.kin.is_empty() {
+        if self.links.is_empty() {
             // No node has a parent.
             self.states.fill(State::Stopping);
             self.effects.push(Effect::Stop(0..self.states.len() as Id));
@@ -172,7 +172,7 @@ impl Machine {
         self.living -= 1;
         self.begin_children(id);
         if let Some(parent) = self.parent(id) {
-            self.kin[parent as usize].living_children -= 1;
+            self.links[parent as usize].living_children -= 1;
             self.stop_if_childless(parent);
         }
     }
@@ -184,7 +184,8 @@ impl Machine {
         }
         self.urgency = urgency;
         let all = urgency == Urgency::KillAll;
-        // As of now: children that begin to stop below have time until the next escalation.
+        // Selected before any node is killed, so that children which begin to stop in the loop
+        // below are not killed before the next escalation.
         let working = self.ids().filter(|id| match self.state(*id) {
             State::Settling | State::Stopping => true,
             State::Open | State::Waiting | State::KillPending | State::Killed => all,
@@ -214,7 +215,7 @@ impl Machine {
     }
 
     pub(crate) fn parent(&self, id: Id) -> Option<Id> {
-        self.kin.get(id as usize)?.parent
+        self.links.get(id as usize)?.parent
     }
 
     pub(crate) fn has_ended(&self, id: Id) -> bool {
@@ -248,9 +249,9 @@ impl Machine {
     }
 
     fn begin_children(&mut self, id: Id) {
-        let mut next = self.kin.get_mut(id as usize).and_then(|kin| kin.last_child.take());
+        let mut next = self.links.get_mut(id as usize).and_then(|links| links.last_child.take());
         while let Some(child) = next {
-            next = self.kin[child as usize].previous_sibling;
+            next = self.links[child as usize].previous_sibling;
             self.begin_node(child);
         }
     }
@@ -261,7 +262,7 @@ impl Machine {
         }
         match self.state(id) {
             State::Waiting => self.stop(id),
-            // The driver awaits its end since it was asked to settle.
+            // A kill is enough: the driver has awaited its end since it was asked to settle.
             State::KillPending => {
                 self.set_state(id, State::Killed);
                 self.effects.push(Effect::Kill(id));
@@ -288,8 +289,8 @@ impl Machine {
     /// Requests a stop. Adjacent siblings share one effect, because there may be very many.
     fn push_stop(&mut self, id: Id) {
         self.set_state(id, State::Stopping);
-        let Self { kin, effects, .. } = self;
-        let parent = |id: Id| kin.get(id as usize)?.parent;
+        let Self { links, effects, .. } = self;
+        let parent = |id: Id| links.get(id as usize)?.parent;
         if let Some(Effect::Stop(ids)) = effects.last_mut()
             && parent(ids.start) == parent(id)
         {

@@ -150,3 +150,28 @@ impl std::fmt::Display for Ended {
         }
     }
 }
+
+/// A node without work, for tests.
+#[cfg(test)]
+pub(crate) struct TestNode(pub(crate) NodePath);
+
+#[cfg(test)]
+impl Node for TestNode {
+    fn path(&self) -> &NodePath {
+        &self.0
+    }
+
+    fn drain(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn kill(&self) {}
+
+    fn terminated(&self) -> BoxFuture<'_, Ended> {
+        Box::pin(std::future::ready(Ended::Stopped))
+    }
+
+    fn queued(&self) -> Option<usize> {
+        None
+    }
+}

@@ -54,7 +54,7 @@ impl From<Vec<Arc<dyn Node>>> for Activity {
 /// dropped.
 pub(crate) async fn until_quiet(activity: impl Fn() -> Activity, found: &mut Found) {
     let began = Instant::now();
-    let mut before: Vec<(usize, Number)> = Vec::new();
+    let mut before: Vec<(usize, WorkSnapshot)> = Vec::new();
     let mut queues_before = None;
     loop {
         let Activity { nodes, queues } = activity();
@@ -74,9 +74,9 @@ pub(crate) async fn until_quiet(activity: impl Fn() -> Activity, found: &mut Fou
         for ((address, number), (at, later)) in before.iter().zip(&now) {
             is_same &= address == at;
             // A node that has ended no longer works.
-            if number != later && *later != Number::Ended {
+            if number != later && *later != WorkSnapshot::Ended {
                 is_same = false;
-                if let Number::Quiet(number) = number {
+                if let WorkSnapshot::Quiet(number) = number {
                     found.entry(*address).or_insert(Counts::idle(*number));
                 }
             }
@@ -100,8 +100,8 @@ pub(crate) async fn poll_until_quiet(node: &impl Node) {
 /// How long a drain waits for senders of messages that nodes which have ended will refuse.
 const LAST_SENDERS: Duration = Duration::from_millis(100);
 
-/// Waits until no message is being sent to these nodes, which have ended. Such a message is refused,
-/// and the report should contain it. The wait is bounded: its sender may not be polled.
+/// Waits until no send to these ended nodes is in progress. Such a message will be refused, and the
+/// report should count it. The wait is bounded, because the sending task may never be polled.
 pub(crate) async fn until_sent<'a>(nodes: impl Iterator<Item = &'a Arc<dyn Node>>) {
     let is_sent_to = |node: &&Arc<dyn Node>| {
         caught(|| node.has_work() && node.has_terminated().is_some()).unwrap_or(false)
@@ -114,10 +114,11 @@ pub(crate) async fn until_sent<'a>(nodes: impl Iterator<Item = &'a Arc<dyn Node>
     }
 }
 
-/// The number of a node, which changes when it works. Numbers of different kinds are never equal: a
-/// node may count in another way for [`Node::idle`] than for [`Node::quiet`].
+/// A snapshot of a node's work counter. If two snapshots of the same variant are equal, the node
+/// has not worked in between. Snapshots of different variants are never equal, because
+/// [`Node::idle`] and [`Node::quiet`] may count differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Number {
+enum WorkSnapshot {
     Quiet(u64),
     Idle(u64),
     Ended,
@@ -125,21 +126,21 @@ enum Number {
 
 /// Returns the number of a node that is quiet, or `None` if it has work. A node that panics counts as
 /// quiet.
-fn check(node: &Arc<dyn Node>) -> Option<Number> {
+fn check(node: &Arc<dyn Node>) -> Option<WorkSnapshot> {
     if caught(|| node.has_terminated().is_some()) == Some(true) {
-        return Some(Number::Ended);
+        return Some(WorkSnapshot::Ended);
     }
-    caught(|| node.quiet()).unwrap_or(Some(0)).map(Number::Quiet)
+    caught(|| node.quiet()).unwrap_or(Some(0)).map(WorkSnapshot::Quiet)
 }
 
 /// Waits until the node is idle, has ended or panics. Returns its number.
-async fn until_idle(node: &Arc<dyn Node>) -> Number {
+async fn until_idle(node: &Arc<dyn Node>) -> WorkSnapshot {
     let idle = async {
         tokio::select! {
             biased;
-            number = node.idle() => Number::Idle(number),
-            _ = node.terminated() => Number::Ended,
+            number = node.idle() => WorkSnapshot::Idle(number),
+            _ = node.terminated() => WorkSnapshot::Ended,
         }
     };
-    AssertUnwindSafe(idle).catch_unwind().await.unwrap_or(Number::Idle(0))
+    AssertUnwindSafe(idle).catch_unwind().await.unwrap_or(WorkSnapshot::Idle(0))
 }

@@ -84,8 +84,9 @@ impl Record {
 
     /// Returns whether the messages that this actor sends belong to a drain.
     ///
-    /// A drain of several actors or systems begins in one of them after the other. Before, it is
-    /// announced for all: otherwise the first would refuse messages from the last.
+    /// When several actors or systems are drained together, the drain begins in one after the
+    /// other. So it is first announced to all of them. Otherwise the first to begin would refuse
+    /// messages from one that has not begun.
     fn is_part_of_drain(&self) -> bool {
         let is_announced =
             || self.system().is_some_and(|system| system.is_drain_announced(&self.path));

@@ -157,32 +157,8 @@ fn present<T>(items: Vec<Option<T>>) -> Vec<T> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use futures_util::future::BoxFuture;
-
     use super::*;
-    use crate::node::Ended;
-
-    struct Idle(NodePath);
-
-    impl Node for Idle {
-        fn path(&self) -> &NodePath {
-            &self.0
-        }
-
-        fn drain(&self) -> BoxFuture<'_, ()> {
-            Box::pin(std::future::ready(()))
-        }
-
-        fn kill(&self) {}
-
-        fn terminated(&self) -> BoxFuture<'_, Ended> {
-            Box::pin(std::future::ready(Ended::Stopped))
-        }
-
-        fn queued(&self) -> Option<usize> {
-            None
-        }
-    }
+    use crate::node::TestNode;
 
     fn path(text: &str) -> NodePath {
         let mut path =
@@ -194,7 +170,7 @@ mod tests {
     }
 
     fn insert(roster: &mut Roster, text: &str) {
-        roster.insert(path(text), Arc::new(Idle(path(text))));
+        roster.insert(path(text), Arc::new(TestNode(path(text))));
     }
 
     fn paths<'a>(nodes: impl IntoIterator<Item = &'a Arc<dyn Node>>) -> Vec<&'a str> {

@@ -170,35 +170,11 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::future::BoxFuture;
-
     use super::*;
-    use crate::node::Ended;
-
-    struct Plain(NodePath);
-
-    impl Node for Plain {
-        fn path(&self) -> &NodePath {
-            &self.0
-        }
-
-        fn drain(&self) -> BoxFuture<'_, ()> {
-            Box::pin(std::future::ready(()))
-        }
-
-        fn kill(&self) {}
-
-        fn terminated(&self) -> BoxFuture<'_, Ended> {
-            Box::pin(std::future::ready(Ended::Stopped))
-        }
-
-        fn queued(&self) -> Option<usize> {
-            None
-        }
-    }
+    use crate::node::TestNode;
 
     fn add(tree: &mut Tree, path: &NodePath) -> Result<(), SpawnError> {
-        tree.add(path.clone(), Arc::new(Plain(path.clone())))
+        tree.add(path.clone(), Arc::new(TestNode(path.clone())))
     }
 
     #[test]
@@ -222,7 +198,7 @@ mod tests {
     fn a_node_that_has_ended_does_not_remove_another_of_its_name() {
         let mut tree = Tree::default();
         let path = NodePath::user().child("orders").unwrap();
-        let old = Plain(path.clone());
+        let old = TestNode(path.clone());
         add(&mut tree, &path).unwrap();
         assert!(tree.remove_ended(&old.0).node.is_none());
         let present = Arc::clone(tree.get(&path).unwrap());

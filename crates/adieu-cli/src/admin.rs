@@ -10,12 +10,18 @@ use adieu::Stage;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-pub(crate) use observed::{Observed, Process, UncleanTask, WaitingFor};
+pub(crate) use observed::{Check, Observed, Process, UncleanTask, WaitingFor};
 pub(crate) use target::Target;
 
 use crate::duration::short;
 use crate::ending::Failure;
 use ask::{Answer, AskError, ask};
+
+/// The interval of polls while nothing is expected to happen.
+pub(crate) const IDLE_POLL: Duration = Duration::from_millis(300);
+
+/// The interval of polls while a service drains or shuts down.
+pub(crate) const BUSY_POLL: Duration = Duration::from_millis(100);
 
 /// The admin port answers `?until=over` after half a minute at the latest.
 const UNTIL_OVER: Duration = Duration::from_secs(45);

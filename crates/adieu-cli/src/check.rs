@@ -19,6 +19,7 @@ mod ini;
 mod input;
 mod json;
 mod judge;
+mod keys;
 mod kubernetes;
 mod launch;
 mod needs;
@@ -61,7 +62,7 @@ pub(crate) use spans::argument as span_argument;
 pub(crate) use stop_signal::Handled;
 use verdict::Answer;
 pub(crate) use verdict::Verdict;
-pub(crate) use workload::{GRACE_VAR, Grace, PRE_STOP_VAR, Supervisor, Told, Workload};
+pub(crate) use workload::{GRACE_VAR, Grace, PRE_STOP_VAR, StatedTimes, Supervisor, Workload};
 
 use crate::ending::{Failure, Printout, exit_code, note};
 use crate::fit::harmless;
@@ -89,8 +90,9 @@ Files beside a manifest are read: drop-ins, env files, the override of a compose
 that it includes, and the configuration that ADIEU_CONFIG names, if the manifest carries it. Not
 read: the image (its ENTRYPOINT, STOPSIGNAL and ENV), scripts, extended files, Secrets and ConfigMaps
 of other files, and later changes to a workload. In scripts, only sequences of simple commands are
-interpreted. The answer for anything else is `unknown`. With --execs and --no-hidden-env, you state
-facts that cannot be seen.
+interpreted. The answer for anything else is `unknown`, also for a key that is neither read nor known
+to have no effect on stopping. With --execs, --no-hidden-env and --ignore-key, you state facts that
+cannot be seen.
 
 Only variables of the manifest override keys, and are substituted in HOCON. Variables of the
 environment in which the check runs are ignored, and named on stderr.
@@ -128,7 +130,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME,NAME…", default_value = "SIGTERM,SIGINT")]
     signals: Handled,
     #[command(flatten)]
-    vouched: Vouched,
+    stated_facts: Statements,
     /// The longest kill_timeout that Nomad clients allow: their max_kill_timeout, 30s by default.
     #[arg(long, value_name = "SPAN", value_parser = spans::argument)]
     max_kill_timeout: Option<Duration>,
@@ -143,7 +145,7 @@ pub(crate) struct Args {
 
 /// Facts that cannot be seen in a manifest, and that the user states.
 #[derive(clap::Args)]
-struct Vouched {
+struct Statements {
     /// State that scripts and shells in front of the process replace themselves with it.
     #[arg(long)]
     execs: bool,
@@ -151,6 +153,11 @@ struct Vouched {
     /// and no grace period.
     #[arg(long)]
     no_hidden_env: bool,
+    /// State that a key of a manifest has no effect on how the process is stopped. May be given
+    /// several times.
+    #[arg(long, value_name = "KEY")]
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    ignore_key: Vec<String>,
 }
 
 /// The facts about the service.
@@ -182,7 +189,7 @@ struct Outcome {
     judged: Vec<Judged>,
     /// Documents that run nothing: the file, the line, and the kind.
     skipped: Vec<(String, Place, String)>,
-    /// The files that cannot be read, each with what is wrong.
+    /// The errors about files that cannot be read.
     unreadable: Vec<String>,
     needs: Needs,
     /// The name of the configuration in output.
@@ -204,7 +211,7 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     let config = config.map_or("configuration".into(), |path| path.display().to_string());
     let mut outcome = Outcome::new(needs, config);
     for path in &args.manifest {
-        // One file that cannot be read does not hide what is known of the others.
+        // One file that cannot be read does not hide the answers for the others.
         if let Err(failure) = args.judge_file(path, facts, &mut outcome) {
             outcome.unreadable.push(failure.message().to_owned());
             failure.report();
@@ -248,9 +255,9 @@ fn without_manifest(needs: &Needs, grace: Option<Duration>) -> Workload {
         (None, KillAfter::Detect | _) => Grace::default_of(Supervisor::Unknown, Place::start()),
     };
     let seconds = grace.span.map(|span| span.as_secs());
-    // A platform that is known well enough to say this tells the process, too.
-    let told = Told { grace: seconds, pre_stop: None };
-    Workload { grace, told, ..Workload::nameless() }
+    // The process knows the grace period, too.
+    let stated = StatedTimes { grace: seconds, pre_stop: None };
+    Workload { grace, stated, ..Workload::nameless() }
 }
 
 // === impl Args ===
@@ -264,7 +271,7 @@ impl Args {
             for late in std::mem::take(&mut workload.late) {
                 self.charge_late(&late, &mut workload, &file, facts)?;
             }
-            self.tell(&mut workload);
+            self.apply_statements(&mut workload);
             let needs = self.about.needs_of(&workload, &file)?;
             workload.findings.extend(config::about(self.about.config.as_deref(), &workload));
             judged.push((workload, needs));
@@ -321,17 +328,22 @@ impl Args {
     }
 
     /// Applies the facts of the command line to a workload.
-    fn tell(&self, workload: &mut Workload) {
-        if self.vouched.execs {
-            let is_said = |fix: &Fix| *fix == Fix::Exec;
-            workload.findings.retain(|found| found.level != Level::Unknown || !is_said(&found.fix));
+    fn apply_statements(&self, workload: &mut Workload) {
+        if self.stated_facts.execs {
+            let is_stated = |fix: &Fix| *fix == Fix::Exec;
+            workload
+                .findings
+                .retain(|found| found.level != Level::Unknown || !is_stated(&found.fix));
         }
-        if self.vouched.no_hidden_env {
+        if self.stated_facts.no_hidden_env {
             workload.findings.retain(|found| found.fix != Fix::Say(environment::NO_HIDDEN));
-            // A variable whose name can be seen is not vouched for.
+            // The option does not cover a variable whose name can be seen.
             workload.has_unseen_variables &=
-                workload.findings.iter().any(|found| found.fix == Fix::Told);
+                workload.findings.iter().any(|found| found.fix == Fix::StateGrace);
         }
+        let is_ignored =
+            |fix: &Fix| matches!(fix, Fix::Key(key) if self.stated_facts.ignore_key.contains(key));
+        workload.findings.retain(|found| !is_ignored(&found.fix));
         let is_nomad = matches!(workload.supervisor, Supervisor::Nomad | Supervisor::NomadDocker);
         if let (Some(most), Some(cap), true) = (self.max_kill_timeout, &mut workload.cap, is_nomad)
         {

@@ -7,15 +7,12 @@ mod table;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::admin::{Connect, Page, duration};
+use crate::admin::{Connect, IDLE_POLL, Page, duration};
 use crate::consent;
 use crate::duration::short;
 use crate::ending::{Failure, Printout, exit_code};
 use crate::screen::{Screen, interrupted};
 use seen::{Clusters, Seen};
-
-/// How long until the next look.
-const PAUSE: Duration = Duration::from_millis(300);
 
 /// See a cluster, let nodes leave it, or stop it, through the admin port of any of its nodes.
 #[derive(clap::Args)]
@@ -155,7 +152,7 @@ async fn watch(args: &Watch) -> Result<Printout, Failure> {
             return Ok(Printout::well(String::new()));
         }
         let next = async {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(IDLE_POLL).await;
             connect.page("/cluster").await
         };
         let page = tokio::select! {
@@ -215,7 +212,7 @@ async fn leave(args: &Leave) -> Result<Printout, Failure> {
                 Ok(Page::Gone(_)) if seen.node == *node => return Ok(()),
                 Ok(Page::Gone(failure)) | Err(failure) => return Err(failure),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(IDLE_POLL).await;
         }
     };
     tokio::select! {

@@ -19,6 +19,7 @@ mod plan;
 mod report;
 mod screen;
 mod status;
+mod tables;
 mod verbs;
 mod watch;
 

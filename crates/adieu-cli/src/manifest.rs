@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use carried::Carried;
 
 use crate::check::{
-    About, Facts, Grace, Handled, Level, Needs, Place, Supervisor, Told, Verdict, Workload,
+    About, Facts, Grace, Handled, Level, Needs, Place, StatedTimes, Supervisor, Verdict, Workload,
     overrides_here, whole_seconds,
 };
 use crate::ending::{Failure, Printout};
@@ -152,12 +152,12 @@ fn fitting(needs: &Needs, supervisor: Supervisor, facts: Facts) -> Result<(u64, 
     )))
 }
 
-fn workload(supervisor: Supervisor, grace: u64, pre_stop: u64, told: Option<u64>) -> Workload {
+fn workload(supervisor: Supervisor, grace: u64, pre_stop: u64, stated: Option<u64>) -> Workload {
     Workload {
         supervisor,
         grace: Grace::said(Some(Duration::from_secs(grace)), Place::start()),
         pre_stop: Duration::from_secs(pre_stop),
-        told: Told { grace: Some(grace), pre_stop: told },
+        stated: StatedTimes { grace: Some(grace), pre_stop: stated },
         routed: true,
         ..Workload::nameless()
     }

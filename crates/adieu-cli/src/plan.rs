@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use crate::check::applied_here;
 use crate::duration::{span, time};
 use crate::ending::{Failure, Printout, note};
+use crate::tables;
 use adieu_core::adapter::error_text;
 
 /// Show the phases of a shutdown, their order and the worst case.
@@ -115,7 +116,10 @@ fn drain(config: &Config, plan: &Plan) -> Option<String> {
 /// Reads a configuration from the file or from the environment, and builds its plan.
 pub(crate) fn read(path: Option<&Path>) -> Result<(Config, Plan), Failure> {
     let config = path.map_or_else(Config::from_env, Config::read);
-    let built = config.and_then(|config| config.plan().map(|plan| (config, plan)));
+    let built = config.and_then(|config| {
+        tables::validate(&config)?;
+        config.plan().map(|plan| (config, plan))
+    });
     built.map_err(|error| Failure::input(error_text(&error)))
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use adieu::{CheckState, Readiness, Stage};
 use anstyle::{AnsiColor, Style};
 
-use crate::admin::{Connect, Observed, Target, WaitingFor};
+use crate::admin::{Check, Connect, Observed, Target, WaitingFor};
 use crate::duration::short;
 use crate::ending::{Failure, Printout};
 use crate::fit::{fitted, harmless, width};
@@ -99,6 +99,12 @@ pub(crate) fn draw(seen: &Observed, target: &Target) -> String {
     }
     // In a shutdown the owners of checks end, so failing checks are not reported.
     let checks = if seen.stage == Stage::Up { &checks[..] } else { &[] };
+    draw_checks(checks, &mut out);
+    draw_waiting(waiting_for, &mut out);
+    out
+}
+
+fn draw_checks(checks: &[Check], out: &mut String) {
     if !checks.is_empty() {
         let _ = writeln!(out, "\n{BOLD}Checks{BOLD:#}");
     }
@@ -113,6 +119,9 @@ pub(crate) fn draw(seen: &Observed, target: &Target) -> String {
         let (name, detail) = (fitted(&check.name, names), harmless(&detail));
         let _ = writeln!(out, "  {style}{sign}{style:#} {name}  {word}{detail}");
     }
+}
+
+fn draw_waiting(waiting_for: &[WaitingFor], out: &mut String) {
     if !waiting_for.is_empty() {
         let _ = writeln!(out, "\n{BOLD}Waiting for{BOLD:#}");
         let _ = writeln!(out, "  {DIM}{:>7}  {:>9}{DIM:#}", "running", "left");
@@ -131,5 +140,4 @@ pub(crate) fn draw(seen: &Observed, target: &Target) -> String {
         let line = format!("  {age:>7}  {left:>9}  {name}  {detail}");
         let _ = writeln!(out, "{}", line.trim_end());
     }
-    out
 }

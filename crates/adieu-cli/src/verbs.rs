@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use adieu::Stage;
 
-use crate::admin::{Connect, Observed, Poll, duration};
+use crate::admin::{BUSY_POLL, Connect, Observed, Poll, duration};
 use crate::consent::{self, Consent};
 use crate::ending::{Failure, Printout};
 use crate::fit::harmless;
 use crate::screen::{Screen, interrupted};
 use crate::watch;
-
-/// The interval of polls.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Make a service not ready, and then let it refuse work. `uncordon` undoes it.
 #[derive(clap::Args)]
@@ -152,7 +149,7 @@ async fn drain_with(
             if seen.in_flight == Some(0) && seen.admitting != Some(true) {
                 return Ok(());
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(BUSY_POLL).await;
         }
     };
     let drained = tokio::select! {

@@ -7,16 +7,12 @@ use std::time::Duration;
 
 use adieu::Stage;
 
-use crate::admin::{Connect, Observed, Poll, Process, Target};
+use crate::admin::{BUSY_POLL, Connect, IDLE_POLL, Observed, Poll, Process, Target};
 use crate::consent::Consent;
 use crate::ending::{Failure, Printout, exit_code};
 use crate::screen::{Screen, interrupted};
 use crate::{report, status};
 use changes::{Change, changes};
-
-/// The interval of polls, before and during the shutdown.
-const IDLE: Duration = Duration::from_millis(300);
-const BUSY: Duration = Duration::from_millis(100);
 
 /// How long to wait for the pending answer after the process has gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -139,7 +135,7 @@ impl View<'_> {
         let begins = stop.is_some();
         if let Some(consent) = stop {
             // The request for the end must arrive before the one that begins the shutdown.
-            let asked = tokio::time::sleep(BUSY);
+            let asked = tokio::time::sleep(BUSY_POLL);
             tokio::select! {
                 biased;
                 () = &mut interrupted => return Err(Failure::interrupted("nothing was changed")),
@@ -155,7 +151,7 @@ impl View<'_> {
         loop {
             let busy = self.last.as_ref().is_some_and(|seen| seen.stage != Stage::Up);
             let look = async {
-                tokio::time::sleep(if busy || begins { BUSY } else { IDLE }).await;
+                tokio::time::sleep(if busy || begins { BUSY_POLL } else { IDLE_POLL }).await;
                 connect.poll().await
             };
             let look = tokio::select! {

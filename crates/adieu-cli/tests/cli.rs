@@ -17,6 +17,8 @@ mod corpus;
 mod demo;
 #[path = "cli/generated.rs"]
 mod generated;
+#[path = "cli/keys.rs"]
+mod keys;
 #[path = "cli/manifest.rs"]
 mod manifest;
 #[cfg(unix)]

@@ -94,6 +94,15 @@ pub(crate) fn read(config: &Config) -> Result<Configured, ConfigError> {
     })
 }
 
+/// Checks the keys and values of the tables, without a cluster. For the command.
+///
+/// # Errors
+///
+/// If a key is unknown or has no meaning here, or a value is not valid.
+pub fn validate(config: &Config) -> Result<(), ConfigError> {
+    read(config).map(drop)
+}
+
 fn table(keys: &mut Block<'_>) -> Result<Configured, ConfigError> {
     Ok(Configured {
         ttl: keys.duration("ttl")?,

@@ -34,6 +34,8 @@ mod waiting;
 mod world;
 
 pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError};
+#[doc(hidden)]
+pub use config::validate as validate_config;
 pub use counters::InstanceState;
 pub use member::{Incompatible, Loss, Stage};
 pub use operate::OperateError;

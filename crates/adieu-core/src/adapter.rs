@@ -12,6 +12,7 @@ pub use command::{Command, CommandError};
 pub use metrics::{Family, Metrics};
 pub use page::{NamedPage, Page, PublishError, pages, publish};
 
+pub use crate::gate::ListInFlight;
 pub use crate::log_thread::log_aside;
 pub use crate::thread_index::ThreadIndex;
 pub use crate::time::boot::BootClock;

@@ -20,18 +20,18 @@ mod exit;
 mod extensions;
 mod finish;
 mod gates;
-mod home;
 pub(crate) mod ladder;
 mod lame_duck;
 mod locks;
 pub(crate) mod machine;
-mod moves;
 mod over_budget;
 mod process;
 mod progress;
+mod progress_counts;
 mod ready;
 mod refusals;
 mod run;
+mod runtime_state;
 mod shared;
 mod signals;
 #[cfg(all(feature = "systemd", unix))]
@@ -51,10 +51,10 @@ pub use completion::Completion;
 pub use declare::AddPhaseError;
 pub use gates::Drain;
 #[cfg(all(test, feature = "systemd", unix))]
-pub(crate) use moves::Moves;
+pub(crate) use progress_counts::ProgressCounts;
 pub(crate) use shared::Shared;
 #[cfg(all(feature = "systemd", unix))]
-pub(crate) use supervised::{Lookout, Seen};
+pub(crate) use supervised::{SupervisorUpdates, SupervisorView};
 pub use task_handle::TaskHandle;
 
 use crate::background::OwnedLoops;
@@ -99,10 +99,11 @@ use crate::task::{AddTaskError, Blocking, Job, TaskCx, TaskInfo, TaskResult, Tas
 ///
 /// # Which runtime
 ///
-/// Tasks run on the tokio runtime in which the shutdown was made, or else begun. The runtime must have
-/// timers (`enable_time`). It also runs the shutdown. On a multi-threaded runtime, a thread stands in for
-/// it, so that deadlines hold and lines are logged when all workers are blocked. If there is no runtime,
-/// the shutdown builds one.
+/// Tasks run on the tokio runtime that was current when the shutdown was created. If there was
+/// none, they run on the one that was current when it began. The runtime must have timers
+/// (`enable_time`). The driver of the shutdown runs there, too. On a multi-threaded runtime, an
+/// additional thread drives the shutdown while all workers are blocked, so deadlines hold and lines
+/// are logged. If there is no runtime, the shutdown builds one.
 #[derive(Clone)]
 pub struct Shutdown {
     shared: Arc<Shared>,

@@ -12,12 +12,12 @@
 mod barrier;
 mod class;
 mod counters;
+mod current_gate;
 mod draining;
 mod labels;
-mod marks;
 mod pass;
+mod pass_tag;
 mod pool;
-mod ride;
 mod scope;
 
 use std::fmt;
@@ -28,12 +28,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use class::DrainClass;
 pub use draining::{Draining, Verdict};
-pub use labels::{Names, Waiting};
+pub use labels::{InFlight, ListInFlight};
 pub use pass::Pass;
 pub use scope::Scope;
 
 pub(crate) use counters::State;
-use pool::{Inner, Lent};
+use pool::{GateHandle, GateMemory};
 
 use crate::deadline::Deadline;
 use crate::sync::Ordering;
@@ -59,9 +59,9 @@ use crate::thread_index::ThreadIndex;
 /// A gate does not limit how much work is inside.
 #[derive(Clone)]
 pub struct Gate {
-    inner: &'static Inner,
+    inner: &'static GateMemory,
     /// Returns the counters to the pool when the last handle is dropped.
-    _lent: Arc<Lent>,
+    _handle: Arc<GateHandle>,
 }
 
 // === impl Gate ===
@@ -71,7 +71,7 @@ impl Gate {
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         let inner = pool::borrow(name.into());
-        Self { inner, _lent: Arc::new(Lent(inner)) }
+        Self { inner, _handle: Arc::new(GateHandle(inner)) }
     }
 
     /// Admits one unit of work, of the class [`DrainClass::Finish`].
@@ -103,7 +103,7 @@ impl Gate {
     fn ride(&self, class: DrainClass) -> Result<Pass, Draining> {
         // `enter` may have counted this work for an instant, and a waiter may have seen it.
         self.inner.wake();
-        if !ride::is_inside(self.inner) {
+        if !current_gate::is_inside(self.inner) {
             self.inner.refused.fetch_add(1, Ordering::Relaxed);
             return Err(self.draining());
         }
@@ -301,27 +301,27 @@ impl Gate {
     ///
     /// For servers, which know the request of each connection. A label would cost something for every
     /// request; a list of connections costs something only when it is requested.
-    pub fn add_names(&self, names: Weak<dyn Names>) {
+    pub fn add_names(&self, names: Weak<dyn ListInFlight>) {
         self.inner.add_names(names);
     }
 
     /// Returns the named work that has been inside longest, oldest first, at most `most` of it.
     #[must_use]
-    pub fn oldest(&self, most: usize) -> Vec<Waiting> {
+    pub fn oldest(&self, most: usize) -> Vec<InFlight> {
         let oldest = self.inner.labels().oldest(most);
         let now = crate::time::now();
         // Formatted here, not under the lock, because labels are code of the application.
-        let waiting = |(label, since): (labels::Label, _)| Waiting {
+        let in_flight = |(label, since): (labels::Label, _)| InFlight {
             // Including the drop: the pass may have left meanwhile, and this is then the last reference.
             label: crate::task::text_of(move || label.to_string()),
             age: now.saturating_duration_since(since),
         };
-        let mut oldest: Vec<_> = oldest.into_iter().map(waiting).collect();
+        let mut oldest: Vec<_> = oldest.into_iter().map(in_flight).collect();
         // Not under a lock either.
         let named_by = self.inner.named_by();
         if !named_by.is_empty() {
-            oldest.extend(named_by.iter().flat_map(|names| names.inside()));
-            oldest.sort_by_key(|waiting| std::cmp::Reverse(waiting.age));
+            oldest.extend(named_by.iter().flat_map(|names| names.in_flight()));
+            oldest.sort_by_key(|work| std::cmp::Reverse(work.age));
             oldest.truncate(most);
         }
         oldest
@@ -331,7 +331,7 @@ impl Gate {
     /// [`Pass::scope`] of this gate.
     #[must_use]
     pub fn current(&self) -> Option<Pass> {
-        ride::is_inside(self.inner).then(|| Pass::beside(self.inner, DrainClass::Finish))
+        current_gate::is_inside(self.inner).then(|| Pass::beside(self.inner, DrainClass::Finish))
     }
 
     /// Describes the work inside in one line: `3 in flight, oldest 6.1s GET /export`.

@@ -36,6 +36,10 @@ use crate::time::{Short, real_now};
 
 pub(crate) use stderr::{event_line, write_line};
 
+/// How often a start-up or a shutdown that makes no progress reports what it waits for: in the log, and
+/// to systemd.
+pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
 /// How long a driver on a current-thread runtime waits for its lines; see [`Journal::catch_up`].
 const CATCH_UP: Duration = Duration::from_millis(100);
 

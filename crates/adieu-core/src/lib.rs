@@ -48,15 +48,15 @@ pub use coordinator::{
 };
 pub use deadline::Deadline;
 pub use exit_guard::ExitGuard;
-pub use gate::{DrainClass, Draining, Gate, Names, Pass, Scope, Verdict, Waiting};
+pub use gate::{DrainClass, Draining, Gate, InFlight, Pass, Scope, Verdict};
 pub use lifecycle::{
-    Act, AssembleError, DeploymentProfile, Lifecycle, LifecycleBuilder, Problem, StartCx,
-    StartError, StartHook, StartResult, Started, Step, StepError, StopCx, StopHook,
+    AssembleError, DeploymentProfile, Lifecycle, LifecycleBuilder, StartCx, StartError, StartHook,
+    StartResult, Started, Step, StepAction, StepError, StepFailure, StopCx, StopHook,
 };
 pub use loops::{
     AddLoopError, Backoff, Consumer, Interrupted, JobCx, LoopCx, LoopSpec, Periodic, Source,
 };
-pub use names::Known;
+pub use names::PhaseNames;
 pub use outcome::{Ending, Outcome, SkipCause};
 pub use phase::{Phase, PhaseSpec};
 pub use plan::{

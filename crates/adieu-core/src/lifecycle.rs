@@ -20,7 +20,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use context::{StartCx, StopCx};
-pub use error::{Act, AssembleError, Problem, StartError, StepError};
+pub use error::{AssembleError, StartError, StepAction, StepError, StepFailure};
 use graph::Graph;
 pub use hook::{StartHook, StartResult, Started, StopHook};
 pub use profile::DeploymentProfile;

@@ -55,7 +55,8 @@ struct QueuedLine {
 /// Logs the lines of adapters that belong to no shutdown.
 static SHARED: LazyLock<LogThread> = LazyLock::new(LogThread::default);
 
-/// Logs on another thread, with the subscriber of the calling thread.
+/// Queues a log line outside of any shutdown. A separate thread logs it, with the subscriber of the
+/// calling thread.
 ///
 /// Returns at once, and does nothing if no subscriber is interested in this level. `prepare` is
 /// called on the calling thread, and returns the function that logs on the other one.

@@ -4,11 +4,11 @@ use std::fmt;
 
 /// The valid names, for an error message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known(Vec<String>);
+pub struct PhaseNames(Vec<String>);
 
-// === impl Known ===
+// === impl PhaseNames ===
 
-impl Known {
+impl PhaseNames {
     pub(crate) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         Self(names.into_iter().map(str::to_owned).collect())
     }
@@ -19,7 +19,7 @@ impl Known {
     }
 }
 
-impl fmt::Display for Known {
+impl fmt::Display for PhaseNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "known phases: {}", self.0.join(", "))
     }

@@ -82,7 +82,7 @@ impl Runner {
     pub fn new() -> Self {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.enable_all();
-        Self { config: Config::from_env(), signals: vec![Signal::TERM, Signal::INT], runtime }
+        Self { config: Config::from_env(), signals: Signal::DEFAULT.to_vec(), runtime }
     }
 
     /// Uses this configuration instead of the environment's.
@@ -91,7 +91,7 @@ impl Runner {
         self
     }
 
-    /// Handles these signals instead of SIGTERM and SIGINT.
+    /// Handles these signals instead of [`Signal::DEFAULT`].
     pub fn signals(mut self, signals: impl IntoIterator<Item = Signal>) -> Self {
         self.signals = signals.into_iter().collect();
         self

@@ -4,7 +4,7 @@
 //! No other module of this crate handles OS signals.
 
 #[cfg_attr(unix, path = "signals/unix.rs")]
-#[cfg_attr(not(unix), path = "signals/other.rs")]
+#[cfg_attr(not(unix), path = "signals/unsupported.rs")]
 mod os;
 
 use std::fmt;
@@ -72,6 +72,9 @@ impl Signal {
     pub const USR1: Signal = Signal(os::USR1);
     /// SIGUSR2: its meaning is up to the application.
     pub const USR2: Signal = Signal(os::USR2);
+
+    /// The signals that are installed by default: SIGTERM and SIGINT.
+    pub const DEFAULT: [Signal; 2] = [Self::TERM, Self::INT];
 
     /// If the same signal arrives twice within this time, it counts once.
     ///

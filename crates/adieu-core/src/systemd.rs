@@ -82,9 +82,9 @@ impl Shutdown {
             return Ok(false);
         };
         let home = self.runtime().ok_or(NotifyError::NoRuntime)?;
-        if let Some(lookout) = self.lookout() {
+        if let Some(updates) = self.updates() {
             // The task ends when the last handle of the shutdown is dropped.
-            home.spawn(driver::run(Arc::downgrade(self.shared()), lookout, settings));
+            home.spawn(driver::run(Arc::downgrade(self.shared()), updates, settings));
         }
         Ok(true)
     }

@@ -42,8 +42,8 @@ struct WatchState {
 /// is known.
 type Leave = Box<dyn FnOnce(Duration) -> Option<(u8, String)> + Send>;
 
-/// The maximum of the time before the exit that is reserved for [`Watchdog::leave_by`]. It is a
-/// quarter if that is less.
+/// How long before the deadline the watchdog calls the function of [`Watchdog::leave_by`]: this
+/// long, or a quarter of the remaining time if that is shorter.
 const TO_LEAVE: Duration = Duration::from_millis(500);
 
 // === impl Watchdog ===

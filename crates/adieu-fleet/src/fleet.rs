@@ -9,10 +9,10 @@ use adieu_core::{StartCx, Started, Step};
 use crate::backend::AtStartUp;
 use crate::journal;
 use crate::lock::Lock;
-use crate::locks::{BoxError, Locks};
+use crate::lock_backend::{BoxError, LockBackend};
 use crate::names::{Owner, as_key};
 use crate::once::OnceCx;
-use crate::singleton::Others;
+use crate::singleton::OtherReplicas;
 use crate::spec::{LockSpec, SpecError};
 use crate::step::refuse_on_error;
 
@@ -51,7 +51,7 @@ use crate::step::refuse_on_error;
 #[derive(Clone)]
 pub struct Fleet {
     name: Arc<str>,
-    locks: Arc<dyn Locks>,
+    locks: Arc<dyn LockBackend>,
     owner: Owner,
     /// Provided by the step that connects the backend.
     capability: Option<Arc<str>>,
@@ -65,7 +65,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Fleet {
     /// Creates the locks of the service with this name, on a connected backend.
     #[must_use]
-    pub fn new(name: impl Into<Arc<str>>, locks: impl Locks) -> Self {
+    pub fn new(name: impl Into<Arc<str>>, locks: impl LockBackend) -> Self {
         let (locks, owner) = (Arc::new(locks), Owner::this_process());
         Self { name: name.into(), locks, owner, capability: None }
     }
@@ -82,14 +82,14 @@ impl Fleet {
     where
         F: FnOnce(StartCx) -> Fut + Send + 'static,
         Fut: Future<Output = Result<L, E>> + Send + 'static,
-        L: Locks,
+        L: LockBackend,
         E: Into<BoxError> + Send + 'static,
     {
         let (name, at_start_up): (Arc<str>, _) = (name.into(), Arc::<AtStartUp>::default());
         let capability: Arc<str> = format!("locks of {name}").into();
         let fleet = Self {
             name,
-            locks: Arc::clone(&at_start_up) as Arc<dyn Locks>,
+            locks: Arc::clone(&at_start_up) as Arc<dyn LockBackend>,
             owner: Owner::this_process(),
             capability: Some(Arc::clone(&capability)),
         };
@@ -138,7 +138,7 @@ impl Fleet {
     /// a key cannot contain, such as spaces, are escaped.
     pub fn singleton(&self, step: Step) -> Step {
         match self.lock_of(&step) {
-            Ok(lock) => lock.singleton_step(step, Others::Wait, PATIENCE),
+            Ok(lock) => lock.singleton_step(step, OtherReplicas::Wait, PATIENCE),
             Err(error) => refuse_on_error(step, Err(error)),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use adieu_core::adapter::{error_text, log_aside};
 use tracing::Level;
 
-use crate::locks::{Claim, Fence};
+use crate::lock_backend::{Claim, Fence};
 use crate::names::Key;
 
 pub(crate) fn lease_acquired(claim: &Claim) {

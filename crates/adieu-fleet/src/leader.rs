@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use self::campaign::Campaign;
 use crate::lease::Lease;
 use crate::lock::Lock;
-use crate::locks::Fence;
+use crate::lock_backend::Fence;
 use crate::names::Key;
 
 /// Whether this replica leads. Clones share the state.

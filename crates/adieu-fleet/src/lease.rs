@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use machine::Loss;
+pub use machine::LossCause;
 use machine::{Heartbeat, Terms};
 
 use crate::journal;
-use crate::locks::{BackendError, Claim, Fence, Locks, Standing};
+use crate::lock_backend::{BackendError, Claim, ClaimStatus, Fence, LockBackend};
 use crate::names::{Key, Owner};
 use crate::time::{Duration, Instant, now};
 
@@ -39,9 +39,9 @@ use crate::time::{Duration, Instant, now};
 /// highest it has seen.
 ///
 /// ```no_run
-/// # use adieu_fleet::{Lease, Lost};
+/// # use adieu_fleet::{Lease, LeaseLost};
 /// # async fn write(_: u64) {}
-/// # async fn example(lease: Lease) -> Result<(), Lost> {
+/// # async fn example(lease: Lease) -> Result<(), LeaseLost> {
 /// lease
 ///     .guard(async {
 ///         write(lease.fence().get()).await; // such as: UPDATE … WHERE fence <= $1
@@ -53,20 +53,21 @@ use crate::time::{Duration, Instant, now};
 #[must_use = "the lock is released when the lease is dropped"]
 pub struct Lease {
     pub(crate) shared: Arc<Shared>,
-    /// Carries no message: the keeper notices when all senders are gone.
+    /// Never sends. When the last clone of the lease is dropped, the channel closes, and the keeper
+    /// releases the lock.
     alive: mpsc::Sender<Infallible>,
 }
 
 /// A lease was lost: another replica may hold the lock now or soon.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("lost lock {key} (fence {fence}): {}", self.why())]
-pub struct Lost {
+pub struct LeaseLost {
     /// The lock in question.
     pub key: Key,
     /// The fence of the lease. It must no longer be used.
     pub fence: Fence,
     /// Why the lease was lost.
-    pub loss: Loss,
+    pub loss: LossCause,
 }
 
 /// Why a lock was not released, or may not have been.
@@ -75,7 +76,7 @@ pub struct Lost {
 pub enum ReleaseError {
     /// The lease had been lost before.
     #[error("failed to release lock")]
-    Lost(#[from] Lost),
+    Lost(#[from] LeaseLost),
     /// The backend failed. The lock expires after its time to live.
     #[error("failed to release lock {key}; it expires after its time to live")]
     Backend {
@@ -98,14 +99,14 @@ pub enum ReleaseError {
 
 /// The state that the handles of a lease and its keeper share.
 pub(crate) struct Shared {
-    pub(crate) locks: Arc<dyn Locks>,
+    pub(crate) locks: Arc<dyn LockBackend>,
     pub(crate) claim: Claim,
     terms: Terms,
     origin: Instant,
     /// Until when the lease is valid, in nanoseconds since `origin`. It only grows.
     valid: AtomicU64,
     lost: CancellationToken,
-    loss: OnceLock<Loss>,
+    loss: OnceLock<LossCause>,
     /// Fires when the keeper has ended; `end` is set before that.
     over: CancellationToken,
     end: OnceLock<End>,
@@ -115,7 +116,7 @@ pub(crate) struct Shared {
 #[derive(Clone, Debug)]
 enum End {
     Released,
-    Lost(Loss),
+    Lost(LossCause),
     Unreleased(BackendError),
 }
 
@@ -124,7 +125,7 @@ enum End {
 impl Lease {
     /// Starts to renew a lock that was requested at `sent` and granted.
     pub(crate) fn begin(
-        locks: Arc<dyn Locks>,
+        locks: Arc<dyn LockBackend>,
         claim: Claim,
         terms: Terms,
         sent: Instant,
@@ -186,7 +187,7 @@ impl Lease {
     /// # Errors
     ///
     /// If the lease is lost.
-    pub fn check(&self) -> Result<Fence, Lost> {
+    pub fn check(&self) -> Result<Fence, LeaseLost> {
         self.shared.check(now()).map(|()| self.fence())
     }
 
@@ -213,10 +214,13 @@ impl Lease {
         let Shared { locks, claim, terms, .. } = &*self.shared;
         let answer = tokio::time::timeout(terms.ttl, locks.mark(claim, name, value)).await;
         match answer {
-            Ok(Ok(Standing::Held)) => Ok(()),
-            Ok(Ok(Standing::Lost)) => {
-                self.shared.lose(Loss::Refused);
-                Err(self.shared.loss_of().unwrap_or_else(|| self.shared.as_lost(Loss::Refused)))?
+            Ok(Ok(ClaimStatus::Held)) => Ok(()),
+            Ok(Ok(ClaimStatus::Lost)) => {
+                self.shared.lose(LossCause::Refused);
+                Err(self
+                    .shared
+                    .loss_of()
+                    .unwrap_or_else(|| self.shared.as_lost(LossCause::Refused)))?
             }
             Ok(Err(source)) => Err(MarkError::Backend { key: self.key().clone(), source }),
             Err(_) => {
@@ -271,7 +275,7 @@ impl Lease {
 pub enum MarkError {
     /// The lease is lost.
     #[error("failed to write a marker")]
-    Lost(#[from] Lost),
+    Lost(#[from] LeaseLost),
     /// The backend failed. The marker may have been written.
     #[error("failed to write a marker beside lock {key}")]
     Backend {
@@ -295,13 +299,13 @@ impl fmt::Debug for Lease {
     }
 }
 
-// === impl Lost ===
+// === impl LeaseLost ===
 
-impl Lost {
+impl LeaseLost {
     fn why(&self) -> &'static str {
         match self.loss {
-            Loss::Expired => "the lease was not renewed in time",
-            Loss::Refused => "the backend no longer accepts its claim",
+            LossCause::Expired => "the lease was not renewed in time",
+            LossCause::Refused => "the backend no longer accepts its claim",
         }
     }
 }
@@ -320,25 +324,25 @@ impl Shared {
     }
 
     /// Checks whether the lease is held at this time. Records the loss if it has expired.
-    fn check(&self, now: Instant) -> Result<(), Lost> {
+    fn check(&self, now: Instant) -> Result<(), LeaseLost> {
         if self.loss.get().is_none() && now >= self.valid_until() {
-            self.lose(Loss::Expired);
+            self.lose(LossCause::Expired);
         }
         self.loss_of().map_or(Ok(()), Err)
     }
 
-    fn lose(&self, loss: Loss) {
+    fn lose(&self, loss: LossCause) {
         if self.loss.set(loss).is_ok() {
             self.lost.cancel();
             journal::lease_lost(&self.claim, loss);
         }
     }
 
-    fn loss_of(&self) -> Option<Lost> {
+    fn loss_of(&self) -> Option<LeaseLost> {
         self.loss.get().map(|loss| self.as_lost(*loss))
     }
 
-    fn as_lost(&self, loss: Loss) -> Lost {
-        Lost { key: self.claim.key.clone(), fence: self.claim.fence, loss }
+    fn as_lost(&self, loss: LossCause) -> LeaseLost {
+        LeaseLost { key: self.claim.key.clone(), fence: self.claim.fence, loss }
     }
 }

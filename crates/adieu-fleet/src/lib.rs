@@ -7,7 +7,7 @@ mod journal;
 mod leader;
 mod lease;
 mod lock;
-mod locks;
+mod lock_backend;
 mod names;
 mod once;
 mod singleton;
@@ -36,17 +36,17 @@ pub use backend::{Postgres, PostgresSession};
 pub use etcd_client;
 pub use fleet::Fleet;
 pub use leader::{LeadError, Leadership, Term};
-pub use lease::{Lease, Loss, Lost, MarkError, ReleaseError};
+pub use lease::{Lease, LeaseLost, LossCause, MarkError, ReleaseError};
 pub use lock::{AcquireError, Lock};
-pub use locks::{
-    Attempt, BackendError, BoxError, Claim, Fence, Holder, Locks, Marker, Reply, Standing,
+pub use lock_backend::{
+    Attempt, BackendError, BoxError, Claim, ClaimStatus, Fence, Holder, LockBackend, Marker, Reply,
 };
 pub use names::{Key, NameError, Owner};
 pub use once::{Once, OnceCx};
 /// The client library of [`Redis`], in the version that it uses.
 #[cfg(feature = "redis")]
 pub use redis;
-pub use singleton::{Others, Turn};
+pub use singleton::{OtherReplicas, Turn};
 pub use spec::{LockSpec, SpecError};
 /// The client library of [`Postgres`], in the version that it uses, for a custom configuration and
 /// TLS.

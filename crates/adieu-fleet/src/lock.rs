@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use crate::journal;
 use crate::lease::Lease;
 use crate::lease::machine::Terms;
-use crate::locks::{Attempt, BackendError, Holder, Locks};
+use crate::lock_backend::{Attempt, BackendError, Holder, LockBackend};
 use crate::names::{Key, Owner};
 use crate::spec::{LockSpec, SpecError};
 use crate::time::{Duration, Instant, now};
@@ -40,7 +40,7 @@ pub struct Lock {
 }
 
 struct Inner {
-    locks: Arc<dyn Locks>,
+    locks: Arc<dyn LockBackend>,
     key: Key,
     owner: Owner,
     terms: Terms,
@@ -113,7 +113,7 @@ impl Lock {
     /// If the key is not a valid name, a duration is out of range, or the spec needs a fence and the
     /// backend has none.
     pub fn new(
-        locks: impl Locks,
+        locks: impl LockBackend,
         spec: impl Into<LockSpec>,
         owner: &Owner,
     ) -> Result<Self, SpecError> {
@@ -123,7 +123,7 @@ impl Lock {
     /// Creates a lock, as [`Lock::new`] does, on a backend that the step with this capability
     /// connects.
     pub(crate) fn assemble(
-        locks: Arc<dyn Locks>,
+        locks: Arc<dyn LockBackend>,
         spec: LockSpec,
         owner: &Owner,
         capability: Option<Arc<str>>,
@@ -159,7 +159,7 @@ impl Lock {
 
     /// Returns the backend that stores the lock.
     #[must_use]
-    pub fn locks(&self) -> &Arc<dyn Locks> {
+    pub fn locks(&self) -> &Arc<dyn LockBackend> {
         &self.inner.locks
     }
 

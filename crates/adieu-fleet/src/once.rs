@@ -1,13 +1,11 @@
 //! Work that is done once for a whole fleet, whenever its replicas start.
 
-use std::panic::resume_unwind;
-
 use adieu_core::Deadline;
 
 use crate::lease::{Lease, MarkError};
 use crate::lock::{AcquireError, Lock};
-use crate::locks::{BoxError, Marker};
-use crate::turn::{End, TurnError, Waiting};
+use crate::lock_backend::{BoxError, Marker};
+use crate::turn::{TurnError, Waiting};
 use crate::work::Work;
 
 /// The result of work that is done once.
@@ -171,30 +169,17 @@ impl Lock {
             waiting.pause(error).await?;
         };
         let cx = OnceCx { lease: lease.clone(), attempt };
-        let end = match self.run(&lease, step(cx)).await {
-            Ok(end) => end,
-            Err(panic) => {
-                self.release(lease).await;
-                resume_unwind(panic);
-            }
-        };
-        let done = match end {
-            End::Done(done) => {
-                let marked = self.mark(&lease, &name, &Progress::Done.to_value()).await;
-                marked.map(|()| done).map_err(|source| TurnError::NotMarked { key, source })
-            }
-            End::Failed(source) => Err(TurnError::Failed { key, source }),
-            End::Lost(source) => Err(TurnError::Lost { key, source }),
-        };
-        self.release(lease).await;
-        done.map(Once::Ran)
+        let done = Progress::Done.to_value();
+        let (ran, marked) = self.run(lease, step(cx), (&name, &done)).await?;
+        marked.map_err(|source| TurnError::NotMarked { key, source })?;
+        Ok(Once::Ran(ran))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locks::Fence;
+    use crate::lock_backend::Fence;
 
     #[test]
     fn progress_survives_a_round_trip_through_a_marker() {

@@ -1,19 +1,17 @@
 //! Work that one replica does while the others wait for it or skip it.
 
-use std::panic::resume_unwind;
-
 use adieu_core::Deadline;
 
 use crate::journal;
 use crate::lease::Lease;
 use crate::lock::{AcquireError, Lock};
-use crate::locks::{BoxError, Holder, Marker};
-use crate::turn::{End, TurnError, Waiting};
+use crate::lock_backend::{BoxError, Holder, Marker};
+use crate::turn::{TurnError, Waiting};
 use crate::work::Work;
 
 /// How replicas behave while another replica runs the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Others {
+pub enum OtherReplicas {
     /// They wait until the work is done; if it fails, one of them takes over. So no replica is ready
     /// before, for example, an index exists.
     #[default]
@@ -63,7 +61,7 @@ impl Lock {
     /// replica takes over.
     pub async fn singleton<F, Fut, T, E>(
         &self,
-        others: Others,
+        others: OtherReplicas,
         until: Deadline,
         work: F,
     ) -> Result<Turn<T>, TurnError>
@@ -79,7 +77,7 @@ impl Lock {
     pub(crate) async fn singleton_of<F, Fut, T, E>(
         &self,
         which: Work,
-        others: Others,
+        others: OtherReplicas,
         until: Deadline,
         work: F,
     ) -> Result<Turn<T>, TurnError>
@@ -99,7 +97,7 @@ impl Lock {
             let error = match attempt {
                 Ok(lease) => break lease,
                 Err(AcquireError::Held { holder, .. })
-                    if others == Others::Skip && which.is_done_by(&holder) =>
+                    if others == OtherReplicas::Skip && which.is_done_by(&holder) =>
                 {
                     let owner = holder.owner.without_work();
                     return Ok(Turn::Skipped(Holder { owner, ..holder }));
@@ -117,24 +115,11 @@ impl Lock {
             self.release(lease).await;
             return Ok(Turn::Waited);
         }
-        let end = match self.run(&lease, work(lease.clone())).await {
-            Ok(end) => end,
-            Err(panic) => {
-                self.release(lease).await;
-                resume_unwind(panic);
-            }
-        };
-        if let End::Done(_) = &end
-            && let Err(error) = self.mark(&lease, &done, "done").await
-        {
+        let work = work(lease.clone());
+        let (ran, marked) = self.run(lease, work, (&done, "done")).await?;
+        if let Err(error) = marked {
             journal::work_not_marked(self.key(), &error);
         }
-        self.release(lease).await;
-        let key = self.key().clone();
-        match end {
-            End::Done(done) => Ok(Turn::Ran(done)),
-            End::Failed(source) => Err(TurnError::Failed { key, source }),
-            End::Lost(source) => Err(TurnError::Lost { key, source }),
-        }
+        Ok(Turn::Ran(ran))
     }
 }

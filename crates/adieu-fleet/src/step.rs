@@ -6,9 +6,9 @@ use std::time::Duration;
 use adieu_core::{Deadline, StartCx, StartHook, Started, Step};
 
 use crate::lock::Lock;
-use crate::locks::BoxError;
+use crate::lock_backend::BoxError;
 use crate::once::{Once, OnceCx};
-use crate::singleton::{Others, Turn};
+use crate::singleton::{OtherReplicas, Turn};
 use crate::work::Work;
 
 impl Lock {
@@ -30,7 +30,7 @@ impl Lock {
     /// ```
     /// use std::{sync::Arc, time::Duration};
     /// use adieu_core::{DeploymentProfile, Lifecycle, Step};
-    /// use adieu_fleet::{Files, Lock, LockSpec, Others, Owner};
+    /// use adieu_fleet::{Files, Lock, LockSpec, OtherReplicas, Owner};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let folder = std::env::temp_dir().join("adieu-doc-singleton-step");
@@ -39,13 +39,13 @@ impl Lock {
     /// let indexes = Step::new("indexes").mutates_shared_state().start(async |_| { /* create */ });
     /// let lifecycle = Lifecycle::builder()
     ///     .profile(DeploymentProfile::Fleet)
-    ///     .step(lock.singleton_step(indexes, Others::Wait, Duration::from_secs(60)))
+    ///     .step(lock.singleton_step(indexes, OtherReplicas::Wait, Duration::from_secs(60)))
     ///     .build()?;
     /// # drop(lifecycle);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn singleton_step(&self, step: Step, others: Others, patience: Duration) -> Step {
+    pub fn singleton_step(&self, step: Step, others: OtherReplicas, patience: Duration) -> Step {
         let lock = self.clone();
         let step = refuse_on_error(step, self.check_fences());
         self.guard(step, patience).wrap(async move |start: StartHook, cx: StartCx| {

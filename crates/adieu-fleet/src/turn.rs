@@ -2,15 +2,15 @@
 //! its end.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
 use adieu_core::Deadline;
 
-use crate::lease::{Lease, Lost, MarkError};
+use crate::lease::{Lease, LeaseLost, MarkError};
 use crate::lock::{AcquireError, Lock};
-use crate::locks::{BoxError, Marker, Reply};
+use crate::lock_backend::{BoxError, Marker, Reply};
 use crate::names::{Key, NameError, Owner, checked};
 use crate::time::{Instant, now};
 
@@ -19,7 +19,9 @@ use crate::time::{Instant, now};
 #[non_exhaustive]
 pub enum TurnError {
     /// The backend has no fences, which turns need.
-    #[error("failed to get a turn at {key}: backend {backend} has no fences; use another backend")]
+    #[error(
+        "failed to run work under lock {key}: backend {backend} has no fences; use another backend"
+    )]
     Unfenced {
         /// The lock in question.
         key: Key,
@@ -27,7 +29,7 @@ pub enum TurnError {
         backend: &'static str,
     },
     /// The version is not a valid name.
-    #[error("failed to get a turn at {key}")]
+    #[error("failed to run work under lock {key}")]
     Version {
         /// The lock in question.
         key: Key,
@@ -36,7 +38,7 @@ pub enum TurnError {
         source: NameError,
     },
     /// The lock could not be acquired in time, and no other replica completed the work.
-    #[error("failed to get a turn at {key}")]
+    #[error("failed to acquire lock {key} for the work")]
     NoTurn {
         /// The lock in question.
         key: Key,
@@ -45,7 +47,7 @@ pub enum TurnError {
         source: AcquireError,
     },
     /// The work failed. Another replica may try.
-    #[error("work at {key} failed")]
+    #[error("work under lock {key} failed")]
     Failed {
         /// The lock in question.
         key: Key,
@@ -54,13 +56,13 @@ pub enum TurnError {
         source: BoxError,
     },
     /// The lease was lost, and the work was cancelled. Another replica takes over.
-    #[error("work at {key} was cancelled")]
+    #[error("work under lock {key} was cancelled")]
     Lost {
         /// The lock in question.
         key: Key,
         /// Why the lease was lost.
         #[source]
-        source: Lost,
+        source: LeaseLost,
     },
     /// The work is done, but that could not be recorded. Another replica repeats it, as a retry.
     #[error("failed to record that {key} is done")]
@@ -78,13 +80,6 @@ pub(crate) struct Waiting<'a> {
     lock: &'a Lock,
     until: Deadline,
     last: Option<AcquireError>,
-}
-
-/// How work ended, if it did not panic.
-pub(crate) enum End<T> {
-    Done(T),
-    Failed(BoxError),
-    Lost(Lost),
 }
 
 impl Lock {
@@ -125,18 +120,24 @@ impl Lock {
         }
     }
 
-    /// Runs work under the lease. A panic is returned, so that the caller can release the lock before
-    /// it resumes the panic.
+    /// Runs work under the lease, writes a marker if the work succeeds, and releases the lock. Returns
+    /// whether the marker was written. A panic of the work is resumed after the lock was released.
     pub(crate) async fn run<T, E: Into<BoxError>>(
         &self,
-        lease: &Lease,
+        lease: Lease,
         work: impl Future<Output = Result<T, E>>,
-    ) -> Result<End<T>, Box<dyn Any + Send>> {
-        Ok(match catch_panic(lease.guard(work)).await? {
-            Ok(Ok(done)) => End::Done(done),
-            Ok(Err(error)) => End::Failed(error.into()),
-            Err(lost) => End::Lost(lost),
-        })
+        (name, value): (&str, &str),
+    ) -> Result<(T, Result<(), MarkError>), TurnError> {
+        let ended = catch_panic(lease.guard(work)).await;
+        let key = self.key().clone();
+        let ended = match ended {
+            Ok(Ok(Ok(done))) => Ok(Ok((done, self.mark(&lease, name, value).await))),
+            Ok(Ok(Err(error))) => Ok(Err(TurnError::Failed { key, source: error.into() })),
+            Ok(Err(source)) => Ok(Err(TurnError::Lost { key, source })),
+            Err(panic) => Err(panic),
+        };
+        self.release(lease).await;
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Releases the lock, and waits for that until it would have expired anyway. An error is not

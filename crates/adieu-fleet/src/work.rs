@@ -1,6 +1,6 @@
 //! Identifies the work that a lock is held for, because several pieces of work can share one lock.
 
-use crate::locks::Holder;
+use crate::lock_backend::Holder;
 use crate::names::Owner;
 
 /// A piece of work that replicas take turns at.
@@ -71,7 +71,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::locks::Fence;
+    use crate::lock_backend::Fence;
 
     #[test]
     fn a_holder_is_known_by_name_and_by_its_work() {

@@ -74,8 +74,8 @@ pub(crate) trait Origin {
     /// Records that the request was refused, and that its body may still be arriving.
     fn mark_refused(&self) {}
 
-    /// Records that the request needs no further report: it is reported as cut now, or the
-    /// application has failed its answer. Returns its name, if that had not been recorded.
+    /// Marks the request as settled: either the caller reports it as cut now, or the application
+    /// itself has failed the response. Returns the request's name if it was not settled before.
     fn settle(&self) -> Option<Name>;
 
     /// Counts and names a request that was cut because the gate's window has elapsed.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use adieu_core::{Pass, Waiting};
+use adieu_core::{InFlight, Pass};
 use tokio::time::Instant;
 
 pub(crate) use cuts::{CutReason, Cuts};
@@ -91,8 +91,8 @@ struct Passes {
     upgraded: Option<Pass>,
 }
 
-/// How long before the gate closes a connection may have been accepted for its first request to be
-/// served afterwards, and how long the server then waits for that request.
+/// A connection that was accepted less than this long before the gate closed may still send its
+/// first request. The server waits for that request for this long after the gate has closed.
 pub(crate) const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
 // === impl Conn ===
@@ -222,7 +222,7 @@ impl Conn {
     }
 
     /// Returns the requests that are inside the gate.
-    pub(crate) fn inside(&self, now: Instant) -> Vec<Waiting> {
+    pub(crate) fn inside(&self, now: Instant) -> Vec<InFlight> {
         self.requests.inside(&self.server.clock, now)
     }
 
@@ -235,7 +235,7 @@ impl Conn {
         self.delivery.unacknowledged(&self.server.queues)
     }
 
-    /// Returns why the client need not be waited for any longer, if so.
+    /// Returns why the server gives up waiting for the client; `None` if it still waits.
     fn given_up(&self, now: Instant) -> Option<CutReason> {
         let stall = self.delivery.watch(&self.server.queues, now);
         let most = self.server.stall_timeout;

@@ -155,6 +155,16 @@ impl Policies {
         Ok(policies.collect::<Result<_, _>>()?)
     }
 
+    /// Checks the keys and values of the policies, and starts none. For the command.
+    ///
+    /// # Errors
+    ///
+    /// If a key is unknown or has a wrong value.
+    #[doc(hidden)]
+    pub fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.read_block("resilience", read::policy).map(drop)
+    }
+
     /// The policy of this name.
     ///
     /// # Errors

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 /// Forwards bytes between clients and a server.
 ///
-/// While it is cut, connections stay open and no data is forwarded, as with an unplugged cable. Data
-/// that was sent meanwhile arrives when the proxy is mended. The proxy ends when this is dropped.
+/// While it is cut, connections stay open and no data is forwarded, as with an unplugged cable.
+/// Data that was sent meanwhile arrives after [`Proxy::mend`]. The proxy ends when this is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -76,8 +76,8 @@ impl Proxy {
         self.faults.send_modify(|faults| faults.delay = delay);
     }
 
-    /// Silences the connections that there are, for ever: they stay open, and nothing comes through
-    /// any longer. New connections are not affected.
+    /// Stops forwarding on all existing connections for good. They stay open. New connections are
+    /// not affected.
     pub fn hang(&self) {
         self.faults.send_modify(|faults| faults.generation += 1);
     }

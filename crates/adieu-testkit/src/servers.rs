@@ -277,11 +277,10 @@ impl Server {
         }
     }
 
-    /// Starts the server, and waits until it responds. Returns false if it ended instead.
-    #[expect(clippy::disallowed_methods, reason = "real servers run in real time")]
-    fn try_start(&mut self) -> bool {
+    /// Returns the command that starts the server.
+    fn command(&self) -> Command {
         let (port, data) = (self.port.to_string(), self.data());
-        let mut command = match self.kind {
+        match self.kind {
             Kind::Redis | Kind::RedisCluster => {
                 let mut redis = killed_with_thread(Path::new("redis-server"));
                 redis.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
@@ -322,13 +321,14 @@ impl Server {
                 etcd.args(&self.options.args);
                 etcd
             }
-        };
-        let (program, package) = match self.kind {
-            Kind::Redis | Kind::RedisCluster => ("redis-server", "redis-server"),
-            Kind::Postgres => ("postgres", "postgresql"),
-            Kind::PgBouncer => (PGBOUNCER, "pgbouncer"),
-            Kind::Etcd => ("etcd", "etcd-server"),
-        };
+        }
+    }
+
+    /// Starts the server, and waits until it responds. Returns false if it ended instead.
+    #[expect(clippy::disallowed_methods, reason = "real servers run in real time")]
+    fn try_start(&mut self) -> bool {
+        let (program, package) = self.kind.program_and_package();
+        let mut command = self.command();
         if self.options.has_clock {
             command.env("LD_PRELOAD", self.prepare_clock()).env("ADIEU_CLOCK", self.clock());
         }
@@ -390,6 +390,20 @@ impl Server {
         let mut response = [0; 4096];
         let length = connection.read(&mut response).ok()?;
         Some(String::from_utf8_lossy(&response[..length]).into_owned())
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// Returns the program that must be installed, and the Debian package that has it.
+    fn program_and_package(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Redis | Self::RedisCluster => ("redis-server", "redis-server"),
+            Self::Postgres => ("postgres", "postgresql"),
+            Self::PgBouncer => (PGBOUNCER, "pgbouncer"),
+            Self::Etcd => ("etcd", "etcd-server"),
+        }
     }
 }
 

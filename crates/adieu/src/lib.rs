@@ -13,7 +13,7 @@
 //!     adieu::main(async |shutdown| {
 //!         shutdown.keep_until_exit(http::Admin::new(&shutdown).start()?); // for `adieu status`
 //!         let log = File::create("orders.log").await?;
-//!         let close = async move |_| log.sync_all().await; // errors are reported
+//!         let close = async move |_| log.sync_all().await; // an error: exit code 70
 //!         shutdown.add_task(Phase::CLOSE_RESOURCES, "close log", close)?; // after requests and actors
 //!         let app = Router::new().route("/", get(async || "hello"));
 //!         let listener = TcpListener::bind("0.0.0.0:8080").await?;
@@ -249,8 +249,6 @@
 #[cfg(all(feature = "systemd", unix))]
 pub use adieu_core::NotifyError;
 pub use adieu_core::{
-    // Starting up
-    Act,
     // Background work
     AddLoopError,
     // Declaring and running
@@ -287,20 +285,20 @@ pub use adieu_core::{
     Finding,
     Format,
     Gate,
+    InFlight,
     Interrupted,
     JobCx,
     KillAfter,
-    Known,
     Lifecycle,
     LifecycleBuilder,
     LoopCx,
     LoopSpec,
-    Names,
     Order,
     Outcome,
     Pass,
     Periodic,
     Phase,
+    PhaseNames,
     PhaseReport,
     PhaseSpec,
     PhaseView,
@@ -311,7 +309,6 @@ pub use adieu_core::{
     PlannedPhase,
     Platform,
     Policy,
-    Problem,
     Promise,
     Readiness,
     Reason,
@@ -333,7 +330,10 @@ pub use adieu_core::{
     Started,
     Status,
     Step,
+    // Starting up
+    StepAction,
     StepError,
+    StepFailure,
     StopCx,
     StopHook,
     TaskCx,
@@ -344,8 +344,8 @@ pub use adieu_core::{
     TaskSpec,
     Times,
     UncleanShutdown,
+    UncleanTask,
     Verdict,
-    Waiting,
     WaitingFor,
     WeakShutdown,
     config,

@@ -172,7 +172,7 @@ impl dyn Desk + '_ {
     /// Sends an order, and records whether it was accepted.
     pub(super) async fn pass(&self, order: Order) -> Result<(), Error> {
         let is_accepted = self.send(order).await;
-        // The report contains what is refused in the last phase before the drain: as a loss.
+        // The report contains messages that are refused in the last phase before the drain, as a loss.
         let is_reported = order.kind == LAST && self.counts_refusals();
         let fact = if is_accepted || is_reported { Fact::Accepted } else { Fact::Refused };
         self.clerk().note(order, fact);

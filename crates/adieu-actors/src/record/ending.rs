@@ -9,9 +9,9 @@ use crate::node::Ended;
 
 /// How an actor ended.
 ///
-/// Only the actor writes here, and announces its end once, as its last act. Most actors stop without
-/// an error. For them one byte holds everything, apart from the rest: a drain reads it for very many
-/// actors, one after the other.
+/// Only the actor writes here, and announces its end once, as its last act. Most actors stop
+/// without an error. For them one byte is enough. It is separate from the other fields, because a
+/// drain reads it for very many actors in sequence.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Ending {

@@ -10,10 +10,10 @@ use crate::timeouts::Timeouts;
 
 /// Allocated on first use: most actors have no children.
 #[derive(Debug, Default)]
-pub(crate) struct Settling(OnceLock<Box<Steps>>);
+pub(crate) struct Settling(OnceLock<Box<SettleSignals>>);
 
 #[derive(Debug, Default)]
-struct Steps {
+struct SettleSignals {
     /// The actor has no work left, and waits for `released`.
     reached: SetOnce<()>,
     /// The children have ended, so the actor may end.
@@ -23,7 +23,7 @@ struct Steps {
 // === impl Settling ===
 
 impl Settling {
-    fn steps(&self) -> &Steps {
+    fn signals(&self) -> &SettleSignals {
         self.0.get_or_init(Box::default)
     }
 
@@ -34,13 +34,13 @@ impl Settling {
 
     /// Waits until the actor has no work left and waits for its children.
     pub(crate) async fn reached(&self) {
-        self.steps().reached.wait().await;
+        self.signals().reached.wait().await;
     }
 
     /// Waits until the children have ended, which closes admission. The wait is bounded, because the
     /// drain that stops the children may have been dropped.
     pub(crate) async fn wait_for_release(&self, admission: &Admission) {
-        let steps = self.steps();
+        let steps = self.signals();
         // Either `release` observes the steps, or this observes that admission is closed.
         fence(Ordering::SeqCst);
         if admission.is_closed() {

@@ -23,7 +23,7 @@ struct Announced<'a> {
     stop: Stop,
 }
 
-/// Refuses nodes at and below a path until it is dropped.
+/// While it exists, no node can be added at or below the path.
 struct Seal<'a> {
     state: &'a SystemState,
     path: &'a NodePath,

@@ -263,7 +263,7 @@ impl SystemState {
         group.map_or_else(|| self.admission.has_worked(), |group| group.has_worked())
     }
 
-    /// Returns what has to be quiet before this system stops its actors.
+    /// Returns the nodes and queues that must be quiet before this system stops its actors.
     fn activity(&self) -> Activity {
         let group = self.group().filter(|group| group.is_draining());
         group.map_or_else(|| self.nodes().into(), |group| group.activity())

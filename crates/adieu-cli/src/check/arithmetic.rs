@@ -5,18 +5,18 @@
 //! preStop + lame duck  >=  routing lag
 //! ```
 //!
-//! The lame duck is a task of `before-service-unbind`: what it takes is taken from that phase, not
-//! counted twice. Margin and exit are what the process itself keeps; see
-//! [`BudgetCheck`](adieu::BudgetCheck). Draining counts with the least that it has: it may take
-//! longer, but only what the process assumes to have left.
+//! The lame duck is a task of `before-service-unbind`: its time is subtracted from that phase,
+//! and not counted twice. The process itself keeps margin and exit; see
+//! [`BudgetCheck`](adieu::BudgetCheck). Draining counts with its least time. It may take
+//! longer, but only for the time that the process assumes to have left.
 
 use std::time::Duration;
 
-use adieu::{KillAfter, Phase};
+use adieu::{KillAfter, Phase, Times};
 
 use super::needs::Needs;
 use super::stop_signal::Handled;
-use super::workload::Workload;
+use super::workload::{LEAST_STOP_TIMEOUT, Supervisor, Workload};
 
 /// Endpoint-driven routers (kube-proxy, ingress controllers, meshes) have usually heard of it by
 /// then; and `lame-duck = "auto"`, in a phase of five seconds, covers it.
@@ -74,7 +74,7 @@ impl Facts {
 // === impl Sums ===
 
 impl Sums {
-    /// The sums if the process assumes what it most likely does.
+    /// Returns the sums for the likeliest assumption of the process.
     pub(crate) fn of(needs: &Needs, workload: &Workload, facts: Facts) -> Self {
         let believed = beliefs(needs, workload).into_iter().next().flatten();
         Self::assuming(believed, needs, workload, facts)
@@ -108,8 +108,8 @@ impl Sums {
         let grace = workload.allowed();
         let left = grace.map(|grace| grace.saturating_sub(around));
         let check = needs.check(left);
-        // Of too short a time, exit and margin are cut to size: what does not fit is shown with what
-        // they would be if it did.
+        // If the time is too short, exit and margin are shortened. The output shows them as they would
+        // be if the time were enough.
         let enough = around.saturating_add(check.enough());
         let at = if check.fits() { left } else { Some(check.enough()) };
         let shown = needs.check(at);
@@ -172,12 +172,24 @@ impl Sums {
         self.grace.is_none_or(|grace| self.needed() <= grace)
     }
 
+    /// Whether the shutdown may take longer than the least default timeout of a unit.
+    ///
+    /// A process that asks systemd for its timeout drains no longer than that. A process that learns
+    /// its grace period in another way may use all of it.
+    pub(crate) fn exceeds_least_stop_timeout(&self, workload: &Workload, times: &Times) -> bool {
+        let asks = workload.seen_inside == Supervisor::Systemd
+            && workload.stated.grace.is_none()
+            && times.kill_after == KillAfter::Detect;
+        let may_use = self.believed.filter(|_| self.drain_is_open_ended && !asks);
+        self.needed().max(may_use.unwrap_or_default()) > LEAST_STOP_TIMEOUT
+    }
+
     pub(crate) fn has_routed(&self) -> bool {
         self.covered() >= self.lag
     }
 }
 
-/// What the process may assume to have from its signal on, the likeliest first.
+/// Returns the grace periods that the process may assume from its signal on, the likeliest first.
 fn beliefs(needs: &Needs, workload: &Workload) -> Vec<Option<Duration>> {
     match needs.config.times().kill_after {
         KillAfter::After(after) => vec![Some(after)],
@@ -186,7 +198,7 @@ fn beliefs(needs: &Needs, workload: &Workload) -> Vec<Option<Duration>> {
     }
 }
 
-/// Rounded down: it is what there is at least.
+/// Rounds down, so that the time is not overstated.
 fn whole_millis(span: Duration) -> Duration {
     Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }

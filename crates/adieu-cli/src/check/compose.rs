@@ -10,12 +10,12 @@ use std::path::Path;
 use super::env_file::Dialect;
 use super::environment::Environment;
 use super::input::{MOST_WORKLOADS, Manifest, Source};
-use super::place::{Finding, Level, Wrong};
+use super::place::{Finding, InputError, Level};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
-use super::tree::{At, Merge, Tree};
+use super::tree::{Merge, Node, Tree};
 use super::workload::{Grace, Supervisor, Workload};
-use super::{effects, launch, run_line, spans, yaml};
+use super::{effects, keys, launch, run_line, spans, yaml};
 
 const RENDER: &str = "judge the whole: docker compose config | adieu check --manifest -";
 
@@ -23,8 +23,8 @@ const RENDER: &str = "judge the whole: docker compose config | adieu check --man
 const NAMES: [&str; 4] =
     ["compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"];
 
-/// Names under which compose looks for a file to merge into that, whatever its name is. The first one
-/// that is there counts.
+/// Names under which compose looks for a file to merge into another. The name of that other file does
+/// not matter. The first one that exists counts.
 const OVERRIDES: [&str; 4] = [
     "compose.override.yml",
     "compose.override.yaml",
@@ -34,25 +34,25 @@ const OVERRIDES: [&str; 4] = [
 
 /// The documents that describe the services together, the one that counts most first.
 struct Files<'a> {
-    documents: Vec<At<'a>>,
+    documents: Vec<Node<'a>>,
 }
 
 /// How deep files may include files.
 const DEEPEST: usize = 4;
 
 /// Whether a document is one of these. It may only include others.
-pub(crate) fn is_one(document: &At<'_>) -> bool {
+pub(crate) fn is_one(document: &Node<'_>) -> bool {
     let services = document.get("services");
     let includes = || document.get("include").is_some_and(|include| !include.items().is_empty());
     services.is_some_and(|services| services.is_map()) || includes()
 }
 
-/// Takes all services but those that run a known image of another vendor, which are named.
+/// Adds all services. Services that run a known image of another vendor are listed as skipped.
 pub(crate) fn read(
-    document: &At<'_>,
+    document: &Node<'_>,
     source: &Source<'_>,
     into: &mut Manifest,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     let own = source.path.and_then(|path| path.file_name()).and_then(|name| name.to_str());
     let overriding = match (merging::named(source), own) {
         (None, _) => overriding(source)?,
@@ -68,13 +68,13 @@ pub(crate) fn read(
     read_files(Files { documents }, source, into, DEEPEST)
 }
 
-/// Takes the services of documents that are merged, and of the files that they include.
+/// Adds the services of documents that are merged, and of the files that they include.
 fn read_files(
     files: Files<'_>,
     source: &Source<'_>,
     into: &mut Manifest,
     depth: usize,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     if let Some(document) = files.documents.iter().find(|document| !merging::is_followed(document))
     {
         let problem = "a tag of compose in this file is not followed";
@@ -83,11 +83,11 @@ fn read_files(
     let services = files.documents.iter().filter_map(|document| document.get("services"));
     if let Some(many) = services.into_iter().find(|all| all.entries().len() > MOST_WORKLOADS) {
         return Err(
-            many.wrong(format!("more than {MOST_WORKLOADS} services: give them one by one"))
+            many.error(format!("more than {MOST_WORKLOADS} services: give them one by one"))
         );
     }
     let all = files.services();
-    let is_other = |name: &str, layers: &[At<'_>]| {
+    let is_other = |name: &str, layers: &[Node<'_>]| {
         let has = |key: &str| layers.iter().any(|layer| layer.get(key).is_some());
         let is_ours = has("build") || has("stop_grace_period");
         !is_ours && source.only != Some(name) && layers.iter().any(images::is_other)
@@ -117,13 +117,14 @@ fn read_files(
     Ok(())
 }
 
-/// Takes the services of an included file, which has its own folder. What cannot be read is unknown.
+/// Adds the services of an included file, which has its own folder. A file that cannot be read makes the
+/// answer unknown.
 fn read_included(
-    item: &At<'_>,
+    item: &Node<'_>,
     source: &Source<'_>,
     into: &mut Manifest,
     depth: usize,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     let is_plain = item.get("project_directory").is_none() && item.get("env_file").is_none();
     let path = item.text().or_else(|| item.text_of("path")).filter(|_| is_plain);
     let unread = || {
@@ -144,7 +145,7 @@ fn read_included(
     }
 }
 
-fn parse(text: &str, file: &str) -> Result<Tree, Wrong> {
+fn parse(text: &str, file: &str) -> Result<Tree, InputError> {
     let tree = yaml::parse(text).map_err(|mut wrong| {
         wrong.place.file = Some(file.to_owned());
         wrong
@@ -152,8 +153,8 @@ fn parse(text: &str, file: &str) -> Result<Tree, Wrong> {
     Ok(tree.of_file(file.to_owned()))
 }
 
-/// The file that compose merges into this one without being asked.
-fn overriding(source: &Source<'_>) -> Result<Option<Tree>, Wrong> {
+/// Returns the file that compose merges into this one automatically.
+fn overriding(source: &Source<'_>) -> Result<Option<Tree>, InputError> {
     let name = source.path.and_then(|path| path.file_name()).and_then(|name| name.to_str());
     if !name.is_some_and(|name| NAMES.contains(&name)) {
         return Ok(None);
@@ -164,17 +165,17 @@ fn overriding(source: &Source<'_>) -> Result<Option<Tree>, Wrong> {
 
 fn read_service<'a>(
     name: &str,
-    layers: &[At<'a>],
+    layers: &[Node<'a>],
     files: &Files<'a>,
     source: &Source<'_>,
-) -> Result<Workload, Wrong> {
+) -> Result<Workload, InputError> {
     if let Some(odd) = layers.iter().find(|layer| !layer.is_map()) {
-        return Err(odd.wrong("must be a map of keys, such as image and stop_grace_period"));
+        return Err(odd.error("must be a map of keys, such as image and stop_grace_period"));
     }
-    let place = layers.last().map_or_else(super::place::Place::start, At::place);
+    let place = layers.last().map_or_else(super::place::Place::start, Node::place);
     let mut workload = Workload::new(Supervisor::Compose, "service", name, place);
     let mut layers = layers.to_vec();
-    // What a service extends in the same file says what it does not say itself.
+    // The service that it extends in the same file sets the keys that it does not set itself.
     let mut at = 0;
     while let Some(layer) = layers.get(at).cloned() {
         at += 1;
@@ -191,12 +192,12 @@ fn read_service<'a>(
     }
     let get = |key: &str| merging::values(&layers, key).into_iter().next();
     if let Some(key) = get("stop_grace_period") {
-        let text = key.text().ok_or_else(|| key.wrong("must be a duration such as 30s"))?;
+        let text = key.text().ok_or_else(|| key.error("must be a duration such as 30s"))?;
         if text.contains('$') {
             let problem = format!("which value {text} has cannot be seen here");
             workload.hide_grace(key.place(), problem, RENDER);
         } else {
-            let span = spans::compose(text).map_err(|problem| key.wrong(problem))?;
+            let span = spans::compose(text).map_err(|problem| key.error(problem))?;
             workload.grace = Grace::said(Some(span), key.place());
         }
     }
@@ -216,14 +217,14 @@ fn read_service<'a>(
     if let Some(at) = platform.filter(|at| at.text().is_some_and(run_line::is_windows)) {
         workload.findings.push(run_line::on_windows(at.place()));
     }
-    if let Some(folder) = get("working_dir").as_ref().and_then(At::text) {
+    if let Some(folder) = get("working_dir").as_ref().and_then(Node::text) {
         environment.set_working_folder(folder);
     }
     add_variables(&layers, source, &mut environment);
     add_files(&layers, files, source, &mut environment);
     let (entrypoint, command) = (get("entrypoint"), get("command"));
     let mut all: Vec<Word> = entrypoint.iter().chain(command.iter()).flat_map(words).collect();
-    let mut place = entrypoint.as_ref().or(command.as_ref()).map(At::place);
+    let mut place = entrypoint.as_ref().or(command.as_ref()).map(Node::place);
     // An entrypoint in the service replaces both of the image; a command replaces the image's.
     if let Some((image, at)) = image.filter(|_| entrypoint.is_none()) {
         let rest = if command.is_some() { all } else { image.command };
@@ -239,12 +240,18 @@ fn read_service<'a>(
         effects::before_signal(&command, &hook.place(), "no pre_stop", &mut workload);
     }
     environment.apply(&mut workload);
+    for layer in &layers {
+        workload.findings.extend(keys::unknown(layer, &keys::compose::SERVICE));
+    }
+    for document in &files.documents {
+        workload.findings.extend(keys::unknown(document, &keys::compose::FILE));
+    }
     Ok(workload)
 }
 
-/// A dollar sign is written twice where compose is not to replace anything. What it replaces is
-/// left as a variable, which no shell knows here.
-fn words(key: &At<'_>) -> Vec<Word> {
+/// Returns the words of a command. Two dollar signs stand for one. A variable that compose replaces stays
+/// a variable, whose value is not known here.
+fn words(key: &Node<'_>) -> Vec<Word> {
     let literal = |text: &str| Word::known(text.replace("$$", "$"));
     match key.text() {
         Some(text) => script::split(text).iter().map(|word| literal(word)).collect(),
@@ -253,7 +260,7 @@ fn words(key: &At<'_>) -> Vec<Word> {
 }
 
 /// The environment, as a map or as a list of `NAME=value`; before it, that of the files.
-fn add_variables(layers: &[At<'_>], source: &Source<'_>, environment: &mut Environment) {
+fn add_variables(layers: &[Node<'_>], source: &Source<'_>, environment: &mut Environment) {
     for files in merging::values(layers, "env_file").into_iter().rev() {
         let listed = files.items();
         let all = if listed.is_empty() { vec![files.clone()] } else { listed };
@@ -296,7 +303,7 @@ fn add_variables(layers: &[At<'_>], source: &Source<'_>, environment: &mut Envir
 
 /// The files that the service has: configs, secrets, and files that are mounted from beside.
 fn add_files(
-    layers: &[At<'_>],
+    layers: &[Node<'_>],
     files: &Files<'_>,
     source: &Source<'_>,
     environment: &mut Environment,
@@ -310,7 +317,7 @@ fn add_files(
                 if target.starts_with('/') { target.into() } else { format!("{folder}/{target}") };
             let found = files.documents.iter().find_map(|file| file.find(&[key, name]));
             let content = found.as_ref().and_then(|found| found.text_of("content"));
-            // Compose replaces what follows a dollar sign.
+            // Compose replaces the variable after a dollar sign.
             let content = content.filter(|text| !text.replace("$$", "").contains('$'));
             let beside = || {
                 let file = found.as_ref()?.text_of("file")?;
@@ -341,9 +348,9 @@ fn add_files(
 // === impl Files ===
 
 impl<'a> Files<'a> {
-    /// The services by name, each with what the documents say about it.
-    fn services(&self) -> Vec<(&'a str, Vec<At<'a>>)> {
-        let mut all: Vec<(&str, Vec<At<'_>>)> = Vec::new();
+    /// Returns the services by name, each with its definitions in the documents.
+    fn services(&self) -> Vec<(&'a str, Vec<Node<'a>>)> {
+        let mut all: Vec<(&str, Vec<Node<'_>>)> = Vec::new();
         for document in self.documents.iter().rev() {
             for (name, _) in document.get("services").map(|all| all.entries()).unwrap_or_default() {
                 if all.iter().all(|(known, _)| *known != name) {
@@ -354,7 +361,7 @@ impl<'a> Files<'a> {
         all
     }
 
-    fn service(&self, name: &str) -> Vec<At<'a>> {
+    fn service(&self, name: &str) -> Vec<Node<'a>> {
         let services = self.documents.iter().filter_map(|document| document.get("services"));
         merging::values(&services.collect::<Vec<_>>(), name)
     }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use adieu::{Config, Format, Plan};
 
 use super::place::{Finding, Level, Place};
-use super::workload::{Configured, Workload};
+use super::workload::{ConfigFile, Workload};
 use crate::ending::Failure;
+use crate::tables;
 use adieu_core::adapter::error_text;
 
 /// The variables of an environment, by name.
@@ -16,7 +17,7 @@ pub(crate) type Variables = Vec<(String, String)>;
 /// Reads the file under these variables, and checks its plan. Without a file, only the variables
 /// count.
 pub(crate) fn read(path: Option<&Path>, variables: Variables) -> Result<(Config, Plan), Failure> {
-    From::Here(path).read(variables).map_err(Failure::input)
+    ConfigSource::Here(path).read(variables).map_err(Failure::input)
 }
 
 /// Reads the configuration under the variables of a workload. The file that its manifest carries
@@ -29,11 +30,11 @@ pub(crate) fn of_workload(
     path: Option<&Path>,
     workload: &Workload,
 ) -> Result<(Config, Plan), (Place, String)> {
-    let from = From::of(path, workload);
+    let from = ConfigSource::of(path, workload);
     let mut variables = substitutes(workload);
     let place = match from {
-        From::Carried(found) => found.place.clone(),
-        From::Here(_) => Place::start(),
+        ConfigSource::Carried(found) => found.place.clone(),
+        ConfigSource::Here(_) => Place::start(),
     };
     let _ = from.read(variables.clone()).map_err(|problem| (place.clone(), problem))?;
     for one in &workload.overrides {
@@ -47,15 +48,15 @@ pub(crate) fn of_workload(
 
 /// Returns whether variables of the workload or a file in its manifest may change the configuration.
 pub(crate) fn is_own(path: Option<&Path>, workload: &Workload) -> bool {
-    let from = From::of(path, workload);
+    let from = ConfigSource::of(path, workload);
     !workload.overrides.is_empty()
-        || matches!(from, From::Carried(_))
+        || matches!(from, ConfigSource::Carried(_))
         || !from.substituted().is_empty()
 }
 
 /// Returns whether the file can be read only with variables that a manifest may set.
 pub(crate) fn needs_variables(path: Option<&Path>) -> bool {
-    !From::Here(path).substituted().is_empty()
+    !ConfigSource::Here(path).substituted().is_empty()
 }
 
 /// Returns the findings about the configuration file of a workload, and about the variables that it
@@ -82,8 +83,8 @@ fn about_file(path: Option<&Path>, workload: &Workload) -> Option<Finding> {
         }
         Some(_) => {
             let variables = substitutes(workload);
-            let same = From::Carried(found).read(variables.clone()).ok()?.0
-                == From::Here(path).read(variables).ok()?.0;
+            let same = ConfigSource::Carried(found).read(variables.clone()).ok()?.0
+                == ConfigSource::Here(path).read(variables).ok()?.0;
             let problem = format!("the manifest carries {file}, which differs from --config");
             let advice = "give --config what the manifest carries: that is what was judged";
             (!same && path.is_some()).then(|| Finding::new(Level::Warning, place, problem, advice))
@@ -107,7 +108,7 @@ fn substitutes(workload: &Workload) -> Variables {
 fn hidden(path: Option<&Path>, workload: &Workload) -> Vec<Finding> {
     let environment = &workload.environment;
     let mut findings = Vec::new();
-    for name in From::of(path, workload).substituted() {
+    for name in ConfigSource::of(path, workload).substituted() {
         let place = environment.hidden.get(&name).or(environment.hidden_source.as_ref());
         let Some(place) = place.filter(|_| !environment.values.contains_key(&name)) else {
             continue;
@@ -131,14 +132,14 @@ fn includes(text: &str) -> bool {
 
 /// Where a configuration comes from.
 #[derive(Clone, Copy)]
-enum From<'a> {
+enum ConfigSource<'a> {
     /// The manifest.
-    Carried(&'a Configured),
+    Carried(&'a ConfigFile),
     /// A file on this machine, or no file.
     Here(Option<&'a Path>),
 }
 
-impl<'a> From<'a> {
+impl<'a> ConfigSource<'a> {
     fn of(path: Option<&'a Path>, workload: &'a Workload) -> Self {
         match workload.configured.as_ref().filter(|found| found.text.is_some()) {
             Some(found) => Self::Carried(found),
@@ -152,13 +153,16 @@ impl<'a> From<'a> {
                 Some(file) => Config::read_with_vars(file, variables),
                 None => Config::parse_with_vars("", Format::Toml, variables),
             },
-            Self::Carried(Configured { path, text, .. }) => {
+            Self::Carried(ConfigFile { path, text, .. }) => {
                 let text = text.as_deref().unwrap_or_default();
                 let format = Format::of(Path::new(path));
                 format.and_then(|format| Config::parse_with_vars(text, format, variables))
             }
         };
-        let proved = config.and_then(|config| config.plan().map(|plan| (config, plan)));
+        let proved = config.and_then(|config| {
+            tables::validate(&config)?;
+            config.plan().map(|plan| (config, plan))
+        });
         proved.map_err(|error| error_text(&error))
     }
 
@@ -167,7 +171,7 @@ impl<'a> From<'a> {
     fn substituted(self) -> Vec<String> {
         let names = match self {
             Self::Here(path) => file_of(path).map(Config::variables_of_file),
-            Self::Carried(Configured { path, text, .. }) => {
+            Self::Carried(ConfigFile { path, text, .. }) => {
                 let text = text.as_deref().unwrap_or_default();
                 let format = Format::of(Path::new(path));
                 Some(format.and_then(|format| Config::variables_of(text, format)))
@@ -191,9 +195,9 @@ pub(crate) fn overrides_here() -> Variables {
     all_here().into_iter().filter(|(name, _)| name.starts_with(OVERRIDES)).collect()
 }
 
-/// Returns the names of the variables of this process that change what it reads from this file.
+/// Returns the names of the variables of this process that change the configuration in this file.
 pub(crate) fn applied_here(path: Option<&Path>) -> BTreeSet<String> {
-    let substituted = From::Here(path).substituted();
+    let substituted = ConfigSource::Here(path).substituted();
     let all = all_here().into_iter().map(|(name, _)| name);
     all.filter(|name| name.starts_with(OVERRIDES) || substituted.contains(name)).collect()
 }

@@ -9,16 +9,16 @@ use super::script::Word;
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
 
-/// How a command stops a container.
+/// StopMethod a command stops a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
     /// The containers; empty if they cannot be seen.
     names: Vec<String>,
-    how: How,
+    how: StopMethod,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum How {
+enum StopMethod {
     /// With the container's own signal, and after this time with SIGKILL; without one, after the
     /// container's own time.
     Timeout(Option<u64>),
@@ -32,7 +32,7 @@ enum How {
 
 /// The effect of a command of a container engine on a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum StopEffect {
     Nothing,
     Stops(Stop),
     Unseen,
@@ -46,19 +46,19 @@ const HARMLESS: [&str; 28] = [
 ];
 
 /// Returns the effect of a command, if it is one of a container engine.
-pub(crate) fn of(words: &[Word]) -> Option<Does> {
+pub(crate) fn of(words: &[Word]) -> Option<StopEffect> {
     let Command { program, verb, words } = run_line::command(words)?;
     if HARMLESS.contains(&verb) {
-        return Some(Does::Nothing);
+        return Some(StopEffect::Nothing);
     }
     let options = match verb {
         "stop" | "restart" => "t: s: --time: --timeout: --signal: i --ignore --cidfile: a --all",
         "rm" => "f v l t: --force --volumes --time: i --ignore --cidfile: --depend",
         "kill" => "s: --signal: a --all --cidfile:",
-        _ => return Some(Does::Unseen),
+        _ => return Some(StopEffect::Unseen),
     };
     let Some((own, names)) = sorted(words, options) else {
-        return Some(Does::Stops(Stop { names: Vec::new(), how: How::Unseen }));
+        return Some(StopEffect::Stops(Stop { names: Vec::new(), how: StopMethod::Unseen }));
     };
     let is_seen = names.iter().all(|name| name.is_known);
     let text = |letter: char, longs: &[&str]| value(&own, letter, longs);
@@ -70,19 +70,19 @@ pub(crate) fn of(words: &[Word]) -> Option<Does> {
     });
     let seconds = timeout.as_ref().map(|text| text.parse().ok());
     let how = match (verb, seconds) {
-        (_, Some(None)) => How::Unseen,
-        ("kill", _) => How::Kill(signal.unwrap_or_else(|| "SIGKILL".into())),
-        // Without force, it removes only what has stopped.
-        ("rm", _) if !is_forced => return Some(Does::Nothing),
+        (_, Some(None)) => StopMethod::Unseen,
+        ("kill", _) => StopMethod::Kill(signal.unwrap_or_else(|| "SIGKILL".into())),
+        // Without force, it removes only containers that have stopped.
+        ("rm", _) if !is_forced => return Some(StopEffect::Nothing),
         // docker kills at once; podman stops the container first.
-        ("rm", _) if program != "podman" => How::Kill("SIGKILL".into()),
+        ("rm", _) if program != "podman" => StopMethod::Kill("SIGKILL".into()),
         (_, seconds) => match signal {
-            Some(signal) => How::Signal(signal, seconds.flatten()),
-            None => How::Timeout(seconds.flatten()),
+            Some(signal) => StopMethod::Signal(signal, seconds.flatten()),
+            None => StopMethod::Timeout(seconds.flatten()),
         },
     };
     let names = names.iter().filter(|_| is_seen).map(|name| name.text.clone()).collect();
-    Some(Does::Stops(Stop { names, how }))
+    Some(StopEffect::Stops(Stop { names, how }))
 }
 
 /// Returns the options with their values, and the names. Options may stand after names. `None` if an
@@ -140,29 +140,31 @@ pub(crate) fn apply(
     workload: &mut Workload,
 ) {
     // The other commands wait for the container to end.
-    let waits = stops.iter().rposition(|(stop, _)| !matches!(stop.how, How::Kill(_)));
+    let waits = stops.iter().rposition(|(stop, _)| !matches!(stop.how, StopMethod::Kill(_)));
     let last = if is_followed { stops.len() } else { stops.len().saturating_sub(1) };
     let mut shortest: Option<(u64, &Place)> = None;
     let mut is_own = stops.is_empty();
     for (at, (Stop { how, .. }, place)) in stops.iter().enumerate() {
         match how {
-            How::Timeout(Some(seconds)) | How::Signal(_, Some(seconds)) => {
+            StopMethod::Timeout(Some(seconds)) | StopMethod::Signal(_, Some(seconds)) => {
                 let is_shorter = shortest.is_none_or(|(least, _)| *seconds < least);
                 shortest = if is_shorter { Some((*seconds, place)) } else { shortest };
             }
-            How::Timeout(None) | How::Signal(_, None) | How::Kill(_) => is_own = true,
-            How::Unseen => {
+            StopMethod::Timeout(None) | StopMethod::Signal(_, None) | StopMethod::Kill(_) => {
+                is_own = true
+            }
+            StopMethod::Unseen => {
                 let problem = "how this stops the container cannot be seen here";
                 let advice = "write docker stop --time, the seconds, and the name";
                 let finding = Finding::new(Level::Unknown, place.clone(), problem, advice);
                 workload.findings.push(finding.fixed_by(Fix::Line(fix.into())));
             }
         }
-        if let How::Signal(text, _) | How::Kill(text) = how {
+        if let StopMethod::Signal(text, _) | StopMethod::Kill(text) = how {
             let (text, fix) = (text.clone(), fix.to_owned());
             let signal = StopSignal { text, place: place.clone(), fix };
             let is_extra = at < last && waits.is_none_or(|waits| at < waits);
-            if is_extra && matches!(how, How::Kill(_)) {
+            if is_extra && matches!(how, StopMethod::Kill(_)) {
                 workload.add_extra_signal(signal);
             } else {
                 workload.signals.push(signal);
@@ -190,9 +192,11 @@ mod tests {
             let words: Vec<_> = split(line).into_iter().map(Word::known).collect();
             match of(&words) {
                 None => "other".to_owned(),
-                Some(Does::Nothing) => "nothing".into(),
-                Some(Does::Unseen) => "unseen".into(),
-                Some(Does::Stops(Stop { names, how })) => format!("{how:?} {}", names.join(" ")),
+                Some(StopEffect::Nothing) => "nothing".into(),
+                Some(StopEffect::Unseen) => "unseen".into(),
+                Some(StopEffect::Stops(Stop { names, how })) => {
+                    format!("{how:?} {}", names.join(" "))
+                }
             }
         };
         for (line, expected) in [

@@ -1,8 +1,8 @@
 //! Scripts that start containers with `docker run` or `podman run`, and stop the old ones.
 
-use super::container_stop::{self, Does};
+use super::container_stop::{self, StopEffect};
 use super::input::{Manifest, Source};
-use super::place::{Finding, Level, Place, Wrong};
+use super::place::{Finding, InputError, Level, Place};
 use super::programs::{self, MOST_WRAPPERS, Start, base, is_harmless, without_sudo};
 use super::run_line::{self, PROGRAMS};
 use super::script::{self, Script, Variables, Word};
@@ -36,7 +36,7 @@ pub(crate) fn is_one(text: &str) -> bool {
     (text.starts_with("#!") || begins) && commands.iter().any(|words| starts(words))
 }
 
-pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), InputError> {
     let Script::Commands(commands) = script::read(source.text, &Variables::new(), &[]) else {
         let problem =
             "this script has loops, conditions or substitutions: its commands cannot be seen here";
@@ -52,10 +52,10 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
             continue;
         }
         match container_stop::of(words) {
-            Some(Does::Nothing) => {}
-            Some(Does::Stops(stop)) => stops.push((stop, place)),
+            Some(StopEffect::Nothing) => {}
+            Some(StopEffect::Stops(stop)) => stops.push((stop, place)),
             None if words.is_empty() || leaves_alone(words) => {}
-            Some(Does::Unseen) | None => {
+            Some(StopEffect::Unseen) | None => {
                 let name = words.first().map(base).unwrap_or_default().to_owned();
                 unseen = unseen.or(Some((name, place)));
             }

@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use super::environment::Environment;
 use super::input::{Manifest, Source};
-use super::launch;
-use super::place::{Finding, Level, Wrong};
+use super::place::{Finding, InputError, Level};
 use super::proxies;
 use super::script::Word;
-use super::tree::At;
+use super::tree::Node;
 use super::workload::{Format, Grace, Supervisor, Workload};
+use super::{keys, launch};
 
 const RESOURCE: &str = "AWS::ECS::TaskDefinition";
 
-pub(crate) fn is_one(document: &At<'_>) -> bool {
+pub(crate) fn is_one(document: &Node<'_>) -> bool {
     containers(document).is_some()
         || document.get("taskDefinition").is_some()
         || document.get("Resources").is_some()
 }
 
 pub(crate) fn read(
-    document: &At<'_>,
+    document: &Node<'_>,
     source: &Source<'_>,
     into: &mut Manifest,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     if let Some(resources) = document.get("Resources") {
         for (name, resource) in resources.entries() {
             match resource.get("Properties") {
@@ -41,21 +41,21 @@ pub(crate) fn read(
 }
 
 /// CloudFormation writes the same keys with a capital letter.
-fn get<'a>(at: &At<'a>, key: &str) -> Option<At<'a>> {
+fn get<'a>(at: &Node<'a>, key: &str) -> Option<Node<'a>> {
     let capital = key[..1].to_uppercase() + &key[1..];
     at.get(key).or_else(|| at.get(&capital))
 }
 
-fn text<'a>(at: &At<'a>, key: &str) -> Option<&'a str> {
+fn text<'a>(at: &Node<'a>, key: &str) -> Option<&'a str> {
     get(at, key)?.text()
 }
 
-fn containers<'a>(task: &At<'a>) -> Option<At<'a>> {
+fn containers<'a>(task: &Node<'a>) -> Option<Node<'a>> {
     get(task, "containerDefinitions")
 }
 
 /// Refuses keys in the case of the other format, which ECS and CloudFormation refuse, too.
-fn check_case(task: &At<'_>, container: &At<'_>) -> Result<(), Wrong> {
+fn check_case(task: &Node<'_>, container: &Node<'_>) -> Result<(), InputError> {
     let is_template = task.get("ContainerDefinitions").is_some();
     let is_other = |key: &&str| {
         let first = key.chars().next().filter(|first| first.is_ascii_alphabetic());
@@ -63,7 +63,7 @@ fn check_case(task: &At<'_>, container: &At<'_>) -> Result<(), Wrong> {
     };
     let wrong = container.entries().into_iter().find(|(key, _)| is_other(key));
     let Some((key, at)) = wrong else { return Ok(()) };
-    Err(at.wrong(match is_template {
+    Err(at.error(match is_template {
         true => format!("CloudFormation writes keys with a capital letter, and refuses {key}"),
         false => format!("a task definition writes keys with a small letter, and refuses {key}"),
     }))
@@ -71,22 +71,23 @@ fn check_case(task: &At<'_>, container: &At<'_>) -> Result<(), Wrong> {
 
 fn read_task(
     name: &str,
-    task: &At<'_>,
+    task: &Node<'_>,
     source: &Source<'_>,
     into: &mut Manifest,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     let all = containers(task).map(|containers| containers.items()).unwrap_or_default();
-    let is_wanted =
-        |container: &&At<'_>| source.only.is_some_and(|only| text(container, "name") == Some(only));
-    let is_named = |container: &&At<'_>| text(container, "name") == Some(name);
-    let is_own = |container: &&At<'_>| {
+    let is_wanted = |container: &&Node<'_>| {
+        source.only.is_some_and(|only| text(container, "name") == Some(only))
+    };
+    let is_named = |container: &&Node<'_>| text(container, "name") == Some(name);
+    let is_own = |container: &&Node<'_>| {
         let field = |key: &str| text(container, key).unwrap_or_default();
         !proxies::is_helper(field("name"), field("image"))
     };
     let chosen = all.iter().find(is_wanted).or_else(|| all.iter().find(is_named));
     let mut is_guessed = chosen.is_none() && all.iter().filter(is_own).count() > 1;
     let Some(container) = chosen.or_else(|| all.iter().find(is_own)).or(all.first()) else {
-        return Err(task.wrong("there are no containers: add the one to judge"));
+        return Err(task.error("there are no containers: add the one to judge"));
     };
     check_case(task, container)?;
     let on = get(task, "requiresCompatibilities").map(|on| on.texts()).unwrap_or_default();
@@ -113,7 +114,7 @@ fn read_task(
             {
                 workload.grace = Grace::said(Some(Duration::from_secs(seconds)), timeout.place());
             }
-            Some(_) => return Err(timeout.wrong("must be a number without quotes, such as 30")),
+            Some(_) => return Err(timeout.error("must be a number without quotes, such as 30")),
             None => {
                 let problem = "its value is filled in by a template, and cannot be seen here";
                 workload.hide_grace(timeout.place(), problem, "write the number");
@@ -124,11 +125,12 @@ fn read_task(
     let command: Vec<_> =
         ["entryPoint", "command"].iter().filter_map(|key| get(container, key)).collect();
     if let Some(first) = command.first() {
-        let words: Vec<_> = command.iter().flat_map(At::texts).map(Word::of).collect();
+        let words: Vec<_> = command.iter().flat_map(Node::texts).map(Word::of).collect();
         let front = launch::front(&words, &mut variables, &first.place());
         workload.findings.extend(front.finding(first.place()));
     }
     variables.apply(&mut workload);
+    workload.findings.extend(keys::unknown(task, &keys::ecs::TASK));
     let waits_for = get(container, "dependsOn").map(|on| on.items()).unwrap_or_default();
     let others = all.iter().filter(|other| text(other, "name") != text(container, "name"));
     let mut names = Vec::new();
@@ -153,7 +155,7 @@ fn read_task(
     into.add(workload)
 }
 
-fn environment(container: &At<'_>) -> Environment {
+fn environment(container: &Node<'_>) -> Environment {
     let mut environment = Environment::default();
     for pair in get(container, "environment").map(|pairs| pairs.items()).unwrap_or_default() {
         match (text(&pair, "name"), text(&pair, "value")) {

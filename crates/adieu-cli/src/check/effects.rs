@@ -3,7 +3,7 @@
 use super::place::{Finding, Fix, Level, Place};
 use super::programs::{self, Start, base};
 use super::script::{self, Script, Variables, Word};
-use super::shell_options::{Given, given};
+use super::shell_options::{ShellInput, given};
 use super::stop_signal::{self, StopSignal};
 use super::workload::Workload;
 
@@ -71,7 +71,7 @@ impl Effects {
                     continue;
                 }
                 (_, Start::Shell) => match given(rest) {
-                    Given::Script { text, arguments, .. } => {
+                    ShellInput::Script { text, arguments, .. } => {
                         let read = script::read(text, &Variables::new(), arguments);
                         let Script::Commands(commands) = read else {
                             self.is_unseen = true;
@@ -81,7 +81,7 @@ impl Effects {
                             self.add(&command.words, depth);
                         }
                     }
-                    Given::File | Given::Unseen => self.is_unseen = true,
+                    ShellInput::File | ShellInput::Unseen => self.is_unseen = true,
                 },
                 (name, _) => self.is_unseen |= !programs::is_harmless(name),
             }
@@ -111,7 +111,7 @@ impl Effects {
                 break;
             }
         }
-        // Nought only asks whether the process is there.
+        // Signal 0 only checks whether the process exists.
         if signal != "0" {
             self.signals.push(signal.to_owned());
         }

@@ -8,7 +8,9 @@ use super::env_file::{self, Dialect, Line};
 use super::expansion::Expansion;
 use super::place::{Finding, Fix, Level, Place};
 use super::script::Variables;
-use super::workload::{Configured, GRACE_VAR, Override, PRE_STOP_VAR, Told, Visible, Workload};
+use super::workload::{
+    ConfigFile, GRACE_VAR, Override, PRE_STOP_VAR, StatedTimes, VisibleVariables, Workload,
+};
 use super::{files, paths};
 
 /// Variables that override keys of the configuration.
@@ -20,7 +22,7 @@ pub(crate) const NO_HIDDEN: &str = "--no-hidden-env";
 /// The variables, of which the last value counts.
 #[derive(Default)]
 pub(crate) struct Environment {
-    /// No value if it is set, but what to cannot be seen.
+    /// `None` if it is set to a value that cannot be seen.
     variables: BTreeMap<String, (Option<String>, Place)>,
     /// Where variables come from that cannot be seen at all, and why.
     unseen: Vec<(Place, &'static str)>,
@@ -40,7 +42,7 @@ impl Environment {
         self.variables.insert(name.trim().into(), (Some(value.into()), place));
     }
 
-    /// Takes a value that stands elsewhere, and may be used any number of times. If there are too many
+    /// Sets a value that is defined elsewhere, and may be used any number of times. If there are too many
     /// of these, the value counts as one that cannot be seen.
     pub(crate) fn set_copied(&mut self, name: &str, value: Option<&str>, place: Place) {
         match value.filter(|value| self.expansion.admits(name) && self.expansion.admits(value)) {
@@ -55,7 +57,7 @@ impl Environment {
         self.expansion.admits(value).then(|| value.clone())
     }
 
-    /// Takes `NAME=value`. A name alone is passed on from somewhere else.
+    /// Sets `NAME=value`. The value of a name alone comes from another environment.
     pub(crate) fn set_pair(&mut self, pair: &str, place: Place) {
         match pair.split_once('=') {
             Some((name, value)) => self.set(name, value, place),
@@ -63,7 +65,7 @@ impl Environment {
         }
     }
 
-    /// Takes a value in which `mark` stands for something that is filled in later, and `mark` twice
+    /// Sets a value in which `mark` stands for something that is filled in later, and `mark` twice
     /// for itself.
     pub(crate) fn set_marked(&mut self, name: &str, value: &str, mark: char, place: Place) {
         let twice = format!("{mark}{mark}");
@@ -113,7 +115,7 @@ impl Environment {
         self.working_folder = Some(path.into()).filter(|path: &String| path.starts_with('/'));
     }
 
-    /// Takes the lines of an env file, whose last value counts.
+    /// Adds the lines of an env file, whose last value counts.
     pub(crate) fn add_file(&mut self, text: &str, file: &str, dialect: Dialect) {
         let place = |at, name: &str| Place { file: Some(file.into()), ..Place::at(at, name) };
         self.add_read(text, dialect, &place);
@@ -154,13 +156,13 @@ impl Environment {
             .any(|name| name.starts_with(OVERRIDES) || name == adieu::config::CONFIG_VAR)
     }
 
-    /// Those whose values are known, for scripts.
+    /// Returns the variables whose values are known, for scripts.
     pub(crate) fn values(&self) -> Variables {
         let known = self.variables.iter();
         known.filter_map(|(name, (value, _))| Some((name.clone(), value.clone()?))).collect()
     }
 
-    /// Tells the workload what the process learns from this.
+    /// Stores in the workload the settings that the process reads from its environment.
     pub(crate) fn apply(self, workload: &mut Workload) {
         workload.configured = self.configuration();
         workload.environment = self.visible();
@@ -174,8 +176,8 @@ impl Environment {
                     workload.overrides.push(Override { name, value, place });
                 }
                 Some(value) => {
-                    if workload.told.hear(&name, &value) {
-                        workload.told_at = Some(place);
+                    if workload.stated.read_variable(&name, &value) {
+                        workload.stated_at = Some(place);
                     }
                 }
                 None => {
@@ -185,7 +187,7 @@ impl Environment {
                     let advice = "write its value into the manifest";
                     let is_told = !name.starts_with(OVERRIDES);
                     workload.has_unseen_variables |= name == GRACE_VAR;
-                    let fix = if is_told { Fix::Told } else { Fix::None };
+                    let fix = if is_told { Fix::StateGrace } else { Fix::None };
                     let finding = Finding::new(Level::Unknown, place, problem, advice);
                     workload.findings.push(finding.fixed_by(fix));
                 }
@@ -198,14 +200,14 @@ impl Environment {
             );
             let finding = Finding::new(Level::Unknown, place, problem, advice);
             workload.findings.push(finding.fixed_by(Fix::Say(NO_HIDDEN)));
-            workload.has_unseen_variables |= workload.told == Told::default();
+            workload.has_unseen_variables |= workload.stated == StatedTimes::default();
         }
     }
 
     /// Returns the variables by whether their values can be seen.
-    fn visible(&self) -> Visible {
+    fn visible(&self) -> VisibleVariables {
         let hidden = self.variables.iter().filter(|(_, (value, _))| value.is_none());
-        Visible {
+        VisibleVariables {
             values: self.values().into_iter().collect(),
             hidden: hidden.map(|(name, (_, place))| (name.clone(), place.clone())).collect(),
             hidden_source: self.unseen.first().map(|(place, _)| place.clone()),
@@ -213,19 +215,19 @@ impl Environment {
     }
 
     /// Returns the file that the process reads its configuration from, if the manifest names one.
-    fn configuration(&self) -> Option<Configured> {
+    fn configuration(&self) -> Option<ConfigFile> {
         let (path, place) = self.variables.get(adieu::config::CONFIG_VAR)?;
         let place = place.clone();
         let Some(path) = path.clone() else {
             let path = format!("the value of {}", adieu::config::CONFIG_VAR);
-            return Some(Configured { path, text: None, doubt: None, place });
+            return Some(ConfigFile { path, text: None, doubt: None, place });
         };
         if path.is_empty() {
             return None;
         }
         if path.contains("://") {
             let doubt = Some("this is an address, and not a path");
-            return Some(Configured { path, text: None, doubt, place });
+            return Some(ConfigFile { path, text: None, doubt, place });
         }
         let folder = self.working_folder.as_deref().unwrap_or_default();
         let named = paths::normal(&paths::joined(folder, &path));
@@ -238,7 +240,7 @@ impl Environment {
             _ => None,
         };
         let (text, place) = found.unwrap_or((None, place));
-        Some(Configured { path, text, doubt, place })
+        Some(ConfigFile { path, text, doubt, place })
     }
 
     fn is_mounted(&self, path: &str) -> bool {

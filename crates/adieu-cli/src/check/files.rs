@@ -1,10 +1,10 @@
-//! Files of bounded size. What is not a file is refused, because reading it might never end.
+//! Files of bounded size. Pipes and devices are refused, because reading them might never end.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// More than any manifest that people write; what tools write comes in several documents.
+/// More than any manifest that people write. Tools write several documents.
 pub(crate) const LARGEST: u64 = 4 * 1024 * 1024;
 
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {

@@ -7,18 +7,18 @@ use toml::de::{DeTable, DeValue};
 use super::base64;
 use super::environment::Environment;
 use super::input::{Manifest, Source};
-use super::launch;
-use super::place::{Place, Wrong};
+use super::place::{Finding, InputError, Level, Place};
 use super::script::{self, Word};
 use super::spans;
 use super::stop_signal::StopSignal;
-use super::tree::{At, DEEPEST, Id, Nodes, Tree, too_deep};
+use super::tree::{DEEPEST, Id, Node, Nodes, Tree, too_deep};
 use super::workload::{Grace, Supervisor, Workload};
+use super::{keys, launch};
 
 /// The signal that Fly sends by default.
 const DEFAULT_SIGNAL: &str = "SIGINT";
 
-/// Whether a text is TOML with the keys of Fly, by its name or by what it says.
+/// Whether a text is TOML with the keys of Fly, by its name or by its first key.
 pub(crate) fn is_one(source: &Source<'_>) -> bool {
     let name = source.path.and_then(|path| path.file_name()).and_then(|name| name.to_str());
     let is_named = name.is_some_and(|name| name.starts_with("fly.") && name.ends_with(".toml"));
@@ -33,7 +33,7 @@ pub(crate) fn is_one(source: &Source<'_>) -> bool {
     is_named || begins
 }
 
-pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), InputError> {
     let tree = parse(source.text)?;
     let Some(document) = tree.documents().next() else { return Ok(()) };
     let name = document.text_of("app").unwrap_or(source.name);
@@ -51,24 +51,25 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong
 
 fn machine(
     name: &str,
-    document: &At<'_>,
-    command: Option<&At<'_>>,
+    document: &Node<'_>,
+    command: Option<&Node<'_>>,
     source: &Source<'_>,
-) -> Result<Workload, Wrong> {
+) -> Result<Workload, InputError> {
     let mut workload = Workload::new(Supervisor::Fly, "app", name, document.place());
     if let Some(timeout) = document.get("kill_timeout") {
-        let text = timeout.text().ok_or_else(|| timeout.wrong("must be a duration such as 30s"))?;
+        let text = timeout.text().ok_or_else(|| timeout.error("must be a duration such as 30s"))?;
         // A number alone is in seconds; a text needs a unit.
         let span = match timeout.number() {
             Ok(seconds) => Duration::from_secs(seconds),
-            Err(_) => spans::go(text).map_err(|problem| timeout.wrong(problem))?,
+            Err(_) => spans::go(text).map_err(|problem| timeout.error(problem))?,
         };
         workload.grace = Grace::said(Some(span), timeout.place());
     }
     let signal = document.get("kill_signal");
-    let text = signal.as_ref().and_then(At::text).unwrap_or(DEFAULT_SIGNAL).to_owned();
+    let text = signal.as_ref().and_then(Node::text).unwrap_or(DEFAULT_SIGNAL).to_owned();
     let place = signal.map_or(Place::start(), |signal| signal.place());
     workload.signals.push(StopSignal { text, place, fix: "kill_signal = \"SIGTERM\"".into() });
+    workload.findings.extend(suspends(document));
     let mut environment = Environment::default();
     for (name, value) in document.get("env").map(|env| env.entries()).unwrap_or_default() {
         match value.text() {
@@ -84,7 +85,7 @@ fn machine(
         }
     }
     let experimental = document.get("experimental");
-    let words = |at: &At<'_>| -> Vec<Word> {
+    let words = |at: &Node<'_>| -> Vec<Word> {
         match at.text() {
             Some(text) => script::split(text).into_iter().map(Word::known).collect(),
             None => at.texts().into_iter().map(Word::of).collect(),
@@ -93,22 +94,34 @@ fn machine(
     let entrypoint = experimental.as_ref().and_then(|found| found.get("entrypoint"));
     let arguments =
         command.cloned().or_else(|| experimental.as_ref().and_then(|found| found.get("cmd")));
-    if let Some(place) = entrypoint.as_ref().or(arguments.as_ref()).map(At::place) {
+    if let Some(place) = entrypoint.as_ref().or(arguments.as_ref()).map(Node::place) {
         let all: Vec<_> = entrypoint.iter().chain(arguments.iter()).flat_map(words).collect();
         let front = launch::front(&all, &mut environment, &place);
         workload.findings.extend(front.finding(place));
     }
     environment.apply(&mut workload);
+    workload.findings.extend(keys::unknown(document, &keys::fly::APP));
     Ok(workload)
 }
 
+/// Returns the finding about a service whose idle machines are suspended.
+fn suspends(document: &Node<'_>) -> Option<Finding> {
+    let services = document.get("services").map(|all| all.items()).unwrap_or_default();
+    let services = document.get("http_service").into_iter().chain(services);
+    let stops = services.filter_map(|service| service.get("auto_stop_machines"));
+    let suspend = stops.into_iter().find(|stop| stop.text() == Some("suspend"))?;
+    let problem = "a machine that is suspended gets no signal, and its connections break";
+    let advice = "write stop, so that the process drains";
+    Some(Finding::new(Level::Warning, suspend.place(), problem, advice))
+}
+
 /// TOML as a tree.
-fn parse(text: &str) -> Result<Tree, Wrong> {
+fn parse(text: &str) -> Result<Tree, InputError> {
     let breaks: Vec<_> = text.match_indices('\n').map(|(at, _)| at).collect();
     let line_of = |at: usize| breaks.partition_point(|line_break| *line_break < at) + 1;
     let parsed = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(span.start));
-        Wrong::at(line, format!("this is not TOML: {}", error.message()))
+        InputError::at(line, format!("this is not TOML: {}", error.message()))
     })?;
     let mut nodes = Nodes::default();
     let root = table(&mut nodes, 1, parsed.get_ref(), &line_of, 0)?;
@@ -121,7 +134,7 @@ fn table(
     entries: &DeTable<'_>,
     line_of: &dyn Fn(usize) -> usize,
     depth: usize,
-) -> Result<Id, Wrong> {
+) -> Result<Id, InputError> {
     let mut pairs = Vec::new();
     for (key, entry) in entries {
         let at = line_of(key.span().start);
@@ -137,9 +150,9 @@ fn value(
     found: &DeValue<'_>,
     line_of: &dyn Fn(usize) -> usize,
     depth: usize,
-) -> Result<Id, Wrong> {
+) -> Result<Id, InputError> {
     if depth > DEEPEST {
-        return Err(Wrong::at(line, too_deep()));
+        return Err(InputError::at(line, too_deep()));
     }
     match found {
         DeValue::String(text) => nodes.scalar(line, text, false),

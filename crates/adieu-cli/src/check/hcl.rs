@@ -1,7 +1,7 @@
 //! HCL as a tree: blocks, attributes and values that are written out.
 //!
-//! What is computed (a variable, a function, a template in a text) is an expression, and never
-//! guessed at. Blocks of one type are a list of maps, and the label of each is under [`LABEL`].
+//! A computed value (a variable, a function, a template in a text) is an expression, and is not
+//! evaluated. Blocks of one type are a list of maps, and the label of each is under [`LABEL`].
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use hcl_edit::expr::{Expression, ObjectKey};
 use hcl_edit::structure::{Block, Body, Structure};
 use hcl_edit::template::Element;
 
-use super::place::Wrong;
+use super::place::InputError;
 use super::tree::{Id, Nodes, Tree};
 
 /// The key of a block's first label. No attribute can be called so.
@@ -22,9 +22,9 @@ struct Builder {
 }
 
 /// The parser itself bounds how deeply a text is nested.
-pub(crate) fn parse(text: &str) -> Result<Tree, Wrong> {
+pub(crate) fn parse(text: &str) -> Result<Tree, InputError> {
     let body: Body = text.parse().map_err(|error: hcl_edit::parser::Error| {
-        Wrong::at(error.location().line(), format!("this is not HCL: {}", error.message()))
+        InputError::at(error.location().line(), format!("this is not HCL: {}", error.message()))
     })?;
     let breaks = text.match_indices('\n').map(|(at, _)| at).collect();
     let mut builder = Builder { breaks, nodes: Nodes::default() };
@@ -40,7 +40,7 @@ impl Builder {
         span.map_or(otherwise, |span| line(span.start))
     }
 
-    fn body(&mut self, body: &Body, line: usize, label: Option<&str>) -> Result<Id, Wrong> {
+    fn body(&mut self, body: &Body, line: usize, label: Option<&str>) -> Result<Id, InputError> {
         let mut pairs = Vec::new();
         let mut blocks: Vec<(&str, usize, Vec<Id>)> = Vec::new();
         if let Some(label) = label {
@@ -73,7 +73,7 @@ impl Builder {
         self.nodes.map(line, pairs)
     }
 
-    fn value(&mut self, value: &Expression, line: usize) -> Result<Id, Wrong> {
+    fn value(&mut self, value: &Expression, line: usize) -> Result<Id, InputError> {
         let line = self.line(value.span(), line);
         match value {
             Expression::Null(_) => self.nodes.scalar(line, "null", true),

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use super::input::Source;
-use super::place::Wrong;
-use super::tree::At;
+use super::place::InputError;
+use super::tree::Node;
 
 /// The kinds of manifests that can be judged.
 pub(crate) const KNOWN: &str = "must be a manifest of Kubernetes (kind), a compose file (services), \
@@ -38,7 +38,7 @@ pub(crate) fn of_folder(folder: &Path) -> String {
 }
 
 /// Advice for a document that must be rendered first.
-pub(crate) fn of_document(document: &At<'_>, source: &Source<'_>) -> Option<String> {
+pub(crate) fn of_document(document: &Node<'_>, source: &Source<'_>) -> Option<String> {
     let has = |key: &str| document.get(key).is_some();
     let folder = source.path.and_then(Path::parent).map(|folder| folder.display().to_string());
     let folder = folder.filter(|folder| !folder.is_empty()).unwrap_or_else(|| ".".into());
@@ -73,7 +73,7 @@ pub(crate) fn of_document(document: &At<'_>, source: &Source<'_>) -> Option<Stri
 }
 
 /// Templates are the usual reason why a manifest cannot be read.
-pub(crate) fn explain(mut wrong: Wrong, source: &Source<'_>) -> Wrong {
+pub(crate) fn explain(mut wrong: InputError, source: &Source<'_>) -> InputError {
     if source.text.contains("{{") {
         wrong.problem = format!("{}; this is a template: {RENDER_HELM}", wrong.problem);
     }

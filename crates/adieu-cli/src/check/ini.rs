@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::place::{Place, Wrong, printable};
+use super::place::{InputError, Place, printable};
 
 /// All sections of a file, in order.
 pub(crate) struct Ini {
@@ -16,7 +16,7 @@ pub(crate) struct Section {
     pub(crate) settings: Vec<Setting>,
 }
 
-/// A key and what it is set to.
+/// A key and its value.
 #[derive(Clone)]
 pub(crate) struct Setting {
     pub(crate) key: String,
@@ -24,7 +24,7 @@ pub(crate) struct Setting {
     pub(crate) place: Place,
 }
 
-/// Whether a text has sections: its first line that says anything names one.
+/// Returns whether a text has sections: its first line that is not a remark begins one.
 pub(crate) fn is_one(text: &str) -> bool {
     let first = text.lines().map(str::trim).find(|line| !is_remark(line));
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-:_.".contains(c);
@@ -34,7 +34,7 @@ pub(crate) fn is_one(text: &str) -> bool {
 }
 
 /// Reads the sections; `file` names it if it is not the manifest itself.
-pub(crate) fn read(text: &str, file: Option<&Path>) -> Result<Ini, Wrong> {
+pub(crate) fn read(text: &str, file: Option<&Path>) -> Result<Ini, InputError> {
     let file = file.map(|file| file.display().to_string());
     let text = printable(text);
     let mut ini = Ini { sections: Vec::new() };
@@ -63,8 +63,8 @@ fn without_remark(line: &str) -> &str {
     line[..end].trim()
 }
 
-fn wrong_line(place: Place) -> Wrong {
-    Wrong { place, problem: "must be KEY=VALUE, a [Section], or a # remark".into() }
+fn line_error(place: Place) -> InputError {
+    InputError { place, problem: "must be KEY=VALUE, a [Section], or a # remark".into() }
 }
 
 fn is_remark(line: &str) -> bool {
@@ -79,7 +79,7 @@ fn section(line: &str) -> Option<&str> {
 
 impl Ini {
     /// Units: a line that ends with a backslash continues on the next one.
-    fn read_unit(&mut self, text: &str, file: Option<String>) -> Result<(), Wrong> {
+    fn read_unit(&mut self, text: &str, file: Option<String>) -> Result<(), InputError> {
         let mut lines = text.lines().enumerate();
         while let Some((at, line)) = lines.next() {
             let place = |path: &str| Place { file: file.clone(), ..Place::at(at + 1, path) };
@@ -103,7 +103,7 @@ impl Ini {
                 line.push(' ');
                 line.push_str(more.trim());
             }
-            let pair = line.split_once('=').ok_or_else(|| wrong_line(place("")))?;
+            let pair = line.split_once('=').ok_or_else(|| line_error(place("")))?;
             self.set(pair.0.trim().to_owned(), pair.1, place(""))?;
         }
         Ok(())
@@ -111,7 +111,7 @@ impl Ini {
 
     /// Python's dialect: keys in any case, `=` or `:` after them, remarks after a value. A line that
     /// is indented deeper than a key belongs to the value of that key.
-    fn read_python(&mut self, text: &str, file: Option<String>) -> Result<(), Wrong> {
+    fn read_python(&mut self, text: &str, file: Option<String>) -> Result<(), InputError> {
         let mut indent_of_key = None;
         for (at, raw) in text.lines().enumerate() {
             let place = |path: &str| Place { file: file.clone(), ..Place::at(at + 1, path) };
@@ -133,7 +133,7 @@ impl Ini {
                 indent_of_key = None;
                 continue;
             }
-            let pair = line.split_once(['=', ':']).ok_or_else(|| wrong_line(place("")))?;
+            let pair = line.split_once(['=', ':']).ok_or_else(|| line_error(place("")))?;
             self.set(pair.0.trim().to_lowercase(), pair.1, place(""))?;
             indent_of_key = Some(indent);
         }
@@ -144,9 +144,12 @@ impl Ini {
         self.sections.push(Section { name: name.into(), place, settings: Vec::new() });
     }
 
-    fn set(&mut self, key: String, value: &str, at: Place) -> Result<(), Wrong> {
+    fn set(&mut self, key: String, value: &str, at: Place) -> Result<(), InputError> {
         let Some(section) = self.sections.last_mut() else {
-            return Err(Wrong { place: at, problem: "stands before the first [Section]".into() });
+            return Err(InputError {
+                place: at,
+                problem: "stands before the first [Section]".into(),
+            });
         };
         let place = Place { path: format!("{}.{key}", section.name), ..at };
         section.settings.push(Setting { key, value: value.trim().to_owned(), place });

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::files;
-use super::place::{Place, Wrong};
+use super::place::{InputError, Place};
 use super::workload::Workload;
 use crate::ending::Failure;
 use crate::fit::harmless;
@@ -35,10 +35,10 @@ pub(crate) struct Source<'a> {
 // === impl Manifest ===
 
 impl Manifest {
-    pub(crate) fn add(&mut self, workload: Workload) -> Result<(), Wrong> {
+    pub(crate) fn add(&mut self, workload: Workload) -> Result<(), InputError> {
         if self.workloads.len() >= MOST_WORKLOADS {
             let problem = format!("more than {MOST_WORKLOADS} workloads: give them one by one");
-            return Err(Wrong { place: workload.place, problem });
+            return Err(InputError { place: workload.place, problem });
         }
         self.workloads.push(workload);
         Ok(())

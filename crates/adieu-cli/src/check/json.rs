@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::place::{Finding, Place, Where};
+use super::place::{Finding, Location, Place};
 use super::verdict::Answer;
 use super::{Judged, Outcome};
 use crate::ending::Failure;
@@ -69,10 +69,10 @@ fn suggest(judged: &Judged, outcome: &Outcome) -> Value {
 fn finding(finding: &Finding, file: &str, config: &str) -> Value {
     let Finding { level, place, problem, advice, fix: _ } = finding;
     let (file, line, key) = match place {
-        Where::Manifest(Place { file: other, line, path }) => {
+        Location::Manifest(Place { file: other, line, path }) => {
             (other.as_deref().unwrap_or(file), Some(line), path.as_str())
         }
-        Where::Config(key) => (config, None, *key),
+        Location::Config(key) => (config, None, *key),
     };
     json!({
         "level": level.to_string(),

@@ -1,13 +1,13 @@
 //! The findings that follow from the sums and from the numbers of a manifest.
 
-use std::time::Duration;
-
 use adieu::{KillAfter, Times};
 
 use super::arithmetic::{Facts, Sums};
-use super::place::{Finding, Fix, Level, Where};
+use super::place::{Finding, Fix, Level, Location};
 use super::stop_signal::StopSignal;
-use super::workload::{Cap, GRACE_VAR, OtherStop, PRE_STOP_VAR, Supervisor, Workload};
+use super::workload::{
+    Cap, GRACE_VAR, OtherStop, PRE_STOP_VAR, STOP_TIMEOUT, Supervisor, Workload,
+};
 use crate::duration::span;
 
 /// `all` are the sums for each time that the process may assume to have, the likeliest first.
@@ -27,6 +27,7 @@ pub(super) fn judge(
     findings.extend(sooner(times, sums));
     findings.extend(belief(times, workload, sums, others));
     findings.extend(uncertain(workload, sums, others));
+    findings.extend(default_stop_timeout(workload, sums, times));
     findings.extend(asked(workload, sums, times));
     findings.extend(workload.signals.iter().filter_map(|signal| stop_signal(signal, facts)));
     findings.extend(signalled_again(workload, sums, facts));
@@ -58,7 +59,7 @@ fn time(workload: &Workload, sums: &Sums) -> Option<Finding> {
     Some(Finding::new(level, workload.grace.place.clone(), problem, advice))
 }
 
-/// Whether the platform waits less than the manifest says.
+/// Whether the platform waits for less time than the manifest sets.
 fn capped(workload: &Workload) -> Option<Finding> {
     let cap = workload.cap.as_ref()?;
     let said = workload.grace.span.filter(|said| *said > cap.most)?;
@@ -117,7 +118,7 @@ fn routing(sums: &Sums) -> Option<Finding> {
     let (lag, covered) = (span(sums.lag), span(sums.covered()));
     (!sums.has_routed()).then(|| Finding {
         level: Level::Error,
-        place: Where::Config("lame-duck"),
+        place: Location::Config("lame-duck"),
         problem: format!("routers need {lag} to move away and have {covered}: they are refused"),
         advice: "lengthen it, or pass --routing-lag if routers are faster".into(),
         fix: Fix::None,
@@ -131,7 +132,7 @@ fn sooner(times: &Times, sums: &Sums) -> Option<Finding> {
     let enough = span(sums.lag.saturating_sub(sums.pre_stop));
     is_so.then(|| Finding {
         level: Level::Note,
-        place: Where::Config("lame-duck-min"),
+        place: Location::Config("lame-duck-min"),
         problem: "the lame duck ends sooner if no request has come for a second".into(),
         advice: format!("set it to {enough} if requests are few and far between"),
         fix: Fix::None,
@@ -140,19 +141,21 @@ fn sooner(times: &Times, sums: &Sums) -> Option<Finding> {
 
 /// Whether the process knows how long it has.
 fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
-    // What it assumes may be something else, with which it fits.
+    // It may assume another grace period, with which it fits.
     let (bad, assumes) = match others.iter().any(is_enough) {
         true => (Level::Unknown, "may assume"),
+        // Whether the limit cuts the grace period, which is as the process assumes, cannot be seen.
+        false if is_cut_by_assumption(workload, sums) => (Level::Unknown, "assumes"),
         false => (Level::Error, "assumes"),
     };
     let given = sums.grace.map(|grace| grace.saturating_sub(sums.pre_stop));
     let is_configured = matches!(times.kill_after, KillAfter::After(_) | KillAfter::Never);
-    let place = match &workload.told_at {
-        _ if is_configured => Where::Config("kill-after"),
-        Some(place) => Where::Manifest(place.clone()),
-        None => Where::Manifest(workload.grace.place.clone()),
+    let place = match &workload.stated_at {
+        _ if is_configured => Location::Config("kill-after"),
+        Some(place) => Location::Manifest(place.clone()),
+        None => Location::Manifest(workload.grace.place.clone()),
     };
-    let tell = match is_configured {
+    let set = match is_configured {
         true => "set it to that".to_owned(),
         false if sums.pre_stop.is_zero() => format!("set {GRACE_VAR} in its environment"),
         false => format!("set {GRACE_VAR} and {PRE_STOP_VAR} in its environment"),
@@ -163,7 +166,7 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> O
             let problem = format!(
                 "the process {assumes} a grace period of {believed}, and cuts its phases short"
             );
-            (bad, problem, tell)
+            (bad, problem, set)
         }
         (Some(believed), Some(given)) if sums.overruns => {
             let (believed, given) = (span(believed), span(given.saturating_sub(sums.sidecars)));
@@ -171,7 +174,7 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> O
                 "the process {assumes} a grace period of {believed}, but the manifest leaves it \
                  {given}: it may be killed while requests drain"
             );
-            (bad, problem, format!("{tell}, or set drain-timeout"))
+            (bad, problem, format!("{set}, or set drain-timeout"))
         }
         // It may leave the sidecars their part.
         (Some(believed), Some(given))
@@ -180,7 +183,7 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> O
             let (believed, given) = (span(believed), span(given));
             let problem =
                 format!("the process assumes a grace period of {believed}, but has {given}");
-            (Level::Warning, problem, tell)
+            (Level::Warning, problem, set)
         }
         (None, Some(given)) if is_configured => {
             let problem = format!("it is none, and the process is killed after {}", span(given));
@@ -191,19 +194,27 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> O
                 "the process knows of no grace period here, and is killed after {}",
                 span(given)
             );
-            (Level::Warning, problem, tell)
+            (Level::Warning, problem, set)
         }
         (Some(_), _) | (None, None) => return None,
     };
     Some(Finding { level, place, problem, advice, fix: Fix::None })
 }
 
-/// Whether it fits with what the process assumes.
+/// Whether the process assumes no more than the manifest sets, and only a limit that cannot be seen
+/// may leave it less.
+fn is_cut_by_assumption(workload: &Workload, sums: &Sums) -> bool {
+    let is_assumed = workload.cap.as_ref().is_some_and(|cap| cap.assumed);
+    let set = workload.grace.span.map(|set| set.saturating_sub(sums.pre_stop));
+    is_assumed && !workload.grace.assumed && sums.believed.zip(set).is_some_and(|(b, set)| b <= set)
+}
+
+/// Whether it fits with the grace period that the process assumes.
 fn is_enough(sums: &Sums) -> bool {
     sums.has_time() && !sums.cuts_itself && !sums.overruns
 }
 
-/// Whether it fits also with what else the process may assume.
+/// Whether it fits also with the other grace periods that the process may assume.
 fn uncertain(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
     let bad = others.iter().find(|other| !is_enough(other)).filter(|_| is_enough(sums))?;
     let believed = bad.believed.map_or("no grace period".into(), |believed| {
@@ -214,25 +225,29 @@ fn uncertain(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Findin
     Some(Finding::new(Level::Unknown, workload.grace.place.clone(), problem, advice))
 }
 
-/// Whether it fits also if systemd does not answer the process, or has another default.
+/// Whether it fits also on machines whose `DefaultTimeoutStopSec` is not 90s.
+fn default_stop_timeout(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
+    let place = workload.default_stop_timeout.clone()?;
+    if !sums.exceeds_least_stop_timeout(workload, times) || !sums.has_time() {
+        return None;
+    }
+    let problem = "distributions have defaults from 45s to 90s, and this machine's cannot be seen";
+    let grace = sums.grace.unwrap_or(sums.enough).max(sums.enough);
+    let advice = format!("write {STOP_TIMEOUT}{}s", grace.as_secs());
+    Some(Finding::new(Level::Unknown, place, problem, advice))
+}
+
+/// Whether it fits also if systemd does not answer the process.
 fn asked(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
     let is_asked = workload.supervisor == Supervisor::Systemd
-        && workload.told.grace.is_none()
+        && workload.stated.grace.is_none()
         && times.kill_after == KillAfter::Detect;
     let grace = sums.grace.filter(|_| is_asked)?;
-    let assumed = Supervisor::Systemd.default_grace();
-    // Distributions set DefaultTimeoutStopSec to as little as this.
-    let least = Duration::from_secs(45);
-    let (problem, advice) = if workload.grace.assumed && sums.needed() > least {
-        let problem = "distributions have defaults other than 90s".to_owned();
-        (problem, format!("write TimeoutStopSec={}s", sums.enough.as_secs()))
-    } else if grace < assumed && sums.drain_is_open_ended {
-        let problem = "the process asks systemd for it, and assumes 90s if it gets no answer";
-        let grace = grace.as_secs();
-        (problem.to_owned(), format!("write Environment={GRACE_VAR}={grace}, too"))
-    } else {
+    if grace >= Supervisor::Systemd.default_grace() || !sums.drain_is_open_ended {
         return None;
-    };
+    }
+    let problem = "the process asks systemd for it, and assumes 90s if it gets no answer";
+    let advice = format!("write Environment={GRACE_VAR}={}, too", grace.as_secs());
     Some(Finding::new(Level::Warning, workload.grace.place.clone(), problem, advice))
 }
 
@@ -291,14 +306,14 @@ fn twice(workload: &Workload, sums: &Sums) -> Option<Finding> {
     let (pre_stop, lame_duck) = (span(sums.pre_stop), span(sums.lame_duck));
     is_so.then(|| Finding {
         level: Level::Warning,
-        place: Where::Manifest(workload.place.clone()),
+        place: Location::Manifest(workload.place.clone()),
         problem: format!("routers are waited for twice: preStop {pre_stop}, lame duck {lame_duck}"),
         advice: "leave preStop out: in the lame duck connections are sent away, too".into(),
         fix: Fix::None,
     })
 }
 
-/// Whether those who ask for readiness see it change at a good time.
+/// Whether readiness changes at a good time for probes and balancers.
 fn readiness(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (after, lame_duck) = (times.unready_after, sums.lame_duck);
@@ -306,7 +321,7 @@ fn readiness(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Finding> {
         let (after, lame_duck) = (span(after), span(lame_duck));
         findings.push(Finding {
             level: Level::Warning,
-            place: Where::Config("unready-after"),
+            place: Location::Config("unready-after"),
             problem: format!(
                 "{after} is not shorter than the lame duck, {lame_duck}: it has no effect"
             ),

@@ -10,8 +10,9 @@ mod probes;
 mod shape;
 
 use super::input::Manifest;
-use super::place::{Finding, Level, Place, Wrong};
-use super::tree::At;
+use super::keys;
+use super::place::{Finding, InputError, Level, Place};
+use super::tree::Node;
 use super::workload::Workload;
 use maps::Maps;
 use others::Others;
@@ -26,23 +27,23 @@ const LISTS: usize = 4;
 /// The annotation of documents that run while a release is made, and are not part of it.
 const HELM_HOOK: &str = "helm.sh/hook";
 
-/// A document, and what kind it is of.
+/// A document, and its kind.
 pub(super) struct Document<'a> {
     kind: String,
-    at: At<'a>,
+    at: Node<'a>,
 }
 
 /// Whether a document is one of these, and not of compose.
-pub(crate) fn is_one(document: &At<'_>) -> bool {
+pub(crate) fn is_one(document: &Node<'_>) -> bool {
     document.get("kind").is_some() || document.get("apiVersion").is_some()
 }
 
-/// Takes what the documents describe together; names what runs nothing.
+/// Adds the pods that the documents describe together. Documents without pods are listed as skipped.
 pub(crate) fn read(
-    documents: &[At<'_>],
+    documents: &[Node<'_>],
     only: Option<&str>,
     into: &mut Manifest,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     let mut all = Vec::new();
     for document in documents {
         flatten(document, None, &mut all, LISTS)?;
@@ -54,20 +55,20 @@ pub(crate) fn read(
     Ok(())
 }
 
-/// Takes lists apart. What is in a DeploymentList need not say that it is a Deployment.
+/// Splits lists into their items. The items of a DeploymentList need no `kind`.
 fn flatten<'a>(
-    document: &At<'a>,
+    document: &Node<'a>,
     in_list_of: Option<&str>,
     all: &mut Vec<Document<'a>>,
     lists: usize,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     // An alias in a list stands for as much as it likes.
     if all.len() >= MOST_DOCUMENTS {
         let problem = format!("more than {MOST_DOCUMENTS} documents: give them file by file");
-        return Err(document.wrong(problem));
+        return Err(document.error(problem));
     }
     let Some(kind) = document.text_of("kind").or(in_list_of) else {
-        return Err(document.wrong("there is no kind: write one, such as Deployment"));
+        return Err(document.error("there is no kind: write one, such as Deployment"));
     };
     // A Template of OpenShift is a list whose values are filled in.
     let list = match kind {
@@ -79,7 +80,7 @@ fn flatten<'a>(
         return Ok(());
     };
     let Some(lists) = lists.checked_sub(1) else {
-        return Err(document.wrong("lists in lists in lists: write them out"));
+        return Err(document.error("lists in lists in lists: write them out"));
     };
     for item in items.items() {
         flatten(&item, Some(of).filter(|of| !of.is_empty()), all, lists)?;
@@ -93,7 +94,7 @@ fn read_one(
     others: &Others,
     only: Option<&str>,
     into: &mut Manifest,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     let Document { kind, at } = document;
     let name = name_of(at);
     let shape = shape::of(kind, at);
@@ -101,7 +102,7 @@ fn read_one(
         Shape::Pod(to_pod) | Shape::Knative(to_pod) | Shape::CloudRun(to_pod) => *to_pod,
         Shape::Elsewhere(place) => {
             let target = at.find(&["spec", "workloadRef", "name"]);
-            let target = target.as_ref().and_then(At::text).unwrap_or_default();
+            let target = target.as_ref().and_then(Node::text).unwrap_or_default();
             let is_it =
                 |other: &&Document<'_>| other.kind == "Deployment" && name_of(&other.at) == target;
             if all.iter().any(|other| is_it(&other)) {
@@ -132,11 +133,13 @@ fn read_one(
     let pod = at.find(to_pod).and_then(|pod| Some((pod.get("spec")?, pod)));
     let Some((spec, pod)) = pod else {
         let key = [to_pod, &["spec"]].concat().join(".");
-        return Err(at.wrong(format!("this {kind} has no {key}: there is no pod to judge")));
+        return Err(at.error(format!("this {kind} has no {key}: there is no pod to judge")));
     };
+    let unknown = unknown_keys(document, &shape);
     for mut workload in
         pod::read(document, &shape, [&pod, &spec], &Maps::of(at, all, others), only)?
     {
+        workload.findings.extend(unknown.iter().cloned());
         workload.findings.extend(about_strategy(kind, at));
         workload.findings.extend(budget::forbids(&pod, at, all));
         workload.findings.extend(others.finding());
@@ -145,7 +148,17 @@ fn read_one(
     Ok(())
 }
 
-fn name_of(document: &At<'_>) -> String {
+/// Returns the findings about keys whose effect is not known.
+fn unknown_keys(document: &Document<'_>, shape: &Shape) -> Vec<Finding> {
+    let Document { kind, at } = document;
+    if kind == "Job" && matches!(shape, Shape::CloudRun(_)) {
+        return keys::unknown(at, &keys::kubernetes::CLOUD_RUN_JOB);
+    }
+    let table = keys::kubernetes::KINDS.iter().find(|(known, _)| known == kind);
+    table.map(|(_, table)| keys::unknown(at, table)).unwrap_or_default()
+}
+
+fn name_of(document: &Node<'_>) -> String {
     let name = ["name", "generateName"].into_iter().find_map(|key| {
         document.find(&["metadata", key]).and_then(|name| name.text().map(str::to_owned))
     });
@@ -153,13 +166,13 @@ fn name_of(document: &At<'_>) -> String {
 }
 
 /// The place that sets a single replica.
-fn alone(kind: &str, document: &At<'_>) -> Option<Place> {
+fn alone(kind: &str, document: &Node<'_>) -> Option<Place> {
     let replicas = document.find(&["spec", "replicas"]).filter(|_| !kind.ends_with("Job"))?;
     (replicas.text() == Some("1")).then(|| replicas.place())
 }
 
 /// Findings about the strategy that replaces old replicas.
-fn about_strategy(kind: &str, document: &At<'_>) -> Vec<Finding> {
+fn about_strategy(kind: &str, document: &Node<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let text = |keys: &[&str]| document.find(keys).and_then(|at| Some((at.text()?, at.place())));
     if let Some(("Recreate", place)) =

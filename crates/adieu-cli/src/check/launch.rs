@@ -6,7 +6,7 @@ use super::environment::Environment;
 use super::place::{Finding, Fix, Level, Place};
 use super::programs::{self, Start, base};
 use super::script::{self, SETTERS, Script, Simple, Then, Word};
-use super::shell_options::{Given, Options, given};
+use super::shell_options::{Options, ShellInput, given};
 
 /// The program between the platform's signal and the process. The last variant is the worst.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,9 +153,11 @@ impl Launch<'_> {
 
     fn shell(&mut self, name: &str, words: &[Word], depth: usize) -> Front {
         let (text, arguments, options) = match given(words) {
-            Given::Script { text, arguments, options } => (text, arguments, options),
-            Given::File => return unseen("whether this script ends in exec cannot be seen here"),
-            Given::Unseen => return unseen("what this shell runs cannot be seen here"),
+            ShellInput::Script { text, arguments, options } => (text, arguments, options),
+            ShellInput::File => {
+                return unseen("whether this script ends in exec cannot be seen here");
+            }
+            ShellInput::Unseen => return unseen("what this shell runs cannot be seen here"),
         };
         // zsh reads a file of the user before each script, and bash the one that the variable names.
         let reads_file = name == "zsh" || name == "bash" && self.environment.has("BASH_ENV");
@@ -285,7 +287,7 @@ impl Launch<'_> {
         }
     }
 
-    /// Takes the variables that a command sets for the process.
+    /// Adds the variables that a command sets for the process.
     fn assign(
         &mut self,
         command: &Simple,
@@ -361,7 +363,7 @@ struct Shell {
 /// The variables of a shell that its commands get.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Exports {
-    /// Those of `export` alone.
+    /// Only the variables of `export`.
     Named,
     /// All, because of `-a`.
     All,
@@ -377,7 +379,7 @@ impl Shell {
 }
 
 impl Exports {
-    /// Returns what holds after `set -a`, `set -o allexport` or `set +a`.
+    /// Returns the exports after `set -a`, `set -o allexport` or `set +a`.
     fn after_set(self, words: &[Word]) -> Self {
         let mut exports = self;
         let mut named = None;

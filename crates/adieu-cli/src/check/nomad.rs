@@ -6,12 +6,12 @@ use super::env_file::Dialect;
 use super::environment::Environment;
 use super::hcl::{self, LABEL};
 use super::input::Manifest;
-use super::place::{Finding, Fix, Level, Place, Wrong};
+use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::Word;
 use super::stop_signal::StopSignal;
-use super::tree::At;
+use super::tree::Node;
 use super::workload::{Format, Grace, Supervisor, Workload};
-use super::{launch, run_line, spans};
+use super::{keys, launch, run_line, spans};
 
 /// The keys of one dialect.
 struct Keys {
@@ -24,13 +24,24 @@ struct Keys {
     env_of_template: &'static str,
     change_mode: &'static str,
     change_signal: &'static str,
+    lifecycle: &'static str,
+    vault: &'static str,
     /// The blocks that may signal the task when a value changes.
     changing: [&'static str; 4],
     data: &'static str,
+    delimiter: &'static str,
     destination: &'static str,
     /// The blocks that limit where it runs, and their operator and value.
     constraint: [&'static str; 3],
     format: Format,
+}
+
+/// The job and the groups of a task.
+struct Above<'a> {
+    job: &'a Node<'a>,
+    groups: &'a [Node<'a>],
+    /// Findings about all of its tasks.
+    findings: Vec<Finding>,
 }
 
 const HCL: Keys = Keys {
@@ -43,8 +54,11 @@ const HCL: Keys = Keys {
     env_of_template: "env",
     change_mode: "change_mode",
     change_signal: "change_signal",
+    lifecycle: "lifecycle",
+    vault: "vault",
     changing: ["template", "vault", "identity", "consul"],
     data: "data",
+    delimiter: "left_delimiter",
     destination: "destination",
     constraint: ["constraint", "operator", "value"],
     format: Format::Usual,
@@ -60,8 +74,11 @@ const JSON: Keys = Keys {
     env_of_template: "Envvars",
     change_mode: "ChangeMode",
     change_signal: "ChangeSignal",
+    lifecycle: "Lifecycle",
+    vault: "Vault",
     changing: ["Templates", "Vault", "Identities", "Consul"],
     data: "EmbeddedTmpl",
+    delimiter: "LeftDelim",
     destination: "DestPath",
     constraint: ["Constraints", "Operand", "RTarget"],
     format: Format::NomadApi,
@@ -78,11 +95,11 @@ pub(crate) fn is_hcl(text: &str) -> bool {
 }
 
 /// Whether a document is a job as Nomad's API writes it.
-pub(crate) fn is_json(document: &At<'_>) -> bool {
+pub(crate) fn is_json(document: &Node<'_>) -> bool {
     document.get("Job").is_some() || document.get("TaskGroups").is_some()
 }
 
-pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), InputError> {
     let tree = hcl::parse(text)?;
     for document in tree.documents() {
         for job in document.get("job").map(|jobs| jobs.items()).unwrap_or_default() {
@@ -96,34 +113,35 @@ pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), Wrong> {
                     into.add(unknown)?;
                 }
             }
-            for task in
-                groups.iter().filter_map(|group| group.get("task")).flat_map(|all| all.items())
-            {
+            let mut findings = keys::unknown(&document, &keys::nomad::FILE);
+            findings.extend(keys::unknown(&job, &keys::nomad::JOB));
+            let above = Above { job: &job, groups: &groups, findings };
+            // A job may have a task without a group.
+            let parts = groups.iter().chain([&job]);
+            for task in parts.filter_map(|part| part.get("task")).flat_map(|all| all.items()) {
                 let title = format!("{name}/{}", task.text_of(LABEL).unwrap_or_default());
-                let windows = groups.iter().chain([&job, &task]).find_map(|at| windows(at, &HCL));
-                let is_beside = task.get("lifecycle").is_some();
-                read_task(&title, &task, &HCL, is_beside, windows, into)?;
+                read_task(&title, &task, &HCL, &above, into)?;
             }
         }
     }
     Ok(())
 }
 
-pub(crate) fn read_json(document: &At<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read_json(document: &Node<'_>, into: &mut Manifest) -> Result<(), InputError> {
     let job = document.get("Job").unwrap_or_else(|| document.clone());
     let name = job.text_of("ID").or(job.text_of("Name")).unwrap_or_default();
     let groups = job.get("TaskGroups").map(|groups| groups.items()).unwrap_or_default();
+    let findings = keys::unknown(&job, &keys::nomad::JSON_JOB);
+    let above = Above { job: &job, groups: &groups, findings };
     for task in groups.iter().filter_map(|group| group.get("Tasks")).flat_map(|all| all.items()) {
         let title = format!("{name}/{}", task.text_of("Name").unwrap_or_default());
-        let windows = groups.iter().chain([&job, &task]).find_map(|at| windows(at, &JSON));
-        let is_beside = task.get("Lifecycle").is_some();
-        read_task(&title, &task, &JSON, is_beside, windows, into)?;
+        read_task(&title, &task, &JSON, &above, into)?;
     }
     Ok(())
 }
 
 /// Returns the place of a constraint that allows Windows alone.
-fn windows(at: &At<'_>, keys: &Keys) -> Option<Place> {
+fn windows(at: &Node<'_>, keys: &Keys) -> Option<Place> {
     let [list, operator, value] = keys.constraint;
     let found = at.get(list)?;
     let all = if found.is_map() { vec![found] } else { found.items() };
@@ -137,19 +155,26 @@ fn windows(at: &At<'_>, keys: &Keys) -> Option<Place> {
     one.map(|one| one.place())
 }
 
+// === impl Above ===
+
+impl<'a> Above<'a> {
+    fn parts(&self) -> impl Iterator<Item = &'a Node<'a>> {
+        self.groups.iter().chain([self.job])
+    }
+}
+
 fn is_known_driver(name: &str) -> bool {
     ["docker", "podman", "exec", "raw_exec"].contains(&name)
 }
 
 fn read_task(
     title: &str,
-    task: &At<'_>,
+    task: &Node<'_>,
     keys: &Keys,
-    is_beside: bool,
-    windows: Option<Place>,
+    above: &Above<'_>,
     into: &mut Manifest,
-) -> Result<(), Wrong> {
-    if is_beside {
+) -> Result<(), InputError> {
+    if task.get(keys.lifecycle).is_some() {
         into.skip(task.place(), format!("task {title} (it has a lifecycle of its own)"));
         return Ok(());
     }
@@ -159,6 +184,8 @@ fn read_task(
     };
     let mut workload = Workload::new(supervisor, "task", title, task.place());
     workload.format = keys.format;
+    workload.findings.extend(above.findings.iter().cloned());
+    let windows = above.parts().chain([task]).find_map(|at| windows(at, keys));
     workload.findings.extend(windows.map(run_line::on_windows));
     let driver = task.get(keys.driver);
     if let Some(driver) = driver.filter(|driver| !driver.text().is_some_and(is_known_driver)) {
@@ -172,7 +199,7 @@ fn read_task(
                 // The API writes nanoseconds.
                 let span = match text.parse() {
                     Ok(nanos) => Ok(Duration::from_nanos(nanos)),
-                    Err(_) => spans::go(text).map_err(|problem| timeout.wrong(problem)),
+                    Err(_) => spans::go(text).map_err(|problem| timeout.error(problem)),
                 };
                 workload.grace = Grace::said(Some(span?), timeout.place());
             }
@@ -195,7 +222,7 @@ fn read_task(
         }
     }
     if !is_first_process(task, keys) {
-        workload.signals.extend(change_signals(task, keys));
+        workload.signals.extend(change_signals(task, above, keys));
     }
     let mut environment = environment(task, keys);
     if let Some(twice) = task.get(keys.config).filter(|config| config.items().len() > 1) {
@@ -208,7 +235,7 @@ fn read_task(
             ["entrypoint", "command", "args"].into_iter().filter_map(|key| config.get(key));
         let command: Vec<_> = command.collect();
         if let Some(first) = command.first() {
-            let words: Vec<_> = command.iter().flat_map(At::texts).map(Word::of).collect();
+            let words: Vec<_> = command.iter().flat_map(Node::texts).map(Word::of).collect();
             let front = launch::front(&words, &mut environment, &first.place());
             workload.findings.extend(front.finding(first.place()));
         }
@@ -219,7 +246,7 @@ fn read_task(
 
 /// Whether the service is the first process of a container. The kernel ignores a signal that the first
 /// process does not handle.
-fn is_first_process(task: &At<'_>, keys: &Keys) -> bool {
+fn is_first_process(task: &Node<'_>, keys: &Keys) -> bool {
     let is_container = matches!(task.text_of(keys.driver), Some("docker" | "podman"));
     let others = ["init", "entrypoint", "command"];
     let config = block(task, keys.config);
@@ -228,8 +255,11 @@ fn is_first_process(task: &At<'_>, keys: &Keys) -> bool {
 
 /// Returns the signals that a task gets when a template or a secret changes. A process that does not
 /// handle such a signal ends undrained.
-fn change_signals(task: &At<'_>, keys: &Keys) -> Vec<StopSignal> {
-    let blocks = keys.changing.iter().filter_map(|key| task.get(key));
+fn change_signals(task: &Node<'_>, above: &Above<'_>, keys: &Keys) -> Vec<StopSignal> {
+    let own = keys.changing.iter().filter_map(|key| task.get(key));
+    // Tasks inherit the block of Vault.
+    let inherited = above.parts().filter_map(|part| part.get(keys.vault));
+    let blocks = own.chain(inherited);
     let blocks = blocks.flat_map(|found| if found.is_map() { vec![found] } else { found.items() });
     let modes = blocks.filter_map(|block| Some((block.get(keys.change_mode)?, block)));
     // A mode that is computed may be this one.
@@ -243,17 +273,19 @@ fn change_signals(task: &At<'_>, keys: &Keys) -> Vec<StopSignal> {
 }
 
 /// A block that is there once, or an attribute that holds a map.
-fn block<'a>(at: &At<'a>, key: &str) -> Option<At<'a>> {
+fn block<'a>(at: &Node<'a>, key: &str) -> Option<Node<'a>> {
     let found = at.get(key)?;
     if found.is_map() { Some(found) } else { found.items().into_iter().next() }
 }
 
-fn environment(task: &At<'_>, keys: &Keys) -> Environment {
+fn environment(task: &Node<'_>, keys: &Keys) -> Environment {
     let mut environment = Environment::default();
     let blocks = task.get(keys.templates).map(|all| all.items()).unwrap_or_default();
     for template in blocks {
-        // What is between double braces is filled in by Nomad.
+        // Nomad fills in the text between the delimiters, which are double braces unless set.
         let data = template.text_of(keys.data).filter(|data| !data.contains("{{"));
+        let delimiter = template.text_of(keys.delimiter).unwrap_or("{{");
+        let data = data.filter(|_| ["", "{{"].contains(&delimiter));
         if template.text_of(keys.env_of_template) == Some("true") {
             match data {
                 Some(data) => environment.add_lines(data, &template.place(), Dialect::Compose),
@@ -266,7 +298,7 @@ fn environment(task: &At<'_>, keys: &Keys) -> Environment {
             environment.mount(path, data.map(Into::into), place);
         }
     }
-    if let Some(env) = task.get(keys.env).filter(At::is_expression) {
+    if let Some(env) = task.get(keys.env).filter(Node::is_expression) {
         environment.add_unseen(env.place());
     }
     for (name, value) in block(task, keys.env).map(|env| env.entries()).unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Where something is in a file, and what is wrong with it.
+//! Places in files, and findings about them.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(crate) struct Place {
 
 /// Input that cannot be judged.
 #[derive(Clone, Debug)]
-pub(crate) struct Wrong {
+pub(crate) struct InputError {
     pub(crate) place: Place,
     pub(crate) problem: String,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Wrong {
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) level: Level,
-    pub(crate) place: Where,
+    pub(crate) place: Location,
     pub(crate) problem: String,
     pub(crate) advice: String,
     pub(crate) fix: Fix,
@@ -38,16 +38,18 @@ pub(crate) enum Fix {
     /// `exec` in front of the process.
     Exec,
     /// The grace period in the environment of the process.
-    Told,
+    StateGrace,
     /// This line in the manifest.
     Line(String),
     /// This option of `adieu check`, if it is true.
     Say(&'static str),
+    /// `--ignore-key` with this key, if the key has no effect.
+    Key(String),
 }
 
 /// In which file it is to be changed, and where.
 #[derive(Clone, Debug)]
-pub(crate) enum Where {
+pub(crate) enum Location {
     Manifest(Place),
     /// The key.
     Config(&'static str),
@@ -84,9 +86,9 @@ impl Place {
     }
 }
 
-// === impl Wrong ===
+// === impl InputError ===
 
-impl Wrong {
+impl InputError {
     pub(crate) fn at(line: usize, problem: impl Into<String>) -> Self {
         Self { place: Place::at(line, ""), problem: problem.into() }
     }
@@ -101,7 +103,7 @@ impl Finding {
         problem: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
-        let place = Where::Manifest(place);
+        let place = Location::Manifest(place);
         Self { level, place, problem: problem.into(), advice: advice.into(), fix: Fix::None }
     }
 
@@ -122,7 +124,7 @@ impl fmt::Display for Level {
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.problem)
     }
@@ -137,8 +139,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// A text of a manifest, fit to be shown: what would steer a terminal is taken out, but for where
-/// its lines end.
+/// Removes the control characters from a text of a manifest, except for line breaks, so that it can be
+/// shown on a terminal.
 pub(crate) fn printable(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(crate::fit::harmless).collect();
     lines.join("\n")

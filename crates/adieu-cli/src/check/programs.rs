@@ -1,7 +1,7 @@
 //! The known programs that start others.
 //!
 //! A command is understood if it consists of wrappers that are listed here, with options that are
-//! listed here, and of a program that does not look as if it started another. All else may stand
+//! listed here, and of a program that has no argument like another program. Every other program may stand
 //! between the platform's signal and the process.
 
 use super::script::Word;

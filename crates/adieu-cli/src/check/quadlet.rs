@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::ini::Ini;
 use super::input::{Manifest, Source};
-use super::place::{Finding, Fix, Level, Place, Wrong};
+use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
-use super::{container_stop, launch, run_flags, run_line, systemd, unit_keys};
+use super::{container_stop, keys, launch, run_flags, run_line, systemd, unit_keys};
 
 const SECTIONS: [&str; 3] = ["Container", "Kube", "Pod"];
 
@@ -19,7 +19,11 @@ pub(crate) fn is_one(file: &Ini) -> bool {
     SECTIONS.iter().any(|section| file.has(section))
 }
 
-pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read(
+    mut file: Ini,
+    source: &Source<'_>,
+    into: &mut Manifest,
+) -> Result<(), InputError> {
     systemd::merge_drop_ins(&mut file, source)?;
     let Some(place) = file.place_of("Container") else {
         let place = SECTIONS.iter().find_map(|section| file.place_of(section));
@@ -32,7 +36,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     let mut workload = Workload::new(Supervisor::Quadlet, "quadlet", source.name, place.clone());
     let number = |text: &str, place: &Place| {
         let problem = format!("must be a number of seconds such as 30, not {text}");
-        let wrong = Wrong { place: place.clone(), problem };
+        let wrong = InputError { place: place.clone(), problem };
         text.trim().parse().map(Duration::from_secs).map_err(|_| wrong)
     };
     let set =
@@ -90,6 +94,7 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
         run_line::variables(&flags, supervisor, &none, &args.place, source, &mut environment);
     }
     workload.cap = systemd::cap(&systemd::grace(&file));
+    workload.default_stop_timeout = systemd::default_stop_timeout(&file);
     unit_keys::report_ignored(&file, &mut workload);
     let stops = systemd::stop_commands(&file, &mut workload);
     container_stop::apply(&stops, "no ExecStop", true, &mut workload);
@@ -104,6 +109,10 @@ pub(crate) fn read(mut file: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     environment.apply(&mut workload);
     workload.findings.extend(systemd::about_instances(source));
     workload.findings.extend(unit_keys::job_timeout(&file));
+    workload.findings.extend(unit_keys::without_shutdown(&file));
+    workload.findings.extend(systemd::unknown_keys(&file, &keys::quadlet::SECTIONS));
+    let settings = file.settings(section);
+    workload.findings.extend(keys::unknown_settings(settings, &keys::quadlet::CONTAINER));
     if let Some((_, place)) = set("ContainersConfModule") {
         let problem = "this file may set variables and timeouts, and is not read";
         let advice = "use the keys of [Container], such as StopTimeout and Environment";

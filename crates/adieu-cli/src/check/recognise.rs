@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::input::{Manifest, Source};
-use super::place::Wrong;
+use super::place::InputError;
 use super::tree::Tree;
 use super::{compose, deploy_script, ecs, files, fly, hints, ini, kubernetes, nomad, quadlet};
 use super::{supervisord, systemd, yaml};
@@ -28,7 +28,7 @@ impl Manifest {
         let name = stem.map_or("service".into(), |stem| stem.to_string_lossy());
         let mut manifest = Self { file, ..Self::default() };
         let source = Source { text: &text, name: &name, path, only };
-        manifest.take(&source).map_err(|Wrong { place, problem }| {
+        manifest.take(&source).map_err(|InputError { place, problem }| {
             Failure::input(format!("{}: {}", place.within(&manifest.file), harmless(&problem)))
         })?;
         if let Some(only) = only {
@@ -46,7 +46,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    fn take(&mut self, source: &Source<'_>) -> Result<(), Wrong> {
+    fn take(&mut self, source: &Source<'_>) -> Result<(), InputError> {
         let text = source.text;
         if ini::is_one(text) && !fly::is_one(source) {
             let file = ini::read(text, None)?;
@@ -69,14 +69,14 @@ impl Manifest {
         read.map_err(|wrong| hints::explain(wrong, source))
     }
 
-    fn take_tree(&mut self, tree: &Tree, source: &Source<'_>) -> Result<(), Wrong> {
+    fn take_tree(&mut self, tree: &Tree, source: &Source<'_>) -> Result<(), InputError> {
         let documents: Vec<_> = tree.documents().collect();
         for document in &documents {
             if !document.is_map() {
-                return Err(document.wrong(format!("{}: a map of keys", hints::KNOWN)));
+                return Err(document.error(format!("{}: a map of keys", hints::KNOWN)));
             }
             if let Some(hint) = hints::of_document(document, source) {
-                return Err(document.wrong(hint));
+                return Err(document.error(hint));
             }
         }
         let (pods, others): (Vec<_>, Vec<_>) = documents.into_iter().partition(kubernetes::is_one);
@@ -89,7 +89,7 @@ impl Manifest {
             } else if nomad::is_json(&document) {
                 nomad::read_json(&document, self)?;
             } else {
-                return Err(document.wrong(hints::KNOWN));
+                return Err(document.error(hints::KNOWN));
             }
         }
         Ok(())

@@ -47,7 +47,7 @@ pub(crate) struct Flags {
     values: Vec<(String, Word)>,
     pub(crate) image: String,
     pub(crate) command: Vec<Word>,
-    /// The first word that is not understood. What follows it is not read.
+    /// The first word that is not understood. The words after it are not read.
     pub(crate) odd: Option<String>,
 }
 

@@ -6,7 +6,7 @@ use super::env_file::Dialect;
 use super::environment::Environment;
 use super::input::Source;
 use super::launch;
-use super::place::{Finding, Fix, Level, Place, Wrong};
+use super::place::{Finding, Fix, InputError, Level, Place};
 use super::programs::base;
 use super::run_flags::{self, Flags};
 use super::script::{self, Variables, Word};
@@ -27,7 +27,7 @@ pub(crate) struct Command<'a> {
     pub(crate) words: &'a [Word],
 }
 
-/// Takes `docker container VERB …` apart; `None` if another program is run.
+/// Parses `docker container VERB …`. Returns `None` if another program is run.
 pub(crate) fn command(words: &[Word]) -> Option<Command<'_>> {
     let (first, rest) = words.split_first()?;
     let program = base(first);
@@ -49,13 +49,13 @@ pub(crate) fn command(words: &[Word]) -> Option<Command<'_>> {
 }
 
 /// Returns the container of a `docker run` command; `None` for another command. `outer` are the variables of the
-/// command itself, of which a container has those that are passed on by name.
+/// command itself. A container gets the ones that are passed on by name.
 pub(crate) fn of_words(
     words: &[Word],
     outer: &Variables,
     place: &Place,
     source: &Source<'_>,
-) -> Result<Option<Workload>, Wrong> {
+) -> Result<Option<Workload>, InputError> {
     let Some(command) = command(words) else { return Ok(None) };
     if !["run", "create"].contains(&command.verb) {
         return Ok(None);
@@ -77,7 +77,7 @@ pub(crate) fn of_words(
     }
     if flags.image.is_empty() {
         let problem = "no image: write docker run OPTIONS IMAGE".into();
-        return Err(Wrong { place: place.clone(), problem });
+        return Err(InputError { place: place.clone(), problem });
     }
     let mut workload = Workload::new(supervisor, "container", &name, place.clone());
     workload.set_by = SetBy::Flags;
@@ -95,7 +95,11 @@ pub(crate) fn of_words(
 }
 
 /// Applies the options that decide how the container is stopped.
-pub(crate) fn apply(flags: &Flags, place: &Place, workload: &mut Workload) -> Result<(), Wrong> {
+pub(crate) fn apply(
+    flags: &Flags,
+    place: &Place,
+    workload: &mut Workload,
+) -> Result<(), InputError> {
     if let Some(timeout) = flags.value("--stop-timeout") {
         match timeout.text.parse::<i64>().ok().filter(|_| timeout.is_known) {
             // Minus one is for ever.
@@ -110,7 +114,7 @@ pub(crate) fn apply(flags: &Flags, place: &Place, workload: &mut Workload) -> Re
             None => {
                 let problem =
                     format!("--stop-timeout must be a number of seconds, not {}", timeout.text);
-                return Err(Wrong { place: place.clone(), problem });
+                return Err(InputError { place: place.clone(), problem });
             }
         }
     }
@@ -118,6 +122,18 @@ pub(crate) fn apply(flags: &Flags, place: &Place, workload: &mut Workload) -> Re
         let text = if signal.is_known { signal.text.clone() } else { "${…}".into() };
         let fix = "--stop-signal SIGTERM".into();
         workload.signals.push(StopSignal { text, place: place.clone(), fix });
+    }
+    // Inside, podman expects systemd, which ends with another signal.
+    let is_systemd = flags.value("--systemd").is_some_and(|mode| mode.text == "always");
+    if is_systemd && flags.value("--stop-signal").is_none() {
+        let (text, fix) = ("SIGRTMIN+3".into(), "--stop-signal SIGTERM".into());
+        workload.signals.push(StopSignal { text, place: place.clone(), fix });
+    }
+    if let Some(limit) = flags.value("--timeout") {
+        let problem =
+            format!("--timeout kills the process {}s after its start, undrained", limit.text);
+        let finding = Finding::new(Level::Error, place.clone(), problem, "leave --timeout out");
+        workload.findings.push(finding.fixed_by(Fix::Line("no --timeout".into())));
     }
     if flags.value("--health-on-failure").is_some_and(|action| action.text == "kill") {
         workload.findings.push(kills_unhealthy(place.clone(), "--health-on-failure stop"));
@@ -160,7 +176,7 @@ pub(crate) fn stops_with_pod(place: Place) -> Finding {
     Finding::new(Level::Unknown, place, problem, advice)
 }
 
-/// Takes the variables of `--env` and `--env-file`.
+/// Adds the variables of `--env` and `--env-file`.
 pub(crate) fn variables(
     flags: &Flags,
     supervisor: Supervisor,
@@ -204,7 +220,7 @@ pub(crate) fn add_secret(secret: &str, place: &Place, environment: &mut Environm
     }
 }
 
-/// Takes the files that are mounted from beside the script.
+/// Adds the files beside the script that are mounted.
 fn mounts(flags: &Flags, source: &Source<'_>, place: &Place, environment: &mut Environment) {
     for volume in flags.values("--volume").filter(|volume| volume.is_known) {
         let mut parts = volume.text.split(':');

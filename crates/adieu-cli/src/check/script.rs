@@ -14,7 +14,7 @@ pub(crate) enum Script {
     Complex,
 }
 
-/// One command, and what follows it.
+/// One command, and its link to the next one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Simple {
     /// The variables set in front of the command.
@@ -92,7 +92,7 @@ struct Reader<'a> {
     words: Vec<Word>,
     /// The word that is being read, if one has begun.
     word: Option<Word>,
-    /// Whether the next word is where output goes.
+    /// Whether the next word is the target of a redirection.
     is_redirected: bool,
 }
 
@@ -231,7 +231,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `$NAME`, `${NAME}`, `${NAME:-otherwise}`; what else begins with `$` is not known.
+    /// `$NAME`, `${NAME}`, `${NAME:-otherwise}`; other words that begin with `$` are not known.
     fn variable(&mut self, is_quoted: bool) -> Option<()> {
         let is_of_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
         let mut name = String::new();
@@ -349,7 +349,7 @@ impl Reader<'_> {
         if SETTERS.contains(&first) {
             self.variables.clear();
         }
-        // Without a command, they hold for the rest of the script; and so do those of `export`.
+        // Without a command, they hold for the rest of the script, like the variables of `export`.
         let exported: Vec<_> = words.iter().skip(1).filter_map(assignment).collect();
         let kept = match first {
             "" => &sets[..],
@@ -394,7 +394,7 @@ pub(crate) fn after_assignments(words: &[Word]) -> &[Word] {
 mod tests {
     use super::*;
 
-    /// Commands as `word word`, an unseen word as `?`, joined by what follows each.
+    /// Commands as `word word`, an unseen word as `?`, joined by the operator after each.
     fn shown(text: &str) -> String {
         let variables = Variables::from([("DELAY".into(), "12".into())]);
         let arguments = [Word::known("sh"), Word::known("orders"), Word::known("-v")];

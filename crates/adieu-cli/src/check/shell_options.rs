@@ -3,7 +3,7 @@
 use super::script::Word;
 
 /// The commands that a shell runs.
-pub(crate) enum Given<'a> {
+pub(crate) enum ShellInput<'a> {
     /// A script on its command line.
     Script {
         text: &'a str,
@@ -49,7 +49,7 @@ const NAMES: [&str; 15] = [
 ];
 
 /// Returns the script that a shell is given, by the words after the name of the shell.
-pub(crate) fn given(words: &[Word]) -> Given<'_> {
+pub(crate) fn given(words: &[Word]) -> ShellInput<'_> {
     let mut options = Options::default();
     let (mut at, mut is_command) = (0, false);
     while let Some(word) = words.get(at) {
@@ -59,19 +59,19 @@ pub(crate) fn given(words: &[Word]) -> Given<'_> {
             return match is_command {
                 true if word.is_known => {
                     let arguments = words.get(at..).unwrap_or_default();
-                    Given::Script { text, arguments, options }
+                    ShellInput::Script { text, arguments, options }
                 }
-                true => Given::Unseen,
-                false => Given::File,
+                true => ShellInput::Unseen,
+                false => ShellInput::File,
             };
         };
         let is_on = text.starts_with('-');
         match option {
-            _ if !word.is_known => return Given::Unseen,
-            "" => return Given::Unseen,
+            _ if !word.is_known => return ShellInput::Unseen,
+            "" => return ShellInput::Unseen,
             "-" | "-posix" | "-norc" | "-noprofile" | "-noediting" => {}
             "-login" => options.reads_profile = true,
-            _ if option.starts_with('-') => return Given::Unseen,
+            _ if option.starts_with('-') => return ShellInput::Unseen,
             letters => {
                 for letter in letters.chars() {
                     match letter {
@@ -81,19 +81,19 @@ pub(crate) fn given(words: &[Word]) -> Given<'_> {
                             match words.get(at).map(|name| name.text.as_str()) {
                                 Some("allexport") => options.exports_all = is_on,
                                 Some(name) if NAMES.contains(&name) => {}
-                                _ => return Given::Unseen,
+                                _ => return ShellInput::Unseen,
                             }
                             at += 1;
                         }
                         'O' => at += 1,
                         letter if LETTERS.contains(letter) => is_command |= is_on && letter == 'c',
-                        _ => return Given::Unseen,
+                        _ => return ShellInput::Unseen,
                     }
                 }
             }
         }
     }
-    Given::Unseen
+    ShellInput::Unseen
 }
 
 #[cfg(test)]
@@ -104,13 +104,13 @@ mod tests {
     fn shown(line: &[&str]) -> String {
         let words: Vec<_> = line.iter().map(|word| Word::known(*word)).collect();
         match given(&words) {
-            Given::Script { text, options, .. } => {
+            ShellInput::Script { text, options, .. } => {
                 let all = if options.exports_all { " all" } else { "" };
                 let profile = if options.reads_profile { " profile" } else { "" };
                 format!("{text}{all}{profile}")
             }
-            Given::File => "file".into(),
-            Given::Unseen => "unseen".into(),
+            ShellInput::File => "file".into(),
+            ShellInput::Unseen => "unseen".into(),
         }
     }
 

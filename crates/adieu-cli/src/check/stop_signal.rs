@@ -12,7 +12,7 @@ pub(crate) struct StopSignal {
     pub(crate) fix: String,
 }
 
-/// The signals that the process handles. Those of `adieu::main`, unless said otherwise.
+/// The signals that the process handles. By default these are the signals of `adieu::main`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handled(u64);
 

@@ -7,8 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
-use super::place::{Finding, Fix, Level, Place, Where};
-use super::workload::{Format, GRACE_VAR, PRE_STOP_VAR, SetBy, Supervisor, Told, Workload};
+use super::place::{Finding, Fix, Level, Location, Place};
+use super::workload::{
+    Format, GRACE_VAR, PRE_STOP_VAR, STOP_TIMEOUT, SetBy, StatedTimes, Supervisor, Workload,
+};
 use crate::duration::span;
 
 /// The changes, each `None` if it is not needed. All of them together make it fit.
@@ -19,7 +21,7 @@ pub(crate) struct Suggestion {
     /// In the manifest: a preStop that sleeps for this long; zero for no preStop.
     pub(crate) pre_stop: Option<Duration>,
     /// In the environment.
-    pub(crate) told: Option<Told>,
+    pub(crate) stated: Option<StatedTimes>,
     /// In the configuration.
     pub(crate) lame_duck: Option<Duration>,
     /// In the configuration, of the phase `before-service-unbind`.
@@ -37,7 +39,7 @@ pub(crate) struct Suggestion {
     /// On the command line of the check, if it is true.
     pub(crate) say: Option<&'static str>,
     /// Whether the environment must state the grace period, whatever it is.
-    tells: bool,
+    must_state_grace: bool,
 }
 
 // === impl Suggestion ===
@@ -53,13 +55,14 @@ impl Suggestion {
         let bad = findings.iter().filter(|found| found.level <= Level::Unknown);
         for finding in bad {
             match &finding.fix {
-                Fix::None => {}
+                // Only the user knows whether such a key has an effect.
+                Fix::None | Fix::Key(_) => {}
                 Fix::PreStop => new.pre_stop = Some(Duration::ZERO),
                 Fix::Exec => new.exec = true,
-                Fix::Told => new.tells = true,
+                Fix::StateGrace => new.must_state_grace = true,
                 Fix::Say(option) => new.say = Some(option),
                 Fix::Line(line) => {
-                    if let Where::Manifest(Place { file: Some(file), .. }) = &finding.place {
+                    if let Location::Manifest(Place { file: Some(file), .. }) = &finding.place {
                         new.files.push((line.clone(), file.clone()));
                     }
                     if !new.lines.contains(line) {
@@ -68,13 +71,27 @@ impl Suggestion {
                 }
             }
         }
-        // Each may undo the other: a process that is told of less time keeps its lame duck shorter,
-        // and a longer lame duck takes more time. The second time the lame duck is set, and stays.
+        // Each may undo the other. A process with a shorter grace period shortens its lame duck, and a
+        // longer lame duck takes more time. In the second round the lame duck is set, and stays.
         for _ in 0..2 {
             new.fix_routing(needs, workload, facts);
             new.fix_time(needs, workload, facts);
         }
+        new.fix_default_timeout(needs, workload, facts);
         new
+    }
+
+    /// Sets the timeout of a unit that leaves it to the machine, if the machine's may be too short.
+    fn fix_default_timeout(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
+        let (_, changed) = self.apply(needs, workload);
+        let sums = self.sums(needs, workload, facts);
+        let times = needs.config.times();
+        if changed.default_stop_timeout.is_some()
+            && sums.exceeds_least_stop_timeout(&changed, &times)
+        {
+            let grace = sums.grace.unwrap_or(sums.enough).max(sums.enough);
+            self.lines.push(format!("{STOP_TIMEOUT}{}s", grace.as_secs()));
+        }
     }
 
     /// Lengthens the lame duck; where there is none, the platform has to wait.
@@ -99,15 +116,16 @@ impl Suggestion {
 
     /// Lengthens the grace period, and sets the variable that states it to the process.
     fn fix_time(&mut self, needs: &Needs, workload: &Workload, facts: Facts) {
-        (self.grace, self.told, self.kill_after, self.cap) = (None, None, None, None);
+        (self.grace, self.stated, self.kill_after, self.cap) = (None, None, None, None);
         let is_detected = needs.config.times().kill_after == KillAfter::Detect;
-        // Where it may assume this or that, it is told, and that decides how much it needs.
+        // If the process may assume several grace periods, its environment must state one. The stated
+        // grace period decides how much time it needs.
         let assumptions = workload.assumptions();
         let is_sure = matches!(assumptions.as_slice(), [Some(_)])
             || workload.supervisor == Supervisor::Systemd && !workload.has_unseen_variables;
-        if is_detected && (!is_sure || self.tells) {
+        if is_detected && (!is_sure || self.must_state_grace) {
             let enough = self.sums(needs, workload, facts).enough.as_secs();
-            self.told = Some(Told { grace: Some(enough), pre_stop: None });
+            self.stated = Some(StatedTimes { grace: Some(enough), pre_stop: None });
         }
         let sums = self.sums(needs, workload, facts);
         if sums.grace.is_some_and(|grace| grace < sums.enough) {
@@ -122,17 +140,17 @@ impl Suggestion {
         let sums = self.sums(needs, workload, facts);
         let given = sums.grace.unwrap_or(sums.enough);
         let whole = given.saturating_sub(sums.pre_stop);
-        // What drains as long as there is time must leave the sidecars their part.
+        // A drain that uses all the time that there is must leave the sidecars their part.
         let kept = if sums.drain_is_open_ended { sums.sidecars } else { Duration::ZERO };
         let left = whole.saturating_sub(kept);
-        let is_told_wrong =
+        let is_stated_wrong =
             sums.believed.is_some_and(|believed| believed != left && believed != whole);
-        let is_to_be_told = sums.cuts_itself
+        let must_be_stated = sums.cuts_itself
             || sums.overruns
-            || self.told.is_some()
-            || (self.grace.is_some() || self.cap.is_some()) && is_told_wrong;
-        self.told = None;
-        if !is_to_be_told {
+            || self.stated.is_some()
+            || (self.grace.is_some() || self.cap.is_some()) && is_stated_wrong;
+        self.stated = None;
+        if !must_be_stated {
             return;
         }
         if let KillAfter::After(_) = needs.config.times().kill_after {
@@ -140,7 +158,8 @@ impl Suggestion {
         } else {
             let pre_stop = sums.pre_stop.as_secs();
             let pre_stop = (pre_stop > 0).then_some(pre_stop);
-            self.told = Some(Told { grace: Some(given.saturating_sub(kept).as_secs()), pre_stop });
+            self.stated =
+                Some(StatedTimes { grace: Some(given.saturating_sub(kept).as_secs()), pre_stop });
         }
     }
 
@@ -158,18 +177,24 @@ impl Suggestion {
         if let (Some((_, most)), Some(cap)) = (self.cap, &mut workload.cap) {
             (cap.most, cap.assumed) = (most, false);
         }
+        let sets_timeout = self.lines.iter().any(|line| line.starts_with(STOP_TIMEOUT))
+            || self.grace.is_some() && workload.supervisor == Supervisor::Systemd
+            || self.cap.is_some();
+        if sets_timeout {
+            workload.default_stop_timeout = None;
+        }
         if let Some(pre_stop) = self.pre_stop {
             workload.pre_stop = pre_stop;
         }
-        if let Some(told) = self.told {
-            workload.told = told;
+        if let Some(stated) = self.stated {
+            workload.stated = stated;
             workload.has_unseen_variables = false;
         }
         let is_fixed = |fix: &Fix| match fix {
-            Fix::None => false,
+            Fix::None | Fix::Key(_) => false,
             Fix::PreStop => self.pre_stop.is_some(),
             Fix::Exec => self.exec,
-            Fix::Told => self.told.is_some(),
+            Fix::StateGrace => self.stated.is_some(),
             Fix::Say(option) => self.say == Some(*option),
             Fix::Line(line) => self.lines.contains(line),
         };
@@ -211,7 +236,7 @@ impl Suggestion {
     /// of them, and a variable in the manifest would override it: then a variable is changed.
     fn variables(&self, workload: &Workload, is_shared: bool) -> Vec<(String, String)> {
         let mut all = Vec::new();
-        if let Some(Told { grace, pre_stop }) = self.told {
+        if let Some(StatedTimes { grace, pre_stop }) = self.stated {
             for (var, seconds) in [(GRACE_VAR, grace), (PRE_STOP_VAR, pre_stop)] {
                 all.extend(seconds.map(|seconds| (var.to_owned(), seconds.to_string())));
             }
@@ -342,8 +367,8 @@ impl Suggestion {
         }
         for (name, _) in self.variables(workload, is_shared) {
             let own = workload.overrides.iter().find(|found| found.name == name);
-            let told = workload.told_at.as_ref().filter(|_| name == GRACE_VAR);
-            add(&name, own.map(|found| &found.place).or(told));
+            let stated = workload.stated_at.as_ref().filter(|_| name == GRACE_VAR);
+            add(&name, own.map(|found| &found.place).or(stated));
         }
         let written = self.written(workload);
         for (line, file) in &self.files {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::environment::Environment;
 use super::ini::{Ini, Setting};
 use super::input::Manifest;
+use super::keys;
 use super::launch::{self, Front};
-use super::place::{Finding, Fix, Level, Place, Wrong};
+use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
 use super::workload::{Grace, Supervisor, Workload};
@@ -23,7 +24,7 @@ pub(crate) fn is_one(file: &Ini) -> bool {
     file.has("supervisord") || file.sections.iter().any(|found| is_program(&found.name))
 }
 
-pub(crate) fn read(file: &Ini, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read(file: &Ini, into: &mut Manifest) -> Result<(), InputError> {
     let mut seen = Vec::new();
     for section in &file.sections {
         let name = section.name.as_str();
@@ -48,7 +49,7 @@ pub(crate) fn read(file: &Ini, into: &mut Manifest) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload, Wrong> {
+fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload, InputError> {
     let mut workload = Workload::new(Supervisor::Supervisord, "program", name, at.clone());
     let find = |key: &str| find(file, section, key);
     if let Some(setting) = find("stopwaitsecs") {
@@ -58,7 +59,7 @@ fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload
             workload.hide_grace(setting.place.clone(), problem, "write the number");
         } else {
             let problem = format!("must be a number of seconds such as 30, not {value}");
-            let wrong = Wrong { place: setting.place.clone(), problem };
+            let wrong = InputError { place: setting.place.clone(), problem };
             let seconds = value.parse().map_err(|_| wrong)?;
             workload.grace = Grace::said(Some(Duration::from_secs(seconds)), setting.place.clone());
         }
@@ -67,7 +68,7 @@ fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload
         let (text, fix) = (setting.value.clone(), "stopsignal=TERM".into());
         workload.signals.push(StopSignal { text, place: setting.place.clone(), fix });
     }
-    // The variables of supervisord itself are those of each program, too.
+    // Each program inherits the variables of supervisord itself.
     let mut environment = Environment::default();
     let outer = self::find(file, "supervisord", "environment");
     for setting in outer.into_iter().chain(find("environment")) {
@@ -92,6 +93,16 @@ fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload
         });
     }
     environment.apply(&mut workload);
+    let is_known = |name: &str| {
+        let mut all = keys::supervisord::SECTIONS.iter();
+        all.any(|known| name == *known || known.ends_with(':') && name.starts_with(known))
+    };
+    workload.findings.extend(keys::unknown_sections(file, is_known));
+    for (section, table) in
+        [(section, &keys::supervisord::PROGRAM), ("supervisord", &keys::supervisord::SUPERVISORD)]
+    {
+        workload.findings.extend(keys::unknown_settings(file.settings(section), table));
+    }
     let problem = "the platform that stops supervisord itself must wait longer than this";
     let advice = "check the unit or the container that it runs in, too";
     workload.findings.push(Finding::new(Level::Note, at.clone(), problem, advice));

@@ -1,25 +1,32 @@
-//! systemd units, with the drop-ins beside them: the keys of `[Service]` that say how it is
-//! stopped.
+//! systemd units, with the drop-ins beside them: the keys of `[Service]` that decide how it
+//! is stopped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::container_stop::{self, Does};
+use super::container_stop::{self, StopEffect};
 use super::env_file::Dialect;
 use super::environment::Environment;
 use super::ini::{self, Ini};
 use super::input::{Manifest, Source};
-use super::place::{Finding, Fix, Level, Place, Wrong};
+use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
 use super::unit_keys::{self, SERVICE};
 use super::workload::{Cap, Grace, Supervisor, Workload};
-use super::{effects, files, launch, run_line};
+use super::{effects, files, keys, launch, run_line};
 
-pub(crate) fn read(mut unit: Ini, source: &Source<'_>, into: &mut Manifest) -> Result<(), Wrong> {
+pub(crate) fn read(
+    mut unit: Ini,
+    source: &Source<'_>,
+    into: &mut Manifest,
+) -> Result<(), InputError> {
     merge_drop_ins(&mut unit, source)?;
     let Some(place) = unit.place_of(SERVICE) else {
-        return Err(Wrong::at(1, "there is no [Service]: only services are stopped like this"));
+        return Err(InputError::at(
+            1,
+            "there is no [Service]: only services are stopped like this",
+        ));
     };
     let mut workload = match container(&unit, source)? {
         Some(workload) => workload,
@@ -28,9 +35,21 @@ pub(crate) fn read(mut unit: Ini, source: &Source<'_>, into: &mut Manifest) -> R
     workload.kind = "unit".into();
     workload.name = source.name.into();
     workload.place = Place { path: String::new(), ..place };
+    workload.default_stop_timeout = default_stop_timeout(&unit);
     workload.findings.extend(about_instances(source));
+    workload.findings.extend(unit_keys::without_shutdown(&unit));
     workload.findings.extend(unit_keys::job_timeout(&unit));
+    workload.findings.extend(unknown_keys(&unit, &keys::systemd::SECTIONS));
     into.add(workload)
+}
+
+/// Returns the findings about sections and keys whose effect is not known.
+pub(crate) fn unknown_keys(unit: &Ini, sections: &[&str]) -> Vec<Finding> {
+    let is_known = |name: &str| sections.contains(&name) || name.starts_with("X-");
+    let mut findings = keys::unknown_sections(unit, is_known);
+    findings.extend(keys::unknown_settings(unit.settings("Unit"), &keys::systemd::UNIT));
+    findings.extend(keys::unknown_settings(unit.settings(SERVICE), &keys::systemd::SERVICE));
+    findings
 }
 
 /// Returns the grace period that a unit sets.
@@ -42,6 +61,11 @@ pub(crate) fn grace(unit: &Ini) -> Grace {
             Grace::default_of(Supervisor::Systemd, place)
         }
     }
+}
+
+/// Returns the place where the unit leaves its timeout to the default of the machine, if it does.
+pub(crate) fn default_stop_timeout(unit: &Ini) -> Option<Place> {
+    Some(grace(unit)).filter(|grace| grace.assumed).map(|grace| grace.place)
 }
 
 /// The time that a unit allows the command that stops its container.
@@ -80,7 +104,7 @@ pub(crate) fn environment(unit: &Ini, section: &str, source: &Source<'_>) -> Env
         };
         match environment_file(path, section, source) {
             Some((name, text)) => environment.add_file(&text, &name, Dialect::Systemd),
-            // A quadlet's own file need not be there only if it says so.
+            // An optional file beside a quadlet may be missing.
             None if is_optional && is_beside(path) && source.path.is_some() => {}
             None => environment.add_unseen(file.place.clone()),
         }
@@ -107,7 +131,7 @@ fn is_beside(path: &str) -> bool {
     !path.starts_with('/') && !path.contains('%')
 }
 
-fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, Wrong> {
+fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, InputError> {
     let mut workload = Workload::new(Supervisor::Systemd, "unit", "", place.clone());
     workload.grace = grace(unit);
     workload.signals = signals(unit);
@@ -127,7 +151,8 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, W
         workload.findings.push(Finding::new(Level::Warning, mode.place.clone(), problem, advice));
     }
     if let Some(kills) = unit_keys::off(unit, "SendSIGKILL") {
-        let problem = "a process that hangs is never killed";
+        let problem = "a process that hangs is never killed: after TimeoutStopSec it gets a second \
+                       signal, and counts as stopped while it still runs";
         workload.findings.push(Finding::new(
             Level::Warning,
             kills.place.clone(),
@@ -202,7 +227,7 @@ fn exec_stop(command: &[Word], place: &Place, workload: &mut Workload) {
 }
 
 /// A unit that runs a container with docker or podman, which has a grace period of its own.
-fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong> {
+fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, InputError> {
     let Some(start) = unit.list(SERVICE, "ExecStart").into_iter().next_back() else {
         return Ok(None);
     };
@@ -227,7 +252,8 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
     let stops = stop_commands(unit, &mut workload);
     let mode_is_none = unit_keys::kill_mode(unit).is_some_and(|mode| mode.value == "none");
     match () {
-        // The container's own timeout, unless the command says another; and the unit's around it.
+        // The container's own timeout counts, unless the command sets another. The unit's timeout limits
+        // both.
         () if !stops.is_empty() => {
             let program = command.first().map(|word| word.text.as_str()).unwrap_or_default();
             let fix = format!("ExecStop={program} stop --time SECONDS {}", workload.name);
@@ -264,7 +290,7 @@ fn container(unit: &Ini, source: &Source<'_>) -> Result<Option<Workload>, Wrong>
 }
 
 /// Returns the commands with which a unit stops its container. Its other commands are judged like
-/// those of any unit.
+/// the commands of any unit.
 pub(crate) fn stop_commands(
     unit: &Ini,
     workload: &mut Workload,
@@ -273,9 +299,9 @@ pub(crate) fn stop_commands(
     for stop in unit.list(SERVICE, "ExecStop") {
         for command in commands(&stop.value) {
             match container_stop::of(&command) {
-                Some(Does::Stops(found)) => stops.push((found, stop.place.clone())),
-                Some(Does::Nothing) => {}
-                Some(Does::Unseen) | None => exec_stop(&command, &stop.place, workload),
+                Some(StopEffect::Stops(found)) => stops.push((found, stop.place.clone())),
+                Some(StopEffect::Nothing) => {}
+                Some(StopEffect::Unseen) | None => exec_stop(&command, &stop.place, workload),
             }
         }
     }
@@ -329,11 +355,11 @@ fn command(words: &[Word]) -> Vec<Word> {
 }
 
 /// Adds the settings of the drop-ins beside a unit, in the order in which systemd reads them.
-pub(crate) fn merge_drop_ins(unit: &mut Ini, source: &Source<'_>) -> Result<(), Wrong> {
+pub(crate) fn merge_drop_ins(unit: &mut Ini, source: &Source<'_>) -> Result<(), InputError> {
     let Some(path) = source.path else { return Ok(()) };
     for file in drop_ins(path).into_iter().filter(|file| !is_mask(file)) {
         let name = file.display().to_string();
-        let wrong = |problem: String| Wrong {
+        let wrong = |problem: String| InputError {
             place: Place { file: Some(name.clone()), ..Place::start() },
             problem,
         };
@@ -364,7 +390,7 @@ pub(crate) fn about_instances(source: &Source<'_>) -> Option<Finding> {
     Some(Finding::new(Level::Unknown, Place::start(), problem, advice))
 }
 
-/// Whether a drop-in is a link to `/dev/null`, which disables those of its name in other folders.
+/// Whether a drop-in is a link to `/dev/null`, which disables the files of its name in other folders.
 fn is_mask(file: &Path) -> bool {
     file.canonicalize().is_ok_and(|file| file == Path::new("/dev/null"))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Color, Style};
 
 use super::arithmetic::Sums;
-use super::place::{Finding, Level, Where};
+use super::place::{Finding, Level, Location};
 use super::verdict::Answer;
 use super::{Judged, Needs, Outcome, Supervisor, Workload};
 use crate::duration::span;
@@ -104,9 +104,9 @@ fn draw_finding(out: &mut String, file: &str, config: &str, finding: &Finding) {
         Level::Note => coloured(AnsiColor::Cyan),
     };
     let place = match place {
-        Where::Manifest(_) if file.is_empty() => String::new(),
-        Where::Manifest(place) => format!("{}: ", place.within(file)),
-        Where::Config(key) => format!("{config}: {key}: "),
+        Location::Manifest(_) if file.is_empty() => String::new(),
+        Location::Manifest(place) => format!("{}: ", place.within(file)),
+        Location::Config(key) => format!("{config}: {key}: "),
     };
     let (problem, advice) = (harmless(problem), harmless(advice));
     let _ = writeln!(out, "  {style}{level}{style:#}: {}{problem}; {advice}", harmless(&place));

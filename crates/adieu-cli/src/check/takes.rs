@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::programs::{self, Start, base};
 use super::script::{self, Script, Then, Variables, Word};
-use super::shell_options::{Given, given};
+use super::shell_options::{ShellInput, given};
 use super::spans;
 
 /// How long a command takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Takes {
+pub(crate) enum TimeTaken {
     AtMost(Duration),
     /// It never ends.
     Forever,
@@ -23,7 +23,7 @@ const SIGNALLING: [&str; 3] = ["kill", "pkill", "killall"];
 /// How deep commands may be nested in commands.
 const DEEPEST: usize = 16;
 
-/// Whether an image looks as if there were no programs in it but its own.
+/// Returns whether an image has, by its name, only its own program.
 pub(crate) fn is_bare(image: &str) -> bool {
     let image = image.to_lowercase();
     let has_shell = image.contains("debug") || image.contains("-dev");
@@ -31,7 +31,7 @@ pub(crate) fn is_bare(image: &str) -> bool {
     !has_shell && looks.iter().any(|part| image.contains(part))
 }
 
-/// Whether a command runs what only other images have.
+/// Returns whether a command needs programs that only other images have.
 pub(crate) fn needs_a_shell(words: &[Word]) -> bool {
     words
         .first()
@@ -39,17 +39,17 @@ pub(crate) fn needs_a_shell(words: &[Word]) -> bool {
 }
 
 /// How long a command takes where these variables are set.
-pub(crate) fn takes(words: &[Word], variables: &Variables) -> Takes {
+pub(crate) fn takes(words: &[Word], variables: &Variables) -> TimeTaken {
     within(words, variables, DEEPEST)
 }
 
-fn within(words: &[Word], variables: &Variables, depth: usize) -> Takes {
-    let unknown = Takes::Unknown(Duration::ZERO);
+fn within(words: &[Word], variables: &Variables, depth: usize) -> TimeTaken {
+    let unknown = TimeTaken::Unknown(Duration::ZERO);
     let Some(depth) = depth.checked_sub(1) else { return unknown };
     let mut words = words;
     for _ in 0..programs::MOST_WRAPPERS {
         let Some((first, rest)) = words.split_first() else {
-            return Takes::AtMost(Duration::ZERO);
+            return TimeTaken::AtMost(Duration::ZERO);
         };
         if !first.is_known {
             return unknown;
@@ -67,13 +67,13 @@ fn within(words: &[Word], variables: &Variables, depth: usize) -> Takes {
                 continue;
             }
             (_, Start::Shell) => match given(rest) {
-                Given::Script { text, arguments, .. } => {
+                ShellInput::Script { text, arguments, .. } => {
                     script_takes(&script::read(text, variables, arguments), depth)
                 }
-                Given::File | Given::Unseen => unknown,
+                ShellInput::File | ShellInput::Unseen => unknown,
             },
             (name, _) if programs::is_quick(name) || SIGNALLING.contains(&name) => {
-                Takes::AtMost(Duration::ZERO)
+                TimeTaken::AtMost(Duration::ZERO)
             }
             _ => unknown,
         };
@@ -81,22 +81,22 @@ fn within(words: &[Word], variables: &Variables, depth: usize) -> Takes {
     unknown
 }
 
-fn sleeps(times: &[Word]) -> Takes {
+fn sleeps(times: &[Word]) -> TimeTaken {
     let mut sum = Duration::ZERO;
     for time in times {
         if ["inf", "infinity"].contains(&time.text.as_str()) {
-            return Takes::Forever;
+            return TimeTaken::Forever;
         }
         match spans::sleep(&time.text).filter(|_| time.is_known) {
             Some(time) => sum = sum.saturating_add(time),
-            None => return Takes::Unknown(sum),
+            None => return TimeTaken::Unknown(sum),
         }
     }
-    if times.is_empty() { Takes::Unknown(sum) } else { Takes::AtMost(sum) }
+    if times.is_empty() { TimeTaken::Unknown(sum) } else { TimeTaken::AtMost(sum) }
 }
 
 /// `timeout -k 5 30 command`.
-fn within_timeout(words: &[Word], variables: &Variables, depth: usize) -> Takes {
+fn within_timeout(words: &[Word], variables: &Variables, depth: usize) -> TimeTaken {
     let (mut rest, mut kill_after) = (words, Duration::ZERO);
     while let Some((option, more)) =
         rest.split_first().filter(|(word, _)| word.text.starts_with('-'))
@@ -112,37 +112,41 @@ fn within_timeout(words: &[Word], variables: &Variables, depth: usize) -> Takes 
             (None, _) => "",
         };
         if option.text.starts_with("-k") || option.text.starts_with("--kill-after") {
-            let Some(span) = spans::sleep(value) else { return Takes::Unknown(Duration::ZERO) };
+            let Some(span) = spans::sleep(value) else { return TimeTaken::Unknown(Duration::ZERO) };
             kill_after = span;
         }
     }
-    let Some((limit, command)) = rest.split_first() else { return Takes::AtMost(Duration::ZERO) };
+    let Some((limit, command)) = rest.split_first() else {
+        return TimeTaken::AtMost(Duration::ZERO);
+    };
     let inner = within(command, variables, depth);
     match (spans::sleep(&limit.text).filter(|_| limit.is_known), inner) {
-        (Some(limit), Takes::AtMost(span)) if !limit.is_zero() => Takes::AtMost(span.min(limit)),
+        (Some(limit), TimeTaken::AtMost(span)) if !limit.is_zero() => {
+            TimeTaken::AtMost(span.min(limit))
+        }
         // Zero is no limit.
-        (Some(limit), Takes::Forever | Takes::Unknown(_)) if !limit.is_zero() => {
-            Takes::AtMost(limit.saturating_add(kill_after))
+        (Some(limit), TimeTaken::Forever | TimeTaken::Unknown(_)) if !limit.is_zero() => {
+            TimeTaken::AtMost(limit.saturating_add(kill_after))
         }
         (Some(_), takes) => takes,
-        (None, Takes::AtMost(span) | Takes::Unknown(span)) => Takes::Unknown(span),
-        (None, Takes::Forever) => Takes::Forever,
+        (None, TimeTaken::AtMost(span) | TimeTaken::Unknown(span)) => TimeTaken::Unknown(span),
+        (None, TimeTaken::Forever) => TimeTaken::Forever,
     }
 }
 
 /// A request has a limit only if it is given one.
-fn curl(words: &[Word]) -> Takes {
+fn curl(words: &[Word]) -> TimeTaken {
     let is_retried = words.iter().any(|word| word.text.starts_with("--retry"));
     let limit = words.windows(2).find(|pair| ["-m", "--max-time"].contains(&pair[0].text.as_str()));
     match limit.and_then(|pair| spans::sleep(&pair[1].text)).filter(|_| !is_retried) {
-        Some(limit) => Takes::AtMost(limit),
-        None => Takes::Unknown(Duration::ZERO),
+        Some(limit) => TimeTaken::AtMost(limit),
+        None => TimeTaken::Unknown(Duration::ZERO),
     }
 }
 
 /// Commands one after the other; all that may run are counted.
-fn script_takes(script: &Script, depth: usize) -> Takes {
-    let Script::Commands(commands) = script else { return Takes::Unknown(Duration::ZERO) };
+fn script_takes(script: &Script, depth: usize) -> TimeTaken {
+    let Script::Commands(commands) = script else { return TimeTaken::Unknown(Duration::ZERO) };
     let (mut sum, mut is_unknown, mut is_branch) = (Duration::ZERO, false, false);
     for command in commands.iter().filter(|command| !command.words.is_empty()) {
         if command.then == Then::Background {
@@ -151,9 +155,9 @@ fn script_takes(script: &Script, depth: usize) -> Takes {
         }
         // Variables have been replaced already.
         match within(&command.words, &Variables::new(), depth) {
-            Takes::AtMost(span) => sum = sum.saturating_add(span),
-            Takes::Forever => return Takes::Forever,
-            Takes::Unknown(span) => (sum, is_unknown) = (sum.saturating_add(span), true),
+            TimeTaken::AtMost(span) => sum = sum.saturating_add(span),
+            TimeTaken::Forever => return TimeTaken::Forever,
+            TimeTaken::Unknown(span) => (sum, is_unknown) = (sum.saturating_add(span), true),
         }
         let ends = command.words.first().is_some_and(|word| ["exit", "exec"].contains(&base(word)));
         if ends && !is_branch && command.then == Then::Next {
@@ -161,7 +165,7 @@ fn script_takes(script: &Script, depth: usize) -> Takes {
         }
         is_branch = matches!(command.then, Then::And | Then::Or | Then::Pipe);
     }
-    if is_unknown { Takes::Unknown(sum) } else { Takes::AtMost(sum) }
+    if is_unknown { TimeTaken::Unknown(sum) } else { TimeTaken::AtMost(sum) }
 }
 
 #[cfg(test)]
@@ -170,13 +174,13 @@ mod tests {
 
     #[test]
     fn s262_sleeps_are_charged_and_other_commands_are_unknown() {
-        let at_most = |seconds| Takes::AtMost(Duration::from_secs(seconds));
-        let unknown = |seconds| Takes::Unknown(Duration::from_secs(seconds));
-        let cases: [(&[&str], Takes); 34] = [
+        let at_most = |seconds| TimeTaken::AtMost(Duration::from_secs(seconds));
+        let unknown = |seconds| TimeTaken::Unknown(Duration::from_secs(seconds));
+        let cases: [(&[&str], TimeTaken); 34] = [
             (&["sleep", "10"], at_most(10)),
             (&["/bin/sleep", "1m", "5s"], at_most(65)),
-            (&["sleep", "infinity"], Takes::Forever),
-            (&["sh", "-c", "sleep inf"], Takes::Forever),
+            (&["sleep", "infinity"], TimeTaken::Forever),
+            (&["sh", "-c", "sleep inf"], TimeTaken::Forever),
             (&["sh", "-c", "sleep 10"], at_most(10)),
             (&["sh", "-e", "-c", "sleep 10"], at_most(10)),
             (&["bash", "-euo", "pipefail", "-c", "sleep 10"], at_most(10)),

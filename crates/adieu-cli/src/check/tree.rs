@@ -1,10 +1,10 @@
-//! A manifest as a tree whose nodes know their lines, of bounded size, whatever it was written in.
+//! A manifest of any format as a tree of bounded size. Each node has its line.
 //!
 //! An alias of YAML is the node that it names, not a copy of it: no file is larger than it looks.
 
 use std::collections::HashMap;
 
-use super::place::{Place, Wrong, printable};
+use super::place::{InputError, Place, printable};
 
 /// No manifest is nested more deeply, nor has more nodes.
 pub(crate) const DEEPEST: usize = 64;
@@ -15,19 +15,19 @@ const MOST_MERGED: usize = 64;
 
 /// The documents of a file.
 pub(crate) struct Tree {
-    nodes: Vec<Node>,
+    nodes: Vec<StoredNode>,
     documents: Vec<Id>,
     merges: HashMap<Id, Merge>,
     /// The name of the file, if it is not the manifest itself.
     file: Option<String>,
 }
 
-/// A node, and how one gets there.
+/// A node of a tree, and its path.
 #[derive(Clone)]
-pub(crate) struct At<'a> {
+pub(crate) struct Node<'a> {
     tree: &'a Tree,
     id: Id,
-    /// Of the key, where there is one: that is where people look.
+    /// The line of the key, if there is one.
     line: usize,
     path: String,
 }
@@ -44,7 +44,7 @@ pub(crate) enum Merge {
 /// The nodes of a tree that is being built.
 #[derive(Default)]
 pub(crate) struct Nodes {
-    nodes: Vec<Node>,
+    nodes: Vec<StoredNode>,
     merges: HashMap<Id, Merge>,
     /// References count like nodes: each can be visited.
     pub(crate) aliases: usize,
@@ -52,12 +52,12 @@ pub(crate) struct Nodes {
 
 pub(crate) type Id = usize;
 
-struct Node {
+struct StoredNode {
     line: usize,
-    is: Is,
+    value: NodeValue,
 }
 
-enum Is {
+enum NodeValue {
     /// `plain` if without quotes, so that it may be something else than a string.
     Scalar {
         text: String,
@@ -79,20 +79,25 @@ struct Map {
 // === impl Nodes ===
 
 impl Nodes {
-    pub(crate) fn scalar(&mut self, line: usize, text: &str, plain: bool) -> Result<Id, Wrong> {
-        self.add(line, Is::Scalar { text: printable(text), plain })
+    pub(crate) fn scalar(
+        &mut self,
+        line: usize,
+        text: &str,
+        plain: bool,
+    ) -> Result<Id, InputError> {
+        self.add(line, NodeValue::Scalar { text: printable(text), plain })
     }
 
-    pub(crate) fn expression(&mut self, line: usize) -> Result<Id, Wrong> {
-        self.add(line, Is::Expression)
+    pub(crate) fn expression(&mut self, line: usize) -> Result<Id, InputError> {
+        self.add(line, NodeValue::Expression)
     }
 
-    pub(crate) fn list(&mut self, line: usize, items: Vec<Id>) -> Result<Id, Wrong> {
-        self.add(line, Is::List(items))
+    pub(crate) fn list(&mut self, line: usize, items: Vec<Id>) -> Result<Id, InputError> {
+        self.add(line, NodeValue::List(items))
     }
 
     /// Pairs of keys and values. A key that is given twice is refused.
-    pub(crate) fn map(&mut self, line: usize, pairs: Vec<(Id, Id)>) -> Result<Id, Wrong> {
+    pub(crate) fn map(&mut self, line: usize, pairs: Vec<(Id, Id)>) -> Result<Id, InputError> {
         let id = self.list(line, Vec::new())?;
         self.fill_map(id, pairs)?;
         Ok(id)
@@ -100,25 +105,30 @@ impl Nodes {
 
     /// Makes a list or a map of a node that was reserved with [`Nodes::list`].
     pub(crate) fn fill_list(&mut self, id: Id, items: Vec<Id>) {
-        self.nodes[id].is = Is::List(items);
+        self.nodes[id].value = NodeValue::List(items);
     }
 
-    pub(crate) fn fill_map(&mut self, id: Id, pairs: Vec<(Id, Id)>) -> Result<(), Wrong> {
+    pub(crate) fn fill_map(&mut self, id: Id, pairs: Vec<(Id, Id)>) -> Result<(), InputError> {
         let (mut by_key, mut merged) = (HashMap::new(), Vec::new());
         for (at, &(key, value)) in pairs.iter().enumerate() {
-            let Node { line, is: Is::Scalar { text, .. } } = &self.nodes[key] else { continue };
+            let StoredNode { line, value: NodeValue::Scalar { text, .. } } = &self.nodes[key]
+            else {
+                continue;
+            };
             if text == "<<" {
-                match &self.nodes[value].is {
-                    Is::List(maps) => merged.extend(maps),
-                    Is::Map(_) | Is::Scalar { .. } | Is::Expression => merged.push(value),
+                match &self.nodes[value].value {
+                    NodeValue::List(maps) => merged.extend(maps),
+                    NodeValue::Map(_) | NodeValue::Scalar { .. } | NodeValue::Expression => {
+                        merged.push(value)
+                    }
                 }
             } else if let Some(first) = by_key.insert(text.clone(), at) {
                 let first = self.nodes[pairs[first].0].line;
                 let problem = format!("{text} is given twice, first in line {first}: keep one");
-                return Err(Wrong::at(*line, problem));
+                return Err(InputError::at(*line, problem));
             }
         }
-        self.nodes[id].is = Is::Map(Map { pairs, by_key, merged });
+        self.nodes[id].value = NodeValue::Map(Map { pairs, by_key, merged });
         Ok(())
     }
 
@@ -126,12 +136,12 @@ impl Nodes {
         self.merges.extend(merge.map(|merge| (id, merge)));
     }
 
-    fn add(&mut self, line: usize, is: Is) -> Result<Id, Wrong> {
+    fn add(&mut self, line: usize, value: NodeValue) -> Result<Id, InputError> {
         if self.nodes.len() + self.aliases >= MOST_NODES {
             let problem = format!("more than {MOST_NODES} values: give the manifests one by one");
-            return Err(Wrong::at(line, problem));
+            return Err(InputError::at(line, problem));
         }
-        self.nodes.push(Node { line, is });
+        self.nodes.push(StoredNode { line, value });
         Ok(self.nodes.len() - 1)
     }
 
@@ -149,10 +159,10 @@ impl Tree {
     }
 
     /// The documents that are not empty.
-    pub(crate) fn documents(&self) -> impl Iterator<Item = At<'_>> {
+    pub(crate) fn documents(&self) -> impl Iterator<Item = Node<'_>> {
         let all = self.documents.iter().map(|&id| {
             let line = self.nodes[id].line;
-            At { tree: self, id, line, path: String::new() }
+            Node { tree: self, id, line, path: String::new() }
         });
         all.filter(|document| !document.is_null())
     }
@@ -161,7 +171,7 @@ impl Tree {
     fn merged(&self, id: Id) -> Vec<&Map> {
         let (mut open, mut maps) = (vec![id], Vec::new());
         while let Some(id) = open.pop().filter(|_| maps.len() < MOST_MERGED) {
-            let Is::Map(map) = &self.nodes[id].is else { continue };
+            let NodeValue::Map(map) = &self.nodes[id].value else { continue };
             maps.push(map);
             // The first is searched first, with all that is merged into it.
             open.extend(map.merged.iter().take(MOST_MERGED).rev());
@@ -179,10 +189,10 @@ pub(crate) fn too_deep() -> String {
     format!("nested more than {DEEPEST} deep: no manifest is")
 }
 
-// === impl At ===
+// === impl Node ===
 
-impl<'a> At<'a> {
-    fn node(&self) -> &'a Node {
+impl<'a> Node<'a> {
+    fn node(&self) -> &'a StoredNode {
         &self.tree.nodes[self.id]
     }
 
@@ -195,8 +205,8 @@ impl<'a> At<'a> {
         Place { file, ..Place::at(self.line, self.path.clone()) }
     }
 
-    pub(crate) fn wrong(&self, problem: impl Into<String>) -> Wrong {
-        Wrong { place: self.place(), problem: problem.into() }
+    pub(crate) fn error(&self, problem: impl Into<String>) -> InputError {
+        InputError { place: self.place(), problem: problem.into() }
     }
 
     /// The value of `key`; `None` for null.
@@ -229,19 +239,19 @@ impl<'a> At<'a> {
 
     /// The items of a list; none if it is something else.
     pub(crate) fn items(&self) -> Vec<Self> {
-        let Is::List(items) = &self.node().is else { return Vec::new() };
+        let NodeValue::List(items) = &self.node().value else { return Vec::new() };
         let item = |(at, &id)| self.step(id, id, format!("{}[{at}]", self.path));
         items.iter().enumerate().map(item).collect()
     }
 
-    /// The entries of a map whose keys are strings, with those that are merged into it; none if it
-    /// is something else.
+    /// The entries of a map whose keys are strings, and the entries that are merged into it; none if it
+    /// is not a map.
     pub(crate) fn entries(&self) -> Vec<(&'a str, Self)> {
         let mut entries: Vec<(&'a str, Self)> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         for map in self.tree.merged(self.id) {
             for &(key, value) in &map.pairs {
-                let Is::Scalar { text, .. } = &self.tree.nodes[key].is else { continue };
+                let NodeValue::Scalar { text, .. } = &self.tree.nodes[key].value else { continue };
                 if text != "<<" && seen.insert(text.as_str()) {
                     let path = format!("{}.{text}", self.path);
                     let path = path.trim_start_matches('.').into();
@@ -253,31 +263,31 @@ impl<'a> At<'a> {
     }
 
     pub(crate) fn is_map(&self) -> bool {
-        matches!(self.node().is, Is::Map(_))
+        matches!(self.node().value, NodeValue::Map(_))
     }
 
     /// Whether only the tool that renders the file knows its value.
     pub(crate) fn is_expression(&self) -> bool {
-        matches!(self.node().is, Is::Expression)
+        matches!(self.node().value, NodeValue::Expression)
     }
 
     /// Whether it is a number or a truth value, which typed schemas refuse as a text.
     pub(crate) fn is_typed(&self) -> bool {
-        let Is::Scalar { text, plain: true } = &self.node().is else { return false };
+        let NodeValue::Scalar { text, plain: true } = &self.node().value else { return false };
         let is_number = text.parse::<f64>().is_ok() && text.contains(|c: char| c.is_ascii_digit());
         is_number || ["true", "false", "True", "False"].contains(&text.as_str())
     }
 
     pub(crate) fn is_null(&self) -> bool {
-        let Is::Scalar { text, plain: true } = &self.node().is else { return false };
+        let NodeValue::Scalar { text, plain: true } = &self.node().value else { return false };
         ["", "~", "null", "Null", "NULL"].contains(&text.as_str())
     }
 
-    /// A scalar, however it is written.
+    /// Returns the text of a scalar of any type.
     pub(crate) fn text(&self) -> Option<&'a str> {
-        match &self.node().is {
-            Is::Scalar { text, .. } => Some(text),
-            Is::Expression | Is::List(_) | Is::Map(_) => None,
+        match &self.node().value {
+            NodeValue::Scalar { text, .. } => Some(text),
+            NodeValue::Expression | NodeValue::List(_) | NodeValue::Map(_) => None,
         }
     }
 
@@ -286,21 +296,21 @@ impl<'a> At<'a> {
         self.get(key)?.text()
     }
 
-    /// A scalar, or a list of scalars. What is neither stands as `None`.
+    /// Returns a scalar, or a list of scalars. Other values are `None`.
     pub(crate) fn texts(&self) -> Vec<Option<&'a str>> {
-        match &self.node().is {
-            Is::Scalar { text, .. } => vec![Some(text)],
-            Is::List(_) => self.items().iter().map(Self::text).collect(),
-            Is::Expression | Is::Map(_) => vec![None],
+        match &self.node().value {
+            NodeValue::Scalar { text, .. } => vec![Some(text)],
+            NodeValue::List(_) => self.items().iter().map(Self::text).collect(),
+            NodeValue::Expression | NodeValue::Map(_) => vec![None],
         }
     }
 
     /// A whole number that is not negative.
-    pub(crate) fn number(&self) -> Result<u64, Wrong> {
-        let Is::Scalar { text, plain: true } = &self.node().is else {
-            return Err(self.wrong("must be a whole number without quotes, such as 30"));
+    pub(crate) fn number(&self) -> Result<u64, InputError> {
+        let NodeValue::Scalar { text, plain: true } = &self.node().value else {
+            return Err(self.error("must be a whole number without quotes, such as 30"));
         };
-        let wrong = || self.wrong(format!("must be a whole number such as 30, not {text}"));
+        let wrong = || self.error(format!("must be a whole number such as 30, not {text}"));
         let hexadecimal = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
         hexadecimal.unwrap_or_else(|| text.parse()).map_err(|_| wrong())
     }

@@ -86,6 +86,22 @@ pub(crate) fn job_timeout(unit: &Ini) -> Option<Finding> {
     Some(finding.fixed_by(Fix::Line("JobTimeoutAction=none".into())))
 }
 
+/// Returns the finding about a unit that systemd does not stop when the machine shuts down. Then its
+/// processes are signalled last of all, together with the others that still run.
+pub(crate) fn without_shutdown(unit: &Ini) -> Option<Finding> {
+    let default = unit.last("Unit", "DefaultDependencies");
+    let off = default.filter(|setting| boolean(&setting.value) == Some(false))?;
+    let conflicts = unit.list("Unit", "Conflicts");
+    let mut conflicts = conflicts.iter().flat_map(|setting| setting.value.split_whitespace());
+    if conflicts.any(|other| other == "shutdown.target") {
+        return None;
+    }
+    let problem = "systemd does not stop this unit before the machine shuts down";
+    let advice = "leave it out, or write Conflicts=shutdown.target and Before=shutdown.target";
+    let finding = Finding::new(Level::Unknown, off.place.clone(), problem, advice);
+    Some(finding.fixed_by(Fix::Line("DefaultDependencies=yes".into())))
+}
+
 /// Reports the values that systemd ignores.
 pub(crate) fn report_ignored(unit: &Ini, workload: &mut Workload) {
     for (key, kind) in KEYS {

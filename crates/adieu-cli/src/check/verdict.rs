@@ -1,4 +1,4 @@
-//! A workload judged: what was found, and what follows from it.
+//! The verdict on a workload: the findings, the answer and the suggestion.
 
 use adieu::KillAfter;
 
@@ -35,7 +35,7 @@ impl Verdict {
             Answer::Fits => Suggestion::default(),
             Answer::TooShort | Answer::Unknown => {
                 let suggestion = Suggestion::of(needs, workload, facts, &findings);
-                // Half an answer would be taken for a whole one.
+                // A suggestion that is not enough would mislead.
                 let (needs, workload) = suggestion.apply(needs, workload);
                 let (_, left) = found(&needs, &workload, facts);
                 if answer(&left) == Answer::Fits { suggestion } else { Suggestion::default() }
@@ -60,9 +60,9 @@ impl Verdict {
 fn found(needs: &Needs, workload: &Workload, facts: Facts) -> (Sums, Vec<Finding>) {
     let all = Sums::all(needs, workload, facts);
     let mut findings = judge(&needs.config.times(), workload, &all, facts);
-    // A configuration that says how long there is does not look into the environment for it.
+    // If the configuration sets the grace period, the environment does not count.
     let is_detected = needs.config.times().kill_after == KillAfter::Detect;
-    let matters = |finding: &&Finding| is_detected || finding.fix != Fix::Told;
+    let matters = |finding: &&Finding| is_detected || finding.fix != Fix::StateGrace;
     findings.extend(workload.findings.iter().filter(matters).cloned());
     findings.sort_by_key(|finding| finding.level);
     let sums = all.into_iter().next().unwrap_or_else(|| Sums::of(needs, workload, facts));

@@ -22,6 +22,9 @@ pub(crate) struct Workload {
     pub(crate) grace: Grace,
     /// The longest grace period that the platform allows, if it has a limit.
     pub(crate) cap: Option<Cap>,
+    /// The place where `TimeoutStopSec` is missing from a unit, so that the default of the machine
+    /// counts.
+    pub(crate) default_stop_timeout: Option<Place>,
     /// How long the platform waits before it sends its signal. Counts against the grace period.
     pub(crate) pre_stop: Duration,
     /// How many native sidecars are stopped after it.
@@ -33,17 +36,17 @@ pub(crate) struct Workload {
     /// The signals among them that are sent before the platform's own, and in addition to it.
     pub(crate) extra_signals: Vec<StopSignal>,
     /// The grace period and preStop time that the environment of the process states.
-    pub(crate) told: Told,
+    pub(crate) stated: StatedTimes,
     /// The place of that variable.
-    pub(crate) told_at: Option<Place>,
+    pub(crate) stated_at: Option<Place>,
     /// Whether variables that cannot be seen may state them.
     pub(crate) has_unseen_variables: bool,
     /// Variables that change its configuration.
     pub(crate) overrides: Vec<Override>,
-    /// The file that it reads its configuration from, if the manifest says that.
-    pub(crate) configured: Option<Configured>,
+    /// The file that it reads its configuration from, if the manifest names one.
+    pub(crate) configured: Option<ConfigFile>,
     /// The variables of its environment, as far as they can be seen.
-    pub(crate) environment: Visible,
+    pub(crate) environment: VisibleVariables,
     /// Processes of this library that are signalled only when this one has ended.
     pub(crate) late: Vec<Workload>,
     /// Other components that stop it, with time limits of their own.
@@ -52,15 +55,15 @@ pub(crate) struct Workload {
     pub(crate) set_by: SetBy,
     /// How its manifest writes the grace period.
     pub(crate) format: Format,
-    /// How long it takes a balancer that probes as the manifest does, and where that says so.
+    /// The time that a balancer with the same probe takes to notice, and the place of the probe.
     pub(crate) probe: Option<(Duration, Place)>,
     /// Grace periods that hold instead if a probe fails.
     pub(crate) probe_graces: Vec<(Duration, Place)>,
-    /// Where it says that there is no other of its kind, if it does.
+    /// The place that sets a single replica, if one does.
     pub(crate) alone: Option<Place>,
     /// Whether routers send requests to it that must be sent elsewhere.
     pub(crate) routed: bool,
-    /// Whether nothing else is known of it, so that there is nothing to add up.
+    /// Whether its times are not known, so that there is nothing to add up.
     pub(crate) is_opaque: bool,
     pub(crate) findings: Vec<Finding>,
 }
@@ -90,7 +93,7 @@ pub(crate) enum Supervisor {
     Nomad,
     Fly,
     Supervisord,
-    /// No manifest says.
+    /// There is no manifest.
     Unknown,
 }
 
@@ -144,7 +147,7 @@ pub(crate) enum Format {
 
 /// The file that a process reads its configuration from.
 #[derive(Clone, Debug)]
-pub(crate) struct Configured {
+pub(crate) struct ConfigFile {
     /// Where it is for the process.
     pub(crate) path: String,
     /// Its content, if the manifest carries it.
@@ -156,7 +159,7 @@ pub(crate) struct Configured {
 
 /// The variables of a process that its manifest shows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Visible {
+pub(crate) struct VisibleVariables {
     pub(crate) values: BTreeMap<String, String>,
     /// The variables that are set, and whose values are elsewhere.
     pub(crate) hidden: BTreeMap<String, Place>,
@@ -178,7 +181,7 @@ pub(crate) struct OtherStop {
 
 /// The times that the environment of the process states, as the engine reads them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct StatedTimes {
     pub(crate) grace: Option<u64>,
     pub(crate) pre_stop: Option<u64>,
 }
@@ -186,6 +189,12 @@ pub(crate) struct Told {
 /// The variables that state them.
 pub(crate) const GRACE_VAR: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 pub(crate) const PRE_STOP_VAR: &str = "PRESTOP_SECONDS";
+
+/// The beginning of the line with which a unit sets its own timeout.
+pub(crate) const STOP_TIMEOUT: &str = "TimeoutStopSec=";
+
+/// The least `DefaultTimeoutStopSec` of common distributions.
+pub(crate) const LEAST_STOP_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Longer than the engine takes for a time: a year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
@@ -208,17 +217,18 @@ impl Workload {
             seen_inside: supervisor,
             grace: Grace::default_of(supervisor, place.clone()),
             cap: supervisor.cap(),
+            default_stop_timeout: None,
             pre_stop: Duration::ZERO,
             sidecars: 0,
             sidecar_hooks: Duration::ZERO,
             signals: Vec::new(),
             extra_signals: Vec::new(),
-            told: Told::default(),
-            told_at: None,
+            stated: StatedTimes::default(),
+            stated_at: None,
             has_unseen_variables: false,
             overrides: Vec::new(),
             configured: None,
-            environment: Visible::default(),
+            environment: VisibleVariables::default(),
             late: Vec::new(),
             other_stops: Vec::new(),
             set_by: SetBy::Lines,
@@ -275,7 +285,8 @@ impl Workload {
         self.extra_signals.push(signal);
     }
 
-    /// Its grace period is set, but what to cannot be seen: so there is nothing to add up.
+    /// Records that its grace period is set to a value that cannot be seen. Then there is nothing to add
+    /// up.
     pub(crate) fn hide_grace(&mut self, place: Place, problem: impl Into<String>, advice: &str) {
         self.findings.push(Finding::new(Level::Unknown, place, problem, advice));
         self.is_opaque = true;
@@ -290,7 +301,7 @@ impl Workload {
         harmless(&title).into_owned()
     }
 
-    /// Whether this is the one that was asked for.
+    /// Returns whether the workload or its container has this name.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.name == name || self.container == name
     }
@@ -304,11 +315,11 @@ impl Workload {
         }
     }
 
-    /// What the process may assume to have from its signal on, if its configuration does not say;
-    /// the likeliest first. `None` is no limit.
+    /// Returns the grace periods that the process may assume from its signal on, if its configuration
+    /// sets none, with the likeliest first. `None` is no limit.
     pub(crate) fn assumptions(&self) -> Vec<Option<Duration>> {
-        if let Some(told) = self.told.kill_after() {
-            return vec![Some(told)];
+        if let Some(stated) = self.stated.kill_after() {
+            return vec![Some(stated)];
         }
         let left = self.allowed().map(|grace| grace.saturating_sub(self.pre_stop));
         let seconds = |seconds| Some(Duration::from_secs(seconds));
@@ -342,7 +353,7 @@ impl Workload {
 // === impl Supervisor ===
 
 impl Supervisor {
-    /// The key that says how long it waits.
+    /// Returns the key that sets how long it waits.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Kubernetes => "terminationGracePeriodSeconds",
@@ -449,7 +460,7 @@ impl Supervisor {
 // === impl Grace ===
 
 impl Grace {
-    /// What the key says.
+    /// Returns the grace period that the key sets.
     pub(crate) fn said(span: Option<Duration>, place: Place) -> Self {
         Self { span, assumed: false, place }
     }
@@ -462,11 +473,11 @@ impl Grace {
     }
 }
 
-// === impl Told ===
+// === impl StatedTimes ===
 
-impl Told {
-    /// Takes what a variable says; whether it is one that says how long there is.
-    pub(crate) fn hear(&mut self, name: &str, value: &str) -> bool {
+impl StatedTimes {
+    /// Reads a variable. Returns whether it states the grace period.
+    pub(crate) fn read_variable(&mut self, name: &str, value: &str) -> bool {
         let seconds = value.trim().parse().ok().filter(|seconds| *seconds <= LONGEST);
         match name {
             GRACE_VAR => self.grace = seconds,
@@ -476,7 +487,7 @@ impl Told {
         name == GRACE_VAR
     }
 
-    /// How long the process assumes to have; `None` if it is not told.
+    /// Returns the time that the process assumes to have, or `None` if no variable states it.
     pub(crate) fn kill_after(self) -> Option<Duration> {
         let left = self.grace?.saturating_sub(self.pre_stop.unwrap_or_default());
         Some(Duration::from_secs(left.max(1)))

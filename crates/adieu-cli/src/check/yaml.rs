@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 
-use super::place::Wrong;
+use super::place::InputError;
 use super::tree::{DEEPEST, Id, Merge, Nodes, Tree, too_deep};
 
 /// A list or map whose end has not been seen yet.
@@ -23,7 +23,7 @@ struct Builder {
     anchors: HashMap<usize, Id>,
 }
 
-pub(crate) fn parse(text: &str) -> Result<Tree, Wrong> {
+pub(crate) fn parse(text: &str) -> Result<Tree, InputError> {
     let mut builder = Builder::default();
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
@@ -33,7 +33,7 @@ pub(crate) fn parse(text: &str) -> Result<Tree, Wrong> {
                 "recursion limit exceeded" => too_deep(),
                 info => format!("this is not YAML: {info}"),
             };
-            Wrong::at(error.marker().line(), problem)
+            InputError::at(error.marker().line(), problem)
         })?;
         builder.take(event, span.start.line())?;
     }
@@ -53,7 +53,7 @@ fn merge(tag: Option<&Tag>) -> Option<Merge> {
 // === impl Builder ===
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), Wrong> {
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), InputError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let merge = merge(tag.as_deref());
@@ -84,7 +84,7 @@ impl Builder {
                 // It is known only when it has ended.
                 None => {
                     let problem = "an alias that refers to what it is in: write it out";
-                    return Err(Wrong::at(line, problem));
+                    return Err(InputError::at(line, problem));
                 }
             },
             Event::DocumentEnd => self.anchors.clear(),
@@ -113,9 +113,9 @@ impl Builder {
         anchor: usize,
         is_map: bool,
         tag: Option<&Tag>,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), InputError> {
         if self.open.len() >= DEEPEST {
-            return Err(Wrong::at(line, too_deep()));
+            return Err(InputError::at(line, too_deep()));
         }
         let id = self.nodes.list(line, Vec::new())?;
         self.nodes.set_merge(id, merge(tag));
@@ -123,7 +123,7 @@ impl Builder {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Wrong> {
+    fn end(&mut self) -> Result<(), InputError> {
         let Some(Open { id, anchor, is_map, children }) = self.open.pop() else { return Ok(()) };
         if is_map {
             let pairs = children.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();

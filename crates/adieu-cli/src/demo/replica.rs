@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adieu::actors::{ActorSystem, kameo as on_kameo};
-use adieu::fleet::{Files, Lock, LockSpec, Others, Owner};
+use adieu::fleet::{Files, Lock, LockSpec, OtherReplicas, Owner};
 use adieu::http::{Admin, BoxError, Probes, serve};
 use adieu::{
     Config, Consumer, CustomReason, DeploymentProfile, JobCx, KillAfter, Lifecycle, Outcome, Phase,
@@ -105,7 +105,7 @@ async fn with_adieu(shutdown: &Shutdown, args: Args) -> Result<(), BoxError> {
         .start(async move |_| if sign.exists() { Ok(()) } else { std::fs::write(sign, "open\n") });
     let lifecycle = Lifecycle::builder()
         .profile(DeploymentProfile::Fleet)
-        .step(lock.singleton_step(open, Others::Wait, Duration::from_secs(5)))
+        .step(lock.singleton_step(open, OtherReplicas::Wait, Duration::from_secs(5)))
         .build()?;
 
     let system = ActorSystem::on(shutdown, "shop")?;

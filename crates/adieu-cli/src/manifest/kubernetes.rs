@@ -7,13 +7,13 @@ use crate::check::{GRACE_VAR, PRE_STOP_VAR};
 pub(super) fn write(numbers: &Numbers<'_>) -> String {
     let Numbers { name, image, replicas, port, admin_port, grace, pre_stop, exec: _, config } =
         numbers;
-    let mut told = format!(
+    let mut stated = format!(
         "            # The process cannot query its grace period, so it is passed here.\n            - \
          name: {GRACE_VAR}\n              value: \"{grace}\"\n"
     );
     let mut hook = String::new();
     if *pre_stop > 0 {
-        told +=
+        stated +=
             &format!("            - name: {PRE_STOP_VAR}\n              value: \"{pre_stop}\"\n");
         hook = format!(
             "          lifecycle:\n            preStop:\n              # Routers need longer than \
@@ -28,12 +28,12 @@ pub(super) fn write(numbers: &Numbers<'_>) -> String {
     };
     for (variable, value) in &config.variables {
         let value = scalar(value);
-        told += &format!("            - name: {variable}\n              value: {value}\n");
+        stated += &format!("            - name: {variable}\n              value: {value}\n");
     }
     let (mut mount, mut volume, mut map) = (String::new(), String::new(), String::new());
     if let (Some(target), Some((ending, text))) = (config.target(name), &config.file) {
         let map_name = scalar(&format!("{name}-shutdown"));
-        told += &format!("            - name: ADIEU_CONFIG\n              value: {target}\n");
+        stated += &format!("            - name: ADIEU_CONFIG\n              value: {target}\n");
         mount = format!(
             "          volumeMounts:\n            - name: shutdown\n              mountPath: \
              /etc/{name}\n"
@@ -78,7 +78,7 @@ spec:
             - name: http
               containerPort: {port}
 {admin}          env:
-{told}{mount}{hook}          startupProbe:
+{stated}{mount}{hook}          startupProbe:
             httpGet:
               path: /startupz
               port: {asked}

@@ -53,7 +53,7 @@ fn s184_applied_suggestions_fit() {
         let ran = adieu_reads(&["check", "--config", SERVICE, "--manifest", "-"], &text);
         assert_eq!(ran.code, code, "{}", ran.stdout);
     }
-    // Told nothing, the process would cut itself short; told what is suggested, it does not.
+    // Without the variable, the process would cut itself short. With the suggested one, it does not.
     let args = ["check", "--config", "manifests/slow.toml", "--json", "--manifest"];
     let not_told = "manifests/long-enough-but-not-told.yaml";
     let ran = adieu(&[&args[..], &[not_told]].concat());
@@ -167,10 +167,10 @@ fn one_can_be_asked_for_by_name() {
     let several = "manifests/several-documents.yaml";
     assert_eq!(check(several, &["--only", "orders"]).code, 0);
     assert_eq!(check(several, &["--only", "ledger"]).code, 1);
-    let none = check(several, &["--only", "nobody"]);
+    let none = check(several, &["--only", "absent"]);
     assert_eq!(none.code, 2);
     expect![[r#"
-        adieu: --only nobody: there is only Service orders (manifests/several-documents.yaml:1), ConfigMap orders (manifests/several-documents.yaml:12), Deployment orders, container orders (manifests/several-documents.yaml:20), StatefulSet ledger, container ledger (manifests/several-documents.yaml:51)
+        adieu: --only absent: there is only Service orders (manifests/several-documents.yaml:1), ConfigMap orders (manifests/several-documents.yaml:12), Deployment orders, container orders (manifests/several-documents.yaml:20), StatefulSet ledger, container ledger (manifests/several-documents.yaml:51)
     "#]].assert_eq(&none.stderr);
     let proxy = json_of(&check("manifests/two-containers.yaml", &["--only", "proxy", "--json"]));
     assert_eq!(proxy["workloads"][0]["container"], "proxy");

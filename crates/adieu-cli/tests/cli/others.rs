@@ -164,7 +164,7 @@ fn s975_drop_ins_of_an_instance_beside_its_template_are_unknown() {
     assert_eq!(folder.verdict("orders@.service", &[]), "unknown");
     folder.write("orders@1.service", unit);
     assert_eq!(folder.verdict("orders@1.service", &[]), "too-short");
-    let quadlet = "[Container]\nImage=orders\nStopTimeout=60\n\
+    let quadlet = "[Service]\nTimeoutStopSec=70\n[Container]\nImage=orders\nStopTimeout=60\n\
                    Environment=TERMINATION_GRACE_PERIOD_SECONDS=60\n";
     folder.write("orders@.container", quadlet);
     assert_eq!(folder.verdict("orders@.container", &[]), "fits");

@@ -32,7 +32,7 @@ fn refused(text: &str) -> String {
 
 const TOLD: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
 
-/// A manifest of each platform, filled in with a grace period, what the process is told, and the
+/// A manifest of each platform, filled in with a grace period, the stated grace period, and the
 /// signal that stops it.
 fn platforms(grace: u64, told: Option<u64>, signal: &str) -> Vec<(&'static str, String)> {
     let yaml = told.map_or(String::new(), |told| format!("{{name: {TOLD}, value: '{told}'}}"));
@@ -56,7 +56,10 @@ fn platforms(grace: u64, told: Option<u64>, signal: &str) -> Vec<(&'static str, 
         ),
         (
             "StopTimeout",
-            format!("[Container]\nImage=a\nStopTimeout={grace}\nStopSignal={signal}\n{unit}"),
+            format!(
+                "[Service]\nTimeoutStopSec={grace}\n[Container]\nImage=a\nStopTimeout={grace}\n\
+                 StopSignal={signal}\n{unit}"
+            ),
         ),
         (
             "stop_grace_period",
@@ -426,7 +429,7 @@ fn name_while_it_runs(shell: &str, script: &str) -> Option<String> {
 fn s263_real_shells_behave_as_assumed() {
     let mut seen = 0;
     for shell in ["bash", "dash", "sh"] {
-        // What is certain: exec replaces the shell, and a pipeline or a loop does not.
+        // Certain: exec replaces the shell, and a pipeline or a loop does not.
         for (script, replaces) in [
             ("exec sleep 60", true),
             ("true && exec sleep 60", true),
@@ -440,7 +443,7 @@ fn s263_real_shells_behave_as_assumed() {
         }
     }
     assert!(seen >= 5, "no shell is installed");
-    // What is not: dash stays in front of the last command of a list.
+    // Not certain: dash stays in front of the last command of a list.
     if let Some(name) = name_while_it_runs("dash", "true && sleep 60") {
         assert_eq!(name, "dash");
     }

@@ -11,7 +11,7 @@ use super::{Ran, adieu, command, ran, shows};
 const BEFORE: &str = "golden/report-before.json";
 const AFTER: &str = "golden/report-after.json";
 
-/// Shows what is given through the standard input.
+/// Shows the report that is passed through the standard input.
 fn piped(report: &str, format: &str) -> Ran {
     let mut command = command(&["report", "-", "--format", format]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

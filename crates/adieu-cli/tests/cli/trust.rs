@@ -298,7 +298,7 @@ fn s508_variables_that_cannot_be_seen_are_unknown_unless_they_are_vouched_for() 
         (
             "orders.service",
             format!(
-                "[Service]\nExecStart=/orders\nEnvironment={TOLD}=90\nEnvironmentFile=/etc/none\n"
+                "[Service]\nTimeoutStopSec=90\nExecStart=/orders\nEnvironment={TOLD}=90\nEnvironmentFile=/etc/none\n"
             ),
         ),
         (
@@ -318,7 +318,8 @@ fn s508_variables_that_cannot_be_seen_are_unknown_unless_they_are_vouched_for() 
         (
             "orders.container",
             format!(
-                "[Container]\nImage=a\nStopTimeout=60\nEnvironment={TOLD}=60\nEnvironmentFile=/etc/none\n"
+                "[Service]\nTimeoutStopSec=70\n[Container]\nImage=a\nStopTimeout=60\n\
+                 Environment={TOLD}=60\nEnvironmentFile=/etc/none\n"
             ),
         ),
     ];
@@ -384,7 +385,8 @@ fn s509_workloads_that_share_a_configuration_are_changed_one_by_one() {
 fn s509_variables_of_a_container_are_suggested_as_options_of_its_command() {
     let unit = |flag: &str| {
         format!(
-            "[Service]\nType=notify\nExecStart=/usr/bin/docker run --rm {flag} --name orders orders\n"
+            "[Service]\nType=notify\nTimeoutStopSec=60\n\
+             ExecStart=/usr/bin/docker run --rm {flag} --name orders orders\n"
         )
     };
     let folder = Folder::new(&[("orders.service", &unit(""))]);

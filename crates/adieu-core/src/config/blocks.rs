@@ -112,7 +112,7 @@ impl Blocks {
 }
 
 impl PartialEq for Blocks {
-    /// Compares what is configured, not where it is from.
+    /// Compares the values, not their origins.
     fn eq(&self, other: &Self) -> bool {
         self.tables == other.tables
     }

@@ -20,7 +20,7 @@ const HOOKS: &str = "jvm-shutdown-hooks";
 const WHEN_DOWN: &str = "run-coordinated-shutdown-when-down";
 
 /// Keys outside our block that concern it.
-pub(super) struct Outside {
+pub(super) struct AkkaKeys {
     pub(super) run_when_down: Option<Value>,
     /// False if all hooks of the framework are switched off.
     pub(super) shutdown_hooks: bool,
@@ -28,9 +28,9 @@ pub(super) struct Outside {
     pub(super) clusters: Vec<(String, Value)>,
 }
 
-// === impl Outside ===
+// === impl AkkaKeys ===
 
-impl Outside {
+impl AkkaKeys {
     /// Sets the corresponding keys of our block.
     pub(super) fn put_into(self, block: &mut Map<String, Value>) {
         if let Some(value) = self.run_when_down {
@@ -45,8 +45,8 @@ impl Outside {
 }
 
 /// Removes the keys that concern us from the document, and rejects keys that are almost like them.
-pub(super) fn take(document: &mut Value) -> Result<Outside, ConfigError> {
-    let mut outside = Outside { run_when_down: None, shutdown_hooks: true, clusters: Vec::new() };
+pub(super) fn take(document: &mut Value) -> Result<AkkaKeys, ConfigError> {
+    let mut outside = AkkaKeys { run_when_down: None, shutdown_hooks: true, clusters: Vec::new() };
     if document.get(BLOCK).is_some() || has_root(document) {
         reject_similar(document, "", &[BLOCK])?;
     }

@@ -62,6 +62,23 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
         keys.value(blocks::NAMES)?;
     }
 
+    read_times(&mut keys, &mut config)?;
+    set(&mut config.strict, keys.switch(&["strict"])?);
+    set(&mut config.order, order(&mut keys)?);
+    config.report_file = keys.text(&["report-file"])?.map(Into::into);
+    read_policies(&mut keys, &mut config)?;
+    read_triggers(&mut keys, &mut config)?;
+    read_phases(&mut keys, &mut config)?;
+    let config = read_drain_timeout(&mut keys, config)?;
+    keys.finish()?;
+
+    config.check()?;
+    let _proved = config.plan_builder().map_err(|error| error.within(path))?;
+    Ok(config)
+}
+
+/// Reads the keys that set a time of the whole shutdown, except `drain-timeout`.
+fn read_times(keys: &mut Section<'_>, config: &mut Config) -> Result<(), ConfigError> {
     if let Some((path, value)) = keys.value(&["kill-after"])? {
         config.kill_after = match value.as_str() {
             Some("auto") => KillAfter::Detect,
@@ -81,25 +98,16 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
     }
     set(&mut config.lame_duck_min, keys.duration(&["lame-duck-min"])?);
     set(&mut config.unready_after, keys.duration(&["unready-after"])?);
-    set(&mut config.strict, keys.switch(&["strict"])?);
-    set(&mut config.order, order(&mut keys)?);
     set(&mut config.default_phase_timeout, keys.duration(&["default-phase-timeout"])?);
-    let drain_timeout = match keys.value(section::DRAIN_TIMEOUT)? {
-        Some((_, value)) if value.as_str() == Some("auto") => None,
-        Some((path, value)) => Some((keys.as_duration_or(&path, value, "auto")?, path)),
-        None => None,
-    };
-    config.report_file = keys.text(&["report-file"])?.map(Into::into);
+    Ok(())
+}
 
-    let base = policy(&mut keys)?;
+/// Reads the actions at the end, and how they differ by reason.
+fn read_policies(keys: &mut Section<'_>, config: &mut Config) -> Result<(), ConfigError> {
+    let base = policy(keys)?;
     set(&mut config.policies.base.terminate_actor_system, base.terminate_actor_system);
     set(&mut config.policies.base.exit_process, base.exit_process);
     set(&mut config.policies.base.exit_code, base.exit_code);
-
-    let triggers = &mut config.triggers;
-    set(&mut triggers.actor_system_terminate, keys.switch(&["run-by-actor-system-terminate"])?);
-    set(&mut triggers.process_hook, keys.switch(section::PROCESS_HOOK)?);
-    set(&mut triggers.downed, keys.switch(&["run-when-down"])?);
 
     for (reason, mut keys) in keys.tables("reason-overrides")? {
         let change = policy(&mut keys)?;
@@ -115,6 +123,20 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
         }
         keys.finish()?;
     }
+    Ok(())
+}
+
+/// Reads which events begin a shutdown.
+fn read_triggers(keys: &mut Section<'_>, config: &mut Config) -> Result<(), ConfigError> {
+    let triggers = &mut config.triggers;
+    set(&mut triggers.actor_system_terminate, keys.switch(&["run-by-actor-system-terminate"])?);
+    set(&mut triggers.process_hook, keys.switch(section::PROCESS_HOOK)?);
+    set(&mut triggers.downed, keys.switch(&["run-when-down"])?);
+    Ok(())
+}
+
+/// Reads the table of each phase.
+fn read_phases(keys: &mut Section<'_>, config: &mut Config) -> Result<(), ConfigError> {
     for (phase, mut keys) in keys.tables("phases")? {
         let change = PhaseChange {
             depends_on: keys.names(&["depends-on"])?.map(phases),
@@ -127,19 +149,23 @@ fn read(path: &str, block: &Value, format: Format) -> Result<Config, ConfigError
         keys.finish()?;
         config.phases.insert(Phase::new(phase), change);
     }
-    if let Some((timeout, path)) = drain_timeout {
-        if config.sets_timeout_of(&Phase::SERVICE_REQUESTS_DONE) {
-            let other = keys.path_of(&section::DRAIN_PHASE.join("."));
-            let problem = format!("means the same as {other}: write one of them");
-            return Err(ConfigError::Invalid { path, problem });
-        }
-        config = config.drain_timeout(timeout);
-    }
-    keys.finish()?;
+    Ok(())
+}
 
-    config.check()?;
-    let _proved = config.plan_builder().map_err(|error| error.within(path))?;
-    Ok(config)
+/// Reads `drain-timeout`, which is another name for the timeout of a phase.
+fn read_drain_timeout(keys: &mut Section<'_>, config: Config) -> Result<Config, ConfigError> {
+    let (timeout, path) = match keys.value(section::DRAIN_TIMEOUT)? {
+        Some((path, value)) if value.as_str() != Some("auto") => {
+            (keys.as_duration_or(&path, value, "auto")?, path)
+        }
+        Some(_) | None => return Ok(config),
+    };
+    if config.sets_timeout_of(&Phase::SERVICE_REQUESTS_DONE) {
+        let other = keys.path_of(&section::DRAIN_PHASE.join("."));
+        let problem = format!("means the same as {other}: write one of them");
+        return Err(ConfigError::Invalid { path, problem });
+    }
+    Ok(config.drain_timeout(timeout))
 }
 
 fn set<T>(to: &mut T, value: Option<T>) {

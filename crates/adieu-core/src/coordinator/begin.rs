@@ -83,8 +83,8 @@ impl Shared {
         let exits_process = cause.policy.exit_process;
         let beginning = Beginning { cause, from, plan, budget, limits };
         core.run = Some(Run::new(now, beginning));
-        // Before the lock is released: a thread that waits for the report reads it, and may be the only
-        // thread of that runtime.
+        // Sets `core.home` before the lock is released. `Completion::wait` reads it to detect that
+        // the waiting thread is the only one of that runtime.
         let home = core.adopt_runtime();
         Some(Begun { left, exits_process, home, line })
     }
@@ -96,7 +96,8 @@ impl Shared {
         }
     }
 
-    /// Whether readiness does not change when the shutdown begins; see `unready-after`.
+    /// Whether the process stays ready when the shutdown begins, because `unready-after` is set and
+    /// a router sends it work.
     fn keeps_ready(&self) -> bool {
         !self.config().unready_after.is_zero() && !self.drains.lock().requests().is_empty()
     }

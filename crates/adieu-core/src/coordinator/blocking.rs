@@ -9,8 +9,8 @@ use tracing::{error, warn};
 
 use super::completion::Completion;
 use super::driver;
-use super::home::{Home, probe};
 use super::process::LEAST_EXIT;
+use super::runtime_state::{RuntimeState, runtime_state};
 use super::shared::Shared;
 use crate::deadline::Deadline;
 use crate::park;
@@ -58,12 +58,13 @@ impl Shared {
         let home = self.home().or_else(|| Handle::try_current().ok())?;
         let has_workers = home.runtime_flavor() != RuntimeFlavor::CurrentThread;
         let is_worker = tokio::task::try_id().is_some();
-        let why = match probe(&home) {
-            Home::Runs => return None,
-            // Its workers are blocked, perhaps not for long. Deadlines hold all the same.
-            Home::StandsStill if has_workers && !is_worker => return None,
-            Home::StandsStill => "the thread that runs it is leaving",
-            Home::Gone => "it was dropped",
+        let why = match runtime_state(&home) {
+            RuntimeState::Polled => return None,
+            // The workers are blocked, and may recover. The stand-in thread keeps the deadlines
+            // meanwhile, so the runtime is not replaced.
+            RuntimeState::Stalled if has_workers && !is_worker => return None,
+            RuntimeState::Stalled => "the only thread that polls it is blocked here",
+            RuntimeState::Dropped => "it was dropped",
         };
         // Two workers, so that a task that blocks one of them does not delay the others.
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();

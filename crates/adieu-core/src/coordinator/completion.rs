@@ -10,13 +10,14 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::Shared;
 use super::await_error::AwaitError;
-use super::home::{Home, probe};
+use super::runtime_state::{RuntimeState, runtime_state};
 use crate::park;
 use crate::report::Report;
 use crate::task::is_inside;
 use crate::time::real_now;
 
-/// How often a blocked thread checks whether it waits in vain.
+/// How often a blocked thread checks whether the runtime of the shutdown is still polled. If not,
+/// no report will come.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Waits until the shutdown is over, and returns its report.
@@ -80,7 +81,7 @@ impl Completion {
         let home = self.shared.upgrade().and_then(|shared| shared.home());
         home.filter(|home| home.runtime_flavor() == RuntimeFlavor::CurrentThread)
             .filter(matches)
-            .is_some_and(|home| probe(&home) == Home::StandsStill)
+            .is_some_and(|home| runtime_state(&home) == RuntimeState::Stalled)
     }
 }
 

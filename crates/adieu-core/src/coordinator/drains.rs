@@ -18,7 +18,7 @@ pub(super) struct Drains {
     loops: Vec<Gate>,
     /// The gates for which tasks were added, and the work before each is closed.
     drained: Vec<Drained>,
-    /// Whether no lame duck is waited for, unless one is configured.
+    /// Whether `lame-duck = auto` means no lame duck. A configured duration still applies.
     pub(super) at_once: bool,
     /// Whether a cordon makes the gates refuse work. Readiness has its own fact for that.
     pub(super) refuses: bool,
@@ -32,7 +32,8 @@ pub(super) struct Drained {
     before: WorkBeforeClosing,
 }
 
-/// The work before one gate is closed. `None` when it has been taken, so that no more can be added.
+/// The functions to run before one gate is closed (`Drain::first`). `None` once they have been
+/// taken, so that no more can be added.
 pub(super) type WorkBeforeClosing = Arc<OrderedMutex<Option<Vec<BeforeClosing>>>>;
 
 pub(super) type BeforeClosing = Box<dyn FnOnce(TaskCx) -> BoxFuture + Send>;

@@ -10,17 +10,17 @@ mod threads;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Requests;
 use super::machine::{Effect, Effects, Event, NewTask, PhaseTime};
-use super::moves::Moves;
+use super::progress_counts::ProgressCounts;
 use super::shared::Shared;
 use crate::budget::Limits;
 use crate::deadline::LiveDeadline;
+use crate::journal::PROGRESS_INTERVAL;
 use crate::outcome::Ending;
 use crate::phase::Phase;
 use crate::plan::PhaseId;
@@ -29,9 +29,6 @@ use crate::task::{Crew, Done, LazySpan, PhaseCx, RunCx, TaskCx, TaskId, spans_ar
 use crate::time::{Instant, now};
 
 pub(super) use threads::{start, take_over};
-
-/// How often the tasks that have not ended are logged.
-const STILL_WAITING: Duration = Duration::from_secs(5);
 
 /// How many ended tasks are processed at once, so that very many of them do not delay the timers.
 const BATCH: usize = 1024;
@@ -56,7 +53,7 @@ pub(super) struct Driver {
     /// The requests that have been applied.
     applied: Requests,
     /// When the tasks that have not ended are next logged.
-    next_words: Instant,
+    next_progress_log: Instant,
     /// When the next step is due, even if nothing happens.
     due: Instant,
     /// The phases that run, by position.
@@ -65,12 +62,12 @@ pub(super) struct Driver {
     taken: Vec<(PhaseId, Started)>,
     /// The tokens of tasks that have a timeout of their own.
     own_tokens: HashMap<TaskId, CancellationToken>,
-    /// The phase after which the process is not ready in any case.
+    /// When this phase is over, the process is unready, even before `unready-after` has elapsed.
     before_unbind: Option<PhaseId>,
     /// The phase after which admitted work has finished.
     requests_done: Option<PhaseId>,
     over: bool,
-    /// Whether the report has been made and is not published. It is when its line has been logged.
+    /// Whether the report has been built. It is published when its line has been logged.
     has_report: bool,
 }
 
@@ -92,7 +89,7 @@ impl Driver {
             run,
             beginning: Some(beginning),
             applied: Requests::default(),
-            next_words: now() + STILL_WAITING,
+            next_progress_log: now() + PROGRESS_INTERVAL,
             due: now(),
             phases: vec![None; phases],
             taken: Vec::new(),
@@ -118,8 +115,8 @@ impl Driver {
         if now >= self.due {
             self.on(Event::Tick);
         }
-        if now >= self.next_words && !self.over {
-            self.next_words = now + STILL_WAITING;
+        if now >= self.next_progress_log && !self.over {
+            self.next_progress_log = now + PROGRESS_INTERVAL;
             self.log_waiting();
         }
         self.due = self.next_due();
@@ -161,7 +158,7 @@ impl Driver {
             if batch.is_empty() {
                 return;
             }
-            self.shared.engine.moves.send_if_modified(|moves| moves.tasks_ended(batch.len()));
+            self.shared.engine.counts.send_if_modified(|counts| counts.tasks_ended(batch.len()));
             let effects = self.shared.with_run(|run, _| {
                 let now = now();
                 let mut effects = Effects::new();
@@ -202,7 +199,7 @@ impl Driver {
 
     fn next_due(&self) -> Instant {
         let due = self.shared.with_run(|run, _| run.machine.next_due()).flatten();
-        due.map_or(self.next_words, |due| due.min(self.next_words))
+        due.map_or(self.next_progress_log, |due| due.min(self.next_progress_log))
     }
 
     fn carry_out(&mut self, effects: Option<Effects>) {
@@ -242,15 +239,14 @@ impl Driver {
     fn open(&mut self, phase: PhaseId) -> Effects {
         let opened = self.shared.with_run(|run, declared| {
             let mut entries = declared.registry.start(phase);
-            let mut tasks = Vec::with_capacity(entries.len());
-            tasks.extend(entries.iter_mut().map(|Entry { name, timeout, .. }| NewTask {
-                name: std::mem::take(name),
-                timeout: *timeout,
-            }));
             let is_open_ended = declared.plan.is_open_ended(phase.0);
             let rest = is_open_ended.then(|| run.rest_after(phase, declared));
             let time = PhaseTime { timeout: declared.plan.timeout_of(phase.0), rest };
-            let effects = run.machine.on(now(), Event::Opened { phase, time, tasks });
+            let tasks = entries.iter_mut().map(|Entry { name, timeout, .. }| NewTask {
+                name: std::mem::take(name),
+                timeout: *timeout,
+            });
+            let effects = run.machine.opened(now(), phase, time, tasks);
             (entries, effects)
         });
         let Some((entries, effects)) = opened else {
@@ -307,7 +303,7 @@ impl Driver {
             start_all();
         }
         self.phases[phase.0] = Some(cx);
-        self.shared.engine.moves.send_if_modified(Moves::phase_began);
+        self.shared.engine.counts.send_if_modified(ProgressCounts::phase_began);
     }
 
     fn cut(&self, phase: PhaseId, cut: Instant) {

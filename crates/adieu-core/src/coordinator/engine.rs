@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
 use super::locks;
-use super::moves::Moves;
+use super::progress_counts::ProgressCounts;
 use crate::rung::Rung;
 use crate::sync::OrderedMutex;
 use crate::time::Instant;
@@ -16,7 +16,7 @@ pub(super) struct Engine {
     /// Wakes the driver: there are requests or ended tasks, or the shutdown is over.
     pub(super) nudge: Arc<Notify>,
     /// The numbers of phases that have begun and tasks that have ended, for a supervisor.
-    pub(super) moves: watch::Sender<Moves>,
+    pub(super) counts: watch::Sender<ProgressCounts>,
     /// The latest driver, while it runs on a runtime.
     driver: OrderedMutex<Option<Weak<dyn Movable>>>,
 }
@@ -43,7 +43,7 @@ impl Engine {
         Self {
             requests: OrderedMutex::new(locks::REQUESTS, Requests::default()),
             nudge: Arc::default(),
-            moves: watch::Sender::new(Moves::default()),
+            counts: watch::Sender::new(ProgressCounts::default()),
             driver: OrderedMutex::new(locks::LATEST_DRIVER, None),
         }
     }

@@ -249,8 +249,8 @@ async fn do_before(before: Vec<BeforeClosing>, home: Handle, cx: TaskCx, gate: &
         return;
     }
     gate.close();
-    // If the application blocks every worker, the work is not late by its own fault. The next phase
-    // waits for the work that it would have handed over.
+    // If the runtime does not poll even an empty task, all workers are blocked, and the functions
+    // could not run. Let them finish later: the next phase waits for the work that they admit.
     let looked = tokio::time::timeout(POLLED, home.spawn(async {})).await;
     if looked.is_ok() {
         tokio::select! {

@@ -5,7 +5,7 @@
 //! others   graceful -> end waiting ---> hard stop -> exit
 //! ```
 //!
-//! A second SIGINT comes from a person who has lost patience. A second SIGTERM may come from a kubelet
+//! A second SIGINT comes from a person without patience. A second SIGTERM may come from a kubelet
 //! that was restarted and sends it again, so it only ends waits in which no work is done.
 
 use crate::rung::Rung;

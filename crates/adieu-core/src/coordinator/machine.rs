@@ -8,7 +8,7 @@
 //!
 //! 1. A phase opens when all phases that it waits for are over, never before, and at most once.
 //! 2. Cancelling and aborting are requests. A task is over when the driver has joined it, or when it has
-//!    been given up, which happens at a fixed time.
+//!    been abandoned, which happens at a fixed time.
 //! 3. Every phase is over at the end of its rank's share of the deadline, so that later phases have the
 //!    rest. Only `actor-system-terminate`, which is never skipped, has one grace more.
 //! 4. The deadline never becomes later. The rung only rises.
@@ -34,8 +34,6 @@ use crate::time::{Duration, Instant};
 /// Something that has happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// The driver has opened a phase, with these tasks. No more can be added.
-    Opened { phase: PhaseId, time: PhaseTime, tasks: Vec<NewTask> },
     /// A task is over.
     Joined { task: TaskId, at: Instant, ended: Ended },
     /// Time has passed.
@@ -52,7 +50,7 @@ pub(crate) enum Event {
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a shutdown makes no progress if its effects are not carried out"]
 pub(crate) enum Effect {
-    /// Take the phase's tasks, and reply with `Opened`.
+    /// Take the phase's tasks, and call `opened` with them.
     Open(PhaseId),
     /// Spawn the tasks that were taken. The first has this id, and the others follow. The phase is
     /// cancelled at that instant.
@@ -185,12 +183,45 @@ impl Machine {
         self.begin(now)
     }
 
+    /// The driver has opened a phase, with these tasks. No more can be added. The tasks are an iterator,
+    /// because a list of very many would cost as much memory as their states.
+    pub(crate) fn opened(
+        &mut self,
+        now: Instant,
+        id: PhaseId,
+        time: PhaseTime,
+        tasks: impl Iterator<Item = NewTask>,
+    ) -> Effects {
+        let mut effects = Effects::new();
+        let first = self.tasks.len();
+        self.phases[id.0].time = time;
+        let cut = self.cut(now, id, now);
+        self.tasks.reserve(tasks.size_hint().1.unwrap_or_default());
+        for (task, new) in (first..).map(TaskId).zip(tasks) {
+            let own_cut = new.timeout.map(|timeout| now + timeout).filter(|own| *own < cut);
+            let own = own_cut.map(|cut| Box::new(OwnTime { cut, due: None }));
+            self.tasks.push(TaskRun { name: new.name, phase: id, own, state: TaskState::Running });
+            if let Some(own_cut) = own_cut {
+                self.set_task_due(task, own_cut);
+            }
+        }
+        let all = first..self.tasks.len();
+        let phase = &mut self.phases[id.0];
+        phase.state = PhaseState::Running { since: now, cut };
+        phase.running = all.len();
+        phase.tasks = all;
+        if phase.running == 0 {
+            self.close(now, id, &mut effects);
+        } else {
+            effects.push(Effect::Start { phase: id, first: TaskId(first), cut });
+            self.set_phase_due(id, cut);
+        }
+        effects
+    }
+
     pub(crate) fn on(&mut self, now: Instant, event: Event) -> Effects {
         let mut effects = Effects::new();
         match event {
-            Event::Opened { phase, time, tasks } => {
-                self.open(now, phase, time, tasks, &mut effects);
-            }
             Event::Joined { task, at, ended } => self.join(now, task, at, ended, &mut effects),
             Event::Tick => self.tick(now, &mut effects),
             Event::Climb(rung) => self.climb(now, rung, &mut effects),
@@ -318,38 +349,6 @@ impl Machine {
                 Some(SkipCause::OutOfTime)
             }
             Rank::Early | Rank::Closing | Rank::Actors | Rank::Last => None,
-        }
-    }
-
-    fn open(
-        &mut self,
-        now: Instant,
-        id: PhaseId,
-        time: PhaseTime,
-        tasks: Vec<NewTask>,
-        effects: &mut Effects,
-    ) {
-        let first = self.tasks.len();
-        let phase = &mut self.phases[id.0];
-        phase.time = time;
-        phase.tasks = first..first + tasks.len();
-        phase.running = tasks.len();
-        let cut = self.cut(now, id, now);
-        self.phases[id.0].state = PhaseState::Running { since: now, cut };
-        if tasks.is_empty() {
-            self.close(now, id, effects);
-            return;
-        }
-        effects.push(Effect::Start { phase: id, first: TaskId(first), cut });
-        self.set_phase_due(id, cut);
-        self.tasks.reserve(tasks.len());
-        for (task, new) in (first..).map(TaskId).zip(tasks) {
-            let own_cut = new.timeout.map(|timeout| now + timeout).filter(|own| *own < cut);
-            let own = own_cut.map(|cut| Box::new(OwnTime { cut, due: None }));
-            self.tasks.push(TaskRun { name: new.name, phase: id, own, state: TaskState::Running });
-            if let Some(own_cut) = own_cut {
-                self.set_task_due(task, own_cut);
-            }
         }
     }
 

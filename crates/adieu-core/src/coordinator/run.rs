@@ -145,7 +145,7 @@ impl Run {
     }
 
     /// Returns the worst case of all phases after this one, with the tasks that were declared, and with
-    /// two graces for each phase: until a task is aborted, and until it is given up.
+    /// two graces for each phase: until a task is aborted, and until it is abandoned.
     pub(super) fn rest_after(&self, phase: PhaseId, declared: &Declared) -> Duration {
         let Declared { plan, registry, .. } = declared;
         let graces = 2 * self.machine.limits().grace;

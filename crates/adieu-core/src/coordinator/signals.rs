@@ -17,7 +17,7 @@ use crate::time::Duration;
 use crate::watchdog::last_words;
 
 /// The limit of the platform, to be logged.
-struct Adopted {
+struct PlatformLimit {
     kill_after: Option<Duration>,
     how: String,
     advice: Option<String>,
@@ -27,13 +27,13 @@ struct Adopted {
 // === impl Shutdown ===
 
 impl Shutdown {
-    /// Runs the shutdown on SIGTERM and SIGINT. See [`Shutdown::install_signals_for`].
+    /// Runs the shutdown on the signals of [`Signal::DEFAULT`]: SIGTERM and SIGINT. See [`Shutdown::install_signals_for`].
     ///
     /// # Errors
     ///
     /// As [`Shutdown::install_signals_for`].
     pub fn install_signals(&self) -> Result<(), SignalError> {
-        self.install_signals_for([Signal::TERM, Signal::INT])
+        self.install_signals_for(Signal::DEFAULT)
     }
 
     /// Runs the shutdown when one of these signals is received. Repeated signals climb the ladder; see
@@ -111,7 +111,7 @@ impl Shared {
     fn install_once(
         self: &Arc<Self>,
         signals: Vec<Signal>,
-    ) -> Result<Option<Adopted>, SignalError> {
+    ) -> Result<Option<PlatformLimit>, SignalError> {
         let mut listener = self.process.listener.lock();
         if let Some(listener) = &*listener {
             if listener.signals() == signals {
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     /// From now on, the deadline is the time that the platform allows.
-    fn adopt_platform(&self) -> Result<Adopted, SignalError> {
+    fn adopt_platform(&self) -> Result<PlatformLimit, SignalError> {
         let Resolved { kill_after, source, advice } =
             self.config().kill_after.resolve(|name| std::env::var(name).ok());
         let mut core = self.core.lock();
@@ -165,11 +165,11 @@ impl Shared {
             core.allowance.budget.kill_after = before;
             return Err(SignalError::OverBudget { check: Box::new(check) });
         }
-        Ok(Adopted { kill_after, how, advice, over })
+        Ok(PlatformLimit { kill_after, how, advice, over })
     }
 
-    fn log_adopted(self: &Arc<Self>, adopted: Adopted) {
-        let Adopted { kill_after, how, advice, over } = adopted;
+    fn log_adopted(self: &Arc<Self>, adopted: PlatformLimit) {
+        let PlatformLimit { kill_after, how, advice, over } = adopted;
         self.journal().note(Line::Deadline { kill_after, how });
         if let Some(advice) = advice {
             self.journal().log(move || warn!(advice, "time until the kill is not known"));

@@ -7,8 +7,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::Shutdown;
-use super::moves::Moves;
 use super::progress::State;
+use super::progress_counts::ProgressCounts;
 use super::shared::Shared;
 use crate::gate::Gate;
 use crate::readiness::Readiness;
@@ -17,10 +17,10 @@ use crate::time::Short;
 
 /// The state of the shutdown at one time.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SupervisorView {
     pub(crate) readiness: Readiness,
     pub(crate) stage: Stage,
-    pub(crate) moves: Moves,
+    pub(crate) counts: ProgressCounts,
     /// How many passes are inside closed gates.
     pub(crate) inside: usize,
     /// The phases with tasks that have not ended; none while no shutdown runs.
@@ -31,9 +31,9 @@ pub(crate) struct Seen {
 }
 
 /// Waits until the state has changed.
-pub(crate) struct Lookout {
+pub(crate) struct SupervisorUpdates {
     state: watch::Receiver<State>,
-    moves: watch::Receiver<Moves>,
+    counts: watch::Receiver<ProgressCounts>,
 }
 
 // === impl Shutdown ===
@@ -44,12 +44,17 @@ impl Shutdown {
         self.shared().home().or_else(|| Handle::try_current().ok())
     }
 
-    /// Returns a lookout, to the first caller only.
-    pub(crate) fn lookout(&self) -> Option<Lookout> {
+    /// Returns a updates, to the first caller only.
+    pub(crate) fn updates(&self) -> Option<SupervisorUpdates> {
         let shared = self.shared();
-        let is_first = |moves: &mut Moves| !std::mem::replace(&mut moves.are_watched, true);
-        let (state, moves) = (shared.progress.subscribe(), shared.engine.moves.subscribe());
-        shared.engine.moves.send_if_modified(is_first).then_some(Lookout { state, moves })
+        let is_first =
+            |counts: &mut ProgressCounts| !std::mem::replace(&mut counts.has_supervisor, true);
+        let (state, counts) = (shared.progress.subscribe(), shared.engine.counts.subscribe());
+        shared
+            .engine
+            .counts
+            .send_if_modified(is_first)
+            .then_some(SupervisorUpdates { state, counts })
     }
 }
 
@@ -58,9 +63,9 @@ impl Shutdown {
 impl Shared {
     /// Returns the current state. Tasks describe themselves for it, so it must not be called under a
     /// lock.
-    pub(crate) fn look(&self) -> Seen {
+    pub(crate) fn supervisor_view(&self) -> SupervisorView {
         let (stage, readiness) = (self.progress.stage(), self.progress.readiness());
-        let moves = *self.engine.moves.borrow();
+        let counts = *self.engine.counts.borrow();
         let status = (stage == Stage::ShuttingDown).then(|| self.status());
         let left = status.as_ref().map_or(Duration::ZERO, |status| status.remaining);
         let line = |status: &Status| {
@@ -73,23 +78,23 @@ impl Shared {
         let drains = self.drains.lock();
         let closed = drains.gates().filter(|gate| gate.is_closed());
         let inside = closed.map(Gate::in_flight).sum();
-        Seen { readiness, stage, moves, inside, phases, waiting_for, left }
+        SupervisorView { readiness, stage, counts, inside, phases, waiting_for, left }
     }
 }
 
-// === impl Lookout ===
+// === impl SupervisorUpdates ===
 
-impl Lookout {
-    /// Waits until the stage or the readiness differs from `seen`. If only phases have begun or tasks have
-    /// ended, waits at least for `gathers`, in which more of them may. Returns at once when the shutdown
-    /// has been dropped.
-    pub(crate) async fn until_other_than(&mut self, seen: &Seen, gathers: Duration) {
+impl SupervisorUpdates {
+    /// Waits until the stage or the readiness differs from `seen`. If only phases have begun or
+    /// tasks have ended, waits for `batch_for` first, so that several such changes are reported
+    /// together. Returns at once when the shutdown has been dropped.
+    pub(crate) async fn changed_since(&mut self, seen: &SupervisorView, batch_for: Duration) {
         let changed = self
             .state
             .wait_for(|state| (state.stage, state.readiness()) != (seen.stage, seen.readiness));
         let moved = async {
-            tokio::time::sleep(gathers).await;
-            self.moves.wait_for(|moves| *moves != seen.moves).await
+            tokio::time::sleep(batch_for).await;
+            self.counts.wait_for(|counts| *counts != seen.counts).await
         };
         tokio::select! {
             _ = changed => {}

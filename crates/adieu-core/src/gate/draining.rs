@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// When refused work should be tried again, unless [`Gate::set_retry_after`](super::Gate::set_retry_after)
+/// sets another time.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// The gate admits no work: nothing of this work was done.
 ///
 /// It is worth trying again, elsewhere or later.
@@ -38,12 +42,6 @@ impl Draining {
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         Duration::from_millis(self.retry_after_ms.into())
-    }
-
-    /// Whether trying again makes sense. Always true, because nothing of the work was done.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        true
     }
 
     /// Returns what a queue consumer should do with the message.

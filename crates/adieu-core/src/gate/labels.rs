@@ -11,18 +11,18 @@ use crate::time::Instant;
 /// Labelled work that is inside a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct InFlight {
     /// The label of the work.
     pub label: String,
     /// How long the work has been inside.
     pub age: Duration,
 }
 
-/// Names the work inside a gate that has no label of its own; see
+/// Lists the work inside a gate that has no label of its own; see
 /// [`Gate::add_names`](super::Gate::add_names).
-pub trait Names: Send + Sync {
+pub trait ListInFlight: Send + Sync {
     /// Lists the work that is inside now, in any order.
-    fn inside(&self) -> Vec<Waiting>;
+    fn in_flight(&self) -> Vec<InFlight>;
 }
 
 pub(super) type Label = Arc<dyn fmt::Display + Send + Sync>;
@@ -37,9 +37,9 @@ pub(super) struct Labels {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LabelId(pub(super) NonZeroU64);
 
-// === impl Waiting ===
+// === impl InFlight ===
 
-impl Waiting {
+impl InFlight {
     /// Describes work that has been inside for this long.
     #[must_use]
     pub fn new(label: impl Into<String>, age: Duration) -> Self {

@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::class::DrainClass;
 use super::counters::State;
-use super::marks::Marks;
-use super::pool::Inner;
-use super::ride;
+use super::current_gate;
+use super::pass_tag::PassTag;
+use super::pool::GateMemory;
 use crate::shield::drop_shielded;
 use crate::task::text_of;
 use crate::thread_index::ThreadIndex;
@@ -21,8 +21,8 @@ use crate::thread_index::ThreadIndex;
 #[must_use = "the work is over when the pass is dropped"]
 pub struct Pass {
     // Two words, so that a pass travels in registers, and nothing in it needs to be freed.
-    inner: &'static Inner,
-    marks: Marks,
+    inner: &'static GateMemory,
+    tag: PassTag,
 }
 
 // === impl Pass ===
@@ -30,13 +30,13 @@ pub struct Pass {
 impl Pass {
     /// Returns a pass for work that `Counters::enter` has counted.
     #[inline]
-    pub(super) fn admitted(inner: &'static Inner, class: DrainClass) -> Self {
-        Self { inner, marks: Marks::of(class) }
+    pub(super) fn admitted(inner: &'static GateMemory, class: DrainClass) -> Self {
+        Self { inner, tag: PassTag::of(class) }
     }
 
     /// Counts one more unit of work, whatever the state of the gate is. The caller must know that a
     /// pass is inside.
-    pub(super) fn beside(inner: &'static Inner, class: DrainClass) -> Self {
+    pub(super) fn beside(inner: &'static GateMemory, class: DrainClass) -> Self {
         inner.counters.enter_beside(ThreadIndex::current());
         Self::admitted(inner, class)
     }
@@ -53,7 +53,7 @@ impl Pass {
     pub fn set_label(&mut self, label: impl fmt::Display + Send + Sync + 'static) {
         self.drop_label();
         let label = self.inner.labels().add(Arc::new(label), crate::time::now());
-        self.marks = self.marks.with_label(label);
+        self.tag = self.tag.with_label(label);
     }
 
     /// Records that this work panicked, if the thread unwinds and the gate is closed: then it is accepted
@@ -64,18 +64,18 @@ impl Pass {
             return;
         }
         // The work around this one panics with it, and is recorded in its place.
-        if ride::is_inside(self.inner) {
+        if current_gate::is_inside(self.inner) {
             return;
         }
-        let label = self.marks.label().and_then(|id| self.inner.labels().get(id));
+        let label = self.tag.label().and_then(|id| self.inner.labels().get(id));
         let name = label.map(|label| text_of(|| label.to_string()));
         self.inner.note_cut(format!("{} panicked", name.as_deref().unwrap_or("work")));
     }
 
     #[cold]
     fn drop_label(&mut self) {
-        if let Some(id) = self.marks.label() {
-            self.marks = Marks::of(self.marks.class());
+        if let Some(id) = self.tag.label() {
+            self.tag = PassTag::of(self.tag.class());
             let label = self.inner.labels().remove(id);
             // Not under the lock, and shielded: the destructor is code of the application, and a panic
             // there must not keep the pass inside.
@@ -86,7 +86,7 @@ impl Pass {
     /// Returns how this work ends when the gate is drained.
     #[must_use]
     pub fn class(&self) -> DrainClass {
-        self.marks.class()
+        self.tag.class()
     }
 
     /// Whether the gate has been closed since the work was admitted. Work that can end early should.
@@ -131,18 +131,18 @@ impl Pass {
     /// spawned work, or listen to its token.
     #[must_use]
     pub fn current() -> Option<Self> {
-        ride::innermost().map(|inner| Self::beside(inner, DrainClass::Finish))
+        current_gate::innermost().map(|inner| Self::beside(inner, DrainClass::Finish))
     }
 
     /// Moves the work to another class, for example when it turns out to be a stream.
     pub fn reclassified(mut self, class: DrainClass) -> Self {
-        self.marks = self.marks.with_class(class);
+        self.tag = self.tag.with_class(class);
         self
     }
 
     /// Runs a function on this pass, as [`Pass::scope`] runs a future.
     pub fn within<T>(&self, work: impl FnOnce() -> T) -> T {
-        ride::within(self.inner, work)
+        current_gate::within(self.inner, work)
     }
 }
 
@@ -160,7 +160,7 @@ impl Drop for Pass {
         if !self.inner.counters.looks_open() {
             self.note_panic();
         }
-        if self.marks.are_any() {
+        if self.tag.is_set() {
             self.drop_label();
         }
         let inner = self.inner;

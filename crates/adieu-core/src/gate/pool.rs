@@ -11,12 +11,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::counters::Counters;
-use super::labels::{Labels, Names};
+use super::draining::RETRY_AFTER;
+use super::labels::{Labels, ListInFlight};
 use crate::sync::{AtomicBool, AtomicU64, Ordering, lock};
 
-static FREE: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
+static FREE: Mutex<Vec<&'static GateMemory>> = Mutex::new(Vec::new());
 
-pub(super) struct Inner {
+pub(super) struct GateMemory {
     pub(super) counters: Counters,
     /// Notified when a pass leaves a gate that is not open, and when the state of the gate changes.
     pub(super) left: Notify,
@@ -25,15 +26,15 @@ pub(super) struct Inner {
     /// Every handle has been dropped, and the counters have not been returned to the pool yet.
     is_orphan: AtomicBool,
     labels: Mutex<Labels>,
-    about: Mutex<About>,
+    info: Mutex<GateInfo>,
 }
 
-struct About {
+struct GateInfo {
     name: Arc<str>,
     retry_after: Duration,
     closed: CancellationToken,
     cut: CancellationToken,
-    named_by: Vec<Weak<dyn Names>>,
+    named_by: Vec<Weak<dyn ListInFlight>>,
     cuts: Cuts,
 }
 
@@ -43,17 +44,17 @@ struct Cuts {
     count: u64,
     /// The work that no report has named yet.
     unreported: Vec<String>,
-    /// How much work was inside when the gate was cut, unless a report contains it.
+    /// How many passes were inside when the gate was cut and are not in a report yet.
     inside: usize,
 }
 
 /// Held by every handle of one gate. Returns the memory when the last one is dropped.
-pub(super) struct Lent(pub(super) &'static Inner);
+pub(super) struct GateHandle(pub(super) &'static GateMemory);
 
-pub(super) fn borrow(name: Arc<str>) -> &'static Inner {
-    let about = About {
+pub(super) fn borrow(name: Arc<str>) -> &'static GateMemory {
+    let info = GateInfo {
         name,
-        retry_after: Duration::from_secs(1),
+        retry_after: RETRY_AFTER,
         closed: CancellationToken::new(),
         cut: CancellationToken::new(),
         named_by: Vec::new(),
@@ -61,22 +62,22 @@ pub(super) fn borrow(name: Arc<str>) -> &'static Inner {
     };
     let free = lock(&FREE).pop();
     if let Some(inner) = free {
-        *lock(&inner.about) = about;
+        *lock(&inner.info) = info;
         inner.refused.store(0, Ordering::Relaxed);
         inner.counters.reopen();
         return inner;
     }
-    Box::leak(Box::new(Inner {
+    Box::leak(Box::new(GateMemory {
         counters: Counters::new(),
         left: Notify::new(),
         refused: AtomicU64::new(0),
         is_orphan: AtomicBool::new(false),
         labels: Mutex::default(),
-        about: Mutex::new(about),
+        info: Mutex::new(info),
     }))
 }
 
-impl Drop for Lent {
+impl Drop for GateHandle {
     fn drop(&mut self) {
         // Before `close`, because a pass that leaves a closed gate loads this flag. Of the last handle
         // and the last pass, at least one then observes the other, as in `Counters`.
@@ -86,9 +87,9 @@ impl Drop for Lent {
     }
 }
 
-// === impl Inner ===
+// === impl GateMemory ===
 
-impl Inner {
+impl GateMemory {
     /// Wakes the tasks that wait for a state of the gate.
     #[cold]
     pub(super) fn wake(&self) {
@@ -120,55 +121,55 @@ impl Inner {
     }
 
     pub(super) fn name(&self) -> Arc<str> {
-        Arc::clone(&lock(&self.about).name)
+        Arc::clone(&lock(&self.info).name)
     }
 
     pub(super) fn retry_after(&self) -> Duration {
-        lock(&self.about).retry_after
+        lock(&self.info).retry_after
     }
 
     pub(super) fn set_retry_after(&self, retry_after: Duration) {
-        lock(&self.about).retry_after = retry_after;
+        lock(&self.info).retry_after = retry_after;
     }
 
     pub(super) fn closed_token(&self) -> CancellationToken {
-        lock(&self.about).closed.clone()
+        lock(&self.info).closed.clone()
     }
 
     pub(super) fn cut_token(&self) -> CancellationToken {
-        lock(&self.about).cut.clone()
+        lock(&self.info).cut.clone()
     }
 
-    pub(super) fn named_by(&self) -> Vec<Arc<dyn Names>> {
-        lock(&self.about).named_by.iter().filter_map(Weak::upgrade).collect()
+    pub(super) fn named_by(&self) -> Vec<Arc<dyn ListInFlight>> {
+        lock(&self.info).named_by.iter().filter_map(Weak::upgrade).collect()
     }
 
-    pub(super) fn add_names(&self, names: Weak<dyn Names>) {
-        lock(&self.about).named_by.push(names);
+    pub(super) fn add_names(&self, names: Weak<dyn ListInFlight>) {
+        lock(&self.info).named_by.push(names);
     }
 
     pub(super) fn count_cuts(&self, count: u64) {
-        lock(&self.about).cuts.count += count;
+        lock(&self.info).cuts.count += count;
     }
 
     pub(super) fn note_cut(&self, what: String) {
-        let mut about = lock(&self.about);
-        about.cuts.count += 1;
-        about.cuts.unreported.push(what);
+        let mut info = lock(&self.info);
+        info.cuts.count += 1;
+        info.cuts.unreported.push(what);
     }
 
     pub(super) fn cuts(&self) -> u64 {
-        lock(&self.about).cuts.count
+        lock(&self.info).cuts.count
     }
 
     /// Forgets the work that was inside when the gate was cut: the caller reports it.
     pub(super) fn forget_inside(&self) {
-        lock(&self.about).cuts.inside = 0;
+        lock(&self.info).cuts.inside = 0;
     }
 
     /// Takes the names of the work that was cut off, and how much was inside when the gate was cut.
     pub(super) fn take_unreported_cuts(&self) -> (Vec<String>, usize) {
-        let cuts = &mut lock(&self.about).cuts;
+        let cuts = &mut lock(&self.info).cuts;
         (std::mem::take(&mut cuts.unreported), std::mem::take(&mut cuts.inside))
     }
 
@@ -180,12 +181,12 @@ impl Inner {
     /// report contains it.
     pub(super) fn fire_cut(&self) {
         let inside = if self.counters.is_drained() { 0 } else { self.counters.in_flight() };
-        let mut about = lock(&self.about);
-        let (closed, cut) = (about.closed.clone(), about.cut.clone());
+        let mut info = lock(&self.info);
+        let (closed, cut) = (info.closed.clone(), info.cut.clone());
         if !cut.is_cancelled() {
-            about.cuts.inside = inside;
+            info.cuts.inside = inside;
         }
-        drop(about); // A token calls the wakers of the application.
+        drop(info); // A token calls the wakers of the application.
         closed.cancel();
         cut.cancel();
     }

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use super::error::{Act, Problem, StepError};
+use super::error::{StepAction, StepError, StepFailure};
 use super::graph::Graph;
-use super::hook::{How, Started, StopHook};
+use super::hook::{StartKind, Started, StopHook};
 use super::machine::{Effect, EndCause, Machine, StartEnd};
 use crate::budget::GRACE;
 use crate::names::joined;
@@ -90,15 +90,21 @@ impl Board {
         step: usize,
         ended: Option<Result<Result<Started, BoxError>, Arc<str>>>,
     ) -> Option<Arc<str>> {
-        let (end, stop, skipped, mut problem) = match ended {
-            Some(Ok(Ok(Started(How::Up(Some(stop)))))) => (StartEnd::Up, Some(stop), None, None),
-            Some(Ok(Ok(Started(How::Up(None))))) => (StartEnd::Done, None, None, None),
-            Some(Ok(Ok(Started(How::Skipped(why))))) => (StartEnd::Done, None, Some(why), None),
-            Some(Ok(Err(error))) => {
-                (StartEnd::Failed, None, None, Some(Problem::Failed(error.into())))
+        let (end, stop, skipped, mut failure) = match ended {
+            Some(Ok(Ok(Started(StartKind::Up(Some(stop)))))) => {
+                (StartEnd::Up, Some(stop), None, None)
             }
-            Some(Err(message)) => (StartEnd::Failed, None, None, Some(Problem::Panicked(message))),
-            None => (StartEnd::Failed, None, None, Some(Problem::Cancelled)),
+            Some(Ok(Ok(Started(StartKind::Up(None))))) => (StartEnd::Done, None, None, None),
+            Some(Ok(Ok(Started(StartKind::Skipped(why))))) => {
+                (StartEnd::Done, None, Some(why), None)
+            }
+            Some(Ok(Err(error))) => {
+                (StartEnd::Failed, None, None, Some(StepFailure::Failed(error.into())))
+            }
+            Some(Err(message)) => {
+                (StartEnd::Failed, None, None, Some(StepFailure::Panicked(message)))
+            }
+            None => (StartEnd::Failed, None, None, Some(StepFailure::Cancelled)),
         };
         // The stop hook is stored first, so that a task that sees the step up finds its hook.
         lock(&self.stops)[step] = stop;
@@ -107,17 +113,19 @@ impl Board {
             // A start that ends after its timeout has timed out, whatever it returns. Its result is
             // dropped outside the lock.
             let failure = match machine.end_cause(step) {
-                Some(EndCause::Time) => Some(Problem::TimedOut(self.graph.start_timeouts[step])),
-                None if machine.is_late(step, now) => {
-                    Some(Problem::TimedOut(self.graph.start_timeouts[step]))
+                Some(EndCause::Time) => {
+                    Some(StepFailure::TimedOut(self.graph.start_timeouts[step]))
                 }
-                Some(EndCause::Halt) => problem.take(),
-                None if machine.is_starting(step) => problem.take(),
+                None if machine.is_late(step, now) => {
+                    Some(StepFailure::TimedOut(self.graph.start_timeouts[step]))
+                }
+                Some(EndCause::Halt) => failure.take(),
+                None if machine.is_starting(step) => failure.take(),
                 // The start was abandoned, and that has been recorded.
                 None => None,
             };
             if let Some(failure) = failure {
-                self.record_failure(step, Act::Start, failure);
+                self.record_failure(step, StepAction::Start, failure);
             }
             machine.ended(now, step, end);
         });
@@ -130,8 +138,8 @@ impl Board {
     /// was already claimed.
     pub(super) fn claim(&self, step: usize) -> Option<(StopHook, Stopping<'_>)> {
         let mut claimed = false;
-        // No waiter is woken, because none waits for this transition. A task that this thread woke
-        // would have to wait for it if the stop then blocks the thread.
+        // Wakes no waiter: none waits for this transition. A task woken here would be queued on
+        // this thread, and would be stuck there if the stop hook then blocks it.
         self.machine.send_if_modified(|machine| {
             claimed = machine.claim(step);
             false
@@ -157,20 +165,21 @@ impl Board {
 
     // --- failures ---
 
-    pub(super) fn record_failure(&self, step: usize, act: Act, problem: Problem) {
-        let error = StepError { name: self.id(step), act, problem };
+    pub(super) fn record_failure(&self, step: usize, action: StepAction, failure: StepFailure) {
+        let error = StepError { name: self.id(step), action, failure };
         lock(&self.failures).all.push((step, error));
     }
 
-    pub(super) fn record_loop_failure(&self, name: Arc<str>, problem: Problem) {
-        lock(&self.failures).loops.push(StepError { name, act: Act::EndLoop, problem });
+    pub(super) fn record_loop_failure(&self, name: Arc<str>, failure: StepFailure) {
+        lock(&self.failures).loops.push(StepError { name, action: StepAction::EndLoop, failure });
     }
 
     /// Returns the failure of this step's stop.
-    pub(super) fn stop_failure(&self, step: usize) -> Option<Problem> {
+    pub(super) fn stop_failure(&self, step: usize) -> Option<StepFailure> {
         let failures = lock(&self.failures);
-        let of_stop = |(at, error): &&(usize, StepError)| *at == step && error.act == Act::Stop;
-        failures.all.iter().find(of_stop).map(|(_, error)| error.problem.clone())
+        let of_stop =
+            |(at, error): &&(usize, StepError)| *at == step && error.action == StepAction::Stop;
+        failures.all.iter().find(of_stop).map(|(_, error)| error.failure.clone())
     }
 
     /// Removes and returns all failures: that of the start of `cause`, and the others.
@@ -179,8 +188,9 @@ impl Board {
         cause: Option<usize>,
     ) -> (Option<StepError>, Vec<StepError>) {
         let Failures { mut all, loops } = std::mem::take(&mut *lock(&self.failures));
-        let is_cause =
-            |(step, error): &(usize, StepError)| Some(*step) == cause && error.act == Act::Start;
+        let is_cause = |(step, error): &(usize, StepError)| {
+            Some(*step) == cause && error.action == StepAction::Start
+        };
         let first = all.iter().position(is_cause).map(|at| all.remove(at).1);
         let others = all.into_iter().map(|(_, error)| error).chain(loops).collect();
         (first, others)
@@ -191,10 +201,10 @@ impl Board {
 
 impl Stopping<'_> {
     /// Records how the stop has ended.
-    pub(super) fn ended(mut self, problem: Option<Problem>) {
+    pub(super) fn ended(mut self, failure: Option<StepFailure>) {
         self.ended = true;
-        if let Some(problem) = problem {
-            self.board.record_failure(self.step, Act::Stop, problem);
+        if let Some(failure) = failure {
+            self.board.record_failure(self.step, StepAction::Stop, failure);
         }
     }
 }
@@ -202,7 +212,7 @@ impl Stopping<'_> {
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.board.record_failure(self.step, Act::Stop, Problem::Cancelled);
+            self.board.record_failure(self.step, StepAction::Stop, StepFailure::Cancelled);
         }
         self.board.machine.send_modify(|machine| machine.stopped(self.step));
     }

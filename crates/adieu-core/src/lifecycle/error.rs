@@ -136,15 +136,15 @@ pub struct StepError {
     /// The id of the step, or the name of the loop.
     pub name: Arc<str>,
     /// The action that failed.
-    pub act: Act,
+    pub action: StepAction,
     /// How it failed.
-    pub problem: Problem,
+    pub failure: StepFailure,
 }
 
 /// The action that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Act {
+pub enum StepAction {
     /// A step was being started.
     Start,
     /// A step was being stopped.
@@ -156,7 +156,7 @@ pub enum Act {
 /// How a start, a stop or a loop failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum StepFailure {
     /// It returned an error.
     Failed(Arc<dyn std::error::Error + Send + Sync>),
     /// It panicked.
@@ -231,31 +231,31 @@ impl StepError {
     /// Returns the error of the step, if it returned one.
     #[must_use]
     pub fn error(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.problem {
-            Problem::Failed(error) => Some(&**error),
-            Problem::Panicked(_)
-            | Problem::TimedOut(_)
-            | Problem::Cancelled
-            | Problem::Abandoned
-            | Problem::NotReached => None,
+        match &self.failure {
+            StepFailure::Failed(error) => Some(&**error),
+            StepFailure::Panicked(_)
+            | StepFailure::TimedOut(_)
+            | StepFailure::Cancelled
+            | StepFailure::Abandoned
+            | StepFailure::NotReached => None,
         }
     }
 }
 
 impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, act, problem } = self;
-        match act {
-            Act::Start => write!(f, "step {name} did not start: {problem}"),
-            Act::Stop => write!(f, "step {name} did not stop: {problem}"),
-            Act::EndLoop => write!(f, "loop {name} did not end: {problem}"),
+        let Self { name, action, failure } = self;
+        match action {
+            StepAction::Start => write!(f, "step {name} did not start: {failure}"),
+            StepAction::Stop => write!(f, "step {name} did not stop: {failure}"),
+            StepAction::EndLoop => write!(f, "loop {name} did not end: {failure}"),
         }
     }
 }
 
 impl std::error::Error for StepError {}
 
-impl fmt::Display for Problem {
+impl fmt::Display for StepFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(error) => f.write_str(&chain(&**error)),

@@ -37,10 +37,10 @@ pub struct StopHook(Box<dyn FnOnce(StopCx) -> Pending<Result<(), BoxError>> + Se
 /// ```
 #[must_use = "a step that has started must be stopped"]
 #[derive(Debug)]
-pub struct Started(pub(super) How);
+pub struct Started(pub(super) StartKind);
 
 #[derive(Debug)]
-pub(super) enum How {
+pub(super) enum StartKind {
     Up(Option<StopHook>),
     Skipped(Arc<str>),
 }
@@ -72,20 +72,20 @@ impl Started {
         F: FnOnce(StopCx) -> Fut + Send + 'static,
         Fut: Future<Output: TaskResult> + Send + 'static,
     {
-        Self(How::Up(Some(StopHook::new(stop))))
+        Self(StartKind::Up(Some(StopHook::new(stop))))
     }
 
     /// The step was skipped for the reason `why`, for example because another replica runs it.
     ///
     /// For steps that depend on it, it counts as started. It is not stopped.
     pub fn skipped(why: impl Into<Arc<str>>) -> Self {
-        Self(How::Skipped(why.into()))
+        Self(StartKind::Skipped(why.into()))
     }
 
     /// Returns whether the step was skipped.
     #[must_use]
     pub fn is_skipped(&self) -> bool {
-        matches!(self.0, How::Skipped(_))
+        matches!(self.0, StartKind::Skipped(_))
     }
 
     /// Wraps the stop: `f` is called instead of the stop, and gets it as an argument. A skipped step
@@ -96,8 +96,8 @@ impl Started {
         Fut: Future<Output: TaskResult> + Send + 'static,
     {
         match self.0 {
-            How::Skipped(why) => Self(How::Skipped(why)),
-            How::Up(stop) => {
+            StartKind::Skipped(why) => Self(StartKind::Skipped(why)),
+            StartKind::Up(stop) => {
                 let stop = stop.unwrap_or_else(|| StopHook::new(async |_| {}));
                 Self::stopped_by(move |cx| f(stop, cx))
             }
@@ -107,11 +107,13 @@ impl Started {
     /// Adds a second stop after the first. It is called even if the first has failed.
     pub(super) fn and_then(self, then: Option<StopHook>) -> Self {
         match (self.0, then) {
-            (How::Up(None), then) => Self(How::Up(then)),
-            (How::Up(Some(first)), Some(then)) => Self::stopped_by(async move |cx: StopCx| {
-                let ended = first.stop(cx.clone()).await;
-                then.stop(cx).await.and(ended)
-            }),
+            (StartKind::Up(None), then) => Self(StartKind::Up(then)),
+            (StartKind::Up(Some(first)), Some(then)) => {
+                Self::stopped_by(async move |cx: StopCx| {
+                    let ended = first.stop(cx.clone()).await;
+                    then.stop(cx).await.and(ended)
+                })
+            }
             (how, _) => Self(how),
         }
     }
@@ -119,7 +121,7 @@ impl Started {
 
 impl From<()> for Started {
     fn from((): ()) -> Self {
-        Self(How::Up(None))
+        Self(StartKind::Up(None))
     }
 }
 

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::board::Board;
 use super::context::StartCx;
-use super::error::{Act, Problem, StartError};
+use super::error::{StartError, StepAction, StepFailure};
 use super::hook::{StartHook, Started};
 use super::isolated::Isolated;
 use super::machine::{Effect, Halt, Machine};
@@ -19,14 +19,12 @@ use super::{Lifecycle, Parts};
 use crate::background::OwnedLoops;
 use crate::coordinator::Shutdown;
 use crate::deadline::Deadline;
+use crate::journal::PROGRESS_INTERVAL;
 use crate::names::joined;
 use crate::reason::Reason;
 use crate::status::Stage;
 use crate::task::{BoxError, caught};
-use crate::time::{Duration, Instant, Short, now};
-
-/// How often the steps that are still starting are logged.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+use crate::time::{Instant, Short, now};
 
 /// The starts that are in progress.
 struct Starting {
@@ -178,7 +176,9 @@ impl Starting {
                     handle.abort();
                 }
             }
-            Effect::GiveUp(step) => self.board.record_failure(step, Act::Start, Problem::Abandoned),
+            Effect::GiveUp(step) => {
+                self.board.record_failure(step, StepAction::Start, StepFailure::Abandoned)
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::Lifecycle;
 use super::board::Board;
 use super::context::StopCx;
-use super::error::{Act, Problem, StartError};
+use super::error::{StartError, StepAction, StepFailure};
 use super::hook::StopHook;
 use super::isolated::Isolated;
 use super::machine::Machine;
@@ -52,10 +52,10 @@ pub(super) fn register(
             match stop(&board, step, home_of(&shutdown_of_it), Some(cx)).await {
                 None => Ok(()),
                 // Panics again, so that the task is reported as panicked.
-                Some(Problem::Panicked(message)) => {
+                Some(StepFailure::Panicked(message)) => {
                     std::panic::resume_unwind(Box::new(message.to_string()))
                 }
-                Some(problem) => Err(problem.to_string()),
+                Some(failure) => Err(failure.to_string()),
             }
         };
         match shutdown.add_task(Lifecycle::PHASE, spec, task) {
@@ -110,7 +110,12 @@ fn add_phase(shutdown: &Shutdown, needed: Duration) -> Result<(), AddPhaseError>
 }
 
 /// Stops one step when its turn has come. Returns its failure. Does nothing if the step is not up.
-async fn stop(board: &Board, step: usize, home: Handle, task: Option<TaskCx>) -> Option<Problem> {
+async fn stop(
+    board: &Board,
+    step: usize,
+    home: Handle,
+    task: Option<TaskCx>,
+) -> Option<StepFailure> {
     let time_up = task.as_ref().map_or_else(CancellationToken::new, |task| task.token().clone());
     let its_turn = async {
         // Not before start-up has ended: a step that is starting may come up and need this one.
@@ -124,7 +129,7 @@ async fn stop(board: &Board, step: usize, home: Handle, task: Option<TaskCx>) ->
     tokio::select! {
         biased;
         () = its_turn => {}
-        () = time_up.cancelled() => return Some(Problem::NotReached),
+        () = time_up.cancelled() => return Some(StepFailure::NotReached),
     }
     let Some((hook, stopping)) = board.claim(step) else {
         // The rollback or the shutdown has claimed it first, or there is nothing to stop.
@@ -137,16 +142,16 @@ async fn stop(board: &Board, step: usize, home: Handle, task: Option<TaskCx>) ->
     let cx = StopCx { step: board.id(step), reason, deadline, token, task };
     let ended = run(hook, cx, &home, &time_up).await;
     let is_late = now() > deadline.instant().into_std();
-    let problem = match ended {
-        StopEnd::Ended(Ok(Ok(()))) if is_late => Some(Problem::TimedOut(timeout)),
+    let failure = match ended {
+        StopEnd::Ended(Ok(Ok(()))) if is_late => Some(StepFailure::TimedOut(timeout)),
         StopEnd::Ended(Ok(Ok(()))) => None,
-        StopEnd::Ended(Ok(Err(error))) => Some(Problem::Failed(error.into())),
-        StopEnd::Ended(Err(message)) => Some(Problem::Panicked(message)),
-        StopEnd::TimedOut => Some(Problem::TimedOut(timeout)),
-        StopEnd::Abandoned => Some(Problem::Abandoned),
+        StopEnd::Ended(Ok(Err(error))) => Some(StepFailure::Failed(error.into())),
+        StopEnd::Ended(Err(message)) => Some(StepFailure::Panicked(message)),
+        StopEnd::TimedOut => Some(StepFailure::TimedOut(timeout)),
+        StopEnd::Abandoned => Some(StepFailure::Abandoned),
     };
-    stopping.ended(problem.clone());
-    problem
+    stopping.ended(failure.clone());
+    failure
 }
 
 /// How a stop ended.
@@ -192,7 +197,7 @@ pub(super) async fn roll_back(board: &Arc<Board>, loops: &OwnedLoops, runtime: &
             if let Err(error) = running.end_within(END_LOOPS).await {
                 board.record_loop_failure(
                     running.name(),
-                    Problem::Failed(BoxError::from(error).into()),
+                    StepFailure::Failed(BoxError::from(error).into()),
                 );
             }
         };
@@ -210,7 +215,7 @@ pub(super) async fn roll_back(board: &Arc<Board>, loops: &OwnedLoops, runtime: &
     let bound = now() + most + GRACE;
     if tokio::time::timeout_at(bound.into(), all).await.is_err() {
         for step in board.steps().filter(|&step| !board.read(|machine| machine.is_down(step))) {
-            board.record_failure(step, Act::Stop, Problem::Abandoned);
+            board.record_failure(step, StepAction::Stop, StepFailure::Abandoned);
         }
     }
 }

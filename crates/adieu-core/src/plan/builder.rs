@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::PlanError;
 use super::{Order, order};
-use crate::names::Known;
+use crate::names::PhaseNames;
 use crate::phase::{Phase, PhaseSpec};
 
 /// The maximum of all configurable times: one year. Adding a longer one to an instant may overflow.
@@ -264,8 +264,8 @@ impl PlanBuilder {
         self.phases[at].timeout.unwrap_or(self.default_timeout)
     }
 
-    fn known(&self) -> Known {
-        Known::new(self.phases.iter().map(|phase| phase.name.as_str()))
+    fn known(&self) -> PhaseNames {
+        PhaseNames::new(self.phases.iter().map(|phase| phase.name.as_str()))
     }
 
     fn push(&mut self, phase: Declared) -> usize {

@@ -1,6 +1,6 @@
 //! Why a change of a plan was rejected.
 
-use crate::names::{Known, joined};
+use crate::names::{PhaseNames, joined};
 use crate::phase::Phase;
 
 /// Why a change of a plan was rejected.
@@ -24,7 +24,7 @@ pub enum PlanError {
         /// The unknown name.
         name: Phase,
         /// The known phases.
-        known: Known,
+        known: PhaseNames,
     },
     /// Phases wait for each other.
     #[error("phases wait for each other: {}", joined(path, " -> "))]
@@ -56,7 +56,7 @@ pub enum PlanError {
     },
 }
 
-fn unknown(phase: Option<&Phase>, name: &Phase, known: &Known) -> String {
+fn unknown(phase: Option<&Phase>, name: &Phase, known: &PhaseNames) -> String {
     match phase {
         Some(phase) => format!("phase {phase} refers to unknown phase {name}; {known}"),
         None => format!("unknown phase {name}; {known}"),

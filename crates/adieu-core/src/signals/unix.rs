@@ -1,7 +1,7 @@
 //! Signals on Unix, through signal-hook.
 
-mod aftermath;
-mod others;
+mod foreign_listeners;
+mod removed;
 
 use std::io;
 use std::thread::JoinHandle;
@@ -41,14 +41,14 @@ impl Listener {
             return Err(SignalError::Uncatchable { signal });
         }
         let numbers = signals.iter().map(|signal| signal.0);
-        let source = aftermath::install(&signals, || Signals::new(numbers))?;
+        let source = removed::install(&signals, || Signals::new(numbers))?;
         let handle = source.handle();
         let thread = std::thread::Builder::new().name("adieu signals".into());
         let thread = thread.spawn(move || listen(source, handle_signal));
         let thread = match thread {
             Ok(thread) => thread,
             Err(error) => {
-                aftermath::restore(&signals)?; // The error leaves the process unchanged.
+                removed::restore(&signals)?; // The error leaves the process unchanged.
                 return Err(error.into());
             }
         };
@@ -66,7 +66,7 @@ impl Listener {
 
     fn end(&mut self) -> io::Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        let restored = aftermath::restore(&self.signals);
+        let restored = removed::restore(&self.signals);
         self.handle.close();
         // A handler of a signal may drop the listener: a thread cannot join itself.
         if thread.thread().id() != std::thread::current().id() {
@@ -91,7 +91,7 @@ fn listen(mut source: Signals, handle: impl Fn(Signal) -> bool) {
     }
     // The previous dispositions are restored by now.
     for signal in unhandled {
-        aftermath::receive(signal.0);
+        removed::receive(signal.0);
     }
 }
 

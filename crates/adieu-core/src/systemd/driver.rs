@@ -9,7 +9,7 @@ use tracing::error;
 use super::NotifySettings;
 use super::machine::Machine;
 use super::socket::Socket;
-use crate::coordinator::{Lookout, Seen, Shared};
+use crate::coordinator::{Shared, SupervisorUpdates, SupervisorView};
 use crate::time::{Instant, now};
 
 /// Task ends within this time are processed together, because a phase may have thousands.
@@ -30,7 +30,11 @@ struct Driver {
 }
 
 /// Notifies systemd until the shutdown is dropped.
-pub(super) async fn run(shared: Weak<Shared>, mut lookout: Lookout, settings: NotifySettings) {
+pub(super) async fn run(
+    shared: Weak<Shared>,
+    mut updates: SupervisorUpdates,
+    settings: NotifySettings,
+) {
     let NotifySettings { socket, watchdog } = settings;
     let machine = Machine::new(now(), watchdog);
     let mut driver = Driver { shared, socket, machine, unsent: String::new(), has_failed: false };
@@ -42,7 +46,7 @@ pub(super) async fn run(shared: Weak<Shared>, mut lookout: Lookout, settings: No
             }
         };
         tokio::select! {
-            () = lookout.until_other_than(&seen, BATCH) => {}
+            () = updates.changed_since(&seen, BATCH) => {}
             () = comes_due => {}
         }
     }
@@ -53,9 +57,9 @@ pub(super) async fn run(shared: Weak<Shared>, mut lookout: Lookout, settings: No
 impl Driver {
     /// Reads the state of the shutdown and sends the messages that follow from it. Returns `None` if
     /// the shutdown was dropped.
-    fn step(&mut self) -> Option<(Seen, Option<Instant>)> {
+    fn step(&mut self) -> Option<(SupervisorView, Option<Instant>)> {
         let shared = self.shared.upgrade()?;
-        let seen = shared.look();
+        let seen = shared.supervisor_view();
         for message in self.machine.on(now(), &seen) {
             self.unsent.push_str(&format!("{message}\n"));
         }

@@ -13,7 +13,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::coordinator::Seen;
+use crate::coordinator::SupervisorView;
+use crate::journal::PROGRESS_INTERVAL;
 use crate::readiness::Readiness;
 use crate::status::Stage;
 use crate::time::{Duration, Instant};
@@ -23,9 +24,6 @@ const EXTENSION: Duration = Duration::from_secs(30);
 
 /// The minimum time between two requests for more time.
 const EXTENSION_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How often an unchanged status is repeated.
-const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A message to systemd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +71,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn on(&mut self, now: Instant, seen: &Seen) -> Vec<Message> {
+    pub(super) fn on(&mut self, now: Instant, seen: &SupervisorView) -> Vec<Message> {
         let mut messages = Vec::new();
         if let Some((every, due)) = &mut self.watchdog
             && now >= *due
@@ -92,7 +90,7 @@ impl Machine {
         messages
     }
 
-    fn up(&mut self, seen: &Seen, messages: &mut Vec<Message>) {
+    fn up(&mut self, seen: &SupervisorView, messages: &mut Vec<Message>) {
         if self.readiness.replace(seen.readiness) == Some(seen.readiness) {
             return;
         }
@@ -103,7 +101,7 @@ impl Machine {
         messages.push(Message::Status(seen.readiness.to_string()));
     }
 
-    fn shutting_down(&mut self, now: Instant, seen: &Seen, messages: &mut Vec<Message>) {
+    fn shutting_down(&mut self, now: Instant, seen: &SupervisorView, messages: &mut Vec<Message>) {
         if !self.stopping {
             self.stopping = true;
             messages.push(Message::Stopping);
@@ -113,11 +111,11 @@ impl Machine {
             self.next_status = None;
         } else if seen.phases != self.phases || self.next_status.is_none_or(|due| now >= due) {
             self.phases.clone_from(&seen.phases);
-            self.next_status = Some(now + STATUS_INTERVAL);
+            self.next_status = Some(now + PROGRESS_INTERVAL);
             messages.push(Message::Status(seen.waiting_for.replace('\n', " ")));
         }
-        self.has_progressed |= seen.moves.ended > self.ended || seen.inside < self.inside;
-        (self.ended, self.inside) = (seen.moves.ended, seen.inside);
+        self.has_progressed |= seen.counts.ended > self.ended || seen.inside < self.inside;
+        (self.ended, self.inside) = (seen.counts.ended, seen.inside);
         let extension = EXTENSION.min(seen.left);
         if self.has_progressed && self.may_extend(now) {
             self.has_progressed = false;

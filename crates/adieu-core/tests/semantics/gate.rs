@@ -160,7 +160,6 @@ fn s61_a_refusal_contains_a_code_a_delay_and_a_verdict() {
     assert_eq!(Draining::CODE, "draining");
     assert_eq!(refused.to_string(), "draining: try again in 5s");
     assert_eq!(refused.retry_after(), Duration::from_secs(5));
-    assert!(refused.is_retryable());
     assert_eq!(refused.verdict(), Verdict::Requeue { after: Duration::from_secs(5) });
 }
 

@@ -4,13 +4,15 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::locks::{Attempt, BackendError, Claim, Holder, Locks, Marker, Reply, Standing};
+use crate::lock_backend::{
+    Attempt, BackendError, Claim, ClaimStatus, Holder, LockBackend, Marker, Reply,
+};
 use crate::names::{Key, Owner};
 
 /// A backend that a step of start-up connects. Until then every request fails, and can be repeated.
 #[derive(Default)]
 pub(crate) struct AtStartUp {
-    connected: OnceLock<Arc<dyn Locks>>,
+    connected: OnceLock<Arc<dyn LockBackend>>,
 }
 
 const NAME: &str = "the backend that connects at start-up";
@@ -19,7 +21,7 @@ const NAME: &str = "the backend that connects at start-up";
 
 impl AtStartUp {
     /// Sets the connected backend. Later calls have no effect.
-    pub(crate) fn connect(&self, locks: Arc<dyn Locks>) {
+    pub(crate) fn connect(&self, locks: Arc<dyn LockBackend>) {
         let _ = self.connected.set(locks);
     }
 
@@ -27,7 +29,7 @@ impl AtStartUp {
     fn request<'a, T: Send + 'a>(
         &'a self,
         verb: &'static str,
-        make: impl FnOnce(&'a dyn Locks) -> Reply<'a, T>,
+        make: impl FnOnce(&'a dyn LockBackend) -> Reply<'a, T>,
     ) -> Reply<'a, T> {
         match self.connected.get() {
             Some(locks) => make(&**locks),
@@ -40,7 +42,7 @@ impl AtStartUp {
     }
 }
 
-impl Locks for AtStartUp {
+impl LockBackend for AtStartUp {
     fn name(&self) -> &'static str {
         self.connected.get().map_or(NAME, |locks| locks.name())
     }
@@ -63,11 +65,11 @@ impl Locks for AtStartUp {
         self.request("acquire a lease", move |locks| locks.try_acquire(key, owner, ttl))
     }
 
-    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, ClaimStatus> {
         self.request("renew a lease", move |locks| locks.renew(claim, ttl))
     }
 
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus> {
         self.request("release a lease", move |locks| locks.release(claim))
     }
 
@@ -75,7 +77,12 @@ impl Locks for AtStartUp {
         self.request("query a lease", move |locks| locks.query(key))
     }
 
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus> {
         self.request("write a marker", move |locks| locks.mark(claim, name, value))
     }
 

@@ -8,7 +8,9 @@ use etcd_client::{
     TxnOpResponse,
 };
 
-use crate::locks::{Attempt, BackendError, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
+use crate::lock_backend::{
+    Attempt, BackendError, Claim, ClaimStatus, Fence, Holder, LockBackend, Marker, Reply,
+};
 use crate::names::{Key, Owner};
 
 /// Locks in etcd.
@@ -125,10 +127,10 @@ impl Etcd {
         verb: &'static str,
         claim: &Claim,
         then: Vec<TxnOp>,
-    ) -> Result<Standing, BackendError> {
+    ) -> Result<ClaimStatus, BackendError> {
         let txn = Txn::new().when(Self::holds(claim)).and_then(then);
         let response = self.client.kv_client().txn(txn).await.map_err(failed(verb))?;
-        Ok(Standing::held_if(response.succeeded()))
+        Ok(ClaimStatus::held_if(response.succeeded()))
     }
 
     async fn holder(&self, verb: &'static str, lock: &KeyValue) -> Result<Holder, BackendError> {
@@ -183,15 +185,15 @@ impl Etcd {
         ))
     }
 
-    async fn keep_alive(&self, claim: &Claim) -> Result<Standing, BackendError> {
+    async fn keep_alive(&self, claim: &Claim) -> Result<ClaimStatus, BackendError> {
         const VERB: &str = "renew a lease";
-        if self.as_holder(VERB, claim, Vec::new()).await? == Standing::Lost {
-            return Ok(Standing::Lost);
+        if self.as_holder(VERB, claim, Vec::new()).await? == ClaimStatus::Lost {
+            return Ok(ClaimStatus::Lost);
         }
         match self.client.lease_client().keep_alive(claim.ticket).await {
-            Ok(_) => Ok(Standing::Held),
+            Ok(_) => Ok(ClaimStatus::Held),
             Err(etcd_client::Error::LeaseKeepAliveError(text)) if text.contains("not found") => {
-                Ok(Standing::Lost)
+                Ok(ClaimStatus::Lost)
             }
             Err(error) => Err(failed(VERB)(error)),
         }
@@ -220,7 +222,7 @@ fn marker_key(key: &Key, name: &str) -> String {
     format!("adieu/marker/{key} {name}")
 }
 
-impl Locks for Etcd {
+impl LockBackend for Etcd {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -238,11 +240,11 @@ impl Locks for Etcd {
         Box::pin(self.acquire(key, owner, ttl))
     }
 
-    fn renew<'a>(&'a self, claim: &'a Claim, _: Duration) -> Reply<'a, Standing> {
+    fn renew<'a>(&'a self, claim: &'a Claim, _: Duration) -> Reply<'a, ClaimStatus> {
         Box::pin(self.keep_alive(claim))
     }
 
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus> {
         Box::pin(async move {
             let delete = TxnOp::delete(Self::lock_key(&claim.key), None);
             let standing = self.as_holder("release a lease", claim, vec![delete]).await?;
@@ -265,7 +267,12 @@ impl Locks for Etcd {
         })
     }
 
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus> {
         Box::pin(async move {
             let value = format!("{} {value}", claim.fence);
             let put = TxnOp::put(marker_key(&claim.key, name), value, None);

@@ -13,7 +13,9 @@ use tokio::sync::Semaphore;
 
 use self::clock::Clock;
 use self::record::{Record, encoded};
-use crate::locks::{Attempt, BackendError, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
+use crate::lock_backend::{
+    Attempt, BackendError, Claim, ClaimStatus, Fence, Holder, LockBackend, Marker, Reply,
+};
 use crate::names::{Key, Owner};
 
 /// Locks in a folder, for several processes on one machine. They need no server, and survive crashes
@@ -113,7 +115,7 @@ impl Files {
         verb: &'static str,
         claim: &Claim,
         change: impl FnOnce(&mut Record, &Clock) + Send + 'static,
-    ) -> Reply<'static, Standing> {
+    ) -> Reply<'static, ClaimStatus> {
         let claim = claim.clone();
         self.with(verb, &claim.key.clone(), move |locked| {
             let mut record = locked.read()?;
@@ -124,7 +126,7 @@ impl Files {
                 change(&mut record, &locked.shared.clock);
                 locked.write(&record)?;
             }
-            Ok(Standing::held_if(is_held))
+            Ok(ClaimStatus::held_if(is_held))
         })
     }
 }
@@ -159,7 +161,7 @@ fn failed(verb: &'static str) -> impl Fn(io::Error) -> BackendError {
     }
 }
 
-impl Locks for Files {
+impl LockBackend for Files {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -192,14 +194,14 @@ impl Locks for Files {
         })
     }
 
-    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, ClaimStatus> {
         let owner = claim.owner.clone();
         self.as_holder("renew a lease", claim, move |record, clock| {
             record.held = Some((owner, clock.after(ttl)));
         })
     }
 
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus> {
         self.as_holder("release a lease", claim, |record, _| record.held = None)
     }
 
@@ -207,7 +209,12 @@ impl Locks for Files {
         self.with("query a lease", key, |locked| Ok(locked.holder(&locked.read()?)))
     }
 
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus> {
         let marker = Marker { value: value.to_owned(), fence: claim.fence };
         let name = name.to_owned();
         self.as_holder("write a marker", claim, move |record, _| {

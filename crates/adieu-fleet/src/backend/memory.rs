@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::locks::{Attempt, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
+use crate::lock_backend::{Attempt, Claim, ClaimStatus, Fence, Holder, LockBackend, Marker, Reply};
 use crate::names::{Key, Owner};
 use crate::time::{Duration, Instant, now};
 
@@ -46,7 +46,7 @@ impl Memory {
         &self,
         claim: &Claim,
         act: impl FnOnce(&mut Slot, Instant) -> T,
-    ) -> Reply<'static, Standing> {
+    ) -> Reply<'static, ClaimStatus> {
         self.with(&claim.key, |slot, now| {
             let holder = slot.holder(now);
             let is_held = holder
@@ -54,12 +54,12 @@ impl Memory {
             if is_held {
                 act(slot, now);
             }
-            Standing::held_if(is_held)
+            ClaimStatus::held_if(is_held)
         })
     }
 }
 
-impl Locks for Memory {
+impl LockBackend for Memory {
     fn name(&self) -> &'static str {
         "memory"
     }
@@ -94,11 +94,11 @@ impl Locks for Memory {
         })
     }
 
-    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, ClaimStatus> {
         self.as_holder(claim, |slot, now| slot.held = Some((claim.owner.clone(), now + ttl)))
     }
 
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus> {
         self.as_holder(claim, |slot, _| slot.held = None)
     }
 
@@ -106,7 +106,12 @@ impl Locks for Memory {
         self.with(key, |slot, now| slot.holder(now))
     }
 
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus> {
         self.as_holder(claim, |slot, _| {
             let marker = Marker { value: value.to_owned(), fence: claim.fence };
             slot.markers.insert(name.to_owned(), marker);

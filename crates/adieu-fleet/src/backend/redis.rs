@@ -7,7 +7,9 @@ use std::time::Duration;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::{ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
 
-use crate::locks::{Attempt, BackendError, Claim, Fence, Holder, Locks, Marker, Reply, Standing};
+use crate::lock_backend::{
+    Attempt, BackendError, Claim, ClaimStatus, Fence, Holder, LockBackend, Marker, Reply,
+};
 use crate::names::{Key, Owner};
 
 /// Locks in Redis.
@@ -131,9 +133,9 @@ where
         script: &Script,
         keys: &[&str],
         args: &[&str],
-    ) -> Result<Standing, BackendError> {
+    ) -> Result<ClaimStatus, BackendError> {
         let done: i64 = self.run(verb, script, keys, args).await?;
-        Ok(Standing::held_if(done == 1))
+        Ok(ClaimStatus::held_if(done == 1))
     }
 }
 
@@ -186,7 +188,7 @@ fn holder(verb: &'static str, value: &str, remaining: i64) -> Result<Holder, Bac
     Ok(Holder { owner: Owner::stored(owner), fence, remaining })
 }
 
-impl<C> Locks for Redis<C>
+impl<C> LockBackend for Redis<C>
 where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {
@@ -221,7 +223,7 @@ where
         })
     }
 
-    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, ClaimStatus> {
         Box::pin(async move {
             let keys = [&*key_of(&claim.key, "lock")];
             let args = [&*value_of(claim), &millis(ttl)];
@@ -229,7 +231,7 @@ where
         })
     }
 
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus> {
         Box::pin(async move {
             let keys = [&*key_of(&claim.key, "lock")];
             let args = [&*value_of(claim)];
@@ -247,7 +249,12 @@ where
         })
     }
 
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus> {
         Box::pin(async move {
             let keys = [&*key_of(&claim.key, "lock"), &key_of(&claim.key, "markers")];
             let args = [&*value_of(claim), name, &claim.fence.to_string(), value];

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Shared, Term};
 use crate::journal;
-use crate::lease::{Lease, Lost};
+use crate::lease::{Lease, LeaseLost};
 use crate::lock::Lock;
-use crate::locks::{BoxError, Fence};
+use crate::lock_backend::{BoxError, Fence};
 use crate::turn::catch_panic;
 
 pub(super) struct Campaign<W> {
@@ -109,7 +109,7 @@ where
 // === impl End ===
 
 impl End {
-    fn of(ended: Result<Result<Result<(), BoxError>, Lost>, Box<dyn Any + Send>>) -> Self {
+    fn of(ended: Result<Result<Result<(), BoxError>, LeaseLost>, Box<dyn Any + Send>>) -> Self {
         match ended {
             Ok(Ok(Ok(()))) => Self::Resigned,
             Ok(Ok(Err(error))) => Self::Failed(error),

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::task::Poll;
 
-use super::{Lease, Loss, Lost, Shared};
+use super::{Lease, LeaseLost, LossCause, Shared};
 use crate::time::{Instant, now, sleep_until};
 
 impl Lease {
@@ -23,7 +23,7 @@ impl Lease {
     /// # Cancel safety
     ///
     /// Dropping the future drops `work`, and does not affect the lease.
-    pub async fn guard<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+    pub async fn guard<T>(&self, work: impl Future<Output = T>) -> Result<T, LeaseLost> {
         let shared = &*self.shared;
         let mut work = pin!(work);
         let mut cut = pin!(shared.cut());
@@ -59,7 +59,7 @@ impl Lease {
     pub async fn guard_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Lease) -> T + Send + 'static,
-    ) -> Result<T, Lost> {
+    ) -> Result<T, LeaseLost> {
         let lease = self.clone();
         let running = tokio::task::spawn_blocking(move || work(&lease));
         match self.guard(running).await? {
@@ -67,7 +67,7 @@ impl Lease {
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 // The runtime shuts down, so this result is not observed.
-                Err(_) => Err(self.shared.as_lost(Loss::Expired)),
+                Err(_) => Err(self.shared.as_lost(LossCause::Expired)),
             },
         }
     }
@@ -75,17 +75,17 @@ impl Lease {
 
 impl Shared {
     /// Returns the loss if work must be dropped at this time.
-    fn cut_at(&self, now: Instant) -> Option<Lost> {
+    fn cut_at(&self, now: Instant) -> Option<LeaseLost> {
         let lost = self.check(now).err()?;
-        let is_over = lost.loss == Loss::Refused || now >= self.last_moment();
+        let is_over = lost.loss == LossCause::Refused || now >= self.last_moment();
         is_over.then_some(lost)
     }
 
     /// Waits until work must be dropped.
-    async fn cut(&self) -> Lost {
+    async fn cut(&self) -> LeaseLost {
         self.lost.cancelled().await;
-        let loss = self.loss.get().copied().unwrap_or(Loss::Expired);
-        if loss == Loss::Expired {
+        let loss = self.loss.get().copied().unwrap_or(LossCause::Expired);
+        if loss == LossCause::Expired {
             sleep_until(self.last_moment()).await;
         }
         self.as_lost(loss)

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::machine::{Answer, Heartbeat, Next};
-use super::{End, Loss, Shared};
+use super::{End, LossCause, Shared};
 use crate::journal;
-use crate::locks::{BackendError, Standing};
+use crate::lock_backend::{BackendError, ClaimStatus};
 use crate::time::{now, sleep_until};
 
 pub(super) async fn keep(
@@ -42,7 +42,7 @@ pub(super) async fn keep(
 async fn renew_or_end(shared: &Shared, beat: Heartbeat) {
     tokio::select! {
         biased;
-        () = shared.locks.ended(&shared.claim) => shared.lose(Loss::Refused),
+        () = shared.locks.ended(&shared.claim) => shared.lose(LossCause::Refused),
         () = renew(shared, beat) => {}
     }
 }
@@ -62,8 +62,8 @@ async fn renew(shared: &Shared, mut beat: Heartbeat) {
                 let sent = now();
                 let request = shared.locks.renew(&shared.claim, shared.terms.ttl);
                 let answer = match tokio::time::timeout(patience, request).await {
-                    Ok(Ok(Standing::Held)) => Answer::Renewed,
-                    Ok(Ok(Standing::Lost)) => Answer::Refused,
+                    Ok(Ok(ClaimStatus::Held)) => Answer::Renewed,
+                    Ok(Ok(ClaimStatus::Lost)) => Answer::Refused,
                     Ok(Err(error)) => failed_to_renew(shared, &error),
                     Err(_) => {
                         let backend = shared.locks.name();
@@ -91,8 +91,8 @@ fn failed_to_renew(shared: &Shared, error: &BackendError) -> Answer {
 /// Releases the lock, and retries until it would have ended anyway.
 async fn release(shared: &Shared) -> End {
     let lost = || shared.loss.get().map(|loss| End::Lost(*loss));
-    if let Some(&Loss::Refused) = shared.loss.get() {
-        return End::Lost(Loss::Refused);
+    if let Some(&LossCause::Refused) = shared.loss.get() {
+        return End::Lost(LossCause::Refused);
     }
     // A lease that has expired here may still be held at the backend, and another replica may be
     // waiting for it.
@@ -101,8 +101,8 @@ async fn release(shared: &Shared) -> End {
         let left = ends.saturating_duration_since(now());
         let request = shared.locks.release(&shared.claim);
         let error = match tokio::time::timeout(left.min(shared.terms.ttl / 3), request).await {
-            Ok(Ok(Standing::Held)) => return lost().unwrap_or(End::Released),
-            Ok(Ok(Standing::Lost)) => return lost().unwrap_or(End::Lost(Loss::Refused)),
+            Ok(Ok(ClaimStatus::Held)) => return lost().unwrap_or(End::Released),
+            Ok(Ok(ClaimStatus::Lost)) => return lost().unwrap_or(End::Lost(LossCause::Refused)),
             Ok(Err(error)) => error,
             Err(_) => BackendError::no_response(shared.locks.name(), "release a lease", left),
         };

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Why a lease was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Loss {
+pub enum LossCause {
     /// It was not renewed in time: the backend did not respond, or this process did not run.
     Expired,
     /// The backend reports that the claim no longer holds the lock.
@@ -56,7 +56,7 @@ pub(crate) enum Next {
     Wait(Instant),
     /// Request a renewal, and wait at most this long for the response.
     Renew(Duration),
-    GiveUp(Loss),
+    GiveUp(LossCause),
 }
 
 // === impl Terms ===
@@ -96,7 +96,7 @@ impl Heartbeat {
     pub(crate) fn next(&self, now: Instant) -> Next {
         let left = self.valid_until().saturating_duration_since(now);
         if left.is_zero() {
-            Next::GiveUp(Loss::Expired)
+            Next::GiveUp(LossCause::Expired)
         } else if now < self.next {
             Next::Wait(self.next.min(self.valid_until()))
         } else {
@@ -112,14 +112,14 @@ impl Heartbeat {
         sent: Instant,
         answer: Answer,
         splay: f64,
-    ) -> Option<Loss> {
+    ) -> Option<LossCause> {
         let left = self.valid_until().saturating_duration_since(now);
         if left.is_zero() {
             // Too late, whatever the answer: work may have been cancelled already.
-            return Some(Loss::Expired);
+            return Some(LossCause::Expired);
         }
         match answer {
-            Answer::Refused => return Some(Loss::Refused),
+            Answer::Refused => return Some(LossCause::Refused),
             Answer::Renewed => {
                 self.proven = self.proven.max(sent);
                 self.next = sent + Self::pause(self.terms, splay);

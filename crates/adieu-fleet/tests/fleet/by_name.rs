@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use adieu_core::{AssembleError, DeploymentProfile, Lifecycle, Step};
-use adieu_fleet::{BackendError, Fleet, LockSpec, Memory, OnceCx, Others, Redis};
+use adieu_fleet::{BackendError, Fleet, LockSpec, Memory, OnceCx, OtherReplicas, Redis};
 use adieu_testkit::servers::Server;
 
 use crate::flaky::{Flaky, Mood};
@@ -85,7 +85,7 @@ async fn s288_without_the_step_that_connects_the_assembly_fails() {
     // With another key, time to live and patience.
     let lock = fleet.lock(LockSpec::new("other").ttl(Duration::from_secs(5))).unwrap();
     assert_eq!((lock.key().as_str(), lock.ttl().as_secs()), ("shop/other", 5));
-    let step = lock.singleton_step(Step::new("index"), Others::Skip, Duration::from_secs(1));
+    let step = lock.singleton_step(Step::new("index"), OtherReplicas::Skip, Duration::from_secs(1));
     let error = Lifecycle::builder().step(step).build().unwrap_err();
     assert!(matches!(error, AssembleError::Unmet { .. }), "{error}");
     // A request before the step has started fails.
@@ -116,8 +116,8 @@ async fn s132_steps_with_an_invalid_lock_make_the_build_fail() {
     let once = |version: &str| fleet.once_per_fleet(Step::new("migration"), version, nothing);
     assert_eq!(
         build(once("two words")),
-        "step migration cannot work: failed to get a turn at shop/migration: \"two words\" is not a \
-         valid name for a version: it contains whitespace, braces or control characters"
+        "step migration cannot work: failed to run work under lock shop/migration: \"two words\" is \
+         not a valid name for a version: it contains whitespace, braces or control characters"
     );
     assert!(build(once("")).ends_with("\"\" is not a valid name for a version: it is empty"));
     assert!(build(fleet.singleton(Step::new("x".repeat(300)))).contains("longer than 200 bytes"));
@@ -126,8 +126,8 @@ async fn s132_steps_with_an_invalid_lock_make_the_build_fail() {
     let fleet = Fleet::new("shop", Arc::clone(&unfenced));
     assert_eq!(
         build(fleet.singleton(Step::new("index"))),
-        "step index cannot work: failed to get a turn at shop/index: backend flaky has no fences; \
-         use another backend"
+        "step index cannot work: failed to run work under lock shop/index: backend flaky has no \
+         fences; use another backend"
     );
     assert!(build(fleet.once_per_fleet(Step::new("m"), "v1", nothing)).contains("has no fences"));
     // A backend that connects at start-up is checked then.

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use adieu_core::{Deadline, Reason};
-use adieu_fleet::{Lease, Lock, Locks, Memory, Others};
+use adieu_fleet::{Lease, Lock, LockBackend, Memory, OtherReplicas};
 
 use crate::flaky::{Flaky, Mood};
 use crate::support::{by, lock, owner, secs, shutdown};
@@ -39,11 +39,11 @@ const CASES: [Case; 5] = [
     }),
     ("singleton", |lock, _| {
         let lock = lock.clone();
-        Box::pin(async move { drop(lock.singleton(Others::Wait, soon(), |_| work()).await) })
+        Box::pin(async move { drop(lock.singleton(OtherReplicas::Wait, soon(), |_| work()).await) })
     }),
     ("singleton or skip", |lock, _| {
         let lock = lock.clone();
-        Box::pin(async move { drop(lock.singleton(Others::Skip, soon(), |_| work()).await) })
+        Box::pin(async move { drop(lock.singleton(OtherReplicas::Skip, soon(), |_| work()).await) })
     }),
     ("once_per_fleet", |lock, _| {
         let lock = lock.clone();
@@ -80,7 +80,8 @@ const HOLDING: [Case; 6] = [
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 drop(lease);
             };
-            let (_, ()) = tokio::join!(lock.singleton(Others::Wait, soon(), |_| work()), released);
+            let (_, ()) =
+                tokio::join!(lock.singleton(OtherReplicas::Wait, soon(), |_| work()), released);
         })
     }),
 ];

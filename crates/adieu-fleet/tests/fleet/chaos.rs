@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use adieu_core::Deadline;
-use adieu_fleet::{Lease, Lock, LockSpec, Locks, Memory, Standing};
+use adieu_fleet::{ClaimStatus, Lease, Lock, LockBackend, LockSpec, Memory};
 use adieu_testkit::proxy::Proxy;
 use tokio::runtime::Handle;
 
@@ -63,7 +63,7 @@ impl Replica {
 
     /// Acquires and writes until the replica is killed or the run ends.
     async fn run_until_killed(&self, random: &mut fastrand::Rng) {
-        let locks: Arc<dyn Locks> = if self.kind == Kind::Memory {
+        let locks: Arc<dyn LockBackend> = if self.kind == Kind::Memory {
             Arc::new(self.memory.clone())
         } else {
             let connecting = self.kind.try_connect(&self.place);
@@ -148,10 +148,10 @@ impl Replica {
             let sent = machine_time();
             let marking = lock.locks().mark(lease.claim(), "written", "");
             match tokio::time::timeout(self.ttl, marking).await {
-                Ok(Ok(Standing::Held)) => {
+                Ok(Ok(ClaimStatus::Held)) => {
                     self.log.note(sent, fence, What::Accepted { by: machine_time() });
                 }
-                Ok(Ok(Standing::Lost)) => {
+                Ok(Ok(ClaimStatus::Lost)) => {
                     self.log.note(sent, fence, What::Refused);
                     return;
                 }

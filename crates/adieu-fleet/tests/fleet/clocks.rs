@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use adieu_fleet::{Attempt, Claim, Locks, Postgres, PostgresSession, Redis, Standing};
+use adieu_fleet::{Attempt, Claim, ClaimStatus, LockBackend, Postgres, PostgresSession, Redis};
 use adieu_testkit::proxy::Proxy;
 use adieu_testkit::servers::{Options, Server};
 
@@ -11,16 +11,16 @@ use crate::support::{granted, key, owner, postgres_config, redis_url};
 const TTL: Duration = Duration::from_secs(60);
 const HOUR: i64 = 60 * 60;
 
-async fn attempt(locks: &impl Locks, replica: &str) -> Attempt {
+async fn attempt(locks: &impl LockBackend, replica: &str) -> Attempt {
     locks.try_acquire(&key("job"), &owner(replica), TTL).await.unwrap()
 }
 
-async fn acquire(locks: &impl Locks, replica: &str) -> Claim {
+async fn acquire(locks: &impl LockBackend, replica: &str) -> Claim {
     granted(attempt(locks, replica).await)
 }
 
 /// Checks that a lease ends by the server's clock.
-async fn ends_by_server_clock(server: &Server, locks: &impl Locks) {
+async fn ends_by_server_clock(server: &Server, locks: &impl LockBackend) {
     let key = key("job");
     let first = acquire(locks, "one").await;
     assert!(matches!(attempt(locks, "two").await, Attempt::Held(_)));
@@ -28,14 +28,14 @@ async fn ends_by_server_clock(server: &Server, locks: &impl Locks) {
     assert_eq!(locks.query(&key).await.unwrap(), None, "it has ended an hour early");
     let second = acquire(locks, "two").await;
     assert!(second.fence > first.fence);
-    assert_eq!(locks.renew(&first, TTL).await.unwrap(), Standing::Lost, "its holder notices");
+    assert_eq!(locks.renew(&first, TTL).await.unwrap(), ClaimStatus::Lost, "its holder notices");
     server.set_clock(0);
     let holder = locks.query(&key).await.unwrap().unwrap();
     assert!(holder.remaining > Duration::from_secs(59 * 60), "an hour too long: {holder:?}");
-    assert_eq!(locks.renew(&second, TTL).await.unwrap(), Standing::Held);
+    assert_eq!(locks.renew(&second, TTL).await.unwrap(), ClaimStatus::Held);
     let holder = locks.query(&key).await.unwrap().unwrap();
     assert!(holder.remaining <= TTL, "renewed: {holder:?}");
-    assert_eq!(locks.release(&second).await.unwrap(), Standing::Held);
+    assert_eq!(locks.release(&second).await.unwrap(), ClaimStatus::Held);
     server.set_clock(-HOUR);
     assert!(acquire(locks, "three").await.fence > second.fence, "while the clock is behind");
 }
@@ -65,7 +65,7 @@ async fn s286_a_clock_that_is_set_does_not_end_a_session_of_postgres() {
     for offset in [HOUR, -HOUR, 0] {
         server.set_clock(offset);
         assert!(matches!(attempt(&two, "two").await, Attempt::Held(_)), "{offset}");
-        assert_eq!(one.renew(&claim, TTL).await.unwrap(), Standing::Held, "{offset}");
+        assert_eq!(one.renew(&claim, TTL).await.unwrap(), ClaimStatus::Held, "{offset}");
     }
 }
 
@@ -126,7 +126,7 @@ async fn s287_a_redis_replica_with_every_write_grants_higher_fences_whatever_its
     let claim = acquire(&redis, "one").await;
     pair.replicated(&claim).await;
     let redis = pair.fail_over().await;
-    assert_eq!(redis.release(&claim).await.unwrap(), Standing::Held, "it is held there as well");
+    assert_eq!(redis.release(&claim).await.unwrap(), ClaimStatus::Held, "it is held there as well");
     assert!(acquire(&redis, "two").await.fence > claim.fence);
 }
 

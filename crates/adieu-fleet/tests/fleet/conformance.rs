@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use adieu_core::{Deadline, DeploymentProfile, Lifecycle, Step};
-use adieu_fleet::{Attempt, Claim, Fence, Locks, Memory, Others, Standing};
+use adieu_fleet::{Attempt, Claim, ClaimStatus, Fence, LockBackend, Memory, OtherReplicas};
 use tokio::time::Instant;
 
 use crate::support::{granted, key, lock, owner, refused, secs, shutdown};
 
-type Connecting<'a> = Pin<Box<dyn Future<Output = Arc<dyn Locks>> + 'a>>;
+type Connecting<'a> = Pin<Box<dyn Future<Output = Arc<dyn LockBackend>> + 'a>>;
 
 /// A backend under test.
 struct Backend<'a> {
@@ -23,15 +23,16 @@ struct Backend<'a> {
     late: Duration,
 }
 
-/// Checks the contract of [`Locks`]. `ttl` is the shortest time to live that the backend supports,
+/// Checks the contract of [`LockBackend`]. `ttl` is the shortest time to live that the backend supports,
 /// and `late` how late it may end a lock.
-pub(crate) async fn conforms<L: Locks>(
+pub(crate) async fn conforms<L: LockBackend>(
     connect: impl AsyncFn() -> L,
     ttl: Duration,
     late: Duration,
 ) {
-    let connect =
-        || -> Connecting<'_> { Box::pin(async { Arc::new(connect().await) as Arc<dyn Locks> }) };
+    let connect = || -> Connecting<'_> {
+        Box::pin(async { Arc::new(connect().await) as Arc<dyn LockBackend> })
+    };
     let backend = Backend { connect: &connect, ttl, late };
     let (one, two) = ((backend.connect)().await, (backend.connect)().await);
     one_holder_at_a_time(&backend, &*one, &*two).await;
@@ -44,14 +45,14 @@ pub(crate) async fn conforms<L: Locks>(
     steps_that_share_a_lock_are_each_done(&backend, one, two).await;
 }
 
-async fn acquire(locks: &dyn Locks, name: &str, replica: &str, ttl: Duration) -> Attempt {
+async fn acquire(locks: &dyn LockBackend, name: &str, replica: &str, ttl: Duration) -> Attempt {
     locks.try_acquire(&key(name), &owner(replica), ttl).await.unwrap()
 }
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(100);
 
-async fn one_holder_at_a_time(_: &Backend<'_>, one: &dyn Locks, two: &dyn Locks) {
+async fn one_holder_at_a_time(_: &Backend<'_>, one: &dyn LockBackend, two: &dyn LockBackend) {
     let claim = granted(acquire(one, "single", "a", LONG).await);
     assert_eq!((claim.key.as_str(), claim.owner.as_str()), ("single", "a"));
     // Not re-entrant: neither for the same connection nor for the same owner.
@@ -68,19 +69,19 @@ async fn one_holder_at_a_time(_: &Backend<'_>, one: &dyn Locks, two: &dyn Locks)
     assert!(two.release(&other).await.unwrap().is_held());
 
     assert_eq!(two.query(&key("single")).await.unwrap().unwrap().owner.as_str(), "a");
-    assert_eq!(one.release(&claim).await.unwrap(), Standing::Held);
+    assert_eq!(one.release(&claim).await.unwrap(), ClaimStatus::Held);
     assert_eq!(two.query(&key("single")).await.unwrap(), None);
     assert_eq!(two.query(&key("never-locked")).await.unwrap(), None);
     // A second release has no effect.
-    assert_eq!(one.release(&claim).await.unwrap(), Standing::Lost);
+    assert_eq!(one.release(&claim).await.unwrap(), ClaimStatus::Lost);
     let next = granted(acquire(two, "single", "b", LONG).await);
-    assert_eq!(two.release(&next).await.unwrap(), Standing::Held);
+    assert_eq!(two.release(&next).await.unwrap(), ClaimStatus::Held);
 }
 
 async fn only_the_claim_of_the_holder_is_accepted(
     _: &Backend<'_>,
-    one: &dyn Locks,
-    two: &dyn Locks,
+    one: &dyn LockBackend,
+    two: &dyn LockBackend,
 ) {
     let old = granted(acquire(one, "owned", "a", LONG).await);
     assert!(one.release(&old).await.unwrap().is_held());
@@ -88,18 +89,18 @@ async fn only_the_claim_of_the_holder_is_accepted(
     let claim = granted(acquire(one, "owned", "a", LONG).await);
     let stranger = Claim { owner: owner("b"), ..claim.clone() };
     for (locks, wrong) in [(one, &old), (two, &old), (two, &stranger)] {
-        assert_eq!(locks.renew(wrong, LONG).await.unwrap(), Standing::Lost);
-        assert_eq!(locks.mark(wrong, "m", "stolen").await.unwrap(), Standing::Lost);
-        assert_eq!(locks.release(wrong).await.unwrap(), Standing::Lost);
+        assert_eq!(locks.renew(wrong, LONG).await.unwrap(), ClaimStatus::Lost);
+        assert_eq!(locks.mark(wrong, "m", "stolen").await.unwrap(), ClaimStatus::Lost);
+        assert_eq!(locks.release(wrong).await.unwrap(), ClaimStatus::Lost);
     }
     assert_eq!(one.marker(&key("owned"), "m").await.unwrap(), None);
-    assert_eq!(one.renew(&claim, LONG).await.unwrap(), Standing::Held);
-    assert_eq!(one.release(&claim).await.unwrap(), Standing::Held);
-    assert_eq!(one.renew(&claim, LONG).await.unwrap(), Standing::Lost, "released");
+    assert_eq!(one.renew(&claim, LONG).await.unwrap(), ClaimStatus::Held);
+    assert_eq!(one.release(&claim).await.unwrap(), ClaimStatus::Held);
+    assert_eq!(one.renew(&claim, LONG).await.unwrap(), ClaimStatus::Lost, "released");
     assert_eq!(one.query(&key("owned")).await.unwrap(), None);
 }
 
-async fn fences_only_rise(backend: &Backend<'_>, one: &dyn Locks, two: &dyn Locks) {
+async fn fences_only_rise(backend: &Backend<'_>, one: &dyn LockBackend, two: &dyn LockBackend) {
     let mut last = Fence::NONE;
     for round in 0..4 {
         let claim = granted(acquire(one, "fenced", "a", backend.ttl).await);
@@ -113,13 +114,13 @@ async fn fences_only_rise(backend: &Backend<'_>, one: &dyn Locks, two: &dyn Lock
             let next = until_granted(backend, two, "fenced").await;
             assert!(next.fence > last, "expired");
             last = next.fence;
-            assert_eq!(one.renew(&claim, backend.ttl).await.unwrap(), Standing::Lost);
+            assert_eq!(one.renew(&claim, backend.ttl).await.unwrap(), ClaimStatus::Lost);
             assert!(two.release(&next).await.unwrap().is_held());
         }
     }
 }
 
-async fn until_granted(backend: &Backend<'_>, locks: &dyn Locks, name: &str) -> Claim {
+async fn until_granted(backend: &Backend<'_>, locks: &dyn LockBackend, name: &str) -> Claim {
     let give_up = Instant::now() + backend.ttl + backend.late + Duration::from_secs(10);
     loop {
         if let Attempt::Acquired(claim) = acquire(locks, name, "next", backend.ttl).await {
@@ -132,8 +133,8 @@ async fn until_granted(backend: &Backend<'_>, locks: &dyn Locks, name: &str) -> 
 
 async fn a_lock_lasts_for_its_time_to_live(
     backend: &Backend<'_>,
-    one: &dyn Locks,
-    two: &dyn Locks,
+    one: &dyn LockBackend,
+    two: &dyn LockBackend,
 ) {
     let claim = granted(acquire(one, "timed", "a", backend.ttl).await);
     tokio::time::sleep(backend.ttl / 2).await;
@@ -148,15 +149,19 @@ async fn a_lock_lasts_for_its_time_to_live(
     // The server renewed the lock after this instant.
     assert!(lasted >= backend.ttl, "ended after {lasted:?}");
     for _ in 0..2 {
-        assert_eq!(one.renew(&claim, backend.ttl).await.unwrap(), Standing::Lost);
-        assert_eq!(one.release(&claim).await.unwrap(), Standing::Lost);
-        assert_eq!(one.mark(&claim, "m", "late").await.unwrap(), Standing::Lost);
+        assert_eq!(one.renew(&claim, backend.ttl).await.unwrap(), ClaimStatus::Lost);
+        assert_eq!(one.release(&claim).await.unwrap(), ClaimStatus::Lost);
+        assert_eq!(one.mark(&claim, "m", "late").await.unwrap(), ClaimStatus::Lost);
     }
     assert_eq!(two.query(&key("timed")).await.unwrap().unwrap().fence, next.fence);
     assert!(two.release(&next).await.unwrap().is_held());
 }
 
-async fn only_the_holder_writes_markers(_: &Backend<'_>, one: &dyn Locks, two: &dyn Locks) {
+async fn only_the_holder_writes_markers(
+    _: &Backend<'_>,
+    one: &dyn LockBackend,
+    two: &dyn LockBackend,
+) {
     let marked = key("marked");
     assert_eq!(two.marker(&marked, "v1").await.unwrap(), None);
     let claim = granted(acquire(one, "marked", "a", LONG).await);
@@ -197,7 +202,7 @@ async fn one_of_many_concurrent_attempts_is_granted(backend: &Backend<'_>) {
     assert!(locks.release(claim).await.unwrap().is_held());
 }
 
-async fn unusual_names_are_stored(_: &Backend<'_>, one: &dyn Locks) {
+async fn unusual_names_are_stored(_: &Backend<'_>, one: &dyn LockBackend) {
     let long = ["n".repeat(200), "/".repeat(200)];
     for name in ["a/b", "a:b", "a.b", "..", "größe", "%2e", "x'y", "*", &long[0], &long[1]] {
         let claim = granted(acquire(one, name, "o'w\\n%er", LONG).await);
@@ -212,12 +217,12 @@ async fn unusual_names_are_stored(_: &Backend<'_>, one: &dyn Locks) {
 /// Promise S230, on every backend.
 async fn steps_that_share_a_lock_are_each_done(
     backend: &Backend<'_>,
-    one: Arc<dyn Locks>,
-    two: Arc<dyn Locks>,
+    one: Arc<dyn LockBackend>,
+    two: Arc<dyn LockBackend>,
 ) {
-    for others in [Others::Wait, Others::Skip] {
+    for others in [OtherReplicas::Wait, OtherReplicas::Skip] {
         let done: Arc<Mutex<BTreeSet<&str>>> = Arc::default();
-        let start = async |locks: &Arc<dyn Locks>, replica: &str| {
+        let start = async |locks: &Arc<dyn LockBackend>, replica: &str| {
             let mut builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
             let ttl = backend.ttl.max(2 * SHORT);
             let lock = lock(Arc::clone(locks), "shared-by-steps", ttl, replica);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adieu_fleet::{Attempt, Files, Locks};
+use adieu_fleet::{Attempt, Files, LockBackend};
 
 use crate::conformance::conforms;
 use crate::stage::{Kind, Stage};

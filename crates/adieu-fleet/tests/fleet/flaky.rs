@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use adieu_fleet::{
-    Attempt, BackendError, Claim, Fence, Holder, Key, Locks, Marker, Memory, Owner, Reply, Standing,
+    Attempt, BackendError, Claim, ClaimStatus, Fence, Holder, Key, LockBackend, Marker, Memory,
+    Owner, Reply,
 };
 
 /// How the backend behaves.
@@ -95,7 +96,7 @@ async fn steps() {
     }
 }
 
-impl Locks for Flaky {
+impl LockBackend for Flaky {
     fn name(&self) -> &'static str {
         "flaky"
     }
@@ -122,11 +123,11 @@ impl Locks for Flaky {
         })
     }
 
-    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, ClaimStatus> {
         self.respond(move || self.memory.renew(claim, ttl))
     }
 
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus> {
         self.respond(move || self.memory.release(claim))
     }
 
@@ -134,7 +135,12 @@ impl Locks for Flaky {
         self.respond(move || self.memory.query(key))
     }
 
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus> {
         self.respond(move || self.memory.mark(claim, name, value))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adieu_core::{Phase, Reason, Shutdown};
-use adieu_fleet::{LeadError, Lock, Locks, Memory, Term};
+use adieu_fleet::{LeadError, Lock, LockBackend, Memory, Term};
 use adieu_testkit::timeline::Timeline;
 
 use crate::flaky::{Flaky, Mood};
@@ -16,7 +16,7 @@ fn shutdown() -> Shutdown {
     shutdown
 }
 
-fn lock(locks: impl Locks, replica: &str) -> Lock {
+fn lock(locks: impl LockBackend, replica: &str) -> Lock {
     support::lock(locks, "sweeper", secs(10), replica)
 }
 

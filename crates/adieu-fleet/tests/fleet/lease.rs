@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use adieu_core::Deadline;
-use adieu_fleet::{Lease, Lock, Locks, Loss, Memory, ReleaseError};
+use adieu_fleet::{Lease, Lock, LockBackend, LossCause, Memory, ReleaseError};
 use tokio::time::Instant;
 
 use crate::flaky::{Flaky, Mood};
@@ -72,7 +72,7 @@ async fn s133_a_lease_that_cannot_be_renewed_is_given_up_before_it_expires() {
         flaky.be(mood);
         let error = work.await.unwrap_err();
         let (gone, ttl) = (began.elapsed(), secs(ttl));
-        assert_eq!(error.loss, Loss::Expired);
+        assert_eq!(error.loss, LossCause::Expired);
         assert!(done.load(Ordering::Relaxed), "`lost` fires before the work is dropped");
         if mood != Mood::Mute {
             // Cancelled a fifth before the end, dropped a tenth before it.
@@ -113,7 +113,7 @@ async fn s133_work_is_dropped_when_the_backend_refuses_a_renewal() {
         assert!(flaky.memory.release(lease.claim()).await.unwrap().is_held());
     };
     let (work, ()) = tokio::join!(work, stealing);
-    assert_eq!(work.unwrap_err().loss, Loss::Refused);
+    assert_eq!(work.unwrap_err().loss, LossCause::Refused);
     assert!(began.elapsed() <= Duration::from_millis(12_500), "with the next renewal");
     let error = lease.release(soon()).await.unwrap_err();
     assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
@@ -145,7 +145,7 @@ async fn s134_after_a_suspension_work_does_not_run_again() {
         }
         std::task::Poll::Ready(())
     }));
-    assert_eq!(work.await.unwrap_err().loss, Loss::Expired);
+    assert_eq!(work.await.unwrap_err().loss, LossCause::Expired);
     assert_eq!(polls.load(Ordering::Relaxed), 1);
     assert!(lease.check().is_err());
 }

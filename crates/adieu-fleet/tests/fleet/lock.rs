@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_fleet::{AcquireError, Lock, LockSpec, Locks, Memory, SpecError};
+use adieu_fleet::{AcquireError, Lock, LockBackend, LockSpec, Memory, SpecError};
 use tokio::time::Instant;
 
 use crate::flaky::{Flaky, Mood};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use adieu_fleet::{Lock, Locks, Memory, Once, TurnError};
+use adieu_fleet::{Lock, LockBackend, Memory, Once, TurnError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

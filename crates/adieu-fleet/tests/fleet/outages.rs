@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_fleet::{Lease, Lock, LockSpec, Locks, Loss};
+use adieu_fleet::{Lease, Lock, LockBackend, LockSpec, LossCause};
 use adieu_testkit::proxy::Proxy;
 
 use crate::history::{Log, What, assert_sound, machine_time};
 use crate::stage::{Kind, Stage};
 use crate::support::{by, owner};
 
-fn lock(locks: &Arc<dyn Locks>, replica: &str, ttl: Duration) -> Lock {
+fn lock(locks: &Arc<dyn LockBackend>, replica: &str, ttl: Duration) -> Lock {
     let spec = LockSpec::new("job").ttl(ttl).retry(Duration::from_millis(50)).needs_fence();
     Lock::new(Arc::clone(locks), spec, &owner(replica)).unwrap()
 }
@@ -75,7 +75,7 @@ async fn restarted(kind: Kind) {
         // Its session has ended, and so has the lease. The lock stays held until it would have
         // expired.
         running.join_next().await.unwrap().unwrap();
-        assert_eq!(lease.check().unwrap_err().loss, Loss::Refused);
+        assert_eq!(lease.check().unwrap_err().loss, LossCause::Refused);
     } else {
         until_accepted(&log).await;
         assert_eq!(
@@ -117,7 +117,7 @@ async fn unreachable(kind: Kind) {
     until_accepted(&log).await;
     proxy.cut();
     let cut = tokio::time::Instant::now();
-    assert_eq!(running.join_next().await.unwrap().unwrap(), Loss::Expired);
+    assert_eq!(running.join_next().await.unwrap().unwrap(), LossCause::Expired);
     assert!(cut.elapsed() < ttl, "cancelled after {:?}", cut.elapsed());
     let next = two.acquire(by(10)).await.unwrap();
     log.note(machine_time(), next.fence().get(), What::Held);

@@ -7,8 +7,8 @@ use adieu_core::Deadline;
 use adieu_core::adapter::error_text;
 use adieu_fleet::etcd_client::{Client, ConnectOptions};
 use adieu_fleet::{
-    AcquireError, BackendError, Etcd, Files, Lock, LockSpec, Locks, OnceCx, Others, Postgres,
-    PostgresSession, Redis, Term, TurnError,
+    AcquireError, BackendError, Etcd, Files, Lock, LockBackend, LockSpec, OnceCx, OtherReplicas,
+    Postgres, PostgresSession, Redis, Term, TurnError,
 };
 use adieu_testkit::servers::Server;
 
@@ -24,13 +24,13 @@ async fn ran<T>(_: T) -> Result<(), BackendError> {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits in every possible way, and expects an error with this cause long before the deadline.
-async fn ends_immediately(locks: impl Locks + Clone, cause: &str) {
+async fn ends_immediately(locks: impl LockBackend + Clone, cause: &str) {
     let lock = Lock::new(locks, "job", &owner("one")).unwrap();
     let began = Instant::now();
     let by = || Deadline::after(PATIENCE);
     let errors = [
         error_text(&lock.acquire(by()).await.unwrap_err()),
-        error_text(&lock.singleton(Others::Wait, by(), ran).await.unwrap_err()),
+        error_text(&lock.singleton(OtherReplicas::Wait, by(), ran).await.unwrap_err()),
         error_text(&lock.once_per_fleet("v1", by(), ran::<OnceCx>).await.unwrap_err()),
     ];
     for error in errors {
@@ -151,7 +151,9 @@ async fn s283_a_wait_that_times_out_reports_the_last_error() {
         let waiting = async {
             match way {
                 0 => error_text(&lock.acquire(until()).await.unwrap_err()),
-                1 => error_text(&lock.singleton(Others::Wait, until(), ran).await.unwrap_err()),
+                1 => error_text(
+                    &lock.singleton(OtherReplicas::Wait, until(), ran).await.unwrap_err(),
+                ),
                 _ => {
                     let once = lock.once_per_fleet("v1", until(), ran::<OnceCx>);
                     error_text(&once.await.unwrap_err())
@@ -167,7 +169,7 @@ async fn s283_a_wait_that_times_out_reports_the_last_error() {
     let lock = Lock::new(Arc::clone(&flaky), spec(), &owner("one")).unwrap();
     let error = lock.acquire(until()).await.unwrap_err();
     assert!(error_text(&error).ends_with("no response within 10000ms"), "{error:?}");
-    let error = lock.singleton(Others::Wait, until(), ran).await.unwrap_err();
+    let error = lock.singleton(OtherReplicas::Wait, until(), ran).await.unwrap_err();
     assert!(matches!(&error, TurnError::NoTurn { source: AcquireError::TimedOut { .. }, .. }));
     assert!(error_text(&error).ends_with("no response within 10000ms"), "{error:?}");
 }

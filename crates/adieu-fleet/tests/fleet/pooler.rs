@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use adieu_fleet::{AcquireError, Lock, Loss, Postgres, PostgresSession};
+use adieu_fleet::{AcquireError, Lock, LossCause, Postgres, PostgresSession};
 use adieu_testkit::proxy::Proxy;
 use adieu_testkit::servers::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -132,5 +132,5 @@ async fn s281_a_lease_whose_statements_reach_another_session_is_lost() {
     // Now another client has that session, and the next statement goes to a new one.
     other.batch_execute("BEGIN").await.unwrap();
     tokio::time::timeout(Duration::from_secs(30), lease.lost().cancelled()).await.unwrap();
-    assert_eq!(lease.check().unwrap_err().loss, Loss::Refused);
+    assert_eq!(lease.check().unwrap_err().loss, LossCause::Refused);
 }

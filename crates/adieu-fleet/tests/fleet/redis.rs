@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adieu_fleet::{Locks, Redis};
+use adieu_fleet::{LockBackend, Redis};
 use adieu_testkit::servers::Server;
 
 use crate::conformance::conforms;

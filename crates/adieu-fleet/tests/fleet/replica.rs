@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adieu_core::{DeploymentProfile, Lifecycle, Step};
-use adieu_fleet::{Lease, Lock, LockSpec, Locks, OnceCx, Others, Owner, Standing};
+use adieu_fleet::{ClaimStatus, Lease, Lock, LockBackend, LockSpec, OnceCx, OtherReplicas, Owner};
 use adieu_testkit::process::Process;
 
 use crate::history::{Log, What, machine_time};
@@ -137,7 +137,7 @@ async fn race(singleton: &Lock, once: &Lock, log: &Path) {
     );
     let lifecycle = Lifecycle::builder()
         .profile(DeploymentProfile::Fleet)
-        .step(singleton.singleton_step(index, Others::Wait, patience))
+        .step(singleton.singleton_step(index, OtherReplicas::Wait, patience))
         .step(migration)
         .step(
             Step::new("after")
@@ -187,11 +187,11 @@ async fn write(lease: &Lease, lock: &Lock, log: &Log, stops_itself: bool) {
         let sent = machine_time();
         // Not through the lease, which would check the clock again.
         match lock.locks().mark(lease.claim(), "written", &round.to_string()).await {
-            Ok(Standing::Held) => {
+            Ok(ClaimStatus::Held) => {
                 log.note(sent, fence, What::Accepted { by: machine_time() });
                 report(&format!("wrote {fence}"));
             }
-            Ok(Standing::Lost) => {
+            Ok(ClaimStatus::Lost) => {
                 log.note(sent, fence, What::Refused);
                 report(&format!("refused {fence}"));
                 return;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use adieu_core::adapter::error_text;
-use adieu_fleet::{Lock, Memory, Others, Turn, TurnError};
+use adieu_fleet::{Lock, Memory, OtherReplicas, Turn, TurnError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -24,7 +24,7 @@ async fn s142_one_replica_runs_the_work_and_the_others_wait() {
         for replica in 0..20 {
             let (lock, runs) = (lock(&memory, &format!("r{replica}")), Arc::clone(&runs));
             replicas.spawn(async move {
-                lock.singleton(Others::Wait, by(60), |_| async {
+                lock.singleton(OtherReplicas::Wait, by(60), |_| async {
                     tokio::time::sleep(secs(25)).await; // longer than the time to live
                     Ok::<_, String>(runs.fetch_add(1, Ordering::Relaxed))
                 })
@@ -46,7 +46,7 @@ async fn s142_a_replica_can_skip_the_work_instead_of_waiting() {
     let memory = Memory::new();
     let lease = lock(&memory, "one").try_acquire().await.unwrap();
     let skipped = lock(&memory, "two")
-        .singleton(Others::Skip, by(60), |_| async { Ok::<_, String>(()) })
+        .singleton(OtherReplicas::Skip, by(60), |_| async { Ok::<_, String>(()) })
         .await
         .unwrap();
     let Turn::Skipped(holder) = skipped else { panic!("{skipped:?}") };
@@ -59,7 +59,7 @@ async fn s142_waiting_is_bounded() {
     let _lease = lock(&memory, "one").try_acquire().await.unwrap();
     let began = Instant::now();
     let error = lock(&memory, "two")
-        .singleton(Others::Wait, by(30), |_| async { Ok::<_, String>(()) })
+        .singleton(OtherReplicas::Wait, by(30), |_| async { Ok::<_, String>(()) })
         .await
         .unwrap_err();
     assert_eq!(began.elapsed().as_secs(), 30);
@@ -73,7 +73,7 @@ async fn s142_waiting_is_bounded() {
         flaky.be(mood);
         let began = Instant::now();
         let error = lock
-            .singleton(Others::Wait, by(40), |_| async { Ok::<_, String>(()) })
+            .singleton(OtherReplicas::Wait, by(40), |_| async { Ok::<_, String>(()) })
             .await
             .unwrap_err();
         assert!(matches!(error, TurnError::NoTurn { .. }), "{error}");
@@ -89,7 +89,7 @@ async fn s143_another_replica_takes_over_after_a_failure_a_panic_or_an_abort() {
     for replica in 0..6 {
         let (lock, runs) = (lock(&memory, &format!("r{replica}")), Arc::clone(&runs));
         let handle = replicas.spawn(async move {
-            lock.singleton(Others::Wait, by(60), |_| async move {
+            lock.singleton(OtherReplicas::Wait, by(60), |_| async move {
                 let run = runs.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(secs(1)).await;
                 match run {
@@ -117,7 +117,7 @@ async fn s143_another_replica_takes_over_after_a_failure_a_panic_or_an_abort() {
             }
             Ok(Ok(Turn::Waited)) => waited += 1,
             Ok(Err(error)) => {
-                assert_eq!(error_text(&error), "work at indexes failed: no disk");
+                assert_eq!(error_text(&error), "work under lock indexes failed: no disk");
                 failed += 1;
             }
             Err(error) if error.is_panic() => panicked += 1,
@@ -136,7 +136,7 @@ async fn s143_a_disconnected_replica_is_cancelled_before_another_takes_over() {
     let began = Instant::now();
     let first = async {
         let error = disconnected
-            .singleton(Others::Wait, by(60), |_| async {
+            .singleton(OtherReplicas::Wait, by(60), |_| async {
                 flaky.be(Mood::Silent);
                 std::future::pending::<Result<(), String>>().await
             })
@@ -152,7 +152,7 @@ async fn s143_a_disconnected_replica_is_cancelled_before_another_takes_over() {
     let second = async {
         tokio::time::sleep(secs(1)).await;
         other
-            .singleton(Others::Wait, by(60), |lease| {
+            .singleton(OtherReplicas::Wait, by(60), |lease| {
                 assert_eq!(lease.fence().get(), 2);
                 async { Ok::<_, String>(began.elapsed()) }
             })
@@ -169,7 +169,7 @@ async fn s142_a_backend_without_fences_is_refused() {
     let flaky = Arc::new(Flaky::default());
     flaky.be(Mood::Unfenced);
     let lock = Lock::new(flaky, "indexes", &owner("one")).unwrap();
-    let error = lock.singleton(Others::Wait, by(1), |_| async { Ok::<_, String>(()) }).await;
+    let error = lock.singleton(OtherReplicas::Wait, by(1), |_| async { Ok::<_, String>(()) }).await;
     assert!(matches!(error, Err(TurnError::Unfenced { .. })));
     let error = lock.once_per_fleet("v1", by(1), |_| async { Ok::<_, String>(()) }).await;
     assert!(matches!(error, Err(TurnError::Unfenced { .. })));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_fleet::{Etcd, Files, Locks, Memory, Postgres, PostgresSession, Redis};
+use adieu_fleet::{Etcd, Files, LockBackend, Memory, Postgres, PostgresSession, Redis};
 use adieu_testkit::servers::Server;
 
 use crate::support::postgres_config;
@@ -53,11 +53,11 @@ impl Kind {
     }
 
     /// Connects as another replica, to a folder or to a port of this machine.
-    pub(crate) async fn connect(self, place: &str) -> Arc<dyn Locks> {
+    pub(crate) async fn connect(self, place: &str) -> Arc<dyn LockBackend> {
         self.try_connect(place).await.unwrap()
     }
 
-    pub(crate) async fn try_connect(self, place: &str) -> Option<Arc<dyn Locks>> {
+    pub(crate) async fn try_connect(self, place: &str) -> Option<Arc<dyn LockBackend>> {
         let postgres = || postgres_config(place.parse().unwrap());
         Some(match self {
             Self::Memory => panic!("not accessible to other processes"),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use adieu_core::{DeploymentProfile, Lifecycle, Reason, Shutdown, Step};
-use adieu_fleet::{Lock, Memory, OnceCx, Others};
+use adieu_fleet::{Lock, Memory, OnceCx, OtherReplicas};
 
 use crate::support::{owner, shutdown};
 
@@ -31,7 +31,7 @@ impl Fleet {
     }
 
     /// Starts a replica with several steps that share one lock, all in one wave.
-    async fn start_sharing(&self, replica: &'static str, others: Others) {
+    async fn start_sharing(&self, replica: &'static str, others: OtherReplicas) {
         let mut builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
         for index in ["orders", "users"] {
             let noted = self.clone();
@@ -61,7 +61,7 @@ impl Fleet {
     }
 
     /// Starts a replica, and notes whether it is ready.
-    async fn start(&self, replica: &'static str, others: Others, fails: bool) -> Shutdown {
+    async fn start(&self, replica: &'static str, others: OtherReplicas, fails: bool) -> Shutdown {
         let step = self.index(replica, fails);
         let step = self.lock(replica).singleton_step(step, others, PATIENCE);
         let builder = Lifecycle::builder().profile(DeploymentProfile::Fleet);
@@ -81,8 +81,8 @@ impl Fleet {
 async fn s153_one_replica_runs_a_step_and_the_others_are_not_ready_before() {
     let fleet = Fleet::default();
     let (one, two) = tokio::join!(
-        fleet.start("one", Others::Wait, false),
-        fleet.start("two", Others::Wait, false)
+        fleet.start("one", OtherReplicas::Wait, false),
+        fleet.start("two", OtherReplicas::Wait, false)
     );
     assert_eq!(fleet.take_notes(), ["one begins", "one ready", "two ready"]);
     // The stop hook runs only where the start hook ran.
@@ -91,7 +91,7 @@ async fn s153_one_replica_runs_a_step_and_the_others_are_not_ready_before() {
     one.run(Reason::Unknown).await.unwrap();
     assert_eq!(fleet.take_notes(), ["one stops"]);
     // In the next run another replica runs the step.
-    let two = fleet.start("two", Others::Wait, false).await;
+    let two = fleet.start("two", OtherReplicas::Wait, false).await;
     two.run(Reason::Unknown).await.unwrap();
     assert_eq!(fleet.take_notes(), ["two begins", "two ready", "two stops"]);
 }
@@ -100,14 +100,14 @@ async fn s153_one_replica_runs_a_step_and_the_others_are_not_ready_before() {
 async fn s153_replicas_that_skip_do_not_wait_and_replicas_that_wait_take_over() {
     let fleet = Fleet::default();
     let (_one, _two) = tokio::join!(
-        fleet.start("one", Others::Wait, false),
-        fleet.start("two", Others::Skip, false)
+        fleet.start("one", OtherReplicas::Wait, false),
+        fleet.start("two", OtherReplicas::Skip, false)
     );
     assert_eq!(fleet.take_notes(), ["one begins", "two ready", "one ready"]);
     let fleet = Fleet::default();
     let (_one, _two) = tokio::join!(
-        fleet.start("one", Others::Wait, true),
-        fleet.start("two", Others::Wait, false)
+        fleet.start("one", OtherReplicas::Wait, true),
+        fleet.start("two", OtherReplicas::Wait, false)
     );
     let notes = fleet.take_notes();
     assert_eq!(notes, ["one begins", "one unavailable", "two begins", "two ready"]);
@@ -138,7 +138,7 @@ async fn s154_a_step_is_done_once_for_the_fleet_and_its_version() {
 
 #[tokio::test(start_paused = true)]
 async fn s230_steps_that_share_a_lock_are_each_done_and_never_at_the_same_time() {
-    for others in [Others::Wait, Others::Skip] {
+    for others in [OtherReplicas::Wait, OtherReplicas::Skip] {
         for replicas in [1, 2, 3] {
             let fleet = Fleet::default();
             match replicas {
@@ -164,7 +164,7 @@ async fn s230_steps_that_share_a_lock_are_each_done_and_never_at_the_same_time()
             let (orders, users) = (of("orders"), of("users"));
             assert!(orders.1 < users.0 || users.1 < orders.0, "at the same time: {notes:?}");
             let is_ready = position("ready");
-            if others == Others::Wait {
+            if others == OtherReplicas::Wait {
                 assert!(is_ready > orders.1.max(users.1), "ready too early: {notes:?}");
                 assert_eq!(notes.len(), 4 + replicas, "done twice: {notes:?}");
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use adieu_core::{Config, Deadline, Shutdown};
-use adieu_fleet::{Attempt, Claim, Holder, Key, Lock, LockSpec, Locks, Owner};
+use adieu_fleet::{Attempt, Claim, Holder, Key, Lock, LockBackend, LockSpec, Owner};
 use adieu_testkit::servers::Server;
 
 pub(crate) fn secs(secs: u64) -> Duration {
@@ -23,7 +23,7 @@ pub(crate) fn owner(name: &str) -> Owner {
 }
 
 /// Creates the lock `key` of this replica.
-pub(crate) fn lock(locks: impl Locks, key: &str, ttl: Duration, replica: &str) -> Lock {
+pub(crate) fn lock(locks: impl LockBackend, key: &str, ttl: Duration, replica: &str) -> Lock {
     Lock::new(locks, LockSpec::new(key).ttl(ttl), &owner(replica)).unwrap()
 }
 

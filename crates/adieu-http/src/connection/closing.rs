@@ -24,8 +24,8 @@ const LINGER_BYTES: usize = 16 << 20;
 const FIRST_CHECK: Duration = Duration::from_millis(1);
 const CHECK: Duration = Duration::from_millis(100);
 
-/// A connection that has written no more than this is left to the kernel when it is closed before
-/// the shutdown: all bytes are on their way.
+/// If a connection closes before the shutdown has begun, and has written at most this in total, it
+/// is closed without waiting for acknowledgements: the kernel still sends the bytes.
 const LITTLE: u64 = 64 * 1024;
 
 /// A connection whose last byte has been written.

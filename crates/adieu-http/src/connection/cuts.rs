@@ -18,11 +18,11 @@ pub(crate) struct Cuts {
     server: Arc<str>,
     shutdown: Shutdown,
     gate: Gate,
-    all: Mutex<All>,
+    counts: Mutex<CutCounts>,
 }
 
 #[derive(Debug, Default)]
-struct All {
+struct CutCounts {
     count: usize,
     /// The first of them.
     names: Vec<String>,
@@ -44,11 +44,11 @@ pub(crate) enum CutReason {
 
 impl Cuts {
     pub(crate) fn new(server: Arc<str>, shutdown: Shutdown, gate: Gate) -> Self {
-        Self { server, shutdown, gate, all: Mutex::default() }
+        Self { server, shutdown, gate, counts: Mutex::default() }
     }
 
-    fn all(&self) -> MutexGuard<'_, All> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    fn counts(&self) -> MutexGuard<'_, CutCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts and logs answers that are cut.
@@ -56,7 +56,7 @@ impl Cuts {
         self.gate.count_cut_off(names.len() as u64);
         let (server, reason) = (&self.server, reason.text());
         for name in names {
-            let mut all = self.all();
+            let mut all = self.counts();
             all.count += 1;
             let count = all.count;
             if all.names.len() < MAX_REPORTED {
@@ -75,7 +75,7 @@ impl Cuts {
     /// Returns an error that counts and names the answers which have been cut, unless the last call
     /// has done so.
     pub(crate) fn report(&self) -> Result<(), String> {
-        let mut all = self.all();
+        let mut all = self.counts();
         if all.count == all.reported {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Cuts {
 
     /// Counts and names the answers that have been cut: `2 answers cut: GET /a (…), GET /b (…)`.
     pub(crate) fn summary(&self) -> Option<String> {
-        let all = self.all();
+        let all = self.counts();
         let named = all.names.join(", ");
         let more = all.count.saturating_sub(all.names.len());
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };

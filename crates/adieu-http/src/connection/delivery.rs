@@ -20,13 +20,14 @@ pub(super) struct Delivery {
     endpoints: Option<Endpoints>,
     /// How many bytes have been written.
     written: AtomicU64,
-    /// How many bytes had been written when the last byte of an answer was.
+    /// The position, in written bytes, of the end of the last answer.
     answered: AtomicU64,
     /// Some bytes may not have reached the kernel.
     is_unflushed: AtomicBool,
     /// With HTTP/2, how many answers have begun and not ended.
     open_answers: AtomicUsize,
-    /// How many of the unacknowledged bytes are the end of the stream, which belongs to no answer.
+    /// How much the unacknowledged bytes grew when the end of the stream was written. These bytes
+    /// belong to no answer, so they are subtracted.
     end_of_stream: AtomicU64,
     watched: Mutex<Watched>,
 }

@@ -51,8 +51,9 @@ pub(crate) async fn drive<I, S>(
     let mut has_sent_goaway = false;
     let last = loop {
         let before = seen;
-        // Polled each time, although that takes a lock: a poll that is skipped while the stage has
-        // not changed would lose its place in the channel's wait queue to a late wake-up.
+        // Polls the watch channel every time, although that takes a lock. If the poll were skipped,
+        // a notification that is already on its way could consume this waiter's place in the queue,
+        // and the next change would not wake this task.
         let mut next = pin!(stages.wait_for(|stage| *stage > before));
         let stage = std::future::poll_fn(|cx| {
             if let Poll::Ready(ended) = http.as_mut().poll(cx) {
@@ -91,7 +92,8 @@ pub(crate) async fn drive<I, S>(
     }
 }
 
-/// Sends the rest of the answers, for as long as the client need not be given up.
+/// Sends the rest of the answers until they are acknowledged, or until the server gives up the
+/// client.
 async fn flush(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::Receiver<Stage>) {
     let mut pause = FIRST_CHECK;
     loop {

@@ -44,7 +44,7 @@ struct Http2Frames {
 }
 
 /// A frame, or a part of one.
-struct Seen {
+struct FrameSpan {
     kind: u8,
     flags: u8,
     stream: u32,
@@ -131,7 +131,7 @@ impl Http2 {
 // === impl Http2Frames ===
 
 impl Http2Frames {
-    fn follow(&mut self, bytes: &[u8], mut see: impl FnMut(Seen)) {
+    fn follow(&mut self, bytes: &[u8], mut see: impl FnMut(FrameSpan)) {
         let mut at = 0;
         while at < bytes.len() {
             if self.filled < self.head.len() {
@@ -154,7 +154,7 @@ impl Http2Frames {
             if is_whole {
                 self.filled = 0;
             }
-            see(Seen { kind, flags, stream, until: at, is_whole });
+            see(FrameSpan { kind, flags, stream, until: at, is_whole });
         }
     }
 }

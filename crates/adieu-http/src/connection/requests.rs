@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use adieu_core::{Pass, Waiting};
+use adieu_core::{InFlight, Pass};
 use tokio::time::Instant;
 
 use super::{Conn, CutReason};
@@ -24,12 +24,12 @@ pub(super) struct Requests {
     /// How many are open, in the upper half; how many of those wait for the application, in the
     /// lower half. One word, so that both are read at once.
     counts: AtomicU64,
-    known: Mutex<Known>,
+    log: Mutex<RequestLog>,
     is_crowded: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Known {
+struct RequestLog {
     /// In the order of arrival. With HTTP/1 the latest request alone.
     list: Vec<Request>,
     last_id: u32,
@@ -82,8 +82,8 @@ const MAX_UNREAD: usize = 1_000;
 // === impl Requests ===
 
 impl Requests {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn log(&self) -> MutexGuard<'_, RequestLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// With HTTP/1 only the connection's task calls this, so a load and a store suffice.
@@ -113,19 +113,19 @@ impl Requests {
     }
 
     /// Returns the requests whose bodies have not ended.
-    pub(super) fn inside(&self, clock: &TickingClock, now: Instant) -> Vec<Waiting> {
+    pub(super) fn inside(&self, clock: &TickingClock, now: Instant) -> Vec<InFlight> {
         let open = self.open();
-        let known = self.known();
-        let unsent = known.list.iter().filter(|request| !request.is_sent);
+        let log = self.log();
+        let unsent = log.list.iter().filter(|request| !request.is_sent);
         // With HTTP/1 no request is marked as sent, but `open` is 0 then.
-        unsent.take(open).map(|request| request.waiting(clock, now)).collect()
+        unsent.take(open).map(|request| request.in_flight(clock, now)).collect()
     }
 
     /// Returns the names of the requests whose answers end after the first `acknowledged` bytes.
     pub(super) fn unread(&self, acknowledged: u64) -> Vec<String> {
-        let known = self.known();
+        let log = self.log();
         let is_unread = |request: &&Request| request.is_unread(acknowledged);
-        known.list.iter().filter(is_unread).map(|request| request.name.to_string()).collect()
+        log.list.iter().filter(is_unread).map(|request| request.name.to_string()).collect()
     }
 
     /// Settles the requests that are cut if the connection ends now, and returns their names: the
@@ -133,8 +133,8 @@ impl Requests {
     ///
     /// Each request is returned once.
     pub(super) fn settle_cut(&self, acknowledged: u64) -> Vec<String> {
-        let mut known = self.known();
-        let cut = known.list.iter_mut().filter(|request| request.is_unread(acknowledged));
+        let mut log = self.log();
+        let cut = log.list.iter_mut().filter(|request| request.is_unread(acknowledged));
         let cut = cut.map(|request| {
             request.is_settled = true;
             request.name.to_string()
@@ -144,17 +144,17 @@ impl Requests {
 
     /// Records that a request has been read from an HTTP/2 stream.
     pub(super) fn mark_arrived(&self, stream: u32) {
-        self.known().arrived.push_back(stream);
+        self.log().arrived.push_back(stream);
     }
 
     /// Returns the stream of the request that hyper calls now.
     pub(super) fn next_stream(&self) -> u32 {
-        self.known().arrived.pop_front().unwrap_or_default()
+        self.log().arrived.pop_front().unwrap_or_default()
     }
 
     /// Records that all answers end at or before byte `at` of the connection.
     pub(super) fn mark_all_ended(&self, at: u64) {
-        for request in &mut self.known().list {
+        for request in &mut self.log().list {
             request.ended_at.get_or_insert(at);
         }
     }
@@ -162,13 +162,13 @@ impl Requests {
     /// Records that the last byte for an HTTP/2 stream was byte `at` of the connection. `at` is 0 if
     /// the client has reset the stream.
     pub(super) fn mark_ended(&self, stream: u32, at: u64) {
-        let mut known = self.known();
-        known.arrived.retain(|arrived| *arrived != stream);
-        if let Some(request) = known.list.iter_mut().find(|request| request.stream == stream) {
+        let mut log = self.log();
+        log.arrived.retain(|arrived| *arrived != stream);
+        if let Some(request) = log.list.iter_mut().find(|request| request.stream == stream) {
             request.ended_at = Some(at);
         }
-        known.ended += 1;
-        if known.ended > known.max_ended {
+        log.ended += 1;
+        if log.ended > log.max_ended {
             self.is_crowded.store(true, Ordering::Relaxed);
         }
     }
@@ -181,29 +181,29 @@ impl Requests {
 
     /// Forgets the answers that end with the first `acknowledged` bytes.
     pub(super) fn forget_received(&self, acknowledged: u64) {
-        let mut known = self.known();
+        let mut log = self.log();
         // An open request is kept: its handler may still run for a stream that has been reset.
-        known.list.retain(|request| {
+        log.list.retain(|request| {
             !request.is_sent || request.ended_at.is_none_or(|at| at > acknowledged)
         });
-        while known.list.len() > MAX_UNREAD {
-            known.list.remove(0);
+        while log.list.len() > MAX_UNREAD {
+            log.list.remove(0);
         }
-        known.ended = known.list.iter().filter(|request| request.ended_at.is_some()).count();
+        log.ended = log.list.iter().filter(|request| request.ended_at.is_some()).count();
         // The threshold grows while a client does not read, so that this search stays rare.
-        known.max_ended = ENDED.max(2 * known.ended);
+        log.max_ended = ENDED.max(2 * log.ended);
         self.is_crowded.store(false, Ordering::Relaxed);
     }
 }
 
-impl Default for Known {
+impl Default for RequestLog {
     fn default() -> Self {
         let (list, arrived) = (Vec::new(), VecDeque::new());
         Self { list, last_id: 0, arrived, ended: 0, max_ended: ENDED }
     }
 }
 
-impl Known {
+impl RequestLog {
     fn find(&mut self, id: u32) -> Option<&mut Request> {
         self.list.iter_mut().find(|request| request.id == id)
     }
@@ -215,12 +215,12 @@ impl Request {
         !self.is_settled && self.ended_at.is_none_or(|at| at > acknowledged)
     }
 
-    fn waiting(&self, clock: &TickingClock, now: Instant) -> Waiting {
+    fn in_flight(&self, clock: &TickingClock, now: Instant) -> InFlight {
         let (earliest, latest) = clock.bounds(self.called);
         // A handler that first waits long after its call was blocking its thread before.
         let since = self.since.filter(|since| *since <= latest).unwrap_or(earliest);
         let age: Duration = now.saturating_duration_since(since);
-        Waiting::new(self.name.to_string(), age)
+        InFlight::new(self.name.to_string(), age)
     }
 }
 
@@ -230,12 +230,12 @@ impl OpenRequest {
     /// Counts a request that is called now. With HTTP/1 the previous one has been answered.
     pub(super) fn new(conn: &Arc<Conn>, name: Name, stream: u32) -> Self {
         let is_http2 = conn.is_http2();
-        let mut known = conn.requests.known();
+        let mut log = conn.requests.log();
         if !is_http2 {
-            known.list.clear();
+            log.list.clear();
         }
-        known.last_id = known.last_id.checked_add(1).unwrap_or(1);
-        let id = known.last_id;
+        log.last_id = log.last_id.checked_add(1).unwrap_or(1);
+        let id = log.last_id;
         let request = Request {
             id,
             name,
@@ -246,8 +246,8 @@ impl OpenRequest {
             ended_at: None,
             is_settled: false,
         };
-        known.list.push(request);
-        drop(known);
+        log.list.push(request);
+        drop(log);
         conn.requests.add(OPEN + AWAITS_APPLICATION, is_http2);
         Self { conn: Arc::clone(conn), id, awaits_application: true }
     }
@@ -259,7 +259,7 @@ impl OpenRequest {
 
     #[cold]
     fn mark_sent(&self) {
-        if let Some(request) = self.conn.requests.known().find(self.id) {
+        if let Some(request) = self.conn.requests.log().find(self.id) {
             request.is_sent = true;
         }
     }
@@ -274,7 +274,7 @@ impl Origin for OpenRequest {
     /// label.
     fn mark_waiting(&self, _: Option<&mut Pass>) {
         let now = Instant::now();
-        if let Some(request) = self.conn.requests.known().find(self.id) {
+        if let Some(request) = self.conn.requests.log().find(self.id) {
             request.since.get_or_insert(now);
         }
     }
@@ -301,8 +301,8 @@ impl Origin for OpenRequest {
     }
 
     fn settle(&self) -> Option<Name> {
-        let mut known = self.conn.requests.known();
-        let request = known.find(self.id).filter(|request| !request.is_settled)?;
+        let mut log = self.conn.requests.log();
+        let request = log.find(self.id).filter(|request| !request.is_settled)?;
         request.is_settled = true;
         Some(request.name.clone())
     }
@@ -312,7 +312,7 @@ impl Origin for OpenRequest {
     }
 
     fn upgrade(&self, mut pass: Pass, is_websocket: bool) {
-        let name = self.conn.requests.known().find(self.id).map(|request| request.name.clone());
+        let name = self.conn.requests.log().find(self.id).map(|request| request.name.clone());
         if let Some(name) = name {
             pass.set_label(name);
         }

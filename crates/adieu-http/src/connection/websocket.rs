@@ -10,11 +10,11 @@ pub(super) const GOING_AWAY: [u8; 4] = [0x88, 0x02, 0x03, 0xE9];
 /// response's head, then frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WebSocketFrames {
-    at: At,
+    at: FramePosition,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum At {
+enum FramePosition {
     /// In the response's head. This many bytes of the blank line that ends it have been seen.
     Head(usize),
     /// In the header of a frame, or before it if `len` is 0.
@@ -24,14 +24,14 @@ enum At {
 }
 
 const BLANK_LINE: &[u8; 4] = b"\r\n\r\n";
-const BETWEEN: At = At::Header { bytes: [0; 14], len: 0 };
+const BETWEEN: FramePosition = FramePosition::Header { bytes: [0; 14], len: 0 };
 
 // === impl WebSocketFrames ===
 
 impl WebSocketFrames {
     /// Begins before the head of the response.
     pub(super) fn new() -> Self {
-        Self { at: At::Head(0) }
+        Self { at: FramePosition::Head(0) }
     }
 
     /// Returns whether another frame can be inserted here.
@@ -44,7 +44,7 @@ impl WebSocketFrames {
     pub(super) fn until_between(&self, bytes: &[u8]) -> usize {
         let mut ahead = self.clone();
         for (count, byte) in bytes.iter().enumerate() {
-            if let At::Payload { left } = ahead.at {
+            if let FramePosition::Payload { left } = ahead.at {
                 // Skips the rest of a payload in one step.
                 let rest = usize::try_from(left).unwrap_or(usize::MAX);
                 return count.saturating_add(rest).min(bytes.len());
@@ -61,30 +61,30 @@ impl WebSocketFrames {
     pub(super) fn advance(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
             self.at = match &mut self.at {
-                At::Head(seen) => {
+                FramePosition::Head(seen) => {
                     bytes = rest;
                     let seen = match *seen {
                         seen if *first == BLANK_LINE[seen] => seen + 1,
                         _ => usize::from(*first == BLANK_LINE[0]),
                     };
-                    if seen == BLANK_LINE.len() { BETWEEN } else { At::Head(seen) }
+                    if seen == BLANK_LINE.len() { BETWEEN } else { FramePosition::Head(seen) }
                 }
-                At::Header { bytes: header, len } => {
+                FramePosition::Header { bytes: header, len } => {
                     bytes = rest;
                     header[*len] = *first;
                     *len += 1;
                     match payload_of(&header[..*len]) {
                         Some(0) => BETWEEN,
-                        Some(left) => At::Payload { left },
+                        Some(left) => FramePosition::Payload { left },
                         None => continue,
                     }
                 }
-                At::Payload { left } => {
+                FramePosition::Payload { left } => {
                     let here = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                     bytes = &bytes[here..];
                     match *left - here as u64 {
                         0 => BETWEEN,
-                        left => At::Payload { left },
+                        left => FramePosition::Payload { left },
                     }
                 }
             };

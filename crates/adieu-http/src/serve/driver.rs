@@ -9,8 +9,8 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use adieu_core::adapter::log;
-use adieu_core::{AddTaskError, CheckHandle, Gate, Names, Readiness, Shutdown};
+use adieu_core::adapter::{ListInFlight, log};
+use adieu_core::{AddTaskError, CheckHandle, Gate, Readiness, Shutdown};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::accept_queue::{self, Unserved};
 use super::machine::{Effect, Event, Machine};
-use super::phases::{Reached, Requested, register};
+use super::phases::{StopProgress, StopRequest, register};
 use super::roster::Roster;
 #[cfg(feature = "tls")]
 use super::tls;
@@ -49,7 +49,7 @@ struct Server<L: Listener, S> {
     machine: Machine,
     shutdown: Shutdown,
     stages: watch::Sender<Stage>,
-    reached: watch::Sender<Reached>,
+    reached: watch::Sender<StopProgress>,
     connections: JoinSet<()>,
     roster: Arc<Roster>,
     spare: SpareFd,
@@ -88,8 +88,8 @@ fn start<L: Listener, S: App>(
     prepare(&mut app);
     let admission = options.admission();
     let gate = admission.gate.clone();
-    let (requests, requested) = watch::channel(Requested::default());
-    let (reached, reached_rx) = watch::channel(Reached::default());
+    let (requests, requested) = watch::channel(StopRequest::default());
+    let (reached, reached_rx) = watch::channel(StopProgress::default());
     let roster = Arc::new(Roster::default());
     let cuts = Arc::new(Cuts::new(Arc::clone(&options.name), shutdown.clone(), gate.clone()));
     match register(&shutdown, &options, &gate, requests, reached_rx, &roster, &cuts) {
@@ -108,9 +108,11 @@ fn start<L: Listener, S: App>(
         let name = Arc::clone(&options.name);
         let reason = "netlink sockets are not permitted";
         let fallback = "bytes count as received when the kernel has taken them";
-        log(&shutdown, move || warn!(name = &*name, reason, fallback, "delivery unobserved"));
+        log(&shutdown, move || {
+            warn!(name = &*name, reason, fallback, "acknowledgements not observable")
+        });
     }
-    let names: Weak<dyn Names> = Arc::downgrade(&roster) as _;
+    let names: Weak<dyn ListInFlight> = Arc::downgrade(&roster) as _;
     gate.add_names(names);
     let context = Arc::new(ServerContext {
         admission,
@@ -161,10 +163,10 @@ impl<L: Listener, S: App> Server<L, S> {
         mut self,
         shutdown: &Shutdown,
         gate: &Gate,
-        mut requested: watch::Receiver<Requested>,
+        mut requested: watch::Receiver<StopRequest>,
         released: CancellationToken,
     ) {
-        let (mut seen, mut is_over, mut is_released) = (Requested::default(), false, false);
+        let (mut seen, mut is_over, mut is_released) = (StopRequest::default(), false, false);
         let is_draining =
             |readiness| matches!(readiness, Readiness::Draining | Readiness::Stopping);
         let mut unready = std::pin::pin!(shutdown.until_readiness(is_draining));
@@ -179,7 +181,7 @@ impl<L: Listener, S: App> Server<L, S> {
                 now = requested.wait_for(|requested| *requested != seen), if !is_over => {
                     // The channel closes when the shutdown is over, even if the shutdown had no
                     // time for its requests.
-                    let (now, over) = now.map_or((Requested::STOP_NOW, true), |now| (*now, false));
+                    let (now, over) = now.map_or((StopRequest::STOP_NOW, true), |now| (*now, false));
                     (seen, is_over) = (now, over);
                     now.stop_within.map_or(Event::Unbind, |within| Event::Stop { within })
                 }
@@ -294,12 +296,12 @@ impl<L: Listener, S: App> Server<L, S> {
         if refused > 0 {
             let (name, reason) = (Arc::clone(&name), "out of file descriptors");
             log(&self.shutdown, move || {
-                warn!(name = &*name, connections = refused, reason, "queue refused");
+                warn!(name = &*name, connections = refused, reason, "queued connections refused");
             });
         }
         if is_reset {
             let reason = "the rest of the queue could not be accepted";
-            log(&self.shutdown, move || warn!(name = &*name, reason, "queue reset"));
+            log(&self.shutdown, move || warn!(name = &*name, reason, "queued connections reset"));
         }
     }
 

@@ -13,19 +13,19 @@ use crate::connection::Cuts;
 
 /// The requests of the shutdown to the server so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Requested {
+pub(super) struct StopRequest {
     pub(super) unbind: bool,
     pub(super) stop_within: Option<Duration>,
 }
 
 /// How far the server has followed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reached {
+pub(super) struct StopProgress {
     pub(super) is_unbound: bool,
     pub(super) has_ended: bool,
 }
 
-impl Requested {
+impl StopRequest {
     /// The request of a shutdown that is over.
     pub(super) const STOP_NOW: Self = Self { unbind: true, stop_within: Some(Duration::ZERO) };
 }
@@ -35,8 +35,8 @@ pub(super) fn register(
     shutdown: &Shutdown,
     options: &Options,
     gate: &Gate,
-    requests: watch::Sender<Requested>,
-    reached: watch::Receiver<Reached>,
+    requests: watch::Sender<StopRequest>,
+    reached: watch::Receiver<StopProgress>,
     roster: &Arc<Roster>,
     cuts: &Arc<Cuts>,
 ) -> Result<(), AddTaskError> {
@@ -98,7 +98,7 @@ pub(super) fn register(
 }
 
 /// Waits until the server has ended.
-async fn ended(reached: &mut watch::Receiver<Reached>) -> Result<(), String> {
+async fn ended(reached: &mut watch::Receiver<StopProgress>) -> Result<(), String> {
     // The channel closes early if the driver panics, or if its runtime is dropped.
     let ended = reached.wait_for(|reached| reached.has_ended).await;
     ended.map(drop).map_err(|_| "the server ended early: its requests are lost".into())

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use adieu_core::{Names, Waiting};
+use adieu_core::InFlight;
+use adieu_core::adapter::ListInFlight;
 use tokio::task::Id;
 use tokio::time::Instant;
 
@@ -64,8 +65,8 @@ impl Roster {
     }
 }
 
-impl Names for Roster {
-    fn inside(&self) -> Vec<Waiting> {
+impl ListInFlight for Roster {
+    fn in_flight(&self) -> Vec<InFlight> {
         let now = Instant::now();
         self.all().iter().flat_map(|conn| conn.inside(now)).collect()
     }

@@ -125,7 +125,7 @@ fn s373_without_file_descriptors_queued_connections_are_refused_with_503() {
         assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("draining"), "{answer:?}");
         assert!(answer.contains("connection: close"), "{answer:?}");
     }
-    let logged = process.next("queue refused");
+    let logged = process.next("queued connections refused");
     assert!(logged.contains("connections=5"), "{logged}");
     process.end();
 }

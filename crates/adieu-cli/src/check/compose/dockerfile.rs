@@ -1,10 +1,10 @@
-//! What a Dockerfile in a compose file says about stopping.
+//! The instructions of a Dockerfile in a compose file that concern stopping.
 
 use crate::check::environment::Environment;
 use crate::check::place::Place;
 use crate::check::script::{self, Word};
 
-/// What the last stage of a Dockerfile sets.
+/// The settings of the last stage of a Dockerfile.
 #[derive(Default)]
 pub(super) struct Dockerfile {
     pub(super) signal: Option<String>,

@@ -1,6 +1,6 @@
 //! Images that hold no service of ours.
 
-use crate::check::tree::At;
+use crate::check::tree::Node;
 
 /// By the last part of their names.
 const OTHERS: [&str; 50] = [
@@ -57,7 +57,7 @@ const OTHERS: [&str; 50] = [
 ];
 
 /// Whether a service runs one of them.
-pub(super) fn is_other(service: &At<'_>) -> bool {
+pub(super) fn is_other(service: &Node<'_>) -> bool {
     service.text_of("image").is_some_and(|image| OTHERS.contains(&short_name(image)))
 }
 

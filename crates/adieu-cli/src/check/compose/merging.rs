@@ -3,11 +3,11 @@
 use crate::check::env_file::{self, Dialect, Line};
 use crate::check::input::Source;
 use crate::check::place::Place;
-use crate::check::tree::{At, Merge};
+use crate::check::tree::{Merge, Node};
 
 /// Returns the values of a key that count together, the one that counts most first. The layers are
 /// in the same order.
-pub(super) fn values<'a>(layers: &[At<'a>], key: &str) -> Vec<At<'a>> {
+pub(super) fn values<'a>(layers: &[Node<'a>], key: &str) -> Vec<Node<'a>> {
     let mut values = Vec::new();
     for value in layers.iter().filter_map(|layer| layer.entry(key)) {
         match value.merge() {
@@ -25,8 +25,8 @@ pub(super) fn values<'a>(layers: &[At<'a>], key: &str) -> Vec<At<'a>> {
 
 /// Returns whether every tag in the file of a document is at a place where it is followed: at a
 /// service, at a key of a service, or at a variable.
-pub(super) fn is_followed(document: &At<'_>) -> bool {
-    let is_tagged = |at: &At<'_>| usize::from(at.merge().is_some());
+pub(super) fn is_followed(document: &Node<'_>) -> bool {
+    let is_tagged = |at: &Node<'_>| usize::from(at.merge().is_some());
     let mut followed = 0;
     for (_, service) in document.get("services").map(|all| all.entries()).unwrap_or_default() {
         followed += is_tagged(&service);
@@ -53,7 +53,7 @@ pub(super) fn named(source: &Source<'_>) -> Option<(Option<String>, Place)> {
     let named = env_file::read(&text, Dialect::Compose).into_iter().find_map(|(at, line)| {
         match line {
             Line::Set(name, value) if name == "COMPOSE_FILE" => Some((value, place(at, &name))),
-            // What follows is not understood, and may set it.
+            // The rest of the file is not understood, and may set it.
             Line::Odd => Some((None, place(at, ""))),
             Line::Set(..) => None,
         }

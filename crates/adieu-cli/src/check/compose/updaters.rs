@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{images, merging, words};
 use crate::check::place::Level;
 use crate::check::spans;
-use crate::check::tree::At;
+use crate::check::tree::Node;
 use crate::check::workload::OtherStop;
 
 /// By the last part of their images: the variable that sets the limit, and how bad a short limit is.
@@ -22,11 +22,11 @@ const DEFAULT: Duration = Duration::from_secs(10);
 const OPT_OUT: &str = "com.centurylinklabs.watchtower.enable";
 
 /// Returns the services that may stop the one with these layers.
-pub(super) fn of(services: &[(&str, Vec<At<'_>>)], layers: &[At<'_>]) -> Vec<OtherStop> {
+pub(super) fn of(services: &[(&str, Vec<Node<'_>>)], layers: &[Node<'_>]) -> Vec<OtherStop> {
     let mut stops = Vec::new();
     for (name, other) in services {
         let image = merging::values(other, "image").into_iter().next();
-        let known = image.as_ref().and_then(At::text).map(images::short_name);
+        let known = image.as_ref().and_then(Node::text).map(images::short_name);
         let known = UPDATERS.iter().find(|(image, ..)| known == Some(*image));
         let Some((image, variable, level)) = known else { continue };
         if *image == "watchtower" && opts_out(layers) {
@@ -47,7 +47,7 @@ pub(super) fn of(services: &[(&str, Vec<At<'_>>)], layers: &[At<'_>]) -> Vec<Oth
 /// Returns the limit that a service sets, with the option or variable that sets it, and where. A limit
 /// that cannot be seen counts as unset.
 fn limit(
-    service: &[At<'_>],
+    service: &[Node<'_>],
     variable: &'static str,
 ) -> (Option<Duration>, &'static str, crate::check::place::Place) {
     let parsed = |text: &str| {
@@ -78,15 +78,15 @@ fn limit(
             return (value.text().and_then(parsed), variable, value.place());
         }
     }
-    let place = service.last().map_or_else(crate::check::place::Place::start, At::place);
+    let place = service.last().map_or_else(crate::check::place::Place::start, Node::place);
     (None, variable, place)
 }
 
-fn opts_out(layers: &[At<'_>]) -> bool {
+fn opts_out(layers: &[Node<'_>]) -> bool {
     merging::values(layers, "labels").iter().any(|labels| {
         let listed = labels.items();
         let listed =
-            listed.iter().filter_map(At::text).any(|text| text == format!("{OPT_OUT}=false"));
+            listed.iter().filter_map(Node::text).any(|text| text == format!("{OPT_OUT}=false"));
         listed || labels.text_of(OPT_OUT) == Some("false")
     })
 }

@@ -3,9 +3,9 @@
 
 use super::Document;
 use crate::check::place::{Finding, Level};
-use crate::check::tree::At;
+use crate::check::tree::Node;
 
-pub(super) fn forbids(pod: &At<'_>, owner: &At<'_>, all: &[Document<'_>]) -> Option<Finding> {
+pub(super) fn forbids(pod: &Node<'_>, owner: &Node<'_>, all: &[Document<'_>]) -> Option<Finding> {
     let replicas = owner.find(&["spec", "replicas"]);
     let replicas = replicas.and_then(|at| at.number().ok()).unwrap_or(1);
     let budgets = all.iter().filter(|document| document.kind == "PodDisruptionBudget");
@@ -26,10 +26,10 @@ pub(super) fn forbids(pod: &At<'_>, owner: &At<'_>, all: &[Document<'_>]) -> Opt
 }
 
 /// Whether its labels are among those of the pod.
-fn selects(budget: &At<'_>, pod: &At<'_>) -> bool {
+fn selects(budget: &Node<'_>, pod: &Node<'_>) -> bool {
     let wanted = budget.find(&["spec", "selector", "matchLabels"]).map(|labels| labels.entries());
     let wanted = wanted.unwrap_or_default();
-    let has = |(name, value): &(&str, At<'_>)| {
+    let has = |(name, value): &(&str, Node<'_>)| {
         pod.find(&["metadata", "labels", name]).is_some_and(|found| found.text() == value.text())
     };
     !wanted.is_empty() && wanted.iter().all(has)

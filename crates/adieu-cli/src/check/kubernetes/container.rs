@@ -6,40 +6,40 @@ use super::maps::{self, Maps};
 use crate::check::effects;
 use crate::check::environment::Environment;
 use crate::check::launch;
-use crate::check::place::{Finding, Fix, Level, Place, Wrong};
+use crate::check::place::{Finding, Fix, InputError, Level, Place};
 use crate::check::script::{Variables, Word};
 use crate::check::stop_signal::StopSignal;
-use crate::check::takes::{self, Takes};
-use crate::check::tree::At;
+use crate::check::takes::{self, TimeTaken};
+use crate::check::tree::Node;
 use crate::check::workload::Workload;
 
 const LEAVE_OUT: &str = "leave it out: the lame duck does its work";
 
 /// How long a preStop hook takes, if that can be seen.
-pub(super) fn hook_takes(hook: &At<'_>, variables: &Variables) -> Option<Duration> {
+pub(super) fn hook_takes(hook: &Node<'_>, variables: &Variables) -> Option<Duration> {
     if let Some(seconds) = hook.find(&["sleep", "seconds"]) {
         return seconds.number().ok().map(Duration::from_secs);
     }
     let words = words(&hook.get("exec")?);
     match takes::takes(&words, variables) {
-        Takes::AtMost(span) => Some(span),
-        Takes::Forever | Takes::Unknown(_) => None,
+        TimeTaken::AtMost(span) => Some(span),
+        TimeTaken::Forever | TimeTaken::Unknown(_) => None,
     }
 }
 
 pub(super) fn pre_stop(
-    container: &At<'_>,
+    container: &Node<'_>,
     variables: &Variables,
     workload: &mut Workload,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     let Some(hook) = container.find(&["lifecycle", "preStop"]) else { return Ok(()) };
     let handlers = ["sleep", "exec", "httpGet", "tcpSocket"];
     if handlers.iter().filter(|key| hook.get(key).is_some()).count() > 1 {
-        return Err(hook.wrong("has several handlers, which the API server refuses: keep one"));
+        return Err(hook.error("has several handlers, which the API server refuses: keep one"));
     }
     if let Some(sleep) = hook.get("sleep") {
         let Some(seconds) = sleep.get("seconds") else {
-            return Err(sleep.wrong("there is no seconds: write sleep: {seconds: 5}"));
+            return Err(sleep.error("there is no seconds: write sleep: {seconds: 5}"));
         };
         workload.pre_stop = Duration::from_secs(seconds.number()?);
         if workload.grace.span.is_some_and(|grace| workload.pre_stop > grace) {
@@ -62,13 +62,13 @@ pub(super) fn pre_stop(
         workload.findings.push(Finding::new(Level::Warning, socket.place(), problem, LEAVE_OUT));
         return Ok(());
     }
-    Err(hook.wrong("must be sleep, exec or httpGet"))
+    Err(hook.error("must be sleep, exec or httpGet"))
 }
 
-/// What cannot be seen of preStop is taken to be what the process is told of it. If it is told
-/// nothing, nothing is known.
+/// Handles a preStop hook whose duration cannot be seen. The variable with the duration counts, if the
+/// environment of the process has one. Otherwise the answer is unknown.
 fn unseen(least: Duration, place: Place, advice: &str, workload: &mut Workload) {
-    if let Some(seconds) = workload.told.pre_stop {
+    if let Some(seconds) = workload.stated.pre_stop {
         workload.pre_stop = Duration::from_secs(seconds);
         let problem = "how long this takes cannot be seen here: PRESTOP_SECONDS is counted";
         workload.findings.push(Finding::new(Level::Warning, place, problem, advice));
@@ -83,14 +83,14 @@ fn unseen(least: Duration, place: Place, advice: &str, workload: &mut Workload) 
     workload.findings.push(finding.fixed_by(Fix::PreStop));
 }
 
-fn words(exec: &At<'_>) -> Vec<Word> {
+fn words(exec: &Node<'_>) -> Vec<Word> {
     let command = exec.get("command").map(|command| command.texts()).unwrap_or_default();
     command.into_iter().map(Word::of).collect()
 }
 
 fn exec_before_stop(
-    container: &At<'_>,
-    exec: &At<'_>,
+    container: &Node<'_>,
+    exec: &Node<'_>,
     variables: &Variables,
     workload: &mut Workload,
 ) {
@@ -114,13 +114,13 @@ fn exec_before_stop(
         workload.add_extra_signal(StopSignal { text, place: exec.place(), fix });
     }
     match takes::takes(&words, variables) {
-        Takes::AtMost(span) => workload.pre_stop = span,
-        Takes::Forever => {
+        TimeTaken::AtMost(span) => workload.pre_stop = span,
+        TimeTaken::Forever => {
             let problem = "never ends: SIGTERM comes when the grace period is over";
             let finding = Finding::new(Level::Error, exec.place(), problem, LEAVE_OUT);
             workload.findings.push(finding.fixed_by(Fix::PreStop));
         }
-        Takes::Unknown(least) => {
+        TimeTaken::Unknown(least) => {
             let advice = "move it into a task of the shutdown, where it has a deadline";
             unseen(least, exec.place(), advice, workload);
         }
@@ -130,10 +130,10 @@ fn exec_before_stop(
 /// The variables of a container and its files, with those of the ConfigMaps and Secrets that stand
 /// in the same file.
 pub(super) fn environment(
-    container: &At<'_>,
-    spec: &At<'_>,
+    container: &Node<'_>,
+    spec: &Node<'_>,
     maps: &Maps<'_>,
-) -> Result<Environment, Wrong> {
+) -> Result<Environment, InputError> {
     let mut environment = Environment::default();
     for from in container.get("envFrom").map(|from| from.items()).unwrap_or_default() {
         let prefix = from.text_of("prefix").unwrap_or_default();
@@ -156,10 +156,10 @@ pub(super) fn environment(
         let value = variable.get("value");
         if let Some(typed) = value.as_ref().filter(|value| value.is_typed()) {
             return Err(
-                typed.wrong("must be a text, which the API server insists on: put it in quotes")
+                typed.error("must be a text, which the API server insists on: put it in quotes")
             );
         }
-        let value = value.as_ref().and_then(At::text).unwrap_or_default();
+        let value = value.as_ref().and_then(Node::text).unwrap_or_default();
         match expanded(value, &mut environment) {
             Expanded::Known(value) => environment.set(name, &value, place),
             Expanded::Shell(_) => environment.set_unseen(name, place),
@@ -172,7 +172,7 @@ pub(super) fn environment(
     Ok(environment)
 }
 
-pub(super) fn stop_signal(container: &At<'_>, workload: &mut Workload) {
+pub(super) fn stop_signal(container: &Node<'_>, workload: &mut Workload) {
     if let Some(signal) = container.find(&["lifecycle", "stopSignal"])
         && let Some(text) = signal.text()
     {
@@ -181,12 +181,16 @@ pub(super) fn stop_signal(container: &At<'_>, workload: &mut Workload) {
     }
 }
 
-pub(super) fn command(container: &At<'_>, environment: &mut Environment, workload: &mut Workload) {
+pub(super) fn command(
+    container: &Node<'_>,
+    environment: &mut Environment,
+    workload: &mut Workload,
+) {
     let lists: Vec<_> =
         ["command", "args"].into_iter().filter_map(|key| container.get(key)).collect();
     let Some(first) = lists.first() else { return };
     let mut words = Vec::new();
-    for text in lists.iter().flat_map(At::texts) {
+    for text in lists.iter().flat_map(Node::texts) {
         words.push(match text.map(|text| expanded(text, environment)) {
             Some(Expanded::Known(text) | Expanded::Shell(text)) => Word::known(text),
             None => Word::of(None),
@@ -199,12 +203,12 @@ pub(super) fn command(container: &At<'_>, environment: &mut Environment, workloa
 /// A text in which the kubelet has replaced `$(NAME)`.
 enum Expanded {
     Known(String),
-    /// A variable whose value cannot be seen is left, as a shell writes it.
+    /// A variable whose value cannot be seen is not replaced. It has the syntax of a shell.
     Shell(String),
 }
 
-/// Replaces `$(NAME)` by what has been set before, as the kubelet does. A name that is not set stays
-/// as it is written.
+/// Replaces `$(NAME)` by the value that was set before, as the kubelet does. A name that is not set is
+/// not replaced.
 fn expanded(text: &str, environment: &mut Environment) -> Expanded {
     let (mut out, mut rest, mut is_known) = (String::new(), text, true);
     while let Some((before, after)) = rest.split_once('$') {

@@ -5,7 +5,7 @@ use super::{Document, name_of};
 use crate::check::base64;
 use crate::check::environment::Environment;
 use crate::check::place::Place;
-use crate::check::tree::At;
+use crate::check::tree::Node;
 
 /// A key, its value if that can be seen, and where it is.
 pub(super) type Entry = (String, Option<String>, Place);
@@ -21,13 +21,13 @@ pub(super) struct Maps<'a> {
 
 impl<'a> Maps<'a> {
     /// Returns the maps in the namespace of a document.
-    pub(super) fn of(document: &At<'_>, all: &'a [Document<'a>], others: &'a Others) -> Self {
+    pub(super) fn of(document: &Node<'_>, all: &'a [Document<'a>], others: &'a Others) -> Self {
         Self { namespace: namespace(document), all, others }
     }
 
     /// Returns a map, or `None` if the file does not contain it exactly once, or if another component
     /// may fill it.
-    fn map(&self, kind: &str, name: &str) -> Option<&'a At<'a>> {
+    fn map(&self, kind: &str, name: &str) -> Option<&'a Node<'a>> {
         let mut found = self.all.iter().filter(|document| {
             let other = namespace(&document.at);
             let is_near = other.is_none() || self.namespace.is_none() || other == self.namespace;
@@ -54,7 +54,7 @@ impl<'a> Maps<'a> {
     }
 
     /// Returns the value that `valueFrom` refers to, if it can be seen.
-    pub(super) fn value(&self, from: &At<'_>) -> Option<String> {
+    pub(super) fn value(&self, from: &Node<'_>) -> Option<String> {
         let kinds = [("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")];
         let (reference, kind) =
             kinds.iter().find_map(|(key, kind)| Some((from.get(key)?, kind)))?;
@@ -70,7 +70,7 @@ impl<'a> Maps<'a> {
     /// second for a Secret.
     pub(super) fn referred(
         &self,
-        from: &At<'_>,
+        from: &Node<'_>,
         keys: [&str; 2],
         name: &str,
     ) -> Option<Vec<Entry>> {
@@ -90,19 +90,19 @@ fn keys(kind: &str) -> [&'static str; 2] {
     }
 }
 
-fn plain(key: &str, kind: &str, at: &At<'_>) -> Option<String> {
+fn plain(key: &str, kind: &str, at: &Node<'_>) -> Option<String> {
     let text = at.text();
     if key == keys(kind)[0] { text.and_then(base64::decoded) } else { text.map(Into::into) }
 }
 
-fn namespace(document: &At<'_>) -> Option<String> {
+fn namespace(document: &Node<'_>) -> Option<String> {
     document.find(&["metadata", "namespace"])?.text().map(str::to_owned)
 }
 
 /// Adds the files that a container mounts from volumes to its environment.
 pub(super) fn mounts(
-    container: &At<'_>,
-    spec: &At<'_>,
+    container: &Node<'_>,
+    spec: &Node<'_>,
     maps: &Maps<'_>,
     environment: &mut Environment,
 ) {
@@ -111,6 +111,11 @@ pub(super) fn mounts(
     for mount in mounts {
         let Some(path) = mount.text_of("mountPath") else { continue };
         let volume = volumes.iter().find(|volume| volume.text_of("name") == mount.text_of("name"));
+        // Variables in the name of the file are not replaced here.
+        if let Some(part) = mount.get("subPathExpr") {
+            environment.mount(path, None, part.place());
+            continue;
+        }
         for (file, text, place) in volume.map(|volume| files(volume, maps)).unwrap_or_default() {
             match mount.text_of("subPath") {
                 Some(only) if only == file => environment.mount(path, text, place),
@@ -122,7 +127,7 @@ pub(super) fn mounts(
 }
 
 /// Returns the files of a volume.
-fn files(volume: &At<'_>, maps: &Maps<'_>) -> Vec<Entry> {
+fn files(volume: &Node<'_>, maps: &Maps<'_>) -> Vec<Entry> {
     let projected = volume.find(&["projected", "sources"]).map(|all| all.items());
     let sources = projected.unwrap_or_else(|| vec![volume.clone()]);
     let mut files = Vec::new();

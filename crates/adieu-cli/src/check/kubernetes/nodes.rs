@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::check::place::Level;
 use crate::check::run_line;
-use crate::check::tree::At;
+use crate::check::tree::Node;
 use crate::check::workload::{OtherStop, Workload};
 
 /// Labels of nodes that the provider takes away, with their values, and the seconds from its notice.
@@ -22,7 +22,7 @@ const TAKEN_AWAY: [(&str, &str, u64); 9] = [
 
 const SYSTEM: &str = "kubernetes.io/os";
 
-pub(super) fn read(spec: &At<'_>, workload: &mut Workload) {
+pub(super) fn read(spec: &Node<'_>, workload: &mut Workload) {
     let mut labels = required(spec);
     let system = spec.find(&["os", "name"]);
     labels.extend(system.and_then(|at| Some((SYSTEM.to_owned(), at.text()?.to_owned(), at))));
@@ -31,6 +31,14 @@ pub(super) fn read(spec: &At<'_>, workload: &mut Workload) {
     {
         workload.findings.push(run_line::on_windows(at.place()));
     }
+    let class = spec.get("runtimeClassName");
+    let is_of_windows = |at: &Node<'_>| {
+        at.text().is_some_and(|name| ["windows", "wcow"].iter().any(|of| name.contains(of)))
+    };
+    if let Some(class) = class.filter(is_of_windows) {
+        workload.findings.push(run_line::on_windows(class.place()));
+    }
+    labels.extend(tolerated(spec));
     for (key, value, at) in &labels {
         let known = TAKEN_AWAY.iter().find(|(label, of, _)| key == label && value == of);
         let Some((.., seconds)) = known else { continue };
@@ -44,8 +52,22 @@ pub(super) fn read(spec: &At<'_>, workload: &mut Workload) {
     }
 }
 
+/// Returns the labels of nodes that are taken away and that keep other pods off, but not this one. A
+/// toleration of every taint is for agents, which run on each node and serve nothing.
+fn tolerated<'a>(spec: &Node<'a>) -> Vec<(String, String, Node<'a>)> {
+    let tolerations = spec.get("tolerations").map(|all| all.items()).unwrap_or_default();
+    let mut labels = Vec::new();
+    for one in tolerations {
+        let known = TAKEN_AWAY.iter().filter(|(label, ..)| one.text_of("key") == Some(label));
+        let value = one.text_of("value");
+        let known = known.filter(|(_, of, _)| value.is_none_or(|value| value == *of)).take(1);
+        labels.extend(known.map(|(key, of, _)| ((*key).into(), (*of).into(), one.clone())));
+    }
+    labels
+}
+
 /// Returns the labels that a node must have, with their values.
-fn required<'a>(spec: &At<'a>) -> Vec<(String, String, At<'a>)> {
+fn required<'a>(spec: &Node<'a>) -> Vec<(String, String, Node<'a>)> {
     let mut labels = Vec::new();
     let selected = spec.get("nodeSelector").map(|all| all.entries()).unwrap_or_default();
     for (key, at) in selected {

@@ -1,11 +1,11 @@
-//! Documents of a file that run nothing themselves, but may change what the others run.
+//! Documents of a file that run nothing themselves, but may change the pods of the others.
 
 use std::collections::HashSet;
 
 use super::Document;
 use super::shape::{self, Shape};
 use crate::check::place::{Finding, Level, Place};
-use crate::check::tree::At;
+use crate::check::tree::Node;
 
 /// Groups of Kubernetes itself. None of their kinds fills a Secret or a ConfigMap.
 const BUILT_IN: &str = "\
@@ -56,7 +56,7 @@ const REMARKS: &str = "\
 /// More values than these documents have in one file. An alias may stand for any number of them.
 const MOST_VALUES: usize = 100_000;
 
-/// What the documents of a file may change.
+/// The changes that the documents of a file may make to others.
 pub(super) struct Others {
     /// The texts in documents that may fill maps; `None` if there are too many.
     named: Option<HashSet<String>>,
@@ -80,9 +80,9 @@ impl Others {
     }
 
     /// Whether another component may fill a Secret or a ConfigMap of this name.
-    pub(super) fn may_fill(&self, map: &At<'_>, name: &str) -> bool {
+    pub(super) fn may_fill(&self, map: &Node<'_>, name: &str) -> bool {
         let annotations = map.find(&["metadata", "annotations"]).map(|all| all.entries());
-        let is_remark = |(key, _): &(&str, At<'_>)| {
+        let is_remark = |(key, _): &(&str, Node<'_>)| {
             key.split_once('/').is_none_or(|(prefix, _)| is_listed(REMARKS, prefix))
         };
         let is_named = self.named.as_ref().is_none_or(|named| named.contains(name));
@@ -99,7 +99,7 @@ impl Others {
     }
 }
 
-fn group<'a>(document: &At<'a>) -> &'a str {
+fn group<'a>(document: &Node<'a>) -> &'a str {
     let api = document.text_of("apiVersion").unwrap_or("v1");
     api.split_once('/').map_or(api, |(group, _)| group)
 }
@@ -118,7 +118,7 @@ fn changes_pods(document: &Document<'_>) -> bool {
 }
 
 /// Adds the texts of a document. Returns `false` if there are too many.
-fn add_texts(at: &At<'_>, texts: &mut HashSet<String>, left: &mut usize) -> bool {
+fn add_texts(at: &Node<'_>, texts: &mut HashSet<String>, left: &mut usize) -> bool {
     let Some(less) = left.checked_sub(1) else { return false };
     *left = less;
     if let Some(text) = at.text() {

@@ -1,4 +1,4 @@
-//! A pod: the container that is judged, what is beside it, and how long all of it may take.
+//! A pod: the container that is judged, the containers beside it, and the time that all of them take.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use super::maps::Maps;
 use super::shape::Shape;
 use super::{Document, alone, container, name_of, nodes, probes};
 use crate::check::environment::Environment;
-use crate::check::place::{Finding, Level, Wrong};
+use crate::check::place::{Finding, InputError, Level};
 use crate::check::proxies;
-use crate::check::tree::At;
+use crate::check::tree::Node;
 use crate::check::workload::{Grace, Supervisor, Workload};
 
 /// The annotation of the container that `kubectl` takes by default.
@@ -16,8 +16,8 @@ const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The container that the configuration is for.
 struct Choice<'a> {
-    container: At<'a>,
-    others: Vec<At<'a>>,
+    container: Node<'a>,
+    others: Vec<Node<'a>>,
     /// Whether another one may be meant.
     is_guessed: bool,
 }
@@ -25,15 +25,14 @@ struct Choice<'a> {
 /// How long the proxy of Knative holds SIGTERM back, so that routers can move away.
 const KNATIVE_DRAIN: Duration = Duration::from_secs(30);
 
-/// The container that is meant, and all others whose variables say that they are of the same
-/// library.
+/// Returns the container that the configuration is for, and all others with variables of this library.
 pub(super) fn read(
     document: &Document<'_>,
     shape: &Shape,
-    [pod, spec]: [&At<'_>; 2],
+    [pod, spec]: [&Node<'_>; 2],
     maps: &Maps<'_>,
     only: Option<&str>,
-) -> Result<Vec<Workload>, Wrong> {
+) -> Result<Vec<Workload>, InputError> {
     let Document { kind, at } = document;
     let Choice { container, others, is_guessed } = choose(pod, spec, &name_of(at), only)?;
     let supervisor = match shape {
@@ -77,10 +76,10 @@ pub(super) fn read(
 }
 
 fn read_container(
-    container: &At<'_>,
+    container: &Node<'_>,
     mut environment: Environment,
     workload: &mut Workload,
-) -> Result<(), Wrong> {
+) -> Result<(), InputError> {
     let supervisor = workload.supervisor;
     let is_job = workload.kind.ends_with("Job");
     workload.routed = !is_job
@@ -106,7 +105,7 @@ fn read_container(
     Ok(())
 }
 
-fn grace(supervisor: Supervisor, spec: &At<'_>) -> Result<Grace, Wrong> {
+fn grace(supervisor: Supervisor, spec: &Node<'_>) -> Result<Grace, InputError> {
     // On Cloud Run, `timeoutSeconds` is how long a request may take, and nothing else.
     let key = spec.get(supervisor.key()).filter(|_| supervisor != Supervisor::CloudRun);
     match key {
@@ -117,20 +116,20 @@ fn grace(supervisor: Supervisor, spec: &At<'_>) -> Result<Grace, Wrong> {
 
 /// The container that the configuration is for, and the others.
 fn choose<'a>(
-    pod: &At<'a>,
-    spec: &At<'a>,
+    pod: &Node<'a>,
+    spec: &Node<'a>,
     owner: &str,
     only: Option<&str>,
-) -> Result<Choice<'a>, Wrong> {
+) -> Result<Choice<'a>, InputError> {
     let Some(containers) = spec.get("containers") else {
-        return Err(spec.wrong("there are no containers: add the one to judge"));
+        return Err(spec.error("there are no containers: add the one to judge"));
     };
     let mut all = containers.items();
     let annotation = pod.find(&["metadata", "annotations", DEFAULT_CONTAINER]);
     // A container that is called like its owner is the one that is meant.
-    let wanted = [only, annotation.as_ref().and_then(At::text), Some(owner)];
+    let wanted = [only, annotation.as_ref().and_then(Node::text), Some(owner)];
     let named = |wanted: &str| all.iter().position(|container| name(container) == wanted);
-    let is_own = |container: &At<'_>| {
+    let is_own = |container: &Node<'_>| {
         !proxies::is_helper(&name(container), container.text_of("image").unwrap_or_default())
     };
     let own: Vec<_> = all.iter().enumerate().filter(|(_, one)| is_own(one)).collect();
@@ -139,25 +138,26 @@ fn choose<'a>(
     let is_guessed = chosen.is_none() && own.len() > 1;
     let at = chosen.unwrap_or(first);
     if all.is_empty() {
-        return Err(containers.wrong("must be a list of one container or more"));
+        return Err(containers.error("must be a list of one container or more"));
     }
     if let Some(odd) = all.iter().find(|container| !container.is_map()) {
-        return Err(odd.wrong("must be a map of keys, such as name and image"));
+        return Err(odd.error("must be a map of keys, such as name and image"));
     }
     let container = all.remove(at);
     Ok(Choice { container, others: all, is_guessed })
 }
 
-fn name(container: &At<'_>) -> String {
+fn name(container: &Node<'_>) -> String {
     container.text_of("name").unwrap_or("without a name").to_owned()
 }
 
-fn is_proxy(container: &At<'_>) -> bool {
+fn is_proxy(container: &Node<'_>) -> bool {
     proxies::is_one(&name(container), container.text_of("image").unwrap_or_default())
 }
 
-/// Proxies that are signalled together with the process, and those that are put in later.
-fn proxies_beside(pod: &At<'_>, others: &[At<'_>]) -> Vec<Finding> {
+/// Returns findings about proxies that are signalled together with the process, and about proxies that
+/// are injected later.
+fn proxies_beside(pod: &Node<'_>, others: &[Node<'_>]) -> Vec<Finding> {
     let advice = "make it a native sidecar: an init container with restartPolicy: Always";
     let mut findings = Vec::new();
     for other in others.iter().filter(|other| is_proxy(other)) {
@@ -195,9 +195,9 @@ fn proxies_beside(pod: &At<'_>, others: &[At<'_>]) -> Vec<Finding> {
 
 /// Native sidecars are stopped one after the other when the other containers have ended.
 /// One of this library needs the time of a whole shutdown.
-fn sidecars(spec: &At<'_>, maps: &Maps<'_>, workload: &mut Workload) -> Result<(), Wrong> {
+fn sidecars(spec: &Node<'_>, maps: &Maps<'_>, workload: &mut Workload) -> Result<(), InputError> {
     let init = spec.get("initContainers").map(|all| all.items()).unwrap_or_default();
-    let is_sidecar = |container: &&At<'_>| container.text_of("restartPolicy") == Some("Always");
+    let is_sidecar = |container: &&Node<'_>| container.text_of("restartPolicy") == Some("Always");
     for sidecar in init.iter().filter(is_sidecar) {
         let environment = container::environment(sidecar, spec, maps)?;
         if environment.is_of_adieu() {

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::check::place::{Finding, Level, Place, Wrong};
-use crate::check::tree::At;
+use crate::check::place::{Finding, InputError, Level, Place};
+use crate::check::tree::Node;
 use crate::check::workload::{Supervisor, Workload};
 
 /// Checks the probes of a container. Returns how long the readiness probe takes to detect that the
 /// process is not ready, and the place of that probe.
 pub(super) fn read(
-    container: &At<'_>,
+    container: &Node<'_>,
     workload: &mut Workload,
-) -> Result<Option<(Duration, Place)>, Wrong> {
+) -> Result<Option<(Duration, Place)>, InputError> {
     let is_routed = workload.routed && workload.supervisor == Supervisor::Kubernetes;
     for key in ["startupProbe", "livenessProbe"] {
         if let Some(at) = container.find(&[key, "terminationGracePeriodSeconds"]) {
@@ -26,7 +26,7 @@ pub(super) fn read(
     let ready_at = readiness.as_ref().and_then(|probe| probe.find(&path));
     let live_at = liveness.as_ref().and_then(|probe| probe.find(&path));
     let (ready_path, live_path) =
-        (ready_at.as_ref().and_then(At::text), live_at.as_ref().and_then(At::text));
+        (ready_at.as_ref().and_then(Node::text), live_at.as_ref().and_then(Node::text));
 
     if readiness.is_none() && is_routed {
         let problem = "there is no readiness probe: requests arrive before the process has started";

@@ -1,7 +1,7 @@
 //! Where each kind of document has its pod, and which platform stops that.
 
 use crate::check::place::Place;
-use crate::check::tree::At;
+use crate::check::tree::Node;
 
 /// The kind of a document, as far as stopping is concerned.
 pub(super) enum Shape {
@@ -9,7 +9,7 @@ pub(super) enum Shape {
     Pod(&'static [&'static str]),
     /// A revision of Knative: its grace period is its request timeout.
     Knative(&'static [&'static str]),
-    /// The same on Cloud Run, which waits ten seconds whatever it says.
+    /// The same on Cloud Run, which always waits ten seconds.
     CloudRun(&'static [&'static str]),
     /// It runs the pods of another document, which this place names.
     Elsewhere(Place),
@@ -19,7 +19,7 @@ pub(super) enum Shape {
     Nothing,
 }
 
-/// Keys under which kinds that are not known here may keep what they run.
+/// Keys under which kinds that are not known here may keep their containers.
 const CONTAINERS: [&str; 8] = [
     "containers",
     "container",
@@ -49,7 +49,7 @@ const DEPTH: usize = 6;
 
 const TEMPLATE: &[&str] = &["spec", "template"];
 
-pub(super) fn of(kind: &str, document: &At<'_>) -> Shape {
+pub(super) fn of(kind: &str, document: &Node<'_>) -> Shape {
     let api = document.text_of("apiVersion").unwrap_or_default();
     let is_knative = api.starts_with("serving.knative.dev/");
     let is_cloud_run =
@@ -81,8 +81,8 @@ pub(super) fn of(kind: &str, document: &At<'_>) -> Shape {
     }
 }
 
-/// Cloud Run marks what it runs with annotations and labels of its own.
-fn is_cloud_run(document: &At<'_>) -> bool {
+/// Returns whether a document is for Cloud Run, which has annotations and labels of its own.
+fn is_cloud_run(document: &Node<'_>) -> bool {
     let marks = ["annotations", "labels"].into_iter().flat_map(|key| {
         let own = document.find(&["metadata", key]);
         let of_template = document.find(&["spec", "template", "metadata", key]);
@@ -100,11 +100,11 @@ fn is_cloud_run(document: &At<'_>) -> bool {
     is_marked || is_project || account.ends_with(".gserviceaccount.com")
 }
 
-fn containers<'a>(at: &At<'a>, depth: usize) -> Option<At<'a>> {
+fn containers<'a>(at: &Node<'a>, depth: usize) -> Option<Node<'a>> {
     let depth = depth.checked_sub(1)?;
     let found = CONTAINERS.iter().find_map(|key| at.get(key));
     let is_set =
-        |found: &At<'_>| found.is_map() || found.text().is_some() || !found.items().is_empty();
+        |found: &Node<'_>| found.is_map() || found.text().is_some() || !found.items().is_empty();
     found.filter(is_set).or_else(|| {
         let entries = at.entries().into_iter().map(|(_, value)| value);
         entries.chain(at.items()).find_map(|value| containers(&value, depth))

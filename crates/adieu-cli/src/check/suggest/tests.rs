@@ -57,7 +57,7 @@ fn faults() -> Vec<Vec<Finding>> {
     vec![
         vec![],
         vec![fault(Level::Unknown, Fix::PreStop), fault(Level::Error, Fix::Exec)],
-        vec![fault(Level::Unknown, Fix::Told), fault(Level::Error, Fix::Line("x".into()))],
+        vec![fault(Level::Unknown, Fix::StateGrace), fault(Level::Error, Fix::Line("x".into()))],
         vec![fault(Level::Unknown, Fix::Say("--no-hidden-env"))],
     ]
 }
@@ -65,7 +65,7 @@ fn faults() -> Vec<Vec<Finding>> {
 fn workloads() -> Vec<Workload> {
     let mut all = Vec::new();
     for supervisor in SUPERVISORS {
-        for (grace, pre_stop, sidecars, told) in [
+        for (grace, pre_stop, sidecars, stated) in [
             (0, 0, 0, None),
             (9, 0, 0, None),
             (9, 7, 3, Some(12)),
@@ -92,8 +92,8 @@ fn workloads() -> Vec<Workload> {
                 pre_stop: Duration::from_secs(pre_stop),
                 sidecars,
                 sidecar_hooks: SECOND * sidecars,
-                told: Told { grace: told, pre_stop: None },
-                has_unseen_variables: [1, 3].contains(&at) && told.is_none(),
+                stated: StatedTimes { grace: stated, pre_stop: None },
+                has_unseen_variables: [1, 3].contains(&at) && stated.is_none(),
                 signals: vec![signal],
                 findings: faults().swap_remove(at),
                 ..Workload::new(supervisor, "workload", "", Place::start())

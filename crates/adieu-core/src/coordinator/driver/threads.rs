@@ -66,7 +66,7 @@ pub(in crate::coordinator) fn start(
     }
 }
 
-/// Moves a running shutdown to another runtime, because its own no longer polls tasks.
+/// ProgressCounts a running shutdown to another runtime, because its own no longer polls tasks.
 ///
 /// Tasks that were started stay where they are, and have their time. The others run on `runtime`.
 pub(in crate::coordinator) fn take_over(shared: &Arc<Shared>, runtime: &Handle) {

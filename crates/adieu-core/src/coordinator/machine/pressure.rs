@@ -1,8 +1,8 @@
 //! Makes tasks end: when their time is up, after a repeated signal, and when the deadline becomes
 //! earlier.
 //!
-//! Pressure rises in three steps, one grace apart: cancel, abort, give up. All tasks of a phase are
-//! pressed together, except those with less time than their phase.
+//! Tasks are escalated in three steps, one grace apart: cancel, abort, abandon. All tasks of a
+//! phase are escalated together, except tasks with a shorter timeout than their phase.
 
 use std::cmp::Reverse;
 
@@ -23,14 +23,14 @@ impl Machine {
                 continue; // It was replaced, or is no longer needed.
             }
             match timer {
-                Timer::Phase(id) => self.press_phase(now, id, Cause::Time, effects),
-                Timer::Task(id) => self.press_task(now, id, effects),
+                Timer::Phase(id) => self.escalate_phase(now, id, Cause::Time, effects),
+                Timer::Task(id) => self.escalate_task(now, id, effects),
             }
         }
     }
 
-    /// Presses the tasks of a phase one step further: cancel, then abort, then give up.
-    fn press_phase(&mut self, now: Instant, id: PhaseId, cause: Cause, effects: &mut Effects) {
+    /// Escalates the tasks of a phase by one step: cancel, then abort, then abandon.
+    fn escalate_phase(&mut self, now: Instant, id: PhaseId, cause: Cause, effects: &mut Effects) {
         let phase = &mut self.phases[id.0];
         let tasks = phase.tasks.clone();
         match phase.pressure {
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     /// Does the same for a task that has a timeout of its own.
-    fn press_task(&mut self, now: Instant, id: TaskId, effects: &mut Effects) {
+    fn escalate_task(&mut self, now: Instant, id: TaskId, effects: &mut Effects) {
         let task = &mut self.tasks[id.0];
         match task.state {
             TaskState::Running => {
@@ -124,7 +124,7 @@ impl Machine {
             let phase = &self.phases[id.0];
             if phase.rank == Rank::Early && phase.pressure == Pressure::None {
                 effects.push(Effect::Cut(id, now));
-                self.press_phase(now, id, Cause::HardStop, effects);
+                self.escalate_phase(now, id, Cause::HardStop, effects);
             }
         }
         // Early phases that wait are skipped when they become ready, not now. The phases that they wait
@@ -170,7 +170,7 @@ impl Machine {
         effects.push(Effect::Cut(id, sooner));
     }
 
-    /// Shortens the grace of tasks that are being pressed to the grace of the new deadline.
+    /// Shortens the grace of cancelled and aborted tasks to the grace of the new deadline.
     fn hasten(&mut self, now: Instant, id: PhaseId) {
         let soon = now + self.limits.grace;
         let phase = &self.phases[id.0];
@@ -179,9 +179,10 @@ impl Machine {
         }
         for task in self.phases[id.0].tasks.clone().map(TaskId) {
             let run = &self.tasks[task.0];
-            let pressed = matches!(run.state, TaskState::Cancelling(_) | TaskState::Aborting(_));
+            let is_escalated =
+                matches!(run.state, TaskState::Cancelling(_) | TaskState::Aborting(_));
             let due = run.own.as_ref().and_then(|own| own.due);
-            if pressed && due.is_some_and(|due| due > soon) {
+            if is_escalated && due.is_some_and(|due| due > soon) {
                 self.set_task_due(task, soon);
             }
         }

@@ -70,7 +70,7 @@ pub(crate) struct TaskRun {
 pub(super) struct OwnTime {
     /// When its time is up.
     pub(super) cut: Instant,
-    /// When it is next pressed, unless that is together with its phase.
+    /// When it is next escalated, unless that is together with its phase.
     pub(super) due: Option<Instant>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) enum Cause {
     HardStop,
 }
 
-/// How far the tasks of a phase have been pressed to end.
+/// How far the tasks of a phase have been escalated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressure {
     None,
@@ -126,7 +126,7 @@ impl PhaseRun {
 // === impl TaskRun ===
 
 impl TaskRun {
-    /// From now on, the task is pressed together with its phase.
+    /// From now on, the task is escalated together with its phase.
     pub(super) fn follow_phase(&mut self) {
         if let Some(own) = &mut self.own {
             own.due = None;

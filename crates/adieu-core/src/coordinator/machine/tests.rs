@@ -192,9 +192,7 @@ impl Sim<'_> {
             name: "task".into(),
             timeout: timeout.map(Duration::from_millis),
         });
-        let time = self.time_of(id);
-        let opened = Event::Opened { phase: id, time, tasks: tasks.collect() };
-        let effects = self.machine.on(self.now, opened);
+        let effects = self.machine.opened(self.now, id, self.time_of(id), tasks);
         self.carry_out(effects);
     }
 
@@ -267,7 +265,7 @@ fn play(scenario: &Scenario) -> Played {
                     sim.machine.on(sim.now, Event::Shorten(at))
                 }
             };
-            assert!(sim.machine.limits().deadline <= deadline, "the deadline never moves away");
+            assert!(sim.machine.limits().deadline <= deadline, "the deadline never counts away");
             sim.carry_out(effects);
         }
     }
@@ -369,7 +367,7 @@ fn actors_get_a_moment_even_when_the_deadline_has_passed() {
 
     let time = PhaseTime { timeout: Duration::from_secs(10), rest: None };
     let tasks = vec![NewTask { name: "x".into(), timeout: None }];
-    let effects = machine.on(now, Event::Opened { phase: last, time, tasks });
+    let effects = machine.opened(now, last, time, tasks.into_iter());
     let cut = now + grace;
     assert_eq!(effects, [Effect::Start { phase: last, first: TaskId(0), cut }]);
     assert_eq!(machine.next_due(), Some(cut));
@@ -385,7 +383,7 @@ fn a_task_that_ended_in_time_has_finished_however_slow_the_news() {
     let timeout = Duration::from_secs(5);
     let tasks = vec![NewTask { name: "x".into(), timeout: None }; 2];
     let time = PhaseTime { timeout, rest: None };
-    let _ = machine.on(now, Event::Opened { phase, time, tasks });
+    let _ = machine.opened(now, phase, time, tasks.into_iter());
     let (cut, late) = (now + timeout, now + 2 * timeout);
     assert_eq!(machine.on(late, Event::Tick), [Effect::CancelPhase(phase)]);
     for (task, at) in [(0, cut - Duration::from_millis(1)), (1, cut)] {

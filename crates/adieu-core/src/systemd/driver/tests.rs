@@ -39,8 +39,8 @@ async fn s78_systemd_is_notified_of_each_change() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let (socket, settings) = listen();
     let mut notifying = tokio::task::JoinSet::new();
-    let lookout = shutdown.lookout().unwrap();
-    notifying.spawn(run(Arc::downgrade(shutdown.shared()), lookout, settings));
+    let updates = shutdown.updates().unwrap();
+    notifying.spawn(run(Arc::downgrade(shutdown.shared()), updates, settings));
     let gate = shutdown.add_gate("http").unwrap();
     let passes: Vec<_> = (0..2).map(|_| gate.enter().unwrap()).collect();
     sleep(1_000).await;
@@ -84,8 +84,8 @@ async fn s80_messages_that_do_not_fit_into_the_socket_are_sent_later() {
     let address = socket.local_addr().unwrap();
     while full.send_to_addr(b"noise", &address).is_ok() {}
     let mut notifying = tokio::task::JoinSet::new();
-    let lookout = shutdown.lookout().unwrap();
-    notifying.spawn(run(Arc::downgrade(shutdown.shared()), lookout, settings));
+    let updates = shutdown.updates().unwrap();
+    notifying.spawn(run(Arc::downgrade(shutdown.shared()), updates, settings));
     shutdown.mark_started();
     sleep(1_000).await;
     assert!(!receive(&socket).contains("READY"));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::coordinator::Moves;
+use crate::coordinator::ProgressCounts;
 use proptest::prelude::*;
 
 /// Collects the messages, each with the second at which it is sent.
@@ -16,7 +16,7 @@ impl Transcript {
         Self { machine, began, text: String::new() }
     }
 
-    fn at(&mut self, second: u64, seen: &Seen) {
+    fn at(&mut self, second: u64, seen: &SupervisorView) {
         let now = self.began + Duration::from_secs(second);
         for message in self.machine.on(now, seen) {
             self.text.push_str(&format!("{second} {message}\n"));
@@ -24,24 +24,30 @@ impl Transcript {
     }
 }
 
-fn up(readiness: Readiness) -> Seen {
+fn up(readiness: Readiness) -> SupervisorView {
     let left = Duration::from_secs(100);
     let stage = Stage::Up;
-    seen(readiness, stage, Moves::default(), 0, left)
+    seen(readiness, stage, ProgressCounts::default(), 0, left)
 }
 
-fn seen(readiness: Readiness, stage: Stage, moves: Moves, inside: usize, left: Duration) -> Seen {
+fn seen(
+    readiness: Readiness,
+    stage: Stage,
+    counts: ProgressCounts,
+    inside: usize,
+    left: Duration,
+) -> SupervisorView {
     let (phases, waiting_for) = (BTreeSet::new(), String::new());
-    Seen { readiness, stage, moves, inside, phases, waiting_for, left }
+    SupervisorView { readiness, stage, counts, inside, phases, waiting_for, left }
 }
 
 /// Returns the state of a running shutdown in which `ended` tasks have ended. `waiting_for` begins
 /// with the phase.
-fn down(ended: usize, waiting_for: &str) -> Seen {
+fn down(ended: usize, waiting_for: &str) -> SupervisorView {
     let phase = waiting_for.split('/').next().unwrap().to_owned();
-    Seen {
+    SupervisorView {
         stage: Stage::ShuttingDown,
-        moves: Moves { ended, ..Moves::default() },
+        counts: ProgressCounts { ended, ..ProgressCounts::default() },
         phases: BTreeSet::from([phase]),
         waiting_for: waiting_for.to_owned(),
         ..up(Readiness::Draining)
@@ -61,8 +67,8 @@ fn s78_ready_and_stopping_are_sent_once_and_status_when_it_changes() {
     transcript.at(7, &down(0, "b/two\nlines"));
     transcript.at(11, &down(0, "b/two"));
     transcript.at(12, &down(0, "b/two"));
-    transcript.at(13, &Seen { stage: Stage::Over, ..down(0, "b/two") });
-    transcript.at(20, &Seen { stage: Stage::Over, ..down(0, "b/two") });
+    transcript.at(13, &SupervisorView { stage: Stage::Over, ..down(0, "b/two") });
+    transcript.at(20, &SupervisorView { stage: Stage::Over, ..down(0, "b/two") });
     expect_test::expect![[r#"
         0 STATUS=starting
         1 READY=1
@@ -81,7 +87,7 @@ fn s78_ready_and_stopping_are_sent_once_and_status_when_it_changes() {
 #[test]
 fn s79_more_time_is_requested_only_after_progress() {
     let mut transcript = Transcript::new(None);
-    let inside = |inside, seen| Seen { inside, ..seen };
+    let inside = |inside, seen| SupervisorView { inside, ..seen };
     transcript.at(0, &inside(9, down(0, "a")));
     transcript.at(4, &inside(9, down(0, "a")));
     transcript.at(6, &inside(8, down(0, "a")));
@@ -92,8 +98,8 @@ fn s79_more_time_is_requested_only_after_progress() {
     // More work is not progress.
     transcript.at(9, &inside(9, down(1, "a")));
     // Never more than the remaining time.
-    transcript.at(10, &Seen { left: Duration::from_secs(2), ..inside(9, down(2, "a")) });
-    transcript.at(12, &Seen { left: Duration::ZERO, ..inside(9, down(3, "a")) });
+    transcript.at(10, &SupervisorView { left: Duration::from_secs(2), ..inside(9, down(2, "a")) });
+    transcript.at(12, &SupervisorView { left: Duration::ZERO, ..inside(9, down(3, "a")) });
     let extends: Vec<_> = transcript.text.lines().filter(|line| line.contains("EXTEND")).collect();
     assert_eq!(
         extends,
@@ -114,7 +120,7 @@ fn s80_signs_of_life_are_sent_twice_per_interval() {
     for second in 4..7 {
         transcript.at(second, &down(0, "a"));
     }
-    transcript.at(8, &Seen { stage: Stage::Over, ..down(0, "a") });
+    transcript.at(8, &SupervisorView { stage: Stage::Over, ..down(0, "a") });
     let alive: Vec<_> = transcript.text.lines().filter(|line| line.contains("WATCHDOG")).collect();
     assert_eq!(alive, ["0", "2", "4", "6", "8"].map(|second| format!("{second} WATCHDOG=1")));
     assert_eq!(transcript.machine.due(), Some(transcript.began + Duration::from_secs(10)));
@@ -138,8 +144,8 @@ proptest! {
             }
             let readiness = if is_ready { Readiness::Ready } else { Readiness::Starting };
             let left = Duration::from_secs(left);
-            let moves = Moves { ended, ..Moves::default() };
-            let mut seen = seen(readiness, stage, moves, inside, left);
+            let counts = ProgressCounts { ended, ..ProgressCounts::default() };
+            let mut seen = seen(readiness, stage, counts, inside, left);
             if inside > 1 {
                 seen.phases.insert("a".into());
             }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::{Phase, Problem, Reason, Shutdown, Step, StopCx};
+use adieu_core::{Phase, Reason, Shutdown, Step, StepFailure, StopCx};
 
 use super::{Notes, build, outcome, seconds, shutdown};
 
@@ -65,7 +65,7 @@ async fn s104_a_start_that_blocks_the_only_worker_is_abandoned_in_time() {
     let began = tokio::time::Instant::now();
     let error = build([step.start(async move |_| blocks())]).start(&shutdown()).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_millis(1_500), "{:?}", began.elapsed());
-    assert!(matches!(error.cause().unwrap().problem, Problem::Abandoned), "{error}");
+    assert!(matches!(error.cause().unwrap().failure, StepFailure::Abandoned), "{error}");
     drop(release);
 }
 
@@ -79,7 +79,7 @@ async fn s575_a_start_that_blocks_the_only_thread_beyond_its_timeout_has_failed(
         .start(async |_| std::thread::sleep(Duration::from_millis(60)))
         .stop(async move |_| stops.note("stopped"));
     let error = build([late]).start(&shutdown()).await.unwrap_err();
-    assert!(matches!(error.cause().unwrap().problem, Problem::TimedOut(_)), "{error}");
+    assert!(matches!(error.cause().unwrap().failure, StepFailure::TimedOut(_)), "{error}");
     assert!(notes.0.to_string().contains("stopped"), "the step that came up was not stopped");
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adieu_core::{Act, Lifecycle, Reason, StartCx, Step, StopCx};
+use adieu_core::{Lifecycle, Reason, StartCx, Step, StepAction, StopCx};
 use expect_test::expect;
 
 use super::{Notes, build, panics, seconds, shutdown, sleep};
@@ -85,7 +85,7 @@ async fn s105_the_error_contains_the_first_failure_as_cause_and_all_others() {
           step hangs did not stop: timed out after 5s"#]]
     .assert_eq(&error.to_string());
     assert_eq!(error.others().len(), 4);
-    assert_eq!(error.others()[1].act, Act::Stop);
+    assert_eq!(error.others()[1].action, StepAction::Stop);
 }
 
 #[tokio::test(start_paused = true)]

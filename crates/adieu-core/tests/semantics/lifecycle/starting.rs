@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adieu_core::{Lifecycle, Problem, Readiness, Reason, StartCx, Step};
+use adieu_core::{Lifecycle, Readiness, Reason, StartCx, Step, StepFailure};
 use expect_test::expect;
 
 use super::{Notes, build, seconds, shutdown, sleep};
@@ -75,7 +75,7 @@ async fn s104_a_start_is_cancelled_at_its_timeout_and_then_aborted() {
     let deaf = notes.starting("deaf", async |_| std::future::pending().await);
     let error = build([deaf.start_timeout(seconds(2))]).start(&shutdown()).await.unwrap_err();
     assert!(
-        matches!(error.cause().unwrap().problem, Problem::TimedOut(after) if after == seconds(2))
+        matches!(error.cause().unwrap().failure, StepFailure::TimedOut(after) if after == seconds(2))
     );
     notes.check(expect![[r#"
         0s listens: started
@@ -95,7 +95,7 @@ async fn s575_a_step_that_comes_up_after_its_timeout_has_failed_and_is_stopped()
         })
         .start_timeout(seconds(1));
     let error = build([late]).start(&shutdown()).await.unwrap_err();
-    assert!(matches!(error.cause().unwrap().problem, Problem::TimedOut(_)));
+    assert!(matches!(error.cause().unwrap().failure, StepFailure::TimedOut(_)));
     notes.check(expect![[r#"
         0s late: started
         1s late: over

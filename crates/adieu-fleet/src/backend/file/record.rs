@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::clock::Stamp;
-use crate::locks::{Fence, Marker};
+use crate::lock_backend::{Fence, Marker};
 use crate::names::Owner;
 
 /// The stored state of a lock.

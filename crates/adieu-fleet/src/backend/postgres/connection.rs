@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Config, NoTls, Row, Socket};
 use tokio_util::sync::CancellationToken;
 
 use super::SCHEMA;
-use crate::locks::BackendError;
+use crate::lock_backend::BackendError;
 
 /// A parameter of a statement with its type. Typed statements need not be prepared, which
 /// transaction poolers do not support.

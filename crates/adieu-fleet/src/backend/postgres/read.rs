@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::connection::{Param, failed};
 use super::shared::SharedConnection;
-use crate::locks::{BackendError, Fence, Holder, Marker};
+use crate::lock_backend::{BackendError, Fence, Holder, Marker};
 use crate::names::Owner;
 
 /// The name of a holder that is not known (yet).

@@ -11,7 +11,9 @@ use tokio_postgres::{Config, Row, Socket};
 use super::connection::{Connector, Param, failed};
 use super::shared::SharedConnection;
 use super::{SCHEMA, read};
-use crate::locks::{Attempt, BackendError, Claim, Holder, Locks, Marker, Reply, Standing};
+use crate::lock_backend::{
+    Attempt, BackendError, Claim, ClaimStatus, Holder, LockBackend, Marker, Reply,
+};
 use crate::names::{Key, Owner};
 
 /// Locks in Postgres, as rows of the table `adieu_leases`.
@@ -119,17 +121,17 @@ impl Postgres {
         statement: &str,
         claim: &Claim,
         more: &[Param<'_>],
-    ) -> Result<Standing, BackendError> {
+    ) -> Result<ClaimStatus, BackendError> {
         let (key, owner, fence) = (claim.key.as_str(), claim.owner.as_str(), claim.fence.as_i64());
         let mut params: Vec<Param<'_>> =
             vec![(&key, Type::TEXT), (&owner, Type::TEXT), (&fence, Type::INT8)];
         params.extend(more.iter().map(|(value, kind)| (*value, kind.clone())));
         let rows = self.execute(verb, statement, &params).await?;
-        Ok(Standing::held_if(!rows.is_empty()))
+        Ok(ClaimStatus::held_if(!rows.is_empty()))
     }
 }
 
-impl Locks for Postgres {
+impl LockBackend for Postgres {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -189,7 +191,7 @@ impl Locks for Postgres {
         })
     }
 
-    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, ClaimStatus> {
         const STATEMENT: &str = concat!(
             "UPDATE adieu_leases SET expires_at = clock_timestamp() + make_interval(secs => $4)
              WHERE key = $1 AND owner = $2 AND fence = $3 AND expires_at > clock_timestamp()
@@ -202,7 +204,7 @@ impl Locks for Postgres {
         })
     }
 
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus> {
         const STATEMENT: &str = "
             UPDATE adieu_leases SET owner = NULL
             WHERE key = $1 AND owner = $2 AND fence = $3 AND expires_at > clock_timestamp()
@@ -223,7 +225,12 @@ impl Locks for Postgres {
         })
     }
 
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus> {
         // The row stays locked until the marker is written, so the lock cannot change hands between.
         const STATEMENT: &str = concat!(
             "INSERT INTO adieu_markers (key, name, value, fence)

@@ -18,7 +18,9 @@ use self::direct::Direct;
 use super::connection::{Connector, Param, failed};
 use super::read;
 use super::shared::SharedConnection;
-use crate::locks::{Attempt, BackendError, Claim, Holder, Locks, Marker, Reply, Standing};
+use crate::lock_backend::{
+    Attempt, BackendError, Claim, ClaimStatus, Holder, LockBackend, Marker, Reply,
+};
 use crate::names::{Key, Owner};
 
 /// Locks in Postgres, as advisory locks of sessions.
@@ -165,10 +167,10 @@ impl Shared {
         statement: &str,
         claim: &Claim,
         more: &[Param<'_>],
-    ) -> Result<Standing, BackendError> {
+    ) -> Result<ClaimStatus, BackendError> {
         let Some(session) = self.session(claim) else {
             self.held().retain(|_, session| !session.direct.is_closed());
-            return Ok(Standing::Lost);
+            return Ok(ClaimStatus::Lost);
         };
         let (key, owner, fence) = (stored(&claim.key), claim.owner.as_str(), claim.fence.as_i64());
         let direct = &*session.direct;
@@ -182,12 +184,12 @@ impl Shared {
         match direct.connection.query(statement, &params).await {
             Ok(rows) if rows.is_empty() => {
                 self.held().remove(&claim.ticket);
-                Ok(Standing::Lost)
+                Ok(ClaimStatus::Lost)
             }
-            Ok(_) => Ok(Standing::Held),
+            Ok(_) => Ok(ClaimStatus::Held),
             Err(error) if direct.has_ended(&error) => {
                 self.held().remove(&claim.ticket);
-                Ok(Standing::Lost)
+                Ok(ClaimStatus::Lost)
             }
             Err(error) => Err(failed(NAME, verb)(error)),
         }
@@ -247,13 +249,13 @@ impl Shared {
         Ok(Attempt::Held(holder.unwrap_or_else(read::unknown_holder)))
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Standing, BackendError> {
+    async fn release(&self, claim: &Claim) -> Result<ClaimStatus, BackendError> {
         let standing =
             self.execute_as_holder("release a lease", statements::RELEASE, claim, &[]).await?;
         if !standing.is_held() {
             return Ok(standing);
         }
-        let Some(session) = self.held().remove(&claim.ticket) else { return Ok(Standing::Lost) };
+        let Some(session) = self.held().remove(&claim.ticket) else { return Ok(ClaimStatus::Lost) };
         // If this fails or is cancelled, the connection is dropped, and the lock with it.
         let params: [Param<'_>; 1] = [(&stored(&claim.key), Type::TEXT)];
         let unlocked = session.direct.connection.query(statements::UNLOCK, &params).await;
@@ -262,11 +264,11 @@ impl Shared {
         {
             self.keep_for_later(direct);
         }
-        Ok(Standing::Held)
+        Ok(ClaimStatus::Held)
     }
 }
 
-impl Locks for PostgresSession {
+impl LockBackend for PostgresSession {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -284,7 +286,7 @@ impl Locks for PostgresSession {
         Box::pin(self.shared.try_acquire(key, owner, ttl))
     }
 
-    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, ClaimStatus> {
         Box::pin(async move {
             let setting = as_setting(ttl);
             let more: [Param<'_>; 2] = [(&ttl.as_secs_f64(), Type::FLOAT8), (&setting, Type::TEXT)];
@@ -292,7 +294,7 @@ impl Locks for PostgresSession {
         })
     }
 
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus> {
         Box::pin(self.shared.release(claim))
     }
 
@@ -300,7 +302,12 @@ impl Locks for PostgresSession {
         Box::pin(self.shared.holder(key))
     }
 
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus> {
         // Executed in the session that has the lock: if the session has ended, this fails.
         Box::pin(async move {
             let more: [Param<'_>; 2] = [(&name, Type::TEXT), (&value, Type::TEXT)];

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Connector, Param, failed};
-use crate::locks::BackendError;
+use crate::lock_backend::BackendError;
 
 pub(super) struct SharedConnection {
     connector: Connector,

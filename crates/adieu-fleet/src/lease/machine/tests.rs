@@ -33,7 +33,7 @@ fn a_failed_renewal_is_retried_soon_and_the_lease_is_given_up_before_its_end() {
     assert_eq!(lost, None);
     assert_eq!(beat.next(began + secs(11)), Next::Wait(began + Duration::from_millis(12_500)));
     assert_eq!(beat.next(began + secs(20)), Next::Renew(secs(4)));
-    assert_eq!(beat.next(began + secs(24)), Next::GiveUp(Loss::Expired));
+    assert_eq!(beat.next(began + secs(24)), Next::GiveUp(LossCause::Expired));
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn a_response_that_arrives_too_late_renews_nothing() {
     let began = origin();
     let mut beat = Heartbeat::new(TERMS, began, 0.5);
     let lost = beat.answered(began + secs(24), began + secs(23), Answer::Renewed, 0.5);
-    assert_eq!(lost, Some(Loss::Expired));
-    assert_eq!(beat.next(began + secs(24)), Next::GiveUp(Loss::Expired));
+    assert_eq!(lost, Some(LossCause::Expired));
+    assert_eq!(beat.next(began + secs(24)), Next::GiveUp(LossCause::Expired));
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_refused_renewal_is_a_loss() {
     let began = origin();
     let mut beat = Heartbeat::new(TERMS, began, 0.5);
     let lost = beat.answered(began + secs(1), began + secs(1), Answer::Refused, 0.5);
-    assert_eq!(lost, Some(Loss::Refused));
+    assert_eq!(lost, Some(LossCause::Refused));
     let lost = beat.answered(began + secs(24), began + secs(1), Answer::Refused, 0.5);
-    assert_eq!(lost, Some(Loss::Expired), "the first reason");
+    assert_eq!(lost, Some(LossCause::Expired), "the first reason");
 }
 
 proptest! {
@@ -85,7 +85,7 @@ proptest! {
             now += Duration::from_millis(idle);
             match beat.next(now) {
                 Next::GiveUp(loss) => {
-                    prop_assert_eq!(loss, Loss::Expired);
+                    prop_assert_eq!(loss, LossCause::Expired);
                     prop_assert!(now >= proven + ttl - terms.margin);
                     has_expired = true;
                 }
@@ -105,8 +105,8 @@ proptest! {
                     };
                     let is_late = now >= proven + ttl - terms.margin;
                     let expected = match answer {
-                        _ if is_late => Some(Loss::Expired),
-                        Answer::Refused => Some(Loss::Refused),
+                        _ if is_late => Some(LossCause::Expired),
+                        Answer::Refused => Some(LossCause::Refused),
                         Answer::Renewed | Answer::None => None,
                     };
                     prop_assert_eq!(beat.answered(now, sent, answer, splay), expected);

@@ -3,7 +3,7 @@
 use super::super::connection::{Connection, failed};
 use super::super::pooler::announced_session;
 use super::NAME;
-use crate::locks::BackendError;
+use crate::lock_backend::BackendError;
 
 /// A connection to the server itself, and the number of its session.
 pub(super) struct Direct {

@@ -1,9 +1,10 @@
 //! Infers whether other code in this process listens to a signal.
 //!
 //! signal-hook's registry, which tokio also uses, cannot be queried. But it numbers its
-//! registrations, and the kernel lists the signals that have a handler. A registration by other code
-//! either installs a handler for a signal that had none, or is added to an existing handler. So if
-//! there are more registrations than new handlers, code was added to an existing handler.
+//! registrations, and the kernel lists the signals that have a handler. Each registration by other
+//! code either installs a handler for a signal that had none (visible in `/proc/self/status`), or
+//! is appended to an existing handler (not visible). So registrations minus new handlers is the
+//! number of appended listeners.
 
 use std::hash::{Hash, Hasher};
 use std::io;

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
-use super::others::{Additions, Registrations, is_caught};
+use super::foreign_listeners::{Additions, Registrations, is_caught};
 use super::{Signal, end_now};
 use crate::sync::lock;
 
@@ -19,15 +19,15 @@ use crate::sync::lock;
 const HARMLESS: [i32; 7] = [SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH];
 
 #[derive(Default)]
-struct Aftermath {
+struct RemovedSignals {
     registrations: Registrations,
-    signals: HashMap<i32, Use>,
+    signals: HashMap<i32, SignalUse>,
     thread: Option<Handle>,
 }
 
 /// A signal that this library has installed at least once.
-struct Use {
-    before: Before,
+struct SignalUse {
+    before: PreviousDisposition,
     /// The number of this library's listeners that have the signal installed.
     installed: usize,
     /// Whether the thread receives the signal.
@@ -36,15 +36,15 @@ struct Use {
 
 /// The disposition of a signal before this library first installed it.
 #[derive(Clone, Copy)]
-enum Before {
+enum PreviousDisposition {
     /// The application had a handler or ignored the signal. Its handler still receives the signal.
-    Something,
+    HandledOrIgnored,
     /// The default action. The value counts the registrations that other code had added to handlers
     /// by then.
     Default(Additions),
 }
 
-static AFTERMATH: Mutex<Option<Aftermath>> = Mutex::new(None);
+static REMOVED_SIGNALS: Mutex<Option<RemovedSignals>> = Mutex::new(None);
 
 /// Registers a listener for these signals, and remembers their previous dispositions.
 pub(super) fn install<T>(
@@ -52,17 +52,17 @@ pub(super) fn install<T>(
     register: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {
     let numbers: Vec<i32> = signals.iter().map(|signal| signal.0).collect();
-    let mut guard = lock(&AFTERMATH);
-    let Aftermath { registrations, signals, .. } = guard.get_or_insert_default();
+    let mut guard = lock(&REMOVED_SIGNALS);
+    let RemovedSignals { registrations, signals, .. } = guard.get_or_insert_default();
     let new = numbers.iter().copied().filter(|signal| !signals.contains_key(signal));
     let new: Vec<(i32, bool)> = new.map(|signal| (signal, is_caught(signal))).collect();
     let registered = registrations.count(&numbers, register)?;
     for (signal, was_caught) in new {
         let before = match was_caught {
-            true => Before::Something,
-            false => Before::Default(registrations.additions(signal)?),
+            true => PreviousDisposition::HandledOrIgnored,
+            false => PreviousDisposition::Default(registrations.additions(signal)?),
         };
-        signals.insert(signal, Use { before, installed: 0, is_watched: false });
+        signals.insert(signal, SignalUse { before, installed: 0, is_watched: false });
     }
     for signal in &numbers {
         if let Some(known) = signals.get_mut(signal) {
@@ -75,12 +75,12 @@ pub(super) fn install<T>(
 /// Restores the previous dispositions. Call it before the listener stops, so that no signal is lost
 /// in between.
 pub(super) fn restore(signals: &[Signal]) -> io::Result<()> {
-    let mut guard = lock(&AFTERMATH);
-    let Aftermath { registrations, signals: uses, thread } = guard.get_or_insert_default();
+    let mut guard = lock(&REMOVED_SIGNALS);
+    let RemovedSignals { registrations, signals: uses, thread } = guard.get_or_insert_default();
     for signal in signals {
         let Some(known) = uses.get_mut(&signal.0) else { continue };
         known.installed = known.installed.saturating_sub(1);
-        if matches!(known.before, Before::Something) {
+        if matches!(known.before, PreviousDisposition::HandledOrIgnored) {
             continue;
         }
         if known.is_watched {
@@ -120,9 +120,10 @@ pub(super) fn receive(signal: i32) {
 
 /// Returns whether no code in this process listens to the signal.
 fn has_default_action(signal: i32) -> bool {
-    let mut guard = lock(&AFTERMATH);
-    let Aftermath { registrations, signals, .. } = guard.get_or_insert_default();
-    let Some(Use { before: Before::Default(before), installed: 0, .. }) = signals.get(&signal)
+    let mut guard = lock(&REMOVED_SIGNALS);
+    let RemovedSignals { registrations, signals, .. } = guard.get_or_insert_default();
+    let Some(SignalUse { before: PreviousDisposition::Default(before), installed: 0, .. }) =
+        signals.get(&signal)
     else {
         return false;
     };

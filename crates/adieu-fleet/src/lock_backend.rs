@@ -33,7 +33,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Every method makes one attempt and has no timeout of its own: callers bound it. They retry after
 /// errors, except after a permanent one ([`BackendError::permanent`]).
 /// If the future of a method is dropped, its request may or may not take effect.
-pub trait Locks: Send + Sync + 'static {
+pub trait LockBackend: Send + Sync + 'static {
     /// Returns the name of the backend for messages, such as `redis`.
     fn name(&self) -> &'static str;
 
@@ -56,17 +56,22 @@ pub trait Locks: Send + Sync + 'static {
     ) -> Reply<'a, Attempt>;
 
     /// Extends the lock to `ttl` from now, if the claim still holds it.
-    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing>;
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, ClaimStatus>;
 
     /// Releases the lock, if the claim still holds it.
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing>;
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus>;
 
     /// Returns the holder of the lock; `None` if it is free.
     fn query<'a>(&'a self, key: &'a Key) -> Reply<'a, Option<Holder>>;
 
     /// Writes a marker, a small value with a name and the fence of the claim, beside the lock, if the
     /// claim still holds it.
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing>;
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus>;
 
     /// Returns the marker that was last written under this name.
     fn marker<'a>(&'a self, key: &'a Key, name: &'a str) -> Reply<'a, Option<Marker>>;
@@ -116,7 +121,7 @@ pub enum Attempt {
 /// Whether a claim still holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a claim that no longer holds protects nothing"]
-pub enum Standing {
+pub enum ClaimStatus {
     /// The claim held the lock, and the request was executed.
     Held,
     /// The lock has expired, was released, or has another holder. The request had no effect.
@@ -157,9 +162,9 @@ pub struct BackendError {
     source: Arc<dyn std::error::Error + Send + Sync>,
 }
 
-// === impl Locks ===
+// === impl LockBackend ===
 
-impl<L: Locks + ?Sized> Locks for Arc<L> {
+impl<L: LockBackend + ?Sized> LockBackend for Arc<L> {
     fn name(&self) -> &'static str {
         (**self).name()
     }
@@ -181,11 +186,11 @@ impl<L: Locks + ?Sized> Locks for Arc<L> {
         (**self).try_acquire(key, owner, ttl)
     }
 
-    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, Standing> {
+    fn renew<'a>(&'a self, claim: &'a Claim, ttl: Duration) -> Reply<'a, ClaimStatus> {
         (**self).renew(claim, ttl)
     }
 
-    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, Standing> {
+    fn release<'a>(&'a self, claim: &'a Claim) -> Reply<'a, ClaimStatus> {
         (**self).release(claim)
     }
 
@@ -193,7 +198,12 @@ impl<L: Locks + ?Sized> Locks for Arc<L> {
         (**self).query(key)
     }
 
-    fn mark<'a>(&'a self, claim: &'a Claim, name: &'a str, value: &'a str) -> Reply<'a, Standing> {
+    fn mark<'a>(
+        &'a self,
+        claim: &'a Claim,
+        name: &'a str,
+        value: &'a str,
+    ) -> Reply<'a, ClaimStatus> {
         (**self).mark(claim, name, value)
     }
 
@@ -237,9 +247,9 @@ impl fmt::Display for Fence {
     }
 }
 
-// === impl Standing ===
+// === impl ClaimStatus ===
 
-impl Standing {
+impl ClaimStatus {
     /// Returns whether the claim held the lock.
     #[must_use]
     pub fn is_held(self) -> bool {

@@ -5,29 +5,29 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::pool::Inner;
+use super::pool::GateMemory;
 
 thread_local! {
     /// The gate of the innermost scope. Separate from the others, because usually there is only one.
-    static INNERMOST: Cell<Option<&'static Inner>> = const { Cell::new(None) };
-    static OTHERS: RefCell<Vec<&'static Inner>> = const { RefCell::new(Vec::new()) };
+    static INNERMOST: Cell<Option<&'static GateMemory>> = const { Cell::new(None) };
+    static OTHERS: RefCell<Vec<&'static GateMemory>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Whether this code runs inside a scope of this gate. The scope holds a pass.
-pub(super) fn is_inside(gate: &'static Inner) -> bool {
-    let is_gate = |inside: &&'static Inner| std::ptr::eq(*inside, gate);
+pub(super) fn is_inside(gate: &'static GateMemory) -> bool {
+    let is_gate = |inside: &&'static GateMemory| std::ptr::eq(*inside, gate);
     let among_others = || OTHERS.try_with(|others| others.borrow().iter().any(is_gate));
     innermost().as_ref().is_some_and(is_gate) || among_others().unwrap_or(false)
 }
 
 /// Returns the gate of the innermost scope in which this code runs.
-pub(super) fn innermost() -> Option<&'static Inner> {
+pub(super) fn innermost() -> Option<&'static GateMemory> {
     INNERMOST.get()
 }
 
 /// Runs `work` on a pass of this gate, which the caller holds until this returns.
 #[inline]
-pub(super) fn within<T>(gate: &'static Inner, work: impl FnOnce() -> T) -> T {
+pub(super) fn within<T>(gate: &'static GateMemory, work: impl FnOnce() -> T) -> T {
     /// Whether there was a scope around this one.
     struct Leave(bool);
     impl Drop for Leave {
@@ -43,11 +43,11 @@ pub(super) fn within<T>(gate: &'static Inner, work: impl FnOnce() -> T) -> T {
 
 /// Returns false if the thread is ending. The outer scope is then lost.
 #[cold]
-fn push(outer: &'static Inner) -> bool {
+fn push(outer: &'static GateMemory) -> bool {
     OTHERS.try_with(|others| others.borrow_mut().push(outer)).is_ok()
 }
 
 #[cold]
-fn pop() -> Option<&'static Inner> {
+fn pop() -> Option<&'static GateMemory> {
     OTHERS.try_with(|others| others.borrow_mut().pop()).ok().flatten()
 }

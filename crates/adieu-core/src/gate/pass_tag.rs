@@ -7,12 +7,12 @@ use super::labels::LabelId;
 
 /// The lowest two bits are the class, the others the number of the label. Zero for most passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Marks(u64);
+pub(super) struct PassTag(u64);
 
 const CLASS_BITS: u32 = 2;
 const CLASS: u64 = 0b11;
 
-impl Marks {
+impl PassTag {
     #[inline]
     pub(super) const fn of(class: DrainClass) -> Self {
         Self(match class {
@@ -23,7 +23,7 @@ impl Marks {
     }
 
     #[inline]
-    pub(super) fn are_any(self) -> bool {
+    pub(super) fn is_set(self) -> bool {
         self.0 != 0
     }
 
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn class_and_label_do_not_disturb_each_other() {
         for class in [DrainClass::Finish, DrainClass::CloseNow, DrainClass::Resumable] {
-            let plain = Marks::of(class);
+            let plain = PassTag::of(class);
             assert_eq!((plain.class(), plain.label().is_some()), (class, false));
             for id in [1, 77, u64::MAX >> CLASS_BITS] {
                 let marked = plain.with_label(LabelId(NonZeroU64::new(id).unwrap()));

@@ -9,23 +9,23 @@ use tokio::runtime::Handle;
 const PATIENCE: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
-    Runs,
+pub(super) enum RuntimeState {
+    Polled,
     /// No thread polls its tasks: the calling thread would have to, or its threads are blocked.
-    StandsStill,
+    Stalled,
     /// It has been dropped.
-    Gone,
+    Dropped,
 }
 
 /// Spawns a task and waits until it is polled or dropped, because tokio has no method for this.
-pub(super) fn probe(runtime: &Handle) -> Home {
+pub(super) fn runtime_state(runtime: &Handle) -> RuntimeState {
     let (polled, seen) = channel();
     drop(runtime.spawn(async move {
         let _ = polled.send(());
     }));
     match seen.recv_timeout(PATIENCE) {
-        Ok(()) => Home::Runs,
-        Err(RecvTimeoutError::Timeout) => Home::StandsStill,
-        Err(RecvTimeoutError::Disconnected) => Home::Gone,
+        Ok(()) => RuntimeState::Polled,
+        Err(RecvTimeoutError::Timeout) => RuntimeState::Stalled,
+        Err(RecvTimeoutError::Disconnected) => RuntimeState::Dropped,
     }
 }
