@@ -100,7 +100,8 @@ impl Shared {
 
     /// Returns the report of a shutdown that is not over, with the work that is not finished.
     fn report_so_far(&self) -> Option<Report> {
-        let unfinished = self.take_unfinished();
+        let _ = self.find_unfinished();
+        let unfinished = self.all_unfinished();
         self.journal().describe_all(unfinished.iter().map(|unfinished| &unfinished.what));
         let causes = self.process.exit_causes();
         self.with_run(|run, declared| {

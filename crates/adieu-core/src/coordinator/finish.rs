@@ -1,5 +1,7 @@
 //! Ends a shutdown: publishes the report, and drops everything that was kept for the run.
 
+use std::sync::Arc;
+
 use super::shared::Shared;
 use crate::outcome::Ending;
 use crate::report::Report;
@@ -10,7 +12,7 @@ use crate::watchdog::LAST_WORDS;
 
 impl Shared {
     /// Publishes the report: all phases are over.
-    pub(super) fn finish(&self, report: Report) {
+    pub(super) fn finish(&self, report: Arc<Report>) {
         let is_aborted = matches!(report.outcome, Ending::Aborted { .. });
         self.limit_or_release_process();
         // Before the report is published: a thread that waits for it may drop the runtime at once, and
