@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::process::ExitDecision;
 use super::shared::Shared;
 use crate::outcome::Ending;
 use crate::report::Report;
@@ -25,6 +26,9 @@ impl Shared {
         }
         if self.exits_process() {
             let Some(report) = self.progress.report() else { return };
+            if self.process.decide_exit(ExitDecision::Main(report.exit_code)).is_err() {
+                return; // A signal or the watchdog ends the process now.
+            }
             self.write_report(&report, LAST_WORDS);
             let _ = self.journal().flush(LAST_WORDS);
             self.process.watchdog.exit(report.exit_code);
