@@ -7,7 +7,8 @@ mod terminate;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use adieu_core::{AddTaskError, Deadline, Phase, Shutdown, TaskSpec, adapter};
+use adieu_core::adapter::{WorkSource, account_for, warn_of_undrained_actors};
+use adieu_core::{AddTaskError, Deadline, Phase, Shutdown, TaskSpec};
 pub use spawn::{Place, Spawn};
 pub use terminate::TerminateError;
 use tokio_util::sync::CancellationToken;
@@ -67,9 +68,13 @@ impl ActorSystem {
             drained.run_last_phase(&cx).await
         })?;
         state.join(shutdown);
-        let accounted = Arc::clone(&state);
-        let name = format!("actor system {}", state.name);
-        adapter::account_for(shutdown, name, move || accounted.take_unaccounted());
+        let [lost, remaining, using] = [(); 3].map(|()| Arc::clone(&state));
+        let source = WorkSource::new(format!("actor system {}", state.name))
+            .lost(move || lost.take_lost())
+            .remaining(move || remaining.remaining())
+            .using_resources(move || using.undrained_work());
+        account_for(shutdown, source);
+        warn_of_undrained_actors(shutdown);
         Ok(Self { state, _shutdown: Some(shutdown.clone()) })
     }
 

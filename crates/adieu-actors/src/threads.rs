@@ -10,7 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::{AddTaskError, Deadline, Phase, Shutdown, TaskSpec, adapter};
+use adieu_core::adapter::{WorkSource, account_for, warn_of_undrained_actors};
+use adieu_core::{AddTaskError, Deadline, Phase, Shutdown, TaskSpec};
 pub use builder::{StartError, WorkerThreadsBuilder};
 pub use inbox::SendError;
 use pool::Pool;
@@ -90,9 +91,13 @@ impl<M: Send + 'static> WorkerThreads<M> {
             pool.take_unreported_of_group().map_or(Ok(()), Err)
         })?;
         self.pool.join(shutdown);
-        let accounted = Arc::clone(&self.pool);
-        let name = format!("worker threads {}", self.name());
-        adapter::account_for(shutdown, name, move || accounted.take_unaccounted());
+        let [lost, remaining, using] = [(); 3].map(|()| Arc::clone(&self.pool));
+        let source = WorkSource::new(format!("worker threads {}", self.name()))
+            .lost(move || lost.take_lost())
+            .remaining(move || remaining.remaining())
+            .using_resources(move || using.undrained_work());
+        account_for(shutdown, source);
+        warn_of_undrained_actors(shutdown);
         Ok(())
     }
 

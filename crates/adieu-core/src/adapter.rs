@@ -6,12 +6,12 @@ mod metrics;
 mod page;
 
 use std::error::Error;
-use std::sync::Arc;
 
 pub use command::{Command, CommandError};
 pub use metrics::{Family, Metrics};
 pub use page::{NamedPage, Page, PublishError, pages, publish};
 
+pub use crate::coordinator::WorkSource;
 pub use crate::gate::ListInFlight;
 pub use crate::log_thread::log_aside;
 pub use crate::thread_index::ThreadIndex;
@@ -37,39 +37,46 @@ pub fn log(shutdown: &Shutdown, emit: impl FnOnce() + Send + 'static) {
 
 /// Adds a source of work, such as an actor system, whose work the report must account for.
 ///
-/// When the shutdown is over, however it went, `unreported` is called. It returns the accepted work that
-/// is not finished and that no task of the shutdown has reported, in one line; `None` if there is none.
-/// If it returns something, the report contains it with this name, and the outcome is not clean. So
-/// work cannot be lost unnoticed in a phase that is disabled, was skipped or came too early.
+/// When the shutdown is over, however it went, the functions of the source are called. They return the
+/// accepted work that is not finished and that no task of the shutdown has reported, in one line; `None`
+/// if there is none. If they return something, the report contains it with the name of the source, and
+/// the outcome is not clean. So work cannot be lost unnoticed in a phase that is disabled, was skipped or
+/// came too early.
 ///
-/// `unreported` must not block, and must not own a [`Shutdown`]. It may be called several times: an
-/// aborted shutdown that is resumed ends again. It is dropped after the end.
+/// The functions must not block, and must not own a [`Shutdown`]. They may be called several times: an
+/// aborted shutdown that is resumed ends again. They are dropped after the end.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 ///
-/// use adieu_core::{Reason, Shutdown, adapter};
+/// use adieu_core::adapter::{WorkSource, account_for};
+/// use adieu_core::{Reason, Shutdown};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (shutdown, queued) = (Shutdown::new(), Arc::new(AtomicUsize::new(3)));
-/// adapter::account_for(&shutdown, "mailer", move || match queued.load(Ordering::Relaxed) {
+/// let mailer = WorkSource::new("mailer").remaining(move || match queued.load(Ordering::Relaxed) {
 ///     0 => None,
 ///     mails => Some(format!("{mails} mails not sent")),
 /// });
+/// account_for(&shutdown, mailer);
 /// let report = shutdown.run(Reason::Unknown).await?;
 /// assert!(!report.is_clean());
 /// assert_eq!(report.findings[0].what, "3 mails not sent");
 /// # Ok(())
 /// # }
 /// ```
-pub fn account_for(
-    shutdown: &Shutdown,
-    name: impl Into<Arc<str>>,
-    unreported: impl Fn() -> Option<String> + Send + Sync + 'static,
-) {
-    shutdown.shared().account_for(name.into(), unreported);
+pub fn account_for(shutdown: &Shutdown, source: WorkSource) {
+    shutdown.shared().account_for(source);
+}
+
+/// Logs a warning, once for each shutdown, if its configuration prevents that actors are drained:
+/// `terminate-actor-system` is off, or the phase `actor-system-terminate` is disabled.
+///
+/// For adapters whose tasks in that phase drain actors.
+pub fn warn_of_undrained_actors(shutdown: &Shutdown) {
+    shutdown.shared().warn_of_undrained_actors();
 }
 
 /// Calls `refresh` each time before the readiness or the checks of this shutdown are read.

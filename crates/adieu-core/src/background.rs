@@ -97,17 +97,19 @@ impl LoopHandle {
         self.gate.summary()
     }
 
-    /// Returns what no task has reported: the error of the loop, or that nothing has ended the loop,
-    /// which may hold work.
-    pub(crate) fn unreported(&self) -> Option<String> {
+    /// Takes the error of the loop, if no task has reported it.
+    pub(crate) fn take_error(&self) -> Option<String> {
+        lock(&self.error).take().map(|error| error.to_string())
+    }
+
+    /// Describes a loop that no task has ended. It may hold work.
+    pub(crate) fn unended(&self) -> Option<String> {
         let is_running = !self.over.is_cancelled() && !self.is_joined.load(Ordering::Relaxed);
-        let running =
-            is_running.then(|| "the loop was not ended: its phases did not run".to_owned());
-        lock(&self.error).take().map(|error| error.to_string()).or(running)
+        is_running.then(|| "the loop was not ended: its phases did not run".to_owned())
     }
 
     fn ended(&self) -> Result<(), String> {
-        let error = lock(&self.error).take().map(|error| error.to_string());
+        let error = self.take_error();
         let cut = self.gate.report_cut_off().err();
         let all: Vec<String> = error.into_iter().chain(cut).collect();
         if all.is_empty() { Ok(()) } else { Err(all.join("; ")) }

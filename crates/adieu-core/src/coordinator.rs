@@ -38,12 +38,14 @@ mod signals;
 mod supervised;
 mod task_handle;
 mod too_late;
+mod undrained;
 mod unfinished;
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use accounts::WorkSource;
 pub use await_error::AwaitError;
 pub use begin::ResumeError;
 pub use checks::{CheckHandle, Promise};

@@ -120,7 +120,7 @@ impl ExitGuard {
         let hung = "main to return: a thread of the runtime, or a destructor, blocks it";
         shutdown.shared().process().leave_by(move |_| Some((code, hung.into())));
         shutdown.shared().process().limit_exit();
-        code.into()
+        shutdown.shared().leave_with(code).into()
     }
 }
 

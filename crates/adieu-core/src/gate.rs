@@ -258,14 +258,9 @@ impl Gate {
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
     }
 
-    /// Takes what no task of the shutdown has reported: work that was cut off, and, if the gate was
-    /// never cut, the work that is inside now.
-    pub(crate) fn take_unreported(&self) -> Option<String> {
-        let cut = self.report_cut_off().err();
-        let inside = if self.cut_token().is_cancelled() { 0 } else { self.in_flight() };
-        let inside = (inside > 0).then(|| format!("{inside} in flight when the shutdown ended"));
-        let all: Vec<String> = cut.into_iter().chain(inside).collect();
-        (!all.is_empty()).then(|| all.join("; "))
+    /// Returns how much work is inside, if the gate was never cut. The cut itself is reported.
+    pub(crate) fn uncut_inside(&self) -> usize {
+        if self.cut_token().is_cancelled() { 0 } else { self.in_flight() }
     }
 
     /// Returns how often the gate has been entered so far, including clones and refused attempts.

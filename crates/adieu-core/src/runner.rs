@@ -157,6 +157,7 @@ impl Runner {
         drop_guards(&shutdown, share_of_exit(&shutdown, 3));
         runtime.shutdown_timeout(share_of_exit(&shutdown, 2));
         // From here on the watchdog names exit handlers as the cause if the process does not end.
+        let code = shutdown.shared().leave_with(code);
         exit.has_returned.store(true, Ordering::Relaxed);
         Ok(code)
     }

@@ -38,6 +38,19 @@ struct WatchState {
     is_dropped: bool,
 }
 
+/// What the watchdog does at the deadline if the outcome is not known.
+pub(crate) trait AtDeadline: Send + 'static {
+    /// Decides that the process ends with `code`. Fails with another code if that was decided before.
+    fn decide(&self, code: u8) -> Result<(), u8>;
+
+    /// Logs and writes the report of a process that ends now. Runs on a thread of its own, because it may
+    /// take long.
+    fn conclude(self: Arc<Self>);
+
+    /// Describes what the process waits for. May block.
+    fn waiting_for(&self) -> String;
+}
+
 /// Gets the time that it may take. Returns the exit code and the cause of the delay if the outcome
 /// is known.
 type Leave = Box<dyn FnOnce(Duration) -> Option<(u8, String)> + Send>;
@@ -61,12 +74,13 @@ impl Watchdog {
         Self { monitor: Arc::new(Monitor { state: Mutex::new(state), changed: Condvar::new() }) }
     }
 
-    /// Starts the thread, once. At the deadline it writes the text of `waiting_for` to stderr and
-    /// ends the process with `code`, unless the function of [`Watchdog::leave_by`] knows the outcome.
+    /// Starts the thread, once. At the deadline it concludes, writes what the process waits for to
+    /// stderr, and ends the process with `code`, unless the function of [`Watchdog::leave_by`] knows the
+    /// outcome.
     pub(crate) fn start(
         &self,
         code: u8,
-        waiting_for: impl Fn() -> String + Send + 'static,
+        at_deadline: impl AtDeadline + Sync,
     ) -> std::io::Result<()> {
         let mut state = lock(&self.monitor.state);
         if state.thread_started {
@@ -75,7 +89,7 @@ impl Watchdog {
         let monitor = Arc::clone(&self.monitor);
         std::thread::Builder::new()
             .name("adieu watchdog".into())
-            .spawn(move || monitor.watch(code, waiting_for))?;
+            .spawn(move || monitor.watch(code, Arc::new(at_deadline)))?;
         state.thread_started = true;
         Ok(())
     }
@@ -141,13 +155,23 @@ impl Drop for Watchdog {
 // === impl Monitor ===
 
 impl Monitor {
-    fn watch(&self, code: u8, waiting_for: impl Fn() -> String + Send + 'static) {
+    fn watch(&self, code: u8, at_deadline: Arc<impl AtDeadline + Sync>) {
         let Some((leave, within)) = self.until_deadline() else { return };
         // If the outcome is known, its exit code is more useful than the watchdog's own.
         let known = leave.and_then(|leave| shielded(|| leave(within)).ok().flatten());
-        let (code, hung) = known.map_or((code, None), |(code, hung)| (code, Some(hung)));
+        let (code, hung) = match known {
+            Some((code, hung)) => (code, Some(hung)),
+            None => match at_deadline.decide(code) {
+                Ok(()) => {
+                    let concluding = Arc::clone(&at_deadline);
+                    wait_briefly(move || concluding.conclude());
+                    (code, None)
+                }
+                Err(decided) => (decided, None),
+            },
+        };
         last_words(move || {
-            let hung = hung.unwrap_or_else(waiting_for);
+            let hung = hung.unwrap_or_else(|| at_deadline.waiting_for());
             let fields = [("exit_code", &*code.to_string()), ("waiting_for", &hung)];
             event_line("deadline passed", &fields)
         });
@@ -179,12 +203,17 @@ impl Monitor {
 
 /// Writes a line to stderr, and waits for that 250 ms at most.
 pub(crate) fn last_words(line: impl FnOnce() -> String + Send + 'static) {
-    let (done, written) = std::sync::mpsc::channel();
+    wait_briefly(move || write_line(&line()));
+}
+
+/// Calls `f` on another thread, and waits for that 250 ms at most.
+fn wait_briefly(f: impl FnOnce() + Send + 'static) {
+    let (done, ended) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().spawn(move || {
-        write_line(&line());
+        f();
         let _ = done.send(());
     });
     if thread.is_ok() {
-        let _ = written.recv_timeout(LAST_WORDS);
+        let _ = ended.recv_timeout(LAST_WORDS);
     }
 }

@@ -95,6 +95,9 @@ struct Passes {
 /// first request. The server waits for that request for this long after the gate has closed.
 pub(crate) const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
+/// How a connection whose first request has not arrived is named in a report.
+pub(crate) const NEW_CONNECTION: &str = "a new connection";
+
 // === impl Conn ===
 
 impl std::fmt::Debug for Conn {
@@ -137,13 +140,12 @@ impl Conn {
             return;
         }
         let pass = self.server.admission.gate.enter().ok();
-        self.passes().first_request = pass.map(|pass| pass.labelled("a new connection"));
+        self.passes().first_request = pass.map(|pass| pass.labelled(NEW_CONNECTION));
     }
 
-    /// Releases the pass that was reserved for a first request that has not arrived.
-    pub(crate) fn release_first_request(&self) {
-        let pass = self.passes().first_request.take();
-        drop(pass); // Not under the lock.
+    /// Returns the pass that was reserved for a first request, if that has not arrived.
+    pub(crate) fn release_first_request(&self) -> Option<Pass> {
+        self.passes().first_request.take()
     }
 
     /// Takes the pass that was reserved for the first request.

@@ -143,7 +143,8 @@
 //! - A handler that returns a response has finished its request, whatever the status: also a 500 that a
 //!   layer has made of a panic. A job whose handler returns an error is finished, because its
 //!   [`Source`] is told and can return it to its queue.
-//! - Before the gate has closed, panics and errors are ordinary failures, and no part of the outcome.
+//! - Before the gate has closed, also in the lame duck, panics and errors are ordinary failures, and no
+//!   part of the outcome.
 //!
 //! If a phase is disabled, the work that it would have waited for is not waited for. With
 //! [`Phase::SERVICE_REQUESTS_DONE`] disabled, requests that are inside, and connections that have just

@@ -306,12 +306,20 @@ impl SystemState {
         members
     }
 
-    /// Takes the accepted work that is not finished, and the messages that were lost since the
-    /// shutdown began, if no task of the shutdown has reported them.
-    pub(super) fn take_unaccounted(self: &Arc<Self>) -> Option<String> {
-        if let Some(report) = self.drain.get().and_then(Shared::peek) {
-            let own = (!self.is_reported() && !report.is_clean()).then(|| report.to_string());
-            return joined(own.into_iter().chain(Member::take_unreported(&**self)));
+    /// Takes the messages that a drain has lost, if no task of the shutdown has reported them.
+    pub(super) fn take_lost(&self) -> Option<String> {
+        let report = self.drain.get().and_then(Shared::peek)?;
+        let is_missing = !report.is_clean() && !self.is_reported();
+        let own = is_missing.then(|| report.to_string());
+        self.mark_reported();
+        joined(own.into_iter().chain(Member::take_unreported(self)))
+    }
+
+    /// Returns the accepted work that is not finished, and the messages that were lost since the
+    /// shutdown began, until a drain reports them.
+    pub(super) fn remaining(&self) -> Option<String> {
+        if self.drain.get().and_then(Shared::peek).is_some() {
+            return None;
         }
         // If the task of the phase was aborted, killed actors may still count their messages. These
         // numbers are read first, so a message that is counted meanwhile is missing here instead of
@@ -321,8 +329,15 @@ impl SystemState {
             0 => None,
             lost => Some(format!("{least}{lost} dead letters since the shutdown began")),
         };
-        let work = self.unfinished_work().map(|work| format!("left running, {work}"));
-        joined(work.into_iter().chain(lost))
+        joined(self.undrained_work().into_iter().chain(lost))
+    }
+
+    /// Returns the accepted work of actors that no drain has ended.
+    pub(super) fn undrained_work(&self) -> Option<String> {
+        if self.drain.get().and_then(Shared::peek).is_some() {
+            return None;
+        }
+        self.unfinished_work().map(|work| format!("left running, {work}"))
     }
 
     /// Describes the actors that have work, and the messages in their mailboxes.

@@ -130,23 +130,34 @@ impl<M: Send + 'static> Pool<M> {
         self.is_reported.store(true, Ordering::SeqCst);
     }
 
-    /// Takes the accepted work that is not finished, if no task of the shutdown has reported it.
-    pub(super) fn take_unaccounted(&self) -> Option<String> {
-        let texts: Vec<String> = match self.ending.get().and_then(Shared::peek) {
-            Some(report) => {
-                let is_missing = !self.is_reported.load(Ordering::SeqCst) && !report.is_clean();
-                let own = is_missing.then(|| self.describe(report));
-                own.into_iter().chain(Member::take_unreported(self)).collect()
-            }
-            None => {
-                // Read first; see `SystemState::take_unaccounted`.
-                let lost = self.inboxes.all_dead_letters();
-                let lost = (lost > 0).then(|| format!("at least {lost} dead letters"));
-                let work = self.inboxes.unfinished_work();
-                work.map(|work| format!("left running, {work}")).into_iter().chain(lost).collect()
-            }
-        };
+    /// Takes the messages that the workers have lost, if no task of the shutdown has reported them.
+    pub(super) fn take_lost(&self) -> Option<String> {
+        let report = self.ending.get().and_then(Shared::peek)?;
+        let is_missing = !self.is_reported.swap(true, Ordering::SeqCst) && !report.is_clean();
+        let own = is_missing.then(|| self.describe(report));
+        let texts: Vec<String> = own.into_iter().chain(Member::take_unreported(self)).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    /// Returns the accepted work that is not finished, and the messages that were lost, until the end
+    /// of the workers reports them.
+    pub(super) fn remaining(&self) -> Option<String> {
+        if self.ending.get().and_then(Shared::peek).is_some() {
+            return None;
+        }
+        // Read first; see `SystemState::remaining`.
+        let lost = self.inboxes.all_dead_letters();
+        let lost = (lost > 0).then(|| format!("at least {lost} dead letters"));
+        let texts: Vec<String> = self.undrained_work().into_iter().chain(lost).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    /// Returns the accepted work of workers that nothing has ended.
+    pub(super) fn undrained_work(&self) -> Option<String> {
+        if self.ending.get().and_then(Shared::peek).is_some() {
+            return None;
+        }
+        self.inboxes.unfinished_work().map(|work| format!("left running, {work}"))
     }
 
     /// Describes how the workers ended, and the work of workers that still run.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use adieu_actors::{ActorSystem, Worker, WorkerThreads};
 use adieu_core::{Config, Format, Phase, Reason, Report, Shutdown};
+use tokio_util::sync::CancellationToken;
 
 use crate::frameworks::{Framework, Job, Log, Script};
 
@@ -80,7 +81,50 @@ async fn s805_messages_that_an_undrained_actor_loses_in_the_shutdown<F: Framewor
     assert!(report.findings.iter().any(|finding| &*finding.what == lost), "{report}");
 }
 
+/// Returns the report of a shutdown that closes a resource while an actor uses it, and whose actors it
+/// does not drain. The actor is idle when the shutdown is over.
+async fn with_resource<F: Framework>(shutdown: Shutdown) -> Arc<Report> {
+    let log = Log::default();
+    let system = ActorSystem::on(&shutdown, "shop").unwrap();
+    let orders = F::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
+    let closing = CancellationToken::new();
+    let (used, ended) = (closing.clone(), log.clone());
+    let uses = Job::new(move || async move {
+        used.cancelled().await;
+        ended.add("used");
+    });
+    assert!(F::send(&orders, uses).await);
+    let close = {
+        let log = log.clone();
+        async move |_| {
+            closing.cancel();
+            while log.len() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", close).unwrap();
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    drop(orders);
+    report
+}
+
+async fn s1006_actors_that_work_when_resources_close_are_reported<F: Framework>() {
+    let disabled = "[phases.actor-system-terminate]\nenabled = false\n";
+    let off = "terminate-actor-system = false\nrun-by-actor-system-terminate = false\n";
+    for config in [disabled, off] {
+        let shutdown = Shutdown::configured(Config::parse(config, Format::Toml).unwrap()).unwrap();
+        let report = with_resource::<F>(shutdown).await;
+        assert!(!report.is_clean() && report.exit_code == 70, "{report}");
+        let finding = report.findings.first().unwrap_or_else(|| panic!("{report}"));
+        assert_eq!(&*finding.name, "actor system shop");
+        assert!(finding.what.contains("1 actors with work: /user/orders"), "{report}");
+        assert!(finding.what.ends_with("when resources began to close"), "{report}");
+    }
+}
+
 on_all_actors![
+    s1006_actors_that_work_when_resources_close_are_reported,
     s804_messages_of_actors_that_the_policy_leaves_running,
     s804_messages_of_actors_whose_phase_is_disabled,
     s804_messages_of_actors_whose_phase_was_skipped,

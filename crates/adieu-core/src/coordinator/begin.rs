@@ -108,6 +108,7 @@ impl Shared {
         if !self.progress.resume() {
             return Err(ResumeError::NotAborted);
         }
+        self.forget_remaining();
         // The deadline that was requested for the aborted run does not count for this one.
         self.engine.request(|requests| requests.deadline = None);
         let now = now();

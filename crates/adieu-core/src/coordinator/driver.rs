@@ -23,7 +23,7 @@ use crate::deadline::LiveDeadline;
 use crate::journal::PROGRESS_INTERVAL;
 use crate::outcome::Ending;
 use crate::phase::Phase;
-use crate::plan::PhaseId;
+use crate::plan::{PhaseId, Rank};
 use crate::registry::{Entry, Started};
 use crate::task::{Crew, Done, LazySpan, PhaseCx, RunCx, TaskCx, TaskId, spans_are_wanted};
 use crate::time::{Instant, now};
@@ -66,6 +66,8 @@ pub(super) struct Driver {
     before_unbind: Option<PhaseId>,
     /// The phase after which admitted work has finished.
     requests_done: Option<PhaseId>,
+    /// Whether tasks that may close resources have started.
+    closes_resources: bool,
     over: bool,
     /// Whether the report has been built. It is published when its line has been logged.
     has_report: bool,
@@ -96,6 +98,7 @@ impl Driver {
             own_tokens: HashMap::new(),
             before_unbind: shared.phase_id(Phase::BEFORE_SERVICE_UNBIND.as_str()).ok(),
             requests_done: shared.phase_id(Phase::SERVICE_REQUESTS_DONE.as_str()).ok(),
+            closes_resources: false,
             over: false,
             has_report: false,
         })
@@ -140,8 +143,8 @@ impl Driver {
         if !matches!(ending, Some(Ending::Aborted { .. })) {
             self.shared.close_gates(); // An aborted shutdown can be resumed.
         }
-        let unfinished = self.shared.take_unfinished();
-        self.log_unfinished(&unfinished);
+        self.log_unfinished(&self.shared.find_unfinished());
+        let unfinished = self.shared.all_unfinished();
         let causes = self.shared.process.exit_causes();
         self.shared.with_run(|run, _| run.set_problems(unfinished, causes));
         let ended = self.shared.with_run(|run, declared| run.end(&declared.registry, now));
@@ -263,6 +266,9 @@ impl Driver {
         let taken = self.taken.iter().position(|(of, _)| *of == phase);
         let (_, entries) =
             taken.map(|at| self.taken.swap_remove(at)).unwrap_or((phase, Started::default()));
+        if entries.len() > 0 {
+            self.note_work_before_close(phase);
+        }
         let Some((name, names, began, started)) = self.shared.with_run(|run, _| {
             let machine = &run.machine;
             let starting = machine.phase(phase);
@@ -304,6 +310,18 @@ impl Driver {
         }
         self.phases[phase.0] = Some(cx);
         self.shared.engine.counts.send_if_modified(ProgressCounts::phase_began);
+    }
+
+    /// Before the first tasks that run after the actors: they may close what remaining work uses.
+    fn note_work_before_close(&mut self, phase: PhaseId) {
+        if self.closes_resources {
+            return;
+        }
+        let rank = self.shared.with_run(|run, _| run.rank_of(phase));
+        if rank == Some(Rank::Last) {
+            self.closes_resources = true;
+            self.log_unfinished(&self.shared.find_work_before_close());
+        }
     }
 
     fn cut(&self, phase: PhaseId, cut: Instant) {

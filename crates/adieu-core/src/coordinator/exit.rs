@@ -1,22 +1,27 @@
 //! How the end of a shutdown and the end of the process depend on each other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tracing::{error, warn};
 
 use super::Shutdown;
+use super::process::ExitDecision;
 use super::shared::Shared;
 use crate::policy::ExitCode;
 use crate::report::{Finding, Report};
 use crate::status::Stage;
 use crate::time::now;
+use crate::watchdog::{AtDeadline, LAST_WORDS};
 
 /// How long a process that ends at once may take to write its report.
 const TO_WRITE: Duration = Duration::from_millis(100);
 
 /// How long such a process may take to log why it ends.
 const TO_LOG: Duration = Duration::from_millis(50);
+
+/// How long `main` waits for the end of a process that something else ends. Longer than that takes.
+const UNTIL_FORCED: Duration = Duration::from_secs(2);
 
 // === impl Shutdown ===
 
@@ -44,23 +49,7 @@ impl Shutdown {
 
 impl Shared {
     pub(super) fn start_watchdog(self: &Arc<Self>) -> std::io::Result<()> {
-        let weak = Arc::downgrade(self);
-        self.process.watchdog.start(ExitCode::WATCHDOG, move || match weak.upgrade() {
-            Some(shared) if shared.progress.stage() == Stage::Over => {
-                let what = "the process did not exit after the shutdown";
-                shared.conclude_forced_exit(ExitCode::WATCHDOG, Finding::new("watchdog", what));
-                "the process to exit".into()
-            }
-            Some(shared) => {
-                // Before the tasks describe themselves, which may block.
-                let waiting = shared.with_run(|run, _| run.status(Stage::ShuttingDown, now()));
-                let waiting = waiting.map(|status| status.without_details().waiting_line());
-                let what = format!("deadline passed, waiting for {}", waiting.unwrap_or_default());
-                shared.conclude_forced_exit(ExitCode::WATCHDOG, Finding::new("watchdog", what));
-                shared.status().waiting_line()
-            }
-            None => "nothing".into(),
-        })
+        self.process.watchdog.start(ExitCode::WATCHDOG, DeadlinePassed(Arc::downgrade(self)))
     }
 
     /// Makes this the exit code of the process, for this cause, wherever the outcome is visible: in the
@@ -73,7 +62,7 @@ impl Shared {
     }
 
     /// Logs and writes the report of a process that ends now, with this code, for this cause. The
-    /// shutdown may not be over. The time that this takes is limited.
+    /// shutdown may not be over. The time that this takes is limited. The exit must have been decided.
     pub(super) fn conclude_forced_exit(&self, exit_code: u8, because: Finding) {
         let (cause, what) = (Arc::clone(&because.name), because.what.clone());
         self.exits_with(exit_code, because);
@@ -100,12 +89,26 @@ impl Shared {
 
     /// Returns the report of a shutdown that is not over, with the work that is not finished.
     fn report_so_far(&self) -> Option<Report> {
-        let unfinished = self.take_unfinished();
+        let _ = self.find_unfinished();
+        let unfinished = self.all_unfinished();
         self.journal().describe_all(unfinished.iter().map(|unfinished| &unfinished.what));
         let causes = self.process.exit_causes();
         self.with_run(|run, declared| {
             run.report_so_far(unfinished, causes, &declared.registry, now())
         })
+    }
+
+    /// Decides that `main` ends the process with this code, whose report is written. If a signal or the
+    /// watchdog ends the process now, this waits for that: `main` must not return another code meanwhile.
+    pub(crate) fn leave_with(&self, code: u8) -> u8 {
+        match self.process.decide_exit(ExitDecision::Main(code)) {
+            Ok(()) => code,
+            Err(ExitDecision::Main(decided)) => decided,
+            Err(ExitDecision::Forced(decided)) => {
+                std::thread::sleep(UNTIL_FORCED);
+                decided
+            }
+        }
     }
 
     /// Whether the end of the process runs the shutdown, or must wait for one that has begun.
@@ -118,5 +121,45 @@ impl Shared {
     pub(super) fn exits_process(&self) -> bool {
         let by_policy = self.with_run(|run, _| run.policy.exit_process).unwrap_or(false);
         by_policy && !self.process.owns_exit_code()
+    }
+}
+
+/// Ends the process of this shutdown at the deadline.
+struct DeadlinePassed(Weak<Shared>);
+
+// === impl DeadlinePassed ===
+
+impl AtDeadline for DeadlinePassed {
+    fn decide(&self, code: u8) -> Result<(), u8> {
+        let Some(shared) = self.0.upgrade() else { return Ok(()) };
+        match shared.process.decide_exit(ExitDecision::Forced(code)) {
+            Ok(()) => Ok(()),
+            Err(ExitDecision::Main(decided)) => Err(decided),
+            Err(ExitDecision::Forced(decided)) => {
+                std::thread::sleep(LAST_WORDS); // A signal ends the process now.
+                Err(decided)
+            }
+        }
+    }
+
+    fn conclude(self: Arc<Self>) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let what = if shared.progress.stage() == Stage::Over {
+            "the process did not exit after the shutdown".to_owned()
+        } else {
+            // The tasks do not describe themselves here, because that may block.
+            let waiting = shared.with_run(|run, _| run.status(Stage::ShuttingDown, now()));
+            let waiting = waiting.map(|status| status.without_details().waiting_line());
+            format!("deadline passed, waiting for {}", waiting.unwrap_or_default())
+        };
+        shared.conclude_forced_exit(ExitCode::WATCHDOG, Finding::new("watchdog", what));
+    }
+
+    fn waiting_for(&self) -> String {
+        match self.0.upgrade() {
+            Some(shared) if shared.progress.stage() == Stage::Over => "the process to exit".into(),
+            Some(shared) => shared.status().waiting_line(),
+            None => "nothing".into(),
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! Ends a shutdown: publishes the report, and drops everything that was kept for the run.
 
+use std::sync::Arc;
+
+use super::process::ExitDecision;
 use super::shared::Shared;
 use crate::outcome::Ending;
 use crate::report::Report;
@@ -10,7 +13,7 @@ use crate::watchdog::LAST_WORDS;
 
 impl Shared {
     /// Publishes the report: all phases are over.
-    pub(super) fn finish(&self, report: Report) {
+    pub(super) fn finish(&self, report: Arc<Report>) {
         let is_aborted = matches!(report.outcome, Ending::Aborted { .. });
         self.limit_or_release_process();
         // Before the report is published: a thread that waits for it may drop the runtime at once, and
@@ -23,6 +26,9 @@ impl Shared {
         }
         if self.exits_process() {
             let Some(report) = self.progress.report() else { return };
+            if self.process.decide_exit(ExitDecision::Main(report.exit_code)).is_err() {
+                return; // A signal or the watchdog ends the process now.
+            }
             self.write_report(&report, LAST_WORDS);
             let _ = self.journal().flush(LAST_WORDS);
             self.process.watchdog.exit(report.exit_code);

@@ -149,6 +149,7 @@ impl Shutdown {
         added.push(self.add_draining(&gate)?);
         added.push(self.add_cutting(&gate)?);
         self.shared().drains.lock().add_drained(gate, before);
+        self.shared().warn_of_undrained_requests();
         Ok(())
     }
 

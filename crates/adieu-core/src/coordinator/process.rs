@@ -24,10 +24,27 @@ pub(crate) struct Process {
     /// Whether `main` ends the process, with the exit code that it returns.
     owns_exit_code: AtomicBool,
     pub(super) report_file: ReportFile,
-    /// Why the process exits with another code than that of the phases.
-    exit_causes: OrderedMutex<ExitCauses>,
+    exit: OrderedMutex<Exit>,
     /// How long the process may take to exit after the last phase.
     time_to_exit: Duration,
+}
+
+/// How the process ends.
+#[derive(Default)]
+struct Exit {
+    /// Why it exits with another code than that of the phases.
+    causes: ExitCauses,
+    decided: Option<ExitDecision>,
+}
+
+/// Which part of the process ends it. The first that decides wins: if several ended it at once, each
+/// with a code of its own, the report might contain another code than that of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitDecision {
+    /// `main` returns this code, and has written its report.
+    Main(u8),
+    /// A signal or the watchdog ends the process with this code, and writes its report.
+    Forced(u8),
 }
 
 /// Values that are kept until the process ends. They are dropped in reverse order. A destructor that
@@ -47,7 +64,7 @@ impl Process {
             watchdog: Watchdog::new(),
             owns_exit_code: AtomicBool::new(false),
             report_file: ReportFile::new(report_file),
-            exit_causes: OrderedMutex::new(locks::EXIT_CAUSES, ExitCauses::default()),
+            exit: OrderedMutex::new(locks::EXIT, Exit::default()),
             time_to_exit: reserve.max(LEAST_EXIT),
         }
     }
@@ -63,12 +80,24 @@ impl Process {
 
     /// Returns why the process exits with another code than that of the phases.
     pub(super) fn exit_causes(&self) -> ExitCauses {
-        self.exit_causes.lock().clone()
+        self.exit.lock().causes.clone()
     }
 
     /// Adds such a cause. Returns false if it is known.
     pub(super) fn add_exit_cause(&self, exit_code: u8, because: Finding) -> bool {
-        self.exit_causes.lock().add(exit_code, because)
+        self.exit.lock().causes.add(exit_code, because)
+    }
+
+    /// Decides how the process ends. Fails with the decision that was made before.
+    pub(crate) fn decide_exit(&self, decision: ExitDecision) -> Result<(), ExitDecision> {
+        let mut exit = self.exit.lock();
+        match exit.decided {
+            Some(decided) if decided != decision => Err(decided),
+            _ => {
+                exit.decided = Some(decision);
+                Ok(())
+            }
+        }
     }
 
     /// Limits the time until the process exits, if the watchdog was started.
@@ -110,5 +139,23 @@ impl Guards {
 impl Drop for Guards {
     fn drop(&mut self) {
         drop_each_shielded(std::mem::take(&mut self.0).into_iter().rev());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s1012_the_first_that_ends_the_process_decides_its_exit_code() {
+        let process = Process::new(Duration::ZERO, None);
+        let (main, forced) = (ExitDecision::Main(70), ExitDecision::Forced(72));
+        assert_eq!(process.decide_exit(main), Ok(()));
+        assert_eq!(process.decide_exit(forced), Err(main), "the report of main is written");
+        assert_eq!(process.decide_exit(main), Ok(()));
+
+        let process = Process::new(Duration::ZERO, None);
+        assert_eq!(process.decide_exit(forced), Ok(()));
+        assert_eq!(process.decide_exit(main), Err(forced), "the watchdog writes its report");
     }
 }

@@ -91,10 +91,10 @@ impl Progress {
     }
 
     /// Publishes the report: all phases are over.
-    pub(super) fn finish(&self, report: Report) {
+    pub(super) fn finish(&self, report: Arc<Report>) {
         self.state.send_modify(|state| {
             state.stage = Stage::Over;
-            state.report = Some(Arc::new(report));
+            state.report = Some(report);
         });
     }
 

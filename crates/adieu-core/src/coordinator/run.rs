@@ -13,7 +13,7 @@ use crate::budget::{Budget, Limits};
 use crate::config::Config;
 use crate::deadline::LiveDeadline;
 use crate::outcome::{Ending, Outcome, SkipCause};
-use crate::plan::{PhaseId, Plan};
+use crate::plan::{PhaseId, Plan, Rank};
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::registry::Registry;
@@ -42,6 +42,8 @@ pub(super) struct Run {
     exit_causes: ExitCauses,
     /// The last report, until it is published.
     made: Option<Report>,
+    /// The last report, from when it is about to be published.
+    published: Option<Arc<Report>>,
 }
 
 /// The reason of a run, and the values that it determines. Reasons can be code of the application, which
@@ -120,6 +122,7 @@ impl Run {
             unfinished: Vec::new(),
             exit_causes: ExitCauses::default(),
             made: None,
+            published: None,
         }
     }
 
@@ -141,6 +144,7 @@ impl Run {
     }
 
     pub(super) fn resume(&mut self, from: PhaseId, limits: Limits, now: Instant) -> Effects {
+        self.published = None;
         self.machine.resume(&self.plan, from, limits, now)
     }
 
@@ -151,6 +155,10 @@ impl Run {
         let graces = 2 * self.machine.limits().grace;
         let takes = |id: PhaseId| Some(registry.takes(id, plan.timeout_of(id.0))? + graces);
         self.plan.around(phase, takes).1
+    }
+
+    pub(super) fn rank_of(&self, phase: PhaseId) -> Rank {
+        self.plan.get(phase).rank()
     }
 
     pub(super) fn add_describe(&mut self, task: TaskId, describe: Describe) {
@@ -247,14 +255,17 @@ impl Run {
         (outcome, took)
     }
 
-    /// Takes the report that was made at the end, with all details.
-    pub(super) fn take_report(&mut self) -> Option<Report> {
+    /// Returns the report that was made at the end, with all details, to be published.
+    pub(super) fn take_report(&mut self) -> Option<Arc<Report>> {
         let mut report = self.made.take()?;
         self.add_details_to(&mut report);
+        let report = Arc::new(report);
+        self.published = Some(Arc::clone(&report));
         Some(report)
     }
 
-    /// Returns the report of a run whose report is not published, with work that is not finished.
+    /// Returns the report of a process that ends now for these causes: of a run that is over, or of one
+    /// that is in progress, with work that is not finished.
     pub(super) fn report_so_far(
         &mut self,
         unfinished: Vec<Unfinished>,
@@ -262,6 +273,12 @@ impl Run {
         registry: &Registry,
         now: Instant,
     ) -> Report {
+        if let Some(published) = &self.published {
+            let mut report = Report::clone(published);
+            causes.add_to(&mut report);
+            return report;
+        }
+        self.exit_causes = causes;
         let mut report = match self.made.clone() {
             Some(made) => made,
             None => {
@@ -269,7 +286,6 @@ impl Run {
                 self.make_report(registry, now, Names::Share)
             }
         };
-        self.exit_causes = causes;
         self.add_details_to(&mut report);
         report
     }
@@ -328,7 +344,7 @@ impl Run {
     fn add_details_to(&self, report: &mut Report) {
         let unfinished = self.unfinished.iter();
         report.findings = unfinished
-            .map(|Unfinished { name, what }| Finding::new(Arc::clone(name), what.text()))
+            .map(|Unfinished { name, what, .. }| Finding::new(Arc::clone(name), what.text()))
             .collect();
         self.exit_causes.add_to(report);
         // Most shutdowns have no details, and some have very many tasks.

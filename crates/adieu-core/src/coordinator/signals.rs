@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::Shutdown;
+use super::process::ExitDecision;
 use super::shared::Shared;
 use crate::budget::BudgetCheck;
 use crate::config::Resolved;
@@ -144,7 +145,11 @@ impl Shared {
             let code = signal.exit_code();
             let why = if is_over { "the shutdown is over" } else { "exit at once" };
             let what = format!("{signal} ended the process: {why}");
-            self.conclude_forced_exit(code, Finding::new("signal", what));
+            match self.process.decide_exit(ExitDecision::Forced(code)) {
+                Ok(()) => self.conclude_forced_exit(code, Finding::new("signal", what)),
+                Err(ExitDecision::Main(decided)) => end_now(decided),
+                Err(ExitDecision::Forced(_)) => return, // The watchdog ends the process now.
+            }
             last_words(move || format!("{signal:<21} {why}, exit code {code}"));
             end_now(code);
         }

@@ -57,12 +57,15 @@ impl Pass {
         self.tag = self.tag.with_label(label);
     }
 
-    /// Records that this work panicked, if the gate is closed: then it is accepted work of the drain that
-    /// was not finished. Before, a panic is an ordinary failure of the application.
+    /// Records that this work panicked, if the thread unwinds and the gate is closed: then it is accepted
+    /// work of the drain that was not finished. Before, a panic is an ordinary failure of the application.
     #[cold]
-    pub(super) fn note_panic(&self) {
+    fn note_panic(&self) {
+        if !std::thread::panicking() || !self.is_draining() {
+            return;
+        }
         // The work around this one panics with it, and is recorded in its place.
-        if !self.is_draining() || current_gate::is_inside(self.inner) {
+        if current_gate::is_inside(self.inner) {
             return;
         }
         let label = self.tag.label().and_then(|id| self.inner.labels().get(id));
@@ -172,7 +175,8 @@ impl Clone for Pass {
 impl Drop for Pass {
     #[inline]
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        // Before the pass is counted out: the report may be made as soon as the gate is drained.
+        if !self.inner.counters.looks_open() {
             self.note_panic();
         }
         if self.tag.is_set() {

@@ -19,7 +19,7 @@ use super::isolated::Isolated;
 use super::machine::Machine;
 use crate::background::OwnedLoops;
 use crate::budget::GRACE;
-use crate::coordinator::{AddPhaseError, Shutdown, TaskHandle, WeakShutdown};
+use crate::coordinator::{AddPhaseError, Shutdown, TaskHandle, WeakShutdown, WorkSource};
 use crate::deadline::Deadline;
 use crate::phase::{Phase, PhaseSpec};
 use crate::plan::PlanError;
@@ -70,12 +70,13 @@ pub(super) fn register(
     }
     // If the phase does not run, no task reports the steps that are up.
     let board = Arc::downgrade(board);
-    shutdown.shared().account_for("lifecycle".into(), move || {
+    let source = WorkSource::new("lifecycle").remaining(move || {
         let board = board.upgrade().filter(|_| !phase_began.load(Ordering::Relaxed))?;
         let up = board.steps().filter(|&step| board.read(|machine| machine.is_up(step)));
         let up: Vec<_> = up.map(|step| board.id(step)).collect();
         (!up.is_empty()).then(|| format!("{} not stopped: {}", up.len(), up.join(", ")))
     });
+    shutdown.shared().account_for(source);
     Ok(added)
 }
 

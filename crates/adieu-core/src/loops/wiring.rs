@@ -9,7 +9,7 @@ use super::keeper::Keeper;
 use super::periodic::Ticking;
 use super::{AddLoopError, Consumer, Function, JobCx, LoopCx, LoopSpec, Periodic, Source, Work};
 use crate::background::LoopHandle;
-use crate::coordinator::{Shutdown, TaskHandle};
+use crate::coordinator::{Shutdown, TaskHandle, WorkSource};
 use crate::gate::Gate;
 use crate::phase::Phase;
 use crate::plan::LONGEST;
@@ -130,11 +130,13 @@ impl Shutdown {
             return Err(error);
         }
         self.shared().add_loop_gate(&gate);
-        let unreported = {
-            let ending = Arc::downgrade(&ending);
-            move || ending.upgrade()?.unreported()
-        };
-        self.shared().account_for(Arc::clone(name), unreported);
+        let (errors, running) = (Arc::downgrade(&ending), Arc::downgrade(&ending));
+        let used = Arc::downgrade(&ending);
+        let source = WorkSource::new(Arc::clone(name))
+            .lost(move || errors.upgrade()?.take_error())
+            .remaining(move || running.upgrade()?.unended())
+            .using_resources(move || used.upgrade()?.unended());
+        self.shared().account_for(source);
         if let Some(owner) = self.owner() {
             owner.add(&ending);
         }

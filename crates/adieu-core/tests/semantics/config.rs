@@ -7,7 +7,7 @@ mod variables;
 
 use std::time::Duration;
 
-use adieu_core::{Config, ConfigError, Format, Phase, PlanView, Reason, Shutdown};
+use adieu_core::{Config, ConfigError, Format, Phase, PlanView, Shutdown};
 
 fn toml(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, Format::Toml)
@@ -56,6 +56,8 @@ fn s15_toml_and_json_have_the_same_keys() {
 #[test]
 #[cfg(feature = "hocon")]
 fn s16_an_akka_block_works_unchanged() {
+    use adieu_core::Reason;
+
     // The keys of the documentation of Akka and Akka.NET, unchanged.
     let text = r#"
         base-timeout = 20 s

@@ -2,6 +2,7 @@
 
 mod over_budget;
 mod subscribers;
+mod undrained;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

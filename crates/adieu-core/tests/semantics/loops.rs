@@ -1,6 +1,7 @@
 //! Loops: how they are signalled, restarted and ended.
 
 mod consumer;
+mod failures;
 mod periodic;
 
 use std::sync::Arc;

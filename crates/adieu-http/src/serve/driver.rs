@@ -27,7 +27,7 @@ use super::tls;
 use super::{Options, Serve, ServeError};
 use crate::app::App;
 use crate::clock::TickingClock;
-use crate::connection::{AddPeer, Conn, CutReason, Cuts, ServerContext, drive};
+use crate::connection::{AddPeer, Conn, CutReason, Cuts, NEW_CONNECTION, ServerContext, drive};
 use crate::listener::{Listener, is_of_one_connection};
 use crate::refusal::Refusal;
 use crate::socket::{Endpoints, SendQueues};
@@ -331,7 +331,21 @@ impl<L: Listener, S: App> Server<L, S> {
                 }
             }
             Effect::ReleaseFirstRequests => {
-                self.roster.all().iter().for_each(|conn| conn.release_first_request());
+                self.roster.all().iter().for_each(|conn| drop(conn.release_first_request()));
+            }
+            Effect::CutFirstRequests => self.cut_first_requests(),
+        }
+    }
+
+    /// Ends connections whose first request may be on its way. If the gate was cut, its drain has waited
+    /// for them, and reports them.
+    fn cut_first_requests(&self) {
+        let gate = &self.context.admission.gate;
+        let is_reported = gate.cut_token().is_cancelled();
+        for conn in self.roster.all() {
+            let pass = conn.release_first_request();
+            if pass.is_some() && !is_reported {
+                gate.note_cut_off(NEW_CONNECTION);
             }
         }
     }

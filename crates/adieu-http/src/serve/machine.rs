@@ -44,8 +44,10 @@ pub(super) enum Effect {
     CloseListener,
     /// Make the stage known to connections.
     Enter(Stage),
-    /// Release the passes that are reserved for first requests.
+    /// Release the passes that are reserved for first requests: these have not arrived in time.
     ReleaseFirstRequests,
+    /// Release these passes before that time, and report the connections.
+    CutFirstRequests,
 }
 
 // === impl Machine ===
@@ -136,7 +138,7 @@ impl Machine {
     fn flush(&mut self, effects: &mut Vec<Effect>) {
         self.flush_at = None;
         if self.first_requests_until.take().is_some() {
-            effects.push(Effect::ReleaseFirstRequests);
+            effects.push(Effect::CutFirstRequests);
         }
         self.enter(Stage::Flushing, effects);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::adapter::account_for;
+use adieu_core::adapter::{WorkSource, account_for};
 use adieu_core::{AddTaskError, Drain, Gate, Phase, Shutdown, TaskCx, TaskSpec};
 use tokio::sync::watch;
 
@@ -76,18 +76,15 @@ pub(super) fn register(
             None => roster.summary(),
         })
     };
-    account_for(shutdown, format!("{} connections", options.name), {
-        let (roster, cuts) = (Arc::downgrade(roster), Arc::downgrade(cuts));
-        move || {
-            let cut = cuts.upgrade().and_then(|cuts| cuts.report().err());
-            let unread = roster.upgrade().map(|roster| roster.unread()).unwrap_or_default();
-            let noun = if unread.len() == 1 { "answer" } else { "answers" };
-            let unread = (!unread.is_empty())
-                .then(|| format!("{} {noun} not sent: {}", unread.len(), unread.join(", ")));
-            let all: Vec<_> = cut.into_iter().chain(unread).collect();
-            (!all.is_empty()).then(|| all.join("; "))
-        }
+    let source = WorkSource::new(format!("{} connections", options.name));
+    let (roster, cuts) = (Arc::downgrade(roster), Arc::downgrade(cuts));
+    let source = source.lost(move || cuts.upgrade()?.report().err()).remaining(move || {
+        let unread = roster.upgrade()?.unread();
+        let noun = if unread.len() == 1 { "answer" } else { "answers" };
+        let named = || format!("{} {noun} not sent: {}", unread.len(), unread.join(", "));
+        (!unread.is_empty()).then(named)
     });
+    account_for(shutdown, source);
     shutdown.drain(Drain::of(gate).first(unbind))?;
     // A request leaves the gate before the last byte of its answer has been sent, so the drain of
     // the gate alone is not enough.

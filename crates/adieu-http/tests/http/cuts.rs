@@ -2,9 +2,9 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use adieu_core::{Config, Gate, Phase, Reason, Report};
+use adieu_core::{Config, Format, Gate, Phase, Reason, Report};
 use adieu_http::GateLayer;
 use axum::Router;
 use axum::body::Body;
@@ -250,4 +250,28 @@ async fn s1005_requests_that_the_application_fails_in_the_drain_are_named() {
         assert!(!problems.contains("500") && !problems.contains("now"), "{problems}");
         drop((before, clients, connection, reading));
     }
+}
+
+/// Ends a server to which a client has connected without having sent a request. Returns the report, or
+/// `None` if that took so long that the connection was no longer new.
+async fn with_new_connection(toml: &str) -> Option<Arc<Report>> {
+    let config = Config::parse(toml, Format::Toml).unwrap();
+    let server = Server::start_with(stuck(), config, |serve| serve).await;
+    let connecting = Instant::now();
+    let client = server.connect().await;
+    let report = run(&server).await;
+    drop(client);
+    (connecting.elapsed() < Duration::from_millis(450)).then_some(report)
+}
+
+#[tokio::test]
+async fn s1009_new_connections_that_no_phase_has_waited_for_are_reported() {
+    let toml = "lame-duck = \"0s\"\n[phases.service-requests-done]\nenabled = false\n";
+    for _ in 0..20 {
+        let Some(report) = with_new_connection(toml).await else { continue };
+        assert!(!report.is_clean(), "{report}");
+        assert!(report.to_string().contains("1 cut off: a new connection"), "{report}");
+        return;
+    }
+    panic!("the machine is too busy");
 }

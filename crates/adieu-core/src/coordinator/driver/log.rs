@@ -95,7 +95,7 @@ impl Driver {
     }
 
     pub(super) fn log_unfinished(&self, unfinished: &[Unfinished]) {
-        for Unfinished { name, what } in unfinished {
+        for Unfinished { name, what, .. } in unfinished {
             let (name, what) = (Arc::clone(name), Arc::clone(what));
             self.shared.journal().note(Line::Unfinished { name, what });
         }

@@ -74,7 +74,7 @@ fn a_stop_without_the_earlier_events_makes_up_for_them() {
         [
             (5, Effect::CloseListener),
             (5, Effect::Enter(Stage::Unbound)),
-            (5, Effect::ReleaseFirstRequests),
+            (5, Effect::CutFirstRequests),
             (5, Effect::Enter(Stage::Flushing)),
             (1_005, Effect::Enter(Stage::Dropping)),
         ]
@@ -99,7 +99,9 @@ proptest! {
         let happened = play(&script);
         let stages: Vec<_> = happened.iter().filter_map(|(_, effect)| match effect {
             Effect::Enter(stage) => Some(*stage),
-            Effect::CloseListener | Effect::ReleaseFirstRequests => None,
+            Effect::CloseListener
+            | Effect::ReleaseFirstRequests
+            | Effect::CutFirstRequests => None,
         }).collect();
         prop_assert!(stages.is_sorted_by(|a, b| a < b));
         let closed = happened.iter().filter(|(_, effect)| *effect == Effect::CloseListener);
