@@ -7,8 +7,10 @@ use super::input::{Manifest, Source};
 use super::place::{Finding, InputError, Level};
 use super::proxies;
 use super::script::Word;
-use super::tree::Node;
-use super::workload::{Format, Grace, Supervisor, Workload};
+use super::signs::Sign;
+use super::supervisor::{Grace, Supervisor};
+use super::tree::{self, Node};
+use super::workload::{Format, Workload};
 use super::{keys, launch};
 
 const RESOURCE: &str = "AWS::ECS::TaskDefinition";
@@ -107,6 +109,9 @@ fn read_task(
         workload.findings.push(Finding::new(Level::Unknown, system.place(), problem, advice));
     }
     if let Some(timeout) = get(container, "stopTimeout") {
+        if timeout.is_octal() {
+            return Err(timeout.error(tree::octal(timeout.text().unwrap_or_default())));
+        }
         match timeout.text().and_then(|text| text.parse().ok()) {
             // CloudFormation takes numbers in quotes, and the API does not.
             Some(seconds)
@@ -120,6 +125,9 @@ fn read_task(
                 workload.hide_grace(timeout.place(), problem, "write the number");
             }
         }
+    }
+    if text(container, "pseudoTerminal").is_some_and(|tty| tty != "false") {
+        workload.signs.terminal = Sign::Unseen;
     }
     let mut variables = environment(container);
     let command: Vec<_> =

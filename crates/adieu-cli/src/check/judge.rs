@@ -5,9 +5,8 @@ use adieu::{KillAfter, Times};
 use super::arithmetic::{Facts, Sums};
 use super::place::{Finding, Fix, Level, Location};
 use super::stop_signal::StopSignal;
-use super::workload::{
-    Cap, GRACE_VAR, OtherStop, PRE_STOP_VAR, STOP_TIMEOUT, Supervisor, Workload,
-};
+use super::supervisor::{Cap, Supervisor};
+use super::workload::{GRACE_VAR, OtherStop, PRE_STOP_VAR, STOP_TIMEOUT, Workload};
 use crate::duration::span;
 
 /// `all` are the sums for each time that the process may assume to have, the likeliest first.
@@ -83,12 +82,17 @@ fn stop_signal(signal: &StopSignal, facts: Facts) -> Option<Finding> {
     }
     let (level, problem) = if signal.is_unseen() {
         (Level::Unknown, format!("which signal {text} is cannot be seen here"))
+    } else if signal.is_uncatchable() {
+        (Level::Error, format!("{text} is sent, which no process can handle: nothing is drained"))
     } else {
         let problem =
             format!("{text} is sent, which the process does not handle: it ends undrained");
         (Level::Error, problem)
     };
-    let advice = "send SIGTERM, or pass --signals if the process handles others";
+    let advice = match signal.is_uncatchable() {
+        true => "send SIGTERM",
+        false => "send SIGTERM, or pass --signals if the process handles others",
+    };
     let finding = Finding::new(level, place.clone(), problem, advice);
     Some(finding.fixed_by(Fix::Line(fix.clone())))
 }
@@ -240,7 +244,7 @@ fn default_stop_timeout(workload: &Workload, sums: &Sums, times: &Times) -> Opti
 /// Whether it fits also if systemd does not answer the process.
 fn asked(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
     let is_asked = workload.supervisor == Supervisor::Systemd
-        && workload.stated.grace.is_none()
+        && workload.asks_systemd()
         && times.kill_after == KillAfter::Detect;
     let grace = sums.grace.filter(|_| is_asked)?;
     if grace >= Supervisor::Systemd.default_grace() || !sums.drain_is_open_ended {

@@ -128,12 +128,12 @@ impl Launch<'_> {
                     "-i" | "-" | "--ignore-environment" => self.environment.forget(),
                     "--" | "-v" | "--debug" => {}
                     "-u" => {
-                        self.environment.remove(&more.first()?.text);
+                        self.environment.unset(&more.first()?.text);
                         rest = more.get(1..)?;
                         continue;
                     }
                     _ if text.starts_with("--unset=") => {
-                        self.environment.remove(text.trim_start_matches("--unset="));
+                        self.environment.unset(text.trim_start_matches("--unset="));
                     }
                     _ if text.starts_with('-') || !word.is_known => return None,
                     _ => return Some(rest),
@@ -145,10 +145,7 @@ impl Launch<'_> {
     }
 
     fn set(&mut self, name: &str, value: Option<&str>) {
-        match value {
-            Some(value) => self.environment.set(name, value, self.place.clone()),
-            None => self.environment.set_unseen(name, self.place.clone()),
-        }
+        self.environment.set_by_command(name, value, self.place.clone());
     }
 
     fn shell(&mut self, name: &str, words: &[Word], depth: usize) -> Front {
@@ -191,6 +188,7 @@ impl Launch<'_> {
             if is_one_of(command, &["trap", "eval"]) {
                 worst = worst.max(unseen("which commands this script runs cannot be seen here"));
             }
+            worst = worst.max(cpu_limit(command));
             if is_helper(command) {
                 continue;
             }
@@ -232,6 +230,7 @@ impl Launch<'_> {
             let replaces = replaces(command);
             let is_last = at + 1 == commands.len();
             self.assign(command, stays || is_branch, replaces || is_last, &mut variables);
+            worst = worst.max(cpu_limit(command));
             if !replaces || stays {
                 continue;
             }
@@ -341,12 +340,15 @@ impl Launch<'_> {
                 let is_known = set == shell.exports || !is_uncertain;
                 shell.exports = if is_known { set } else { Exports::Unseen };
             }
-            "unset" if is_uncertain => {
-                let set = rest.iter().filter(|word| self.environment.has(&word.text));
-                let set: Vec<_> = set.map(|word| word.text.clone()).collect();
-                set.iter().for_each(|name| self.set(name, None));
+            "unset" => {
+                for word in rest {
+                    match is_uncertain {
+                        _ if !word.is_known => self.environment.add_unseen(self.place.clone()),
+                        true => self.environment.unset_perhaps(&word.text, self.place.clone()),
+                        false => self.environment.unset(&word.text),
+                    }
+                }
             }
-            "unset" => rest.iter().for_each(|word| self.environment.remove(&word.text)),
             _ if SETTERS.contains(&first) => self.environment.add_unseen(self.place.clone()),
             _ => {}
         }
@@ -426,6 +428,25 @@ fn is_helper(command: &Simple) -> bool {
         ("command" | "exec", _) => false,
         (name, _) => first.is_known && (programs::is_harmless(name) || SETTERS.contains(&name)),
     }
+}
+
+/// `ulimit -t 5`: the kernel ends the process when it has used this much time of the processor.
+fn cpu_limit(command: &Simple) -> Front {
+    let is_limit =
+        |word: &Word| !word.is_known || word.text.starts_with('-') && word.text.contains('t');
+    let arguments = command.words.get(1..).unwrap_or_default();
+    let is_lifted = arguments.last().is_some_and(|last| last.text == "unlimited");
+    match is_one_of(command, &["ulimit"]) && arguments.iter().any(is_limit) && !is_lifted {
+        true => unseen("ulimit -t limits the processor time of the process, which is killed then"),
+        false => Front::Nothing,
+    }
+}
+
+/// Returns the finding about a limit of processor time, after which the kernel ends the process.
+pub(crate) fn limits_processor_time(place: Place) -> Finding {
+    let problem =
+        "the kernel kills the process undrained when it has used this much processor time";
+    Finding::new(Level::Unknown, place, problem, "leave the limit out")
 }
 
 fn is_one_of(command: &Simple, names: &[&str]) -> bool {

@@ -10,7 +10,8 @@ use super::input::{Manifest, Source};
 use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
-use super::workload::{Grace, Supervisor, Workload};
+use super::supervisor::{Grace, Supervisor};
+use super::workload::Workload;
 use super::{container_stop, keys, launch, run_flags, run_line, systemd, unit_keys};
 
 const SECTIONS: [&str; 3] = ["Container", "Kube", "Pod"];

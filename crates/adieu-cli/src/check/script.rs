@@ -1,6 +1,7 @@
 //! A reader for the small part of the shell's language that manifests use: commands in a row.
 //!
-//! Loops, substitutions of commands and all other constructs are not interpreted.
+//! A loop over known words is written out. Other loops, substitutions of commands and all other
+//! constructs are not interpreted.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ pub(crate) enum Script {
 }
 
 /// One command, and its link to the next one.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Simple {
     /// The variables set in front of the command.
     pub(crate) sets: Vec<Assignment>,
@@ -94,6 +95,16 @@ struct Reader<'a> {
     word: Option<Word>,
     /// Whether the next word is the target of a redirection.
     is_redirected: bool,
+    /// The loop that is being read, if one has begun.
+    repeated: Option<Loop>,
+}
+
+/// `for NAME in WORDS; do COMMANDS; done`.
+struct Loop {
+    /// How many words there are.
+    times: usize,
+    /// Where its commands begin, when `do` has been read.
+    body: Option<usize>,
 }
 
 /// Reads a script, with the variables that are set where it runs and its arguments from `$0` on.
@@ -109,8 +120,9 @@ pub(crate) fn read(text: &str, variables: &Variables, arguments: &[Word]) -> Scr
         words: Vec::new(),
         word: None,
         is_redirected: false,
+        repeated: None,
     };
-    match reader.read() {
+    match reader.read().filter(|()| reader.repeated.is_none()) {
         Some(()) => Script::Commands(reader.commands),
         None => Script::Complex,
     }
@@ -336,10 +348,67 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads the beginning and the end of a loop over known words. Returns whether a command is left;
+    /// `None` if the loop is not understood.
+    fn repeat(&mut self, words: &mut Vec<Word>, then: Then) -> Option<bool> {
+        let first = words.first().map(|word| word.text.as_str()).unwrap_or_default();
+        match (first, &mut self.repeated) {
+            ("for", None) => {
+                let before = self.commands.last().map(|command| command.then);
+                let is_plain = matches!(before, None | Some(Then::Next)) && then == Then::Next;
+                let [_, name, keyword, rest @ ..] = words.as_slice() else { return None };
+                let is_known =
+                    |word: &Word| word.is_known && !word.text.contains(['*', '?', '[', '{', '~']);
+                if !is_plain || keyword.text != "in" || !rest.iter().all(is_known) {
+                    return None;
+                }
+                self.variables.remove(&name.text);
+                self.repeated = Some(Loop { times: rest.len(), body: None });
+                Some(false)
+            }
+            ("do", Some(Loop { body: body @ None, .. })) => {
+                *body = Some(self.commands.len());
+                words.remove(0);
+                Some(!words.is_empty())
+            }
+            ("done", Some(Loop { times, body: Some(body) })) => {
+                let (times, body) = (*times, *body);
+                self.repeated = None;
+                if words.len() > 1 || then != Then::Next {
+                    return None;
+                }
+                let once = self.commands.split_off(body);
+                // A variable that the body sets has another value in the next turn.
+                let sets = |command: &Simple| {
+                    let first = command.words.first().map(|word| word.text.as_str());
+                    first.is_none_or(|first| first == "export" || SETTERS.contains(&first))
+                };
+                if once.iter().any(sets) || once.len().saturating_mul(times) > MOST_COMMANDS {
+                    return None;
+                }
+                for _ in 0..times {
+                    self.commands.extend(once.iter().cloned());
+                }
+                Some(false)
+            }
+            // The commands after it depend on the turn.
+            ("break" | "continue", Some(_)) => None,
+            (_, Some(Loop { body: None, .. })) if !words.is_empty() => None,
+            _ => Some(true),
+        }
+    }
+
     fn end(&mut self, then: Then) -> Option<()> {
         self.end_word();
         self.is_redirected = false;
         let mut words = std::mem::take(&mut self.words);
+        // It changes the exit code alone.
+        if words.first().is_some_and(|word| word.text == "!") {
+            words.remove(0);
+        }
+        if !self.repeat(&mut words, then)? {
+            return Some(());
+        }
         let assigned = words.len() - after_assignments(&words).len();
         let sets: Vec<_> = words.drain(..assigned).filter_map(|word| assignment(&word)).collect();
         let first = words.first().map(|word| word.text.as_str()).unwrap_or_default();

@@ -12,8 +12,9 @@ use super::input::{Manifest, Source};
 use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
+use super::supervisor::{Cap, Grace, Supervisor};
 use super::unit_keys::{self, SERVICE};
-use super::workload::{Cap, Grace, Supervisor, Workload};
+use super::workload::Workload;
 use super::{effects, files, keys, launch, run_line};
 
 pub(crate) fn read(
@@ -38,6 +39,8 @@ pub(crate) fn read(
     workload.default_stop_timeout = default_stop_timeout(&unit);
     workload.findings.extend(about_instances(source));
     workload.findings.extend(unit_keys::without_shutdown(&unit));
+    workload.findings.extend(unit_keys::several_starts(&unit));
+    workload.findings.extend(unit_keys::cpu_limit(&unit));
     workload.findings.extend(unit_keys::job_timeout(&unit));
     workload.findings.extend(unknown_keys(&unit, &keys::systemd::SECTIONS));
     into.add(workload)
@@ -109,8 +112,18 @@ pub(crate) fn environment(unit: &Ini, section: &str, source: &Source<'_>) -> Env
             None => environment.add_unseen(file.place.clone()),
         }
     }
-    for name in unit.list(section, "UnsetEnvironment") {
-        script::split(&name.value).iter().for_each(|name| environment.remove(name));
+    for unset in unit.list(section, "UnsetEnvironment") {
+        for word in script::split(&unset.value) {
+            match word.split_once('=') {
+                None => environment.unset(&word),
+                // Only a variable with this value is removed.
+                Some((name, value)) => match environment.values().get(name) {
+                    Some(set) if set == value => environment.unset(name),
+                    Some(_) => {}
+                    None => environment.unset_perhaps(name, unset.place.clone()),
+                },
+            }
+        }
     }
     environment
 }
@@ -187,6 +200,7 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, I
         };
         workload.findings.extend(finding);
     }
+    workload.signs.terminal = unit_keys::terminal(unit);
     environment.apply(&mut workload);
     let kind = unit.last(SERVICE, "Type");
     if !kind.is_some_and(|kind| kind.value.starts_with("notify")) {

@@ -18,11 +18,12 @@ static PLATFORM: Keys =
 
 static CONTAINER: Keys = Keys::new(
     "a container definition",
-    "command dependsOn entryPoint environment environmentFiles image name secrets stopTimeout",
+    "command dependsOn entryPoint environment environmentFiles image name pseudoTerminal secrets \
+     stopTimeout",
     "cpu credentialSpecs disableNetworking dnsSearchDomains dnsServers dockerLabels \
      dockerSecurityOptions essential extraHosts firelensConfiguration healthCheck hostname \
      interactive linuxParameters links logConfiguration memory memoryReservation mountPoints \
-     portMappings privileged pseudoTerminal readonlyRootFilesystem repositoryCredentials \
+     portMappings privileged readonlyRootFilesystem repositoryCredentials \
      resourceRequirements restartPolicy startTimeout systemControls ulimits user versionConsistency \
      volumesFrom workingDirectory",
 )
