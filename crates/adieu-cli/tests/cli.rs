@@ -34,6 +34,8 @@ mod platforms;
 mod report;
 #[path = "cli/service.rs"]
 mod service;
+#[path = "cli/signs.rs"]
+mod signs;
 #[cfg(unix)]
 #[path = "cli/terminal.rs"]
 mod terminal;

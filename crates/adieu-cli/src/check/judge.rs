@@ -20,7 +20,7 @@ pub(super) fn judge(
     let Some((sums, others)) = all.split_first().filter(|_| !workload.is_opaque) else {
         return findings;
     };
-    findings.extend(time(workload, sums));
+    findings.extend(time(workload, sums, others));
     findings.extend(capped(workload));
     findings.extend(routing(sums));
     findings.extend(sooner(times, sums));
@@ -38,7 +38,7 @@ pub(super) fn judge(
 }
 
 /// Whether there is time enough.
-fn time(workload: &Workload, sums: &Sums) -> Option<Finding> {
+fn time(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
     let grace = sums.grace.filter(|_| !sums.has_time())?;
     let (needed, short) = (span(sums.needed()), span(sums.needed() - grace));
     let enough = span(sums.enough);
@@ -54,7 +54,12 @@ fn time(workload: &Workload, sums: &Sums) -> Option<Finding> {
         }
         Some(_) | None => (Level::Error, format!("give it {enough} or more, or shorten phases")),
     };
-    let problem = format!("needs {needed}, grace period is {} ({short} short)", span(grace));
+    // If it knows its deadline, it needs less.
+    let (level, needs) = match others.iter().any(is_enough) {
+        true => (level.max(Level::Unknown), "may need"),
+        false => (level, "needs"),
+    };
+    let problem = format!("{needs} {needed}, grace period is {} ({short} short)", span(grace));
     Some(Finding::new(level, workload.grace.place.clone(), problem, advice))
 }
 

@@ -227,8 +227,13 @@ fn read_task(
     let changes = change_signals(task, above, keys).into_iter();
     workload.signals.extend(changes.filter(|signal| !is_first || signal.reaches_first_process()));
     let config = block(task, keys.config);
-    if config.is_some_and(|config| config.text_of("tty").is_some_and(|tty| tty != "false")) {
+    if config.as_ref().and_then(|config| config.text_of("tty")).is_some_and(|tty| tty != "false") {
         workload.signs.terminal = Sign::Unseen;
+    }
+    let limits = config.as_ref().and_then(|config| block(config, "ulimit"));
+    if let Some(limit) = limits.and_then(|limits| limits.get("cpu")) {
+        let fix = Fix::Line("no cpu in ulimit".into());
+        workload.findings.push(launch::limits_processor_time(limit.place()).fixed_by(fix));
     }
     let mut environment = environment(task, keys);
     if let Some(twice) = task.get(keys.config).filter(|config| config.items().len() > 1) {

@@ -593,6 +593,17 @@ fn s839_signals_that_nomad_sends_when_a_template_changes_must_be_handled() {
         let folder = Folder::new(&[("orders.nomad.hcl", &job)]);
         assert_eq!(folder.verdict("orders.nomad.hcl", &[]), expected, "{config}");
     }
+    // It does not protect it from these.
+    let docker = docker.replace("command = \"/orders\"", "image = \"orders\"");
+    for (signal, expected) in [
+        ("\"SIGKILL\"", "too-short"),
+        ("\"SIGSTOP\"", "too-short"),
+        ("var.signal", "unknown"),
+        ("\"SIGUSR2\"", "fits"),
+    ] {
+        let folder = Folder::new(&[("orders.nomad.hcl", &docker.replace("\"SIGHUP\"", signal))]);
+        assert_eq!(folder.verdict("orders.nomad.hcl", &[]), expected, "{signal}");
+    }
 }
 
 #[test]

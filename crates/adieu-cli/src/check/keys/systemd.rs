@@ -46,8 +46,9 @@ pub(crate) static UNIT: Keys = Keys::new(
 pub(crate) static SERVICE: Keys = Keys::new(
     "[Service]",
     "\
-     Environment EnvironmentFile ExecStart ExecStop KillMode KillSignal PassEnvironment \
-     RestartKillSignal SendSIGHUP SendSIGKILL TimeoutSec TimeoutStopSec Type UnsetEnvironment",
+     Environment EnvironmentFile ExecStart ExecStop KillMode KillSignal LimitCPU PassEnvironment \
+     RestartKillSignal SendSIGHUP SendSIGKILL StandardInput TimeoutSec TimeoutStopSec Type \
+     UnsetEnvironment",
     "\
      AllowedCPUs AllowedMemoryNodes AmbientCapabilities AppArmorProfile \
      BPFDelegateAttachments BPFDelegateCommands BPFDelegateMaps BPFDelegatePrograms \
