@@ -314,7 +314,8 @@ impl Args {
             None => self.about.needs(Vec::new())?,
         };
         let sums = arithmetic::Sums::of(&own, late, facts);
-        workload.sidecar_hooks = workload.sidecar_hooks.saturating_add(sums.needed());
+        // Its margin is a part of its own time, and does not grow with the time of the pod.
+        workload.sidecar_hooks = workload.sidecar_hooks.saturating_add(sums.enough);
         workload.findings.extend(late.findings.iter().cloned());
         workload.findings.extend(config::about(self.about.config.as_deref(), late));
         if sums.drain_is_open_ended {

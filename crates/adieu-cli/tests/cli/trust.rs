@@ -212,7 +212,8 @@ fn s825_a_native_sidecar_of_this_library_is_charged_in_full() {
     let other = needed("{name: RUST_LOG, value: info}");
     let [short, long] = ["2s", "9s"]
         .map(|drain| needed(&format!("{{name: ADIEU__DRAIN_TIMEOUT, value: {drain}}}")));
-    assert_eq!(short + 7_000, long);
+    // With its margin, in whole seconds.
+    assert!((7_000..9_000).contains(&(long - short)), "{short} {long}");
     assert!(other + 10_000 < short, "{other} {short}");
 }
 
