@@ -19,7 +19,7 @@ use super::documents::{command, first_block, read};
 
 /// Waits until something is the case, for up to a minute.
 #[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let mut waited = 0;
     while !is_so() {
         std::thread::sleep(Duration::from_millis(20));

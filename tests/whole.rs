@@ -11,6 +11,7 @@ mod kept;
 mod modules;
 mod orders;
 mod process;
+mod resilient;
 mod rolling;
 mod supervised;
 mod units;

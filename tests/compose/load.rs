@@ -333,6 +333,15 @@ impl Connection {
         Ok(Self::Http1(sender))
     }
 
+    /// Returns whether the server has not closed the connection, as far as is known.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        match self {
+            Self::Http1(sender) => !sender.is_closed(),
+            Self::Http2(sender) => !sender.is_closed(),
+        }
+    }
+
     /// Sends a request, and returns the head of the answer and its body.
     ///
     /// # Errors

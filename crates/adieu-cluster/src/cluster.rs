@@ -2,6 +2,7 @@
 
 mod builder;
 mod error;
+mod region;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,9 +11,12 @@ use adieu_core::{Reason, TaskResult};
 
 pub use builder::ClusterBuilder;
 pub use error::{ClusterError, JoinError};
+pub use region::{RegionBuilder, Singleton};
 
 use crate::driver::drive;
+use crate::entity::Entity;
 use crate::member::Stage;
+use crate::message::Command;
 use crate::operate::OperateError;
 use crate::records::{NodeId, checked};
 use crate::shared::{Failure, Progress, Shared};
@@ -71,13 +75,94 @@ impl Cluster {
         Fut: Future<Output: TaskResult> + Send + 'static,
     {
         let name = checked("a singleton", name.as_ref())?;
-        if !self.shared.tasks.is_empty() || self.shared.progress.borrow().stage.is_some() {
-            return Err(ClusterError::TooLate { name });
-        }
+        self.check_declared(&name)?;
         match self.shared.singletons().insert(Arc::clone(&name), work(f)) {
             Some(_) => Err(ClusterError::Twice { name }),
             None => Ok(()),
         }
+    }
+
+    /// Declares a singleton that receives messages. As with [`Cluster::singleton`], the cluster runs
+    /// one instance of it, from when its node is up, whether it has mail or not. [`Entity::next`]
+    /// returns `None` when the singleton is handed to another node.
+    ///
+    /// ```no_run
+    /// use adieu_cluster::{Cluster, Command, Entity};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Sweep;
+    /// impl Command for Sweep {
+    ///     type Reply = u64;
+    /// }
+    ///
+    /// # async fn example(cluster: Cluster) -> Result<(), Box<dyn std::error::Error>> {
+    /// let sweeper = cluster.singleton_entity("sweeper", async |mut me: Entity<Sweep>| {
+    ///     while let Some(mail) = me.next().await {
+    ///         mail.reply(me.fence().get());
+    ///     }
+    /// })?;
+    /// cluster.join().await?;
+    /// let swept_by = sweeper.ask(Sweep).await?; // from any node that has declared it
+    /// # drop(swept_by); Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the name is not valid or was declared before, or the node has begun to join.
+    pub fn singleton_entity<C, F, Fut>(
+        &self,
+        name: impl Into<String>,
+        f: F,
+    ) -> Result<Singleton<C>, ClusterError>
+    where
+        C: Command,
+        F: Fn(Entity<C>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: TaskResult> + Send + 'static,
+    {
+        Singleton::declare(self, name.into(), f)
+    }
+
+    /// Declares a region: entities that are spread over the nodes of the cluster, each on one node at
+    /// a time.
+    ///
+    /// ```no_run
+    /// use adieu_cluster::{Cluster, Command, Entity};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Add(u32);
+    /// impl Command for Add {
+    ///     type Reply = u32;
+    /// }
+    ///
+    /// # async fn example(cluster: Cluster) -> Result<(), Box<dyn std::error::Error>> {
+    /// let counters = cluster.region::<Add>("counter").shards(64).serve(async |mut me: Entity<Add>| {
+    ///     let mut total = 0;
+    ///     while let Some(mail) = me.next().await {
+    ///         total += mail.command().0;
+    ///         mail.reply(total);
+    ///     }
+    /// })?;
+    /// cluster.join().await?;
+    /// let total = counters.at("visits").ask(Add(1)).await?;
+    /// # drop(total); Ok(()) }
+    /// ```
+    pub fn region<C: Command>(&self, name: impl Into<String>) -> RegionBuilder<C> {
+        RegionBuilder::new(self, name.into())
+    }
+
+    /// Checks that a singleton or a region can be declared under this name.
+    fn check_declared(&self, name: &Arc<str>) -> Result<(), ClusterError> {
+        let shared = &self.shared;
+        let name = Arc::clone(name);
+        if !shared.tasks.is_empty() || shared.progress.borrow().stage.is_some() {
+            return Err(ClusterError::TooLate { name });
+        }
+        if shared.singletons().contains_key(&name) || shared.regions.get(&name).is_some() {
+            return Err(ClusterError::Twice { name });
+        }
+        Ok(())
     }
 
     /// Joins the cluster, and waits until this node is a member. Until then the process is not ready.

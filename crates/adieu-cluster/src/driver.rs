@@ -1,6 +1,7 @@
 //! Carries out what the machine of a node decides: one task that keeps the session, watches the
 //! table, commits, and starts and joins singletons.
 
+mod hosting;
 mod instances;
 
 use std::pin::Pin;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use adieu_core::adapter::error_text;
 use adieu_core::{Readiness, Reason};
+use hosting::Hosting;
 use instances::{Instances, Joined};
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +17,7 @@ use crate::member::{Answer, Declared, Loss, Next, Stage, Wish};
 use crate::node::Node;
 use crate::proposal::{Proposal, Wake, What};
 use crate::records::{ConfigRecord, RegionConfig, RegionKind};
+use crate::regions::keep;
 use crate::shared::{Failure, Progress, Shared};
 use crate::standing::Standing;
 use crate::store::{
@@ -41,6 +44,7 @@ struct Driver {
     committing: Pending<(What, Result<Committed, StoreError>)>,
     changes: Option<Box<dyn Changes>>,
     instances: Instances,
+    hosting: Hosting,
     stage: Stage,
     /// What this node is waiting for, and when that was last logged or began.
     waits: Option<(String, Instant)>,
@@ -69,6 +73,9 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
         let until = sent + session.ttl.min(shared.settings.ttl) - shared.settings.margin;
         let standing = Arc::new(Standing::new(sent, until));
         let _ = shared.standing.set(Arc::clone(&standing));
+        if let Some(runtime) = shared.runtime.get() {
+            shared.here.join(Arc::clone(&standing), runtime.clone());
+        }
         let declared = declare(&shared, &session);
         *shared.node() = Some(Node::new(shared.settings, shared.keys.clone(), declared, sent));
         let driver = Driver {
@@ -79,6 +86,7 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             committing: None,
             changes: None,
             instances: Instances::new(&shared, &standing),
+            hosting: Hosting::new(&shared),
             standing,
             stage: Stage::Outside,
             waits: None,
@@ -87,7 +95,11 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             begins: None,
             shared: Arc::clone(&shared),
         };
+        let keeper = CancellationToken::new();
+        let (here, regions) = (Arc::clone(&shared.here), Arc::clone(&shared.regions));
+        shared.tasks.spawn(keep(here, regions, keeper.clone()));
         driver.run().await;
+        keeper.cancel();
     }
     shared.progress.send_modify(|progress| progress.is_over = true);
 }
@@ -120,15 +132,17 @@ fn declare(shared: &Shared, session: &Session) -> Declared {
     let singletons = shared.singletons();
     let region = RegionConfig { kind: RegionKind::Singleton, shards: 1 };
     let mut record = shared.record.clone();
+    let regions = shared.regions.all();
     record.hosts = singletons.keys().cloned().collect();
+    let hosted = regions.iter().filter(|region| region.is_hosted());
+    record.hosts.extend(hosted.map(|region| Arc::clone(region.name())));
+    let singletons = singletons.keys().map(|name| (Arc::clone(name), region));
+    let regions = regions.iter().map(|region| (Arc::clone(region.name()), region.config()));
     Declared {
         id: shared.id.clone(),
         session: session.id,
         record,
-        config: ConfigRecord {
-            protocol: PROTOCOL,
-            regions: singletons.keys().map(|name| (Arc::clone(name), region)).collect(),
-        },
+        config: ConfigRecord { protocol: PROTOCOL, regions: singletons.chain(regions).collect() },
     }
 }
 
@@ -180,6 +194,7 @@ impl Driver {
         // step would come with the timer, whose resolution is a millisecond.
         let is_good = node.is_good(now) && self.standing.is_good();
         self.instances.reconcile(node, is_good, now, &mut wake);
+        self.hosting.reconcile(node, is_good, now, &mut wake);
         if self.committing.is_none()
             && !shared.close.is_cancelled()
             && let Some(proposal) = node.next(now, &mut wake)
@@ -347,6 +362,7 @@ impl Driver {
             (what, answer) = ready(committing) => Happened::Committed(what, answer),
             loaded = ready(loading) => Happened::Loaded(loaded),
             Some(ended) = instances.join_next() => Happened::Instance(ended),
+            () = shared.here.drained.notified() => Happened::Nothing,
             changed = next(changes) => Happened::Changed(changed),
             _ = wishes.wait_for(|now| *now != wish) => Happened::Nothing,
             () = begun.cancelled(), if !has_begun => Happened::Nothing,
@@ -446,9 +462,19 @@ impl Driver {
     async fn end(mut self) {
         self.standing.lose();
         self.instances.abort_all();
+        self.hosting.lose();
+        self.shared.here.tasks.close();
         let pause = self.shared.settings.ttl / 3;
         loop {
-            match tokio::time::timeout(pause, self.instances.join_next()).await {
+            let (instances, entities) = (&mut self.instances, &self.shared.here.tasks);
+            let ended = async {
+                let ended = instances.join_next().await;
+                if ended.is_none() {
+                    entities.wait().await;
+                }
+                ended
+            };
+            match tokio::time::timeout(pause, ended).await {
                 Ok(Some(ended)) => self.instances.ended(ended, now()),
                 Ok(None) => break,
                 // A place that is lost cannot be kept.
@@ -461,6 +487,7 @@ impl Driver {
                 }
             }
         }
+        self.hosting.close(self.shared.settings.ttl / 3).await;
         let closed = self.shared.store.close(&self.session);
         match tokio::time::timeout(self.shared.settings.ttl / 3, closed).await {
             Ok(Ok(())) => {}

@@ -7,10 +7,17 @@ mod commits;
 mod config;
 mod counters;
 mod driver;
+mod entity;
+mod grant;
+mod handover;
+mod in_process;
 mod leader;
+#[cfg(feature = "links")]
+mod link;
 #[doc(hidden)]
 pub mod measure;
 mod member;
+mod message;
 mod node;
 mod observed;
 mod operate;
@@ -21,6 +28,9 @@ mod proposal;
 mod purity;
 mod records;
 mod region;
+mod regions;
+mod route;
+mod rules;
 mod settings;
 mod shared;
 mod singleton;
@@ -28,21 +38,29 @@ mod standing;
 mod status;
 pub mod store;
 mod time;
+mod transport;
 mod view;
 mod waiting;
 #[cfg(test)]
 mod world;
 
-pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError};
+pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, RegionBuilder, Singleton};
 #[doc(hidden)]
 pub use config::validate as validate_config;
 pub use counters::InstanceState;
+pub use entity::{Entity, Mail, Replier};
+pub use in_process::InProcess;
+#[cfg(feature = "links")]
+pub use link::{ListenError, Mtls, Security};
 pub use member::{Incompatible, Loss, Stage};
+pub use message::{AskError, Command, MailId, NotRun, Unknown};
 pub use operate::OperateError;
 pub use phases::TASKS;
 pub use records::{Departure, NameError, NodeId, NodeState};
+pub use regions::{Ask, Asking, At, Elsewhere, Region, ShardPass, Tell, Telling};
 pub use singleton::{Displaced, SingletonCx};
 pub use status::{
-    ClusterStatus, GoneStatus, NodeStatus, SingletonState, SingletonStatus, VanishedStatus, Waiting,
+    ClusterStatus, GoneStatus, NodeStatus, RegionStatus, SingletonState, SingletonStatus,
+    VanishedStatus, Waiting,
 };
 pub use view::UnreadableRecord;

@@ -1,5 +1,8 @@
 //! What the benches measure and applications cannot call. Not part of the public API.
 
+#[cfg(feature = "links")]
+mod linked;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -10,6 +13,9 @@ use crate::records::{
 };
 use crate::store::Revision;
 use crate::view::{Versioned, View};
+
+#[cfg(feature = "links")]
+pub use linked::{Linked, NotLinked};
 
 const REGION: &str = "region";
 

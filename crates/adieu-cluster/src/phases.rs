@@ -9,15 +9,20 @@ use adieu_core::{AddTaskError, Phase, Shutdown, TaskCx, TaskSpec};
 
 use crate::member::{Stage, Wish};
 use crate::records::Drain;
-use crate::shared::{Progress, Shared};
-use crate::time::{Duration, now, sleep_until};
+use crate::shared::{DrainTime, Progress, Shared};
+use crate::time::{Duration, Instant, now, sleep_until};
 use crate::waiting;
+
+/// How often a node that leaves looks whether its messages are settled.
+const SETTLE: Duration = Duration::from_millis(5);
 
 /// Why a task of the cluster's phases failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum LeaveError {
     #[error("left the cluster without acknowledgement by {leader} within {within:?}")]
     NotAcknowledged { leader: String, within: Duration },
+    #[error("entities killed, because they did not end within {within:?}: {entities}")]
+    Killed { entities: String, within: Duration },
     #[error("singletons dropped, because they did not end within {within:?}: {names}")]
     Dropped { names: String, within: Duration },
 }
@@ -40,11 +45,9 @@ pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTa
     };
 
     let this = Arc::clone(shared);
-    let spec = task(regions.1, |it| format!("{} shards still to be handed over", it.regions));
-    shutdown.add_task(regions.0, spec, move |_| async move {
-        this.raise_wish(Wish::DrainRegions);
-        this.reaches(|it| it.drain >= Drain::Regions && it.regions == 0).await;
-    })?;
+    let describes = Arc::clone(shared);
+    let spec = TaskSpec::new(regions.1).describe(move || describes.describe_hand_over());
+    shutdown.add_task(regions.0, spec, move |cx| async move { this.drain_regions(cx).await })?;
 
     let this = Arc::clone(shared);
     let spec = task(leave.1, |_| "waiting for the store".to_owned());
@@ -65,7 +68,8 @@ pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTa
         true => "waiting for the store".to_owned(),
         false => format!("still owns {}", it.singletons.join(", ")),
     });
-    shutdown.add_task(removed.0, spec, move |_| async move {
+    shutdown.add_task(removed.0, spec, move |cx| async move {
+        this.settle(cx.remaining() / 2).await;
         this.raise_wish(Wish::BeRemoved);
         this.reaches(|_| false).await;
     })?;
@@ -92,6 +96,34 @@ impl Shared {
         drop(done);
     }
 
+    /// Hands the shards of regions over. Entities that do not end are killed before the end of the
+    /// phase, early enough for their shards to be handed over, and for the report to name them.
+    async fn drain_regions(&self, cx: TaskCx) -> Result<(), LeaveError> {
+        let (begun, all) = (now(), cx.remaining());
+        let owned = self.owned_shards();
+        {
+            let mut times = self.drain_times();
+            times.regions = Some(drain_time(begun, all));
+            times.owned = owned;
+        }
+        self.raise_wish(Wish::DrainRegions);
+        self.reaches(|it| it.drain >= Drain::Regions && it.regions == 0).await;
+        let within = all.saturating_sub(reserve(all));
+        let killed = self.killed();
+        killed.map_or(Ok(()), |entities| Err(LeaveError::Killed { entities, within }))
+    }
+
+    /// Waits until every message of this node has its outcome, because a node that was removed
+    /// receives no more replies. New messages do not run: their replies could come too late.
+    async fn settle(&self, within: Duration) {
+        self.regions.all().iter().for_each(|region| region.refuse_new());
+        let until = now() + within;
+        let is_idle = || self.regions.all().iter().all(|region| region.is_idle());
+        while now() < until && !self.progress.borrow().is_outside() && !is_idle() {
+            tokio::time::sleep(SETTLE).await;
+        }
+    }
+
     /// Waits for the acknowledgement, then hands the singletons over.
     ///
     /// Both share one phase. Half of its time is for the acknowledgement. Without an acknowledgement
@@ -106,14 +138,14 @@ impl Shared {
         };
         let leader = self.progress.borrow().leader.as_ref().map(ToString::to_string);
         let leader = leader.unwrap_or_else(|| "a leader".to_owned());
+        self.drain_times().singletons = Some(drain_time(begun, all));
         self.raise_wish(Wish::DrainSingletons);
         let is_done = |it: &Progress| it.drain == Drain::Singletons && it.singletons.is_empty();
-        let reserve = (all / 4).min(Duration::from_secs(1));
         let mut dropped = String::new();
         tokio::select! {
             biased;
             () = self.reaches(is_done) => {}
-            () = sleep_until(begun + all.saturating_sub(reserve)) => {
+            () = sleep_until(begun + all.saturating_sub(reserve(all))) => {
                 dropped = self.progress.borrow().singletons.join(", ");
                 self.kill.cancel();
                 self.reaches(is_done).await;
@@ -125,4 +157,14 @@ impl Shared {
             () => Ok(()),
         }
     }
+}
+
+/// How long before the end of a phase what has not ended is killed.
+fn reserve(all: Duration) -> Duration {
+    (all / 4).min(Duration::from_secs(1))
+}
+
+/// By when shards must be drained in a phase that has this time.
+fn drain_time(begun: Instant, all: Duration) -> DrainTime {
+    DrainTime { nested_until: begun + all / 2, kill_at: begun + all.saturating_sub(reserve(all)) }
 }

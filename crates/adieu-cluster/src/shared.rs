@@ -11,14 +11,17 @@ use tokio_util::task::TaskTracker;
 
 use crate::commits::Commits;
 use crate::counters::Counters;
+use crate::entity::Here;
 use crate::member::{Incompatible, Loss, Stage, Wish};
 use crate::node::Node;
 use crate::records::{Drain, Keys, NodeId, NodeRecord, RegionKind};
+use crate::regions::RegionMap;
 use crate::settings::Settings;
 use crate::singleton::Work;
 use crate::standing::Standing;
 use crate::store::{Store, StoreError};
 use crate::time::{Duration, Instant, now};
+use crate::transport::Carrier;
 use crate::waiting;
 
 pub(crate) struct Shared {
@@ -38,6 +41,13 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// The declared singletons, by name.
     pub(crate) singletons: Mutex<BTreeMap<Arc<str>, Work>>,
+    /// The declared regions, and singletons that receive messages.
+    pub(crate) regions: Arc<RegionMap>,
+    /// This node, as its regions see it.
+    pub(crate) here: Arc<Here>,
+    /// Carries messages between nodes, if this node has links.
+    pub(crate) carrier: Option<Arc<dyn Carrier>>,
+    pub(crate) drain_times: Mutex<DrainTimes>,
     /// The machine. Locked for one step at a time, never across an await.
     pub(crate) node: Mutex<Option<Node>>,
     pub(crate) standing: OnceLock<Arc<Standing>>,
@@ -70,6 +80,26 @@ pub(crate) struct Progress {
     pub(crate) failure: Option<Failure>,
     /// The driver has ended.
     pub(crate) is_over: bool,
+}
+
+/// By when the shards of this node must be drained, since its shutdown has reached them.
+#[derive(Debug, Default)]
+pub(crate) struct DrainTimes {
+    pub(crate) regions: Option<DrainTime>,
+    pub(crate) singletons: Option<DrainTime>,
+    /// How many shards of each region this node owned when the drain began.
+    pub(crate) owned: BTreeMap<Arc<str>, usize>,
+    /// The entities that were killed, in words.
+    pub(crate) killed: Vec<String>,
+}
+
+/// By when a shard must be drained.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DrainTime {
+    /// Until when it admits messages that entities send.
+    pub(crate) nested_until: Instant,
+    /// When its entities are killed.
+    pub(crate) kill_at: Instant,
 }
 
 /// Why a node cannot join.

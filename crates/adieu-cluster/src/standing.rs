@@ -2,7 +2,7 @@
 //! node may no longer act.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,8 @@ pub(crate) struct Standing {
     origin: Instant,
     /// In nanoseconds since `origin`. It only increases.
     valid: AtomicU64,
+    /// As `lost`, without its lock: entities read it before each poll.
+    is_lost: AtomicBool,
     lost: CancellationToken,
 }
 
@@ -22,7 +24,8 @@ pub(crate) struct Standing {
 
 impl Standing {
     pub(crate) fn new(origin: Instant, until: Instant) -> Self {
-        let standing = Self { origin, valid: AtomicU64::new(0), lost: CancellationToken::new() };
+        let (valid, is_lost) = (AtomicU64::new(0), AtomicBool::new(false));
+        let standing = Self { origin, valid, is_lost, lost: CancellationToken::new() };
         standing.extend(until);
         standing
     }
@@ -34,6 +37,7 @@ impl Standing {
     }
 
     pub(crate) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
         self.lost.cancel();
     }
 
@@ -44,14 +48,19 @@ impl Standing {
     /// Returns whether this node may act now. When the first caller finds that it may not, the result
     /// is final.
     pub(crate) fn is_good(&self) -> bool {
-        if !self.lost.is_cancelled() && now() >= self.valid_until() {
-            self.lost.cancel();
+        self.is_good_at(now())
+    }
+
+    /// As [`Standing::is_good`], for a caller that has just read the clock.
+    pub(crate) fn is_good_at(&self, now: Instant) -> bool {
+        if !self.is_lost() && now >= self.valid_until() {
+            self.lose();
         }
-        !self.lost.is_cancelled()
+        !self.is_lost()
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.is_cancelled()
+        self.is_lost.load(Ordering::Relaxed)
     }
 
     /// Waits until this node may no longer act.
@@ -78,7 +87,6 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
     use super::*;
 

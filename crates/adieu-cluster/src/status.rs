@@ -48,6 +48,36 @@ pub struct ClusterStatus {
     pub gone: Vec<GoneStatus>,
     /// The singletons of the cluster.
     pub singletons: Vec<SingletonStatus>,
+    /// The regions of the cluster.
+    pub regions: Vec<RegionStatus>,
+}
+
+/// One region of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RegionStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// How many shards it has.
+    pub shards: usize,
+    /// How many of them a node owns.
+    pub owned: usize,
+    /// How many of those are to be handed to another node.
+    pub moving: usize,
+    /// How many no node owns.
+    pub free: usize,
+    /// How many this node owns.
+    pub mine: usize,
+    /// How many entities run or wait on this node.
+    pub entities: usize,
+    /// How many passes of [`Region::enter`](crate::Region::enter) are held on this node.
+    pub passes: usize,
+    /// How many messages this node keeps until their shards have an owner that can be reached.
+    pub kept: usize,
+    /// How many messages of this node their owners have neither accepted nor refused.
+    pub outstanding: usize,
+    /// How many messages of other nodes this node holds, because they are ahead of its view.
+    pub held: usize,
 }
 
 /// What a node is waiting for, and for how long it has been.
@@ -163,6 +193,7 @@ impl ClusterStatus {
             vanished: Vec::new(),
             gone: Vec::new(),
             singletons: Vec::new(),
+            regions: Vec::new(),
         };
         match &*shared.node() {
             Some(node) => status.seen_by(node, shared),
@@ -230,9 +261,49 @@ impl ClusterStatus {
             vanished: vanished.collect(),
             gone: gone.collect(),
             singletons: singletons.collect(),
+            regions: regions(node, shared),
             ..self
         }
     }
+}
+
+fn regions(node: &Node, shared: &Shared) -> Vec<RegionStatus> {
+    let view = node.view();
+    let mut regions: Vec<RegionStatus> = Vec::new();
+    // Shards are in the order of their regions.
+    for (shard, record) in &view.shards {
+        if view.kind(&shard.region) != RegionKind::Region {
+            continue;
+        }
+        if regions.last().is_none_or(|last| last.name != shard.region) {
+            let count = shared.regions.get(&shard.region).map(|region| region.count());
+            let count = count.unwrap_or_default();
+            regions.push(RegionStatus {
+                name: Arc::clone(&shard.region),
+                shards: 0,
+                owned: 0,
+                moving: 0,
+                free: 0,
+                mine: 0,
+                entities: count.entities,
+                passes: count.passes,
+                kept: count.kept,
+                outstanding: count.outstanding,
+                held: count.held,
+            });
+        }
+        let Some(region) = regions.last_mut() else { continue };
+        let me = node.me();
+        let is_mine = record.value.ownership().is_some_and(|it| {
+            me.as_ref().is_some_and(|me| it.owner == me.id && it.incarnation == me.incarnation)
+        });
+        region.shards += 1;
+        region.owned += usize::from(record.value.ownership().is_some());
+        region.moving += usize::from(record.value.is_moving());
+        region.free += usize::from(record.value == ShardRecord::Free);
+        region.mine += usize::from(is_mine);
+    }
+    regions
 }
 
 // === impl Waiting ===

@@ -8,10 +8,19 @@
     reason = "a test is about some cases, and fails on others"
 )]
 
+mod host;
 mod judge;
+mod ledger;
+mod links;
+mod messages;
+mod owner;
 mod plan;
 mod process;
 mod scenarios;
+mod search;
+mod traffic;
+mod upkeep;
+mod wires;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,9 +30,12 @@ use std::time::{Duration, Instant};
 use judge::Judge;
 use plan::{Fault, Plan};
 use process::{Outgoing, Process, Request, Response, State};
+use traffic::{Signal, Traffic};
 
+use crate::allocate::is_candidate;
+use crate::commits::{Seen, Target};
 use crate::proposal::What;
-use crate::records::{Keys, Mode, NodeId, NodeState, ShardId};
+use crate::records::{Keys, Mode, NodeId, NodeState, ShardId, ShardRecord};
 use crate::settings::Settings;
 use crate::store::commit::Compare;
 use crate::store::table::Table;
@@ -34,6 +46,9 @@ type Time = u64;
 
 const MILLI: Time = 1_000;
 const SECOND: Time = 1_000 * MILLI;
+
+/// More events than any world needs.
+const MOST_EVENTS: u64 = 2_000_000;
 
 /// A comparison that is removed from the commits of one kind, to see that the judge notices.
 #[derive(Clone, Copy)]
@@ -55,6 +70,7 @@ struct World {
     reported: Revision,
     processes: Vec<Process>,
     judge: Judge,
+    traffic: Traffic,
     broken: Option<Broken>,
     log: Option<Vec<String>>,
 }
@@ -74,6 +90,7 @@ enum Event {
     Drained(usize, ShardId, Revision),
     /// A session may have ended.
     Expire,
+    Traffic(Signal),
     Fault(Fault),
 }
 
@@ -94,6 +111,7 @@ impl World {
             table: Table::default(),
             reported: Revision::default(),
             processes: Vec::new(),
+            traffic: Traffic::new(seed, false),
             broken,
             log: None,
         }
@@ -119,6 +137,9 @@ impl World {
             }
             self.queue.pop();
             self.now = self.now.max(at);
+            if self.sequence > MOST_EVENTS {
+                self.judge.found(self.now, "the world does not come to rest");
+            }
             if let Some(event) = self.events.remove(&number) {
                 self.happen(event);
                 self.look();
@@ -140,6 +161,16 @@ impl World {
                 return self.schedule(until, event);
             }
             self.processes[*at].state = State::Running;
+        }
+        if let Event::Traffic(signal) = &event
+            && let Some(process) = self.processes.get_mut(signal.at())
+            && let State::Paused { until } = process.state
+        {
+            if until > self.now {
+                self.deferred(signal, until);
+                return self.schedule(until, event);
+            }
+            process.state = State::Running;
         }
         match event {
             Event::Wake(at) => {
@@ -182,6 +213,7 @@ impl World {
                 self.table.expire(Duration::from_micros(self.now));
                 self.after_table();
             }
+            Event::Traffic(signal) => self.happens_to_message(signal),
             Event::Fault(fault) => self.inflict(fault),
         }
     }
@@ -207,9 +239,13 @@ impl World {
 
     /// Lets a process do what is due.
     fn step(&mut self, at: usize) {
-        if self.processes[at].state != State::Running {
-            return;
+        if self.processes[at].state == State::Running {
+            self.act(at);
         }
+        self.refresh(at);
+    }
+
+    fn act(&mut self, at: usize) {
         let now = self.local(at);
         let outgoing = self.processes[at].step(now, &mut self.rng);
         for outgoing in outgoing {
@@ -223,10 +259,7 @@ impl World {
                     }
                 }
                 Outgoing::Wake(instant) => {
-                    let rate = self.processes[at].rate;
-                    let since = instant.saturating_duration_since(*ORIGIN);
-                    let when = (since.as_micros() as f64 / rate).ceil() as Time + 1;
-                    let when = when.max(self.now + 1);
+                    let when = self.when(at, instant);
                     let wake = &mut self.processes[at].wake_at;
                     if wake.is_none_or(|before| when < before) {
                         *wake = Some(when);
@@ -234,6 +267,9 @@ impl World {
                     }
                 }
                 Outgoing::Drain { shard, epoch, takes } => {
+                    if self.traffic.is_on && matches!(&*shard.region, "cart" | "user") {
+                        continue; // Messages run in it.
+                    }
                     self.schedule(self.now + takes, Event::Drained(at, shard, epoch));
                 }
                 Outgoing::Note(text) => {
@@ -242,6 +278,13 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Returns when a process's own clock shows an instant.
+    fn when(&self, at: usize, instant: Instant) -> Time {
+        let since = instant.saturating_duration_since(*ORIGIN);
+        let when = (since.as_micros() as f64 / self.processes[at].rate).ceil() as Time + 1;
+        when.max(self.now + 1)
     }
 
     /// How long a message between a process and the store takes; `None` if it is lost.
@@ -352,6 +395,7 @@ impl World {
             }
         }
         self.judge.looked();
+        self.look_at_work();
     }
 
     fn inflict(&mut self, fault: Fault) {
@@ -366,10 +410,16 @@ impl World {
                     ready,
                 };
                 self.processes.push(Process::new(plan, self.settings, self.keys.clone()));
+                self.traffic.start();
                 let at = self.processes.len() - 1;
                 self.step(at);
             }
-            Fault::Crash { at } => self.on(at, |process, _| process.state = State::Ended),
+            Fault::Crash { at } => {
+                if at < self.processes.len() && self.processes[at].state != State::Ended {
+                    self.has_crashed(at);
+                }
+                self.on(at, |process, _| process.state = State::Ended);
+            }
             Fault::Pause { at, until } => self.on(at, |process, _| {
                 if process.state == State::Running {
                     process.state = State::Paused { until };
@@ -409,6 +459,26 @@ impl World {
             Fault::StopAll => self.operate(What::SetMode, |commits, view| {
                 Some(commits.set_mode(view.mode.as_ref(), Mode::Stopping))
             }),
+            Fault::Move { entity, pick } => self.operate(What::RequestMove, |commits, view| {
+                let id = traffic::shard_of(entity);
+                let record = view.shards.get(&id)?;
+                let ShardRecord::Owned(ownership) = &record.value else { return None };
+                let can = |node: &&NodeId| {
+                    **node != ownership.owner && is_candidate(view, &id.region, node)
+                };
+                let targets: Vec<&NodeId> = view.nodes.keys().filter(can).collect();
+                let target = *targets.get(pick % targets.len().max(1))?;
+                let target = Target { id: target, record: view.nodes.get(target)? };
+                let leader = view.leader.as_ref()?.created;
+                let seen = Seen { id: &id, record };
+                Some(commits.request_move(leader, seen, ownership, target))
+            }),
+            Fault::BreakLink { from, to } => {
+                let notices = self.rng.u64(0..2 * SECOND);
+                self.breaks(from, to, notices);
+            }
+            Fault::CutLink { from, to, is_cut } => self.cuts(from, to, is_cut),
+            Fault::CloseLink { from, to } => self.closes_idle(from, to),
         }
     }
 
@@ -440,7 +510,8 @@ fn local(now: Time, rate: f64) -> Instant {
     *ORIGIN + Duration::from_micros((now as f64 * rate) as u64)
 }
 
-static ORIGIN: LazyLock<Instant> = LazyLock::new(|| tokio::time::Instant::now().into_std());
+pub(crate) static ORIGIN: LazyLock<Instant> =
+    LazyLock::new(|| tokio::time::Instant::now().into_std());
 
 /// The result of the world of one seed.
 struct Outcome {
@@ -497,6 +568,7 @@ impl World {
                 }
             }
         }
+        found.extend(self.final_look_at_messages());
         if let Some(problem) = found.into_iter().next() {
             self.judge.found(self.now, format!("at the end, {problem}"));
         }

@@ -35,7 +35,7 @@ pub use scope::Scope;
 pub(crate) use counters::State;
 use pool::{GateHandle, GateMemory};
 
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, LiveDeadline};
 use crate::sync::Ordering;
 use crate::thread_index::ThreadIndex;
 
@@ -144,6 +144,16 @@ impl Gate {
     /// contains how much work was inside.
     pub fn cut(&self) {
         self.inner.fire_cut();
+    }
+
+    /// Makes known when the window of the work inside ends.
+    pub(crate) fn set_window(&self, window: Arc<LiveDeadline>) {
+        self.inner.set_window(window);
+    }
+
+    /// Declares that the work inside belongs to a loop of the shutdown.
+    pub(crate) fn set_is_loop(&self) {
+        self.inner.set_is_loop();
     }
 
     /// Cuts the gate, as [`Gate::cut`]. The caller reports the work that is inside.

@@ -170,11 +170,11 @@ impl Breaker {
         let Self { ratio, calls, over, opens_for, probes, closes_after, slow, .. } = self;
         let longest = self.longest_break();
         if !(*ratio > 0.0 && *ratio <= 1.0) {
-            return Err(format!("breaker: ratio {ratio} is not above 0 and up to 1"));
+            return Err(format!("breaker: ratio is {ratio}; it must be above 0 and at most 1"));
         }
         if [*calls, *probes, *closes_after, self.witnesses].contains(&0) {
             return Err(
-                "breaker: zero calls, probes, successes or witnesses make no breaker".into()
+                "breaker: calls, probes, closes-after and witnesses must each be at least 1".into(),
             );
         }
         if !(Duration::from_millis(10)..=LONGEST).contains(over) {
@@ -191,7 +191,10 @@ impl Breaker {
             ));
         }
         if slow.is_some_and(|slow| slow.is_zero()) {
-            return Err("breaker: if every call is slow, it can only open".into());
+            return Err(
+                "breaker: slow is zero, so every call would count as failed; set a longer time"
+                    .into(),
+            );
         }
         Ok(())
     }
@@ -300,7 +303,8 @@ impl Circuit {
         self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
     }
 
-    /// What the breaker has seen. While it is not closed, that is what it saw when it was.
+    /// Returns the counts of the window. If the breaker is not closed, these are the counts of the last
+    /// generation in which it was closed.
     pub(crate) fn sight(&self, now: Instant) -> Sight {
         let (epoch, generation) = {
             let machine = lock(&self.machine);
@@ -311,7 +315,7 @@ impl Circuit {
         Sight { calls: count(all), failures: count(some), generation }
     }
 
-    /// The store has answered a question of `sent` with the standing of the fleet's breaker.
+    /// Applies the state of the fleet's breaker, from a response to a request that was sent at `sent`.
     pub(crate) fn adopt(&self, sent: Instant, standing: Option<Standing>) {
         self.with_machine(|machine| ((), machine.adopt(sent, standing)));
     }
@@ -331,7 +335,7 @@ impl Circuit {
         lock(&self.machine).fleet_idle(now);
     }
 
-    /// A probe that the store had granted has ended, and the store cannot be told.
+    /// Settles a probe that the store had granted, while the store cannot be reached.
     pub(crate) fn settle_alone(&self, now: Instant, fleet_generation: u64, ended: Ended) {
         self.with_machine(|machine| {
             ((), machine.settle_alone(now, fleet_generation, ended, fastrand::f64()))

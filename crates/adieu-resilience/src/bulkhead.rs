@@ -85,7 +85,10 @@ pub(crate) enum NoSlot {
 #[must_use = "the call leaves the bulkhead when the slot is dropped"]
 pub(crate) struct Slot<'a> {
     of: &'a Compartment,
+    has_waited: bool,
     sample: Option<Sample>,
+    /// When the call ended, if it is known.
+    ended: Option<Instant>,
 }
 
 /// A call in the queue. It leaves the queue when this is dropped.
@@ -120,6 +123,10 @@ impl Bulkhead {
     }
 
     /// Lets this many calls wait for a slot; none by default.
+    ///
+    /// A queue is for calls that arrive at once. Every call in it adds to the latency of those behind
+    /// it, and until the queue has been congested for 100 ms, a call may wait that long: a queue much
+    /// longer than such a burst makes an overloaded server slow for all.
     pub fn queue(mut self, calls: u32) -> Self {
         self.queue = calls;
         self
@@ -134,7 +141,7 @@ impl Bulkhead {
             {
                 let (least, most) = (range.start(), range.end());
                 Err(format!(
-                    "bulkhead: limits from {least} to {most} are not from at least 1 upwards"
+                    "bulkhead: the range {least} to {most} is invalid: the lower limit must be at least 1, and not above the upper one"
                 ))
             }
             Kind::Aimd(_, threshold) if threshold.is_zero() || *threshold > LONGEST => {
@@ -175,7 +182,7 @@ impl Compartment {
         let (mut place, until) = {
             let mut state = lock(&self.state);
             if state.queue.enter() {
-                return Ok(Slot { of: self, sample: None });
+                return Ok(Slot::new(self, false));
             }
             let (waker, word) = oneshot::channel();
             let place = state.queue.wait(now(), criticality, deadline, waker);
@@ -189,7 +196,7 @@ impl Compartment {
         };
         let until = tokio::time::Instant::from_std(until);
         match tokio::time::timeout_at(until, &mut place.word).await {
-            Ok(Ok(Word::Enter)) => Ok(Slot { of: self, sample: None }),
+            Ok(Ok(Word::Enter)) => Ok(Slot::new(self, true)),
             Ok(Ok(Word::Shed) | Err(_)) | Err(_) => {
                 let is_late = deadline.is_some_and(|deadline| deadline <= now());
                 Err(if is_late { NoSlot::Deadline } else { NoSlot::Shed })
@@ -220,8 +227,7 @@ impl Compartment {
         BulkheadLoad { inside, waiting, limit: state.queue.limit() }
     }
 
-    fn leave(&self, sample: Option<Sample>) {
-        let now = now();
+    fn leave(&self, now: Instant, sample: Option<Sample>) {
         let mut state = lock(&self.state);
         if let Some(sample) = sample {
             state.learn(now, sample);
@@ -267,16 +273,25 @@ impl State {
 
 // === impl Slot ===
 
-impl Slot<'_> {
-    /// Sets what an adaptive limit learns from this call.
-    pub(crate) fn sample(&mut self, sample: Sample) {
-        self.sample = Some(sample);
+impl<'a> Slot<'a> {
+    fn new(of: &'a Compartment, has_waited: bool) -> Self {
+        Self { of, has_waited, sample: None, ended: None }
+    }
+
+    /// Whether the call has waited for the slot.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+
+    /// Sets when the call ended, and what an adaptive limit learns from it.
+    pub(crate) fn end(&mut self, now: Instant, sample: Option<Sample>) {
+        (self.ended, self.sample) = (Some(now), sample);
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        self.of.leave(self.sample.take());
+        self.of.leave(self.ended.unwrap_or_else(now), self.sample.take());
     }
 }
 
@@ -292,7 +307,7 @@ impl Drop for Place<'_> {
         // received here.
         self.word.close();
         if let Ok(Word::Enter) = self.word.try_recv() {
-            self.of.leave(None);
+            self.of.leave(now(), None);
         }
     }
 }

@@ -101,8 +101,11 @@ impl Call<'_> {
         let mut last = None;
         let mut has_drained = false;
         let mut patience = Patience::new();
+        // Reading the clock is most of what a call costs that does not wait.
+        let mut began = start;
         for number in 1.. {
-            let made = match running.attempt(number, &classify, &mut f, &mut patience).await {
+            let attempt = running.attempt(number, began, &classify, &mut f, &mut patience);
+            let made = match attempt.await {
                 Ok(made) => made,
                 // The last error of the backend is more useful to the caller than our refusal.
                 Err(refused) => return last.unwrap_or(Err(refused.into())),
@@ -113,13 +116,18 @@ impl Call<'_> {
             tokio::select! {
                 biased;
                 () = drain::no_retries(&self.state.shutdown) => return made.outcome,
-                () = tokio::time::sleep(pause) => last = Some(made.outcome),
+                () = tokio::time::sleep(pause) => {
+                    self.state.counters.count_retry();
+                    began = now();
+                    last = Some(made.outcome);
+                }
             }
         }
         unreachable!("a call has fewer than 2^32 attempts")
     }
 
     fn refused(&self, code: Code, retry_after: Duration) -> Refused {
+        self.state.counters.count_refusal(code);
         Refused::new(&self.state.name, code, retry_after)
     }
 }
@@ -131,6 +139,7 @@ impl Running<'_> {
     async fn attempt<T, E, F, Fut, C>(
         &self,
         number: u32,
+        began: Instant,
         classify: &C,
         f: &mut F,
         patience: &mut Patience,
@@ -140,7 +149,7 @@ impl Running<'_> {
         Fut: Future<Output = Result<T, E>>,
         C: Classify<T, E>,
     {
-        let (held, began) = self.admit(patience).await?;
+        let (held, began) = self.admit(began, patience).await?;
         let limit = self.limit(began, number);
         if limit.at.is_some_and(|at| at <= began) {
             return Err(self.call.refused(Code::Deadline, TRY_AGAIN));
@@ -181,9 +190,12 @@ impl Running<'_> {
     }
 
     /// Takes what an attempt needs of each part. Returns when it begins.
-    async fn admit(&self, patience: &mut Patience) -> Result<(Held<'_>, Instant), Refused> {
+    async fn admit(
+        &self,
+        mut began: Instant,
+        patience: &mut Patience,
+    ) -> Result<(Held<'_>, Instant), Refused> {
         let (call, parts) = (&self.call, self.parts);
-        let mut began = now();
         let end = self.end(began);
         if end.is_some_and(|end| end <= began) {
             return Err(call.refused(Code::Deadline, TRY_AGAIN));
@@ -206,15 +218,18 @@ impl Running<'_> {
         let mut held = Held::default();
         if let Some(bulkhead) = &parts.bulkhead {
             let entered = bulkhead.enter(call.criticality, self.end(began)).await;
-            held.slot = Some(entered.map_err(|no_slot| {
+            let slot = entered.map_err(|no_slot| {
                 let code = match no_slot {
                     NoSlot::Full => Code::Full,
                     NoSlot::Shed => Code::Shed,
                     NoSlot::Deadline => Code::Deadline,
                 };
                 call.refused(code, TRY_AGAIN)
-            })?);
-            began = now();
+            })?;
+            if slot.has_waited() {
+                began = now();
+            }
+            held.slot = Some(slot);
         }
         if let Some(breaker) = &parts.breaker {
             let admitted = match breaker.admit(began, || self.prober()) {
@@ -260,7 +275,8 @@ impl Running<'_> {
         }
         breaker.admit(now(), || self.prober()).map_err(|not_admitted| match not_admitted {
             NotAdmitted::Refused(left) => left,
-            // Another call may ask; this one has waited.
+            // This call has already waited for the store once, so it does not request the probe again. A
+            // later call may.
             NotAdmitted::AskFleet => TRY_AGAIN,
         })
     }
@@ -269,7 +285,7 @@ impl Running<'_> {
     fn end(&self, now: Instant) -> Option<Instant> {
         let by = self.call.by.map(|by| by.instant().into_std());
         let drain = drain::deadline(&self.call.state.shutdown);
-        // An end that has passed is as good as now, and keeps durations from underflowing.
+        // Clamped to `now`, so that subtracting cannot underflow.
         [self.within, by, drain].into_iter().flatten().min().map(|end| end.max(now))
     }
 

@@ -1,7 +1,12 @@
 //! Classifies the outcome of an attempt: whether the backend is healthy, and whether the attempt may
 //! be repeated.
 
+use std::error::Error;
 use std::time::Duration;
+
+use adieu_core::Draining;
+
+use crate::refused::Refused;
 
 /// The health of the backend as one attempt shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +97,22 @@ impl Class {
         Self::new(Health::Sick, Repeat::Always)
     }
 
+    /// Returns the class of an error: neutral if a gate or another policy of this process refused the
+    /// work, so that the backend was not asked; otherwise a failure of the backend.
+    ///
+    /// The whole chain of causes counts. For calls that enter a gate or use another policy inside.
+    ///
+    /// ```
+    /// use adieu_resilience::{Class, Health};
+    ///
+    /// let gate = adieu_core::Gate::new("orders");
+    /// gate.cordon();
+    /// assert_eq!(Class::of_error(&gate.enter().unwrap_err()).health(), Health::Neutral);
+    /// ```
+    pub fn of_error(error: &(dyn Error + 'static)) -> Self {
+        if causes(error).any(is_own_refusal) { Self::neutral() } else { Self::sick() }
+    }
+
     /// Sets the pause that the backend requested.
     pub const fn retry_after(mut self, pause: Duration) -> Self {
         self.retry_after = Some(pause);
@@ -130,6 +151,18 @@ impl Class {
     const fn new(health: Health, repeat: Repeat) -> Self {
         Self { health, repeat, is_throttled: false, retry_after: None }
     }
+}
+
+/// An error and its causes.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
+/// Whether a gate or another policy of this process refused the work.
+pub(crate) fn is_own_refusal(cause: &(dyn Error + 'static)) -> bool {
+    cause.is::<Draining>() || cause.is::<Refused>()
 }
 
 /// Decides how the result of an attempt counts: a function of the result that returns a [`Class`].

@@ -1,6 +1,6 @@
 //! How the drain of the process limits a call: its deadline, and whether it may be repeated.
 
-use adieu_core::{Pass, Stage, WeakShutdown};
+use adieu_core::{Deadline, Pass, Stage, WeakShutdown};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::time::Instant;
@@ -22,15 +22,23 @@ pub(crate) fn has_begun(shutdown: &WeakShutdown) -> bool {
 /// When the call must have ended because its gate drains.
 pub(crate) fn deadline(shutdown: &WeakShutdown) -> Option<Instant> {
     // Read the pass first: outside a drain, a call reads nothing else.
-    let is_draining = Pass::current().is_some_and(|pass| pass.is_draining());
-    let shutdown = is_draining.then(|| shutdown.upgrade()).flatten()?;
-    Some(shutdown.deadline()?.instant().into_std())
+    let pass = Pass::current().filter(Pass::is_draining)?;
+    // The window begins a little after the gate has closed.
+    let end = pass.window_end().or_else(|| shutdown.upgrade()?.deadline())?;
+    Some(end.instant().into_std())
+}
+
+/// The end of the window of the gate that the calling code is inside of, if it drains.
+pub(crate) fn window_end() -> Option<Deadline> {
+    Pass::current()?.window_end()
 }
 
 /// Whether this call may be repeated now.
 pub(crate) fn retries(shutdown: &WeakShutdown) -> Retries {
     match Pass::current() {
         Some(pass) if !pass.is_draining() => Retries::AsDeclared,
+        // The source of a job delivers it again, so its retries need not hold up the drain.
+        Some(pass) if pass.is_of_loop() => Retries::None,
         Some(pass) if !pass.token().is_cancelled() => Retries::OnceMore,
         Some(_) => Retries::None,
         None if has_begun(shutdown) => Retries::None,

@@ -1,23 +1,26 @@
-//! What a policy logs: one line for each transition.
+//! What a policy logs and counts: one line for each transition.
 
 use std::sync::Arc;
 
 use adieu_core::{Short, WeakShutdown, adapter};
 
 use crate::breaker::Change;
+use crate::counters::Counters;
 
-/// Logs for one key of a policy.
+/// Logs and counts for one key of a policy.
 #[derive(Clone)]
 pub(crate) struct Journal {
     pub(crate) policy: Arc<str>,
     pub(crate) key: Option<Arc<str>>,
     pub(crate) shutdown: WeakShutdown,
+    pub(crate) counters: Arc<Counters>,
 }
 
 // === impl Journal ===
 
 impl Journal {
     pub(crate) fn breaker_changed(&self, change: Change) {
+        self.counters.count_change(change);
         let Self { policy, key, .. } = self.clone();
         self.log(move || {
             let key = key.as_deref();

@@ -5,11 +5,14 @@ mod breaker;
 mod bulkhead;
 mod call;
 mod classify;
+mod counters;
 mod drain;
 mod journal;
 #[cfg(feature = "http")]
 mod layer;
 mod link;
+#[doc(hidden)]
+pub mod measure;
 mod names;
 mod page;
 pub mod policies;

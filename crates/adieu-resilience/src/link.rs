@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use adieu_core::CheckHandle;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::breaker::{Circuit, Ended, Fleet, Standing, Ticket};
@@ -33,8 +34,18 @@ pub(crate) struct Link {
     replicas: AtomicU32,
     /// How many calls a rate limit has decided without the store.
     decided_alone: AtomicU64,
+    /// How often the store went away.
+    times_away: AtomicU64,
+    /// The checks of readiness that depend on the store.
+    checks: Mutex<Vec<StoreCheck>>,
     /// What the fleet knows of its breakers, and when the question for it was sent.
     standings: Mutex<HashMap<String, (Instant, Standing)>>,
+}
+
+/// A check of readiness, and the last result that was reported to it.
+struct StoreCheck {
+    handle: CheckHandle,
+    is_ready: Option<bool>,
 }
 
 /// What calls request from the driver.
@@ -90,6 +101,8 @@ impl Link {
             went_away: Notify::new(),
             replicas: AtomicU32::new(1),
             decided_alone: AtomicU64::new(0),
+            times_away: AtomicU64::new(0),
+            checks: Mutex::default(),
             standings: Mutex::default(),
         };
         (Arc::new(link), receiver)
@@ -107,6 +120,33 @@ impl Link {
             self.went_away.notify_waiters();
         }
         was_away != is_away
+    }
+
+    /// Adds a check of readiness. It succeeds with the next answer of the store.
+    pub(crate) fn add_check(&self, handle: CheckHandle) {
+        lock(&self.checks).push(StoreCheck { handle, is_ready: None });
+        if self.is_away() {
+            self.report_to_checks(false);
+        }
+    }
+
+    /// The store has answered a report, or a question has not been answered.
+    pub(crate) fn report_to_checks(&self, is_ready: bool) {
+        for check in lock(&self.checks).iter_mut() {
+            match check.is_ready.replace(is_ready) {
+                Some(was_ready) if was_ready == is_ready => {}
+                _ if is_ready => check.handle.mark_ready(),
+                _ => check.handle.mark_failed("the store does not answer"),
+            }
+        }
+    }
+
+    pub(crate) fn count_away(&self) {
+        self.times_away.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn times_away(&self) -> u64 {
+        self.times_away.load(Ordering::Relaxed)
     }
 
     pub(crate) fn replicas(&self) -> u32 {
@@ -127,7 +167,7 @@ impl Link {
         *lock(&self.standings) = standings.collect();
     }
 
-    /// Makes a breaker what it is for the fleet.
+    /// Applies the fleet's last known state to a breaker.
     pub(crate) fn teach(&self, breaker: &str, circuit: &Circuit) {
         let known = lock(&self.standings).get(breaker).copied();
         match known {

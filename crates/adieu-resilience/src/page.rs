@@ -1,9 +1,11 @@
 //! The page of all policies on the admin port: their state, and the commands to open and release them.
 
+mod metrics;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use adieu_core::adapter::{Command, CommandError, Page, error_text};
+use adieu_core::adapter::{Command, CommandError, Metrics, Page, error_text};
 use serde_json::{Value, json};
 
 use crate::link::ForceFailure;
@@ -54,6 +56,10 @@ impl Page for PolicyPage {
             CommandError::failed(format!("failed to reach the fleet of policy {name}: {why}"))
         })?;
         Ok(json!({ "policy": name, "service": policy.link().map(|link| &*link.service) }))
+    }
+
+    fn metrics(&self, metrics: &mut Metrics) {
+        metrics::render(&self.0.all(), metrics);
     }
 }
 
@@ -109,26 +115,34 @@ mod tests {
             let policies: Policies = [policy.start(&shutdown).unwrap()].into_iter().collect();
             (policies.shared(memory.clone(), "checkout").unwrap(), shutdown)
         };
-        let ((_one, shutdown), (other, _other)) = (replica(), replica());
-        let (_, page) = adapter::pages(&shutdown).remove(0);
+        let ((_one, shutdown), (_other, other)) = (replica(), replica());
+        let page = |of: &Shutdown| adapter::pages(of).remove(0).1;
+        let (page, other) = (page(&shutdown), page(&other));
         let run = |name: &'static str, query: &'static str| {
             let page = Arc::clone(&page);
             tokio::task::spawn_blocking(move || page.run(&Command::new(name, Some(query))))
         };
-        let is_forced = || other.get("payments").unwrap().status().forced.is_some();
-        let until = async |wanted| {
-            while is_forced() != wanted {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+        // The other replica learns it with its next report.
+        let until_other_shows = async |by: Value| {
+            let found = async {
+                while other.status()["policies"][0]["forced"]["by"] != by {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let in_time = tokio::time::timeout(Duration::from_secs(60), found).await;
+            assert!(in_time.is_ok(), "not forced by {by}: {}", other.status());
         };
-        run("open", "policy=payments&millis=60000&by=ops").await.unwrap().unwrap();
-        until(true).await;
+        run("open", "policy=payments&millis=600000&by=ops").await.unwrap().unwrap();
+        // The replica that was asked knows it already (S1242).
         let shown = page.status();
         assert_eq!(shown["policies"][0]["forced"]["by"], "ops", "{shown}");
         assert_eq!(shown["policies"][0]["breaker"]["state"], "closed");
         assert_eq!(shown["policies"][0]["store"]["service"], "checkout");
+        until_other_shows(json!("ops")).await;
         run("release", "policy=payments").await.unwrap().unwrap();
-        until(false).await;
+        let shown = page.status();
+        assert_eq!(shown["policies"][0]["forced"], Value::Null, "{shown}");
+        until_other_shows(Value::Null).await;
         for wrong in ["policy=payment&millis=5", "policy=payments", "policy=payments&millis=0"] {
             let error = run("open", wrong).await.unwrap().unwrap_err();
             assert!(matches!(error, CommandError::Invalid(_)), "{wrong}: {error}");

@@ -87,6 +87,12 @@ pub enum ShareError {
         "failed to share policies: their shutdown was dropped; keep it for as long as they live"
     )]
     NoShutdown,
+    /// The policies are not shared, so there is no store to check.
+    #[error("failed to add check {check}: the policies are not shared; call `shared` first")]
+    NotShared {
+        /// The name of the check.
+        check: String,
+    },
     /// The shutdown did not accept the loop that asks the store.
     #[error("failed to share policies")]
     Loop(#[from] AddLoopError),
@@ -259,6 +265,36 @@ impl Policies {
             replicas: link.replicas(),
             decided_alone: link.decided_alone(),
         })
+    }
+
+    /// Makes readiness depend on the store: while the store is away, the process is not ready, and
+    /// probes show the check of this name. Without this call, readiness does not depend on the store:
+    /// all replicas lose a store at the same time, and routers would stop using all of them.
+    ///
+    /// For services that must not serve without their fleet's limits.
+    ///
+    /// ```
+    /// # use adieu_core::Shutdown;
+    /// # use adieu_resilience::{Memory, Policies, Policy, Rate};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let shutdown = Shutdown::new();
+    /// # let policy = Policy::new("exports").rate(Rate::per_second(9)).start(&shutdown)?;
+    /// let policies = Policies::from_iter([policy]).shared(Memory::new(), "checkout")?;
+    /// policies.check("store")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the policies are not shared, or their shutdown was dropped.
+    pub fn check(&self, name: &str) -> Result<(), ShareError> {
+        let not_shared = || ShareError::NotShared { check: name.to_owned() };
+        let Fleet(link) = self.link.as_ref().ok_or_else(not_shared)?;
+        let shutdown = self.iter().find_map(|policy| policy.state().shutdown.upgrade());
+        link.add_check(shutdown.ok_or(ShareError::NoShutdown)?.add_check(name));
+        Ok(())
     }
 
     /// Makes a policy refuse every call for this long, a day at most. If the policies are shared, this

@@ -125,6 +125,17 @@ impl Refused {
 // === impl Code ===
 
 impl Code {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::RateLimited,
+        Self::Full,
+        Self::Shed,
+        Self::Open,
+        Self::ForcedOpen,
+        Self::Throttled,
+        Self::Deadline,
+        Self::StoreAway,
+    ];
+
     /// The code as text, by which programs tell refusals apart.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

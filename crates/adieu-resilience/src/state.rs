@@ -14,6 +14,7 @@ use keys::Keys;
 pub(crate) use parts::Parts;
 
 use crate::breaker::Circuit;
+use crate::counters::Counters;
 use crate::journal::Journal;
 use crate::link::{ForceFailure, Link};
 use crate::spec::Spec;
@@ -37,6 +38,7 @@ pub(crate) struct State {
     fleet_forced_by: Mutex<Option<Arc<str>>>,
     /// Set if the policy is shared.
     link: OnceLock<Arc<Link>>,
+    pub(crate) counters: Arc<Counters>,
     /// For calls without a key.
     whole: Parts,
     keys: Keys,
@@ -47,7 +49,13 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(name: Arc<str>, spec: Spec, shutdown: WeakShutdown) -> Self {
         let origin = now();
-        let journal = Journal { policy: Arc::clone(&name), key: None, shutdown: shutdown.clone() };
+        let counters = Arc::<Counters>::default();
+        let journal = Journal {
+            policy: Arc::clone(&name),
+            key: None,
+            shutdown: shutdown.clone(),
+            counters: Arc::clone(&counters),
+        };
         let whole = Parts::new(&spec, origin, journal);
         let keys = Keys::default();
         Self {
@@ -59,6 +67,7 @@ impl State {
             fleet_forced_until: AtomicU64::new(0),
             fleet_forced_by: Mutex::default(),
             link: OnceLock::new(),
+            counters,
             whole,
             keys,
         }
@@ -68,8 +77,7 @@ impl State {
     pub(crate) fn parts(&self, key: Option<&str>) -> Found<'_> {
         let Some(key) = key else { return Found::Whole(&self.whole) };
         let new = |key: &str| {
-            let (policy, shutdown) = (Arc::clone(&self.name), self.shutdown.clone());
-            let journal = Journal { policy, key: Some(key.into()), shutdown };
+            let journal = Journal { key: Some(key.into()), ..self.journal() };
             let parts = Parts::new(&self.spec, self.origin, journal);
             if let Some(link) = self.link.get() {
                 parts.share(link);
@@ -120,7 +128,7 @@ impl State {
         keyed.iter().filter_map(|parts| named_circuit(parts)).collect()
     }
 
-    /// What is left of the time for which the policy was opened by hand.
+    /// The remaining time for which the policy was opened by hand.
     #[inline]
     pub(crate) fn forced(&self, now: Instant) -> Option<Duration> {
         let own = self.forced_until.load(Ordering::Acquire);
@@ -192,7 +200,7 @@ impl State {
 
     pub(crate) fn journal(&self) -> Journal {
         let (policy, shutdown) = (Arc::clone(&self.name), self.shutdown.clone());
-        Journal { policy, key: None, shutdown }
+        Journal { policy, key: None, shutdown, counters: Arc::clone(&self.counters) }
     }
 }
 

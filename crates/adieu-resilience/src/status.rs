@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct PolicyStatus {
     /// The policy's name.
     pub policy: Arc<str>,
-    /// What is left of the time for which it was forced open.
+    /// The remaining time for which it was forced open.
     pub forced: Option<Duration>,
     /// The requester who forced it open in the whole fleet, if it is shared.
     pub forced_by: Option<Arc<str>>,

@@ -91,7 +91,7 @@ pub(crate) struct Synced {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
     pub(crate) breakers: Vec<(String, Standing)>,
-    /// What is left of the time for which a policy was forced open, and by whom. Zero if it was
+    /// The remaining time for which a policy was forced open, and by whom. Zero if it was
     /// released.
     pub(crate) forces: Vec<(String, Forced)>,
 }

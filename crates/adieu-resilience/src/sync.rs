@@ -54,7 +54,7 @@ impl Cadence {
         self.pause = None;
     }
 
-    /// The store has not answered. Returns whether it did before.
+    /// Records that the store has not answered, and postpones the next report.
     fn on_failure(&mut self, now: Instant) {
         let pause = self.pause.map_or(TICK, |pause| (pause * 2).min(LONGEST_PAUSE));
         self.pause = Some(pause);

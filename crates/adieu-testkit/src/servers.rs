@@ -40,6 +40,8 @@ pub struct Options {
 enum Kind {
     Redis,
     RedisCluster,
+    /// One of several nodes, which gets its slots later.
+    RedisNode,
     Postgres,
     PgBouncer,
     Etcd,
@@ -103,6 +105,42 @@ impl Server {
     #[must_use]
     pub fn redis_cluster() -> Self {
         Self::new(Kind::RedisCluster, Options::new())
+    }
+
+    /// Starts a Redis Cluster of so many nodes without replicas, which have the same number of slots.
+    /// If a node is killed, the others go on with their slots.
+    ///
+    /// # Panics
+    ///
+    /// See [`Server::redis`].
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "real servers run in real time")]
+    pub fn redis_cluster_of(nodes: u16) -> Vec<Self> {
+        const SLOTS: u16 = 16_384;
+        let options = ["--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000"];
+        let options = Options::new().args(options);
+        let servers: Vec<_> =
+            (0..nodes).map(|_| Self::new(Kind::RedisNode, options.clone())).collect();
+        for (at, server) in (0..nodes).zip(&servers) {
+            let slot = |at: u16| u32::from(SLOTS) * u32::from(at) / u32::from(nodes);
+            let (first, last) = (slot(at), slot(at + 1) - 1);
+            server.request(&format!("CLUSTER SET-CONFIG-EPOCH {}\r\n", at + 1));
+            server.request(&format!("CLUSTER ADDSLOTSRANGE {first} {last}\r\n"));
+            let Self { port, peer_port, .. } = &servers[0];
+            server.request(&format!("CLUSTER MEET 127.0.0.1 {port} {peer_port}\r\n"));
+        }
+        let (known, give_up) = (format!("cluster_known_nodes:{nodes}"), Instant::now() + PATIENCE);
+        let is_formed = |server: &Self| {
+            let info = server.request("CLUSTER INFO\r\n").unwrap_or_default();
+            info.contains("cluster_state:ok")
+                && info.contains("cluster_slots_ok:16384")
+                && info.contains(&known)
+        };
+        while !servers.iter().all(is_formed) {
+            assert!(Instant::now() < give_up, "the Redis Cluster does not form");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        servers
     }
 
     /// Starts a Postgres server whose superuser `postgres` needs no password.
@@ -281,11 +319,11 @@ impl Server {
     fn command(&self) -> Command {
         let (port, data) = (self.port.to_string(), self.data());
         match self.kind {
-            Kind::Redis | Kind::RedisCluster => {
+            Kind::Redis | Kind::RedisCluster | Kind::RedisNode => {
                 let mut redis = killed_with_thread(Path::new("redis-server"));
                 redis.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
                 redis.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(&data);
-                if self.kind == Kind::RedisCluster {
+                if self.kind != Kind::Redis {
                     redis.args(["--cluster-enabled", "yes", "--cluster-port"]);
                     redis.arg(self.peer_port.to_string());
                 }
@@ -371,7 +409,9 @@ impl Server {
                 let state = self.request("CLUSTER INFO\r\n");
                 state.is_some_and(|text| text.contains("cluster_state:ok"))
             }
-            Kind::Redis => self.request("PING\r\n").is_some_and(|text| text.starts_with("+PONG")),
+            Kind::Redis | Kind::RedisNode => {
+                self.request("PING\r\n").is_some_and(|text| text.starts_with("+PONG"))
+            }
             Kind::Etcd => self
                 .request("GET /health HTTP/1.0\r\n\r\n")
                 .is_some_and(|text| text.contains("\"true\"")),
@@ -399,7 +439,7 @@ impl Kind {
     /// Returns the program that must be installed, and the Debian package that has it.
     fn program_and_package(self) -> (&'static str, &'static str) {
         match self {
-            Self::Redis | Self::RedisCluster => ("redis-server", "redis-server"),
+            Self::Redis | Self::RedisCluster | Self::RedisNode => ("redis-server", "redis-server"),
             Self::Postgres => ("postgres", "postgresql"),
             Self::PgBouncer => (PGBOUNCER, "pgbouncer"),
             Self::Etcd => ("etcd", "etcd-server"),

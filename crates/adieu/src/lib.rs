@@ -95,7 +95,7 @@
 //! | use several actor systems and worker threads on one shutdown | `on` for each of them: they are drained together |
 //! | let one replica do work, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` otherwise, with the feature `fleet` |
 //! | elect a leader among replicas | `fleet::Lock::lead` |
-//! | limit, protect and repeat calls to a backend | `resilience::Policy`, with the feature `resilience` |
+//! | limit, protect and repeat calls to a backend | `resilience::Policy`, with the feature `resilience`; the guide is `docs/resilience.md` of the repository |
 //! | form a cluster that nodes join and leave, with work that one node does at a time | `cluster::Cluster`, with the feature `cluster`; the guide is `docs/cluster.md` of the repository |
 //! | see what the shutdown is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` checks from outside whether a service lost accepted work |
@@ -232,7 +232,8 @@
 //! | `axum`, `tonic` | `http`, with support for these two |
 //! | `tls` | `http` over rustls |
 //! | `prometheus` | `http`, with a metrics recorder for `/metrics` of the admin port |
-//! | `cluster` | the module `cluster`: membership that follows the shutdown, singletons with fences; in memory and in files |
+//! | `cluster` | the module `cluster`: membership that follows the shutdown, singletons with fences, regions of entities that move between nodes; in memory and in files |
+//! | `links` | `cluster`, with links between nodes, over which messages reach entities on other nodes; with certificates or a token |
 //! | `fleet` | the module `fleet`: locks and leases with fences, once-per-fleet work, a leader; in memory and in files |
 //! | `redis`, `postgres`, `etcd` | `fleet`, with locks in that store and its client re-exported; with `cluster`, `postgres` and `etcd` also hold the cluster's table; with `resilience`, `redis` also shares policies; `etcd` needs `protoc` to build |
 //! | `resilience` | the module `resilience`: deadlines, rate limits, bulkheads, circuit breakers and retries in one policy; with `http` also as tower layers |
@@ -380,6 +381,11 @@ pub use adieu_resilience as resilience;
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The program of the guide to policies compiles.
+#[cfg(all(doctest, feature = "axum", feature = "redis", feature = "reqwest"))]
+#[doc = include_str!("../../../docs/resilience.md")]
+struct ResilienceGuide;
 
 /// The program of the guide to clusters compiles.
 #[cfg(all(doctest, feature = "axum", feature = "cluster"))]

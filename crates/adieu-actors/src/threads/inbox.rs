@@ -17,10 +17,10 @@ use crate::state::SystemState;
 pub(crate) struct Inboxes<M> {
     name: Arc<str>,
     inboxes: Vec<Inbox<M>>,
-    /// Messages that were sent and are not done, and one for each worker until its actors were quiet for
-    /// the first time during the drain. While the workers drain, a message counts as
-    /// processed only when the actors of its worker are quiet. When this is zero during the drain, no
-    /// code is left that could send.
+    /// Reference count of possible senders: one for each message that is not done, and one for each
+    /// worker until its actors have been quiet once during the drain. During the drain, a message is
+    /// done only when the actors of its worker are quiet. At zero, no code can send any more, so all
+    /// inboxes can be closed.
     pending: AtomicUsize,
     /// Cancelled before the drain begins. From then on workers can send to members of the group whose
     /// drain has begun.

@@ -49,6 +49,9 @@ fn s930_breaker_lists_opens_and_releases_policies_in_all_replicas() {
     let opened =
         shows(&["breaker", "open", "payments", &url, "--for", "10m", "--by", "ops 7", "--yes"]);
     assert_eq!(opened, "payments is open for 10m, in all replicas of checkout\n");
+    // The replica that was asked shows it at once, the other after its next report.
+    let listed = shows(&["breaker", "list", &url]);
+    assert!(listed.starts_with("payments  forced open for 9m "), "{listed}");
     let forced = || other.policies.get("payments").unwrap().status();
     until("the other replica refuses", || forced().forced.is_some());
     assert_eq!(forced().forced_by.as_deref(), Some("ops 7"));
@@ -58,6 +61,8 @@ fn s930_breaker_lists_opens_and_releases_policies_in_all_replicas() {
     assert!(listed.contains(" by ops 7; breaker closed;"), "{listed}");
     let released = shows(&["breaker", "release", "payments", &other.addr.to_string()]);
     assert_eq!(released, "payments is released, in all replicas of checkout\n");
+    let listed = shows(&["breaker", "list", &other.addr.to_string()]);
+    assert!(listed.starts_with("payments  breaker closed;"), "{listed}");
     until("it is released", || one.policies.get("payments").unwrap().status().forced.is_none());
     let unknown = adieu(&["breaker", "release", "payment", &url]);
     assert_eq!(unknown.code, 2, "{}", unknown.stderr);

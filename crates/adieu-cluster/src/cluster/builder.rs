@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use adieu_core::Shutdown;
+use adieu_core::{Shutdown, adapter};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,6 +15,10 @@ use crate::commits::Commits;
 use crate::config;
 use crate::counters::Counters;
 use crate::driver::PROTOCOL;
+use crate::entity::{Here, Starts};
+use crate::in_process::InProcess;
+#[cfg(feature = "links")]
+use crate::link::{Identity, Limits, Links, Security};
 use crate::member::Wish;
 use crate::page;
 use crate::phases;
@@ -22,6 +26,10 @@ use crate::records::{Drain, Keys, NodeId, NodeRecord, NodeState};
 use crate::settings::Settings;
 use crate::shared::{Progress, Shared};
 use crate::store::Store;
+use crate::transport::Carrier;
+
+const ENTITIES: usize = 100_000;
+const ENTITY_STARTS: u32 = 1_000;
 
 /// The options of a node of a cluster. Created by [`Cluster::new`].
 #[derive(Clone)]
@@ -37,6 +45,11 @@ pub struct ClusterBuilder {
     ttl: Duration,
     removal_margin: Option<Duration>,
     join_deadline: Duration,
+    entities: usize,
+    entity_starts: u32,
+    carrier: Option<Arc<dyn Carrier>>,
+    #[cfg(feature = "links")]
+    listen: Option<(String, Security)>,
 }
 
 const TTL: Duration = Duration::from_secs(10);
@@ -57,6 +70,11 @@ impl ClusterBuilder {
             ttl: TTL,
             removal_margin: None,
             join_deadline: JOIN_DEADLINE,
+            entities: ENTITIES,
+            entity_starts: ENTITY_STARTS,
+            carrier: None,
+            #[cfg(feature = "links")]
+            listen: None,
         }
     }
 
@@ -80,7 +98,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the address that status shows.
+    /// Sets the address at which other nodes reach this one, as `host:port`, if it differs from the
+    /// address on which the node listens. Status shows it.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self
@@ -113,6 +132,36 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets how many entities may run on this node. At this number, the entities that have been idle
+    /// for the longest time end to make room. Default: 100,000.
+    pub fn entities(mut self, most: usize) -> Self {
+        self.entities = most;
+        self
+    }
+
+    /// Sets how many entities may start per second on this node. Default: 1,000.
+    pub fn entity_starts(mut self, per_second: u32) -> Self {
+        self.entity_starts = per_second;
+        self
+    }
+
+    /// Listens for other nodes on this address (`IP:port`), so that messages reach entities on all
+    /// nodes. Port 0 takes a free port. If the IP is `0.0.0.0` or `::`, also set
+    /// [`address`](Self::address). The port is bound by [`on`](Self::on).
+    #[cfg(feature = "links")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "links")))]
+    pub fn listen(mut self, address: impl Into<String>, security: Security) -> Self {
+        self.listen = Some((address.into(), security));
+        self
+    }
+
+    /// Connects this node to the other nodes of the same process, for tests: messages to entities of
+    /// other nodes go through `network`.
+    pub fn in_process(mut self, network: &InProcess) -> Self {
+        self.carrier = Some(network.node());
+        self
+    }
+
     /// Connects the node to a shutdown: adds the tasks that leave the cluster to the cluster's phases,
     /// and shows the cluster at `/cluster` of the admin port. From now on the process is ready only
     /// while this node is a member.
@@ -121,7 +170,8 @@ impl ClusterBuilder {
     ///
     /// # Errors
     ///
-    /// If a name or the configuration is not valid, a time is out of bounds, or the shutdown has begun.
+    /// If a name or the configuration is not valid, a time is out of bounds, the node cannot listen for
+    /// other nodes, or the shutdown has begun.
     pub fn on(self, shutdown: &Shutdown) -> Result<Cluster, ClusterError> {
         let Self { store, cluster, .. } = self;
         let configured = config::read(shutdown.config())?;
@@ -145,9 +195,38 @@ impl ClusterBuilder {
             let value = join_deadline;
             return Err(ClusterError::Time { what: "the join deadline", value, rule });
         }
+        for (what, value) in [("entities", self.entities), ("starts", self.entity_starts as usize)]
+        {
+            if value == 0 {
+                let (name, least, most) = ("of this node".into(), 1, u64::from(u32::MAX));
+                return Err(ClusterError::Number { what, name, value: 0, least, most });
+            }
+        }
         let mut settings = Settings::for_ttl(ttl);
         let removal_margin = configured.removal_margin.or(self.removal_margin);
         settings.removal_margin = removal_margin.unwrap_or(settings.removal_margin);
+        // Nodes of one process are found by their names.
+        let carrier = self.carrier.map(|carrier| (carrier, format!("node:{id}")));
+        #[cfg(feature = "links")]
+        let carrier = match self.listen {
+            None => carrier,
+            Some((listen, security)) => {
+                let identity = Identity {
+                    cluster: cluster.as_str().into(),
+                    node: id.clone(),
+                    build: build.as_str().into(),
+                    protocol: (PROTOCOL, PROTOCOL),
+                };
+                let links = Links::listen(&listen, security, identity, Limits::default())?;
+                let reached_at = match &address {
+                    Some(address) => address.clone(),
+                    None => links.address()?.to_string(),
+                };
+                Some((Arc::new(links) as Arc<dyn Carrier>, reached_at))
+            }
+        };
+        let (carrier, reached_at) = carrier.unzip();
+        let address = address.or(reached_at);
         let record = NodeRecord {
             state: NodeState::Joining,
             ready: true,
@@ -159,6 +238,17 @@ impl ClusterBuilder {
             hosts: Vec::new(),
             protocol: (PROTOCOL, PROTOCOL),
         };
+        let (weak, named) = (shutdown.downgrade(), cluster.clone());
+        let failed = move |region: &str, entity: &str, error: String| {
+            let (cluster, region, entity) = (named.clone(), region.to_owned(), entity.to_owned());
+            let emit = move || tracing::error!(cluster, region, entity, error, "entity failed");
+            match weak.upgrade() {
+                Some(shutdown) => adapter::log(&shutdown, emit),
+                None => adapter::log_aside(tracing::Level::ERROR, || emit),
+            }
+        };
+        let starts = Starts::new(self.entities, self.entity_starts);
+        let here = Arc::new(Here::new(id.clone(), starts, failed));
         let shared = Arc::new(Shared {
             store,
             cluster: cluster.as_str().into(),
@@ -173,6 +263,10 @@ impl ClusterBuilder {
             runtime: OnceLock::new(),
             counters: Counters::default(),
             singletons: Mutex::new(BTreeMap::new()),
+            regions: Arc::default(),
+            here,
+            carrier,
+            drain_times: Mutex::default(),
             node: Mutex::new(None),
             standing: OnceLock::new(),
             progress: watch::Sender::new(Progress::default()),

@@ -29,20 +29,38 @@ pub enum ClusterError {
     /// The configuration is not valid.
     #[error("failed to set up a cluster node")]
     Config(#[from] adieu_core::ConfigError),
+    /// The node cannot listen for other nodes.
+    #[cfg(feature = "links")]
+    #[error("failed to set up a cluster node")]
+    Listen(#[from] crate::link::ListenError),
     /// The tasks of the cluster's phases could not be added.
     #[error("failed to set up a cluster node")]
     Tasks(#[from] AddTaskError),
-    /// A singleton was declared twice.
-    #[error("singleton {name} is declared twice: use another name")]
+    /// A singleton or a region was declared twice.
+    #[error("{name} is declared twice: use another name")]
     Twice {
-        /// The singleton.
+        /// The singleton or region.
         name: Arc<str>,
     },
-    /// A singleton was declared after the node had begun to join.
-    #[error("singleton {name} is declared too late: declare it before `join`")]
+    /// A singleton or a region was declared after the node had begun to join.
+    #[error("{name} is declared too late: declare it before `join`")]
     TooLate {
-        /// The singleton.
+        /// The singleton or region.
         name: Arc<str>,
+    },
+    /// A number of a region is out of bounds.
+    #[error("region {name} has {value} {what}, but must have {least} to {most}")]
+    Number {
+        /// What the number counts.
+        what: &'static str,
+        /// The region.
+        name: Arc<str>,
+        /// The number.
+        value: u64,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
     },
 }
 

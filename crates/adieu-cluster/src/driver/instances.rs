@@ -85,8 +85,13 @@ impl Instances {
         now: Instant,
         wake: &mut Wake,
     ) {
-        let held: BTreeMap<ShardId, Held> =
-            node.held().map(|(shard, held)| (shard.clone(), held)).collect();
+        let singletons = self.shared.singletons();
+        let held: BTreeMap<ShardId, Held> = node
+            .held()
+            .filter(|(shard, _)| singletons.contains_key(&shard.region))
+            .map(|(shard, held)| (shard.clone(), held))
+            .collect();
+        drop(singletons);
         for (shard, running) in &self.running {
             let is_held = held.get(shard).is_some_and(|held| held.epoch == running.epoch);
             if !is_held || !is_good || self.shared.kill.is_cancelled() {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use adieu_core::adapter::{Family, Metrics};
 
+use crate::entity::Tally;
 use crate::records::NodeState;
 use crate::shared::Shared;
-use crate::status::{ClusterStatus, SingletonState};
+use crate::status::{ClusterStatus, RegionStatus, SingletonState};
 
 const STATES: [(NodeState, &str); 5] = [
     (NodeState::Joining, "joining"),
@@ -63,7 +64,75 @@ pub(super) fn render(clusters: &[Arc<Shared>], metrics: &mut Metrics) {
             here.sample(&labels, u8::from(singleton.instance.is_some()));
         }
     }
+    regions(metrics, &all);
     count(metrics, &all);
+}
+
+fn regions(metrics: &mut Metrics, all: &[(ClusterStatus, &Shared)]) {
+    let mut shards = metrics.gauge("adieu_cluster_shards", "Shards of the region by state.");
+    for (status, _) in all {
+        for region in &status.regions {
+            let owned = region.owned - region.moving;
+            for (state, count) in
+                [("owned", owned), ("moving", region.moving), ("free", region.free)]
+            {
+                let labels = [("cluster", &*status.cluster), ("region", &*region.name)];
+                shards.sample(&[labels[0], labels[1], ("state", state)], count);
+            }
+        }
+    }
+    type Value = fn(&RegionStatus) -> usize;
+    let gauges: [(&'static str, &'static str, Value); 3] = [
+        ("adieu_cluster_shards_here", "Shards of the region on this node.", |it| it.mine),
+        ("adieu_cluster_entities", "Entities of the region on this node.", |it| it.entities),
+        (
+            "adieu_cluster_kept_messages",
+            "Messages that this node keeps until it can send them.",
+            |it| it.kept,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let mut gauge = metrics.gauge(name, help);
+        for (status, _) in all {
+            for region in &status.regions {
+                let labels = [("cluster", &*status.cluster), ("region", &*region.name)];
+                gauge.sample(&labels, value(region));
+            }
+        }
+    }
+    let help = "Asks from this node by outcome: ran, not-run or unknown.";
+    let mut asks = metrics.counter("adieu_cluster_asks_total", help);
+    for (status, cluster) in all {
+        for region in cluster.regions.all() {
+            for (outcome, count) in region.tally().asks() {
+                let labels = [("cluster", &*status.cluster), ("region", region.name())];
+                asks.sample(&[labels[0], labels[1], ("outcome", outcome)], count);
+            }
+        }
+    }
+    type Count = fn(&Tally) -> u64;
+    let counters: [(&'static str, &'static str, Count); 3] = [
+        ("adieu_cluster_entity_starts_total", "Entities started on this node.", Tally::started),
+        (
+            "adieu_cluster_entity_failures_total",
+            "Entities that failed on this node.",
+            Tally::failed,
+        ),
+        (
+            "adieu_cluster_dead_letters_total",
+            "Tells that were accepted by entities of this node and lost with them.",
+            Tally::dead_letters,
+        ),
+    ];
+    for (name, help, value) in counters {
+        let mut counter = metrics.counter(name, help);
+        for (status, cluster) in all {
+            for region in cluster.regions.all() {
+                let labels = [("cluster", &*status.cluster), ("region", &**region.name())];
+                counter.sample(&labels, value(region.tally()));
+            }
+        }
+    }
 }
 
 fn count(metrics: &mut Metrics, all: &[(ClusterStatus, &Shared)]) {

@@ -64,6 +64,27 @@ pub(super) enum Fault {
         name: usize,
     },
     StopAll,
+    /// An operator requests that the shard of an entity move to one of the nodes that can own it.
+    Move {
+        entity: u8,
+        pick: usize,
+    },
+    /// The link from one process to another breaks.
+    BreakLink {
+        from: usize,
+        to: usize,
+    },
+    /// Two processes cannot reach each other.
+    CutLink {
+        from: usize,
+        to: usize,
+        is_cut: bool,
+    },
+    /// The receiver ends a link, if it owes no answer.
+    CloseLink {
+        from: usize,
+        to: usize,
+    },
 }
 
 /// Faults begin before this, and end by it.

@@ -151,6 +151,18 @@ impl Process {
         self.session.as_ref().map(|session| session.id)
     }
 
+    pub(super) fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    pub(super) fn is_member(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.stage() == Stage::Up)
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
     /// The shards in which work runs now, by this process's own clock.
     pub(super) fn running(&self, now: Instant) -> impl Iterator<Item = (&ShardId, Revision)> {
         let node = self.node.as_ref().filter(|node| node.is_good(now));

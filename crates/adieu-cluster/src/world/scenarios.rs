@@ -1,6 +1,7 @@
 //! Seeds, and worlds in which one thing is to be seen.
 
 mod akka;
+mod delivery;
 
 use std::collections::BTreeMap;
 

@@ -277,7 +277,7 @@ async fn s427_an_expiry_is_a_change(bench: Bench) {
     let session = open(&bench).await;
     let created = bench.done(Commit::new().create_under("n/1", "", session.id)).await;
     let mut changes = bench.store.changes("n/", created).await.unwrap();
-    // Nobody else touches the store: the watch alone must see it.
+    // No other client touches the store: the watch alone must see it.
     assert_eq!(keys(&collect(&mut *changes, 1).await), ["-n/1"]);
 }
 

@@ -6,15 +6,20 @@ mod akka;
 mod chaos;
 mod configured;
 mod conformance;
+mod entities;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod etcd;
+#[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres", feature = "links"))]
+mod linked;
 mod members;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod nodes;
+mod notes;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod postgres;
 #[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres"))]
 mod real;
+mod regions;
 mod served;
 mod singletons;
 mod stage;

@@ -5,9 +5,9 @@
 //! Scenarios of one test run at the same time, each in a cluster of its own, because they mostly wait.
 //! No check depends on how fast the machine is, except that nothing may take as long as [`LONG`].
 
-mod child;
+pub(crate) mod child;
 mod stage;
-mod writes;
+pub(crate) mod writes;
 
 use std::time::Duration;
 

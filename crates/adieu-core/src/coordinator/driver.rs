@@ -275,7 +275,7 @@ impl Driver {
         let cx = Arc::new(PhaseCx {
             run: Arc::clone(&self.run),
             name,
-            cut: LiveDeadline::new(began, cut),
+            cut: Arc::new(LiveDeadline::new(began, cut)),
             token: CancellationToken::new(),
             span: LazySpan::default(),
             first,

@@ -183,6 +183,7 @@ impl Shutdown {
         self.add_task(Phase::SERVICE_REQUESTS_DONE, task, async move |cx: TaskCx| {
             // Closed already, unless the shutdown began at a later phase.
             gate.close();
+            gate.set_window(cx.phase_cut());
             tokio::select! {
                 _ = gate.drained(cx.shutdown_deadline()) => {
                     // Also stored as the detail: if the time is up just now, the error is lost.

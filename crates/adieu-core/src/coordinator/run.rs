@@ -76,8 +76,8 @@ pub(super) struct Undescribed {
 /// How the names of tasks get into a report.
 #[derive(Clone, Copy)]
 enum Names {
-    /// The run does not need them after this. To count another reference to each of very many names would
-    /// cost more than the rest of the report.
+    /// Moves the names into the report, because the run no longer needs them. Cloning an `Arc` for each
+    /// of very many names would cost more than the rest of the report.
     Move,
     Share,
 }

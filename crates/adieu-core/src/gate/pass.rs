@@ -10,6 +10,7 @@ use super::counters::State;
 use super::current_gate;
 use super::pass_tag::PassTag;
 use super::pool::GateMemory;
+use crate::deadline::Deadline;
 use crate::shield::drop_shielded;
 use crate::task::text_of;
 use crate::thread_index::ThreadIndex;
@@ -90,6 +91,24 @@ impl Pass {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.inner.counters.state() == State::Closed
+    }
+
+    /// Returns when the window of this work ends: work that has not left by then is cut off. `None`
+    /// until the shutdown has begun to wait for the gate, and for gates that no shutdown drains.
+    ///
+    /// Later calls may return an earlier deadline, never a later one. On a second signal the window
+    /// ends at once; [`Pass::token`] notifies of that.
+    #[must_use]
+    pub fn window_end(&self) -> Option<Deadline> {
+        // The state is one load. The window is behind a lock, and unknown before the gate closes.
+        self.is_draining().then(|| self.inner.window_end()).flatten()
+    }
+
+    /// Whether the work belongs to a loop of the shutdown: a job of a consumer, a tick. Such work comes
+    /// again if it fails, whereas the caller of a request waits for its answer.
+    #[must_use]
+    pub fn is_of_loop(&self) -> bool {
+        self.inner.is_loop()
     }
 
     /// Returns a token that fires when this work should end: for [`DrainClass::Finish`] when its window

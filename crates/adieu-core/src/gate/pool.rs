@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::counters::Counters;
 use super::draining::RETRY_AFTER;
 use super::labels::{Labels, ListInFlight};
+use crate::deadline::{Deadline, LiveDeadline};
 use crate::sync::{AtomicBool, AtomicU64, Ordering, lock};
 
 static FREE: Mutex<Vec<&'static GateMemory>> = Mutex::new(Vec::new());
@@ -36,6 +37,9 @@ struct GateInfo {
     cut: CancellationToken,
     named_by: Vec<Weak<dyn ListInFlight>>,
     cuts: Cuts,
+    /// The end of the window, once a shutdown drains the gate.
+    window: Option<Arc<LiveDeadline>>,
+    is_loop: bool,
 }
 
 /// The work that was cut off before its end.
@@ -59,6 +63,8 @@ pub(super) fn borrow(name: Arc<str>) -> &'static GateMemory {
         cut: CancellationToken::new(),
         named_by: Vec::new(),
         cuts: Cuts::default(),
+        window: None,
+        is_loop: false,
     };
     let free = lock(&FREE).pop();
     if let Some(inner) = free {
@@ -138,6 +144,22 @@ impl GateMemory {
 
     pub(super) fn cut_token(&self) -> CancellationToken {
         lock(&self.info).cut.clone()
+    }
+
+    pub(super) fn window_end(&self) -> Option<Deadline> {
+        lock(&self.info).window.as_ref().map(|window| Deadline::at(window.get()))
+    }
+
+    pub(super) fn set_window(&self, window: Arc<LiveDeadline>) {
+        lock(&self.info).window = Some(window);
+    }
+
+    pub(super) fn is_loop(&self) -> bool {
+        lock(&self.info).is_loop
+    }
+
+    pub(super) fn set_is_loop(&self) {
+        lock(&self.info).is_loop = true;
     }
 
     pub(super) fn named_by(&self) -> Vec<Arc<dyn ListInFlight>> {

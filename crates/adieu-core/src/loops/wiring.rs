@@ -113,6 +113,7 @@ impl Shutdown {
             return Err(AddLoopError::NoRuntime { name: Arc::clone(name) });
         };
         let gate = Gate::new(Arc::clone(name));
+        gate.set_is_loop();
         let keeper = Keeper::new(work, spec, gate.clone(), self.shared());
         let (ending, begin) = keeper.spawn(&home);
         let (ending, mut added) = (Arc::new(ending), Vec::new());

@@ -44,7 +44,7 @@ pub(crate) struct RunCx {
 pub(crate) struct PhaseCx {
     pub(crate) run: Arc<RunCx>,
     pub(crate) name: Phase,
-    pub(crate) cut: LiveDeadline,
+    pub(crate) cut: Arc<LiveDeadline>,
     pub(crate) token: CancellationToken,
     pub(crate) span: LazySpan,
     /// The id of its first task.
@@ -71,6 +71,11 @@ impl TaskCx {
 
     pub(super) fn phase_cx(&self) -> &PhaseCx {
         &self.phase
+    }
+
+    /// Returns when the phase is cancelled, for parts that outlive this context.
+    pub(crate) fn phase_cut(&self) -> Arc<LiveDeadline> {
+        Arc::clone(&self.phase.cut)
     }
 
     /// Returns the reason of the shutdown.

@@ -321,3 +321,50 @@ async fn s196_a_pass_whose_label_panics_when_dropped_leaves_its_gate() {
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     assert!(report.is_clean(), "{report}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn s1230_a_pass_knows_when_its_window_ends() {
+    let config = Config::for_tests()
+        .kill_after(KillAfter::After(Duration::from_secs(20)))
+        .drain_timeout(Duration::from_secs(5));
+    let shutdown = Shutdown::configured(config).unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
+    let pass = gate.enter().unwrap();
+    assert_eq!(pass.window_end(), None);
+    let completed = shutdown.run(Reason::Unknown);
+    let began = tokio::time::Instant::now();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let end = pass.window_end().unwrap();
+    assert_eq!(end.instant() - began, Duration::from_secs(5));
+    // The work is cut off then, not earlier.
+    pass.cancelled().await;
+    assert_eq!(tokio::time::Instant::now().duration_since(end.instant()).as_millis(), 0);
+    drop(pass);
+    completed.await.unwrap();
+
+    // A gate that no shutdown drains has no window.
+    let gate = Gate::new("own");
+    let pass = gate.enter().unwrap();
+    gate.close();
+    assert_eq!(pass.window_end(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1230_the_window_ends_sooner_if_the_deadline_is_shortened() {
+    let config = Config::for_tests().kill_after(KillAfter::After(Duration::from_secs(60)));
+    let shutdown = Shutdown::configured(config).unwrap();
+    let gate = shutdown.add_gate("http").unwrap();
+    let pass = gate.enter().unwrap();
+    let completed = shutdown.run(Reason::Unknown);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let first = pass.window_end().unwrap();
+    shutdown.shorten(Duration::from_secs(20));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let second = pass.window_end().unwrap();
+    assert!(second < first, "{first:?} {second:?}");
+    assert!(second < shutdown.deadline().unwrap());
+    pass.cancelled().await;
+    assert_eq!(tokio::time::Instant::now().duration_since(second.instant()).as_millis(), 0);
+    drop(pass);
+    completed.await.unwrap();
+}

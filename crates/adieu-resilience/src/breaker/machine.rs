@@ -88,7 +88,7 @@ struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe(u64);
 
-/// What a call is told that wants to pass.
+/// The decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Admitted,
@@ -135,7 +135,7 @@ impl Machine {
         matches!(self.phase, Phase::Closed)
     }
 
-    /// What is left of the break; `None` if it is half-open.
+    /// The remaining time of the break; `None` if it is half-open.
     pub(crate) fn break_left(&self, now: Instant) -> Option<Duration> {
         match self.phase {
             Phase::Open { until } | Phase::FleetOpen { until, .. } => {

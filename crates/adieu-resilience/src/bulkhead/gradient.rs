@@ -13,7 +13,7 @@ use super::sample::Sample;
 
 /// Latency may be this much higher than usual without a reduction.
 const TOLERANCE: f64 = 1.5;
-/// The share of a new limit in the next one.
+/// The weight of the newly computed limit in the smoothed one.
 const SMOOTHING: f64 = 0.2;
 /// How many calls the limit may grow by at once, before smoothing.
 const HEADROOM: f64 = 4.0;

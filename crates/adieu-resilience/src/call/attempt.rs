@@ -56,9 +56,13 @@ impl Attempt {
     }
 
     /// How much time the attempt has, to be sent along to the backend. A year if nothing limits it.
+    ///
+    /// If the gate around the call has begun to drain since the attempt began, this is at most what is
+    /// left of the drain's window.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.deadline.map_or(LONGEST, Deadline::remaining)
+        let end = self.deadline.into_iter().chain(drain::window_end()).min();
+        end.map_or(LONGEST, Deadline::remaining)
     }
 
     /// When the attempt is dropped. `None` if nothing limits it.

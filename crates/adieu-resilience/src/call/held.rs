@@ -55,11 +55,14 @@ impl Held<'_> {
         }
         if let Some(slot) = &mut self.slot {
             // The latency of an error shows little about the load: an error may come early or late.
-            if *is_timeout || class.is_refusal() {
-                slot.sample(Sample::Dropped);
+            let sample = if *is_timeout || class.is_refusal() {
+                Some(Sample::Dropped)
             } else if class.health() == Health::Well {
-                slot.sample(Sample::Answered(took));
-            }
+                Some(Sample::Answered(took))
+            } else {
+                None
+            };
+            slot.end(now, sample);
         }
     }
 }

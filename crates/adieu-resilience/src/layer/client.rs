@@ -25,7 +25,7 @@ pub trait ClientRequest: Sized {
     fn is_idempotent(&self) -> bool;
 }
 
-/// A response that says how the server is.
+/// A response from which the health of the server is judged.
 pub trait ClientResponse {
     /// Returns what the response means for the server's health and for a repetition.
     fn class(&self) -> Class;

@@ -5,13 +5,12 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use adieu_core::Draining;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
 use super::REFUSED;
-use crate::classify::Class;
-use crate::refused::{Code, Refused};
+use crate::classify::{Class, causes, is_own_refusal};
+use crate::refused::Code;
 
 /// The class of a response.
 pub(super) fn of_response(status: StatusCode, headers: &HeaderMap) -> Class {
@@ -34,13 +33,12 @@ pub(super) fn of_response(status: StatusCode, headers: &HeaderMap) -> Class {
 
 /// The class of an error: the backend failed, unless a cause proves that it was not reached.
 pub(super) fn of_error(error: &(dyn Error + 'static)) -> Class {
-    let causes = std::iter::successors(Some(error), |error| (*error).source());
-    causes.filter_map(of_cause).next().unwrap_or(Class::sick())
+    causes(error).filter_map(of_cause).next().unwrap_or(Class::sick())
 }
 
 fn of_cause(cause: &(dyn Error + 'static)) -> Option<Class> {
     // A gate or another policy of this process refused: the backend was not asked.
-    if cause.is::<Draining>() || cause.is::<Refused>() {
+    if is_own_refusal(cause) {
         return Some(Class::neutral());
     }
     let kind = cause.downcast_ref::<io::Error>()?.kind();

@@ -12,6 +12,8 @@ pub(crate) struct Gcra {
     interval: u64,
     /// How far the state may be ahead of now.
     tolerance: u64,
+    /// How many permits are granted at once after a time without any.
+    burst: u32,
 }
 
 /// No permit is free for this long.
@@ -54,7 +56,7 @@ impl Gcra {
     pub(crate) fn new(permits: u32, per: u64, burst: u32) -> Self {
         // Rounded up: the limit may be slower than declared by a nanosecond a permit, never faster.
         let interval = per.div_ceil(u64::from(permits)).max(1);
-        Self { interval, tolerance: interval.saturating_mul(u64::from(burst)) }
+        Self { interval, tolerance: interval.saturating_mul(u64::from(burst)), burst }
     }
 
     /// Takes one permit; returns the next state.
@@ -67,7 +69,7 @@ impl Gcra {
 
     /// Takes as many permits as are free, at most `wanted`. For a state that several processes share.
     pub(crate) fn take_up_to(&self, state: Option<Shared>, now: u64, wanted: u32) -> Taken {
-        let Self { interval, tolerance } = *self;
+        let Self { interval, tolerance, .. } = *self;
         let known = state.map_or(0, |state| state.ahead(now));
         let free = tolerance.saturating_sub(known) / interval;
         let granted = wanted.min(u32::try_from(free).unwrap_or(u32::MAX));
@@ -90,10 +92,13 @@ impl Gcra {
 
     /// The share of one of so many replicas: its burst is at least one.
     pub(crate) fn share_of(&self, replicas: u32) -> Self {
-        let replicas = u64::from(replicas.max(1));
-        let interval = self.interval.saturating_mul(replicas);
-        let burst = (self.tolerance / self.interval / replicas).max(1);
-        Self { interval, tolerance: interval.saturating_mul(burst) }
+        // Every call of a shared limit computes this, and a division is most of its cost.
+        if replicas <= 1 {
+            return *self;
+        }
+        let interval = self.interval.saturating_mul(u64::from(replicas));
+        let burst = (self.burst / replicas).max(1);
+        Self { interval, tolerance: interval.saturating_mul(u64::from(burst)), burst }
     }
 
     pub(crate) fn interval(&self) -> u64 {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const VALID: Duration = Duration::from_millis(100);
 /// A slice is for the expected demand of this time.
 const AHEAD: Duration = Duration::from_millis(50);
-/// The share of the current demand in the expected demand.
+/// The weight of the latest measurement in the moving average of the demand.
 const SMOOTHING: f64 = 0.3;
 
 /// A replica's share of a limit.
@@ -47,7 +47,7 @@ pub(crate) struct Question {
     pub(crate) wanted: u32,
 }
 
-/// What a call is told.
+/// The decision about a call that wants a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permit {
     Granted,
@@ -170,7 +170,7 @@ impl Demand {
             (self.since, self.calls) = (Some(now), 0);
         }
         self.calls += 1;
-        // A jump is followed at once.
+        // If demand rises suddenly, the expectation rises with it at once; only a fall is smoothed.
         self.expected = self.expected.max(f64::from(self.calls));
     }
 }

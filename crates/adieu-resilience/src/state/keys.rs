@@ -81,7 +81,7 @@ impl Keys {
 /// Removes idle keys, those first that were not used for the longest time. If none is idle, removes
 /// one that is not open and has no call.
 fn make_room(map: &mut HashMap<Box<str>, Entry>, now: Instant) {
-    // Nobody can take a reference while this has the lock.
+    // No other thread can take a reference while this one has the lock.
     let is_free = |entry: &Entry| Arc::strong_count(&entry.parts) == 1 && !entry.parts.is_open();
     let candidates = map.iter().filter(|(_, entry)| is_free(entry));
     let mut candidates: Vec<_> = candidates

@@ -122,7 +122,8 @@ impl Board {
             _ => return Probed::Standing(standing),
         };
         open.leases.retain(|(_, ends)| *ends > now);
-        // Further ahead than a grant can have made it: the clock was set back.
+        // A lease that ends later than one granted now can only be due to a clock that was set back.
+        // Shorten it.
         open.leases.iter_mut().for_each(|(_, ends)| *ends = (*ends).min(now + lease));
         if open.leases.len() < terms.probes as usize {
             open.leases.push((id.to_string(), now + lease));

@@ -81,7 +81,9 @@ pub(super) type SyncAnswer = (String, u32, u32, Vec<Vec<String>>);
 
 /// The answer of a script was not written by adieu, or by another version of it.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer {0:?} is not one of this script")]
+#[error(
+    "unexpected reply {0:?} from a script: check that all replicas run the same version of adieu"
+)]
 pub(super) struct Unreadable(Vec<String>);
 
 // === impl Redis ===

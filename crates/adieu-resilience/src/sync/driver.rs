@@ -1,25 +1,28 @@
 //! Asks the store: one report per tick for all policies, and what calls request meanwhile.
 //!
-//! One loop of the shutdown owns every question. Each question has [`ASK_WITHIN`]. After the first
-//! that is not answered the store is away: no call waits for it, and single reports find out when it
-//! is back.
+//! One loop of the shutdown sends every request, each with the timeout [`ASK_WITHIN`]. After the first
+//! request that fails or times out, the store counts as away: no call waits for it, and only periodic
+//! reports are sent, until one is answered.
+
+mod answers;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use adieu_core::{LoopCx, Readiness, Short, Stage, WeakShutdown, adapter};
+use adieu_core::{LoopCx, Readiness, Stage, WeakShutdown, adapter};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use self::answers::{Answered, NoAnswer};
 use super::{Cadence, Sent};
-use crate::breaker::{Circuit, Ended, Standing, Ticket};
-use crate::link::{ASK_WITHIN, ForceFailure, Link, Probing, Request};
-use crate::rate::{Question, Share, Taken};
+use crate::breaker::{Circuit, Ended, Ticket};
+use crate::link::{ASK_WITHIN, Link, Probing, Request};
+use crate::rate::Share;
 use crate::state::State;
-use crate::store::{News, Probe, Probed, Report, Settled, Store, StoreError, Synced};
+use crate::store::{Probe, Report, Settled, Store, StoreError};
 use crate::time::{Instant, now};
 
 /// How long connecting again may take, while no call waits.
@@ -48,8 +51,12 @@ struct Run {
     is_draining: bool,
     next_key: usize,
     next_probe: u64,
-    /// The probes that calls of this process are, by their identifiers.
+    /// The probes that the store has granted to calls of this process, by their ids.
     probes: HashMap<Arc<str>, Granted>,
+    /// The limit whose question was not answered last. In a cluster, another node may answer reports.
+    unanswered: Option<Arc<Share>>,
+    /// When the store last answered that it has forced open or released a policy.
+    last_forced: Option<Instant>,
     questions: JoinSet<Answered>,
 }
 
@@ -58,42 +65,6 @@ struct Granted {
     circuit: Arc<Circuit>,
     probe: Probe,
     generation: u64,
-}
-
-/// The answer to a question, or that there was none.
-enum Answered {
-    Synced {
-        sent: Instant,
-        result: Result<Synced, NoAnswer>,
-    },
-    Took {
-        share: Arc<Share>,
-        question: Question,
-        result: Result<Taken, NoAnswer>,
-    },
-    Probed {
-        sent: Instant,
-        circuit: Arc<Circuit>,
-        probe: Probe,
-        answer: oneshot::Sender<Probing>,
-        result: Result<Probed, NoAnswer>,
-    },
-    Settled {
-        sent: Instant,
-        granted: Granted,
-        ended: Ended,
-        result: Result<Option<Standing>, NoAnswer>,
-    },
-    Forced {
-        answer: oneshot::Sender<Result<(), ForceFailure>>,
-        result: Result<(), NoAnswer>,
-    },
-}
-
-/// Why a question has no answer.
-enum NoAnswer {
-    InTime,
-    Failed(StoreError),
 }
 
 /// Makes calls decide alone when the driver ends, also if it panics.
@@ -122,6 +93,8 @@ impl Run {
             next_key: 0,
             next_probe: fastrand::u64(..),
             probes: HashMap::new(),
+            unanswered: None,
+            last_forced: None,
             questions: JoinSet::new(),
         }
     }
@@ -177,6 +150,7 @@ impl Run {
         self.is_syncing = true;
         let report = self.report(now, false);
         let (driver, is_away) = (Arc::clone(&self.driver), self.is_away());
+        let unanswered = self.unanswered.clone().filter(|_| is_away);
         self.questions.spawn(async move {
             let store = &driver.store;
             // A connection whose server has vanished may be silent for ever.
@@ -189,6 +163,15 @@ impl Run {
                 Ok(()) => within(ASK_WITHIN, store.sync(&driver.link.service, &report)).await,
                 Err(error) => Err(error),
             };
+            // The store is back only if the node that did not answer does: otherwise the next call
+            // would wait in vain, and the store would be away and back with each report.
+            let answered = match &unanswered {
+                Some(share) if result.is_ok() => {
+                    within(ASK_WITHIN, store.take(&share.key, share.limit, 0)).await.map(drop)
+                }
+                _ => Ok(()),
+            };
+            let result = answered.and(result);
             Answered::Synced { sent, result }
         });
     }
@@ -248,12 +231,17 @@ impl Run {
                     self.settle(granted, ended);
                 }
             }
-            Request::Force { force, answer } => self.ask(
-                move |driver| {
-                    Box::pin(async move { driver.store.force(&driver.link.service, &force).await })
-                },
-                move |result| Answered::Forced { answer, result },
-            ),
+            Request::Force { force, answer } => {
+                let (sent, asked) = (now(), force.clone());
+                self.ask(
+                    move |driver| {
+                        Box::pin(
+                            async move { driver.store.force(&driver.link.service, &asked).await },
+                        )
+                    },
+                    move |result| Answered::Forced { sent, force, answer, result },
+                );
+            }
         }
     }
 
@@ -291,154 +279,10 @@ impl Run {
         );
     }
 
-    fn on_answer(&mut self, answered: Answered) {
-        match answered {
-            Answered::Synced { sent, result } => {
-                self.is_syncing = false;
-                match self.heard(result, true) {
-                    Some(synced) => self.learn(sent, synced),
-                    None => self.sent.forget(),
-                }
-            }
-            Answered::Took { share, question, result } => {
-                let answer = self.heard(result, false);
-                share.on_answer(question, answer);
-            }
-            Answered::Probed { sent, circuit, probe, answer, result } => {
-                self.on_probed(sent, circuit, probe, answer, result);
-            }
-            Answered::Settled { sent, granted, ended, result } => match self.heard(result, false) {
-                Some(standing) => {
-                    granted.circuit.adopt(sent, standing);
-                    granted.circuit.fleet_idle(now());
-                }
-                None => granted.circuit.settle_alone(now(), granted.generation, ended),
-            },
-            Answered::Forced { answer, result } => {
-                let failure = match result {
-                    Ok(()) => {
-                        // This process learns of it at once.
-                        self.cadence.hurry();
-                        Ok(())
-                    }
-                    Err(NoAnswer::InTime) => Err(ForceFailure::NoAnswer),
-                    Err(NoAnswer::Failed(error)) => Err(ForceFailure::Store(error)),
-                };
-                // The caller may have gone.
-                let _ = answer.send(failure);
-            }
-        }
-    }
-
-    fn on_probed(
-        &mut self,
-        sent: Instant,
-        circuit: Arc<Circuit>,
-        probe: Probe,
-        answer: oneshot::Sender<Probing>,
-        result: Result<Probed, NoAnswer>,
-    ) {
-        let now = now();
-        let probing = match self.heard(result, false) {
-            Some(Probed::Granted { generation }) => {
-                circuit.fleet_granted(now);
-                let id = Arc::clone(&probe.id);
-                let granted = Granted { circuit, probe, generation };
-                self.probes.insert(Arc::clone(&id), granted);
-                Probing::Granted(Ticket { id, generation })
-            }
-            Some(Probed::Busy(wait)) => {
-                circuit.fleet_busy(now, wait);
-                Probing::Busy(wait)
-            }
-            Some(Probed::Standing(standing)) => {
-                circuit.adopt(sent, standing);
-                Probing::Again
-            }
-            None => {
-                circuit.fleet_idle(now);
-                Probing::Again
-            }
-        };
-        // If the call has gone, the probe is returned for others.
-        if let Err(Probing::Granted(ticket)) = answer.send(probing)
-            && let Some(granted) = self.probes.remove(&ticket.id)
-        {
-            self.settle(granted, Ended::Neutral);
-        }
-        if self.is_draining {
-            self.return_probes();
-        }
-    }
-
-    /// Notes whether the store has answered. Only the answer to a report shows that it is back: other
-    /// questions may have been sent before it was away.
-    fn heard<T>(&mut self, result: Result<T, NoAnswer>, is_report: bool) -> Option<T> {
-        match result {
-            Ok(answer) => {
-                if is_report {
-                    self.cadence.on_answer();
-                    if self.driver.link.set_away(false) {
-                        let service = Arc::clone(&self.driver.link.service);
-                        self.log(move || tracing::info!(%service, "store answers again"));
-                    }
-                }
-                Some(answer)
-            }
-            Err(error) => {
-                if is_report || !self.is_away() {
-                    self.cadence.on_failure(now());
-                }
-                if self.driver.link.set_away(true) {
-                    self.log_away(error);
-                }
-                None
-            }
-        }
-    }
-
-    fn log_away(&self, error: NoAnswer) {
-        let service = Arc::clone(&self.driver.link.service);
-        let error = match error {
-            NoAnswer::InTime => format!("no answer within {}", Short(ASK_WITHIN)),
-            NoAnswer::Failed(error) => adapter::error_text(&error),
-        };
-        self.log(move || {
-            tracing::warn!(%service, error, "store away; policies decide alone");
-        });
-    }
-
     fn log(&self, emit: impl FnOnce() + Send + 'static) {
         match self.driver.shutdown.upgrade() {
             Some(shutdown) => adapter::log(&shutdown, emit),
             None => adapter::log_aside(tracing::Level::WARN, || emit),
-        }
-    }
-
-    /// The store has answered a report.
-    fn learn(&mut self, sent: Instant, synced: Synced) {
-        let Synced { epoch, replicas, news } = synced;
-        self.epoch = epoch;
-        self.driver.link.set_replicas(replicas);
-        let Some(News { breakers, forces }) = news else { return };
-        self.driver.link.set_standings(sent, breakers);
-        for policy in self.policies() {
-            let circuits = policy.keyed_circuits().into_iter().chain(policy.circuit());
-            circuits.for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
-            let forced = forces.iter().find(|(name, _)| **name == *policy.name);
-            // Not known: the time for which it was forced open goes on.
-            let Some((name, forced)) = forced else { continue };
-            let until = (!forced.left.is_zero()).then(|| sent + forced.left);
-            if policy.force_fleet(until, &forced.by) {
-                let (policy, by, left) = (name.clone(), forced.by.clone(), forced.left);
-                self.log(move || match until {
-                    Some(_) => {
-                        let time = Short(left);
-                        tracing::warn!(policy, by, %time, "policy forced open by the fleet");
-                    }
-                    None => tracing::info!(policy, "policy released by the fleet"),
-                });
-            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_core::{Config, KillAfter, Reason, Shutdown};
+use adieu_core::{Config, KillAfter, Reason, Shutdown, adapter};
 use tokio::time::{Instant, sleep};
 
 use crate::breaker::Standing;
@@ -32,7 +32,7 @@ struct Faults {
     is_cut: bool,
     /// Of a hundred answers, so many are lost after the store has acted on the question.
     lost: u8,
-    /// How long an answer takes, at most.
+    /// How long a question and its answer take together, at most. Answers overtake each other.
     delay: Duration,
 }
 
@@ -46,26 +46,39 @@ struct Faulty {
 }
 
 impl Faulty {
-    async fn fate(&self) -> bool {
+    /// Waits until the question arrives. Returns the way of its answer.
+    async fn fate(&self) -> Fate {
         *lock(&self.questions) += 1;
         let faults = *lock(&self.faults);
         if faults.is_cut {
             std::future::pending::<()>().await;
         }
-        let delay = faults.delay.mul_f64(lock(&self.random).f64());
-        sleep(delay).await;
-        lock(&self.random).u8(0..100) < faults.lost
+        let (fate, way) = {
+            let mut random = lock(&self.random);
+            let delay = faults.delay.mul_f64(random.f64());
+            let way = delay.mul_f64(random.f64());
+            (Fate { is_lost: random.u8(0..100) < faults.lost, way_back: delay - way }, way)
+        };
+        sleep(way).await;
+        fate
     }
+}
+
+/// What happens to an answer.
+struct Fate {
+    is_lost: bool,
+    way_back: Duration,
 }
 
 macro_rules! behind_faults {
     ($self:ident, $($question:tt)+) => {
         Box::pin(async move {
-            let is_lost = $self.fate().await;
+            let fate = $self.fate().await;
             let answer = $self.memory.$($question)+.await;
-            if is_lost {
+            if fate.is_lost {
                 std::future::pending::<()>().await;
             }
+            sleep(fate.way_back).await;
             answer
         })
     };
@@ -435,7 +448,7 @@ async fn s916_a_policy_is_forced_open_and_released_in_the_whole_fleet() {
     assert!(until_all(&replicas, is_forced).await <= ms(150));
     assert_eq!(code(replicas[3].call(true).await), Code::ForcedOpen);
     assert_eq!(replicas[3].policy.status().forced_by.as_deref(), Some("ops"));
-    // A replica that starts later learns it, too, and a store that forgets it releases nobody.
+    // A replica that starts later learns it, too, and a store that forgets it releases none.
     let late = Replica::start(&memory, with_breaker);
     until_all(&[late], is_forced).await;
     memory.flush();
@@ -448,6 +461,64 @@ async fn s916_a_policy_is_forced_open_and_released_in_the_whole_fleet() {
     replicas[2].policies.force_open("payments", secs(2), "ops").await.unwrap();
     until_all(&replicas, is_forced).await;
     assert!(until_all(&replicas, |replica| !is_forced(replica)).await <= ms(2_100));
+}
+
+// While answers take up to 24 ms and overtake each other: also those to reports that the store has
+// answered before.
+#[tokio::test(start_paused = true)]
+async fn s1242_the_process_that_forces_a_policy_open_or_releases_it_refuses_or_calls_at_once() {
+    let (replicas, _) = fleet(2, with_breaker);
+    for replica in &replicas {
+        replica.set(Faults { delay: ms(24), ..Faults::default() });
+    }
+    let forced = |replica: &Replica| replica.policy.status().forced;
+    for run in 0..200 {
+        // News of breakers make each report of this time answer with everything.
+        replicas[1].calls(20, false).await;
+        sleep(ms(run)).await;
+        let (one, time) = (&replicas[0], secs(600 + run));
+        one.policies.force_open("payments", time, "ops").await.unwrap();
+        for _ in 0..150 {
+            let left = forced(one).expect("forced open");
+            assert!(left <= time && left > time - ms(200), "{left:?} of {time:?}");
+            sleep(ms(1)).await;
+        }
+        assert_eq!(one.policy.status().forced_by.as_deref(), Some("ops"));
+        assert_eq!(code(one.call(true).await), Code::ForcedOpen);
+        one.policies.release("payments", "ops").await.unwrap();
+        for _ in 0..150 {
+            assert_eq!(forced(one), None);
+            sleep(ms(1)).await;
+        }
+        // What the other replica has done since is learnt, although it was done in the same tick.
+        replicas[1].policies.force_open("payments", time, "dev").await.unwrap();
+        assert!(until_all(&replicas, |replica| forced(replica).is_some()).await <= ms(150));
+        one.policies.release("payments", "ops").await.unwrap();
+        until_all(&replicas, |replica| forced(replica).is_none()).await;
+    }
+}
+
+// The caller cannot know which of two requests the store has processed last, but all replicas agree.
+#[tokio::test(start_paused = true)]
+async fn s1242_after_requests_at_the_same_time_all_replicas_agree() {
+    let (replicas, memory) = fleet(2, with_breaker);
+    for replica in &replicas {
+        replica.set(Faults { delay: ms(24), ..Faults::default() });
+    }
+    for _ in 0..100 {
+        let (open, release) = tokio::join!(
+            replicas[0].policies.force_open("payments", secs(600), "ops"),
+            replicas[0].policies.release("payments", "ops"),
+        );
+        open.unwrap();
+        release.unwrap();
+        sleep(ms(300)).await;
+        let late = Replica::start(&memory, with_breaker);
+        sleep(ms(300)).await;
+        let forced = |replica: &Replica| replica.policy.status().forced.is_some();
+        assert_eq!(forced(&replicas[0]), forced(&late));
+        assert_eq!(forced(&replicas[1]), forced(&late));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -656,6 +727,61 @@ async fn s921_readiness_does_not_depend_on_the_store() {
     sleep(secs(2)).await;
     assert!(replica.is_open() && replica.policies.store().unwrap().is_away);
     assert!(replica.shutdown.readiness().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1234_if_requested_readiness_depends_on_the_store() {
+    let replica = Replica::start(&Memory::new(), with_breaker);
+    replica.policies.check("store").unwrap();
+    let is_ready = || replica.shutdown.readiness().is_ready();
+    assert!(!is_ready(), "the store has not answered yet");
+    sleep(secs(1)).await;
+    assert!(is_ready());
+    replica.set(Faults { is_cut: true, ..Faults::default() });
+    sleep(secs(1)).await;
+    assert!(!is_ready());
+    let checks = replica.shutdown.checks();
+    assert!(format!("{checks:?}").contains("the store does not answer"), "{checks:?}");
+    // A check that is added while the store is away fails at once.
+    replica.policies.check("again").unwrap();
+    replica.set(Faults::default());
+    sleep(secs(3)).await;
+    assert!(is_ready());
+    let local: Policies = [replica.policy.clone()].into_iter().collect();
+    let error = local.check("store").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "failed to add check store: the policies are not shared; call `shared` first"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1236_metrics_show_whether_the_store_answers() {
+    let replica = Replica::start(&Memory::new(), |policy| {
+        policy.rate(Rate::per_second(10).burst(1).without_store(WithoutStore::Closed))
+    });
+    let has = |line: &str| {
+        let (_, page) = adapter::pages(&replica.shutdown).remove(0);
+        let mut metrics = adapter::Metrics::default();
+        page.metrics(&mut metrics);
+        let text = metrics.to_string();
+        assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+    };
+    sleep(secs(1)).await;
+    has("adieu_resilience_store{service=\"checkout\"} 1");
+    has("adieu_resilience_replicas{service=\"checkout\"} 1");
+    has("adieu_resilience_store_away_total{service=\"checkout\"} 0");
+    replica.set(Faults { is_cut: true, ..Faults::default() });
+    sleep(secs(1)).await;
+    replica.calls(3, true).await;
+    has("adieu_resilience_store{service=\"checkout\"} 0");
+    has("adieu_resilience_store_away_total{service=\"checkout\"} 1");
+    has("adieu_resilience_decided_alone_total{service=\"checkout\"} 3");
+    has("adieu_resilience_refused_total{policy=\"payments\",code=\"store-away\"} 3");
+    replica.set(Faults::default());
+    sleep(secs(3)).await;
+    has("adieu_resilience_store{service=\"checkout\"} 1");
+    has("adieu_resilience_store_away_total{service=\"checkout\"} 1");
 }
 
 #[tokio::test(start_paused = true)]

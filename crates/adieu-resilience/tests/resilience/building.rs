@@ -47,14 +47,14 @@ async fn s700_a_contradiction_is_refused_with_its_figures() {
         failed to start policy pay: rate: zero permits and a burst of zero refuse every call
         failed to start policy pay: rate: 2 permits in 100ns are more than one in 100ns
         failed to start policy pay: bulkhead: a limit of zero refuses every call
-        failed to start policy pay: bulkhead: limits from 0 to 4 are not from at least 1 upwards
+        failed to start policy pay: bulkhead: the range 0 to 4 is invalid: the lower limit must be at least 1, and not above the upper one
         failed to start policy pay: bulkhead: a threshold of 0ns is not from 1ns to a year
-        failed to start policy pay: breaker: ratio 0 is not above 0 and up to 1
-        failed to start policy pay: breaker: ratio NaN is not above 0 and up to 1
-        failed to start policy pay: breaker: zero calls, probes, successes or witnesses make no breaker
+        failed to start policy pay: breaker: ratio is 0; it must be above 0 and at most 1
+        failed to start policy pay: breaker: ratio is NaN; it must be above 0 and at most 1
+        failed to start policy pay: breaker: calls, probes, closes-after and witnesses must each be at least 1
         failed to start policy pay: breaker: a window of 9ms is not from 10ms to a year
         failed to start policy pay: breaker: the first break of 9s is longer than the longest of 8s
-        failed to start policy pay: breaker: if every call is slow, it can only open
+        failed to start policy pay: breaker: slow is zero, so every call would count as failed; set a longer time
         failed to start policy pay: throttle: factor 0.9 is not from 1 to 100
         failed to start policy pay: throttle: 0ns is not from 100ms to a year
         failed to start policy pay: retry: 0 times is not from 1 to 10

@@ -29,7 +29,7 @@ async fn s705_sick_outcomes_and_our_timeouts_open_the_breaker() {
     assert_eq!(code(policy.call(succeed).await), Code::Open, "without a timeout, within is one");
 }
 
-// A retry has what is left of `within`, which may be very little.
+// A retry has the remaining time of `within`, which may be very little.
 #[tokio::test(start_paused = true)]
 async fn s705_within_is_the_timeout_of_the_first_attempt_only() {
     let (policy, _shutdown) = start(|policy| {
@@ -411,4 +411,50 @@ async fn s751_the_status_shows_breaker_bulkhead_keys_and_force() {
     let mut probe = Box::pin(policy.call(hang));
     assert!(poll(probe.as_mut()).is_none());
     assert_eq!(policy.status().breaker, Some(BreakerState::HalfOpen));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1235_metrics_count_refusals_retries_and_openings() {
+    let (policy, shutdown) = start(|policy| {
+        let breaker = Breaker::at(1.0).of(2).opens_for(secs(5));
+        policy.breaker(breaker).bulkhead(Bulkhead::of(1)).retry(Retry::times(1))
+    });
+    let metrics = || {
+        let mut metrics = adieu_core::adapter::Metrics::default();
+        let (_, page) = adieu_core::adapter::pages(&shutdown).remove(0);
+        page.metrics(&mut metrics);
+        metrics.to_string()
+    };
+    let has = |line: &str| {
+        let text = metrics();
+        let line = line.replace("NAME", "policy=\"backend\"");
+        assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+    };
+    has("adieu_resilience_breaker{NAME,state=\"closed\"} 1");
+    has("adieu_resilience_bulkhead_limit{NAME} 1");
+    has("adieu_resilience_opened_total{NAME,by=\"process\"} 0");
+    let mut inside = Box::pin(policy.call(hang));
+    assert!(poll(inside.as_mut()).is_none());
+    assert_eq!(code(policy.call(succeed).await), Code::Full);
+    has("adieu_resilience_bulkhead_inside{NAME} 1");
+    has("adieu_resilience_refused_total{NAME,code=\"full\"} 1");
+    drop(inside);
+    let _ = policy.call(fail).await;
+    has("adieu_resilience_retries_total{NAME} 1");
+    has("adieu_resilience_opened_total{NAME,by=\"process\"} 1");
+    has("adieu_resilience_breaker{NAME,state=\"closed\"} 0");
+    has("adieu_resilience_breaker{NAME,state=\"open\"} 1");
+    for _ in 0..2 {
+        assert_eq!(code(policy.call(succeed).await), Code::Open);
+    }
+    has("adieu_resilience_refused_total{NAME,code=\"open\"} 2");
+    policy.force_open(secs(60));
+    assert_eq!(code(policy.call(succeed).await), Code::ForcedOpen);
+    has("adieu_resilience_forced_open{NAME} 1");
+    has("adieu_resilience_refused_total{NAME,code=\"forced-open\"} 1");
+    // The format requires that the samples of a metric stand together, under one header.
+    let text = metrics();
+    let headers = text.lines().filter(|line| line.starts_with("# TYPE")).collect::<Vec<_>>();
+    let unique = headers.iter().collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(headers.len(), unique.len(), "{headers:?}");
 }

@@ -4,6 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "replicas report on their output, tests print figures")]
 
+mod cluster;
+mod fleet_outages;
+mod lag;
 mod outages;
 mod processes;
 mod replica;
+mod trips;

@@ -41,7 +41,7 @@ async fn share(port: u16, without_store: WithoutStore) -> (Policies, Policy, Shu
 }
 
 /// Waits until it is so.
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
             sleep(Duration::from_millis(5)).await;
@@ -93,12 +93,12 @@ impl Setup {
     }
 }
 
-async fn connect(server: &Server) -> redis::aio::MultiplexedConnection {
+pub(crate) async fn connect(server: &Server) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(format!("redis://127.0.0.1:{}/", server.port())).unwrap();
     client.get_multiplexed_async_connection().await.unwrap()
 }
 
-fn signal(signal: &str, pid: &str) {
+pub(crate) fn signal(signal: &str, pid: &str) {
     let sent = std::process::Command::new("kill").args([signal, pid]).status().unwrap();
     assert!(sent.success());
 }
@@ -190,7 +190,8 @@ async fn s922_after_a_failover_the_fleet_goes_on_with_what_was_replicated() {
     forwarding.spawn(forward(listener, Arc::clone(&primary)));
 
     let (policies, policy, _shutdown) = share(port, WithoutStore::Share).await;
-    policies.force_open("p", Duration::from_secs(600), "ops").await.unwrap();
+    // On a busy machine, an answer may take longer than 25 ms.
+    while policies.force_open("p", Duration::from_secs(600), "ops").await.is_err() {}
     let mut wait = redis::cmd("WAIT");
     wait.arg(1).arg(50);
     // The replica may still be copying.
@@ -205,7 +206,7 @@ async fn s922_after_a_failover_the_fleet_goes_on_with_what_was_replicated() {
     // A replica that starts now learns what was replicated.
     let (_late, late_policy, _late_shutdown) = share(port, WithoutStore::Share).await;
     until("forced", || late_policy.status().forced.is_some()).await;
-    policies.release("p", "ops").await.unwrap();
+    while policies.release("p", "ops").await.is_err() {}
     until("released", || late_policy.status().forced.is_none()).await;
     until("both are seen", || policies.store().unwrap().replicas == 2).await;
 }

@@ -65,7 +65,7 @@ fn s917_five_processes_admit_no_more_than_the_rate_of_the_fleet() {
     }
 }
 
-fn set(backend: &NamedTempFile, state: &str) {
+pub(crate) fn set(backend: &NamedTempFile, state: &str) {
     // Replaced at once: a replica never reads half of it.
     let next = backend.path().with_extension("next");
     std::fs::write(&next, state).unwrap();
@@ -132,6 +132,28 @@ fn s914_after_kill_9_of_the_prober_another_replica_probes() {
     let passed = next.wait_for("@passed-1");
     println!("{passed}");
     replicas.iter_mut().for_each(|replica| drop(replica.wait_for("@closed-2")));
+}
+
+#[test]
+fn s911_a_process_that_alone_cannot_reach_the_backend_opens_only_its_own_breaker() {
+    let (redis, backend) = (Server::redis(), NamedTempFile::new().unwrap());
+    set(&backend, "well");
+    let mut replicas = fleet(["broken", "call", "call", "call", "idle"], &redis, &backend);
+    for replica in &mut replicas[1..4] {
+        replica.wait_for("@passed-1");
+    }
+    // It opens, probes, and opens again: the others had time to learn of it.
+    for _ in ["opens", "reopens"] {
+        replicas[0].wait_for("@failed-");
+        replicas[0].wait_for("@refused-");
+    }
+    for mut replica in replicas.drain(1..) {
+        replica.signal(Signal::TERM);
+        let ended = replica.wait();
+        let has_opened = ended.stdout.contains("@refused") || ended.stdout.contains("@open");
+        assert!(!has_opened, "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stdout.contains("@ended clean=true"), "{}{}", ended.stdout, ended.stderr);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 -- ARGV     the replica, whether it leaves, the epoch that it knows; then for each snapshot: breaker,
 --          generation, calls, failures, of, ratio, witnesses, first and longest break, spread
 -- Returns  the epoch, the number of replicas, whether it is followed by news; for each breaker its
---          field and its standing, for each force its field, what is left of it, and by whom
+--          field and its standing, for each force its field, its remaining time, and by whom
 local replica, is_leaving, known_epoch = ARGV[1], ARGV[2] == '1', ARGV[3]
 if is_leaving then
   redis.call('ZREM', KEYS[3], replica)

@@ -1,0 +1,154 @@
+//! Opens, drains, kills and hands over the shards of regions, as the machine of the node has decided.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::node::Node;
+use crate::proposal::Wake;
+use crate::records::{RegionKind, ShardId};
+use crate::region::{Held, ShardState};
+use crate::regions::Inbox;
+use crate::shared::{DrainTime, Shared};
+use crate::store::Revision;
+use crate::time::{Duration, Instant};
+use crate::transport::Peer;
+
+/// How long a shard that moves for balance may take to drain.
+const MOVE: Duration = Duration::from_secs(10);
+
+/// The shards of regions on this node.
+pub(super) struct Hosting {
+    shared: Arc<Shared>,
+    /// The revision of the view that the regions have last seen.
+    seen: Option<Revision>,
+    draining: BTreeMap<ShardId, Draining>,
+    is_lost: bool,
+}
+
+struct Draining {
+    epoch: Revision,
+    kill_at: Instant,
+    is_killed: bool,
+}
+
+// === impl Hosting ===
+
+impl Hosting {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), seen: None, draining: BTreeMap::new(), is_lost: false }
+    }
+
+    /// Brings the regions in line with the machine.
+    pub(super) fn reconcile(
+        &mut self,
+        node: &mut Node,
+        is_good: bool,
+        now: Instant,
+        wake: &mut Wake,
+    ) {
+        let Some(me) = node.me() else { return };
+        if !is_good {
+            return self.lose();
+        }
+        self.connect(Peer { id: me.id.clone(), incarnation: me.incarnation });
+        let held: BTreeMap<ShardId, Held> =
+            node.held().map(|(shard, held)| (shard.clone(), held)).collect();
+        if self.seen != Some(node.view().revision) {
+            self.seen = Some(node.view().revision);
+            self.shared.here.see(me.incarnation, node.view());
+            for region in self.shared.regions.all() {
+                let mine = held.iter().filter(|(shard, _)| shard.region == *region.name());
+                let mine = mine.map(|(shard, held)| (shard.number, held.epoch)).collect();
+                region.see(node.view(), &mine);
+            }
+        }
+        self.draining.retain(|shard, draining| {
+            held.get(shard).is_some_and(|held| held.epoch == draining.epoch)
+        });
+        for (shard, held) in held {
+            if held.state == ShardState::Closing {
+                self.drain(node, &shard, held.epoch, now, wake);
+            }
+        }
+    }
+
+    /// Starts to receive messages, once this node is in the table.
+    fn connect(&self, me: Peer) {
+        let shared = &self.shared;
+        let (Some(carrier), Some(runtime)) = (&shared.carrier, shared.runtime.get()) else {
+            return;
+        };
+        if shared.here.transport.get().is_none() {
+            let (here, regions) = (Arc::clone(&shared.here), Arc::clone(&shared.regions));
+            carrier.start(&me, runtime, Arc::new(Inbox { here, regions }));
+            let _ = shared.here.transport.set(Arc::clone(carrier).into_transport());
+        }
+    }
+
+    fn drain(
+        &mut self,
+        node: &mut Node,
+        shard: &ShardId,
+        epoch: Revision,
+        now: Instant,
+        wake: &mut Wake,
+    ) {
+        let Some(region) = self.shared.regions.get(&shard.region) else { return };
+        let time = self.shared.drain_time(region.config().kind);
+        let own = DrainTime { nested_until: now + MOVE / 2, kill_at: now + MOVE };
+        let draining = self.draining.entry(shard.clone()).or_insert_with(|| {
+            let time = time.unwrap_or(own);
+            region.drain(shard.number, time.nested_until);
+            Draining { epoch, kill_at: time.kill_at, is_killed: false }
+        });
+        if let Some(time) = time {
+            draining.kill_at = draining.kill_at.min(time.kill_at);
+        }
+        let is_due = draining.kill_at <= now || self.shared.kill.is_cancelled();
+        if is_due && !draining.is_killed {
+            draining.is_killed = true;
+            let killed = region.kill(shard.number);
+            self.shared.report_killed(shard, killed);
+        }
+        if region.hand_over(shard.number) {
+            node.drained(shard, epoch);
+        } else if !draining.is_killed {
+            wake.at(draining.kill_at);
+        }
+    }
+
+    /// This node may no longer act: every entity is dropped.
+    pub(super) fn lose(&mut self) {
+        if !std::mem::replace(&mut self.is_lost, true) {
+            for region in self.shared.regions.all() {
+                region.lose();
+            }
+        }
+    }
+
+    /// Ends what this node sends, when nothing of it runs any longer.
+    pub(super) async fn close(&self, within: Duration) {
+        for region in self.shared.regions.all() {
+            region.close();
+        }
+        if let Some(transport) = self.shared.here.transport.get()
+            && tokio::time::timeout(within, transport.close()).await.is_err()
+        {
+            let cluster = Arc::clone(&self.shared.cluster);
+            self.shared.log(move || {
+                tracing::warn!(%cluster, ?within, "links to other nodes did not end in time");
+            });
+        }
+    }
+}
+
+impl Shared {
+    /// Returns by when the shards of a kind of region must be drained, if this node leaves.
+    fn drain_time(&self, kind: RegionKind) -> Option<DrainTime> {
+        let times = self.drain_times();
+        match kind {
+            RegionKind::Region => times.regions,
+            RegionKind::Singleton => times.singletons,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What is done after the lock of a shard was released: code of others runs here.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::Shard;
+use super::finish::Finish;
+use crate::entity::letter::Letter;
+use crate::entity::mailbox::{Next, Slot};
+use crate::entity::reply::Outlet;
+use crate::message::{Command, Unknown};
+use crate::route::Outcome;
+use crate::time::Instant;
+use crate::transport::{Answer, Refusal};
+
+/// What to do after the lock was released.
+pub(super) struct After<C: Command> {
+    pub(super) wake: Vec<Waker>,
+    pub(super) start: Vec<Arc<Slot<C>>>,
+    /// An entity that failed, and when it starts again.
+    pub(super) pause: Option<(Arc<Slot<C>>, Instant)>,
+    pub(super) abort: Vec<AbortHandle>,
+    pub(super) cancel: Option<CancellationToken>,
+    pub(super) refuse: Vec<(Box<dyn Answer>, Refusal)>,
+    /// Mail that no instance has opened, and why.
+    pub(super) unopened: Vec<(Letter<C>, Refusal)>,
+    pub(super) finish: Vec<(Finish<C::Reply>, Outcome)>,
+    /// Asks whose deadline passed after an instance had opened them.
+    pub(super) expired: Vec<Arc<Outlet<C::Reply>>>,
+    pub(super) is_drained: bool,
+}
+
+// === impl After ===
+
+impl<C: Command> Default for After<C> {
+    fn default() -> Self {
+        Self {
+            wake: Vec::new(),
+            start: Vec::new(),
+            pause: None,
+            abort: Vec::new(),
+            cancel: None,
+            refuse: Vec::new(),
+            unopened: Vec::new(),
+            finish: Vec::new(),
+            expired: Vec::new(),
+            is_drained: false,
+        }
+    }
+}
+
+impl<C: Command> After<C> {
+    /// Wakes or starts the entity that has received mail.
+    pub(super) fn received(&mut self, slot: &Arc<Slot<C>>, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Wake(waker) => self.wake.push(waker),
+            Next::Start => self.start.push(Arc::clone(slot)),
+        }
+    }
+
+    pub(super) fn run(self, shard: &Shard<C>) {
+        let Self {
+            wake,
+            start,
+            pause,
+            abort,
+            cancel,
+            refuse,
+            unopened,
+            finish,
+            expired,
+            is_drained,
+        } = self;
+        if let Some(cancel) = cancel {
+            cancel.cancel();
+        }
+        for (answer, refusal) in refuse {
+            answer.refuse(refusal);
+        }
+        for (letter, refusal) in unopened {
+            letter.to.not_run(refusal);
+        }
+        for (finish, outcome) in finish {
+            finish.finish(outcome);
+        }
+        for outlet in expired {
+            outlet.finish(Err(Unknown::Expired.into()));
+        }
+        abort.iter().for_each(AbortHandle::abort);
+        wake.into_iter().for_each(Waker::wake);
+        for slot in start {
+            shard.start(&slot);
+        }
+        if let Some((slot, at)) = pause
+            && let Some(this) = shard.this.upgrade()
+        {
+            shard.core.here.starts.pause(this, slot.name(), at);
+        }
+        if is_drained {
+            shard.core.here.drained.notify_one();
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The sender's side of a shard: messages of this node, to an entity here or on another node.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::after::After;
+use super::finish::Finish;
+use super::{Arrived, From, Inner, Shard};
+use crate::entity::letter::{Letter, ReplyTo};
+use crate::entity::nested::is_nested;
+use crate::entity::reply::{self, Outlet, ReplyReceiver};
+use crate::grant::Grant;
+use crate::message::{AskError, Command, NotRun, encode};
+use crate::region::Arrival;
+use crate::route::{Effect, Kind, Outgoing};
+use crate::store::Revision;
+use crate::time::{Instant, now};
+use crate::transport::{Envelope, Event, Full, MessageId, OnEvent, Peer, Refusal};
+
+/// How many bytes of messages to one region this node keeps or has sent without an answer.
+const BYTES: usize = 64 << 20;
+
+/// A message that has no outcome yet.
+pub(super) struct Sending<C: Command> {
+    entity: Arc<str>,
+    payload: Bytes,
+    is_nested: bool,
+    deadline: Instant,
+    pub(super) finish: Finish<C::Reply>,
+}
+
+/// An ask that was sent.
+pub(crate) struct Sent<R> {
+    pub(crate) reply: ReplyReceiver<R>,
+    /// How to take it back.
+    pub(crate) path: Path,
+}
+
+/// The way that a message took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Path {
+    /// Into the mailbox of an entity of this node.
+    Direct,
+    /// Through the route, under this number. The route ends it at its deadline.
+    Routed(u64),
+}
+
+/// A tell that was sent.
+pub(crate) enum Told {
+    Admitted,
+    Waits(oneshot::Receiver<Result<(), AskError>>, u64),
+}
+
+// === impl Shard ===
+
+impl<C: Command> Shard<C> {
+    /// Sends an ask. The shard or the route ends it at its deadline.
+    pub(crate) fn ask(
+        &self,
+        entity: &str,
+        command: C,
+        kind: Kind,
+        now: Instant,
+        deadline: Instant,
+    ) -> Sent<C::Reply> {
+        let (to, reply) = reply::channel();
+        let outlet = reply.outlet();
+        let mut parts = Some((command, to));
+        let letter = |id| {
+            let (command, to) = parts.take()?;
+            Some(Letter { command, id, deadline, to: ReplyTo::Here(to) })
+        };
+        let direct = self.deliver_here(entity, letter, Some(outlet), now, deadline);
+        let path = match (direct, parts) {
+            (Ok(()), _) | (Err(_), None) => Path::Direct,
+            (Err(Some(refusal)), Some((_, to))) => {
+                to.send(Err(NotRun::from(refusal).into()));
+                Path::Direct
+            }
+            (Err(None), Some((command, to))) => {
+                Path::Routed(self.route(entity, &command, kind, deadline, Finish::Ask(to)))
+            }
+        };
+        Sent { reply, path }
+    }
+
+    /// Sends a tell.
+    pub(crate) fn tell(
+        &self,
+        entity: &str,
+        command: C,
+        deadline: Instant,
+    ) -> Result<Told, AskError> {
+        let mut command = Some(command);
+        let letter =
+            |id| Some(Letter { command: command.take()?, id, deadline, to: ReplyTo::Nobody });
+        let direct = self.deliver_here(entity, letter, None, now(), deadline);
+        match (direct, command) {
+            (Ok(()), _) | (Err(_), None) => Ok(Told::Admitted),
+            (Err(Some(refusal)), Some(_)) => Err(NotRun::from(refusal).into()),
+            (Err(None), Some(command)) => {
+                let (to, admitted) = oneshot::channel();
+                let number = self.route(entity, &command, Kind::Tell, deadline, Finish::Tell(to));
+                Ok(Told::Waits(admitted, number))
+            }
+        }
+    }
+
+    /// Puts a message into the mailbox of an entity of this node, if it owns the shard and no message
+    /// is before this one. Fails with a refusal that is final, or without one if the message must be
+    /// routed.
+    fn deliver_here(
+        &self,
+        entity: &str,
+        letter: impl FnOnce(MessageId) -> Option<Letter<C>>,
+        outlet: Option<Arc<Outlet<C::Reply>>>,
+        now: Instant,
+        deadline: Instant,
+    ) -> Result<(), Option<Refusal>> {
+        let here = &self.core.here;
+        let is_nested = is_nested();
+        let (slot, next) = {
+            let mut inner = self.lock();
+            let Some(epoch) = inner.route.direct(&here.id, is_nested) else { return Err(None) };
+            if !here.is_good_at(now) {
+                return Err(None);
+            }
+            let id = here.message_id(here.number());
+            if !inner.admission.try_admit(&Arrival { id, epoch, is_nested, deadline }, now) {
+                return Err(None);
+            }
+            let (slot, next) = inner.put(&self.core, entity, || letter(id)).map_err(Some)?;
+            if let Some(outlet) = outlet {
+                inner.deadlines.add(deadline, id, Arc::clone(&slot), outlet);
+                self.call_at(&mut inner, deadline);
+            }
+            (slot, next)
+        };
+        next.run(|| self.start(&slot));
+        Ok(())
+    }
+
+    /// Gives a message to the route. Returns its number.
+    fn route(
+        &self,
+        entity: &str,
+        command: &C,
+        kind: Kind,
+        deadline: Instant,
+        finish: Finish<C::Reply>,
+    ) -> u64 {
+        let payload = match encode(command) {
+            Ok(payload) => payload,
+            Err(error) => {
+                let problem = format!("the command cannot be encoded: {error}");
+                finish.fail(NotRun::Unsupported(problem).into());
+                return 0;
+            }
+        };
+        let bytes = self.core.bytes.fetch_add(payload.len(), Ordering::Relaxed);
+        if bytes > BYTES {
+            self.core.bytes.fetch_sub(payload.len(), Ordering::Relaxed);
+            let limit = format!("this node keeps {bytes} bytes of messages to {}", self.core.name);
+            finish.fail(NotRun::Overloaded(limit).into());
+            return 0;
+        }
+        let is_nested = is_nested();
+        let entity: Arc<str> = entity.into();
+        self.change(|inner, after| {
+            let (now, id) = (now(), self.core.here.number());
+            inner.sending.insert(id, Sending { entity, payload, is_nested, deadline, finish });
+            let mut effects = Vec::new();
+            inner.route.send(Outgoing { id, kind, is_nested, deadline }, now, &mut effects);
+            self.carry_out(inner, effects, now, after);
+            id
+        })
+    }
+
+    /// The caller of a routed message no longer waits. If it was not sent, it never will be.
+    pub(crate) fn cancel(&self, number: u64) {
+        self.change(|inner, _| {
+            inner.route.cancel(number);
+            if let Some(sending) = inner.sending.remove(&number) {
+                self.core.bytes.fetch_sub(sending.payload.len(), Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// A view shows this grant.
+    pub(super) fn see_grant(
+        &self,
+        inner: &mut Inner<C>,
+        grant: Grant,
+        now: Instant,
+        after: &mut After<C>,
+    ) {
+        let mut effects = Vec::new();
+        inner.route.see(grant, now, &mut effects);
+        self.carry_out(inner, effects, now, after);
+    }
+
+    /// This node is about to leave: its new messages do not run.
+    pub(crate) fn refuse_new(&self) {
+        self.change(|inner, _| inner.route.refuse_new());
+    }
+
+    /// This node sends nothing more.
+    pub(crate) fn close_route(&self) {
+        self.change(|inner, after| {
+            let mut effects = Vec::new();
+            inner.route.close(&mut effects);
+            self.carry_out(inner, effects, now(), after);
+        });
+    }
+
+    /// Something has become of a message that was sent.
+    pub(super) fn happened(&self, number: u64, event: Event) {
+        self.change(|inner, after| {
+            let (now, mut effects) = (now(), Vec::new());
+            inner.route.on(number, event, now, &mut effects);
+            self.carry_out(inner, effects, now, after);
+        });
+    }
+
+    /// Carries out what the route has decided.
+    pub(super) fn carry_out(
+        &self,
+        inner: &mut Inner<C>,
+        effects: Vec<Effect>,
+        now: Instant,
+        after: &mut After<C>,
+    ) {
+        let mut effects = VecDeque::from(effects);
+        // Once a queue was full, a later message must not overtake.
+        let mut is_full = false;
+        while let Some(effect) = effects.pop_front() {
+            let (id, event) = match effect {
+                Effect::Finish { id, outcome } => {
+                    if let Some(sending) = inner.sending.remove(&id) {
+                        self.core.bytes.fetch_sub(sending.payload.len(), Ordering::Relaxed);
+                        after.finish.push((sending.finish, outcome));
+                    }
+                    continue;
+                }
+                Effect::Send { to, epoch, id } => {
+                    (id, self.transmit(inner, &to, epoch, id, now, &mut is_full, after))
+                }
+            };
+            if let Some(event) = event {
+                let mut more = Vec::new();
+                inner.route.on(id, event, now, &mut more);
+                effects.extend(more);
+            }
+        }
+    }
+
+    /// Sends a message. Returns what has become of it, if that is known at once.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one effect")]
+    fn transmit(
+        &self,
+        inner: &mut Inner<C>,
+        to: &Peer,
+        epoch: Revision,
+        id: u64,
+        now: Instant,
+        is_full: &mut bool,
+        after: &mut After<C>,
+    ) -> Option<Event> {
+        let here = &self.core.here;
+        let Some(sending) = inner.sending.get(&id) else {
+            return Some(Event::Returned("it was taken back".to_owned()));
+        };
+        let envelope = Envelope {
+            shard: self.id(),
+            epoch,
+            entity: Arc::clone(&sending.entity),
+            id: here.message_id(id),
+            is_ask: matches!(sending.finish, Finish::Ask(_)),
+            is_nested: sending.is_nested,
+            deadline: sending.deadline,
+            payload: sending.payload.clone(),
+        };
+        if to.id == here.id {
+            return self.arrive(inner, Arrived { envelope, from: From::Here }, now, after);
+        }
+        if *is_full {
+            return Some(Event::Returned("the queue to its owner is full".to_owned()));
+        }
+        let Some(transport) = here.transport.get() else {
+            let why = "this node has no links to others: declare `listen` when you build it";
+            return Some(Event::Returned(why.to_owned()));
+        };
+        let Some(address) = here.address(to) else {
+            return Some(Event::Returned(format!("{} has no address in the table", to.id)));
+        };
+        let this = self.this.clone();
+        let on_event: OnEvent = Box::new(move |event| {
+            if let Some(this) = this.upgrade() {
+                this.happened(id, event);
+            }
+        });
+        match transport.send(to, &address, envelope, on_event) {
+            Ok(()) => None,
+            Err(Full(envelope)) => {
+                *is_full = true;
+                let shard = envelope.shard;
+                Some(Event::Returned(format!("the queue to the owner of {shard} is full")))
+            }
+        }
+    }
+}

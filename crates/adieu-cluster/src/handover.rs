@@ -1,0 +1,128 @@
+//! How far the hand-over of the shards of regions is, in words; and what was killed for it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use adieu_core::Short;
+
+use crate::entity::Killed;
+use crate::records::{RegionKind, ShardId};
+use crate::shared::{DrainTimes, Shared};
+use crate::time::now;
+
+/// How many entities and shards a line names.
+const NAMED: usize = 5;
+
+impl Shared {
+    pub(crate) fn drain_times(&self) -> MutexGuard<'_, DrainTimes> {
+        self.drain_times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how many shards of each region this node owns.
+    pub(crate) fn owned_shards(&self) -> BTreeMap<Arc<str>, usize> {
+        let mut owned = BTreeMap::new();
+        if let Some(node) = &*self.node() {
+            let held = node.held().map(|(shard, _)| shard);
+            for shard in held.filter(|it| node.view().kind(&it.region) == RegionKind::Region) {
+                *owned.entry(Arc::clone(&shard.region)).or_default() += 1;
+            }
+        }
+        owned
+    }
+
+    /// Describes the hand-over, such as `12/40 shards handed over (cart 7/30, user 5/10); cart/17:
+    /// cart-9 busy 3.1s`.
+    pub(crate) fn describe_hand_over(&self) -> String {
+        let total = self.drain_times().owned.clone();
+        let left = self.owned_shards();
+        let count: usize = total.values().sum();
+        if count == 0 {
+            return "waiting for the store".to_owned();
+        }
+        let done = |name: &Arc<str>, total: usize| {
+            total - left.get(name).copied().unwrap_or_default().min(total)
+        };
+        let all: usize = total.iter().map(|(name, total)| done(name, *total)).sum();
+        let each: Vec<_> = total
+            .iter()
+            .map(|(name, total)| format!("{name} {}/{total}", done(name, *total)))
+            .collect();
+        let mut line = format!("{all}/{count} shards handed over ({})", each.join(", "));
+        for (shard, what) in self.obstacles() {
+            // Writing to a string cannot fail.
+            let _ = write!(line, "; {shard}: {what}");
+        }
+        line
+    }
+
+    /// Returns what the slowest shards wait for.
+    fn obstacles(&self) -> Vec<(ShardId, String)> {
+        let held: Vec<ShardId> = match &*self.node() {
+            Some(node) => node.held().map(|(shard, _)| shard.clone()).collect(),
+            None => Vec::new(),
+        };
+        let now = now();
+        let mut busy = Vec::new();
+        for shard in held {
+            let Some(region) = self.regions.get(&shard.region) else { continue };
+            if region.config().kind == RegionKind::Singleton {
+                continue;
+            }
+            if let Some((id, since)) = region.busiest(shard.number, now) {
+                busy.push((since, shard, format!("{id} busy {}", Short(since))));
+            } else {
+                let passes = region.passes(shard.number);
+                if passes > 0 {
+                    busy.push((Default::default(), shard, format!("{passes} passes are held")));
+                }
+            }
+        }
+        busy.sort_by(|(one, ..), (other, ..)| other.cmp(one));
+        busy.into_iter().take(NAMED).map(|(_, shard, what)| (shard, what)).collect()
+    }
+
+    /// Notes which entities were killed, and logs them.
+    pub(crate) fn report_killed(&self, shard: &ShardId, killed: Vec<Killed>) {
+        if killed.is_empty() {
+            return;
+        }
+        for entity in &killed {
+            let (cluster, shard, id) =
+                (Arc::clone(&self.cluster), shard.to_string(), Arc::clone(&entity.id));
+            let Killed { busy, asks, dead_letters, .. } = *entity;
+            let busy = busy.map(|busy| Short(busy).to_string());
+            self.log(move || {
+                tracing::error!(
+                    %cluster, shard, entity = %id, ?busy, asks_not_run = asks, tells_lost = dead_letters,
+                    "entity killed, because it did not end in time"
+                );
+            });
+        }
+        let lines = killed.into_iter().map(|entity| line(shard, &entity));
+        self.drain_times().killed.extend(lines);
+    }
+
+    /// Returns the entities that were killed, in words; `None` if there were none.
+    pub(crate) fn killed(&self) -> Option<String> {
+        let times = self.drain_times();
+        let named: Vec<_> = times.killed.iter().take(NAMED).cloned().collect();
+        let more = times.killed.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        (!named.is_empty()).then(|| format!("{}{more}", named.join(", ")))
+    }
+}
+
+fn line(shard: &ShardId, killed: &Killed) -> String {
+    let Killed { id, busy, asks, dead_letters } = killed;
+    let busy = busy.map_or_else(String::new, |busy| format!(" busy {}", Short(busy)));
+    let mut left = Vec::new();
+    if *asks > 0 {
+        left.push(format!("{asks} asks not run"));
+    }
+    if *dead_letters > 0 {
+        left.push(format!("{dead_letters} tells lost"));
+    }
+    let left = if left.is_empty() { String::new() } else { format!(" ({})", left.join(", ")) };
+    format!("{shard}: {id}{busy}{left}")
+}

@@ -1,0 +1,7 @@
+//! The sender's side of a shard: which messages were sent to its owner, and which wait.
+
+mod machine;
+mod message;
+
+pub(crate) use machine::Route;
+pub(crate) use message::{Effect, Kind, NotRun, Outcome, Outgoing, Unknown, Waited};

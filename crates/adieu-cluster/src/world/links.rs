@@ -1,0 +1,113 @@
+//! The links between simulated processes: in order, with delays, and ends of every kind.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{MILLI, Time};
+
+/// A link from a sender to a receiver. Envelopes go one way, answers the other.
+#[derive(Default)]
+pub(super) struct Link {
+    /// Which connection it is. A message that an earlier one carries has no effect on this one.
+    pub(super) generation: u32,
+    pub(super) state: LinkState,
+    /// The envelopes without a final answer, in the order in which they were sent.
+    pub(super) pending: VecDeque<Pending>,
+    sent: u64,
+    /// The last envelope that the receiver has read, and on which connection.
+    pub(super) read: (u32, u64),
+    /// The envelopes of this connection are not read any longer.
+    pub(super) unread: Option<u32>,
+    there: Time,
+    back: Time,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LinkState {
+    #[default]
+    Idle,
+    Dials,
+    Up,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    /// Its place on this connection.
+    pub(super) number: u64,
+    pub(super) id: u64,
+}
+
+/// What is wrong between processes.
+#[derive(Default)]
+pub(super) struct Network {
+    pub(super) links: BTreeMap<(usize, usize), Link>,
+    pub(super) cuts: BTreeSet<(usize, usize)>,
+    /// The longest usual delay.
+    pub(super) slowest: Time,
+}
+
+// === impl Network ===
+
+impl Network {
+    pub(super) fn link(&mut self, from: usize, to: usize) -> &mut Link {
+        self.links.entry((from, to)).or_default()
+    }
+
+    pub(super) fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cuts.contains(&(from.min(to), from.max(to)))
+    }
+
+    pub(super) fn delay(&self, rng: &mut fastrand::Rng) -> Time {
+        rng.u64(MILLI / 10..MILLI / 5 + self.slowest)
+    }
+}
+
+// === impl Link ===
+
+impl Link {
+    /// Takes an envelope. Returns its place.
+    pub(super) fn push(&mut self, id: u64) -> u64 {
+        self.sent += 1;
+        self.pending.push_back(Pending { number: self.sent, id });
+        self.sent
+    }
+
+    /// Returns when something arrives that takes this long: not before what was sent earlier.
+    pub(super) fn arrives_there(&mut self, at: Time) -> Time {
+        self.there = self.there.max(at);
+        self.there
+    }
+
+    pub(super) fn arrives_back(&mut self, at: Time) -> Time {
+        self.back = self.back.max(at);
+        self.back
+    }
+
+    /// The receiver reads an envelope. Returns whether it counts: a newer connection ends an older
+    /// one before its first envelope is read.
+    pub(super) fn reads(&mut self, generation: u32, number: u64, keeps_older: bool) -> bool {
+        if self.unread == Some(generation) || (generation < self.read.0 && !keeps_older) {
+            return false;
+        }
+        self.read = self.read.max((generation, number));
+        true
+    }
+
+    /// The connection ends. Returns the envelopes without a final answer.
+    pub(super) fn ends(&mut self) -> VecDeque<Pending> {
+        self.generation += 1;
+        self.state = LinkState::Idle;
+        (self.there, self.back) = (0, 0);
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Returns whether an answer for this envelope is awaited on this connection. A final one ends
+    /// the wait.
+    pub(super) fn settles(&mut self, generation: u32, id: u64, is_final: bool) -> bool {
+        let place = self.pending.iter().position(|pending| pending.id == id);
+        let Some(place) = place.filter(|_| generation == self.generation) else { return false };
+        if is_final {
+            self.pending.remove(place);
+        }
+        true
+    }
+}

@@ -1,0 +1,84 @@
+//! What the other processes run: one node that hosts the region, asks its entities, or both.
+
+use std::time::Duration;
+
+use adieu_cluster::{Cluster, Entity, Security};
+use adieu_core::{Config, Shutdown};
+use serde::{Deserialize, Serialize};
+
+use super::appends::{Append, Appends};
+use super::load::{Load, run as run_load};
+use crate::real::child::Place;
+
+/// The variable that holds an [`Order`].
+pub(crate) const ORDER: &str = "ADIEU_TEST_LINKED";
+
+pub(crate) const SHARDS: u32 = 32;
+
+/// What a process is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) store: Place,
+    pub(crate) cluster: String,
+    pub(crate) node: String,
+    pub(crate) ttl: Duration,
+    pub(crate) listen: String,
+    /// Where other nodes reach it, if elsewhere.
+    pub(crate) address: Option<String>,
+    /// Where its entities append; without it, the node hosts none.
+    pub(crate) appends_to: Option<String>,
+    pub(crate) load: Option<Load>,
+}
+
+/// Not a test by itself: it is what the other processes run.
+#[test]
+fn node_process() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    let order: Order = serde_json::from_str(&order).unwrap();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(run(order));
+}
+
+#[expect(clippy::print_stdout, reason = "the test that started this process reads it")]
+async fn run(order: Order) {
+    let shutdown = Shutdown::configured(Config::new().run_when_down(true)).unwrap();
+    shutdown.install_signals().unwrap();
+    let mut builder = Cluster::new(order.store.connect().await, &order.cluster)
+        .node(&order.node)
+        .ttl(order.ttl)
+        .listen(&order.listen, Security::loopback_only());
+    if let Some(address) = &order.address {
+        builder = builder.address(address);
+    }
+    let cluster = builder.on(&shutdown).unwrap();
+    let region = cluster.region::<Append>("log").shards(SHARDS);
+    let region = match &order.appends_to {
+        None => region.proxy().unwrap(),
+        Some(database) => {
+            let (cluster, node) = (order.cluster.clone(), order.node.clone());
+            let appends = Appends::connect(database, cluster, node).await.unwrap();
+            region.serve(move |me| entity(me, appends.clone())).unwrap()
+        }
+    };
+    cluster.join().await.unwrap();
+    println!("@up");
+    let loaded = async {
+        if let Some(load) = &order.load {
+            run_load(region, load, &order.node).await;
+            println!("@asked");
+        }
+    };
+    let (report, ()) = tokio::join!(shutdown.completed(), loaded);
+    let report = report.unwrap();
+    println!("@ended {} clean={}", report.reason, report.is_clean());
+    println!("{report}");
+}
+
+async fn entity(mut me: Entity<Append>, appends: Appends) -> Result<(), tokio_postgres::Error> {
+    while let Some(mail) = me.next().await {
+        appends.append(me.id(), me.fence().get(), mail.command()).await?;
+        mail.reply(());
+    }
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! Applies the answers of the store, and notes whether it answers.
+
+use std::sync::Arc;
+
+use adieu_core::{Short, adapter};
+use tokio::sync::oneshot;
+
+use super::{Granted, Run};
+use crate::breaker::{Circuit, Ended, Standing, Ticket};
+use crate::link::{ASK_WITHIN, ForceFailure, Probing};
+use crate::rate::{Question, Share, Taken};
+use crate::state::State;
+use crate::store::{Force, Forced, News, Probe, Probed, StoreError, Synced};
+use crate::time::{Instant, now};
+
+/// The answer to a question, or that there was none.
+pub(super) enum Answered {
+    Synced {
+        sent: Instant,
+        result: Result<Synced, NoAnswer>,
+    },
+    Took {
+        share: Arc<Share>,
+        question: Question,
+        result: Result<Taken, NoAnswer>,
+    },
+    Probed {
+        sent: Instant,
+        circuit: Arc<Circuit>,
+        probe: Probe,
+        answer: oneshot::Sender<Probing>,
+        result: Result<Probed, NoAnswer>,
+    },
+    Settled {
+        sent: Instant,
+        granted: Granted,
+        ended: Ended,
+        result: Result<Option<Standing>, NoAnswer>,
+    },
+    Forced {
+        sent: Instant,
+        force: Force,
+        answer: oneshot::Sender<Result<(), ForceFailure>>,
+        result: Result<(), NoAnswer>,
+    },
+}
+
+/// Why a question has no answer.
+pub(super) enum NoAnswer {
+    InTime,
+    Failed(StoreError),
+}
+
+// === impl Run ===
+
+impl Run {
+    pub(super) fn on_answer(&mut self, answered: Answered) {
+        match answered {
+            Answered::Synced { sent, result } => {
+                self.is_syncing = false;
+                match self.heard(result, true) {
+                    Some(synced) => {
+                        self.unanswered = None;
+                        self.learn(sent, synced);
+                    }
+                    None => self.sent.forget(),
+                }
+            }
+            Answered::Took { share, question, result } => {
+                let answer = self.heard(result, false);
+                if answer.is_none() {
+                    self.unanswered = Some(Arc::clone(&share));
+                }
+                share.on_answer(question, answer);
+            }
+            Answered::Probed { sent, circuit, probe, answer, result } => {
+                self.on_probed(sent, circuit, probe, answer, result);
+            }
+            Answered::Settled { sent, granted, ended, result } => match self.heard(result, false) {
+                Some(standing) => {
+                    granted.circuit.adopt(sent, standing);
+                    granted.circuit.fleet_idle(now());
+                }
+                None => granted.circuit.settle_alone(now(), granted.generation, ended),
+            },
+            Answered::Forced { sent, force, answer, result } => {
+                let result = match result {
+                    Ok(()) => {
+                        self.on_forced(sent, &force);
+                        Ok(())
+                    }
+                    Err(NoAnswer::InTime) => Err(ForceFailure::NoAnswer),
+                    Err(NoAnswer::Failed(error)) => Err(ForceFailure::Store(error)),
+                };
+                // The caller may have gone.
+                let _ = answer.send(result);
+            }
+        }
+    }
+
+    /// The store has forced open or released a policy for a caller of this process. The caller sees
+    /// that at once, the other replicas with their next reports.
+    fn on_forced(&mut self, sent: Instant, force: &Force) {
+        self.last_forced = Some(now());
+        // Answers may arrive in another order than the store gave them. The next report requests
+        // everything that the store knows, which then holds.
+        self.epoch = 0;
+        self.cadence.hurry();
+        let Force { policy: name, time, by } = force;
+        let forced = Forced { left: *time, by: by.clone() };
+        for policy in self.policies().filter(|policy| policy.name == *name) {
+            self.adopt_force(sent, &policy, &forced);
+        }
+    }
+
+    /// Makes a policy forced open or released, as the store knew it after the question of `sent`.
+    fn adopt_force(&self, sent: Instant, policy: &State, forced: &Forced) {
+        let Forced { left, by } = forced.clone();
+        let until = (!left.is_zero()).then(|| sent + left);
+        if policy.force_fleet(until, &by) {
+            let policy = Arc::clone(&policy.name);
+            self.log(move || match until {
+                Some(_) => {
+                    let time = Short(left);
+                    tracing::warn!(%policy, by, %time, "policy forced open by the fleet");
+                }
+                None => tracing::info!(%policy, "policy released by the fleet"),
+            });
+        }
+    }
+
+    fn on_probed(
+        &mut self,
+        sent: Instant,
+        circuit: Arc<Circuit>,
+        probe: Probe,
+        answer: oneshot::Sender<Probing>,
+        result: Result<Probed, NoAnswer>,
+    ) {
+        let now = now();
+        let probing = match self.heard(result, false) {
+            Some(Probed::Granted { generation }) => {
+                circuit.fleet_granted(now);
+                let id = Arc::clone(&probe.id);
+                let granted = Granted { circuit, probe, generation };
+                self.probes.insert(Arc::clone(&id), granted);
+                Probing::Granted(Ticket { id, generation })
+            }
+            Some(Probed::Busy(wait)) => {
+                circuit.fleet_busy(now, wait);
+                Probing::Busy(wait)
+            }
+            Some(Probed::Standing(standing)) => {
+                circuit.adopt(sent, standing);
+                Probing::Again
+            }
+            None => {
+                circuit.fleet_idle(now);
+                Probing::Again
+            }
+        };
+        // If the call has gone, the probe is returned for others.
+        if let Err(Probing::Granted(ticket)) = answer.send(probing)
+            && let Some(granted) = self.probes.remove(&ticket.id)
+        {
+            self.settle(granted, Ended::Neutral);
+        }
+        if self.is_draining {
+            self.return_probes();
+        }
+    }
+
+    /// Notes whether the store has answered. Only the answer to a report shows that it is back: other
+    /// questions may have been sent before it was away.
+    fn heard<T>(&mut self, result: Result<T, NoAnswer>, is_report: bool) -> Option<T> {
+        match result {
+            Ok(answer) => {
+                if is_report {
+                    self.cadence.on_answer();
+                    self.driver.link.report_to_checks(true);
+                    if self.driver.link.set_away(false) {
+                        let service = Arc::clone(&self.driver.link.service);
+                        self.log(move || tracing::info!(%service, "store answers again"));
+                    }
+                }
+                Some(answer)
+            }
+            Err(error) => {
+                if is_report || !self.is_away() {
+                    self.cadence.on_failure(now());
+                }
+                self.driver.link.report_to_checks(false);
+                if self.driver.link.set_away(true) {
+                    self.driver.link.count_away();
+                    self.log_away(error);
+                }
+                None
+            }
+        }
+    }
+
+    fn log_away(&self, error: NoAnswer) {
+        let service = Arc::clone(&self.driver.link.service);
+        let error = match error {
+            NoAnswer::InTime => format!("no answer within {}", Short(ASK_WITHIN)),
+            NoAnswer::Failed(error) => adapter::error_text(&error),
+        };
+        self.log(move || {
+            tracing::warn!(%service, error, "store away; policies decide alone");
+        });
+    }
+
+    /// The store has answered a report.
+    fn learn(&mut self, sent: Instant, synced: Synced) {
+        let Synced { epoch, replicas, news } = synced;
+        self.driver.link.set_replicas(replicas);
+        // The store may have answered this report before it forced open or released a policy.
+        let is_before_force = self.last_forced.is_some_and(|forced| sent <= forced);
+        if !is_before_force {
+            self.epoch = epoch;
+        }
+        let Some(News { breakers, forces }) = news else { return };
+        self.driver.link.set_standings(sent, breakers);
+        for policy in self.policies() {
+            let circuits = policy.keyed_circuits().into_iter().chain(policy.circuit());
+            circuits.for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
+            let forced = forces.iter().find(|(name, _)| **name == *policy.name);
+            // The store does not know this policy. A policy that was forced open stays so until its time
+            // has elapsed.
+            if let Some((_, forced)) = forced.filter(|_| !is_before_force) {
+                self.adopt_force(sent, &policy, forced);
+            }
+        }
+    }
+}

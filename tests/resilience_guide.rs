@@ -1,0 +1,3 @@
+//! The program of docs/resilience.md, which is an example.
+
+include!("../examples/17_resilience.rs");
