@@ -34,9 +34,11 @@ mod run_flags;
 mod run_line;
 mod script;
 mod shell_options;
+mod signs;
 mod spans;
 mod stop_signal;
 mod suggest;
+mod supervisor;
 mod supervisord;
 mod systemd;
 mod table;
@@ -60,9 +62,10 @@ use place::{Finding, Fix};
 pub(crate) use place::{Level, Place};
 pub(crate) use spans::argument as span_argument;
 pub(crate) use stop_signal::Handled;
+pub(crate) use supervisor::{Grace, Supervisor};
 use verdict::Answer;
 pub(crate) use verdict::Verdict;
-pub(crate) use workload::{GRACE_VAR, Grace, PRE_STOP_VAR, StatedTimes, Supervisor, Workload};
+pub(crate) use workload::{GRACE_VAR, PRE_STOP_VAR, StatedTimes, Workload};
 
 use crate::ending::{Failure, Printout, exit_code, note};
 use crate::fit::harmless;
@@ -311,7 +314,8 @@ impl Args {
             None => self.about.needs(Vec::new())?,
         };
         let sums = arithmetic::Sums::of(&own, late, facts);
-        workload.sidecar_hooks = workload.sidecar_hooks.saturating_add(sums.needed());
+        // Its margin is a part of its own time, and does not grow with the time of the pod.
+        workload.sidecar_hooks = workload.sidecar_hooks.saturating_add(sums.enough);
         workload.findings.extend(late.findings.iter().cloned());
         workload.findings.extend(config::about(self.about.config.as_deref(), late));
         if sums.drain_is_open_ended {

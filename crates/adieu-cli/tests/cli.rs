@@ -4,6 +4,8 @@
 
 #[path = "cli/admin.rs"]
 mod admin;
+#[path = "cli/applied.rs"]
+mod applied;
 #[path = "cli/breaker.rs"]
 mod breaker;
 #[path = "cli/check.rs"]
@@ -15,6 +17,8 @@ mod corpus;
 #[cfg(unix)]
 #[path = "cli/demo.rs"]
 mod demo;
+#[path = "cli/documents.rs"]
+mod documents;
 #[path = "cli/generated.rs"]
 mod generated;
 #[path = "cli/keys.rs"]
@@ -34,6 +38,8 @@ mod platforms;
 mod report;
 #[path = "cli/service.rs"]
 mod service;
+#[path = "cli/signs.rs"]
+mod signs;
 #[cfg(unix)]
 #[path = "cli/terminal.rs"]
 mod terminal;

@@ -16,7 +16,7 @@ use adieu::{KillAfter, Phase, Times};
 
 use super::needs::Needs;
 use super::stop_signal::Handled;
-use super::workload::{LEAST_STOP_TIMEOUT, Supervisor, Workload};
+use super::workload::{LEAST_STOP_TIMEOUT, Workload};
 
 /// Endpoint-driven routers (kube-proxy, ingress controllers, meshes) have usually heard of it by
 /// then; and `lame-duck = "auto"`, in a phase of five seconds, covers it.
@@ -177,9 +177,7 @@ impl Sums {
     /// A process that asks systemd for its timeout drains no longer than that. A process that learns
     /// its grace period in another way may use all of it.
     pub(crate) fn exceeds_least_stop_timeout(&self, workload: &Workload, times: &Times) -> bool {
-        let asks = workload.seen_inside == Supervisor::Systemd
-            && workload.stated.grace.is_none()
-            && times.kill_after == KillAfter::Detect;
+        let asks = workload.asks_systemd() && times.kill_after == KillAfter::Detect;
         let may_use = self.believed.filter(|_| self.drain_is_open_ended && !asks);
         self.needed().max(may_use.unwrap_or_default()) > LEAST_STOP_TIMEOUT
     }

@@ -10,11 +10,13 @@ use std::path::Path;
 use super::env_file::Dialect;
 use super::environment::Environment;
 use super::input::{MOST_WORKLOADS, Manifest, Source};
-use super::place::{Finding, InputError, Level};
+use super::place::{Finding, Fix, InputError, Level};
 use super::script::{self, Word};
+use super::signs::Sign;
 use super::stop_signal::StopSignal;
+use super::supervisor::{Grace, Supervisor};
 use super::tree::{Merge, Node, Tree};
-use super::workload::{Grace, Supervisor, Workload};
+use super::workload::Workload;
 use super::{effects, keys, launch, run_line, spans, yaml};
 
 const RENDER: &str = "judge the whole: docker compose config | adieu check --manifest -";
@@ -103,6 +105,7 @@ fn read_files(
         }
         let mut workload = read_service(name, layers, &files, source)?;
         workload.other_stops.extend(updaters::of(&all, layers));
+        workload.findings.extend(updaters::commands(&all, name, layers));
         into.add(workload)?;
     }
     for document in &files.documents {
@@ -217,6 +220,22 @@ fn read_service<'a>(
     if let Some(at) = platform.filter(|at| at.text().is_some_and(run_line::is_windows)) {
         workload.findings.push(run_line::on_windows(at.place()));
     }
+    if let Some(at) =
+        get("runtime").filter(|at| at.text().is_some_and(run_line::is_runtime_of_windows))
+    {
+        workload.findings.push(run_line::on_windows(at.place()));
+    }
+    if let Some(at) = get("pid").filter(|at| at.text().is_some_and(run_line::is_of_other)) {
+        workload.findings.push(run_line::ends_with_other(at.place()));
+    }
+    if let Some(at) = get("ulimits").and_then(|limits| limits.get("cpu")) {
+        let fix = Fix::Line("no cpu in ulimits".into());
+        workload.findings.push(launch::limits_processor_time(at.place()).fixed_by(fix));
+    }
+    // Whether the image keeps it as standard input cannot be seen.
+    if get("tty").is_some_and(|tty| tty.text() != Some("false")) {
+        workload.signs.terminal = Sign::Unseen;
+    }
     if let Some(folder) = get("working_dir").as_ref().and_then(Node::text) {
         environment.set_working_folder(folder);
     }
@@ -294,6 +313,8 @@ fn add_variables(layers: &[Node<'_>], source: &Source<'_>, environment: &mut Env
         for (name, at) in variables.entries() {
             match at.text().filter(|text| !text.is_empty()) {
                 _ if at.merge() == Some(Merge::Reset) => environment.remove(name),
+                // Compose computes the number, and writes it in another way.
+                _ if at.is_octal() => environment.set_unseen(name, at.place()),
                 Some(value) => environment.set_marked(name, value, '$', at.place()),
                 None => environment.set_unseen(name, at.place()),
             }

@@ -4,10 +4,14 @@
 use std::time::Duration;
 
 use super::place::{Finding, Fix, Level, Place};
+use super::programs::{self, Start};
 use super::run_line::{self, Command};
-use super::script::Word;
+use super::script::{self, Script, Variables, Word};
+use super::shell_options::{ShellInput, given};
 use super::stop_signal::StopSignal;
-use super::workload::{Grace, Supervisor, Workload};
+use super::supervisor::{Grace, Supervisor};
+use super::tree;
+use super::workload::Workload;
 
 /// StopMethod a command stops a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +72,8 @@ pub(crate) fn of(words: &[Word]) -> Option<StopEffect> {
         let letters = word.text.strip_prefix('-').filter(|word| !word.starts_with('-'));
         word.text == "--force" || letters.is_some_and(|letters| letters.contains('f'))
     });
-    let seconds = timeout.as_ref().map(|text| text.parse().ok());
+    // A leading zero makes the number octal.
+    let seconds = timeout.as_ref().map(|text| text.parse().ok().filter(|_| !tree::is_octal(text)));
     let how = match (verb, seconds) {
         (_, Some(None)) => StopMethod::Unseen,
         ("kill", _) => StopMethod::Kill(signal.unwrap_or_else(|| "SIGKILL".into())),
@@ -119,6 +124,31 @@ fn value(words: &[Word], letter: char, longs: &[&str]) -> Option<String> {
         .or(found);
     }
     found
+}
+
+/// Whether a command, or a script in it, may stop a container with one of these names, at once or in a
+/// way that cannot be seen.
+pub(crate) fn may_stop(words: &[Word], is_meant: &dyn Fn(&str) -> bool) -> bool {
+    let of_command = |words: &[Word]| match of(programs::without_wrappers(words)) {
+        Some(StopEffect::Stops(stop)) => {
+            let is_forced = !matches!(stop.how, StopMethod::Timeout(None));
+            is_forced && (stop.names.is_empty() || stop.names.iter().any(|name| is_meant(name)))
+        }
+        Some(StopEffect::Unseen) => true,
+        Some(StopEffect::Nothing) | None => false,
+    };
+    let inner = programs::without_wrappers(words);
+    let Start::Shell = programs::start(inner) else { return of_command(inner) };
+    let names_engine = |text: &str| run_line::PROGRAMS.iter().any(|name| text.contains(name));
+    match given(&inner[1..]) {
+        ShellInput::Script { text, arguments, .. } => {
+            match script::read(text, &Variables::new(), arguments) {
+                Script::Commands(all) => all.iter().any(|command| of_command(&command.words)),
+                Script::Complex => names_engine(text),
+            }
+        }
+        ShellInput::File | ShellInput::Unseen => false,
+    }
 }
 
 // === impl Stop ===

@@ -3,7 +3,7 @@
 use super::container_stop::{self, StopEffect};
 use super::input::{Manifest, Source};
 use super::place::{Finding, InputError, Level, Place};
-use super::programs::{self, MOST_WRAPPERS, Start, base, is_harmless, without_sudo};
+use super::programs::{self, base, is_harmless};
 use super::run_line::{self, PROGRAMS};
 use super::script::{self, Script, Variables, Word};
 use super::workload::Workload;
@@ -25,10 +25,11 @@ pub(crate) fn is_one(text: &str) -> bool {
         }
     };
     let starts = |words: &[Word]| {
-        let words = in_front(script::after_assignments(words));
+        let words = programs::without_wrappers(script::after_assignments(words));
         run_line::command(words).is_some_and(|found| ["run", "create"].contains(&found.verb))
     };
-    let first = commands.first().map(|words| in_front(script::after_assignments(words)));
+    let first =
+        commands.first().map(|words| programs::without_wrappers(script::after_assignments(words)));
     let begins = first.is_some_and(|words| match words.first() {
         Some(first) => PROGRAMS.contains(&base(first)) || is_harmless(base(first)),
         None => true,
@@ -44,9 +45,13 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Input
         return into.add(Workload::unknown("script", source.name, Place::start(), problem, advice));
     };
     let (mut workloads, mut stops, mut unseen) = (Vec::new(), Vec::new(), None);
-    for command in &commands {
+    for (at, command) in commands.iter().enumerate() {
+        // A loop repeats its commands.
+        if commands[..at].contains(command) {
+            continue;
+        }
         let place = Place::at(command.line, "");
-        let words = in_front(&command.words);
+        let words = programs::without_wrappers(&command.words);
         if let Some(workload) = run_line::of_words(words, &Variables::new(), &place, source)? {
             workloads.push(workload);
             continue;
@@ -75,25 +80,6 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Input
         into.add(workload)?;
     }
     Ok(())
-}
-
-/// Returns the command itself, without `sudo` and the wrappers in front of it.
-fn in_front(words: &[Word]) -> &[Word] {
-    let mut words = words;
-    for _ in 0..MOST_WRAPPERS {
-        words = match programs::start(without_sudo(words)) {
-            Start::Wrapper(inner) => inner,
-            Start::Env(arguments) => script::after_assignments(arguments),
-            Start::Odd
-            | Start::Shell
-            | Start::Manager
-            | Start::Script
-            | Start::Other
-            | Start::May(_)
-            | Start::Process => return without_sudo(words),
-        };
-    }
-    words
 }
 
 fn leaves_alone(words: &[Word]) -> bool {

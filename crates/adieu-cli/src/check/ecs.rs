@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::environment::Environment;
 use super::input::{Manifest, Source};
-use super::place::{Finding, InputError, Level};
+use super::place::{Finding, Fix, InputError, Level};
 use super::proxies;
 use super::script::Word;
-use super::tree::Node;
-use super::workload::{Format, Grace, Supervisor, Workload};
-use super::{keys, launch};
+use super::signs::Sign;
+use super::supervisor::{Grace, Supervisor};
+use super::tree::{self, Node};
+use super::workload::{Format, Workload};
+use super::{keys, launch, run_line};
 
 const RESOURCE: &str = "AWS::ECS::TaskDefinition";
 
@@ -102,11 +104,19 @@ fn read_task(
     }
     let system = get(task, "runtimePlatform").and_then(|at| get(&at, "operatingSystemFamily"));
     if let Some(system) = system.filter(|at| at.text().is_none_or(|text| text != "LINUX")) {
-        let problem = "how a process is stopped on this system cannot be seen here";
-        let advice = "run it on LINUX";
-        workload.findings.push(Finding::new(Level::Unknown, system.place(), problem, advice));
+        workload.findings.push(match system.text().is_some_and(run_line::is_windows) {
+            true => run_line::on_windows(system.place()),
+            false => {
+                let problem = "how a process is stopped on this system cannot be seen here";
+                Finding::new(Level::Unknown, system.place(), problem, "run it on LINUX")
+            }
+        });
     }
+    workload.findings.extend(windows_machine(task));
     if let Some(timeout) = get(container, "stopTimeout") {
+        if timeout.is_octal() {
+            return Err(timeout.error(tree::octal(timeout.text().unwrap_or_default())));
+        }
         match timeout.text().and_then(|text| text.parse().ok()) {
             // CloudFormation takes numbers in quotes, and the API does not.
             Some(seconds)
@@ -120,6 +130,14 @@ fn read_task(
                 workload.hide_grace(timeout.place(), problem, "write the number");
             }
         }
+    }
+    if text(container, "pseudoTerminal").is_some_and(|tty| tty != "false") {
+        workload.signs.terminal = Sign::Unseen;
+    }
+    let limits = get(container, "ulimits").map(|all| all.items()).unwrap_or_default();
+    if let Some(limit) = limits.iter().find(|limit| text(limit, "name") == Some("cpu")) {
+        let fix = Fix::Line("no cpu in ulimits".into());
+        workload.findings.push(launch::limits_processor_time(limit.place()).fixed_by(fix));
     }
     let mut variables = environment(container);
     let command: Vec<_> =
@@ -153,6 +171,20 @@ fn read_task(
         workload.findings.push(Finding::new(level, container.place(), problem, advice));
     }
     into.add(workload)
+}
+
+/// Returns the finding about a constraint that puts the task on a machine with Windows.
+fn windows_machine(task: &Node<'_>) -> Option<Finding> {
+    let constraints = get(task, "placementConstraints").map(|all| all.items()).unwrap_or_default();
+    let mut expressions = constraints.iter().filter_map(|one| get(one, "expression"));
+    let is_windows = |at: &Node<'_>| {
+        let text = at.text().unwrap_or_default().to_lowercase();
+        let asks = text.contains("ecs.os-type") || text.contains("ecs.os-family");
+        // `!=` and `not_in` name the systems that are ruled out.
+        let excludes = text.contains("!=") || text.contains("not_in");
+        asks && text.contains(if excludes { "linux" } else { "windows" })
+    };
+    expressions.find(is_windows).map(|at| run_line::on_windows(at.place()))
 }
 
 fn environment(container: &Node<'_>) -> Environment {

@@ -1,15 +1,16 @@
 //! The environment of the process according to its manifest: its variables, and the files that are
 //! mounted for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::env_file::{self, Dialect, Line};
 use super::expansion::Expansion;
 use super::place::{Finding, Fix, Level, Place};
 use super::script::Variables;
+use super::signs::{self, Sign, Signs};
 use super::workload::{
-    ConfigFile, GRACE_VAR, Override, PRE_STOP_VAR, StatedTimes, VisibleVariables, Workload,
+    ConfigFile, GRACE_VAR, Override, PRE_STOP_VAR, SetBy, StatedTimes, VisibleVariables, Workload,
 };
 use super::{files, paths};
 
@@ -24,6 +25,12 @@ pub(crate) const NO_HIDDEN: &str = "--no-hidden-env";
 pub(crate) struct Environment {
     /// `None` if it is set to a value that cannot be seen.
     variables: BTreeMap<String, (Option<String>, Place)>,
+    /// The variables that are removed before the process starts, also those of the platform.
+    removed: BTreeSet<String>,
+    /// Whether all variables of the platform are removed.
+    is_emptied: bool,
+    /// The variables that the command sets or removes, whatever the manifest sets.
+    of_command: BTreeSet<String>,
     /// Where variables come from that cannot be seen at all, and why.
     unseen: Vec<(Place, &'static str)>,
     /// The files that the manifest carries, by their paths where the process runs; no text if that
@@ -39,7 +46,33 @@ pub(crate) struct Environment {
 
 impl Environment {
     pub(crate) fn set(&mut self, name: &str, value: &str, place: Place) {
-        self.variables.insert(name.trim().into(), (Some(value.into()), place));
+        self.insert(name, Some(value.into()), place);
+    }
+
+    fn insert(&mut self, name: &str, value: Option<String>, place: Place) {
+        self.removed.remove(name.trim());
+        self.variables.insert(name.trim().into(), (value, place));
+    }
+
+    /// Sets a variable as the command does that starts the process; no value if that cannot be seen.
+    pub(crate) fn set_by_command(&mut self, name: &str, value: Option<&str>, place: Place) {
+        self.of_command.insert(name.trim().into());
+        self.insert(name, value.map(Into::into), place);
+    }
+
+    /// Removes a variable for the process, also one that the platform sets.
+    pub(crate) fn unset(&mut self, name: &str) {
+        self.of_command.insert(name.into());
+        self.removed.insert(name.into());
+        self.variables.remove(name);
+    }
+
+    /// Removes a variable as a command does that may not run.
+    pub(crate) fn unset_perhaps(&mut self, name: &str, place: Place) {
+        let is_sign = name == signs::OF_KUBERNETES || signs::OF_SYSTEMD.contains(&name);
+        if is_sign || self.has(name) {
+            self.set_by_command(name, None, place);
+        }
     }
 
     /// Sets a value that is defined elsewhere, and may be used any number of times. If there are too many
@@ -77,7 +110,7 @@ impl Environment {
 
     /// The variable is set, but its value is somewhere else.
     pub(crate) fn set_unseen(&mut self, name: &str, place: Place) {
-        self.variables.insert(name.trim().into(), (None, place));
+        self.insert(name, None, place);
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
@@ -98,11 +131,29 @@ impl Environment {
     pub(crate) fn forget(&mut self) {
         self.variables.clear();
         self.unseen.clear();
+        self.is_emptied = true;
     }
 
     /// A file that the manifest puts where the process can read it.
     pub(crate) fn mount(&mut self, path: &str, text: Option<String>, place: Place) {
         self.files.push((paths::normal(path).path, text, place));
+    }
+
+    /// The same for a file that may be hidden behind another one. A hidden file is found only if there is
+    /// no other at its path, and then it cannot be seen.
+    pub(crate) fn mount_below(
+        &mut self,
+        path: &str,
+        text: Option<String>,
+        place: Place,
+        is_hidden: bool,
+    ) {
+        let file = (paths::normal(path).path, text, place);
+        match is_hidden {
+            // The last one counts.
+            true => self.files.insert(0, file),
+            false => self.files.push(file),
+        }
     }
 
     /// A folder of this machine that the manifest puts where the process can read it.
@@ -166,9 +217,22 @@ impl Environment {
     pub(crate) fn apply(self, workload: &mut Workload) {
         workload.configured = self.configuration();
         workload.environment = self.visible();
+        let [of_unit, of_notify] = signs::OF_SYSTEMD;
+        let systemd = match (self.sign(of_unit), self.sign(of_notify)) {
+            (Sign::Present, _) | (_, Sign::Present) => Sign::Present,
+            // Whether the unit notifies does not matter otherwise.
+            (Sign::Absent, Sign::Usual) => Sign::Unseen,
+            (Sign::Usual, Sign::Absent) => Sign::Usual,
+            (of_unit, Sign::Usual | Sign::Absent) => of_unit,
+            (_, Sign::Unseen) => Sign::Unseen,
+        };
+        let kubernetes = self.sign(signs::OF_KUBERNETES);
+        workload.signs = Signs { kubernetes, systemd, ..workload.signs };
+        if self.is_emptied || self.of_command.iter().any(|name| is_read(name)) {
+            workload.set_by = SetBy::Command;
+        }
         for (name, (value, place)) in self.variables {
-            let matters = name == GRACE_VAR || name == PRE_STOP_VAR || name.starts_with(OVERRIDES);
-            if !matters {
+            if !is_read(&name) {
                 continue;
             }
             match value {
@@ -201,6 +265,18 @@ impl Environment {
             let finding = Finding::new(Level::Unknown, place, problem, advice);
             workload.findings.push(finding.fixed_by(Fix::Say(NO_HIDDEN)));
             workload.has_unseen_variables |= workload.stated == StatedTimes::default();
+        }
+    }
+
+    /// Returns whether the process finds a variable by which it recognises its platform. An empty one
+    /// does not count.
+    fn sign(&self, name: &str) -> Sign {
+        match self.variables.get(name) {
+            Some((Some(value), _)) if value.is_empty() => Sign::Absent,
+            Some((Some(_), _)) => Sign::Present,
+            Some((None, _)) => Sign::Unseen,
+            None if self.is_emptied || self.removed.contains(name) => Sign::Absent,
+            None => Sign::Usual,
         }
     }
 
@@ -270,4 +346,9 @@ impl Environment {
         let innermost = self.folders.iter().filter_map(below).max_by_key(|(length, ..)| *length);
         innermost.map(|(_, text, place)| (text, place))
     }
+}
+
+/// Whether the process reads a variable to know how it stops.
+fn is_read(name: &str) -> bool {
+    name == GRACE_VAR || name == PRE_STOP_VAR || name.starts_with(OVERRIDES)
 }

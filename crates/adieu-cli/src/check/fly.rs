@@ -11,8 +11,9 @@ use super::place::{Finding, InputError, Level, Place};
 use super::script::{self, Word};
 use super::spans;
 use super::stop_signal::StopSignal;
+use super::supervisor::{Grace, Supervisor};
 use super::tree::{DEEPEST, Id, Node, Nodes, Tree, too_deep};
-use super::workload::{Grace, Supervisor, Workload};
+use super::workload::Workload;
 use super::{keys, launch};
 
 /// The signal that Fly sends by default.

@@ -5,9 +5,8 @@ use adieu::{KillAfter, Times};
 use super::arithmetic::{Facts, Sums};
 use super::place::{Finding, Fix, Level, Location};
 use super::stop_signal::StopSignal;
-use super::workload::{
-    Cap, GRACE_VAR, OtherStop, PRE_STOP_VAR, STOP_TIMEOUT, Supervisor, Workload,
-};
+use super::supervisor::{Cap, Supervisor};
+use super::workload::{GRACE_VAR, OtherStop, PRE_STOP_VAR, STOP_TIMEOUT, Workload};
 use crate::duration::span;
 
 /// `all` are the sums for each time that the process may assume to have, the likeliest first.
@@ -21,7 +20,7 @@ pub(super) fn judge(
     let Some((sums, others)) = all.split_first().filter(|_| !workload.is_opaque) else {
         return findings;
     };
-    findings.extend(time(workload, sums));
+    findings.extend(time(workload, sums, others));
     findings.extend(capped(workload));
     findings.extend(routing(sums));
     findings.extend(sooner(times, sums));
@@ -39,7 +38,7 @@ pub(super) fn judge(
 }
 
 /// Whether there is time enough.
-fn time(workload: &Workload, sums: &Sums) -> Option<Finding> {
+fn time(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
     let grace = sums.grace.filter(|_| !sums.has_time())?;
     let (needed, short) = (span(sums.needed()), span(sums.needed() - grace));
     let enough = span(sums.enough);
@@ -55,7 +54,12 @@ fn time(workload: &Workload, sums: &Sums) -> Option<Finding> {
         }
         Some(_) | None => (Level::Error, format!("give it {enough} or more, or shorten phases")),
     };
-    let problem = format!("needs {needed}, grace period is {} ({short} short)", span(grace));
+    // If it knows its deadline, it needs less.
+    let (level, needs) = match others.iter().any(is_enough) {
+        true => (level.max(Level::Unknown), "may need"),
+        false => (level, "needs"),
+    };
+    let problem = format!("{needs} {needed}, grace period is {} ({short} short)", span(grace));
     Some(Finding::new(level, workload.grace.place.clone(), problem, advice))
 }
 
@@ -83,12 +87,17 @@ fn stop_signal(signal: &StopSignal, facts: Facts) -> Option<Finding> {
     }
     let (level, problem) = if signal.is_unseen() {
         (Level::Unknown, format!("which signal {text} is cannot be seen here"))
+    } else if signal.is_uncatchable() {
+        (Level::Error, format!("{text} is sent, which no process can handle: nothing is drained"))
     } else {
         let problem =
             format!("{text} is sent, which the process does not handle: it ends undrained");
         (Level::Error, problem)
     };
-    let advice = "send SIGTERM, or pass --signals if the process handles others";
+    let advice = match signal.is_uncatchable() {
+        true => "send SIGTERM",
+        false => "send SIGTERM, or pass --signals if the process handles others",
+    };
     let finding = Finding::new(level, place.clone(), problem, advice);
     Some(finding.fixed_by(Fix::Line(fix.clone())))
 }
@@ -240,7 +249,7 @@ fn default_stop_timeout(workload: &Workload, sums: &Sums, times: &Times) -> Opti
 /// Whether it fits also if systemd does not answer the process.
 fn asked(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
     let is_asked = workload.supervisor == Supervisor::Systemd
-        && workload.stated.grace.is_none()
+        && workload.asks_systemd()
         && times.kill_after == KillAfter::Detect;
     let grace = sums.grace.filter(|_| is_asked)?;
     if grace >= Supervisor::Systemd.default_grace() || !sums.drain_is_open_ended {

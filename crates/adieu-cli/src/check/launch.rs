@@ -1,6 +1,8 @@
 //! The programs between the platform's signal and the process, and the variables that they set.
 
-use std::collections::HashMap;
+mod variables;
+
+use variables::Shell;
 
 use super::environment::Environment;
 use super::place::{Finding, Fix, Level, Place};
@@ -128,12 +130,12 @@ impl Launch<'_> {
                     "-i" | "-" | "--ignore-environment" => self.environment.forget(),
                     "--" | "-v" | "--debug" => {}
                     "-u" => {
-                        self.environment.remove(&more.first()?.text);
+                        self.environment.unset(&more.first()?.text);
                         rest = more.get(1..)?;
                         continue;
                     }
                     _ if text.starts_with("--unset=") => {
-                        self.environment.remove(text.trim_start_matches("--unset="));
+                        self.environment.unset(text.trim_start_matches("--unset="));
                     }
                     _ if text.starts_with('-') || !word.is_known => return None,
                     _ => return Some(rest),
@@ -145,10 +147,7 @@ impl Launch<'_> {
     }
 
     fn set(&mut self, name: &str, value: Option<&str>) {
-        match value {
-            Some(value) => self.environment.set(name, value, self.place.clone()),
-            None => self.environment.set_unseen(name, self.place.clone()),
-        }
+        self.environment.set_by_command(name, value, self.place.clone());
     }
 
     fn shell(&mut self, name: &str, words: &[Word], depth: usize) -> Front {
@@ -191,6 +190,7 @@ impl Launch<'_> {
             if is_one_of(command, &["trap", "eval"]) {
                 worst = worst.max(unseen("which commands this script runs cannot be seen here"));
             }
+            worst = worst.max(cpu_limit(command));
             if is_helper(command) {
                 continue;
             }
@@ -232,6 +232,7 @@ impl Launch<'_> {
             let replaces = replaces(command);
             let is_last = at + 1 == commands.len();
             self.assign(command, stays || is_branch, replaces || is_last, &mut variables);
+            worst = worst.max(cpu_limit(command));
             if !replaces || stays {
                 continue;
             }
@@ -286,127 +287,6 @@ impl Launch<'_> {
             inner @ (Front::Unseen(_) | Front::Managed(_) | Front::Shell) => inner,
         }
     }
-
-    /// Adds the variables that a command sets for the process.
-    fn assign(
-        &mut self,
-        command: &Simple,
-        is_uncertain: bool,
-        is_for_process: bool,
-        shell: &mut Shell,
-    ) {
-        let known = |value: &Option<String>| value.clone().filter(|_| !is_uncertain);
-        let first = command.words.first().map(|word| word.text.as_str()).unwrap_or_default();
-        let rest = command.words.get(1..).unwrap_or_default();
-        if command.words.is_empty() {
-            for (name, value) in &command.sets {
-                shell.variables.insert(name.clone(), known(value));
-                // A variable that is exported stays so.
-                if shell.exports == Exports::All || self.environment.has(name) {
-                    self.set(name, known(value).as_deref());
-                } else if shell.exports == Exports::Unseen {
-                    self.set(name, None);
-                }
-            }
-        } else if is_for_process {
-            for (name, value) in &command.sets {
-                self.set(name, known(value).as_deref());
-            }
-        } else {
-            // This command may be the process, or keep the value for the commands after it.
-            let may_count = |name: &str, all: bool| all || self.environment.has(name);
-            let all = self.signalled == Signalled::All;
-            let names = command.sets.iter().filter(|(name, _)| may_count(name, all));
-            let names: Vec<_> = names.map(|(name, _)| name.clone()).collect();
-            names.iter().for_each(|name| self.set(name, None));
-        }
-        match first {
-            "export" => {
-                // `export -n NAME` takes the variable back.
-                let is_kept = !rest.iter().any(|word| word.text.starts_with("-n"));
-                for word in rest.iter().filter(|word| !word.text.starts_with('-')) {
-                    if !word.is_known && !word.text.contains('=') {
-                        self.environment.add_unseen(self.place.clone());
-                        continue;
-                    }
-                    let (name, value) = script::assignment(word).unwrap_or_else(|| {
-                        let set = shell.variables.get(&word.text);
-                        (word.text.clone(), set.cloned().flatten())
-                    });
-                    self.set(&name, known(&value).filter(|_| is_kept).as_deref());
-                }
-            }
-            "set" => {
-                let set = Exports::after_set(shell.exports, rest);
-                let is_known = set == shell.exports || !is_uncertain;
-                shell.exports = if is_known { set } else { Exports::Unseen };
-            }
-            "unset" if is_uncertain => {
-                let set = rest.iter().filter(|word| self.environment.has(&word.text));
-                let set: Vec<_> = set.map(|word| word.text.clone()).collect();
-                set.iter().for_each(|name| self.set(name, None));
-            }
-            "unset" => rest.iter().for_each(|word| self.environment.remove(&word.text)),
-            _ if SETTERS.contains(&first) => self.environment.add_unseen(self.place.clone()),
-            _ => {}
-        }
-    }
-}
-
-/// The state of a shell between its commands.
-struct Shell {
-    /// No value if that cannot be seen.
-    variables: HashMap<String, Option<String>>,
-    exports: Exports,
-}
-
-/// The variables of a shell that its commands get.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Exports {
-    /// Only the variables of `export`.
-    Named,
-    /// All, because of `-a`.
-    All,
-    /// One of both, depending on a command that may not run.
-    Unseen,
-}
-
-impl Shell {
-    fn new(options: Options) -> Self {
-        let exports = if options.exports_all { Exports::All } else { Exports::Named };
-        Self { variables: HashMap::new(), exports }
-    }
-}
-
-impl Exports {
-    /// Returns the exports after `set -a`, `set -o allexport` or `set +a`.
-    fn after_set(self, words: &[Word]) -> Self {
-        let mut exports = self;
-        let mut named = None;
-        for word in words {
-            let text = word.text.as_str();
-            let on = match text.strip_prefix('-') {
-                _ if named.is_some() && text == "allexport" => named.take(),
-                Some("-") => break,
-                Some(letters) => {
-                    named = letters.contains('o').then_some(true);
-                    letters.contains('a').then_some(true)
-                }
-                None => {
-                    let letters = text.strip_prefix('+').unwrap_or_default();
-                    named = letters.contains('o').then_some(false);
-                    letters.contains('a').then_some(false)
-                }
-            };
-            exports = match on {
-                _ if !word.is_known => Self::Unseen,
-                Some(true) => Self::All,
-                Some(false) => Self::Named,
-                None => exports,
-            };
-        }
-        exports
-    }
 }
 
 /// Whether a command replaces the shell: `exec orders`, `command exec orders`.
@@ -426,6 +306,25 @@ fn is_helper(command: &Simple) -> bool {
         ("command" | "exec", _) => false,
         (name, _) => first.is_known && (programs::is_harmless(name) || SETTERS.contains(&name)),
     }
+}
+
+/// `ulimit -t 5`: the kernel ends the process when it has used this much time of the processor.
+fn cpu_limit(command: &Simple) -> Front {
+    let is_limit =
+        |word: &Word| !word.is_known || word.text.starts_with('-') && word.text.contains('t');
+    let arguments = command.words.get(1..).unwrap_or_default();
+    let is_lifted = arguments.last().is_some_and(|last| last.text == "unlimited");
+    match is_one_of(command, &["ulimit"]) && arguments.iter().any(is_limit) && !is_lifted {
+        true => unseen("ulimit -t limits the processor time of the process, which is killed then"),
+        false => Front::Nothing,
+    }
+}
+
+/// Returns the finding about a limit of processor time, after which the kernel ends the process.
+pub(crate) fn limits_processor_time(place: Place) -> Finding {
+    let problem =
+        "the kernel kills the process undrained when it has used this much processor time";
+    Finding::new(Level::Unknown, place, problem, "leave the limit out")
 }
 
 fn is_one_of(command: &Simple, names: &[&str]) -> bool {

@@ -8,9 +8,11 @@ use super::hcl::{self, LABEL};
 use super::input::Manifest;
 use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::Word;
+use super::signs::Sign;
 use super::stop_signal::StopSignal;
+use super::supervisor::{Grace, Supervisor};
 use super::tree::Node;
-use super::workload::{Format, Grace, Supervisor, Workload};
+use super::workload::{Format, Workload};
 use super::{keys, launch, run_line, spans};
 
 /// The keys of one dialect.
@@ -221,8 +223,17 @@ fn read_task(
             }
         }
     }
-    if !is_first_process(task, keys) {
-        workload.signals.extend(change_signals(task, above, keys));
+    let is_first = is_first_process(task, keys);
+    let changes = change_signals(task, above, keys).into_iter();
+    workload.signals.extend(changes.filter(|signal| !is_first || signal.reaches_first_process()));
+    let config = block(task, keys.config);
+    if config.as_ref().and_then(|config| config.text_of("tty")).is_some_and(|tty| tty != "false") {
+        workload.signs.terminal = Sign::Unseen;
+    }
+    let limits = config.as_ref().and_then(|config| block(config, "ulimit"));
+    if let Some(limit) = limits.and_then(|limits| limits.get("cpu")) {
+        let fix = Fix::Line("no cpu in ulimit".into());
+        workload.findings.push(launch::limits_processor_time(limit.place()).fixed_by(fix));
     }
     let mut environment = environment(task, keys);
     if let Some(twice) = task.get(keys.config).filter(|config| config.items().len() > 1) {
@@ -245,7 +256,7 @@ fn read_task(
 }
 
 /// Whether the service is the first process of a container. The kernel ignores a signal that the first
-/// process does not handle.
+/// process does not handle, unless no process can handle it.
 fn is_first_process(task: &Node<'_>, keys: &Keys) -> bool {
     let is_container = matches!(task.text_of(keys.driver), Some("docker" | "podman"));
     let others = ["init", "entrypoint", "command"];

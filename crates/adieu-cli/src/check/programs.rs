@@ -4,7 +4,7 @@
 //! listed here, and of a program that has no argument like another program. Every other program may stand
 //! between the platform's signal and the process.
 
-use super::script::Word;
+use super::script::{self, Word};
 
 /// A program that runs another in its place, or passes every signal on to it.
 struct Wrapper {
@@ -39,7 +39,7 @@ const WRAPPERS: [Wrapper; 29] = [
     wrapper("choom", "n: --adjust:", 0),
     wrapper(
         "prlimit",
-        "c: d: e: f: i: l: m: n: q: r: s: t: u: v: x: y: --nofile: --nproc: --core:",
+        "c: d: e: f: i: l: m: n: q: r: s: u: v: x: y: --nofile: --nproc: --core:",
         0,
     ),
     wrapper("linux64", "", 0),
@@ -56,7 +56,7 @@ const WRAPPERS: [Wrapper; 29] = [
     wrapper("su-exec", "", 1),
     wrapper("setuidgid", "", 1),
     wrapper("s6-setuidgid", "", 1),
-    wrapper("chpst", "u: U: b: n: l: L: m: d: o: p: f: c: r: t: /: v P 0 1 2", 0),
+    wrapper("chpst", "u: U: b: n: l: L: m: d: o: p: f: c: r: /: v P 0 1 2", 0),
     wrapper(
         "numactl",
         "N: m: C: p: i: l --cpunodebind: --membind: --physcpubind: --interleave:",
@@ -168,10 +168,29 @@ pub(crate) fn start(words: &[Word]) -> Start<'_> {
 }
 
 /// The command without `sudo` in front of it, for scripts that are run by hand.
-pub(crate) fn without_sudo(words: &[Word]) -> &[Word] {
+fn without_sudo(words: &[Word]) -> &[Word] {
     let sudo = words.first().is_some_and(|first| base(first) == "sudo");
     let wrapper = WRAPPERS.iter().find(|wrapper| wrapper.name == "sudo" && sudo);
     wrapper.and_then(|wrapper| wrapper.command(&words[1..])).unwrap_or(words)
+}
+
+/// Returns the command itself, without `sudo` and the wrappers in front of it.
+pub(crate) fn without_wrappers(words: &[Word]) -> &[Word] {
+    let mut words = words;
+    for _ in 0..MOST_WRAPPERS {
+        words = match start(without_sudo(words)) {
+            Start::Wrapper(inner) => inner,
+            Start::Env(arguments) => script::after_assignments(arguments),
+            Start::Odd
+            | Start::Shell
+            | Start::Manager
+            | Start::Script
+            | Start::Other
+            | Start::May(_)
+            | Start::Process => return without_sudo(words),
+        };
+    }
+    words
 }
 
 /// Whether a wrapper signals all that it has started, and not its child alone.
@@ -292,7 +311,6 @@ pub(crate) fn after_options<'a>(words: &'a [Word], known: &str) -> Option<&'a [W
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::script;
 
     fn shown(line: &str) -> String {
         let words: Vec<_> = script::split(line).into_iter().map(Word::known).collect();

@@ -10,8 +10,9 @@ use super::input::{Manifest, Source};
 use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::{self, Variables, Word};
 use super::stop_signal::StopSignal;
-use super::workload::{Grace, Supervisor, Workload};
-use super::{container_stop, keys, launch, run_flags, run_line, systemd, unit_keys};
+use super::supervisor::{Grace, Supervisor};
+use super::workload::Workload;
+use super::{container_stop, keys, launch, run_flags, run_line, systemd, tree, unit_keys};
 
 const SECTIONS: [&str; 3] = ["Container", "Kube", "Pod"];
 
@@ -35,9 +36,13 @@ pub(crate) fn read(
     let section = "Container";
     let mut workload = Workload::new(Supervisor::Quadlet, "quadlet", source.name, place.clone());
     let number = |text: &str, place: &Place| {
+        let wrong = |problem| InputError { place: place.clone(), problem };
+        // Quadlet passes it on to podman as it is.
+        if tree::is_octal(text.trim()) {
+            return Err(wrong(tree::octal(text.trim())));
+        }
         let problem = format!("must be a number of seconds such as 30, not {text}");
-        let wrong = InputError { place: place.clone(), problem };
-        text.trim().parse().map(Duration::from_secs).map_err(|_| wrong)
+        text.trim().parse().map(Duration::from_secs).map_err(|_| wrong(problem))
     };
     let set =
         |key: &str| file.last(section, key).map(|found| (found.value.clone(), found.place.clone()));

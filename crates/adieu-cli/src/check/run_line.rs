@@ -5,13 +5,15 @@ use std::time::Duration;
 use super::env_file::Dialect;
 use super::environment::Environment;
 use super::input::Source;
-use super::launch;
 use super::place::{Finding, Fix, InputError, Level, Place};
 use super::programs::base;
 use super::run_flags::{self, Flags};
 use super::script::{self, Variables, Word};
+use super::signs::Sign;
 use super::stop_signal::StopSignal;
-use super::workload::{Grace, SetBy, Supervisor, Workload};
+use super::supervisor::{Grace, Supervisor};
+use super::workload::{SetBy, Workload};
+use super::{launch, tree};
 
 pub(crate) const PROGRAMS: [&str; 3] = ["docker", "podman", "nerdctl"];
 
@@ -101,6 +103,10 @@ pub(crate) fn apply(
     workload: &mut Workload,
 ) -> Result<(), InputError> {
     if let Some(timeout) = flags.value("--stop-timeout") {
+        if timeout.is_known && tree::is_octal(&timeout.text) {
+            let problem = format!("--stop-timeout: {}", tree::octal(&timeout.text));
+            return Err(InputError { place: place.clone(), problem });
+        }
         match timeout.text.parse::<i64>().ok().filter(|_| timeout.is_known) {
             // Minus one is for ever.
             Some(seconds) => {
@@ -142,8 +148,22 @@ pub(crate) fn apply(
     if platform.is_some_and(|platform| is_windows(&platform.text)) {
         workload.findings.push(on_windows(place.clone()));
     }
+    if flags.value("--runtime").is_some_and(|runtime| is_runtime_of_windows(&runtime.text)) {
+        workload.findings.push(on_windows(place.clone()));
+    }
     if flags.value("--pod").is_some() {
         workload.findings.push(stops_with_pod(place.clone()));
+    }
+    if flags.value("--pid").is_some_and(|pid| !pid.is_known || is_of_other(&pid.text)) {
+        workload.findings.push(ends_with_other(place.clone()));
+    }
+    if flags.values("--ulimit").any(|limit| limit.text.starts_with("cpu=")) {
+        let fix = Fix::Line("no --ulimit cpu".into());
+        workload.findings.push(launch::limits_processor_time(place.clone()).fixed_by(fix));
+    }
+    // Whether the image keeps it as standard input cannot be seen.
+    if flags.is_on("--tty") {
+        workload.signs.terminal = Sign::Unseen;
     }
     Ok(())
 }
@@ -160,6 +180,24 @@ pub(crate) fn kills_unhealthy(place: Place, instead: &str) -> Finding {
 pub(crate) fn is_windows(value: &str) -> bool {
     let value = value.to_lowercase();
     value.starts_with("windows") || ["hyperv", "process"].contains(&value.as_str())
+}
+
+/// Whether the value of `runtime` is one of Windows.
+pub(crate) fn is_runtime_of_windows(value: &str) -> bool {
+    value.contains("runhcs") || value.contains("hcsshim")
+}
+
+/// Whether the value of `pid` is the namespace of another container.
+pub(crate) fn is_of_other(value: &str) -> bool {
+    ["container:", "service:"].iter().any(|kind| value.starts_with(kind)) || value.contains('$')
+}
+
+/// When the first process of a namespace ends, the kernel kills the others.
+pub(crate) fn ends_with_other(place: Place) -> Finding {
+    let problem = "the process is in the process namespace of another container: the kernel kills \
+                   it undrained when that container stops";
+    let finding = Finding::new(Level::Unknown, place, problem, "leave pid out");
+    finding.fixed_by(Fix::Line("no pid of another container".into()))
 }
 
 /// Windows has no signals.

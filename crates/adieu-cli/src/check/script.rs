@@ -1,8 +1,15 @@
 //! A reader for the small part of the shell's language that manifests use: commands in a row.
 //!
-//! Loops, substitutions of commands and all other constructs are not interpreted.
+//! A loop over known words is written out. Other loops, substitutions of commands and all other
+//! constructs are not interpreted.
+
+mod repeat;
+mod words;
 
 use std::collections::HashMap;
+
+use repeat::Loop;
+pub(crate) use words::{Assignment, Word, after_assignments, assignment, split, words};
 
 use super::expansion::Expansion;
 
@@ -15,7 +22,7 @@ pub(crate) enum Script {
 }
 
 /// One command, and its link to the next one.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Simple {
     /// The variables set in front of the command.
     pub(crate) sets: Vec<Assignment>,
@@ -24,19 +31,6 @@ pub(crate) struct Simple {
     pub(crate) then: Then,
     /// The line of the script in which the command begins.
     pub(crate) line: usize,
-}
-
-/// A variable and its value; no value if that cannot be seen.
-pub(crate) type Assignment = (String, Option<String>);
-
-/// One word of a command, after quotes have been removed and variables replaced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Word {
-    pub(crate) text: String,
-    /// Whether all of it can be seen: no variable in it that is set elsewhere.
-    pub(crate) is_known: bool,
-    /// Whether it is one word also if not all of it can be seen: its variables are in quotes.
-    pub(crate) is_one: bool,
 }
 
 /// How the next command depends on this one.
@@ -94,6 +88,8 @@ struct Reader<'a> {
     word: Option<Word>,
     /// Whether the next word is the target of a redirection.
     is_redirected: bool,
+    /// The loop that is being read, if one has begun.
+    repeated: Option<Loop>,
 }
 
 /// Reads a script, with the variables that are set where it runs and its arguments from `$0` on.
@@ -109,50 +105,11 @@ pub(crate) fn read(text: &str, variables: &Variables, arguments: &[Word]) -> Scr
         words: Vec::new(),
         word: None,
         is_redirected: false,
+        repeated: None,
     };
-    match reader.read() {
+    match reader.read().filter(|()| reader.repeated.is_none()) {
         Some(()) => Script::Commands(reader.commands),
         None => Script::Complex,
-    }
-}
-
-/// Splits a line into words as systemd, compose and supervisord do: at white space, unless it is
-/// quoted. No variable is replaced.
-pub(crate) fn split(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
-        match (c, quote) {
-            ('\\', Some('"') | None) => word.get_or_insert_default().extend(chars.next()),
-            (c, Some(open)) if c == open => quote = None,
-            ('"' | '\'', None) => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (c, None) if c.is_whitespace() => words.extend(word.take()),
-            (c, _) => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    words
-}
-
-/// The words of a command: a line, or a list as JSON writes it.
-pub(crate) fn words(text: &str) -> Vec<Word> {
-    let listed = serde_json::from_str::<Vec<String>>(text).ok();
-    listed.unwrap_or_else(|| split(text)).into_iter().map(Word::known).collect()
-}
-
-// === impl Word ===
-
-impl Word {
-    pub(crate) fn known(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_known: true, is_one: true }
-    }
-
-    /// A word of a list, if it is a text.
-    pub(crate) fn of(text: Option<&str>) -> Self {
-        Self { text: text.unwrap_or_default().into(), is_known: text.is_some(), is_one: false }
     }
 }
 
@@ -340,6 +297,13 @@ impl Reader<'_> {
         self.end_word();
         self.is_redirected = false;
         let mut words = std::mem::take(&mut self.words);
+        // It changes the exit code alone.
+        if words.first().is_some_and(|word| word.text == "!") {
+            words.remove(0);
+        }
+        if !self.repeat(&mut words, then)? {
+            return Some(());
+        }
         let assigned = words.len() - after_assignments(&words).len();
         let sets: Vec<_> = words.drain(..assigned).filter_map(|word| assignment(&word)).collect();
         let first = words.first().map(|word| word.text.as_str()).unwrap_or_default();
@@ -376,84 +340,5 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the variable and value of `NAME=value`. The value of `NAME+=value` is not known.
-pub(crate) fn assignment(word: &Word) -> Option<Assignment> {
-    let (name, value) = word.text.split_once('=')?;
-    let (name, is_whole) = name.strip_suffix('+').map_or((name, true), |name| (name, false));
-    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let is_one = is_name && name.starts_with(|c: char| !c.is_ascii_digit());
-    is_one.then(|| (name.to_owned(), (word.is_known && is_whole).then(|| value.to_owned())))
-}
-
-/// The words after the variables that are set in front of a command.
-pub(crate) fn after_assignments(words: &[Word]) -> &[Word] {
-    &words[words.iter().take_while(|word| assignment(word).is_some()).count()..]
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Commands as `word word`, an unseen word as `?`, joined by the operator after each.
-    fn shown(text: &str) -> String {
-        let variables = Variables::from([("DELAY".into(), "12".into())]);
-        let arguments = [Word::known("sh"), Word::known("orders"), Word::known("-v")];
-        let Script::Commands(commands) = read(text, &variables, &arguments) else {
-            return "complex".into();
-        };
-        let mut shown = String::new();
-        for Simple { sets, words, then, line: _ } in commands {
-            let word = |word: Word| if word.is_known { word.text } else { "?".into() };
-            for (name, value) in sets {
-                shown += &format!("{name}:{} ", value.unwrap_or("?".into()));
-            }
-            shown += &words.into_iter().map(word).collect::<Vec<_>>().join(" ");
-            shown += match then {
-                Then::Next => ";",
-                Then::And => "&&",
-                Then::Or => "||",
-                Then::Pipe => "|",
-                Then::Background => "&",
-            };
-        }
-        shown
-    }
-
-    #[test]
-    fn commands_in_a_row_are_read_and_nothing_else_is() {
-        for (text, expected) in [
-            ("sleep 5", "sleep 5;"),
-            ("sleep $DELAY && echo 'a;b' \"c d\"", "sleep 12&&echo a;b c d;"),
-            ("A='1 2'; sleep $A \"$A\"", "A:1 2 ;sleep ? 1 2;"),
-            ("sleep ${DELAY}; sleep ${OTHER:-3}", "sleep 12;sleep ?;"),
-            ("A=4; sleep $A # then\nexec orders 2>&1 >/dev/null", "A:4 ;sleep 4;exec orders;"),
-            ("export A=4; sleep $A; A=$X B=2 orders", "export A=4;sleep 4;A:? B:2 orders;"),
-            ("true && A=4; sleep $A", "true&&A:4 ;sleep ?;"),
-            ("A=4; . ./env; sleep $A", "A:4 ;. ./env;sleep ?;"),
-            ("orders & wait $!", "orders&wait ?;"),
-            ("a | b || c", "a|b||c;"),
-            ("sleep \\\n 7", "sleep 7;"),
-            ("exec \"$@\" $1 $0 $7", "exec orders -v orders sh ?;"),
-            ("orders |& tee log", "orders|tee log;"),
-            ("A=4; A+=5; sleep $A", "A:4 ;A:? ;sleep ?;"),
-            ("sleep ${A:=5}", "complex"),
-            ("time sleep 5", "complex"),
-            ("while true; do sleep 1; done", "complex"),
-            ("sleep $(cat /delay)", "complex"),
-            ("(sleep 5)", "complex"),
-            ("sleep `cat x`", "complex"),
-            ("cat <<EOF\nEOF", "complex"),
-            ("echo 'open", "complex"),
-            ("", ""),
-        ] {
-            assert_eq!(shown(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn lines_are_split_at_white_space_that_is_not_quoted() {
-        let words = split(r#"/bin/sh -c "exec orders --name 'a b'" x\ y"#);
-        assert_eq!(words, ["/bin/sh", "-c", "exec orders --name 'a b'", "x y"]);
-        assert_eq!(split("A=1 \"B=2 3\" ''"), ["A=1", "B=2 3", ""]);
-    }
-}
+mod tests;

@@ -87,6 +87,12 @@ pub(crate) fn systemd(text: &str) -> Result<Option<Duration>, String> {
 
 /// Parses one argument of the program `sleep`: `10`, `2.5`, `1m`.
 pub(crate) fn sleep(text: &str) -> Option<Duration> {
+    // The notation of C: `1e1` is ten seconds.
+    let is_of_number = |c: char| c.is_ascii_digit() || ".e+-".contains(c);
+    if text.contains('e') && text.starts_with(|c: char| c.is_ascii_digit()) {
+        let seconds = text.parse().ok().filter(|_| text.chars().all(is_of_number))?;
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
     sum(text, SLEEP).filter(|_| !text.contains(' '))
 }
 

@@ -60,6 +60,16 @@ impl StopSignal {
         number(&self.text) == Some(15)
     }
 
+    /// Whether no process can handle it.
+    pub(crate) fn is_uncatchable(&self) -> bool {
+        number(&self.text).is_some_and(|number| UNCATCHABLE.contains(&number))
+    }
+
+    /// Whether it may have an effect on the first process of a container that does not handle it.
+    pub(crate) fn reaches_first_process(&self) -> bool {
+        self.is_uncatchable() || self.is_unseen()
+    }
+
     /// Whether its name is filled in by some other tool.
     pub(crate) fn is_unseen(&self) -> bool {
         self.text.contains(['$', '{', '%'])

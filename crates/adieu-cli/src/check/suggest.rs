@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 use super::arithmetic::{Facts, Sums, whole_seconds};
 use super::needs::Needs;
 use super::place::{Finding, Fix, Level, Location, Place};
+use super::supervisor::Supervisor;
 use super::workload::{
-    Format, GRACE_VAR, PRE_STOP_VAR, STOP_TIMEOUT, SetBy, StatedTimes, Supervisor, Workload,
+    Format, GRACE_VAR, PRE_STOP_VAR, STOP_TIMEOUT, SetBy, StatedTimes, Workload,
 };
 use crate::duration::span;
 
@@ -122,7 +123,7 @@ impl Suggestion {
         // grace period decides how much time it needs.
         let assumptions = workload.assumptions();
         let is_sure = matches!(assumptions.as_slice(), [Some(_)])
-            || workload.supervisor == Supervisor::Systemd && !workload.has_unseen_variables;
+            || workload.asks_systemd() && !workload.has_unseen_variables;
         if is_detected && (!is_sure || self.must_state_grace) {
             let enough = self.sums(needs, workload, facts).enough.as_secs();
             self.stated = Some(StatedTimes { grace: Some(enough), pre_stop: None });
@@ -276,7 +277,11 @@ impl Suggestion {
         let variables = self.variables(workload, is_shared);
         if !variables.is_empty() {
             let variables = variables.into_iter().map(|(name, value)| (name, value.into()));
-            put("env", Value::Object(variables.collect()));
+            let key = match workload.set_by {
+                SetBy::Lines | SetBy::Flags => "env",
+                SetBy::Command => "env_in_command",
+            };
+            put(key, Value::Object(variables.collect()));
         }
         for (key, time) in self.configured() {
             if !is_variable(key, workload, is_shared) {
@@ -322,6 +327,7 @@ impl Suggestion {
         for (name, value) in self.variables(workload, is_shared) {
             lines.push(match workload.set_by {
                 SetBy::Flags => format!("-e {name}={value} in front of the image"),
+                SetBy::Command => format!("env {name}={value} in front of the process"),
                 SetBy::Lines if !within(&name).is_empty() => {
                     format!("{name}={value}{}", within(&name))
                 }

@@ -10,7 +10,8 @@ use super::launch::{self, Front};
 use super::place::{Finding, Fix, InputError, Level, Place};
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
-use super::workload::{Grace, Supervisor, Workload};
+use super::supervisor::{Grace, Supervisor};
+use super::workload::Workload;
 
 /// The kinds of sections whose programs are stopped in the same way.
 const PROGRAMS: [&str; 2] = ["program:", "fcgi-program:"];
@@ -105,7 +106,13 @@ fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload
     }
     let problem = "the platform that stops supervisord itself must wait longer than this";
     let advice = "check the unit or the container that it runs in, too";
-    workload.findings.push(Finding::new(Level::Note, at.clone(), problem, advice));
+    // In the foreground, it is usually the first process of a container.
+    let foreground = self::find(file, "supervisord", "nodaemon");
+    let (level, place) = match foreground.filter(|setting| !is_off(&setting.value)) {
+        Some(setting) => (Level::Warning, setting.place.clone()),
+        None => (Level::Note, at.clone()),
+    };
+    workload.findings.push(Finding::new(level, place, problem, advice));
     Ok(workload)
 }
 

@@ -1,20 +1,24 @@
 //! systemd units, with the drop-ins beside them: the keys of `[Service]` that decide how it
 //! is stopped.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod command_lines;
+mod drop_ins;
+mod variables;
+
+use command_lines::{commands, substituted};
+pub(crate) use drop_ins::{about_instances, merge_drop_ins};
+pub(crate) use variables::environment;
 
 use super::container_stop::{self, StopEffect};
-use super::env_file::Dialect;
-use super::environment::Environment;
-use super::ini::{self, Ini};
+use super::ini::Ini;
 use super::input::{Manifest, Source};
 use super::place::{Finding, Fix, InputError, Level, Place};
-use super::script::{self, Word};
+use super::script::Word;
 use super::stop_signal::StopSignal;
+use super::supervisor::{Cap, Grace, Supervisor};
 use super::unit_keys::{self, SERVICE};
-use super::workload::{Cap, Grace, Supervisor, Workload};
-use super::{effects, files, keys, launch, run_line};
+use super::workload::Workload;
+use super::{effects, keys, launch, run_line};
 
 pub(crate) fn read(
     mut unit: Ini,
@@ -38,6 +42,8 @@ pub(crate) fn read(
     workload.default_stop_timeout = default_stop_timeout(&unit);
     workload.findings.extend(about_instances(source));
     workload.findings.extend(unit_keys::without_shutdown(&unit));
+    workload.findings.extend(unit_keys::several_starts(&unit));
+    workload.findings.extend(unit_keys::cpu_limit(&unit));
     workload.findings.extend(unit_keys::job_timeout(&unit));
     workload.findings.extend(unknown_keys(&unit, &keys::systemd::SECTIONS));
     into.add(workload)
@@ -71,64 +77,6 @@ pub(crate) fn default_stop_timeout(unit: &Ini) -> Option<Place> {
 /// The time that a unit allows the command that stops its container.
 pub(crate) fn cap(unit: &Grace) -> Option<Cap> {
     unit.span.map(|most| Cap { most, key: Some("TimeoutStopSec"), assumed: false })
-}
-
-/// Returns the variables of `Environment=`, `EnvironmentFile=` and `PassEnvironment=`.
-pub(crate) fn environment(unit: &Ini, section: &str, source: &Source<'_>) -> Environment {
-    let mut environment = Environment::default();
-    for setting in unit.settings(section) {
-        let place = || setting.place.clone();
-        match (setting.key.as_str(), setting.value.as_str()) {
-            ("Environment", "") => environment.clear(),
-            ("Environment", value) => {
-                for pair in script::split(value) {
-                    // systemd fills in specifiers such as %i.
-                    if let Some((name, value)) = pair.split_once('=') {
-                        environment.set_marked(name, value, '%', place());
-                    }
-                }
-            }
-            ("PassEnvironment", value) => {
-                for name in value.split_whitespace() {
-                    environment.set_unseen(name, place());
-                }
-            }
-            _ => {}
-        }
-    }
-    // Files count more than the lines of the unit.
-    for file in unit.list(section, "EnvironmentFile") {
-        let (path, is_optional) = match file.value.strip_prefix('-') {
-            Some(path) => (path, true),
-            None => (file.value.as_str(), false),
-        };
-        match environment_file(path, section, source) {
-            Some((name, text)) => environment.add_file(&text, &name, Dialect::Systemd),
-            // An optional file beside a quadlet may be missing.
-            None if is_optional && is_beside(path) && source.path.is_some() => {}
-            None => environment.add_unseen(file.place.clone()),
-        }
-    }
-    for name in unit.list(section, "UnsetEnvironment") {
-        script::split(&name.value).iter().for_each(|name| environment.remove(name));
-    }
-    environment
-}
-
-/// The file that a unit names, if it is there on this machine; or one of its name beside the unit,
-/// from where it is copied.
-fn environment_file(path: &str, section: &str, source: &Source<'_>) -> Option<(String, String)> {
-    let name = Path::new(path).file_name()?.to_str()?;
-    // Specifiers and patterns are filled in later.
-    if path.contains(['%', '*', '?', '[']) {
-        return None;
-    }
-    let beside = || source.beside(name).filter(|_| section == SERVICE);
-    source.beside(path).or_else(beside)
-}
-
-fn is_beside(path: &str) -> bool {
-    !path.starts_with('/') && !path.contains('%')
 }
 
 fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, InputError> {
@@ -187,6 +135,7 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, I
         };
         workload.findings.extend(finding);
     }
+    workload.signs.terminal = unit_keys::terminal(unit);
     environment.apply(&mut workload);
     let kind = unit.last(SERVICE, "Type");
     if !kind.is_some_and(|kind| kind.value.starts_with("notify")) {
@@ -306,122 +255,4 @@ pub(crate) fn stop_commands(
         }
     }
     stops
-}
-
-/// Returns the commands of a line, without the prefixes that have a meaning to systemd. A word `;`
-/// separates commands.
-fn commands(value: &str) -> Vec<Vec<Word>> {
-    let words: Vec<_> = script::split(value).into_iter().map(Word::known).collect();
-    let commands = words.split(|word| word.text == ";").filter(|words| !words.is_empty());
-    commands.map(command).collect()
-}
-
-/// Replaces `${NAME}` in a word, as systemd does before it starts a command. A name that the unit does
-/// not set stays, because systemd may set it. Then the value of `NAME=${NAME}` cannot be seen.
-fn substituted(mut word: Word, environment: &mut Environment) -> Word {
-    let text = std::mem::take(&mut word.text);
-    let mut rest = text.as_str();
-    while let Some((before, after)) = rest.split_once("${") {
-        word.text += before;
-        let Some((name, more)) = after.split_once('}') else {
-            word.text += "${";
-            rest = after;
-            continue;
-        };
-        match environment.substitute(name).filter(|_| !before.ends_with('$')) {
-            Some(value) => word.text += &value,
-            None => {
-                // In a script, the shell replaces it.
-                word.is_known &=
-                    !word.text.contains('=') || word.text.contains(char::is_whitespace);
-                word.text += &format!("${{{name}}}");
-            }
-        }
-        rest = more;
-    }
-    word.text += rest;
-    word
-}
-
-fn command(words: &[Word]) -> Vec<Word> {
-    let Some((first, rest)) = words.split_first() else { return Vec::new() };
-    let program = first.text.trim_start_matches(['@', '-', ':', '+', '!', '|']);
-    let prefixes = &first.text[..first.text.len() - program.len()];
-    // `|` runs the line with the shell of a user, as a login shell.
-    let program = Word { is_known: !prefixes.contains('|'), ..Word::known(program) };
-    // After `@`, the first argument is the name of the process.
-    let arguments = rest.get(usize::from(prefixes.contains('@'))..).unwrap_or_default();
-    [&[program], arguments].concat()
-}
-
-/// Adds the settings of the drop-ins beside a unit, in the order in which systemd reads them.
-pub(crate) fn merge_drop_ins(unit: &mut Ini, source: &Source<'_>) -> Result<(), InputError> {
-    let Some(path) = source.path else { return Ok(()) };
-    for file in drop_ins(path).into_iter().filter(|file| !is_mask(file)) {
-        let name = file.display().to_string();
-        let wrong = |problem: String| InputError {
-            place: Place { file: Some(name.clone()), ..Place::start() },
-            problem,
-        };
-        let bytes = files::read(&file).map_err(|error| wrong(error.to_string()))?;
-        let text = String::from_utf8(bytes).map_err(|_| wrong("this is not UTF-8".into()))?;
-        unit.sections.extend(ini::read(&text, Some(&file))?.sections);
-    }
-    Ok(())
-}
-
-/// Returns the finding about an instance of a template that has drop-ins of its own.
-pub(crate) fn about_instances(source: &Source<'_>) -> Option<Finding> {
-    let unit = source.path?;
-    let (stem, ending) = unit.file_name()?.to_str()?.split_once("@.")?;
-    let (start, end) = (format!("{stem}@"), format!(".{ending}.d"));
-    let is_own = |name: &String| {
-        name.strip_prefix(&start)
-            .and_then(|rest| rest.strip_suffix(&end))
-            .is_some_and(|instance| !instance.is_empty())
-    };
-    let folder = unit.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.filter_map(Result::ok);
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    // The first one by name: the order of a folder is not certain.
-    let name = names.filter(is_own).min()?;
-    let problem = format!("an instance has drop-ins of its own, which are not read: {name}");
-    let advice = "copy the template to the name of the instance beside them, and check that";
-    Some(Finding::new(Level::Unknown, Place::start(), problem, advice))
-}
-
-/// Whether a drop-in is a link to `/dev/null`, which disables the files of its name in other folders.
-fn is_mask(file: &Path) -> bool {
-    file.canonicalize().is_ok_and(|file| file == Path::new("/dev/null"))
-}
-
-/// Files by their names; of two of the same name, the one for the more specific unit counts.
-fn drop_ins(unit: &Path) -> Vec<PathBuf> {
-    let (Some(name), Some(folder)) =
-        (unit.file_name().and_then(|name| name.to_str()), unit.parent())
-    else {
-        return Vec::new();
-    };
-    let Some((stem, ending)) = name.rsplit_once('.') else { return Vec::new() };
-    // From the most specific: the unit itself, its template, its prefixes, all units of its kind.
-    let mut folders = vec![format!("{name}.d")];
-    if let Some((template, _)) = stem.split_once('@') {
-        folders.push(format!("{template}@.{ending}.d"));
-    }
-    let dashes = stem.char_indices().filter(|(_, c)| *c == '-').map(|(at, _)| at);
-    folders.extend(dashes.rev().map(|at| format!("{}-.{ending}.d", &stem[..at])));
-    folders.push(format!("{ending}.d"));
-    let mut files = BTreeMap::new();
-    for one in folders {
-        let Ok(entries) = std::fs::read_dir(folder.join(one)) else { continue };
-        for entry in entries.filter_map(Result::ok) {
-            let path = entry.path();
-            // systemd ignores hidden files.
-            let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
-            if path.extension().is_some_and(|ending| ending == "conf") && !is_hidden {
-                files.entry(entry.file_name()).or_insert(path);
-            }
-        }
-    }
-    files.into_values().collect()
 }

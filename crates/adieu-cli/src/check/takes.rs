@@ -58,6 +58,7 @@ fn within(words: &[Word], variables: &Variables, depth: usize) -> TimeTaken {
             ("sleep", _) => sleeps(rest),
             ("timeout", _) => within_timeout(rest, variables, depth),
             ("curl", _) => curl(rest),
+            ("tail", _) if follows(rest) => TimeTaken::Forever,
             (_, Start::Env(arguments)) => {
                 words = script::after_assignments(arguments);
                 continue;
@@ -92,7 +93,15 @@ fn sleeps(times: &[Word]) -> TimeTaken {
             None => return TimeTaken::Unknown(sum),
         }
     }
-    if times.is_empty() { TimeTaken::Unknown(sum) } else { TimeTaken::AtMost(sum) }
+    // Without a time, it fails at once.
+    TimeTaken::AtMost(sum)
+}
+
+/// `tail -f /dev/null` never ends; with `--pid`, it ends with that process.
+fn follows(words: &[Word]) -> bool {
+    let is = |word: &Word, options: &[&str]| options.contains(&word.text.as_str());
+    words.iter().all(|word| word.is_known && !word.text.starts_with("--pid"))
+        && words.iter().any(|word| is(word, &["-f", "-F", "--follow"]))
 }
 
 /// `timeout -k 5 30 command`.
@@ -148,9 +157,23 @@ fn curl(words: &[Word]) -> TimeTaken {
 fn script_takes(script: &Script, depth: usize) -> TimeTaken {
     let Script::Commands(commands) = script else { return TimeTaken::Unknown(Duration::ZERO) };
     let (mut sum, mut is_unknown, mut is_branch) = (Duration::ZERO, false, false);
+    let mut background = Vec::new();
     for command in commands.iter().filter(|command| !command.words.is_empty()) {
         if command.then == Then::Background {
             is_branch = false;
+            background.push((sum, within(&command.words, &Variables::new(), depth)));
+            continue;
+        }
+        if command.words.first().is_some_and(|word| word.text == "wait") {
+            for (began, takes) in background.drain(..) {
+                match takes {
+                    TimeTaken::AtMost(span) => sum = sum.max(began.saturating_add(span)),
+                    TimeTaken::Forever => return TimeTaken::Forever,
+                    TimeTaken::Unknown(span) => {
+                        (sum, is_unknown) = (sum.max(began.saturating_add(span)), true);
+                    }
+                }
+            }
             continue;
         }
         // Variables have been replaced already.
@@ -176,7 +199,7 @@ mod tests {
     fn s262_sleeps_are_charged_and_other_commands_are_unknown() {
         let at_most = |seconds| TimeTaken::AtMost(Duration::from_secs(seconds));
         let unknown = |seconds| TimeTaken::Unknown(Duration::from_secs(seconds));
-        let cases: [(&[&str], TimeTaken); 34] = [
+        let cases: [(&[&str], TimeTaken); 52] = [
             (&["sleep", "10"], at_most(10)),
             (&["/bin/sleep", "1m", "5s"], at_most(65)),
             (&["sleep", "infinity"], TimeTaken::Forever),
@@ -208,7 +231,25 @@ mod tests {
             (&["sh", "-c", "curl -m 5 localhost:8080/drain"], at_most(5)),
             (&["sh", "-c", "curl localhost:8080/drain"], unknown(0)),
             (&["sh", "-c", "sleep 90 & sleep 5"], at_most(5)),
-            (&["sh", "-c", "sleep 90 & wait"], unknown(0)),
+            (&["sh", "-c", "sleep 90 & wait"], at_most(90)),
+            (&["sh", "-c", "sleep 20 & sleep 5; wait $!; sleep 1"], at_most(21)),
+            (&["sh", "-c", "drain & wait"], unknown(0)),
+            (&["sh", "-c", "sleep inf & wait"], TimeTaken::Forever),
+            (&["sleep", "1e1"], at_most(10)),
+            (&["sleep", "0x10"], unknown(0)),
+            (&["sh", "-c", "sleep", "20"], at_most(0)),
+            (&["sh", "-c", "! sleep 20"], at_most(20)),
+            (&["sh", "-c", "for i in 1 2 3 4; do sleep 5; done; sleep 1"], at_most(21)),
+            (&["sh", "-c", "for i in a b\ndo\n  touch x\n  sleep 5\ndone\n"], at_most(10)),
+            (&["sh", "-c", "for i in 1 9; do sleep $i; done"], unknown(0)),
+            (&["sh", "-c", "for i in *; do sleep 5; done"], unknown(0)),
+            (&["sh", "-c", "for i in {1..4}; do sleep 5; done"], unknown(0)),
+            (&["sh", "-c", "for i in 1 2; do sleep 5; break; done"], unknown(0)),
+            (&["sh", "-c", "for i in 1 2; do for j in 1 2; do sleep 5; done; done"], unknown(0)),
+            (&["sh", "-c", "for i in 1 2; do sleep 5; done | cat"], unknown(0)),
+            (&["sh", "-c", "for i in 1 2; do sleep 5"], unknown(0)),
+            (&["tail", "-f", "/dev/null"], TimeTaken::Forever),
+            (&["tail", "--pid", "7", "-f", "/dev/null"], unknown(0)),
             (&["sh", "/drain.sh"], unknown(0)),
             (&["sleep", "$DELAY"], unknown(0)),
         ];

@@ -185,6 +185,19 @@ impl Tree {
     }
 }
 
+/// Whether a number has a leading zero, with which YAML 1.1 and the options of docker read it as octal.
+pub(crate) fn is_octal(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    digits.len() > 1 && digits.starts_with('0') && digits.chars().all(|c| c.is_ascii_digit())
+}
+
+/// The problem of such a number.
+pub(crate) fn octal(text: &str) -> String {
+    let plain = text.trim_start_matches('0');
+    let plain = if plain.is_empty() { "0" } else { plain };
+    format!("{text} begins with a zero, which makes it octal: write {plain}")
+}
+
 pub(crate) fn too_deep() -> String {
     format!("nested more than {DEEPEST} deep: no manifest is")
 }
@@ -278,6 +291,12 @@ impl<'a> Node<'a> {
         is_number || ["true", "false", "True", "False"].contains(&text.as_str())
     }
 
+    /// Whether it is a number with a leading zero, which is octal for some readers of YAML.
+    pub(crate) fn is_octal(&self) -> bool {
+        let NodeValue::Scalar { text, plain: true } = &self.node().value else { return false };
+        is_octal(text)
+    }
+
     pub(crate) fn is_null(&self) -> bool {
         let NodeValue::Scalar { text, plain: true } = &self.node().value else { return false };
         ["", "~", "null", "Null", "NULL"].contains(&text.as_str())
@@ -310,6 +329,9 @@ impl<'a> Node<'a> {
         let NodeValue::Scalar { text, plain: true } = &self.node().value else {
             return Err(self.error("must be a whole number without quotes, such as 30"));
         };
+        if is_octal(text) {
+            return Err(self.error(octal(text)));
+        }
         let wrong = || self.error(format!("must be a whole number such as 30, not {text}"));
         let hexadecimal = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
         hexadecimal.unwrap_or_else(|| text.parse()).map_err(|_| wrong())

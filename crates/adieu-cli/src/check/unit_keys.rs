@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::ini::{Ini, Setting};
 use super::place::{Finding, Fix, Level};
+use super::signs::Sign;
 use super::workload::Workload;
-use super::{spans, stop_signal};
+use super::{launch, spans, stop_signal};
 
 pub(crate) const SERVICE: &str = "Service";
 
@@ -73,6 +74,37 @@ pub(crate) fn stop_timeout(unit: &Ini) -> Option<(Option<Duration>, &Setting)> {
         _ => None,
     };
     unit.settings(SERVICE).filter_map(|setting| Some((of(setting)?, setting))).last()
+}
+
+/// Whether standard input is a terminal, by which a process takes itself for one that a person runs.
+pub(crate) fn terminal(unit: &Ini) -> Sign {
+    let input = unit.last(SERVICE, "StandardInput").map(|setting| setting.value.as_str());
+    match input {
+        Some("tty" | "tty-force" | "tty-fail") => Sign::Present,
+        Some("" | "null" | "data" | "socket" | "file:/dev/null") | None => Sign::Usual,
+        Some(_) => Sign::Unseen,
+    }
+}
+
+/// Returns the finding about several commands, of which systemd accepts only one.
+pub(crate) fn several_starts(unit: &Ini) -> Option<Finding> {
+    let kind = unit.last(SERVICE, "Type").map(|kind| kind.value.as_str());
+    let starts = unit.list(SERVICE, "ExecStart");
+    let second = starts.get(1).filter(|_| kind != Some("oneshot"))?;
+    let problem = "systemd refuses a unit with several ExecStart, unless it has Type=oneshot";
+    let advice = "keep one; in a drop-in, write an empty ExecStart= before it";
+    Some(Finding::new(Level::Unknown, second.place.clone(), problem, advice))
+}
+
+/// Returns the finding about a limit of processor time.
+pub(crate) fn cpu_limit(unit: &Ini) -> Option<Finding> {
+    let limit = last_of(unit, "LimitCPU").filter(|limit| limit.value != "infinity")?;
+    let finding = launch::limits_processor_time(limit.place.clone());
+    Some(finding.fixed_by(Fix::Line("LimitCPU=infinity".into())))
+}
+
+fn last_of<'a>(unit: &'a Ini, key: &str) -> Option<&'a Setting> {
+    unit.last(SERVICE, key).filter(|setting| !setting.value.is_empty())
 }
 
 /// Returns the finding about a job that may not take long, if something else happens then.

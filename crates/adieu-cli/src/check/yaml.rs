@@ -24,6 +24,7 @@ struct Builder {
 }
 
 pub(crate) fn parse(text: &str) -> Result<Tree, InputError> {
+    refuse_odd_breaks(text)?;
     let mut builder = Builder::default();
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
@@ -38,6 +39,17 @@ pub(crate) fn parse(text: &str) -> Result<Tree, InputError> {
         builder.take(event, span.start.line())?;
     }
     Ok(builder.nodes.into_tree(builder.documents))
+}
+
+/// Refuses the characters that end a line in YAML 1.1 and not in YAML 1.2: with them, tools disagree
+/// about which keys a file has.
+fn refuse_odd_breaks(text: &str) -> Result<(), InputError> {
+    let is_odd = |c: char| matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}');
+    let Some((at, odd)) = text.char_indices().find(|(_, c)| is_odd(*c)) else { return Ok(()) };
+    let line = text[..at].matches('\n').count() + 1;
+    let code = u32::from(odd);
+    let problem = format!("U+{code:04X} ends a line for some readers of YAML: leave it out");
+    Err(InputError::at(line, problem))
 }
 
 /// Returns the rule that a tag of compose sets.

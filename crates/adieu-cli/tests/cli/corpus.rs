@@ -26,7 +26,7 @@ struct Counts {
     unknown: usize,
 }
 
-fn folder() -> std::path::PathBuf {
+pub(super) fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests")
 }
 
@@ -38,6 +38,12 @@ fn expected() -> Vec<Expected> {
         Expected { verdict: words.next().unwrap(), file: words.next().unwrap() }
     });
     all.collect()
+}
+
+/// The manifests that can be read.
+pub(super) fn readable() -> Vec<String> {
+    let readable = expected().into_iter().filter(|line| line.verdict != "unreadable");
+    readable.map(|line| line.file).collect()
 }
 
 /// What a manifest is for, by its name.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{images, merging, words};
-use crate::check::place::Level;
-use crate::check::spans;
+use crate::check::place::{Finding, Level};
 use crate::check::tree::Node;
 use crate::check::workload::OtherStop;
+use crate::check::{container_stop, spans};
 
 /// By the last part of their images: the variable that sets the limit, and how bad a short limit is.
 /// Watchtower stops a container to update it; autoheal only if it is not healthy.
@@ -42,6 +42,48 @@ pub(super) fn of(services: &[(&str, Vec<Node<'_>>)], layers: &[Node<'_>]) -> Vec
         });
     }
     stops
+}
+
+/// Images that update the containers beside them, with a time limit that cannot be seen.
+const OTHER_UPDATERS: [&str; 3] = ["ouroboros", "wud", "whats-up-docker"];
+
+/// Returns the findings about other services that stop the service of this name with a command, or in
+/// a way that cannot be seen.
+pub(super) fn commands(
+    services: &[(&str, Vec<Node<'_>>)],
+    service: &str,
+    layers: &[Node<'_>],
+) -> Vec<Finding> {
+    let own_name = first(layers, "container_name").and_then(|name| name.text().map(str::to_owned));
+    let is_meant = |name: &str| name.contains(service) || own_name.as_deref() == Some(name);
+    let mut findings = Vec::new();
+    for (name, other) in services.iter().filter(|(name, _)| *name != service) {
+        let image = first(other, "image");
+        let is_updater = image
+            .as_ref()
+            .and_then(Node::text)
+            .is_some_and(|image| OTHER_UPDATERS.contains(&images::short_name(image)));
+        if let Some(image) = image.filter(|_| is_updater) {
+            let problem =
+                format!("{name} stops containers to update them, with its own time limit");
+            let advice = "leave it out, or update with docker compose up";
+            findings.push(Finding::new(Level::Unknown, image.place(), problem, advice));
+        }
+        let keys = ["entrypoint", "command"].iter().filter_map(|key| first(other, key));
+        let keys: Vec<_> = keys.collect();
+        let Some(place) = keys.first().map(Node::place) else { continue };
+        let command: Vec<_> = keys.iter().flat_map(words).collect();
+        if container_stop::may_stop(&command, &is_meant) {
+            let problem = format!("{name} runs a command that may stop this container undrained");
+            let advice = format!("leave it out, or stop it with docker stop --time in {name}");
+            findings.push(Finding::new(Level::Unknown, place, problem, advice));
+        }
+    }
+    findings
+}
+
+fn first<'a>(layers: &[Node<'a>], key: &str) -> Option<Node<'a>> {
+    merging::values(layers, key).into_iter().next()
 }
 
 /// Returns the limit that a service sets, with the option or variable that sets it, and where. A limit

@@ -49,7 +49,7 @@ static VAULT: Keys = Keys::new(
 /// `isolation` is missing on purpose: only containers of Windows have it.
 static CONFIG: Keys = Keys::new(
     "the config of this driver",
-    "args command entrypoint image init",
+    "args command entrypoint image init tty ulimit",
     "advertise_ipv6_address apparmor_profile auth auth_soft_fail cap_add cap_drop cgroup_v1_override \
      cgroup_v2_override cgroupns class class_path container_exists_attempts cpu_cfs_period \
      cpu_hard_limit cpuset_cpus denied_envvars devices dns dns_options dns_search_domains dns_servers \
@@ -58,7 +58,7 @@ static CONFIG: Keys = Keys::new(
      mac_address memory_hard_limit memory_reservation memory_swap memory_swappiness mount mounts \
      network_aliases network_mode no_cgroups oom_score_adj pid_mode pids_limit port_map ports \
      privileged readonly_rootfs runtime security_opt selinux_opts shm_size socket storage_opt sysctl \
-     tmpfs tty ulimit userns userns_mode uts_mode volume_driver volumes work_dir working_dir",
+     tmpfs userns userns_mode uts_mode volume_driver volumes work_dir working_dir",
 )
 .extended_by(LABEL);
 

@@ -30,7 +30,7 @@ pub(crate) static PROGRAM: Keys = Keys::new(
 
 pub(crate) static SUPERVISORD: Keys = Keys::new(
     "[supervisord]",
-    "environment",
+    "environment nodaemon",
     "childlogdir directory identifier logfile logfile_backups logfile_maxbytes loglevel minfds \
-     minprocs nocleanup nodaemon pidfile silent strip_ansi umask user",
+     minprocs nocleanup pidfile silent strip_ansi umask user",
 );

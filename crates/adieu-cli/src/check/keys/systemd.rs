@@ -46,8 +46,9 @@ pub(crate) static UNIT: Keys = Keys::new(
 pub(crate) static SERVICE: Keys = Keys::new(
     "[Service]",
     "\
-     Environment EnvironmentFile ExecStart ExecStop KillMode KillSignal PassEnvironment \
-     RestartKillSignal SendSIGHUP SendSIGKILL TimeoutSec TimeoutStopSec Type UnsetEnvironment",
+     Environment EnvironmentFile ExecStart ExecStop KillMode KillSignal LimitCPU PassEnvironment \
+     RestartKillSignal SendSIGHUP SendSIGKILL StandardInput TimeoutSec TimeoutStopSec Type \
+     UnsetEnvironment",
     "\
      AllowedCPUs AllowedMemoryNodes AmbientCapabilities AppArmorProfile \
      BPFDelegateAttachments BPFDelegateCommands BPFDelegateMaps BPFDelegatePrograms \
@@ -68,7 +69,7 @@ pub(crate) static SERVICE: Keys = Keys::new(
      IOSchedulingClass IOSchedulingPriority IOWeight IOWriteBandwidthMax IOWriteIOPSMax \
      IPAccounting IPAddressAllow IPAddressDeny IPCNamespacePath IPEgressFilterPath \
      IPIngressFilterPath IgnoreSIGPIPE ImportCredential InaccessibleDirectories \
-     InaccessiblePaths KeyringMode LUOSession LimitAS LimitCORE LimitCPU LimitDATA LimitFSIZE \
+     InaccessiblePaths KeyringMode LUOSession LimitAS LimitCORE LimitDATA LimitFSIZE \
      LimitLOCKS LimitMEMLOCK LimitMSGQUEUE LimitNICE LimitNOFILE LimitNPROC LimitRSS \
      LimitRTPRIO LimitRTTIME LimitSIGPENDING LimitSTACK LoadCredential \
      LoadCredentialEncrypted LockPersonality LogExtraFields LogFilterPatterns LogLevelMax \
@@ -93,7 +94,7 @@ pub(crate) static SERVICE: Keys = Keys::new(
      RuntimeDirectory RuntimeDirectoryMode RuntimeDirectoryPreserve RuntimeMaxSec \
      RuntimeRandomizedExtraSec SELinuxContext SecureBits SetCredential SetCredentialEncrypted \
      SetLoginEnvironment Slice SmackProcessLabel SocketBindAllow SocketBindDeny Sockets \
-     StandardError StandardInput StandardInputData StandardInputText StandardOutput \
+     StandardError StandardInputData StandardInputText StandardOutput \
      StartLimitAction StartLimitBurst StartLimitInterval StartupAllowedCPUs \
      StartupAllowedMemoryNodes StartupBlockIOWeight StartupCPUShares StartupCPUWeight \
      StartupIOWeight StartupMemoryHigh StartupMemoryLow StartupMemoryMax StartupMemoryMin \

@@ -185,10 +185,15 @@ pub(super) fn command(
     container: &Node<'_>,
     environment: &mut Environment,
     workload: &mut Workload,
-) {
+) -> Result<(), InputError> {
     let lists: Vec<_> =
         ["command", "args"].into_iter().filter_map(|key| container.get(key)).collect();
-    let Some(first) = lists.first() else { return };
+    if let Some(text) = lists.iter().find(|list| list.text().is_some()) {
+        return Err(
+            text.error("must be a list, which the API server insists on: write [\"/app/orders\"]")
+        );
+    }
+    let Some(first) = lists.first() else { return Ok(()) };
     let mut words = Vec::new();
     for text in lists.iter().flat_map(Node::texts) {
         words.push(match text.map(|text| expanded(text, environment)) {
@@ -198,6 +203,7 @@ pub(super) fn command(
     }
     let front = launch::front(&words, environment, &first.place());
     workload.findings.extend(front.finding(first.place()));
+    Ok(())
 }
 
 /// A text in which the kubelet has replaced `$(NAME)`.

@@ -4,6 +4,7 @@ use super::others::Others;
 use super::{Document, name_of};
 use crate::check::base64;
 use crate::check::environment::Environment;
+use crate::check::paths;
 use crate::check::place::Place;
 use crate::check::tree::Node;
 
@@ -108,19 +109,34 @@ pub(super) fn mounts(
 ) {
     let volumes = spec.get("volumes").map(|all| all.items()).unwrap_or_default();
     let mounts = container.get("volumeMounts").map(|all| all.items()).unwrap_or_default();
+    let all: Vec<_> = mounts
+        .iter()
+        .filter_map(|mount| Some(paths::normal(mount.text_of("mountPath")?).path))
+        .collect();
     for mount in mounts {
         let Some(path) = mount.text_of("mountPath") else { continue };
+        // The volume that is mounted nearest to a file hides it in the others.
+        let mut add = |file: &str, text: Option<String>, place: Place| {
+            let (own, file) = (paths::normal(path).path, paths::normal(file).path);
+            let hides = |other: &&String| {
+                let rest = file.strip_prefix(other.as_str());
+                other.len() > own.len()
+                    && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            let is_hidden = all.iter().any(|other| hides(&other));
+            environment.mount_below(&file, text.filter(|_| !is_hidden), place, is_hidden);
+        };
         let volume = volumes.iter().find(|volume| volume.text_of("name") == mount.text_of("name"));
         // Variables in the name of the file are not replaced here.
         if let Some(part) = mount.get("subPathExpr") {
-            environment.mount(path, None, part.place());
+            add(path, None, part.place());
             continue;
         }
         for (file, text, place) in volume.map(|volume| files(volume, maps)).unwrap_or_default() {
             match mount.text_of("subPath") {
-                Some(only) if only == file => environment.mount(path, text, place),
+                Some(only) if only == file => add(path, text, place),
                 Some(_) => {}
-                None => environment.mount(&format!("{path}/{file}"), text, place),
+                None => add(&format!("{path}/{file}"), text, place),
             }
         }
     }

@@ -20,15 +20,19 @@ const TAKEN_AWAY: [(&str, &str, u64); 9] = [
     ("node.kubernetes.io/lifecycle", "spot", 120),
 ];
 
-const SYSTEM: &str = "kubernetes.io/os";
+/// The labels with the operating system of a node.
+const SYSTEMS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
+
+/// A label that only nodes with Windows have, with its version.
+const BUILD: &str = "node.kubernetes.io/windows-build";
 
 pub(super) fn read(spec: &Node<'_>, workload: &mut Workload) {
     let mut labels = required(spec);
     let system = spec.find(&["os", "name"]);
-    labels.extend(system.and_then(|at| Some((SYSTEM.to_owned(), at.text()?.to_owned(), at))));
-    if let Some((.., at)) =
-        labels.iter().find(|(key, value, _)| key == SYSTEM && value == "windows")
-    {
+    labels.extend(system.and_then(|at| Some((SYSTEMS[0].to_owned(), at.text()?.to_owned(), at))));
+    let is_windows =
+        |key: &str, value: &str| key == BUILD || SYSTEMS.contains(&key) && value == "windows";
+    if let Some((.., at)) = labels.iter().find(|(key, value, _)| is_windows(key, value)) {
         workload.findings.push(run_line::on_windows(at.place()));
     }
     let class = spec.get("runtimeClassName");
@@ -87,9 +91,10 @@ fn required<'a>(spec: &Node<'a>) -> Vec<(String, String, Node<'a>)> {
             let known = TAKEN_AWAY.iter().filter(|(label, ..)| *label == key);
             let possible: Vec<&str> = match rule.text_of("operator") {
                 Some("In") => values.into_iter().flatten().collect(),
+                Some("Exists" | "Gt" | "Lt") if key == BUILD => vec![""],
                 Some("Exists") => known.map(|(_, value, _)| *value).take(1).collect(),
                 // Nodes run Linux or Windows.
-                Some("NotIn") if key == SYSTEM && values.contains(&Some("linux")) => {
+                Some("NotIn") if SYSTEMS.contains(&key) && values.contains(&Some("linux")) => {
                     vec!["windows"]
                 }
                 Some("NotIn") => {

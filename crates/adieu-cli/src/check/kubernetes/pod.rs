@@ -8,8 +8,9 @@ use super::{Document, alone, container, name_of, nodes, probes};
 use crate::check::environment::Environment;
 use crate::check::place::{Finding, InputError, Level};
 use crate::check::proxies;
+use crate::check::supervisor::{Grace, Supervisor};
 use crate::check::tree::Node;
-use crate::check::workload::{Grace, Supervisor, Workload};
+use crate::check::workload::Workload;
 
 /// The annotation of the container that `kubectl` takes by default.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
@@ -88,7 +89,7 @@ fn read_container(
             || supervisor == Supervisor::Knative);
     // A hook has the variables of the container, and not those that its command sets.
     let variables = environment.values();
-    container::command(container, &mut environment, workload);
+    container::command(container, &mut environment, workload)?;
     environment.apply(workload);
     if supervisor == Supervisor::Knative {
         workload.pre_stop = KNATIVE_DRAIN;

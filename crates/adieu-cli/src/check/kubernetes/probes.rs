@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::check::place::{Finding, InputError, Level, Place};
+use crate::check::supervisor::Supervisor;
 use crate::check::tree::Node;
-use crate::check::workload::{Supervisor, Workload};
+use crate::check::workload::Workload;
 
 /// Checks the probes of a container. Returns how long the readiness probe takes to detect that the
 /// process is not ready, and the place of that probe.

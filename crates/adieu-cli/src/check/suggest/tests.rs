@@ -4,8 +4,8 @@ use super::*;
 use crate::check::needs::Counted;
 use crate::check::place::Place;
 use crate::check::stop_signal::{Handled, StopSignal};
+use crate::check::supervisor::Grace;
 use crate::check::verdict::{Answer, Verdict};
-use crate::check::workload::Grace;
 
 const SECOND: Duration = Duration::from_secs(1);
 
