@@ -24,6 +24,15 @@ pub(super) struct Drains {
     pub(super) refuses: bool,
     /// How often the cordon has been changed. A gradual cordon stops when another change overtakes it.
     pub(super) cordon_changes: u64,
+    /// The warnings about settings that prevent a drain that were logged.
+    pub(super) warned: Warned,
+}
+
+/// Each warning is logged once.
+#[derive(Default)]
+pub(super) struct Warned {
+    pub(super) of_requests: bool,
+    pub(super) of_actors: bool,
 }
 
 /// A gate that the shutdown drains, and the work before it is closed.

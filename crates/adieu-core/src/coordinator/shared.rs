@@ -17,7 +17,6 @@ use super::process::Process;
 use super::progress::Progress;
 use super::refusals::Refusals;
 use super::run::{Run, Undescribed};
-use super::undrained::Undrained;
 use crate::config::Config;
 use crate::deadline::Deadline;
 use crate::gate::Gate;
@@ -52,8 +51,6 @@ pub(crate) struct Shared {
     pub(super) refusals: OrderedMutex<Refusals>,
     /// The values that adapters share.
     pub(super) extensions: OrderedMutex<Extensions>,
-    /// The warnings about the configuration that were logged.
-    pub(super) undrained: Undrained,
 }
 
 // === impl Shared ===
@@ -71,7 +68,6 @@ impl Shared {
             process: Process::new(config.reserve, config.report_file.clone()),
             refusals: OrderedMutex::new(locks::REFUSALS, Refusals::default()),
             extensions: OrderedMutex::new(locks::EXTENSIONS, Extensions::default()),
-            undrained: Undrained::default(),
             config,
         }
     }

@@ -1,9 +1,8 @@
 //! The warning, at start-up, that a configuration prevents accepted work from being finished.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use tracing::warn;
 
+use super::drains::Warned;
 use super::shared::Shared;
 use crate::phase::Phase;
 use crate::policy::Policies;
@@ -14,20 +13,13 @@ const REQUESTS: &str = "no phase waits for work in flight: requests and jobs are
 const ACTORS: &str = "actors are not drained: queued messages are lost, and resources are closed while \
      actors use them";
 
-/// What was logged. Each warning is logged once.
-#[derive(Default)]
-pub(super) struct Undrained {
-    requests: AtomicBool,
-    actors: AtomicBool,
-}
-
 // === impl Shared ===
 
 impl Shared {
     /// Warns if no phase waits for the work of gates. Called when a gate is added.
     pub(super) fn warn_of_undrained_requests(&self) {
         if let Some(setting) = self.disables(&Phase::SERVICE_REQUESTS_DONE) {
-            self.warn_once(&self.undrained.requests, vec![setting], REQUESTS);
+            self.warn_once(|warned| &mut warned.of_requests, vec![setting], REQUESTS);
         }
     }
 
@@ -36,7 +28,7 @@ impl Shared {
         let disabled = self.disables(&Phase::ACTOR_SYSTEM_TERMINATE).into_iter();
         let settings: Vec<_> = disabled.chain(keeps_actors(&self.config().policies)).collect();
         if !settings.is_empty() {
-            self.warn_once(&self.undrained.actors, settings, ACTORS);
+            self.warn_once(|warned| &mut warned.of_actors, settings, ACTORS);
         }
     }
 
@@ -47,8 +39,14 @@ impl Shared {
         (!is_enabled).then(|| format!("phases.{phase}.enabled = false"))
     }
 
-    fn warn_once(&self, is_logged: &AtomicBool, settings: Vec<String>, consequence: &'static str) {
-        if !is_logged.swap(true, Ordering::Relaxed) {
+    fn warn_once(
+        &self,
+        warning: impl FnOnce(&mut Warned) -> &mut bool,
+        settings: Vec<String>,
+        consequence: &'static str,
+    ) {
+        let is_logged = std::mem::replace(warning(&mut self.drains.lock().warned), true);
+        if !is_logged {
             let settings = settings.join(", ");
             self.journal()
                 .log(move || warn!(settings, consequence, "accepted work is not drained"));
