@@ -66,15 +66,20 @@ impl Guide {
                 if let Some(before) = self.processes.remove(node) {
                     self.ended.push((node.to_owned(), before.wait()));
                 }
-                let mut shop = Command::new(env!("CARGO_BIN_EXE_cluster-guide"));
-                shop.args([node, address, admin]).current_dir(self.folder.path());
-                shop.env("ADIEU__KILL_AFTER", "90s").env("ADIEU__LAME_DUCK", "none");
+                let mut shop = self.shop(node, address, admin);
                 self.processes.insert(node.to_owned(), Process::start(&mut shop));
             }
             ["adieu", ref args @ ..] => self.succeeds(&command(), args),
             ["curl", ref args @ ..] => self.succeeds(Path::new("curl"), args),
             _ => panic!("the guide has a line that this test cannot run: {line}"),
         }
+    }
+
+    fn shop(&self, node: &str, address: &str, admin: &str) -> Command {
+        let mut shop = Command::new(env!("CARGO_BIN_EXE_cluster-guide"));
+        shop.args([node, address, admin]).current_dir(self.folder.path());
+        shop.env("ADIEU__KILL_AFTER", "90s").env("ADIEU__LAME_DUCK", "none");
+        shop
     }
 
     fn succeeds(&self, program: &Path, args: &[&str]) {
@@ -113,6 +118,34 @@ fn s867_the_commands_of_the_cluster_guide_restart_three_processes_and_stop_them(
     let begun: usize =
         guide.ended.iter().map(|it| it.1.stdout.matches(" sweeps with ").count()).sum();
     assert_eq!(begun, fences.len(), "no fence twice: {fences:?}");
+}
+
+/// A node, and a second process of its name, which joins for as long as the first is there.
+#[test]
+fn s1279_processes_that_lose_their_place_or_cannot_join_exit_as_the_guide_states() {
+    let mut guide = Guide::new();
+    guide.run("shop shop-1 127.0.0.1:8081 127.0.0.1:8558 &");
+    guide.run("curl -fsS --retry 60 --retry-delay 1 --retry-connrefused 127.0.0.1:8558/readyz");
+    let admin = format!("127.0.0.1:{}", guide.ports[&8559]);
+    let twin = |guide: &Guide| guide.shop("shop-1", "127.0.0.1:0", &admin);
+
+    let mut joins = Process::start(&mut twin(&guide));
+    until("it joins", || {
+        let status = Command::new(command()).args(["cluster", "status", &admin]).output().unwrap();
+        String::from_utf8_lossy(&status.stdout).contains("until the earlier node shop-1 is gone")
+    });
+    joins.signal(Signal::TERM);
+    let ended = joins.wait();
+    assert_eq!(ended.status.code(), Some(0), "terminated while it joined: {ended:#?}");
+
+    let mut late = twin(&guide);
+    let ended = Process::start(late.env("ADIEU__CLUSTER__JOIN_DEADLINE", "1s")).wait();
+    assert_eq!(ended.status.code(), Some(1), "joined too late: {ended:#?}");
+    assert!(ended.stderr.contains("failed to join cluster shop within 1s"), "{ended:#?}");
+
+    guide.run("adieu cluster out shop-1 127.0.0.1:8558 --yes");
+    let ended = guide.processes.remove("shop-1").unwrap().wait();
+    assert_eq!(ended.status.code(), Some(255), "lost its place: {ended:#?}");
 }
 
 /// A process of the service, and what its clients were promised.

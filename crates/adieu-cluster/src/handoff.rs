@@ -16,6 +16,8 @@ use crate::view::View;
 /// The singletons of the cluster, as this node has last seen them.
 #[derive(Debug, Default)]
 pub(crate) struct Handoffs {
+    /// The revision of the last view. A view of the same revision shows nothing new.
+    revision: Revision,
     seen: BTreeMap<ShardId, Seen>,
 }
 
@@ -38,6 +40,10 @@ impl Handoffs {
         me: Option<&Me>,
         view: &View,
     ) -> Vec<(Arc<str>, Duration)> {
+        if view.revision == self.revision {
+            return Vec::new();
+        }
+        self.revision = view.revision;
         self.seen.retain(|shard, _| view.shards.contains_key(shard));
         let mut received = Vec::new();
         for (shard, record) in &view.shards {

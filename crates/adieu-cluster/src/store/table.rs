@@ -263,4 +263,18 @@ mod tests {
         assert_eq!(table.changes("", first), Some(Update::Compacted));
         assert_eq!(table.changes("", changed), None);
     }
+
+    #[test]
+    fn s1275_a_reader_that_is_ahead_must_load_the_table() {
+        let mut table = Table::default();
+        let read = Revision::new(2);
+        assert_eq!(table.changes("", read), Some(Update::Compacted));
+        for key in ["a", "b"] {
+            assert!(matches!(
+                table.commit(&Commit::new().create(key, "0")),
+                Ok(Committed::Done(_))
+            ));
+        }
+        assert_eq!(table.changes("", read), None);
+    }
 }

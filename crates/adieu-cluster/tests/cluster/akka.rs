@@ -1,5 +1,5 @@
 //! The cases of Akka's cluster suites that concern members and singletons, each named after its suite.
-//! Cases about the shards of regions are in `src/world/akka.rs`, on the machines alone.
+//! Cases about the shards of regions are in `src/world/scenarios/akka.rs`, on the machines alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -163,6 +163,21 @@ async fn s1267_a_join_that_the_shutdown_interrupts_is_not_a_failure_of_the_body(
 }
 
 #[tokio::test(start_paused = true)]
+async fn s1279_a_join_that_is_too_late_ends_with_255_unless_the_body_fails() {
+    for (fails, expected) in [(false, 255), (true, 1)] {
+        let store = Memory::new();
+        store.faults().cut(true);
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let exit = shutdown.run_on_exit();
+        let cluster = adieu_cluster::Cluster::new(store, "shop").on(&shutdown).unwrap();
+        let joined = cluster.join().await;
+        assert_eq!(shutdown.reason(), Some(Reason::ClusterJoinUnsuccessful));
+        let code = exit.finish(if fails { joined } else { Ok(()) }).await;
+        assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::from(expected)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn s1272_a_process_has_a_node_of_one_name_once() {
     let store = Memory::new();
     let shutdown = Shutdown::configured(config()).unwrap();
@@ -202,8 +217,14 @@ async fn s1271_the_error_is_no_longer_shown_when_the_store_answers() {
     twin.store.faults().cut(true);
     let (_, ()) = tokio::join!(twin.cluster.join(), async {
         tokio::time::sleep(2 * SECOND).await;
+        // The store answers the request to open a session, and is slow to load the table.
+        twin.store.faults().delay(SECOND);
         twin.store.faults().cut(false);
-        tokio::time::sleep(2 * SECOND).await;
+        tokio::time::sleep(3 * SECOND).await;
+        let waiting = twin.cluster.status().waiting_for.unwrap();
+        assert_eq!(waiting.what, "join: waiting for the store");
+        twin.store.faults().delay(Duration::ZERO);
+        tokio::time::sleep(4 * SECOND).await;
         let waiting = twin.cluster.status().waiting_for.unwrap();
         assert_eq!(waiting.what, "join: waiting until the earlier node one is gone");
     });

@@ -6,6 +6,7 @@
 //! No check depends on how fast the machine is, except that nothing may take as long as [`LONG`].
 
 pub(crate) mod child;
+mod restarts;
 mod stage;
 pub(crate) mod writes;
 
@@ -15,6 +16,7 @@ use adieu_testkit::process::Process;
 use adieu_testkit::proxy::Proxy;
 use child::{Dies, When};
 use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
+use restarts::s881_thirty_restarts_lose_no_write_and_the_reports_agree;
 use stage::{LONG, Servers, Stage, Start, send};
 
 use crate::served::Kind;
@@ -58,6 +60,7 @@ on_stores! {
         s883_a_leader_killed_at_any_step_is_replaced;
     etcd_current Some(super::Kind::EtcdCurrent) =>
         s880_processes_that_leave_hand_over s881_processes_that_die_are_replaced
+        s881_thirty_restarts_lose_no_write_and_the_reports_agree
         s882_a_store_that_restarts_and_forgets_disturbs_nothing
         s883_a_leader_killed_at_any_step_is_replaced;
     postgres Some(super::Kind::Postgres) =>

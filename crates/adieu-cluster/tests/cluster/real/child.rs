@@ -100,20 +100,25 @@ async fn run(order: Order) {
     println!("{report}");
 }
 
-/// Writes every ten milliseconds, until the singleton is stopped.
+/// Writes every ten milliseconds, until the singleton is stopped. Prints how often.
+#[expect(clippy::print_stdout, reason = "the test that started this process reads it")]
 async fn write(
     database: &str,
     cluster: String,
     node: String,
     me: SingletonCx,
 ) -> Result<(), tokio_postgres::Error> {
+    println!("@began {}", me.fence());
     let writer = Writer::connect(database, cluster, node, me.fence().get()).await?;
+    let mut count = 0;
     while !me.is_stopped() {
         if me.check().is_ok() {
             writer.write().await?;
+            count += 1;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    println!("@wrote {} {count}", me.fence());
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use adieu_cluster::Cluster;
+use adieu_cluster::{Cluster, NodeId};
 use adieu_core::{Config, Shutdown};
 use adieu_testkit::process::Process;
 use adieu_testkit::servers::Server;
@@ -148,6 +148,40 @@ impl Stage<'_> {
             let operator = Cluster::new(self.place.connect().await, &self.cluster);
             operator.on(&shutdown).unwrap().stop_all().await.unwrap();
         });
+    }
+
+    /// An operator requests that a node leave.
+    pub(crate) fn request_leave(&self, node: &str) {
+        self.servers.runtime.block_on(async {
+            let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+            let operator = Cluster::new(self.place.connect().await, &self.cluster);
+            let operator = operator.on(&shutdown).unwrap();
+            operator.request_leave(&NodeId::new(node).unwrap()).await.unwrap();
+        });
+    }
+
+    /// How many writes were attempted.
+    pub(crate) fn count(&self) -> i64 {
+        let Servers { runtime, client, .. } = self.servers;
+        let query = "SELECT count(*) FROM writes WHERE cluster = $1";
+        runtime.block_on(client.query_one(query, &[&self.cluster])).unwrap().get(0)
+    }
+
+    /// The node that wrote last.
+    pub(crate) fn last_writer(&self) -> String {
+        let Servers { runtime, client, .. } = self.servers;
+        let query = "SELECT node FROM writes WHERE cluster = $1 ORDER BY number DESC LIMIT 1";
+        runtime.block_on(client.query_one(query, &[&self.cluster])).unwrap().get(0)
+    }
+
+    /// Waits until something holds.
+    pub(crate) fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            let written = || self.written().story();
+            assert!(begun.elapsed() < PATIENCE, "{}: never: {what}: {}", self.cluster, written());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn written(&self) -> Writes {
