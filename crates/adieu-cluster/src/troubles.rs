@@ -66,9 +66,10 @@ impl Troubles {
         self.lock().findings.push(finding);
     }
 
-    pub(crate) fn findings(&self) -> Option<String> {
-        let inner = self.lock();
-        (!inner.findings.is_empty()).then(|| inner.findings.join("; "))
+    /// Takes the lines for the report that were added since the last call.
+    pub(crate) fn take_findings(&self) -> Option<String> {
+        let findings = std::mem::take(&mut self.lock().findings);
+        (!findings.is_empty()).then(|| findings.join("; "))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use adieu_core::adapter::WorkSource;
 use adieu_core::{Short, Shutdown, adapter};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -298,9 +299,9 @@ impl ClusterBuilder {
             }
         });
         let this = Arc::downgrade(&shared);
-        adapter::account_for(shutdown, format!("cluster {}", shared.cluster), move || {
-            this.upgrade()?.troubles.findings()
-        });
+        let source = WorkSource::new(format!("cluster {}", shared.cluster))
+            .lost(move || this.upgrade()?.troubles.take_findings());
+        adapter::account_for(shutdown, source);
         page::add(shutdown, Arc::clone(&shared));
         Ok(Cluster { shared })
     }
