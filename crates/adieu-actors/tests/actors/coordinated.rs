@@ -263,18 +263,29 @@ async fn exit_code(
 
 #[tokio::test(start_paused = true)]
 async fn s192_a_message_or_child_that_the_drain_refuses_is_no_failure_of_the_body() {
+    let success = format!("{:?}", std::process::ExitCode::SUCCESS);
+
+    let (shutdown, _system, orders, log) = drained().await;
+    let refused = orders.tell(Job::log(&log, "late")).await.unwrap_err();
+    assert_eq!(exit_code(&shutdown, std::io::Error::other(refused.to_string())).await, success);
+
+    let (shutdown, system, orders, log) = drained().await;
+    let child = Kameo::spawn(&system, Some(&orders), "late", Script::new(&log)).await;
+    let Err(refused) = child else { panic!("it was spawned") };
+    assert_eq!(exit_code(&shutdown, refused).await, success);
+
+    let (shutdown, ..) = drained().await;
+    assert_ne!(exit_code(&shutdown, std::io::Error::other("no database")).await, success);
+}
+
+/// A shutdown that is over, and an actor that it has stopped. A process decides its exit code once, so
+/// each case has its own.
+async fn drained() -> (Shutdown, ActorSystem, <Kameo as Framework>::Ref, Log) {
     let (shutdown, log) = (shutdown(), Log::default());
     let system = ActorSystem::on(&shutdown, "shop").unwrap();
     let orders = Kameo::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
     shutdown.run(Reason::Unknown).await.unwrap();
-    let success = format!("{:?}", std::process::ExitCode::SUCCESS);
-    let refused = orders.tell(Job::log(&log, "late")).await.unwrap_err();
-    assert_eq!(exit_code(&shutdown, std::io::Error::other(refused.to_string())).await, success);
-    let child = Kameo::spawn(&system, Some(&orders), "late", Script::new(&log)).await;
-    let Err(refused) = child else { panic!("it was spawned") };
-    assert_eq!(exit_code(&shutdown, refused).await, success);
-    let other = std::io::Error::other("no database");
-    assert_ne!(exit_code(&shutdown, other).await, success);
+    (shutdown, system, orders, log)
 }
 
 #[tokio::test(start_paused = true)]
