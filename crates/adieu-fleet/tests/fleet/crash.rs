@@ -13,20 +13,21 @@ use crate::replica::Orders;
 use crate::stage::{Kind, Stage};
 use crate::support::{by, lock, postgres_client as client, postgres_config as config, secs};
 
-/// Waits until the server has recovered.
-async fn recovered(server: &Server) {
-    let give_up = Instant::now() + Duration::from_secs(30);
+/// Kills the server process whose session has an advisory lock, and waits until the server has
+/// recovered.
+async fn crash(server: &Server) {
+    let (client, mut sessions) = client(server).await;
+    let holding = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted";
+    let holder = Pid::from_raw(client.query_one(holding, &[]).await.unwrap().get(0));
+    kill(holder, Unix::SIGKILL).unwrap();
+    let patience = Duration::from_secs(30);
+    // The server ends every session when it notices the crash. Until then it accepts connections.
+    tokio::time::timeout(patience, sessions.join_next()).await.expect("it notices the crash");
+    let give_up = Instant::now() + patience;
     while Postgres::connect(&config(server.port())).await.is_err() {
         assert!(Instant::now() < give_up, "the server does not recover");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// Returns the server process whose session has an advisory lock.
-async fn holding_process(server: &Server) -> Pid {
-    let (client, _driving) = client(server).await;
-    let holding = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted";
-    Pid::from_raw(client.query_one(holding, &[]).await.unwrap().get(0))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,8 +46,7 @@ async fn s139_a_lock_held_during_a_server_crash_stays_held_until_it_expires() {
         client.query_one(started, &[]).await.unwrap().get(0)
     };
     let before = start_of(server).await;
-    kill(holding_process(server).await, Unix::SIGKILL).unwrap();
-    recovered(server).await;
+    crash(server).await;
     assert_eq!(start_of(server).await, before, "the server was not restarted");
 
     let (client, _driving) = client(server).await;
@@ -75,8 +75,7 @@ async fn s139_after_a_recovery_a_session_that_ends_frees_its_lock_immediately() 
         lock(locks, key, secs(60), replica)
     };
     let lost = lock("one", "lost").acquire(by(10)).await.unwrap();
-    kill(holding_process(&server).await, Unix::SIGKILL).unwrap();
-    recovered(&server).await;
+    crash(&server).await;
     let lease = lock("one", "job").acquire(by(10)).await.unwrap();
     let (client, _driving) = client(&server).await;
     let end = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'";
