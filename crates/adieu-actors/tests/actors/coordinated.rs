@@ -251,30 +251,36 @@ async fn s355_the_timeout_of_terminate_limits_only_the_actors() {
     assert!(report.took >= Duration::from_secs(5), "{report}");
 }
 
-/// The exit code of a body that returns this error when the shutdown is over.
-async fn exit_code(
-    shutdown: &Shutdown,
-    error: impl std::error::Error + Send + Sync + 'static,
+/// The exit code of a process whose body returns this error after the drain. Each process decides its
+/// code once, so each error gets a shutdown of its own.
+async fn exit_code<E: std::error::Error + Send + Sync + 'static>(
+    late: impl AsyncFnOnce(&ActorSystem, <Kameo as Framework>::Ref, &Log) -> E,
 ) -> String {
-    // Wrapped in an error that does not name its cause.
-    let error = Err::<(), _>(std::io::Error::other(error));
-    format!("{:?}", shutdown.run_on_exit().finish(error).await)
-}
-
-#[tokio::test(start_paused = true)]
-async fn s192_a_message_or_child_that_the_drain_refuses_is_no_failure_of_the_body() {
     let (shutdown, log) = (shutdown(), Log::default());
     let system = ActorSystem::on(&shutdown, "shop").unwrap();
     let orders = Kameo::spawn(&system, None, "orders", Script::new(&log)).await.unwrap();
     shutdown.run(Reason::Unknown).await.unwrap();
+    // Wrapped in an error that does not name its cause.
+    let error = std::io::Error::other(late(&system, orders, &log).await);
+    format!("{:?}", shutdown.run_on_exit().finish(Err::<(), _>(error)).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn s192_a_message_or_child_that_the_drain_refuses_is_no_failure_of_the_body() {
     let success = format!("{:?}", std::process::ExitCode::SUCCESS);
-    let refused = orders.tell(Job::log(&log, "late")).await.unwrap_err();
-    assert_eq!(exit_code(&shutdown, std::io::Error::other(refused.to_string())).await, success);
-    let child = Kameo::spawn(&system, Some(&orders), "late", Script::new(&log)).await;
-    let Err(refused) = child else { panic!("it was spawned") };
-    assert_eq!(exit_code(&shutdown, refused).await, success);
-    let other = std::io::Error::other("no database");
-    assert_ne!(exit_code(&shutdown, other).await, success);
+    let message = exit_code(async |_, orders, log| {
+        let refused = orders.tell(Job::log(log, "late")).await.unwrap_err();
+        std::io::Error::other(refused.to_string())
+    });
+    assert_eq!(message.await, success);
+    let child = exit_code(async |system, orders, log| {
+        let child = Kameo::spawn(system, Some(&orders), "late", Script::new(log)).await;
+        let Err(refused) = child else { panic!("it was spawned") };
+        refused
+    });
+    assert_eq!(child.await, success);
+    let other = exit_code(async |_, _, _| std::io::Error::other("no database"));
+    assert_ne!(other.await, success);
 }
 
 #[tokio::test(start_paused = true)]
