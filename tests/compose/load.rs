@@ -23,6 +23,9 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 /// How large a large answer is.
 pub const LARGE: usize = 12 << 20;
 
+/// How large an answer in one frame is. More than the buffers of both kernels hold.
+pub const FRAME: usize = 2 * LARGE;
+
 /// How much of it a slow client reads in a second.
 const SLOW: usize = 500_000;
 
@@ -111,7 +114,9 @@ impl Asking {
     async fn run(mut self) {
         match self.kind {
             Client::Http1 | Client::Http2 => self.orders().await,
-            Client::Slow | Client::CutHttp10 | Client::CutUnix => self.large().await,
+            Client::Slow | Client::CutHttp10 | Client::CutUnix | Client::CutFrame => {
+                self.large().await;
+            }
             Client::Paused => self.paused().await,
         }
     }
@@ -171,7 +176,10 @@ impl Asking {
 
     /// Asks for a large answer, by hand: how it ends is what matters.
     async fn large(&self) {
-        let (path, is_http10) = (format!("/large/{}", self.number), self.kind.is_cut());
+        let is_frame = self.kind == Client::CutFrame;
+        let (route, size) = if is_frame { ("frame", FRAME) } else { ("large", LARGE) };
+        let path = format!("/{route}/{}", self.number);
+        let is_http10 = self.kind.is_cut() && !is_frame;
         let Ok(Read { bytes, before_exit, ended }) = self.read_large(&path, is_http10).await else {
             return;
         };
@@ -179,8 +187,10 @@ impl Asking {
         let is_received = before_exit.is_none_or(|before| before == bytes);
         let fact = match ended {
             Ended::Whole if is_received => Fact::Finished,
+            // The head states the length.
+            Ended::Closed if is_frame && is_received && bytes > size => Fact::Finished,
             // Without a length, the end of the connection is the end of the answer.
-            Ended::Closed if is_http10 && bytes < LARGE => Fact::Disguised,
+            Ended::Closed if is_http10 && bytes < size => Fact::Disguised,
             Ended::Closed if is_http10 => Fact::Finished,
             Ended::Whole | Ended::Closed | Ended::Broken => Fact::Cut,
         };
@@ -214,9 +224,12 @@ impl Asking {
     async fn read_large(&self, path: &str, is_http10: bool) -> Result<Read, Error> {
         let mut stream = match self.kind {
             Client::CutUnix => Stream::Unix(UnixStream::connect(&self.socket).await?),
-            Client::Http1 | Client::Http2 | Client::Slow | Client::Paused | Client::CutHttp10 => {
-                Stream::Tcp(TcpStream::connect(self.at).await?)
-            }
+            Client::Http1
+            | Client::Http2
+            | Client::Slow
+            | Client::Paused
+            | Client::CutHttp10
+            | Client::CutFrame => Stream::Tcp(TcpStream::connect(self.at).await?),
         };
         let request = match is_http10 {
             true => format!("GET {path} HTTP/1.0\r\n\r\n"),
@@ -251,7 +264,7 @@ impl Asking {
             // ended, everything that will arrive has been sent.
             let pause = match has_exited {
                 true => 0,
-                false if is_http10 && bytes > LARGE / 8 => 20,
+                false if self.kind.is_cut() && bytes > LARGE / 8 => 20,
                 false => 1,
             };
             for _ in 0..pause {
@@ -305,7 +318,7 @@ impl Stream {
     /// How many bytes have been received, and not been read.
     fn unread(&self) -> usize {
         let Self::Tcp(stream) = self else { return 0 };
-        let mut all = vec![0; 2 * LARGE];
+        let mut all = vec![0; 2 * FRAME];
         stream.peek(&mut all).now_or_never().and_then(Result::ok).unwrap_or(0)
     }
 }

@@ -55,10 +55,14 @@ pub enum Shape {
     Later,
     /// The phase that waits for admitted work is disabled.
     NoDrain,
-    /// The shutdown begins at a phase after the gates should have closed.
+    /// Another phase is disabled, or the shutdown does not terminate its actors.
+    Disabled,
+    /// The shutdown begins at a later phase.
     LateBegin,
     /// A tick that has accepted an order panics when gates close.
     PanickingTick,
+    /// Like item 7: `axum::serve` with a layer sends a large answer as one frame, and it is cut.
+    CutFrame,
 }
 
 /// Whose actors hang, in turn, and how orders go to them. kameo's twice: it drops the messages in a
@@ -78,6 +82,26 @@ const STUCK_TOPOLOGIES: [Topology; 3] =
 /// Whose actors are raced for, in turn.
 const RACED_FOR: [Framework; 5] =
     [Framework::Kameo, Framework::Letters, Framework::Task, Framework::Kameo, Framework::Ractor];
+
+/// The phases that are disabled, in turn, and `None` for `terminate-actor-system = off`.
+const DISABLED: [Option<&str>; 7] = [
+    Some("actor-system-terminate"),
+    Some("service-stop"),
+    None,
+    Some("before-cluster-shutdown"),
+    Some("service-unbind"),
+    Some("before-actor-system-terminate"),
+    Some("before-service-unbind"),
+];
+
+/// The phases at which a shutdown begins that begins late, in turn.
+const BEGINNINGS: [&str; 5] = [
+    "before-actor-system-terminate",
+    "close-resources",
+    "service-requests-done",
+    "actor-system-terminate",
+    "service-stop",
+];
 
 /// A random service, its load and its trigger.
 #[derive(Clone, Debug)]
@@ -127,8 +151,12 @@ pub enum Deviation {
     None,
     /// `service-requests-done` is disabled.
     NoDrain,
-    /// The shutdown begins at `before-actor-system-terminate`.
-    LateBegin,
+    /// This phase is disabled.
+    Disabled(&'static str),
+    /// `terminate-actor-system` is off.
+    KeepsActors,
+    /// The shutdown begins at this phase.
+    LateBegin(&'static str),
     /// A tick panics when gates close.
     PanickingTick,
 }
@@ -276,6 +304,8 @@ pub enum Client {
     CutHttp10,
     /// The same, over a Unix socket.
     CutUnix,
+    /// One large answer in one frame, of which the client stops reading.
+    CutFrame,
 }
 
 /// When and how the shutdown begins.
@@ -304,14 +334,58 @@ impl Client {
     fn is_slow(self) -> bool {
         match self {
             Self::Http1 | Self::Http2 => false,
-            Self::Slow | Self::Paused | Self::CutHttp10 | Self::CutUnix => true,
+            Self::Slow | Self::Paused => true,
+            Self::CutHttp10 | Self::CutUnix | Self::CutFrame => true,
         }
     }
 
     /// Whether its answer is cut.
     #[must_use]
     pub fn is_cut(self) -> bool {
-        matches!(self, Self::CutHttp10 | Self::CutUnix)
+        matches!(self, Self::CutHttp10 | Self::CutUnix | Self::CutFrame)
+    }
+}
+
+// === impl Deviation ===
+
+impl Deviation {
+    fn in_turn(turn: u64) -> Self {
+        match turn % 4 {
+            0 => Self::NoDrain,
+            1 => Self::late_begin(turn / 4),
+            2 => Self::PanickingTick,
+            _ => Self::disabled(turn / 4),
+        }
+    }
+
+    fn disabled(turn: u64) -> Self {
+        in_turn(turn, &DISABLED).map_or(Self::KeepsActors, Self::Disabled)
+    }
+
+    fn late_begin(turn: u64) -> Self {
+        Self::LateBegin(in_turn(turn, &BEGINNINGS))
+    }
+
+    /// Whether the shutdown ends without having drained its actors.
+    #[must_use]
+    pub fn leaves_actors(self) -> bool {
+        match self {
+            Self::KeepsActors => true,
+            Self::Disabled(phase) => phase == "actor-system-terminate",
+            Self::LateBegin(phase) => phase == "close-resources",
+            Self::None | Self::NoDrain | Self::PanickingTick => false,
+        }
+    }
+
+    /// Whether work behind gates may not be waited for.
+    #[must_use]
+    pub fn cuts_gates(self) -> bool {
+        matches!(self, Self::NoDrain | Self::LateBegin(_))
+    }
+
+    #[cfg(test)]
+    fn is_other_disabled(self) -> bool {
+        matches!(self, Self::Disabled(_) | Self::KeepsActors)
     }
 }
 
@@ -319,7 +393,7 @@ impl Client {
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::DroppedHandle,
         Self::PoolStep,
         Self::PoolTask,
@@ -345,8 +419,10 @@ impl Shape {
         Self::Layer,
         Self::Later,
         Self::NoDrain,
+        Self::Disabled,
         Self::LateBegin,
         Self::PanickingTick,
+        Self::CutFrame,
     ];
 
     /// Returns its name on the command line.
@@ -378,8 +454,10 @@ impl Shape {
             Self::Layer => "layer",
             Self::Later => "later",
             Self::NoDrain => "no-drain",
+            Self::Disabled => "disabled",
             Self::LateBegin => "late-begin",
             Self::PanickingTick => "panicking-tick",
+            Self::CutFrame => "cut-frame",
         }
     }
 
@@ -454,13 +532,17 @@ impl Plan {
             .map(|_| pick(&mut rng, &[Client::Http1, Client::Http2]))
             .collect();
         if seed % 8 == 3 {
-            let slow = [Client::Slow, Client::Paused, Client::CutHttp10, Client::CutUnix];
+            let slow = [
+                Client::Slow,
+                Client::Paused,
+                Client::CutHttp10,
+                Client::CutUnix,
+                Client::CutFrame,
+            ];
             clients.push(in_turn(seed / 8, &slow));
         }
-        let deviations = [Deviation::NoDrain, Deviation::LateBegin, Deviation::PanickingTick];
-        let has_deviation = seed % 13 == 2;
         let deviation =
-            if has_deviation { in_turn(seed / 13, &deviations) } else { Deviation::None };
+            if seed % 13 == 2 { Deviation::in_turn(seed / 13) } else { Deviation::None };
         let trigger = Trigger {
             during_startup: rng.u8(0..5) == 0,
             after_ms: rng.u64(0..400),
@@ -531,8 +613,15 @@ impl Plan {
             Shape::Layer => self.server = Server::Adieu,
             Shape::Later => self.has_later = false,
             Shape::NoDrain => self.remove_deviation(Deviation::NoDrain),
-            Shape::LateBegin => self.remove_deviation(Deviation::LateBegin),
+            Shape::Disabled if self.deviation.is_other_disabled() => {
+                self.deviation = Deviation::None;
+            }
+            Shape::LateBegin if matches!(self.deviation, Deviation::LateBegin(_)) => {
+                self.deviation = Deviation::None;
+            }
+            Shape::Disabled | Shape::LateBegin => {}
             Shape::PanickingTick => self.remove_deviation(Deviation::PanickingTick),
+            Shape::CutFrame => self.clients.retain(|client| *client != Client::CutFrame),
         }
     }
 
@@ -544,8 +633,9 @@ impl Plan {
     }
 
     fn force(&mut self, shape: Shape) {
-        // A deviation excludes most shapes.
+        // A deviation excludes most shapes, and so does a client that needs a layer.
         self.deviation = Deviation::None;
+        self.clients.retain(|client| *client != Client::CutFrame);
         let needs_actors = matches!(
             shape,
             Shape::DroppedHandle
@@ -562,9 +652,8 @@ impl Plan {
                 | Shape::SpawnsChildren
                 | Shape::Scoped
         );
-        if needs_actors && self.departments.is_empty() {
-            let mut rng = fastrand::Rng::with_seed(self.seed);
-            self.departments.push(Department::draw(&mut rng));
+        if needs_actors {
+            self.need_actors();
         }
         // A slow client needs a service that starts and logs as usual.
         let excludes_slow_clients = matches!(
@@ -634,8 +723,20 @@ impl Plan {
                 self.each(|it| (it.is_stuck, it.panics) = (false, false));
             }
             Shape::NoDrain => self.deviation = Deviation::NoDrain,
-            Shape::LateBegin => self.deviation = Deviation::LateBegin,
+            Shape::Disabled => self.deviation = Deviation::disabled(self.seed),
+            Shape::LateBegin => self.deviation = Deviation::late_begin(self.seed),
             Shape::PanickingTick => self.deviation = Deviation::PanickingTick,
+            Shape::CutFrame => {
+                self.clients.retain(|client| !client.is_slow());
+                self.clients.push(Client::CutFrame);
+            }
+        }
+    }
+
+    fn need_actors(&mut self) {
+        if self.departments.is_empty() {
+            let mut rng = fastrand::Rng::with_seed(self.seed);
+            self.departments.push(Department::draw(&mut rng));
         }
     }
 
@@ -668,6 +769,11 @@ impl Plan {
         if has_slow || self.body == Body::Selects {
             self.server = Server::Adieu;
         }
+        // A server of adieu waits for the client of one frame, too, but the layer has to cut it.
+        if self.clients.contains(&Client::CutFrame) {
+            self.server = Server::Axum;
+            self.body = Body::Returns;
+        }
         // A race needs several threads.
         if self.has_racer {
             self.workers = 3;
@@ -681,12 +787,28 @@ impl Plan {
         }
     }
 
-    /// Makes a service of which only the work behind one gate, or a tick, is lost.
+    /// Makes a service of which only the work behind one gate, of actors, or of a tick is lost.
     fn settle_deviation(&mut self) {
         if self.deviation == Deviation::None {
             return;
         }
-        self.departments.clear();
+        if self.deviation.leaves_actors() {
+            self.need_actors();
+            // A node of the service's own does not know which of its messages it has not processed.
+            self.each(|it| {
+                (it.is_stuck, it.panics) = (false, false);
+                if it.framework == Framework::Plain {
+                    it.framework = Framework::Task;
+                }
+            });
+        } else {
+            self.departments.clear();
+        }
+        self.has_racer = false;
+        // The loop that asks for a lock is checked by a task, whose phase may not run.
+        if self.locks == LockBackend::Shared {
+            self.locks = LockBackend::One;
+        }
         self.clients.retain(|client| !client.is_slow());
         self.server = Server::Adieu;
         self.subscriber = Subscriber::Standard;
@@ -694,10 +816,14 @@ impl Plan {
         self.trigger.after_ms = self.trigger.after_ms.max(100);
         match self.deviation {
             Deviation::PanickingTick => self.is_periodic = true,
-            Deviation::NoDrain => self.has_later = true,
-            Deviation::LateBegin => (self.has_later, self.body) = (true, Body::Returns),
+            Deviation::NoDrain | Deviation::Disabled(_) | Deviation::KeepsActors => {
+                self.has_later = true;
+            }
+            Deviation::LateBegin(_) => (self.has_later, self.body) = (true, Body::Returns),
             Deviation::None => {}
         }
+        // Then the report contains orders as messages, and not as work behind a gate.
+        self.has_later &= self.departments.is_empty();
     }
 
     fn each(&mut self, change: impl Fn(&mut Department)) {

@@ -47,6 +47,8 @@ struct Counter {
     desks: Vec<Arc<dyn Desk>>,
     /// For tasks that handlers leave orders to.
     later: Option<Gate>,
+    /// How long such a task takes at least.
+    later_ms: u64,
 }
 
 /// Runs the service of a plan until it is stopped.
@@ -78,7 +80,9 @@ async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Err
         race::add(shutdown, system, plan, &store).await?;
     }
     let later = plan.has_later.then(|| shutdown.add_gate("later")).transpose()?;
-    let counter = Counter { store, desks, later };
+    // Longer than a gate waits for work that no phase has waited for.
+    let later_ms = if plan.deviation.cuts_gates() { 150 } else { 0 };
+    let counter = Counter { store, desks, later, later_ms };
     let mut in_body = None;
     match plan.handle {
         Handle::Kept => shutdown.keep_until_exit(system),
@@ -111,8 +115,7 @@ async fn body(shutdown: &Shutdown, plan: &Plan, folder: &Path) -> Result<(), Err
             #[expect(clippy::disallowed_methods, reason = "it ends with the shutdown")]
             tokio::spawn(serving);
             pause(plan.trigger.after_ms).await;
-            if plan.deviation == Deviation::LateBegin {
-                let from = Phase::BEFORE_ACTOR_SYSTEM_TERMINATE;
+            if let Deviation::LateBegin(from) = plan.deviation {
                 shutdown.run_from(from, Reason::Unknown)?.await?;
             }
         }

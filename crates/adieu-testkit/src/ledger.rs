@@ -96,6 +96,8 @@ enum Account {
     Named,
     /// It contains the number, followed by these words. It may be too high by `slack`.
     Counted { words: String, slack: usize },
+    /// It contains these words.
+    Mentioned { words: String },
 }
 
 /// A piece of work: its kind and its id.
@@ -148,6 +150,14 @@ impl Ledger {
         slack: usize,
     ) -> Self {
         self.accounts.insert(kind.into(), Account::Counted { words: words.into(), slack });
+        self
+    }
+
+    /// Declares that the report accounts for unfinished work of this kind with these words, such as
+    /// the name of the part that had the work, and without a number.
+    #[must_use]
+    pub fn mentioned(mut self, kind: impl Into<String>, words: impl Into<String>) -> Self {
+        self.accounts.insert(kind.into(), Account::Mentioned { words: words.into() });
         self
     }
 

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use adieu_testkit::ledger::Fact;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
@@ -11,7 +12,7 @@ use axum::routing::{get, post};
 
 use super::Counter;
 use super::actors::Order;
-use crate::load::LARGE;
+use crate::load::{FRAME, LARGE};
 
 /// A task completes one of this many orders.
 const LATER_EACH: u64 = 3;
@@ -21,6 +22,7 @@ pub(super) fn router(counter: Counter) -> Router {
         .route("/order/{id}", post(order))
         .route("/page/{id}", get(page))
         .route("/large/{id}", get(large))
+        .route("/frame/{id}", get(frame))
         .with_state(counter)
 }
 
@@ -31,7 +33,7 @@ async fn order(State(counter): State<Counter>, Path(id): Path<u64>) -> StatusCod
         let Ok(pass) = later.enter() else { return StatusCode::SERVICE_UNAVAILABLE };
         #[expect(clippy::disallowed_methods, reason = "the drain of its gate waits for it")]
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(id % 50)).await;
+            tokio::time::sleep(Duration::from_millis(counter.later_ms + id % 50)).await;
             let _ = counter.place(order).await;
             drop(pass);
         });
@@ -43,8 +45,9 @@ async fn order(State(counter): State<Counter>, Path(id): Path<u64>) -> StatusCod
     }
 }
 
-/// Takes its time, more or less.
-async fn page(Path(id): Path<u64>) -> String {
+/// Takes its time, more or less. A request that has reached this handler must be answered.
+async fn page(State(counter): State<Counter>, Path(id): Path<u64>) -> String {
+    counter.store.record(Fact::Accepted, "page", format_args!("/page/{id}"));
     tokio::time::sleep(Duration::from_millis(id % 40)).await;
     format!("page {id}")
 }
@@ -54,4 +57,9 @@ async fn large() -> Body {
     let chunk = Bytes::from(vec![b'x'; 64 * 1024]);
     let chunks = tokio_stream::iter(std::iter::repeat_n(chunk, LARGE / (64 * 1024)));
     Body::from_stream(tokio_stream::StreamExt::map(chunks, Ok::<_, Infallible>))
+}
+
+/// One frame of a known length.
+async fn frame() -> Bytes {
+    vec![b'x'; FRAME].into()
 }

@@ -175,6 +175,10 @@ fn charge_losses(
             (Some(ids.iter().filter(is_named).count()), 0)
         }
         Account::Counted { words, slack } => (admitted(&texts, words), *slack),
+        Account::Mentioned { words } => {
+            let is_mentioned = texts.iter().any(|text| text.contains(words));
+            (Some(if is_mentioned { lost } else { 0 }), 0)
+        }
     };
     match admitted? {
         admitted if admitted < lost => Some(Charge::Understated { kind, lost, admitted, ids }),

@@ -128,6 +128,17 @@ fn s232_work_in_flight_may_be_counted_too_high_but_not_too_low() {
 }
 
 #[test]
+fn s232_lost_work_that_the_report_does_not_mention_is_charged() {
+    let ledger = Ledger::new().mentioned("job", "queue of jobs");
+    ledger.accepted("job", 1);
+    ledger.accepted("job", 2);
+    judge(&ledger, &unclean("queue of jobs: not ended")).assert_honest();
+    let verdict = judge(&ledger, &unclean("queue of letters: not ended"));
+    assert!(matches!(charge(&verdict), Charge::Understated { lost: 2, admitted: 0, .. }));
+    assert!(matches!(charge(&judge(&ledger, &clean())), Charge::LostBehindClean { .. }));
+}
+
+#[test]
 fn s232_lost_work_that_the_report_does_not_name_is_charged() {
     let ledger = Ledger::new();
     ledger.record(Fact::Cut, "answer", "GET /large/1");
