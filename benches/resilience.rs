@@ -1,4 +1,4 @@
-//! The cost of a policy, compared with peers, in nanoseconds for each call; and what is left of a real
+//! The cost of a policy, compared with peers, in nanoseconds for each call; and the share that remains of a real
 //! axum server that gets three times the requests it can answer.
 //!
 //! Every call ends at once, so all that is measured is the policy. Futures are polled once.
@@ -145,7 +145,7 @@ fn main() {
             ),
             // 1 / 0.9
             Claim::ratio(
-                "3x overload: peak against what is answered with an adaptive bulkhead",
+                "3x overload: peak against the answered rate with an adaptive bulkhead",
                 "peak answers a second",
                 "3x: answers a second, adaptive",
                 1.112,
@@ -161,7 +161,7 @@ fn main() {
             record("the same without a limit", "3x: p99 without limit", "unloaded p99"),
             record("the same with tower-resilience", "3x: p99, tower-resilience", "unloaded p99"),
             record(
-                "3x overload: peak against what is answered with AIMD",
+                "3x overload: peak against the answered rate with AIMD",
                 "peak answers a second",
                 "3x: answers a second, aimd",
             ),

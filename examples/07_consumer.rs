@@ -1,5 +1,5 @@
-//! A consumer at shutdown: takes no more jobs, returns those that have not started, finishes the
-//! others, and returns those that are interrupted.
+//! A consumer at shutdown: takes no more jobs, returns jobs that have not started to their queue,
+//! finishes running jobs, and returns the interrupted ones.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The documents agree with the sources.
 
 mod exported;
+mod linked;
 mod named;
 mod numbered;
 mod spawning;
@@ -105,6 +106,21 @@ fn every_file_that_the_documents_name_exists() {
         let missing = named::missing_files(&read(&document), &tracked);
         assert!(missing.is_empty(), "{}: {missing:#?}", document.display());
     }
+}
+
+#[test]
+fn every_link_in_the_documents_leads_somewhere() {
+    for document in documents() {
+        let broken = linked::broken_links(&document);
+        assert!(broken.is_empty(), "{}: {broken:?}", document.display());
+    }
+}
+
+#[test]
+fn the_contents_of_the_promises_list_every_section() {
+    let text = read("SEMANTICS.md");
+    let missing = linked::unlisted_headings(&text);
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
@@ -274,6 +290,30 @@ fn s316_the_first_programs_of_readme_and_guide_are_equal_and_hide_nothing() {
     for program in [&*first, second] {
         assert!(program.contains("fn main()"), "{program}");
         assert!(!program.lines().any(|line| line.starts_with('#') && !line.starts_with("#[")));
+    }
+}
+
+/// Returns the lines of a document's code that rustdoc hides, and that a page with the document shows.
+fn hidden_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_rust = false;
+    text.lines().filter(move |line| {
+        if let Some(language) = line.strip_prefix("```") {
+            is_rust = language.starts_with("rust");
+        }
+        is_rust && line.trim_start().starts_with("# ")
+    })
+}
+
+#[test]
+fn the_code_of_the_documents_compiles_as_it_is_shown() {
+    assert_eq!(
+        hidden_lines("# A\n```rust\n# use x;\n```\n# B\n").collect::<Vec<_>>(),
+        ["# use x;"]
+    );
+    for document in documents() {
+        let text = read(&document);
+        let hidden: Vec<_> = hidden_lines(&text).collect();
+        assert!(hidden.is_empty(), "{}: {hidden:?}", document.display());
     }
 }
 

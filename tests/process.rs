@@ -56,7 +56,7 @@ fn s48_sigterm_once_is_a_clean_end() {
 }
 
 #[test]
-fn s46_a_third_sigint_exits_immediately() {
+fn s1414_a_third_sigint_exits_immediately() {
     let mut process = started("slow task", &[("ADIEU__RESERVE", "30s")]);
     process.signal(Signal::INT);
     process.wait_for("if_repeated=\"cancel running tasks and run only the closing phases\"");
@@ -270,7 +270,7 @@ fn check_report(ended: &Ended, code: u8, parts: &[&str]) {
 }
 
 #[test]
-fn s785_the_report_of_a_body_that_failed_has_the_exit_code_of_the_process() {
+fn s1404_the_report_of_a_body_that_failed_has_the_exit_code_of_the_process() {
     let failed = start("failing body", &[]).wait();
     check_report(&failed, ExitCode::FAILED, &["body: no database"]);
     let panicked = start("panicking body", &[]).wait();
@@ -348,7 +348,7 @@ fn s787_after_a_hard_stop_the_report_names_the_work_that_is_not_finished() {
 }
 
 #[test]
-fn s785_a_process_with_very_little_time_writes_its_report() {
+fn s1405_a_process_with_very_little_time_writes_its_report() {
     for kill_after in ["200ms", "300ms", "500ms"] {
         for scenario in ["clean", "slow task", "request"] {
             let mut process = started(scenario, &[("ADIEU__KILL_AFTER", kill_after)]);

@@ -103,7 +103,7 @@ fn s80_a_blocked_runtime_sends_no_watchdog_messages() {
 }
 
 #[test]
-fn s78_an_invalid_address_is_logged_and_has_no_other_effect() {
+fn s1410_an_invalid_address_is_logged_and_has_no_other_effect() {
     let mut process = started("clean", &[("NOTIFY_SOCKET", "vsock:2:1234")]);
     process.signal(Signal::TERM);
     let ended = process.wait();

@@ -81,7 +81,7 @@ pub(crate) fn p99(limit: Limit) -> f64 {
 fn p99_of(measured: Measured) -> f64 {
     let mut latencies = measured.latencies;
     latencies.sort_by(f64::total_cmp);
-    // A server that answers nobody in time has no latency; its users have waited in vain.
+    // A server that answers no request in time has no latency to report.
     latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(PATIENCE.as_secs_f64() * 1e6)
 }
 
@@ -115,7 +115,7 @@ fn server(limit: Limit) -> (Router, Shutdown) {
     let most = 200;
     let app = match limit {
         Limit::None => app,
-        // As somebody would set it who does not know that it should be 8.
+        // A limit that an operator might choose without knowing that 8 is the right one.
         Limit::Fixed => app.layer(limited(Bulkhead::of(64).queue(64))),
         // The queue holds what arrives at once, and no more: each call in it adds to the latency.
         Limit::Adaptive => app.layer(limited(Bulkhead::adaptive(4..=most).queue(8))),

@@ -39,7 +39,7 @@ pub(crate) struct Connect {
     /// command line, so prefer the variable.
     #[arg(long, env = "ADIEU_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// How long to wait for an answer.
+    /// How long to wait for an answer of the admin port.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     timeout: Duration,
 }

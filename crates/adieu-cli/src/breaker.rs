@@ -55,7 +55,7 @@ struct Open {
     /// The name of the person or tool that requests it. The replicas log and show it.
     #[arg(long, value_name = "NAME", default_value = "adieu breaker")]
     by: String,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
 }
@@ -156,7 +156,7 @@ async fn release(args: &Release) -> Result<Printout, Failure> {
     Ok(Printout::well(format!("{policy} is released, {}\n", reach(&done))))
 }
 
-/// Where it holds.
+/// Returns where the change is in effect: in all replicas, or in this process.
 fn reach(done: &Value) -> String {
     match done["service"].as_str() {
         Some(service) => format!("in all replicas of {}", harmless(service)),

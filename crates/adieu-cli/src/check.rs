@@ -249,7 +249,7 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     Ok(Printout { text, code })
 }
 
-/// The configuration alone, on the platform that it names or is most often meant.
+/// Judges the configuration alone, on the platform that it names, or else on the most common one.
 fn without_manifest(needs: &Needs, grace: Option<Duration>) -> Workload {
     let grace = match (grace, needs.config.times().kill_after) {
         (Some(grace), _) => Grace::said(Some(grace), Place::start()),
@@ -388,7 +388,7 @@ impl Outcome {
         Self { judged, skipped, unreadable, needs, config }
     }
 
-    /// Whether several workloads have one configuration.
+    /// Returns whether several workloads have one configuration.
     fn is_shared(&self) -> bool {
         self.judged.len() > 1
     }

@@ -12,7 +12,7 @@ use crate::consent;
 use crate::duration::short;
 use crate::ending::{Failure, Printout, exit_code};
 use crate::screen::{Screen, interrupted};
-use seen::{Clusters, Seen, Sight};
+use seen::{Clusters, LeaveState, Seen};
 
 /// See a cluster, let nodes leave it, or stop it, through the admin port of any of its nodes.
 #[derive(clap::Args)]
@@ -87,7 +87,7 @@ struct Stop {
     /// The cluster, if the process is in several.
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
 }
@@ -102,7 +102,7 @@ struct Change {
     /// The cluster, if the process is in several.
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
 }
@@ -231,15 +231,15 @@ async fn left(change: &Change, before: &Seen) -> Result<(), Failure> {
         match change.connect.page("/cluster").await {
             Ok(Page::Shown(page)) => {
                 let now = Clusters::new(page).and_then(|now| now.named(cluster));
-                match now.map_or(Sight::Present, |now| now.sight(node)) {
-                    Sight::Present => {}
-                    Sight::Left => return Ok(()),
-                    Sight::Lost => {
+                match now.map_or(LeaveState::Present, |now| now.leave_state(node)) {
+                    LeaveState::Present => {}
+                    LeaveState::Left => return Ok(()),
+                    LeaveState::Lost => {
                         return Err(Failure::no(format!(
                             "{node} died or lost its place before it had left cluster {cluster}"
                         )));
                     }
-                    Sight::Blind => return Err(unseen()),
+                    LeaveState::Blind => return Err(unseen()),
                 }
             }
             // The node that was asked is the one that leaves.
@@ -272,7 +272,7 @@ async fn stop(args: &Stop) -> Result<Printout, Failure> {
     Ok(Printout::well(format!("cluster {name} stops: {}\n", nodes.join(", "))))
 }
 
-/// The cluster of this name, or the only one.
+/// Returns the cluster of this name, or the only one.
 fn chosen(all: Clusters, name: Option<&str>, connect: &Connect) -> Result<Seen, Failure> {
     let names: Vec<_> = all.clusters.iter().map(|it| it.cluster.clone()).collect();
     let names = names.join(", ");
@@ -295,7 +295,7 @@ fn chosen(all: Clusters, name: Option<&str>, connect: &Connect) -> Result<Seen, 
 // === impl Change ===
 
 impl Change {
-    /// The cluster, which has this node.
+    /// Returns the cluster, and fails if it does not have this node.
     async fn known(&self) -> Result<Seen, Failure> {
         let seen = chosen(look(&self.connect).await?, self.cluster.as_deref(), &self.connect)?;
         if seen.is_blind() {
@@ -323,7 +323,7 @@ impl Change {
     }
 }
 
-/// The text as a part of a query.
+/// Returns the text, encoded for a query.
 pub(crate) fn encoded(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

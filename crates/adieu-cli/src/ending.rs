@@ -72,22 +72,23 @@ impl Failure {
         &self.message
     }
 
-    /// The answer is no.
+    /// Ends with the code 1: the answer is no.
     pub(crate) fn no(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::NO }
     }
 
-    /// The input or the command line is wrong.
+    /// Ends with the code 2: the input or the command line is wrong.
     pub(crate) fn input(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::INPUT }
     }
 
-    /// The user pressed Ctrl-C; the message reports the state that the command left behind.
+    /// Ends with the code 130, because the user pressed Ctrl-C. The message reports the state that the
+    /// command left behind.
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::INTERRUPTED }
     }
 
-    /// The command could not run.
+    /// Ends with the code 3: the command could not run.
     pub(crate) fn unable(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: exit_code::UNABLE }
     }

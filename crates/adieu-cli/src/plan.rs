@@ -30,7 +30,7 @@ The configuration is TOML, JSON or HOCON, by the extension of the file (.toml, .
 As in the service, ADIEU__ variables of the environment override keys, and HOCON substitutes
 variables. The names of the applied variables are written to stderr.")]
 pub(crate) struct Args {
-    /// The configuration file; the environment variables alone if it is not given.
+    /// The configuration; without it, the file that ADIEU_CONFIG names, if there is one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The format of the output.

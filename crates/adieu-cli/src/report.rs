@@ -29,9 +29,10 @@ Examples:
   adieu report before.json after.json --format html > comparison.html
   curl -s localhost:8558/shutdown | adieu report -
 
-A report is what a service writes where `report-file` says, or what its admin port answers to
-GET /shutdown when the shutdown is over. The exit code says whether it could be shown, not how the
-shutdown ended; for that, see `exit_code` and `outcome` in the report.")]
+A service writes its report to the file that `report-file` names. When the shutdown is over, its
+admin port answers GET /shutdown with the report, too. The exit code of this command shows only
+whether the report could be displayed. How the shutdown ended is in `exit_code` and `outcome` of
+the report.")]
 pub(crate) struct Args {
     /// A report as JSON, or - for the standard input; a second one to compare it with.
     #[arg(value_name = "FILE", required = true, num_args = 1..=2)]

@@ -53,13 +53,13 @@ work is still in flight after --wait: exit code 1.")]
 pub(crate) struct Drain {
     #[command(flatten)]
     connect: Connect,
-    /// How long to wait.
+    /// How long to wait until nothing is in flight.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     wait: Duration,
     /// Refuse work at once, before routers have moved away.
     #[arg(long)]
     now: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
 }
@@ -76,7 +76,7 @@ as it has begun.")]
 pub(crate) struct Stop {
     #[command(flatten)]
     connect: Connect,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
     /// Follow the shutdown until it is over.

@@ -118,7 +118,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Whether it is redrawn in place.
+    /// Returns whether it is redrawn in place.
     fn draws(&self) -> bool {
         self.screen.is_terminal() && !self.json
     }

@@ -30,7 +30,7 @@ pub(crate) struct Eligible<'a> {
 /// A shard and the node that is to have it; `None` if no node can.
 pub(crate) type Placement<'v> = (&'v ShardId, Option<Target<'v>>);
 
-/// The load of all nodes, and what is decided on top of it.
+/// The load of all nodes, and the placements that were decided since.
 struct Loads<'v> {
     view: &'v View,
     nodes: Vec<Node<'v>>,
@@ -48,7 +48,7 @@ struct Node<'v> {
     weight: u64,
 }
 
-/// What is balanced together: the shards of one region, or all singletons.
+/// A group that is balanced together: the shards of one region, or all singletons.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Group<'v> {
     Singletons,

@@ -191,7 +191,7 @@ impl Driver {
             || (self.shared.close.is_cancelled() && self.committing.is_none())
     }
 
-    /// Does what is due, and returns when something will be.
+    /// Does the work that is due, and returns when the next is due.
     fn step(&mut self) -> Wake {
         let mut wake = Wake::default();
         let now = now();

@@ -38,7 +38,7 @@ use crate::store::Revision;
 /// One instance of an entity: its mailbox, its name and its fence.
 ///
 /// An entity is an async function that takes this. It starts with the first mail and processes one
-/// mail after another. What follows its loop is its stop hook: there it saves what is not saved.
+/// mail after another. What follows its loop is its stop hook: there it saves its unsaved state.
 ///
 /// ```
 /// use adieu_cluster::{Command, Entity};

@@ -179,7 +179,7 @@ impl Shared {
     }
 }
 
-/// How long before the end of a phase what has not ended is killed.
+/// How long before the end of a phase the remaining instances are killed.
 fn reserve(all: Duration) -> Duration {
     (all / 4).min(Duration::from_secs(1))
 }

@@ -237,7 +237,7 @@ impl World {
         local(self.now, self.processes[at].rate)
     }
 
-    /// Lets a process do what is due.
+    /// Lets a process do the work that is due.
     fn step(&mut self, at: usize) {
         if self.processes[at].state == State::Running {
             self.act(at);
@@ -363,7 +363,7 @@ impl World {
         }
     }
 
-    /// Reports what has changed to the judge and to all watches.
+    /// Reports the changes to the judge and to all watches.
     fn after_table(&mut self) {
         let Some(update) = self.table.changes(self.keys.prefix(), self.reported) else { return };
         let Update::Changed { revision, changes } = &update else { unreachable!() };

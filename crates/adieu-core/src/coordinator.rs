@@ -400,13 +400,13 @@ impl Shutdown {
         self.shared.config().policies.of(reason)
     }
 
-    /// Whether the termination of the actor system runs this shutdown.
+    /// Returns whether the termination of the actor system runs this shutdown.
     #[must_use]
     pub fn runs_by_actor_system_terminate(&self) -> bool {
         self.shared.config().triggers.actor_system_terminate
     }
 
-    /// Whether this shutdown runs when the cluster removes this node.
+    /// Returns whether this shutdown runs when the cluster removes this node.
     #[must_use]
     pub fn runs_when_down(&self) -> bool {
         self.shared.config().triggers.downed

@@ -200,7 +200,7 @@ impl Gate {
         }
     }
 
-    /// Whether the gate is closed and all work has left. Final once true.
+    /// Returns whether the gate is closed and all work has left. Final once true.
     ///
     /// If `membarrier` was refused when the gate closed, this stays false; see the promise S550 in
     /// SEMANTICS.md.
@@ -268,13 +268,13 @@ impl Gate {
         self.inner.counters.entered()
     }
 
-    /// Whether the gate is closed for good.
+    /// Returns whether the gate is closed for good.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state() == State::Closed
     }
 
-    /// Whether a cordon makes the gate refuse work.
+    /// Returns whether a cordon makes the gate refuse work.
     #[must_use]
     pub fn is_cordoned(&self) -> bool {
         self.state() == State::Cordoned
@@ -284,7 +284,7 @@ impl Gate {
         self.inner.counters.state()
     }
 
-    /// Whether both are handles of the same gate.
+    /// Returns whether both are handles of the same gate.
     #[must_use]
     pub fn same_gate(&self, other: &Self) -> bool {
         std::ptr::eq(self.inner, other.inner)

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn s78_an_invalid_variable_is_an_error_with_its_value() {
+    fn s1410_an_invalid_variable_is_an_error_with_its_value() {
         let cases: [(&[(&str, &str)], &str); 4] = [
             (&[("NOTIFY_SOCKET", "vsock:2:1234")], "NOTIFY_SOCKET is \"vsock:2:1234\""),
             (&[("NOTIFY_SOCKET", "@n"), ("WATCHDOG_USEC", "soon")], "WATCHDOG_USEC is \"soon\""),

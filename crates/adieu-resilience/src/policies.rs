@@ -171,7 +171,7 @@ impl Policies {
         config.read_block("resilience", read::policy).map(drop)
     }
 
-    /// The policy of this name.
+    /// Returns the policy of this name.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl Policies {
         })
     }
 
-    /// All policies, by name.
+    /// Returns all policies, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
         self.by_name.values()
     }
@@ -333,7 +333,7 @@ impl Policies {
         })
     }
 
-    /// A step that declares to a [`Lifecycle`](adieu_core::Lifecycle) which parts are local to this
+    /// Returns a step that declares to a [`Lifecycle`](adieu_core::Lifecycle) which parts are local to this
     /// process: with [`DeploymentProfile::Fleet`](adieu_core::DeploymentProfile::Fleet) each rate limit
     /// and each breaker is warned of. Bulkheads are not: they are local by design.
     pub fn step(&self) -> Step {

@@ -55,7 +55,7 @@ pub enum Code {
 // === impl CallError ===
 
 impl<E> CallError<E> {
-    /// The refusal, if the policy refused the call.
+    /// Returns the refusal, if the policy refused the call.
     #[must_use]
     pub fn refused(&self) -> Option<&Refused> {
         match self {
@@ -97,25 +97,25 @@ impl Refused {
         Self { policy: Arc::clone(policy), code, retry_after }
     }
 
-    /// The policy's name.
+    /// Returns the policy's name.
     #[must_use]
     pub fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// Which part of the policy refused.
+    /// Returns the part of the policy that refused.
     #[must_use]
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// How long to wait before trying again.
+    /// Returns how long to wait before trying again.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after
     }
 
-    /// What a queue consumer should do with the message.
+    /// Returns what a queue consumer should do with the message.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         Verdict::Requeue { after: self.retry_after }
@@ -136,7 +136,7 @@ impl Code {
         Self::StoreAway,
     ];
 
-    /// The code as text, by which programs tell refusals apart.
+    /// Returns the code as text, by which programs tell refusals apart.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -157,7 +157,7 @@ mod tests {
         assert!(share_let_through(1.0, 20_000) > 0.999, "all is well");
         assert!(share_let_through(0.6, 20_000) > 0.98, "more than half is accepted");
         let overloaded = share_let_through(0.25, 20_000);
-        // In balance: let through = 2 * 0.25 * let through + what is always tried.
+        // In balance: let through = 2 * 0.25 * let through + the requests that are always tried.
         assert!((0.02..0.2).contains(&overloaded), "{overloaded}");
         assert!(share_let_through(0.0, 20_000) < 0.01, "nothing is accepted");
     }

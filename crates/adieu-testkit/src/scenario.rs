@@ -105,14 +105,14 @@ enum Entry {
 
 struct PhaseEntry {
     name: String,
-    does: Does,
+    behaviour: Behaviour,
     spec: PhaseSpec,
     timeout: Option<Duration>,
     own: Option<Duration>,
 }
 
 #[derive(Clone, Copy)]
-enum Does {
+enum Behaviour {
     Take(Duration),
     Hang,
     Listen,
@@ -139,7 +139,9 @@ impl Entry {
             [at, ref event @ ..] if at.starts_with('@') => {
                 Self::At(time(&at[1..]), Event::parse(event))
             }
-            [name, does, ref rest @ ..] => Self::Phase(PhaseEntry::parse(name, does, rest)),
+            [name, behaviour, ref rest @ ..] => {
+                Self::Phase(PhaseEntry::parse(name, behaviour, rest))
+            }
             _ => panic!("not an entry of a scenario: {text}"),
         }
     }
@@ -175,10 +177,10 @@ impl Event {
 // === impl PhaseEntry ===
 
 impl PhaseEntry {
-    fn parse(name: &str, does: &str, rest: &[&str]) -> Self {
+    fn parse(name: &str, behaviour: &str, rest: &[&str]) -> Self {
         let mut entry = Self {
             name: name.to_owned(),
-            does: Does::parse(does),
+            behaviour: Behaviour::parse(behaviour),
             spec: PhaseSpec::new(name),
             timeout: None,
             own: None,
@@ -213,7 +215,7 @@ impl PhaseEntry {
     }
 
     fn add_to(self, shutdown: &Shutdown, timeline: &Timeline) {
-        let Self { name, does, spec, timeout, own } = self;
+        let Self { name, behaviour, spec, timeout, own } = self;
         if Phase::BUILT_IN.iter().any(|phase| phase.as_str() == name) {
             if let Some(timeout) = timeout {
                 shutdown.set_phase_timeout(&name, timeout).expect("a built-in phase");
@@ -226,7 +228,7 @@ impl PhaseEntry {
             task = task.timeout(own);
         }
         let (phase, timeline) = (name.clone(), timeline.clone());
-        let added = if let Does::Block = does {
+        let added = if let Behaviour::Block = behaviour {
             shutdown.add_blocking_task(phase, task, move |cx| {
                 timeline.note(format!("{name} started"));
                 faults::block(cx);
@@ -234,7 +236,7 @@ impl PhaseEntry {
         } else {
             shutdown.add_task(phase, task, async move |cx: TaskCx| {
                 let span = timeline.start(name);
-                let ended = does.perform(cx).await;
+                let ended = behaviour.perform(cx).await;
                 span.over();
                 ended
             })
@@ -243,9 +245,9 @@ impl PhaseEntry {
     }
 }
 
-// === impl Does ===
+// === impl Behaviour ===
 
-impl Does {
+impl Behaviour {
     fn parse(word: &str) -> Self {
         match word {
             "hangs" => Self::Hang,

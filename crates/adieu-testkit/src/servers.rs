@@ -189,7 +189,7 @@ impl Server {
         Self::etcd_with(Options::new())
     }
 
-    /// As [`Server::etcd`], with options.
+    /// Starts a server as [`Server::etcd`] does, with options.
     ///
     /// # Panics
     ///

@@ -138,25 +138,25 @@
 //! other work inside gates, from when the gate has closed; for messages to actors and for ticks, see
 //! their own documentation:
 //!
-//! - Work that panics is not finished, nor is an answer that the application fails after it has begun,
-//!   such as a body stream that returns an error. The report names it, and the outcome is not clean.
+//! - Work that panics is not finished. An answer that has begun and then fails, for example because its
+//!   body stream returns an error, is not finished either. The report names such work, and the outcome
+//!   is not clean.
 //! - A handler that returns a response has finished its request, whatever the status: also a 500 that a
 //!   layer has made of a panic. A job whose handler returns an error is finished, because its
-//!   [`Source`] is told and can return it to its queue.
+//!   [`Source`] is notified and can return it to its queue.
 //! - Before the gate has closed, also in the lame duck, panics and errors are ordinary failures, and no
 //!   part of the outcome.
 //!
-//! If a phase is disabled, the work that it would have waited for is not waited for. With
-//! [`Phase::SERVICE_REQUESTS_DONE`] disabled, requests that are inside, and connections that have just
-//! been accepted, are cut after 100 ms, and the report names the requests. With
-//! `terminate-actor-system = off`, actors continue while tasks in [`Phase::CLOSE_RESOURCES`] and steps
-//! close what they use; the report contains the messages that they have not processed. Leave both on
-//! unless other code drains this work before.
+//! A disabled phase does not wait for its work. With [`Phase::SERVICE_REQUESTS_DONE`] disabled,
+//! requests that are inside, and connections that have just been accepted, are cut after 100 ms, and
+//! the report names the requests. With `terminate-actor-system = off`, actors continue while tasks in
+//! [`Phase::CLOSE_RESOURCES`] and steps close what they use; the report contains the messages that they
+//! have not processed. Leave both on unless other code drains this work before.
 //!
-//! `http::serve` waits until clients have received their answers. Behind another server,
-//! such as a plain `axum::serve`, an `http::GateLayer` admits requests, but the server has
-//! to be waited for: its documentation shows the task that does. An [`ExitGuard`] alone does not wait
-//! for such a server. The guard runs the shutdown when `main` returns, and by then the future of
+//! `http::serve` waits until clients have received their answers. Behind another server, such as a
+//! plain `axum::serve`, an `http::GateLayer` admits requests, but the shutdown needs a task that waits
+//! for the server. The documentation of `GateLayer` shows that task. An [`ExitGuard`] alone does not
+//! wait for such a server. The guard runs the shutdown when `main` returns, and by then the future of
 //! `axum::serve` was dropped or its tasks are detached, so that their requests are lost and not in the
 //! report.
 //!

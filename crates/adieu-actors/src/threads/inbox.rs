@@ -19,7 +19,7 @@ pub(crate) struct Inboxes<M> {
     inboxes: Vec<Inbox<M>>,
     /// Reference count of possible senders: one for each message that is not done, and one for each
     /// worker until its actors have been quiet once during the drain. During the drain, a message is
-    /// done only when the actors of its worker are quiet. At zero, no code can send any more, so all
+    /// done only when the actors of its worker are quiet. At zero, no code can send another message, so all
     /// inboxes can be closed.
     pending: AtomicUsize,
     /// Cancelled before the drain begins. From then on workers can send to members of the group whose
@@ -57,7 +57,7 @@ struct Inbox<M> {
 }
 
 /// Accounts for the deliveries of one worker.
-pub(super) struct Desk<M> {
+pub(super) struct WorkerDeliveries<M> {
     pub(super) inboxes: Arc<Inboxes<M>>,
     pub(super) index: usize,
 }
@@ -386,9 +386,9 @@ impl<M> Inboxes<M> {
     }
 }
 
-// === impl Desk ===
+// === impl WorkerDeliveries ===
 
-impl<M: Send> Receiver for Desk<M> {
+impl<M: Send> Receiver for WorkerDeliveries<M> {
     fn delivery_ended(&self, is_done: bool) {
         let Some(inbox) = self.inboxes.inboxes.get(self.index) else { return };
         if !inbox.outstanding.end() {

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::{Desk, Inboxes, SendError};
+use super::inbox::{Inboxes, SendError, WorkerDeliveries};
 use super::report::{WorkerEnding, WorkerReport};
 use crate::countdown::Countdown;
 use crate::delivery::{Delivery, Receiver};
@@ -29,7 +29,7 @@ pub struct Worker<M> {
     slot: Slot<M>,
     inbox: Option<mpsc::Receiver<M>>,
     /// Accounts for its deliveries.
-    desk: Arc<dyn Receiver>,
+    deliveries: Arc<dyn Receiver>,
 }
 
 /// Gets the inbox of a worker when its body has ended.
@@ -124,7 +124,7 @@ impl<M> Worker<M> {
     fn deliver(&self, message: Option<M>) -> Option<Delivery<M>> {
         let message = message?;
         self.inboxes.begin_delivery(self.index);
-        Some(Delivery::new(message, Arc::clone(&self.desk)))
+        Some(Delivery::new(message, Arc::clone(&self.deliveries)))
     }
 }
 
@@ -226,7 +226,7 @@ where
         inboxes: Arc::clone(inboxes),
         slot: Arc::clone(slot),
         inbox: lock(slot).take(),
-        desk: Arc::new(Desk { inboxes: Arc::clone(inboxes), index }),
+        deliveries: Arc::new(WorkerDeliveries { inboxes: Arc::clone(inboxes), index }),
     };
     let ending = {
         let body = AssertUnwindSafe(async { body(worker).await.into_result() }).catch_unwind();

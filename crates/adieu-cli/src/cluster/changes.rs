@@ -1,4 +1,4 @@
-//! What changed in a cluster between two looks, one line each.
+//! The changes in a cluster between two polls, one line each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,7 +20,7 @@ pub(super) fn between(before: &Clusters, after: &Clusters) -> String {
     each.collect()
 }
 
-/// Each thing and how it is.
+/// Returns the state of each node and singleton, by its name.
 fn facts(seen: &Seen) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let mut fact = |what: String, how: String| drop(facts.insert(what, how));

@@ -71,16 +71,15 @@ pub(super) struct Singleton {
     pub(super) instance: Option<String>,
 }
 
-/// What one node knows of the way of another out of the cluster.
+/// How far another node has left the cluster, as far as the node that answers knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(super) enum LeaveState {
     /// It is there, or its end is not decided yet.
     Present,
     Left,
     /// It died, or lost its place.
     Lost,
-    /// It was there when the node that is asked saw the cluster last: that node itself is no longer in
-    /// the cluster.
+    /// Not known: the node that answers is itself no longer in the cluster.
     Blind,
 }
 
@@ -100,31 +99,31 @@ impl Clusters {
 // === impl Seen ===
 
 impl Seen {
-    /// The names of the singletons that a node owns.
+    /// Returns the names of the singletons that a node owns.
     pub(super) fn owned_by(&self, node: &str) -> Vec<&str> {
         let owned = self.singletons.iter().filter(|it| it.owner.as_deref() == Some(node));
         owned.map(|it| it.name.as_str()).collect()
     }
 
-    /// Whether the node that is asked no longer sees what happens.
+    /// Returns whether the node that is asked no longer sees what happens.
     pub(super) fn is_blind(&self) -> bool {
         matches!(self.stage.as_str(), "removed" | "down")
     }
 
     /// Returns how far another node is, after it was requested to leave.
-    pub(super) fn sight(&self, node: &str) -> Sight {
+    pub(super) fn leave_state(&self, node: &str) -> LeaveState {
         if self.nodes.iter().any(|it| it.node == node) || self.has_vanished(node) {
             return match (self.stage.as_str(), self.node == node) {
-                ("down", true) => Sight::Lost,
-                ("removed", true) => Sight::Left,
-                _ if self.is_blind() => Sight::Blind,
-                _ => Sight::Present,
+                ("down", true) => LeaveState::Lost,
+                ("removed", true) => LeaveState::Left,
+                _ if self.is_blind() => LeaveState::Blind,
+                _ => LeaveState::Present,
             };
         }
         match self.gone.iter().find(|it| it.node == node) {
-            Some(gone) if gone.how != "left" => Sight::Lost,
+            Some(gone) if gone.how != "left" => LeaveState::Lost,
             // The record of a departure is deleted after a while.
-            Some(_) | None => Sight::Left,
+            Some(_) | None => LeaveState::Left,
         }
     }
 

@@ -10,7 +10,7 @@ use adieu::{PhaseView, PlanView};
 use super::timeout;
 use crate::duration::time;
 use crate::picture::{escape, framed, label, small_label};
-use routes::{Routes, Way};
+use routes::{Edge, Routes};
 
 const WIDTH: usize = 290;
 const HEIGHT: usize = 46;
@@ -31,16 +31,16 @@ pub(super) fn draw(plan: &PlanView) -> String {
     let is_critical_edge = |from: &String, to: &String| {
         critical_path.phases.windows(2).any(|pair| pair[0] == *from && pair[1] == *to)
     };
-    let ways = phases.iter().flat_map(|phase| {
+    let edges = phases.iter().flat_map(|phase| {
         phase.depends_on.iter().filter_map(|on| {
             let (from, to) = (*places.get(on.as_str())?, *places.get(phase.name.as_str())?);
-            Some((Way { from, to }, is_critical_edge(on, &phase.name)))
+            Some((Edge { from, to }, is_critical_edge(on, &phase.name)))
         })
     });
     // Marked lines are drawn last, so that no other line covers them.
-    let mut ways: Vec<_> = ways.collect();
-    ways.sort_by_key(|(_, critical)| *critical);
-    let routes = Routes::new(places.values(), ways.iter().map(|(way, _)| way));
+    let mut edges: Vec<_> = edges.collect();
+    edges.sort_by_key(|(_, critical)| *critical);
+    let routes = Routes::new(places.values(), edges.iter().map(|(edge, _)| edge));
     let (width, height) = routes.size();
 
     let mut out = String::from("<defs>\n");
@@ -57,9 +57,9 @@ pub(super) fn draw(plan: &PlanView) -> String {
         MARGIN + 12,
         time(critical_path.worst_case_ms),
     );
-    for (way, critical) in &ways {
+    for (edge, critical) in &edges {
         let (class, end) = if *critical { ("way critical", "to-critical") } else { ("way", "to") };
-        let path = routes.path(way);
+        let path = routes.path(edge);
         let _ = writeln!(out, r#"<path class="{class}" marker-end="url(#{end})" d="{path}"/>"#);
     }
     for phase in phases {

@@ -17,14 +17,14 @@ pub(super) enum Change {
     Check { name: String, state: CheckState, detail: Option<String> },
     PhaseStarted(String),
     TaskStarted { phase: String, task: String },
-    TaskCancelled { phase: String, task: String, why: Why },
+    TaskCancelled { phase: String, task: String, why: CancelCause },
     TaskOver { phase: String, task: String, end: End },
     PhaseOver { phase: String, outcome: Option<Outcome> },
 }
 
 /// Why a task is being cancelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Why {
+pub(super) enum CancelCause {
     /// Its timeout has elapsed.
     TimedOut,
     /// Its time was shortened, or it was being cancelled when it was first observed.
@@ -99,7 +99,7 @@ pub(super) fn changes(before: Option<&Observed>, now: &Observed) -> Vec<Change> 
         }
         let left = known.and_then(WaitingFor::left);
         let is_timeout = left.is_some_and(|left| left <= between + TOLERANCE);
-        let why = if is_timeout { Why::TimedOut } else { Why::Other };
+        let why = if is_timeout { CancelCause::TimedOut } else { CancelCause::Other };
         let (phase, task) = (task.phase.clone(), task.task.clone());
         changes.push(Change::TaskCancelled { phase, task, why });
     }
@@ -162,8 +162,10 @@ impl Change {
             Self::PhaseOver { phase, outcome: None } => format!("{phase} over"),
             Self::TaskStarted { phase, task } => format!("{phase} / {task} started"),
             Self::TaskCancelled { phase, task, why } => match why {
-                Why::TimedOut => format!("{phase} / {task} timed out, is being cancelled"),
-                Why::Other => format!("{phase} / {task} has no time left, is being cancelled"),
+                CancelCause::TimedOut => format!("{phase} / {task} timed out, is being cancelled"),
+                CancelCause::Other => {
+                    format!("{phase} / {task} has no time left, is being cancelled")
+                }
             },
             Self::TaskOver { phase, task, end } => match end {
                 End::Known(outcome) => format!("{phase} / {task} {outcome}"),
@@ -198,7 +200,7 @@ impl Change {
                 json!({ "change": "task-started", "phase": phase, "task": task })
             }
             Self::TaskCancelled { phase, task, why } => {
-                let timed_out = *why == Why::TimedOut;
+                let timed_out = *why == CancelCause::TimedOut;
                 json!({ "change": "task-cancelled", "phase": phase, "task": task, "timed_out": timed_out })
             }
             Self::TaskOver { phase, task, end } => {

@@ -50,7 +50,7 @@ pub(super) fn read(text: &str) -> Vec<Value> {
             Some(Open::Object(_, key @ None, _)) => *key = Some(text_of(&value)),
             Some(Open::Object(map, key, _)) => {
                 let key = key.take().unwrap();
-                // What is written in the object itself counts more.
+                // The object's own value has priority.
                 if let Some(merged) = value.as_object().filter(|_| key == "<<") {
                     for (key, value) in merged {
                         map.entry(key).or_insert(value.clone());

@@ -183,7 +183,7 @@ fn s272_all_possible_assumptions_must_fit() {
     assert_eq!(verdict(&program(""), &[]), "unknown");
     let told = format!("environment={TOLD}=60\n");
     assert_eq!(verdict(&program(&told), &[]), "fits");
-    // A configuration that says it needs no telling.
+    // A configuration that sets the grace period needs no variable for it.
     let config = config("kill-after = '60s'");
     let path = config.path().to_str().unwrap();
     let ran = adieu_reads(&["check", "--config", path, "--manifest", "-"], &program(""));

@@ -149,7 +149,7 @@ impl<C: Command> Slot<C> {
 // === impl Inner ===
 
 impl<C: Command> Inner<C> {
-    /// Puts a letter behind the others. `Waiting` entities are started by whoever created them.
+    /// Puts a letter behind the others. The caller that created a `Waiting` entity starts it.
     pub(super) fn push(&mut self, letter: Letter<C>) -> Next {
         self.queue.push_back(letter);
         match self.state {

@@ -45,7 +45,7 @@ impl Timers {
         self.changed.notified().await;
     }
 
-    /// Calls what is due, and returns when something will be.
+    /// Calls the timers that are due, and returns when the next is due.
     pub(crate) fn advance(&self, now: Instant) -> Option<Instant> {
         loop {
             let timed = {

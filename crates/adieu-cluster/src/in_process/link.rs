@@ -121,7 +121,7 @@ impl Carried {
         self.sent.push_back((now() + self.net.delay(), self.count, envelope));
     }
 
-    /// Delivers what has travelled for long enough, and returns when the next will have.
+    /// Delivers the envelopes whose delay is over, and returns when the next delay ends.
     fn advance(&mut self) -> Option<Instant> {
         let now = now();
         while self.answered.front().is_some_and(|(due, ..)| *due <= now) {

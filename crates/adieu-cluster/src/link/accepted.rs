@@ -17,7 +17,7 @@ pub(super) struct Inbound {
     /// The number of the link at the peer. A newer link has a higher one.
     pub(super) link: u64,
     receiver: Arc<dyn Receiver>,
-    /// Held while a frame is handed to the receiver. So whoever stops the link knows that nothing of
+    /// Held while a frame is handed to the receiver. So the code that stops the link knows that nothing of
     /// it is received afterwards.
     reading: Mutex<()>,
     state: Mutex<State>,

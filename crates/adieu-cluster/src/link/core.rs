@@ -41,7 +41,7 @@ pub(super) struct Core {
     pub(super) killed: CancellationToken,
 }
 
-/// What is known when the node has joined.
+/// The facts that are known once the node has joined.
 #[derive(Clone)]
 pub(super) struct Started {
     pub(super) incarnation: Revision,
@@ -77,7 +77,7 @@ impl Core {
         self.started.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets what is known when the node has joined; `None` when the links are closed, so that the
+    /// Sets the facts that are known once the node has joined; `None` when the links are closed, so that the
     /// receiver is dropped.
     pub(super) fn set_started(&self, started: Option<Started>) {
         *self.started.write().unwrap_or_else(PoisonError::into_inner) = started;

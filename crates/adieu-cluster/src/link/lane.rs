@@ -1,4 +1,4 @@
-//! What is on its way to one peer, shared by the callers that send, the HTTP/2 stream that takes
+//! The envelopes on their way to one peer, shared by the callers that send, the HTTP/2 stream that takes
 //! frames, and the dialler that delivers events.
 
 use std::collections::{HashMap, VecDeque};
@@ -17,7 +17,7 @@ use crate::records::ShardId;
 use crate::time::{Instant, now};
 use crate::transport::{Envelope, Full, OnEvent, Peer};
 
-/// What is on its way to one peer.
+/// The envelopes on their way to one peer.
 pub(super) struct Lane {
     pub(super) peer: Peer,
     state: Mutex<State>,
@@ -227,7 +227,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns what is queued: there will be no other link.
+    /// Returns the queued envelopes: there will be no other link.
     pub(super) fn close(&self, why: &str) {
         let mut state = self.state();
         state.is_open = false;

@@ -231,14 +231,14 @@ impl<T> Outgoing<T> {
         self.unanswered.insert(effect.number, effect.tag);
     }
 
-    /// Sends nothing more on this link. What is queued waits for the next one.
+    /// Sends nothing more on this link. Queued envelopes wait for the next one.
     pub(crate) fn finish(&mut self) {
         if self.state == State::Open {
             self.state = State::Finishing;
         }
     }
 
-    /// Returns what is queued. There will be no other link.
+    /// Returns the queued envelopes. There will be no other link.
     pub(crate) fn close(&mut self, why: &str) {
         self.state = State::Closed;
         self.return_queued(why);

@@ -43,7 +43,7 @@ impl Accepted {
         Self { core, started, link, frames, welcome: Some(welcome), is_over: false }
     }
 
-    /// Reads what has arrived.
+    /// Reads the frames that have arrived.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..FRAMES_AT_ONCE {
             if !self.link.is_reading() {

@@ -77,7 +77,7 @@ pub enum ListenError {
     Certificate {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The system refuses the address.

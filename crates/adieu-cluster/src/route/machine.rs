@@ -237,7 +237,7 @@ impl Route {
         }
     }
 
-    /// Does what is due: deadlines, attempts after a pause.
+    /// Handles the deadlines and the repeated attempts that are due.
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Vec<Effect>) {
         while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             self.expire(id, out);

@@ -1,4 +1,4 @@
-//! One message of a sender: what is known about it, and how it can end.
+//! One message of a sender: its state, and how it can end.
 
 use bytes::Bytes;
 

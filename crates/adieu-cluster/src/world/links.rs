@@ -36,7 +36,7 @@ pub(super) struct Pending {
     pub(super) id: u64,
 }
 
-/// What is wrong between processes.
+/// The faults between processes.
 #[derive(Default)]
 pub(super) struct Network {
     pub(super) links: BTreeMap<(usize, usize), Link>,

@@ -251,7 +251,7 @@ impl Process {
         true
     }
 
-    /// Does what is due, as the driver would.
+    /// Does the work that is due, as the driver would.
     pub(super) fn step(&mut self, now: Instant, rng: &mut fastrand::Rng) -> Vec<Outgoing> {
         let mut out = Vec::new();
         let Some(mut node) = self.node.take() else {

@@ -13,7 +13,7 @@ use crate::region::ShardState;
 const DRAIN: Duration = Duration::from_secs(9);
 
 impl World {
-    /// Brings what a process sends and handles up to its view, and does what is due.
+    /// Brings what a process sends and handles up to its view, and does the work that is due.
     pub(super) fn refresh(&mut self, at: usize) {
         if !self.traffic.is_on || self.traffic.hosts[at].has_ended {
             return;

@@ -28,7 +28,7 @@ impl World {
             }
             LinkState::Dials | LinkState::Up => {}
         }
-        // What is sent before the connection is up arrives after it is.
+        // Frames that are sent before the connection is up arrive after it is.
         let delay = if is_local { MILLI / 20 } else { 2 * delay };
         let at = self.traffic.network.link(from, to).arrives_there(self.now + delay);
         if !is_cut {
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Breaks a connection. The receiver may still read what is under way.
+    /// Breaks a connection. The receiver may still read the frames in transit.
     pub(super) fn breaks(&mut self, from: usize, to: usize, notices: Time) {
         let is_lost = self.traffic.rng.bool();
         let link = self.traffic.network.link(from, to);
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// Two processes cannot reach each other, or can again. What is under way is lost.
+    /// Two processes cannot reach each other, or can again. Frames in transit are lost.
     pub(super) fn cuts(&mut self, from: usize, to: usize, is_cut: bool) {
         let pair = (from.min(to), from.max(to));
         if from == to {

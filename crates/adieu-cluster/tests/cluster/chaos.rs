@@ -1,5 +1,5 @@
 //! Random faults against whole nodes: driver, phases and singletons, on the memory store and the
-//! paused clock. The simulated world judges the machines; this judges what is built around them.
+//! paused clock. The simulated world judges the machines; this judges the driver around them.
 
 use std::time::Duration;
 

@@ -63,17 +63,17 @@ impl Command {
 // === impl CommandError ===
 
 impl CommandError {
-    /// The arguments are not valid.
+    /// Creates the error for arguments that are not valid.
     pub fn invalid(problem: impl Into<String>) -> Self {
         Self::Invalid(problem.into())
     }
 
-    /// The command is not possible in the current state.
+    /// Creates the error for a command that is not possible in the current state.
     pub fn refused(problem: impl Into<String>) -> Self {
         Self::Refused(problem.into())
     }
 
-    /// The command failed.
+    /// Creates the error for a command that failed.
     pub fn failed(problem: impl Into<String>) -> Self {
         Self::Failed(problem.into())
     }

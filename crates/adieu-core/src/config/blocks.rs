@@ -191,7 +191,7 @@ impl Block<'_> {
         self.0.finish()
     }
 
-    /// An error about the value of this key.
+    /// Returns an error about the value of this key.
     #[doc(hidden)]
     #[must_use]
     pub fn invalid(&self, name: &str, problem: impl Into<String>) -> ConfigError {

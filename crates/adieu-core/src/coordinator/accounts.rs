@@ -47,7 +47,7 @@ pub(super) struct Unfinished {
 pub(super) enum Kind {
     /// Work that has failed, or may fail although it continues. It stays in the report.
     Lost,
-    /// Work in progress. What is found later replaces it, and a run that is resumed may finish it.
+    /// Work in progress. A later finding replaces it, and a run that is resumed may finish it.
     Remaining,
 }
 

@@ -96,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// Whether the process stays ready when the shutdown begins, because `unready-after` is set and
+    /// Returns whether the process stays ready when the shutdown begins, because `unready-after` is set and
     /// a router sends it work.
     fn keeps_ready(&self) -> bool {
         !self.config().unready_after.is_zero() && !self.drains.lock().requests().is_empty()

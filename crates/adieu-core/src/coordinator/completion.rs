@@ -18,7 +18,7 @@ use crate::time::real_now;
 
 /// How often a blocked thread checks whether the runtime of the shutdown is still polled. If not,
 /// no report will come.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Waits until the shutdown is over, and returns its report.
 ///
@@ -64,19 +64,22 @@ impl Completion {
         }
         let mut give_up = None;
         loop {
-            if let Some(ended) = park::block_on_until(Pin::new(&mut self), real_now() + LOOK) {
+            if let Some(ended) =
+                park::block_on_until(Pin::new(&mut self), real_now() + POLL_INTERVAL)
+            {
                 return ended;
             }
             let deadline = self.shared.upgrade().and_then(|shared| shared.deadline());
             let Some(deadline) = deadline else { continue };
-            let give_up = *give_up.get_or_insert(real_now() + deadline.remaining() + LOOK);
+            let give_up = *give_up.get_or_insert(real_now() + deadline.remaining() + POLL_INTERVAL);
             if real_now() > give_up && self.stands_still(|_| true) {
                 return Err(AwaitError::StandsStill);
             }
         }
     }
 
-    /// Whether the shutdown runs on a current-thread runtime that matches, and no thread polls its tasks.
+    /// Returns whether the shutdown runs on a current-thread runtime that matches, and no thread polls its
+    /// tasks.
     fn stands_still(&self, matches: impl Fn(&Handle) -> bool) -> bool {
         let home = self.shared.upgrade().and_then(|shared| shared.home());
         home.filter(|home| home.runtime_flavor() == RuntimeFlavor::CurrentThread)

@@ -53,7 +53,7 @@ impl Shutdown {
         self.stage() == Stage::Up
     }
 
-    /// Whether a gate that this shutdown drains admits work.
+    /// Returns whether a gate that this shutdown drains admits work.
     #[must_use]
     pub fn is_admitting(&self) -> bool {
         self.shared().drains.lock().is_admitting()

@@ -44,7 +44,7 @@ impl Core {
         Some(self.check_budget()).filter(|check| !check.fits())
     }
 
-    /// Whether no task can be added to the phase: it has started, or is over.
+    /// Returns whether no task can be added to the phase: it has started, or is over.
     pub(super) fn is_too_late(&self, phase: PhaseId) -> bool {
         let is_over = |run: &Run| run.machine.is_over(phase);
         self.declared.registry.has_started(phase) || self.run.as_ref().is_some_and(is_over)

@@ -89,7 +89,7 @@ impl Drains {
         self.requests.iter().chain(&self.loops)
     }
 
-    /// Whether a gate of requests admits work.
+    /// Returns whether a gate of requests admits work.
     pub(super) fn is_admitting(&self) -> bool {
         self.requests.iter().any(|gate| gate.state() == State::Open)
     }

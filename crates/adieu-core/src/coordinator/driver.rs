@@ -312,7 +312,8 @@ impl Driver {
         self.shared.engine.counts.send_if_modified(ProgressCounts::phase_began);
     }
 
-    /// Before the first tasks that run after the actors: they may close what remaining work uses.
+    /// Records the remaining work before the first tasks that run after the actors, because these tasks may
+    /// close the resources of that work.
     fn note_work_before_close(&mut self, phase: PhaseId) {
         if self.closes_resources {
             return;
@@ -345,7 +346,7 @@ impl Driver {
     }
 }
 
-/// Whether this is a worker of a multi-threaded runtime, for which another thread can stand in.
+/// Returns whether this is a worker of a multi-threaded runtime, for which another thread can stand in.
 fn is_on_worker() -> bool {
     let current = Handle::try_current();
     current.is_ok_and(|current| current.runtime_flavor() == RuntimeFlavor::MultiThread)

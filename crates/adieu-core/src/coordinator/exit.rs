@@ -111,13 +111,13 @@ impl Shared {
         }
     }
 
-    /// Whether the end of the process runs the shutdown, or must wait for one that has begun.
+    /// Returns whether the end of the process runs the shutdown, or must wait for one that has begun.
     pub(crate) fn runs_on_exit(&self) -> bool {
         self.config().triggers.process_hook || self.progress.stage() != Stage::Up
     }
 
-    /// Whether the end of the shutdown ends the process: `exit-process` is on, and `main` does not end
-    /// the process with a code of its own.
+    /// Returns whether the end of the shutdown ends the process: `exit-process` is on, and `main` does
+    /// not end the process with a code of its own.
     pub(super) fn exits_process(&self) -> bool {
         let by_policy = self.with_run(|run, _| run.policy.exit_process).unwrap_or(false);
         by_policy && !self.process.owns_exit_code()

@@ -15,16 +15,16 @@ use crate::reason::Reason;
 use crate::task::{AddTaskError, TaskCx, TaskSpec};
 use crate::time::now;
 
-/// How long the lame duck is at most, unless it is configured.
-const USUAL: Duration = Duration::from_secs(5);
-/// The part of a short deadline that it may take: one fifth.
-const SHARE: u32 = 5;
+/// The longest lame duck, unless one is configured.
+const DEFAULT_LENGTH: Duration = Duration::from_secs(5);
+/// The lame duck takes at most this part (one fifth) of the time until the deadline.
+const PART_OF_DEADLINE: u32 = 5;
 
 /// If no work has arrived for this long, routers have moved away.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How often that is checked. Only while a shutdown waits for nothing else.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the arrival of work is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Config {
     /// Returns how long the lame duck can be after a signal, if the platform allows this much time
@@ -69,7 +69,7 @@ impl Shared {
         let most = match config.lame_duck {
             LameDuck::For(most) => most,
             LameDuck::Auto if at_once || Platform::detect() == Platform::Terminal => Duration::ZERO,
-            LameDuck::Auto => USUAL,
+            LameDuck::Auto => DEFAULT_LENGTH,
         };
         if most.is_zero() {
             return;
@@ -147,7 +147,7 @@ fn surprises_routers(reason: &Reason) -> bool {
 }
 
 fn usual(allowed: Duration) -> Duration {
-    USUAL.min(allowed / SHARE)
+    DEFAULT_LENGTH.min(allowed / PART_OF_DEADLINE)
 }
 
 /// Less than the whole phase, because a task that ends with its phase would be reported as cut.
@@ -170,7 +170,7 @@ async fn no_work_arrives(gates: &[Gate], least: Duration) {
         {
             return;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
     use crate::signals::Signal;
 
     #[test]
-    fn a_terminal_gets_no_lame_duck() {
+    fn s1402_a_terminal_gets_no_lame_duck() {
         let seconds = Duration::from_secs;
         let term = Reason::ProcessTerminate(Signal::TERM);
         let auto = Config::new();

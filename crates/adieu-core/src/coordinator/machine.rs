@@ -437,8 +437,8 @@ impl Machine {
     }
 }
 
-/// Whether this outcome aborts the shutdown, in a phase that does not recover. A hard stop does not,
-/// because the closing phases must still run.
+/// Returns whether this outcome aborts the shutdown, in a phase that does not recover. A hard stop does
+/// not, because the closing phases must still run.
 fn breaks(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Finished | Outcome::Skipped { .. } | Outcome::Cancelled | Outcome::Aborted => {

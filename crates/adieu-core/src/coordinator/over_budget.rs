@@ -19,7 +19,7 @@ const SETTLED: Duration = Duration::from_millis(500);
 const PROBABLY_SETTLED: Duration = Duration::from_secs(5);
 
 /// How often a thread checks that. The thread runs only while a warning is due.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 // === impl Shared ===
 
@@ -42,7 +42,7 @@ impl Shared {
         let thread = std::thread::Builder::new().name("adieu budget".into());
         let spawned = thread.spawn(move || {
             while weak.upgrade().is_some_and(|shared| shared.is_warning_due()) {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         });
         if spawned.is_err() {

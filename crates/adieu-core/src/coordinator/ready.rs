@@ -29,7 +29,7 @@ impl Shutdown {
         self.shared().progress.change_facts(|facts| facts.started = true);
     }
 
-    /// Whether start-up has ended: [`Shutdown::mark_started`] has been called.
+    /// Returns whether start-up has ended: [`Shutdown::mark_started`] has been called.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.shared().progress.read_facts(|facts| facts.started)

@@ -27,7 +27,7 @@ impl TaskHandle {
         shared.is_some_and(|shared| shared.cancel(self.phase, self.seq))
     }
 
-    /// Whether the task has been cancelled: through this handle, through a clone, or by
+    /// Returns whether the task has been cancelled: through this handle, through a clone, or by
     /// [`Shutdown::cancel_tasks`](crate::Shutdown::cancel_tasks). `false` if the shutdown has been
     /// dropped.
     #[must_use]

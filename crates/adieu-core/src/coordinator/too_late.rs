@@ -54,7 +54,7 @@ impl Shared {
         }
     }
 
-    /// Whether this error was returned only because the shutdown had begun.
+    /// Returns whether this error was returned only because the shutdown had begun.
     pub(crate) fn is_refusal(&self, error: &(dyn std::error::Error + 'static)) -> bool {
         if self.progress.stage() == Stage::Up {
             return false;

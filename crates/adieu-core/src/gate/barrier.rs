@@ -47,7 +47,7 @@ pub(super) fn heavy(mode: Mode) -> Result<(), Refused> {
     }
 }
 
-/// Whether [`heavy`] has failed in this process.
+/// Returns whether [`heavy`] has failed in this process.
 pub(super) fn was_refused() -> bool {
     system::was_refused()
 }

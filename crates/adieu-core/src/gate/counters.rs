@@ -115,8 +115,8 @@ impl Counters {
         self.add(index, |slot| &slot.entered);
     }
 
-    /// Whether the gate was open a moment ago. Orders nothing, and reads only what `leave` reads anyway,
-    /// so that it adds almost no cost to a pass.
+    /// Returns whether the gate was open a moment ago. Orders nothing, and reads only what `leave`
+    /// reads anyway, so that it adds almost no cost to a pass.
     #[inline]
     pub(super) fn looks_open(&self) -> bool {
         self.state.load(Ordering::Relaxed) <= stored::OPEN_FENCED
@@ -177,7 +177,7 @@ impl Counters {
         }
     }
 
-    /// Whether the system refused the barrier of `close`, so that work may be inside which was not
+    /// Returns whether the system refused the barrier of `close`, so that work may be inside which was not
     /// counted.
     pub(super) fn may_have_missed(&self) -> bool {
         self.state.load(Ordering::Acquire) == stored::CLOSING && barrier::was_refused()

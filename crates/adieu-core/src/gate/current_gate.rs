@@ -13,7 +13,7 @@ thread_local! {
     static OTHERS: RefCell<Vec<&'static GateMemory>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether this code runs inside a scope of this gate. The scope holds a pass.
+/// Returns whether this code runs inside a scope of this gate. The scope holds a pass.
 pub(super) fn is_inside(gate: &'static GateMemory) -> bool {
     let is_gate = |inside: &&'static GateMemory| std::ptr::eq(*inside, gate);
     let among_others = || OTHERS.try_with(|others| others.borrow().iter().any(is_gate));

@@ -90,7 +90,8 @@ impl Pass {
         self.tag.class()
     }
 
-    /// Whether the gate has been closed since the work was admitted. Work that can end early should.
+    /// Returns whether the gate has been closed since the work was admitted. Work that can end early
+    /// should do so then.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.inner.counters.state() == State::Closed
@@ -107,8 +108,8 @@ impl Pass {
         self.is_draining().then(|| self.inner.window_end()).flatten()
     }
 
-    /// Whether the work belongs to a loop of the shutdown: a job of a consumer, a tick. Such work comes
-    /// again if it fails, whereas the caller of a request waits for its answer.
+    /// Returns whether the work belongs to a loop of the shutdown: a job of a consumer, a tick. Such
+    /// work comes again if it fails, whereas the caller of a request waits for its answer.
     #[must_use]
     pub fn is_of_loop(&self) -> bool {
         self.inner.is_loop()

@@ -19,12 +19,12 @@ use crate::time::{Duration, Instant};
 pub struct TaskCx {
     // Two pointers, because there is one context for every task.
     phase: Arc<PhaseCx>,
-    own: Option<Box<Own>>,
+    own: Option<Box<OwnLimits>>,
 }
 
 /// The limits of a task with a timeout of its own.
 #[derive(Clone, Debug)]
-struct Own {
+struct OwnLimits {
     cut: Instant,
     token: CancellationToken,
 }
@@ -65,7 +65,7 @@ impl PhaseCx {
 
 impl TaskCx {
     pub(crate) fn new(phase: Arc<PhaseCx>, own_cut: Option<Instant>) -> Self {
-        let own = own_cut.map(|cut| Box::new(Own { cut, token: phase.token.child_token() }));
+        let own = own_cut.map(|cut| Box::new(OwnLimits { cut, token: phase.token.child_token() }));
         Self { phase, own }
     }
 

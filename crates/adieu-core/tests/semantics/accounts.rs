@@ -79,7 +79,7 @@ async fn s780_work_that_a_task_has_reported_is_not_reported_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s780_work_that_ends_when_its_gate_closes_is_finished() {
+async fn s1411_work_that_ends_when_its_gate_closes_is_finished() {
     let shutdown = without(&[Phase::SERVICE_REQUESTS_DONE]);
     let gate = shutdown.add_gate("events").unwrap();
     let pass = gate.enter_as(DrainClass::CloseNow).unwrap();

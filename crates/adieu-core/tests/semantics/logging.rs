@@ -188,7 +188,7 @@ async fn s53_a_disabled_phase_with_tasks_is_logged_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s69_each_crash_is_logged_with_the_time_until_the_restart() {
+async fn s1419_each_crash_is_logged_with_the_time_until_the_restart() {
     let (log, _guard) = CapturedLog::listen();
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let spec = LoopSpec::new("worker").seed(1);
@@ -283,7 +283,7 @@ async fn s1003_log_and_every_report_show_that_the_body_failed() {
 
 // Then the futures that have resolved cannot change.
 #[tokio::test(start_paused = true)]
-async fn s1003_a_body_that_fails_after_the_shutdown_changes_the_report() {
+async fn s1400_a_body_that_fails_after_the_shutdown_changes_the_report() {
     let shutdown = Shutdown::new();
     let exit = shutdown.run_on_exit();
     let before = shutdown.run(Reason::Unknown).await.unwrap();

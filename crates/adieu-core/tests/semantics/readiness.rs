@@ -189,7 +189,13 @@ async fn s68_the_lame_duck_ends_when_requests_stop_or_its_time_has_elapsed() {
         3s over: clean
     "#]]
     .assert_eq(&with_visitors(config().lame_duck_min(seconds(3)), seconds(0)).await);
-    // A service of one replica stays ready for a while, but no longer than its gates are open.
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1403_a_service_of_one_replica_stays_ready_for_a_while_but_not_after_its_gates_have_closed()
+ {
+    let seconds = Duration::from_secs;
+    let config = || Config::for_tests().lame_duck(seconds(6));
     expect![[r#"
         4s not ready
         6s 500ms 13 served
@@ -205,7 +211,7 @@ async fn s68_the_lame_duck_ends_when_requests_stop_or_its_time_has_elapsed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s68_a_service_with_few_requests_serves_until_routers_have_reacted() {
+async fn s1402_a_service_with_few_requests_serves_until_routers_have_reacted() {
     let config = Config::new().kill_after(KillAfter::Never).lame_duck(Duration::from_secs(5));
     let shutdown = Shutdown::configured(config).unwrap();
     let gate = shutdown.add_gate("http").unwrap();
@@ -241,7 +247,7 @@ async fn s68_a_second_sigterm_ends_the_lame_duck() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s68_requests_in_flight_do_not_extend_the_lame_duck() {
+async fn s1401_requests_in_flight_do_not_extend_the_lame_duck() {
     let config = Config::for_tests().lame_duck(Duration::from_secs(60));
     let shutdown = Shutdown::configured(config).unwrap();
     let gate = shutdown.add_gate("http").unwrap();

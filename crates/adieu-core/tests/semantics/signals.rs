@@ -91,7 +91,7 @@ async fn s566_after_a_hard_stop_the_closing_phases_have_only_the_reserve() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s46_the_caller_carries_out_the_exit() {
+async fn s1414_the_caller_carries_out_the_exit() {
     let shutdown = Shutdown::new();
     shutdown.add_task(Phase::SERVICE_STOP, "hang", adieu_testkit::faults::hang).unwrap();
     let mut rungs = Vec::new();

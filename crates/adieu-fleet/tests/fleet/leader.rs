@@ -83,7 +83,7 @@ async fn s146_after_a_hard_stop_the_lock_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s146_a_leader_that_loses_its_lease_is_cancelled_and_campaigns_again() {
+async fn s1415_a_leader_that_loses_its_lease_is_cancelled_and_campaigns_again() {
     let flaky = Arc::new(Flaky::default());
     let (shutdown, timeline) = (shutdown(), Timeline::new());
     let one = lock(Arc::clone(&flaky), "one");
@@ -108,7 +108,7 @@ async fn s146_a_leader_that_loses_its_lease_is_cancelled_and_campaigns_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s146_after_a_resignation_another_replica_leads_first() {
+async fn s1416_after_a_resignation_another_replica_leads_first() {
     let (memory, timeline) = (Memory::new(), Timeline::new());
     let (first, second) = (shutdown(), shutdown());
     let one = lock(memory.clone(), "one").lead(&first, orderly(timeline.clone(), "one")).unwrap();
@@ -124,7 +124,7 @@ async fn s146_after_a_resignation_another_replica_leads_first() {
 
 // On several threads, a subscriber can call `resign` at the instant at which the term begins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s146_a_new_leader_can_resign_immediately() {
+async fn s1416_a_new_leader_can_resign_immediately() {
     let memory = Memory::new();
     let shutdown = shutdown();
     for n in 0..500 {
@@ -138,7 +138,7 @@ async fn s146_a_new_leader_can_resign_immediately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s146_a_leader_that_fails_or_panics_resigns_and_campaigns_after_a_pause() {
+async fn s1417_a_leader_that_fails_or_panics_resigns_and_campaigns_after_a_pause() {
     let memory = Memory::new();
     let shutdown = shutdown();
     let one = lock(memory.clone(), "one");

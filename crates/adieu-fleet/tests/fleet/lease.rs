@@ -38,7 +38,7 @@ async fn s133_a_lease_is_renewed_while_a_handle_exists() {
 
 // Fails if the lease counts from the response.
 #[tokio::test(start_paused = true)]
-async fn s133_a_lease_counts_from_the_request_not_from_the_response() {
+async fn s1407_a_lease_counts_from_the_request_not_from_the_response() {
     for renewed_for in [0, 20] {
         let flaky = Arc::new(Flaky::default());
         let lock = lock(Arc::clone(&flaky), "job", secs(10), "one");
@@ -54,7 +54,7 @@ async fn s133_a_lease_counts_from_the_request_not_from_the_response() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s133_a_lease_that_cannot_be_renewed_is_given_up_before_it_expires() {
+async fn s1406_a_lease_that_cannot_be_renewed_is_given_up_before_it_expires() {
     for (ttl, mood) in
         [(10, Mood::Silent), (30, Mood::Failing), (10, Mood::Failing), (10, Mood::Mute)]
     {
@@ -104,7 +104,7 @@ async fn s133_a_short_outage_does_not_lose_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s133_work_is_dropped_when_the_backend_refuses_a_renewal() {
+async fn s1408_work_is_dropped_when_the_backend_refuses_a_renewal() {
     let (flaky, _lock, lease) = flaky_lease(30).await;
     let began = Instant::now();
     let work = lease.guard(std::future::pending::<()>());
@@ -120,7 +120,7 @@ async fn s133_work_is_dropped_when_the_backend_refuses_a_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s133_a_marker_under_a_lost_lease_is_refused() {
+async fn s1408_a_marker_under_a_lost_lease_is_refused() {
     let (flaky, _lock, lease) = flaky_lease(30).await;
     lease.mark("progress", "half").await.unwrap();
     assert!(flaky.memory.release(lease.claim()).await.unwrap().is_held());

@@ -267,7 +267,7 @@ impl Answers {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             let path = path.to_owned();
             log(&self.shutdown, move || {
-                warn!(method = "POST", path, %from, reason, "admin refused; logged once");
+                warn!(method = "POST", path, %from, reason, "admin request refused; logged once");
             });
         }
         Err(Box::new(match status {

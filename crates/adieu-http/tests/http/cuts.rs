@@ -212,7 +212,7 @@ fn failing(gate: &Gate) -> Router {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1005_requests_that_the_application_fails_in_the_drain_are_named() {
+async fn s1412_requests_that_the_application_fails_in_the_drain_are_named() {
     for is_layered in [false, true] {
         let gate = Gate::new("api");
         let app = failing(&gate);

@@ -296,7 +296,7 @@ impl Machine {
         }
     }
 
-    /// A probe that the store had granted has ended, and the store cannot be told.
+    /// A probe that the store had granted has ended, and the store cannot be notified.
     pub(crate) fn settle_alone(
         &mut self,
         now: Instant,

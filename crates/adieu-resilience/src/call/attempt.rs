@@ -49,13 +49,13 @@ pin_project! {
 // === impl Attempt ===
 
 impl Attempt {
-    /// Which attempt this is, from one.
+    /// Returns the number of this attempt, from one.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// How much time the attempt has, to be sent along to the backend. A year if nothing limits it.
+    /// Returns the time that the attempt has left, to pass on to the backend. A year if it has no limit.
     ///
     /// If the gate around the call has begun to drain since the attempt began, this is at most what is
     /// left of the drain's window.
@@ -65,7 +65,7 @@ impl Attempt {
         end.map_or(LONGEST, Deadline::remaining)
     }
 
-    /// When the attempt is dropped. `None` if nothing limits it.
+    /// Returns when the attempt is dropped. `None` if nothing limits it.
     #[must_use]
     pub fn deadline(&self) -> Option<Deadline> {
         self.deadline

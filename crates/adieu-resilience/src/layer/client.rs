@@ -50,7 +50,7 @@ pub struct Client<S> {
 // === impl Policy ===
 
 impl Policy {
-    /// The policy as a layer for a client.
+    /// Returns the policy as a layer for a client.
     ///
     /// The future that the service returns ends with the head of the response; the body is read outside
     /// of the policy.

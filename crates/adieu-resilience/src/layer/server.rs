@@ -49,7 +49,7 @@ pub struct PolicyService<S> {
 // === impl Policy ===
 
 impl Policy {
-    /// The policy as a layer for a server.
+    /// Returns the policy as a layer for a server.
     ///
     /// ```
     /// # use adieu_core::Shutdown;

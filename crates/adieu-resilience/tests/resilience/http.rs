@@ -138,7 +138,7 @@ async fn s756_a_server_refuses_with_429_or_503_with_retry_after_and_a_code() {
     assert_eq!((status, &*headers), (200, " rate-limited 8"));
     let (status, headers, _) = get("forced", "text/plain").await;
     assert_eq!((status, &*headers), (503, "5 forced-open "));
-    assert_eq!(calls.load(Ordering::SeqCst), 1, "what is refused does not reach the handler");
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "a refused request does not reach the handler");
     // The request was begun, so the response has no header that it was not processed.
     let timed_out = r#"{"error":"timed-out","retry_after_ms":1000}"#;
     assert_eq!(get("timed", "text/plain").await, (503, "1  ".into(), timed_out.into()));

@@ -16,7 +16,7 @@ const ASIDE: usize = 14;
 
 /// A line from a phase to a phase that waits for it.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct Edge {
     pub(super) from: Place,
     pub(super) to: Place,
 }
@@ -39,7 +39,7 @@ enum Side {
     Right,
 }
 
-impl Way {
+impl Edge {
     fn is_straight(&self) -> bool {
         self.from.column == self.to.column && self.from.row + 1 == self.to.row
     }
@@ -55,14 +55,14 @@ impl Way {
 impl Routes {
     pub(super) fn new<'a>(
         places: impl Iterator<Item = &'a Place> + Clone,
-        ways: impl Iterator<Item = &'a Way> + Clone,
+        edges: impl Iterator<Item = &'a Edge> + Clone,
     ) -> Self {
         let row_count = places.clone().map(|place| place.row + 1).max().unwrap_or(1);
         let column_count = places.map(|place| place.column + 1).max().unwrap_or(1);
-        let bent = ways.clone().filter(|way| !way.is_straight());
-        let (below, in_gap) = lanes(bent.map(|way| (way.from.row, way.from)));
+        let bent = edges.clone().filter(|edge| !edge.is_straight());
+        let (below, in_gap) = lanes(bent.map(|edge| (edge.from.row, edge.from)));
         // The gutter to the left of a column is the gutter to the right of the column before it.
-        let sides = ways.filter_map(|way| Some((way.side()?, way.to)));
+        let sides = edges.filter_map(|edge| Some((edge.side()?, edge.to)));
         let (beside, in_gutter) = lanes(sides.map(|(side, to)| {
             let gutter = if side == Side::Left { to.column } else { to.column + 1 };
             (gutter, (side, to))
@@ -99,16 +99,16 @@ impl Routes {
         (at(&self.columns, place.column), at(&self.rows, place.row))
     }
 
-    pub(super) fn path(&self, way: &Way) -> String {
-        let Way { from, to } = *way;
+    pub(super) fn path(&self, edge: &Edge) -> String {
+        let Edge { from, to } = *edge;
         let ((from_x, from_y), (to_x, to_y)) = (self.corner(from), self.corner(to));
         let y = from_y + HEIGHT;
-        if way.is_straight() {
+        if edge.is_straight() {
             return format!("M{} {y}V{to_y}", from_x + WIDTH / 2);
         }
         let lane = self.below.get(&from).copied().unwrap_or(0);
         let (leave, bend) = (from_x + WIDTH / 2 - ASIDE, y + 8 + LANE * lane);
-        let Some(side) = way.side() else {
+        let Some(side) = edge.side() else {
             return format!("M{leave} {y}V{bend}H{}V{to_y}", to_x + WIDTH / 2 + ASIDE);
         };
         let lane = 10 + LANE * self.beside.get(&(side, to)).copied().unwrap_or(0);
@@ -183,17 +183,18 @@ mod tests {
             let (rows, columns) = (2 + below(6), 1 + below(5));
             let row = |row| (0..columns).map(move |column| Place { row, column });
             let places: Vec<_> = (0..rows).flat_map(row).collect();
-            let ways: Vec<_> = (0..below(30))
+            let edges: Vec<_> = (0..below(30))
                 .map(|_| {
                     let from = Place { row: below(rows - 1), column: below(columns) };
                     let row = from.row + 1 + below(rows - 1 - from.row);
-                    Way { from, to: Place { row, column: below(columns) } }
+                    Edge { from, to: Place { row, column: below(columns) } }
                 })
                 .collect();
-            let routes = Routes::new(places.iter(), ways.iter());
+            let routes = Routes::new(places.iter(), edges.iter());
             let (width, height) = routes.size();
-            let drawn: Vec<_> = ways.iter().map(|way| (way, pieces(&routes.path(way)))).collect();
-            for (way, pieces) in &drawn {
+            let drawn: Vec<_> =
+                edges.iter().map(|edge| (edge, pieces(&routes.path(edge)))).collect();
+            for (edge, pieces) in &drawn {
                 for (from, to) in pieces {
                     assert!(from.0.max(to.0) < width && from.1.max(to.1) < height);
                     for place in &places {
@@ -205,17 +206,17 @@ mod tests {
                                 (from.1.min(to.1), from.1.max(to.1) + 1),
                                 (y + 1, y + HEIGHT - 1),
                             );
-                        assert!(!crosses, "{}", routes.path(way));
+                        assert!(!crosses, "{}", routes.path(edge));
                     }
                 }
                 for (other, others) in &drawn {
-                    if way.from == other.from || way.to == other.to {
+                    if edge.from == other.from || edge.to == other.to {
                         continue;
                     }
                     for (one, another) in
                         pieces.iter().flat_map(|one| others.iter().map(move |other| (one, other)))
                     {
-                        let (path, other) = (routes.path(way), routes.path(other));
+                        let (path, other) = (routes.path(edge), routes.path(other));
                         assert!(!lie_on_each_other(*one, *another), "{path} and {other}");
                     }
                 }

@@ -1,4 +1,4 @@
-//! What is done after the lock of a shard was released: code of others runs here.
+//! The effects after the lock of a shard was released. Code of the application runs here.
 
 use std::sync::Arc;
 use std::task::Waker;

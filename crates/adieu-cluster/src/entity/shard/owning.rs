@@ -42,7 +42,7 @@ impl<C: Command> Shard<C> {
         });
     }
 
-    /// Decides about a message. Returns what has become of it if this node has sent it.
+    /// Decides about a message. Returns its outcome if this node has sent it.
     pub(super) fn arrive(
         &self,
         inner: &mut Inner<C>,

@@ -258,7 +258,7 @@ impl<C: Command> Shard<C> {
         }
     }
 
-    /// Sends a message. Returns what has become of it, if that is known at once.
+    /// Sends a message. Returns its outcome, if that is known at once.
     #[expect(clippy::too_many_arguments, reason = "the parts of one effect")]
     fn transmit(
         &self,

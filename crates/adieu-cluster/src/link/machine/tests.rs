@@ -92,7 +92,7 @@ struct Net {
     truth: BTreeMap<u64, Truth>,
     events: BTreeMap<u64, Vec<Event>>,
     last_read: u64,
-    /// The envelopes of the current link that were answered by nobody when it ended.
+    /// The envelopes of the current link that were not answered when it ended.
     links: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How links end: in order, by a cut, because nobody uses them, or because a newer one takes over.
+//! How links end: in order, by a cut, because they are idle, or because a newer one takes over.
 
 use std::net::SocketAddr;
 

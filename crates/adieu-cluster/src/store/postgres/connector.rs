@@ -48,7 +48,7 @@ pub(super) struct Connector {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// The connection was refused or is not what is needed. Nothing was sent on it.
+    /// The connection was refused, or does not fit. Nothing was sent on it.
     #[error(transparent)]
     NotSent(StoreError),
     #[error(transparent)]
@@ -194,7 +194,7 @@ impl Connection {
         Err(StoreError::refused(NAME, CONNECT, problem))
     }
 
-    /// Prepares the session, and creates what is missing.
+    /// Prepares the session, and creates missing tables and functions.
     async fn prepare(&self, table: &str) -> Result<(), Error> {
         // A commit must be on the disk before it is answered, and must see the commits that were
         // applied while it waited for its turn.

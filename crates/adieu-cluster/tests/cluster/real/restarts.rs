@@ -95,7 +95,7 @@ fn judge(stage: &Stage<'_>, runs: &[Run]) {
     for (fence, count) in &rows {
         match claimed.get(fence) {
             Some(claimed) => assert_eq!(claimed, count, "rows under fence {fence}"),
-            None => assert!(unfinished.contains(fence), "nobody wrote under fence {fence}"),
+            None => assert!(unfinished.contains(fence), "no write under fence {fence}"),
         }
     }
     for fence in claimed.keys() {

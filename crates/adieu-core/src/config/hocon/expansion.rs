@@ -41,7 +41,7 @@ struct Written {
 
 /// Where a part of the text is.
 #[derive(Clone, Copy)]
-struct Around<'a> {
+struct Location<'a> {
     /// The key at which the file is included. A substitution in the file is relative to it.
     root: &'a [String],
     folder: Option<&'a Path>,
@@ -63,15 +63,15 @@ struct Sizes {
 /// Reads a text and the files that it includes, without replacing anything.
 pub(super) fn of(text: &str, folder: Option<&Path>) -> Result<Text, String> {
     let mut all = Text::default();
-    all.read(text, &[], Around { root: &[], folder, file: None, depth: 0 })?;
+    all.read(text, &[], Location { root: &[], folder, file: None, depth: 0 })?;
     Ok(all)
 }
 
 // === impl Text ===
 
 impl Text {
-    fn read(&mut self, text: &str, key: &[String], around: Around<'_>) -> Result<(), String> {
-        let failed = |problem: String| match around.file {
+    fn read(&mut self, text: &str, key: &[String], location: Location<'_>) -> Result<(), String> {
+        let failed = |problem: String| match location.file {
             Some(file) => format!("{}: {problem}", file.display()),
             None => problem,
         };
@@ -79,7 +79,7 @@ impl Text {
         let tokens = hocon::tokenize(text).map_err(|error| failed(error.to_string()))?;
         let root = hocon::parser::parse_tokens(&tokens);
         let root = root.map_err(|error| failed(error.to_string()))?;
-        self.write(&root, key, false, around)
+        self.write(&root, key, false, location)
     }
 
     /// Adds the value that is written at a key, and the values inside it.
@@ -88,7 +88,7 @@ impl Text {
         node: &AstNode,
         key: &[String],
         is_appended: bool,
-        around: Around<'_>,
+        location: Location<'_>,
     ) -> Result<(), String> {
         let mut written = Written { key: key.to_vec(), size: 1, ..Written::default() };
         if is_appended {
@@ -96,21 +96,21 @@ impl Text {
         }
         let at = self.values.len();
         self.values.push(written);
-        self.walk(node, at, around)
+        self.walk(node, at, location)
     }
 
-    fn walk(&mut self, node: &AstNode, at: usize, around: Around<'_>) -> Result<(), String> {
+    fn walk(&mut self, node: &AstNode, at: usize, location: Location<'_>) -> Result<(), String> {
         match node {
             AstNode::Object { fields, .. } => {
                 for field in fields {
                     let key = [self.values[at].key.as_slice(), &field.key].concat();
-                    self.write(&field.value, &key, field.append, around)?;
+                    self.write(&field.value, &key, field.append, location)?;
                 }
             }
             AstNode::Array { items: nodes, .. } | AstNode::Concat { nodes, .. } => {
                 for node in nodes {
                     self.values[at].size += 1;
-                    self.walk(node, at, around)?;
+                    self.walk(node, at, location)?;
                 }
             }
             AstNode::Scalar { value, .. } => self.values[at].size += value.raw.len(),
@@ -120,14 +120,14 @@ impl Text {
                 if *list_suffix {
                     written.lists.push(format!("{}_0", named.join(".")));
                 }
-                if !around.root.is_empty() {
-                    written.substitutes.push([around.root, &named].concat());
+                if !location.root.is_empty() {
+                    written.substitutes.push([location.root, &named].concat());
                 }
                 written.substitutes.push(named);
             }
             AstNode::Include { path, is_file, .. } => {
                 let key = self.values[at].key.clone();
-                self.include(path, *is_file, &key, around)?;
+                self.include(path, *is_file, &key, location)?;
             }
         }
         Ok(())
@@ -139,10 +139,10 @@ impl Text {
         path: &str,
         is_file: bool,
         key: &[String],
-        around: Around<'_>,
+        location: Location<'_>,
     ) -> Result<(), String> {
         let here = Path::new(".");
-        let folder = if is_file { here } else { around.folder.unwrap_or(here) };
+        let folder = if is_file { here } else { location.folder.unwrap_or(here) };
         let path = folder.join(path);
         let endings: &[&str] = match path.extension() {
             Some(_) => &[""],
@@ -155,7 +155,7 @@ impl Text {
             }
             let failed = |problem: String| format!("{}: {problem}", file.display());
             self.files += 1;
-            if around.depth >= DEEPEST || self.files > MOST_FILES {
+            if location.depth >= DEEPEST || self.files > MOST_FILES {
                 return Err(failed(format!(
                     "included more than {DEEPEST} deep, or one of more than {MOST_FILES} files"
                 )));
@@ -167,8 +167,8 @@ impl Text {
                 self.values.push(Written { key: key.to_vec(), size, ..Written::default() });
                 continue;
             }
-            let (folder, depth) = (file.parent(), around.depth + 1);
-            self.read(&text, key, Around { root: key, folder, file: Some(&file), depth })?;
+            let (folder, depth) = (file.parent(), location.depth + 1);
+            self.read(&text, key, Location { root: key, folder, file: Some(&file), depth })?;
         }
         Ok(())
     }

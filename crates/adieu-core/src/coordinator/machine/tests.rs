@@ -109,7 +109,7 @@ impl Scenario {
 }
 
 /// The result of a simulated shutdown.
-struct Played {
+struct SimulatedRun {
     machine: Machine,
     /// The worst case of the phases after the drain.
     rest: Duration,
@@ -221,7 +221,7 @@ impl Sim<'_> {
     }
 }
 
-fn play(scenario: &Scenario) -> Played {
+fn simulate(scenario: &Scenario) -> SimulatedRun {
     let plan = scenario.plan();
     let began = crate::time::real_now();
     let kill_after = scenario.kill_after.map(Duration::from_millis);
@@ -273,7 +273,7 @@ fn play(scenario: &Scenario) -> Played {
     let rest = sim.time_of(drain).rest.unwrap();
     assert_eq!(sim.over, 1, "it always ends, once");
     assert!(plan.ids().all(|id| sim.machine.is_over(id)), "every phase is over");
-    Played { machine: sim.machine, rest, began, ended: sim.now, limits }
+    SimulatedRun { machine: sim.machine, rest, began, ended: sim.now, limits }
 }
 
 proptest! {
@@ -282,19 +282,19 @@ proptest! {
     // The assertions are in the simulated driver: order, exactly once, always ends.
     #[test]
     fn it_keeps_the_order_and_always_ends(scenario in scenario(some_requests())) {
-        play(&scenario);
+        simulate(&scenario);
     }
 
     // Earlier phases cannot spend the time that is kept for later ones.
     #[test]
     fn the_reserve_is_kept(scenario in scenario(Just(BTreeMap::new()))) {
-        let played = play(&scenario);
-        for phase in played.machine.phases() {
+        let run = simulate(&scenario);
+        for phase in run.machine.phases() {
             if let PhaseState::Over { ran: Some((_, to)), .. } = phase.state {
-                prop_assert!(to <= played.limits.end_of(phase.rank), "{} let go late", phase.name);
+                prop_assert!(to <= run.limits.end_of(phase.rank), "{} ended late", phase.name);
             }
         }
-        prop_assert!(played.ended <= played.limits.deadline);
+        prop_assert!(run.ended <= run.limits.deadline);
     }
 
     // A drain may take longer than its timeout, but not the time that later phases may need.
@@ -302,7 +302,7 @@ proptest! {
     fn s202_the_drain_leaves_the_later_phases_their_time(
         scenario in scenario(Just(BTreeMap::new())),
     ) {
-        let Played { machine, rest, limits, .. } = play(&scenario);
+        let SimulatedRun { machine, rest, limits, .. } = simulate(&scenario);
         let drain = machine.phases().iter().find(|phase| phase.name == Phase::SERVICE_REQUESTS_DONE);
         let drain = drain.unwrap();
         let PhaseState::Over { ran: Some((since, over)), .. } = drain.state else { return Ok(()) };
@@ -335,23 +335,23 @@ proptest! {
     // has passed.
     #[test]
     fn it_is_over_by_the_deadline_whatever_is_requested(scenario in scenario(some_requests())) {
-        let played = play(&scenario);
+        let run = simulate(&scenario);
         let last_request = scenario.requests.keys().last().copied().unwrap_or(0);
-        let requested = played.began + Duration::from_millis(last_request);
-        let last = played.machine.limits().deadline.max(requested);
-        prop_assert!(played.ended <= last, "late by {:?}", played.ended - last);
+        let requested = run.began + Duration::from_millis(last_request);
+        let last = run.machine.limits().deadline.max(requested);
+        prop_assert!(run.ended <= last, "late by {:?}", run.ended - last);
     }
 
     #[test]
     fn a_hard_stop_ends_within_the_reserve(scenario in scenario(
         (0..10_000u64).prop_map(|at| BTreeMap::from([(at, Request::Climb(Rung::HardStop))])),
     )) {
-        let played = play(&scenario);
+        let run = simulate(&scenario);
         let at = *scenario.requests.first_key_value().unwrap().0;
-        let stopped = played.began + Duration::from_millis(at);
-        if stopped < played.ended {
-            let last = (stopped + played.limits.reserve).min(played.limits.deadline);
-            prop_assert!(played.ended <= last, "ended {:?} after the hard stop", played.ended - stopped);
+        let stopped = run.began + Duration::from_millis(at);
+        if stopped < run.ended {
+            let last = (stopped + run.limits.reserve).min(run.limits.deadline);
+            prop_assert!(run.ended <= last, "ended {:?} after the hard stop", run.ended - stopped);
         }
     }
 }

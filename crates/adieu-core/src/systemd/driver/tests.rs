@@ -35,7 +35,7 @@ async fn sleep(millis: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s78_systemd_is_notified_of_each_change() {
+async fn s1409_systemd_is_notified_of_each_change() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     let (socket, settings) = listen();
     let mut notifying = tokio::task::JoinSet::new();

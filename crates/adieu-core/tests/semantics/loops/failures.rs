@@ -71,7 +71,7 @@ async fn consume(jobs: &[u64]) -> (Arc<Report>, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s1005_a_job_that_panics_in_the_drain_is_named_and_one_that_fails_is_finished() {
+async fn s1413_a_job_that_panics_in_the_drain_is_named_and_one_that_fails_is_finished() {
     let (report, outcomes) = consume(&[1, 2, 3]).await;
     assert_eq!(outcomes, ["1 panicked: bang", "2 failed: out of stock", "3 finished"]);
     let text = report.to_string();

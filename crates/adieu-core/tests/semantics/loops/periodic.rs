@@ -55,7 +55,7 @@ async fn s76_the_first_tick_is_random_and_the_others_have_jitter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s76_ticks_do_not_overlap_and_missed_ticks_are_not_repeated() {
+async fn s1418_ticks_do_not_overlap_and_missed_ticks_are_not_repeated() {
     let strict = Periodic::new("p", seconds(10)).jitter(0.0).splay(Duration::ZERO);
     expect![[r#"
         0s tick started

@@ -1,4 +1,4 @@
-//! A clock that all processes of a machine share and that cannot be set.
+//! Stores instants of the clock that all processes of a machine share.
 
 use std::time::Duration;
 
