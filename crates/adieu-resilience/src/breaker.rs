@@ -162,6 +162,11 @@ impl Breaker {
         self
     }
 
+    /// The time after which a call counts as slow.
+    pub(crate) fn slow_after(&self) -> Option<Duration> {
+        self.slow
+    }
+
     fn longest_break(&self) -> Duration {
         self.at_most.unwrap_or(Duration::from_secs(60).max(self.opens_for))
     }

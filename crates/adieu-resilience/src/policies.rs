@@ -25,6 +25,7 @@ use adieu_core::{AddLoopError, Config, ConfigError, LoopSpec, Shutdown, Step};
 use tokio::sync::Mutex;
 
 use crate::link::{ForceFailure, Link};
+use crate::names::Names;
 use crate::policy::{Policy, PolicyError, is_name};
 use crate::status::StoreStatus;
 use crate::store::{SharedStore, StoreError};
@@ -55,6 +56,8 @@ use crate::sync::{Driver, drive};
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     by_name: BTreeMap<Arc<str>, Policy>,
+    /// A name that two policies have, of which one is not here.
+    twice: Option<Arc<str>>,
     /// Set if the policies are shared.
     link: Option<Fleet>,
 }
@@ -81,6 +84,26 @@ pub enum ShareError {
     Twice {
         /// The policy in question.
         policy: Arc<str>,
+    },
+    /// Two policies of two shutdowns have the same name.
+    #[error(
+        "failed to share policies: two of them have the name {policy}; share one of them as another \
+         service"
+    )]
+    SameName {
+        /// The name in question.
+        policy: Arc<str>,
+    },
+    /// The policies have different shutdowns.
+    #[error(
+        "failed to share policies: those of one call must have the same shutdown, but {policy} has \
+         another than {first}"
+    )]
+    OtherShutdown {
+        /// The policy in question.
+        policy: Arc<str>,
+        /// The policy with which it was compared.
+        first: Arc<str>,
     },
     /// The shutdown of the policies does not exist any longer.
     #[error(
@@ -221,7 +244,8 @@ impl Policies {
     ///
     /// # Errors
     ///
-    /// If the name is not valid, a policy is shared already, or the shutdown has begun.
+    /// If the name is not valid, a policy is shared already, the shutdown has begun, or the policies have
+    /// different shutdowns.
     pub fn shared(
         mut self,
         store: impl Into<SharedStore>,
@@ -230,10 +254,20 @@ impl Policies {
         if !is_name(service) {
             return Err(ShareError::Name { service: service.to_owned() });
         }
+        if let Some(policy) = &self.twice {
+            return Err(ShareError::SameName { policy: Arc::clone(policy) });
+        }
         let Some(first) = self.iter().next() else { return Ok(self) };
         let shutdown = first.state().shutdown.upgrade().ok_or(ShareError::NoShutdown)?;
         if let Some(policy) = self.iter().find(|policy| policy.state().link().is_some()) {
             return Err(ShareError::Twice { policy: policy.shared_name() });
+        }
+        // One loop of one shutdown serves all of them, and reports only while that shutdown is ready.
+        let names = shutdown.extension::<Names>();
+        let is_other = |policy: &&Policy| !names.has(policy.state());
+        if let Some(policy) = self.iter().find(is_other) {
+            let (policy, first) = (policy.shared_name(), first.shared_name());
+            return Err(ShareError::OtherShutdown { policy, first });
         }
         let SharedStore(store) = store.into();
         let (link, requests) = Link::new(service.into());
@@ -344,8 +378,15 @@ impl Policies {
 
 impl FromIterator<Policy> for Policies {
     fn from_iter<I: IntoIterator<Item = Policy>>(policies: I) -> Self {
-        let by_name = policies.into_iter().map(|policy| (policy.shared_name(), policy)).collect();
-        Self { by_name, link: None }
+        let mut collected = Self::default();
+        for policy in policies {
+            let name = policy.shared_name();
+            let replaced = collected.by_name.insert(Arc::clone(&name), policy.clone());
+            if replaced.is_some_and(|other| !Arc::ptr_eq(other.state(), policy.state())) {
+                collected.twice = Some(name);
+            }
+        }
+        collected
     }
 }
 

@@ -279,7 +279,7 @@ impl Policy {
     /// Refuses every call for this long, a day at most. Operators use it when the backend must get no
     /// calls.
     pub fn force_open(&self, time: Duration) {
-        self.state.force_open(time);
+        self.state.force_open(time, None);
     }
 
     /// Ends [`Policy::force_open`].

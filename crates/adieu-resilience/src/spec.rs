@@ -44,6 +44,15 @@ impl Spec {
         if breaker.is_some() && throttle.is_some() {
             return Err("a breaker and a throttle decide the same: keep one of them".into());
         }
+        let slow = breaker.as_ref().and_then(Breaker::slow_after);
+        if let (Some(slow), Some(longest)) = (slow, timeout.or(*within))
+            && slow > longest
+        {
+            let (slow, longest) = (Short(slow), Short(longest));
+            return Err(format!(
+                "breaker: no call takes longer than slow, {slow}: an attempt ends after {longest}"
+            ));
+        }
         if let (Some(within), Some(timeout)) = (within, timeout) {
             let (within_text, timeout_text) = (Short(*within), Short(*timeout));
             if timeout > within {

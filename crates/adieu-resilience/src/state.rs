@@ -1,14 +1,16 @@
 //! The state of a policy: its parts for each key, and whether it was opened by hand.
 
+mod forced;
 mod keys;
 mod parts;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use adieu_core::{Short, WeakShutdown};
 
+pub(crate) use forced::ForceChange;
+use forced::Forced;
 pub(crate) use keys::Found;
 use keys::Keys;
 pub(crate) use parts::Parts;
@@ -19,7 +21,6 @@ use crate::journal::Journal;
 use crate::link::{ForceFailure, Link};
 use crate::spec::Spec;
 use crate::status::PolicyStatus;
-use crate::striped::lock;
 use crate::time::{Instant, nanos_since, now};
 
 /// The longest time for which a policy can be opened by hand.
@@ -30,12 +31,10 @@ pub(crate) struct State {
     pub(crate) spec: Spec,
     pub(crate) shutdown: WeakShutdown,
     origin: Instant,
-    /// Until when every call is refused, in nanoseconds since `origin`; zero if never.
-    forced_until: AtomicU64,
-    /// The same, for the whole fleet.
-    fleet_forced_until: AtomicU64,
-    /// The requester who forced the policy open in the whole fleet.
-    fleet_forced_by: Mutex<Option<Arc<str>>>,
+    /// Opened by hand in this process.
+    forced: Forced,
+    /// Opened by hand in the whole fleet.
+    fleet_forced: Forced,
     /// Set if the policy is shared.
     link: OnceLock<Arc<Link>>,
     pub(crate) counters: Arc<Counters>,
@@ -63,9 +62,8 @@ impl State {
             spec,
             shutdown,
             origin,
-            forced_until: AtomicU64::new(0),
-            fleet_forced_until: AtomicU64::new(0),
-            fleet_forced_by: Mutex::default(),
+            forced: Forced::default(),
+            fleet_forced: Forced::default(),
             link: OnceLock::new(),
             counters,
             whole,
@@ -93,7 +91,7 @@ impl State {
         PolicyStatus {
             policy: Arc::clone(&self.name),
             forced: self.forced(now),
-            forced_by: self.forced_by().filter(|_| self.forced(now).is_some()),
+            forced_by: self.forced_by(now),
             breaker: self.whole.breaker.as_ref().map(|breaker| breaker.state(now)),
             bulkhead: self.whole.bulkhead.as_ref().map(|bulkhead| bulkhead.load()),
             keys,
@@ -131,8 +129,7 @@ impl State {
     /// The remaining time for which the policy was opened by hand.
     #[inline]
     pub(crate) fn forced(&self, now: Instant) -> Option<Duration> {
-        let own = self.forced_until.load(Ordering::Acquire);
-        let until = own.max(self.fleet_forced_until.load(Ordering::Acquire));
+        let until = self.forced.until().max(self.fleet_forced.until());
         // Almost always, and then there is no need to convert the time.
         if until == 0 {
             return None;
@@ -142,21 +139,22 @@ impl State {
     }
 
     /// Refuses every call of this process for this long, a day at most.
-    pub(crate) fn force_open(&self, time: Duration) {
-        let time = time.min(LONGEST_FORCE);
-        self.force(Some(now() + time));
-        let policy = Arc::clone(&self.name);
+    pub(crate) fn force_open(&self, time: Duration, by: Option<&str>) {
+        let (now, time) = (now(), time.min(LONGEST_FORCE));
+        self.forced.set(self.nanos(now), self.nanos(now + time), by);
+        let (policy, by) = (Arc::clone(&self.name), by.map(str::to_owned));
         self.journal().log(move || {
             let time = Short(time);
-            tracing::warn!(%policy, %time, "policy forced open");
+            tracing::warn!(%policy, by, %time, "policy forced open");
         });
     }
 
     /// Ends [`State::force_open`].
     pub(crate) fn release(&self) {
-        self.force(None);
-        let policy = Arc::clone(&self.name);
-        self.journal().log(move || tracing::info!(%policy, "policy released"));
+        if self.forced.set(self.nanos(now()), 0, None).is_some() {
+            let policy = Arc::clone(&self.name);
+            self.journal().log(move || tracing::info!(%policy, "policy released"));
+        }
     }
 
     /// Forces the policy open in the whole fleet, if it is shared, for a day at most. Zero releases it.
@@ -166,36 +164,37 @@ impl State {
         by: &str,
     ) -> Result<(), ForceFailure> {
         let time = time.min(LONGEST_FORCE);
-        if time.is_zero() {
-            self.release();
-        }
+        // First the fleet: if that fails, nothing has changed.
         match self.link() {
             Some(link) => link.force(&self.name, time, by).await?,
             None if time.is_zero() => {}
-            None => self.force_open(time),
+            None => self.force_open(time, Some(by)),
+        }
+        if time.is_zero() {
+            self.release();
         }
         Ok(())
     }
 
-    /// Refuses every call until then, or `None` to end that.
-    fn force(&self, until: Option<Instant>) {
-        let until = until.map_or(0, |until| nanos_since(self.origin, until));
-        self.forced_until.store(until, Ordering::Release);
+    /// The fleet refuses every call until then, or `None` to end that. Returns what has changed.
+    pub(crate) fn force_fleet(&self, until: Option<Instant>, by: &str) -> Option<ForceChange> {
+        let until = until.map_or(0, |until| self.nanos(until));
+        self.fleet_forced.set(self.nanos(now()), until, Some(by))
     }
 
-    /// The fleet refuses every call until then, or `None` to end that. Returns whether that is new.
-    pub(crate) fn force_fleet(&self, until: Option<Instant>, by: &str) -> bool {
-        let mut forced_by = lock(&self.fleet_forced_by);
-        let is_new = forced_by.is_some() != until.is_some();
-        *forced_by = until.map(|_| by.into());
-        let until = until.map_or(0, |until| nanos_since(self.origin, until));
-        self.fleet_forced_until.store(until, Ordering::Release);
-        is_new
+    /// The requester who forced the policy open, if it is known.
+    fn forced_by(&self, now: Instant) -> Option<Arc<str>> {
+        self.forced(now)?;
+        let longest = if self.fleet_forced.until() >= self.forced.until() {
+            &self.fleet_forced
+        } else {
+            &self.forced
+        };
+        longest.by()
     }
 
-    /// The requester who forced the policy open in the whole fleet.
-    pub(crate) fn forced_by(&self) -> Option<Arc<str>> {
-        lock(&self.fleet_forced_by).clone()
+    fn nanos(&self, at: Instant) -> u64 {
+        nanos_since(self.origin, at)
     }
 
     pub(crate) fn journal(&self) -> Journal {

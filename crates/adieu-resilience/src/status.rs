@@ -13,7 +13,7 @@ pub struct PolicyStatus {
     pub policy: Arc<str>,
     /// The remaining time for which it was forced open.
     pub forced: Option<Duration>,
-    /// The requester who forced it open in the whole fleet, if it is shared.
+    /// The requester who forced it open, if one was named.
     pub forced_by: Option<Arc<str>>,
     /// The state of its breaker, if it has one.
     pub breaker: Option<BreakerState>,

@@ -4,6 +4,9 @@
 //! valid for [`VALID`], and requests the next one when half of it is used. While permits of a slice
 //! remain, no call waits for the store.
 //!
+//! A replica with few calls requests a permit for each call. A slice would expire before it is used,
+//! and its permits would be lost to the fleet.
+//!
 //! # Invariants
 //!
 //! 1. A permit is spent at most once, and only within [`VALID`] after its request was sent. So in any
@@ -11,6 +14,7 @@
 //! 2. At most one request is in flight. Its answer counts from when the request was sent. An answer to
 //!    an earlier request changes nothing.
 //! 3. If the store refuses, no request is sent until the time that the refusal named.
+//! 4. A call causes at most one request.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,8 +23,10 @@ use std::time::{Duration, Instant};
 const VALID: Duration = Duration::from_millis(100);
 /// A slice is for the expected demand of this time.
 const AHEAD: Duration = Duration::from_millis(50);
-/// The weight of the latest measurement in the moving average of the demand.
+/// The weight of [`AHEAD`] in the moving average of the demand.
 const SMOOTHING: f64 = 0.3;
+/// With fewer calls than this in [`AHEAD`], each call requests its own permit.
+const FEW: f64 = 3.0;
 
 /// A replica's share of a limit.
 #[derive(Clone, Debug)]
@@ -36,6 +42,10 @@ pub(crate) struct Slice {
     last_question: u64,
     /// No permit is free before then.
     refused_until: Option<Instant>,
+    /// Whether the last answer granted fewer permits than were wanted.
+    is_short: bool,
+    /// How many calls found no permit since the last question was sent.
+    without_permit: u32,
     demand: Demand,
 }
 
@@ -62,7 +72,9 @@ pub(crate) enum Permit {
 struct Demand {
     since: Option<Instant>,
     calls: u32,
-    /// Calls in [`AHEAD`].
+    /// The average of calls in [`AHEAD`].
+    average: f64,
+    /// The calls in [`AHEAD`] for which a slice is made.
     expected: f64,
 }
 
@@ -78,6 +90,8 @@ impl Slice {
             asked: None,
             last_question: 0,
             refused_until: None,
+            is_short: false,
+            without_permit: 0,
             demand: Demand::default(),
         }
     }
@@ -85,26 +99,44 @@ impl Slice {
     /// A call wants a permit. Returns a question to send, too, if it is time for one.
     pub(crate) fn take(&mut self, now: Instant) -> (Permit, Option<Question>) {
         self.demand.count(now);
-        self.take_again(now)
+        let permit = self.permit(now).unwrap_or(Permit::Ask);
+        self.decide(now, permit)
     }
 
     /// As [`Slice::take`], for a call that has waited for an answer and was counted before.
     pub(crate) fn take_again(&mut self, now: Instant) -> (Permit, Option<Question>) {
+        // The answer that the call has waited for had no permit for it.
+        let is_refused = self.is_short && self.asked.is_none();
+        let without = if is_refused { Permit::Refused(self.interval) } else { Permit::Ask };
+        let permit = self.permit(now).unwrap_or(without);
+        self.decide(now, permit)
+    }
+
+    /// What is known without a question.
+    fn permit(&mut self, now: Instant) -> Option<Permit> {
         while self.grants.front().is_some_and(|(left, until)| *left == 0 || *until <= now) {
             self.grants.pop_front();
         }
-        let permit = if let Some((left, _)) = self.grants.front_mut() {
+        if let Some((left, _)) = self.grants.front_mut() {
             *left -= 1;
-            Permit::Granted
-        } else {
-            match self.refused_until.filter(|until| now < *until) {
-                Some(until) => Permit::Refused(until - now),
-                None => Permit::Ask,
+            return Some(Permit::Granted);
+        }
+        let refused_until = self.refused_until.filter(|until| now < *until)?;
+        Some(Permit::Refused(refused_until - now))
+    }
+
+    /// Adds a question to the decision about a call, if it is time for one.
+    fn decide(&mut self, now: Instant, permit: Permit) -> (Permit, Option<Question>) {
+        let is_needed = match permit {
+            Permit::Granted => self.demand.is_steady() && self.left() * 2 <= self.size,
+            Permit::Refused(_) => false,
+            Permit::Ask => {
+                self.without_permit = self.without_permit.saturating_add(1);
+                true
             }
         };
-        let is_low = self.left() * 2 <= self.size;
         let may_ask = self.asked.is_none() && self.refused_until.is_none_or(|until| until <= now);
-        let question = (is_low && may_ask).then(|| self.ask(now));
+        let question = (is_needed && may_ask).then(|| self.ask(now));
         (permit, question)
     }
 
@@ -119,7 +151,8 @@ impl Slice {
             self.grants.push_back((granted, sent + VALID));
             self.size = self.left();
         }
-        if granted < wanted {
+        self.is_short = granted < wanted;
+        if self.is_short {
             // To ask for single permits would cost a question each.
             let half = (wanted / 2).max(1) - 1;
             self.refused_until = Some(sent + wait + self.interval.saturating_mul(half));
@@ -146,15 +179,18 @@ impl Slice {
         self.last_question += 1;
         let question = Question { number: self.last_question, sent: now, wanted: self.wanted() };
         self.asked = Some(question);
+        self.without_permit = 0;
         question
     }
 
-    /// As many as are expected in [`AHEAD`], and never more than half of what the fleet has in
-    /// [`VALID`].
+    /// As many as are expected in [`AHEAD`], or as there are calls without a permit, and never more than
+    /// half of what the fleet has in [`VALID`].
     fn wanted(&self) -> u32 {
         let fleet = VALID.as_nanos() / self.interval.as_nanos() / 2;
         let most = u32::try_from(fleet).unwrap_or(u32::MAX).max(1);
-        (self.demand.expected.ceil() as u32).clamp(1, most)
+        // Rounded down: a permit that is not used is lost to the fleet.
+        let expected = if self.demand.is_steady() { self.demand.expected as u32 } else { 0 };
+        expected.max(self.without_permit).clamp(1, most)
     }
 }
 
@@ -166,12 +202,20 @@ impl Demand {
         let passed = now.saturating_duration_since(since);
         if passed >= AHEAD {
             let current = f64::from(self.calls) * AHEAD.as_secs_f64() / passed.as_secs_f64();
+            // In the average, a measurement over a longer time has the weight of several.
+            let spans = passed.as_secs_f64() / AHEAD.as_secs_f64();
+            self.average += (current - self.average) * (1.0 - (1.0 - SMOOTHING).powf(spans));
             self.expected += (current - self.expected) * SMOOTHING;
             (self.since, self.calls) = (Some(now), 0);
         }
         self.calls += 1;
         // If demand rises suddenly, the expectation rises with it at once; only a fall is smoothed.
         self.expected = self.expected.max(f64::from(self.calls));
+    }
+
+    /// Whether so many calls come that a slice will be used before it expires.
+    fn is_steady(&self) -> bool {
+        self.average >= FEW
     }
 }
 

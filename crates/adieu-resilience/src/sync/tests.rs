@@ -875,6 +875,52 @@ impl std::io::Write for Lines {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s1552_each_time_that_a_policy_is_forced_open_or_released_is_logged_once() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .without_time()
+        .with_ansi(false)
+        .finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let replica = Replica::start(&Memory::new(), with_breaker);
+    sleep(secs(1)).await;
+    // The second time after the first has elapsed.
+    for _ in 0..2 {
+        replica.policies.force_open("payments", secs(2), "ops").await.unwrap();
+        sleep(secs(5)).await;
+    }
+    // A release of what is not forced open changes nothing.
+    replica.policies.release("payments", "ops").await.unwrap();
+    sleep(secs(1)).await;
+    replica.policies.force_open("payments", secs(9), "ops").await.unwrap();
+    replica.policies.force_open("payments", secs(9), "dba").await.unwrap();
+    replica.policies.release("payments", "ops").await.unwrap();
+    sleep(secs(1)).await;
+    // The report is there after all lines have been logged.
+    replica.shutdown.run(Reason::Unknown).await.unwrap();
+    let lines = String::from_utf8(lock(&lines.0).clone()).unwrap();
+    let count = |text: &str| lines.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(count("policy forced open"), 4, "{lines}");
+    assert_eq!(count("by=\"dba\""), 1, "{lines}");
+    assert_eq!(count("policy released"), 1, "{lines}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1553_if_the_store_does_not_answer_a_release_changes_nothing() {
+    let replica = Replica::start(&Memory::new(), with_breaker);
+    sleep(secs(1)).await;
+    replica.policy.force_open(secs(600));
+    replica.set(Faults { is_cut: true, ..Faults::default() });
+    replica.policies.release("payments", "ops").await.unwrap_err();
+    assert_eq!(code(replica.call(true).await), Code::ForcedOpen);
+    replica.set(Faults::default());
+    replica.policies.release("payments", "ops").await.unwrap();
+    assert_eq!(replica.call(true).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn s925_that_the_store_is_away_and_that_it_is_back_is_logged_once() {
     let lines = Lines::default();
     let writer = lines.clone();

@@ -1,5 +1,5 @@
 use adieu_resilience::{
-    Breaker, Bulkhead, Policy, PolicyBuilder, PolicyError, Rate, Retry, Throttle,
+    Breaker, Bulkhead, Memory, Policies, Policy, PolicyBuilder, PolicyError, Rate, Retry, Throttle,
 };
 use expect_test::expect;
 
@@ -30,6 +30,8 @@ async fn s700_a_contradiction_is_refused_with_its_figures() {
         refusal(|policy| policy.breaker(Breaker::at(0.5).over(ms(9)))),
         refusal(|policy| policy.breaker(Breaker::at(0.5).opens_for(secs(9)).at_most(secs(8)))),
         refusal(|policy| policy.breaker(Breaker::at(0.5).slow(secs(0)))),
+        refusal(|policy| policy.breaker(Breaker::at(0.5).slow(secs(2))).timeout(secs(1))),
+        refusal(|policy| policy.breaker(Breaker::at(0.5).slow(secs(2))).within(secs(1))),
         refusal(|policy| policy.throttle(Throttle::new().factor(0.9))),
         refusal(|policy| policy.throttle(Throttle::new().over(secs(0)))),
         refusal(|policy| policy.retry(Retry::times(0))),
@@ -55,6 +57,8 @@ async fn s700_a_contradiction_is_refused_with_its_figures() {
         failed to start policy pay: breaker: a window of 9ms is not from 10ms to a year
         failed to start policy pay: breaker: the first break of 9s is longer than the longest of 8s
         failed to start policy pay: breaker: slow is zero, so every call would count as failed; set a longer time
+        failed to start policy pay: breaker: no call takes longer than slow, 2s: an attempt ends after 1s
+        failed to start policy pay: breaker: no call takes longer than slow, 2s: an attempt ends after 1s
         failed to start policy pay: throttle: factor 0.9 is not from 1 to 100
         failed to start policy pay: throttle: 0ns is not from 100ms to a year
         failed to start policy pay: retry: 0 times is not from 1 to 10
@@ -71,4 +75,20 @@ async fn s701_two_policies_of_one_shutdown_have_different_names() {
     Policy::new("pay").start(&shutdown()).unwrap();
     drop(first);
     Policy::new("pay").start(&shutdown_1).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1556_policies_of_one_name_or_of_two_shutdowns_are_not_shared_together() {
+    let (one, other) = (shutdown(), shutdown());
+    let start = |name: &str, of| Policy::new(name.to_owned()).start(of).unwrap();
+    let share = |policies: [Policy; 2]| {
+        let policies: Policies = policies.into_iter().collect();
+        policies.shared(Memory::new(), "checkout").unwrap_err().to_string()
+    };
+    expect![[r#"
+        failed to share policies: two of them have the name pay; share one of them as another service"#]]
+    .assert_eq(&share([start("pay", &one), start("pay", &other)]));
+    expect![[r#"
+        failed to share policies: those of one call must have the same shutdown, but search has another than pay"#]]
+    .assert_eq(&share([start("pay", &one), start("search", &other)]));
 }

@@ -1,8 +1,8 @@
 use adieu_core::{Config, DeploymentProfile, Format, Lifecycle};
-use adieu_resilience::{CallError, Memory, Policies, PoliciesError};
+use adieu_resilience::{CallError, Memory, Policies, PoliciesError, Policy};
 use expect_test::expect;
 
-use super::tools::shutdown;
+use super::tools::{secs, shutdown};
 
 fn configured(text: &str) -> Result<Policies, PoliciesError> {
     with_vars(text, &[])
@@ -25,7 +25,7 @@ async fn s752_policies_are_configured_by_name() {
         within   = "2s"
         rate     = { permits = 500, per = "1s", burst = 50, without-store = "closed" }
         bulkhead = { adaptive = "gradient", least = 4, most = 64, queue = 128 }
-        breaker  = { ratio = 0.5, calls = 20, over = "10s", opens-for = "5s", at-most = "1m", probes = 2, closes-after = 3, witnesses = 4, slow = "1s" }
+        breaker  = { ratio = 0.5, calls = 20, over = "10s", opens-for = "5s", at-most = "1m", probes = 2, closes-after = 3, witnesses = 4, slow = "200ms" }
         retry    = { times = 2, budget = 0.2 }
         timeout  = "300ms"
 
@@ -42,7 +42,7 @@ async fn s752_policies_are_configured_by_name() {
     let specs: Vec<_> = policies.iter().map(|policy| format!("{policy:?}\n")).collect();
     expect![[r#"
         Policy { name: "mail", spec: Spec { within: None, rate: None, bulkhead: Some(Bulkhead { limit: Aimd(1..=9, 2s), queue: 0 }), breaker: None, throttle: None, retry: None, timeout: None }, .. }
-        Policy { name: "payments", spec: Spec { within: Some(2s), rate: Some(Rate { permits: 500, per: 1s, burst: Some(50), without_store: Closed }), bulkhead: Some(Bulkhead { limit: Gradient(4..=64), queue: 128 }), breaker: Some(Breaker { ratio: 0.5, calls: 20, over: 10s, opens_for: 5s, at_most: Some(60s), probes: 2, closes_after: 3, slow: Some(1s), witnesses: 4 }), throttle: None, retry: Some(Retry { times: 2, budget: 0.2 }), timeout: Some(300ms) }, .. }
+        Policy { name: "payments", spec: Spec { within: Some(2s), rate: Some(Rate { permits: 500, per: 1s, burst: Some(50), without_store: Closed }), bulkhead: Some(Bulkhead { limit: Gradient(4..=64), queue: 128 }), breaker: Some(Breaker { ratio: 0.5, calls: 20, over: 10s, opens_for: 5s, at_most: Some(60s), probes: 2, closes_after: 3, slow: Some(200ms), witnesses: 4 }), throttle: None, retry: Some(Retry { times: 2, budget: 0.2 }), timeout: Some(300ms) }, .. }
         Policy { name: "search", spec: Spec { within: None, rate: Some(Rate { permits: 9, per: 1s, burst: None, without_store: Share }), bulkhead: Some(Bulkhead { limit: Fixed(7), queue: 0 }), breaker: None, throttle: Some(Throttle { factor: 1.5, over: 60s }), retry: None, timeout: None }, .. }
     "#]].assert_eq(&specs.concat());
     let unknown = policies.get("payment").unwrap_err().to_string();
@@ -155,4 +155,17 @@ async fn s755_in_a_fleet_the_step_does_not_warn_of_policies_that_are_shared() {
     let fleet = Lifecycle::builder().profile(DeploymentProfile::Fleet);
     let lifecycle = fleet.step(policies.step()).build().unwrap();
     assert_eq!(lifecycle.warnings().count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1554_the_status_shows_who_forced_a_policy_open_in_this_process() {
+    let shutdown = shutdown();
+    let policy = Policy::new("pay").start(&shutdown).unwrap();
+    let policies: Policies = [policy.clone()].into_iter().collect();
+    policies.force_open("pay", secs(9), "ops").await.unwrap();
+    assert_eq!(policy.status().forced_by.as_deref(), Some("ops"));
+    policies.release("pay", "ops").await.unwrap();
+    assert_eq!(policy.status().forced_by, None);
+    policy.force_open(secs(9));
+    assert_eq!((policy.status().forced, policy.status().forced_by), (Some(secs(9)), None));
 }

@@ -9,7 +9,7 @@ use super::{Granted, Run};
 use crate::breaker::{Circuit, Ended, Standing, Ticket};
 use crate::link::{ASK_WITHIN, ForceFailure, Probing};
 use crate::rate::{Question, Share, Taken};
-use crate::state::State;
+use crate::state::{ForceChange, State};
 use crate::store::{Force, Forced, News, Probe, Probed, StoreError, Synced};
 use crate::time::{Instant, now};
 
@@ -117,16 +117,15 @@ impl Run {
     fn adopt_force(&self, sent: Instant, policy: &State, forced: &Forced) {
         let Forced { left, by } = forced.clone();
         let until = (!left.is_zero()).then(|| sent + left);
-        if policy.force_fleet(until, &by) {
-            let policy = Arc::clone(&policy.name);
-            self.log(move || match until {
-                Some(_) => {
-                    let time = Short(left);
-                    tracing::warn!(%policy, by, %time, "policy forced open by the fleet");
-                }
-                None => tracing::info!(%policy, "policy released by the fleet"),
-            });
-        }
+        let Some(change) = policy.force_fleet(until, &by) else { return };
+        let policy = Arc::clone(&policy.name);
+        self.log(move || match change {
+            ForceChange::Opened => {
+                let time = Short(left);
+                tracing::warn!(%policy, by, %time, "policy forced open by the fleet");
+            }
+            ForceChange::Released => tracing::info!(%policy, "policy released by the fleet"),
+        });
     }
 
     fn on_probed(
