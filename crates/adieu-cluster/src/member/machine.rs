@@ -20,6 +20,8 @@ use crate::records::{
 use crate::store::{Revision, SessionId};
 use crate::view::View;
 
+const PROTOCOL: &str = "protocol";
+
 /// The declaration of a node that joins.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
@@ -83,8 +85,8 @@ pub enum Loss {
 /// The setting in which a node differs from the cluster that it wants to join.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "configuration does not fit the cluster: {field} is {ours} here and {theirs} in the cluster; \
-     use the same value, or stop all nodes of the cluster first"
+    "configuration does not fit the cluster: {field} is {ours} here and {theirs} in the cluster; {}",
+    remedy(field)
 )]
 pub struct Incompatible {
     /// The setting, such as `regions.cart.shards`.
@@ -290,7 +292,7 @@ fn difference(ours: &ConfigRecord, theirs: &ConfigRecord) -> Option<Incompatible
         Some(Incompatible { field, ours: ours.to_string(), theirs: theirs.to_string() })
     };
     if ours.protocol != theirs.protocol {
-        return differ("protocol".to_owned(), &ours.protocol, &theirs.protocol);
+        return differ(PROTOCOL.to_owned(), &ours.protocol, &theirs.protocol);
     }
     ours.regions.iter().find_map(|(name, ours)| {
         let RegionConfig { kind, shards } = theirs.regions.get(name)?;
@@ -302,6 +304,15 @@ fn difference(ours: &ConfigRecord, theirs: &ConfigRecord) -> Option<Incompatible
         }
         None
     })
+}
+
+/// Returns what to do about a setting that differs. The table keeps the settings of its regions, also
+/// while no node is in the cluster.
+fn remedy(field: &str) -> &'static str {
+    match field {
+        PROTOCOL => "run builds that speak the same protocol, or use another name for the cluster",
+        _ => "use the same value, or another name: the cluster keeps it, even if all nodes stop",
+    }
 }
 
 // === impl Loss ===

@@ -86,6 +86,26 @@ async fn s603_a_configuration_that_does_not_fit_runs_the_shutdown() {
     one.completed().await;
 }
 
+/// The advice of the error is right: only another name helps, not a restart of all nodes.
+#[tokio::test(start_paused = true)]
+async fn s1423_a_region_keeps_its_settings_while_no_node_is_there() {
+    let store = Memory::new();
+    let one = node(&store, "one");
+    one.cluster.singleton("sweeper", async |_| ()).unwrap();
+    let one = one.joined().await;
+    assert!(one.leave().await.0.is_clean());
+    let two = node(&store, "two");
+    two.cluster.region::<crate::notes::Note>("sweeper").shards(8).proxy().unwrap();
+    let error = adieu_core::adapter::error_text(&two.cluster.join().await.unwrap_err());
+    let expected = "regions.sweeper.kind is region here and singleton in the cluster; use the same \
+                    value, or another name: the cluster keeps it, even if all nodes stop";
+    assert!(error.ends_with(expected), "{error}");
+    two.completed().await;
+    let three = node(&store, "three");
+    three.cluster.region::<crate::notes::Note>("sweepers").shards(8).proxy().unwrap();
+    three.joined().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn s615_leaving_that_is_requested_elsewhere_runs_the_shutdown() {
     let store = Memory::new();

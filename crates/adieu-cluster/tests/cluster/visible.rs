@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use adieu_cluster::store::Memory;
-use adieu_cluster::{Cluster, InstanceState, JoinError, SingletonState, Stage};
+use adieu_cluster::store::{Memory, Store};
+use adieu_cluster::{Cluster, ClusterBuilder, InstanceState, JoinError, SingletonState, Stage};
 use adieu_core::adapter::{Command, CommandError, Metrics, Page, pages};
 use adieu_core::{CheckState, Readiness, Reason, Shutdown};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::notes::{Note, Stage as Notes, beside};
 use crate::stage::{History, SECOND, TTL, TestNode, config, id, node, node_with, until};
 
 fn page(shutdown: &Shutdown) -> Arc<dyn Page> {
@@ -47,6 +48,45 @@ async fn s853_the_status_shows_nodes_leader_singletons_and_the_last_renewal() {
     assert_eq!(sweeper.fence, Some(history.entries()[0].fence));
     assert_eq!(sweeper.state, SingletonState::Owned);
     assert_eq!(sweeper.instance, Some(InstanceState::Running));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1420_the_record_of_a_node_carries_what_others_decide_from() {
+    let store = Memory::new();
+    let options = |it: ClusterBuilder| it.build("7").zone("a").address("h:1").weight(3);
+    let one = node_with(&store, "one", config(), options).sweeper(&History::default());
+    one.cluster.region::<Note>("cart").shards(8).serve(async |_| ()).unwrap();
+    one.cluster.region::<Note>("user").shards(8).proxy().unwrap();
+    let _one = one.joined().await;
+    let table = store.load("adieu/cluster/shop/node/").await.unwrap();
+    let record: Value = serde_json::from_str(&table.records[0].value).unwrap();
+    let expected = json!({
+        "state": "up", "ready": true, "drain": "nothing", "address": "h:1", "build": "7", "zone": "a",
+        "weight": 3, "hosts": ["sweeper", "cart"], "protocol": [1, 1],
+    });
+    assert_eq!((&*table.records[0].key, record), ("adieu/cluster/shop/node/one", expected));
+    assert!(table.records[0].session.is_some(), "it goes with the session");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1421_a_node_that_leaves_counts_the_shards_that_it_has_handed_over() {
+    let stage = Notes::new();
+    let one = stage.node("one").await;
+    let two = stage.node("two").await;
+    let (region, takes) = (two.region.clone(), 5 * SECOND);
+    let busy = beside(async move { region.at("slow").ask(Note::Take(takes)).within(TTL).await });
+    tokio::time::sleep(SECOND).await;
+    let shard = one.region.shard_of("slow");
+    let waiting = async {
+        until("it leaves", || !one.node.shutdown.status().waiting_for.is_empty()).await;
+        tokio::time::sleep(SECOND).await;
+        one.node.shutdown.status().waiting_for.remove(0).detail.unwrap()
+    };
+    let ((report, _), detail) = tokio::join!(one.node.leave(), waiting);
+    let expected = format!("15/16 shards handed over (notes 15/16); notes/{shard}: slow busy 2");
+    assert!(detail.starts_with(&expected), "{detail}");
+    assert!(report.is_clean(), "{report}");
+    busy.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

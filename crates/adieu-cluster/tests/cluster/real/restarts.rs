@@ -140,11 +140,10 @@ impl Run {
             assert!(unfinished.is_empty(), "clean, and {unfinished:?} not ended: {}", context());
         }
         if is_clean == "false" {
-            assert!(
-                ended.stdout.contains("lost its place"),
-                "unclean without cause: {}",
-                context()
-            );
+            // On a busy machine, a leader that was killed may be replaced too late for the phase.
+            let causes = ["lost its place", "left the cluster without acknowledgement"];
+            let has_cause = causes.iter().any(|cause| ended.stdout.contains(cause));
+            assert!(has_cause, "unclean without cause: {}", context());
         }
     }
 }
