@@ -28,7 +28,10 @@ use adieu_fleet::Fence;
 
 pub use mail::{Mail, Replier};
 pub(crate) use node::Here;
-pub(crate) use shard::{Core, Function, Killed, Pass, Path, Sent, Shard, Spawner, Tally, Told};
+pub(crate) use shard::{
+    Core, Function, Inside, Killed, Pass, Path, Requests, Sent, Shard, Spawner, Stopped, Tally,
+    Told,
+};
 pub(crate) use starts::{Due, Starts};
 
 use crate::message::Command;

@@ -31,6 +31,8 @@ mod records;
 mod region;
 mod regions;
 mod route;
+#[cfg(feature = "http")]
+pub mod routing;
 mod rules;
 mod settings;
 mod shared;

@@ -4,6 +4,8 @@ mod ask;
 mod enter;
 mod hosted;
 mod keeper;
+#[cfg(feature = "http")]
+mod request;
 mod tell;
 
 use std::borrow::Cow;
@@ -15,6 +17,8 @@ pub use ask::{Ask, Asking};
 pub use enter::{Elsewhere, ShardPass};
 pub(crate) use hosted::{Hosted, OnOpen, RegionInner};
 pub(crate) use keeper::keep;
+#[cfg(feature = "http")]
+pub(crate) use request::Routing;
 pub use tell::{Tell, Telling};
 
 use crate::entity::{Here, Shard};
@@ -84,6 +88,11 @@ pub(crate) struct Inbox {
 impl<C: Command> Region<C> {
     pub(crate) fn new(inner: Arc<RegionInner<C>>) -> Self {
         Self { inner }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn inner(&self) -> &Arc<RegionInner<C>> {
+        &self.inner
     }
 
     /// Returns the entity with this key. It need not run: the first message starts it.

@@ -70,7 +70,8 @@ pub struct RegionStatus {
     pub mine: usize,
     /// How many entities run or wait on this node.
     pub entities: usize,
-    /// How many passes of [`Region::enter`](crate::Region::enter) are held on this node.
+    /// How many passes of [`Region::enter`](crate::Region::enter) are held on this node. A request that
+    /// is routed by key and runs on this node counts as one.
     pub passes: usize,
     /// How many messages this node keeps until their shards have an owner that can be reached.
     pub kept: usize,

@@ -54,6 +54,8 @@ pub(crate) struct Envelope {
     /// Whether a handler sends it while it handles another message. Such a message is admitted by a
     /// shard that drains.
     pub(crate) is_nested: bool,
+    /// Whether it is an HTTP request, which holds the shard while its handler runs, and is no mail.
+    pub(crate) is_request: bool,
     /// It travels as the remaining time, because nodes do not share a clock.
     pub(crate) deadline: Instant,
     pub(crate) payload: Bytes,

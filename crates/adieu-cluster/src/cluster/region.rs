@@ -132,6 +132,7 @@ impl<C: Command> RegionBuilder<C> {
             is_resident: kind == RegionKind::Singleton,
             bytes: Default::default(),
             tally: Tally::default(),
+            requests: Default::default(),
         };
         let region = Arc::new(RegionInner::new(core, RegionConfig { kind, shards }, on_open));
         match cluster.shared.regions.add(Arc::clone(&region) as _) {

@@ -78,6 +78,12 @@ impl Here {
         let _ = self.joined.set(Joined { standing, runtime });
     }
 
+    /// Returns whether this node has begun to join.
+    #[cfg(feature = "http")]
+    pub(crate) fn has_joined(&self) -> bool {
+        self.joined.get().is_some()
+    }
+
     /// Takes in the nodes of a view.
     pub(crate) fn see(&self, incarnation: Revision, view: &View) {
         // Relaxed: messages read it after they have seen a grant, under the lock of their shard.

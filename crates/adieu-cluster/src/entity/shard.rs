@@ -10,6 +10,8 @@ mod finish;
 mod instances;
 mod life;
 mod owning;
+mod requests;
+mod running;
 mod sending;
 mod status;
 
@@ -21,6 +23,8 @@ use after::After;
 pub(crate) use core::{Core, Function, Spawner, Tally};
 use deadlines::Deadlines;
 pub(crate) use owning::Pass;
+use running::Running;
+pub(crate) use running::{Inside, Requests, Stopped};
 use sending::Sending;
 pub(crate) use sending::{Path, Sent, Told};
 pub(crate) use status::Killed;
@@ -64,6 +68,7 @@ struct Inner<C: Command> {
     passes: usize,
     /// Fires when the shard is to be handed over.
     closing: CancellationToken,
+    running: Running,
 
     /// When the timers of this node call next.
     timer: Option<Instant>,
@@ -97,6 +102,7 @@ impl<C: Command> Shard<C> {
             slots: HashSet::new(),
             passes: 0,
             closing: CancellationToken::new(),
+            running: Running::default(),
             timer: None,
         };
         Arc::new_cyclic(|this| Self { core, number, inner: Mutex::new(inner), this: this.clone() })

@@ -107,6 +107,9 @@ pub(crate) struct Parcel {
     pub(crate) remaining_micros: u64,
     #[prost(bytes = "bytes", tag = "10")]
     pub(crate) payload: Bytes,
+    /// A build that does not know it refuses the message, because it cannot decode the payload.
+    #[prost(bool, tag = "11")]
+    pub(crate) is_request: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -188,7 +191,8 @@ const UNKNOWN: u32 = 3;
 
 impl Parcel {
     pub(crate) fn pack(envelope: Envelope, now: Instant) -> Self {
-        let Envelope { shard, epoch, entity, id, is_ask, is_nested, deadline, payload } = envelope;
+        let Envelope { shard, epoch, entity, id, is_ask, is_nested, is_request, deadline, payload } =
+            envelope;
         let remaining = deadline.saturating_duration_since(now);
         Self {
             region: shard.region.as_ref().to_owned(),
@@ -199,6 +203,7 @@ impl Parcel {
             sequence: id.sequence,
             is_ask,
             is_nested,
+            is_request,
             remaining_micros: u64::try_from(remaining.as_micros()).unwrap_or(u64::MAX),
             payload,
         }
@@ -214,6 +219,7 @@ impl Parcel {
             id: MessageId { incarnation: Revision::new(self.incarnation), sequence: self.sequence },
             is_ask: self.is_ask,
             is_nested: self.is_nested,
+            is_request: self.is_request,
             deadline: now + remaining,
             payload: self.payload,
         }
@@ -387,11 +393,12 @@ mod tests {
         #[test]
         fn envelopes_are_read_as_they_are_written(
             entity in ".*", payload in proptest::collection::vec(any::<u8>(), 0..99),
-            micros in 0..u64::MAX, is_ask: bool, is_nested: bool,
+            micros in 0..u64::MAX, is_ask: bool, is_nested: bool, is_request: bool,
         ) {
             let parcel = Parcel {
                 region: "cart".into(), shard: 7, epoch: 12, entity, incarnation: 3, sequence: 99,
                 is_ask, is_nested, remaining_micros: micros.min(1 << 40), payload: payload.into(),
+                is_request,
             };
             let now = crate::time::now();
             let again = Parcel::pack(parcel.clone().unpack(now), now);

@@ -93,6 +93,7 @@ impl Linked {
             id: MessageId { incarnation: Revision::new(1), sequence },
             is_ask: true,
             is_nested: false,
+            is_request: false,
             deadline: now() + Duration::from_secs(60),
             payload,
         };

@@ -175,6 +175,8 @@ impl<C: Command> Hosted for RegionInner<C> {
 
     fn close(&self) {
         self.shards.iter().for_each(|shard| shard.close_route());
+        // The application may refer to this region, which would then never be dropped.
+        self.core.requests.clear();
     }
 
     fn receive(&self, envelope: Envelope, answer: Box<dyn Answer>) {

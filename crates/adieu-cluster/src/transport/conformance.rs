@@ -94,6 +94,7 @@ impl Pair {
             id: MessageId { incarnation: Revision::new(1), sequence: number },
             is_ask,
             is_nested: false,
+            is_request: false,
             deadline: now() + Duration::from_secs(30),
             payload: Bytes::from(vec![b'x'; 10]),
         };

@@ -22,6 +22,8 @@ mod postgres;
 #[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres"))]
 mod real;
 mod regions;
+#[cfg(feature = "http")]
+mod routed;
 mod served;
 mod singletons;
 mod stage;

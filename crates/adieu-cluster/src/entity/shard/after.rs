@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Shard;
 use super::finish::Finish;
+use super::running::Admitted;
 use crate::entity::letter::Letter;
 use crate::entity::mailbox::{Next, Slot};
 use crate::entity::reply::Outlet;
@@ -24,12 +25,16 @@ pub(super) struct After<C: Command> {
     pub(super) pause: Option<(Arc<Slot<C>>, Instant)>,
     pub(super) abort: Vec<AbortHandle>,
     pub(super) cancel: Option<CancellationToken>,
+    /// Ends the requests of a shard that is killed.
+    pub(super) kill: Option<CancellationToken>,
     pub(super) refuse: Vec<(Box<dyn Answer>, Refusal)>,
     /// Mail that no instance has opened, and why.
     pub(super) unopened: Vec<(Letter<C>, Refusal)>,
     pub(super) finish: Vec<(Finish<C::Reply>, Outcome)>,
     /// Asks whose deadline passed after an instance had opened them.
     pub(super) expired: Vec<Arc<Outlet<C::Reply>>>,
+    /// HTTP requests that were admitted.
+    pub(super) requests: Vec<Admitted>,
     pub(super) is_drained: bool,
 }
 
@@ -43,10 +48,12 @@ impl<C: Command> Default for After<C> {
             pause: None,
             abort: Vec::new(),
             cancel: None,
+            kill: None,
             refuse: Vec::new(),
             unopened: Vec::new(),
             finish: Vec::new(),
             expired: Vec::new(),
+            requests: Vec::new(),
             is_drained: false,
         }
     }
@@ -69,14 +76,16 @@ impl<C: Command> After<C> {
             pause,
             abort,
             cancel,
+            kill,
             refuse,
             unopened,
             finish,
             expired,
+            requests,
             is_drained,
         } = self;
-        if let Some(cancel) = cancel {
-            cancel.cancel();
+        for fires in [cancel, kill].into_iter().flatten() {
+            fires.cancel();
         }
         for (answer, refusal) in refuse {
             answer.refuse(refusal);
@@ -99,6 +108,9 @@ impl<C: Command> After<C> {
             && let Some(this) = shard.this.upgrade()
         {
             shard.core.here.starts.pause(this, slot.name(), at);
+        }
+        for request in requests {
+            drop(shard.core.here.spawn(request.run()));
         }
         if is_drained {
             shard.core.here.drained.notify_one();

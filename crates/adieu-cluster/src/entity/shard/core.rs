@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use adieu_core::TaskResult;
 
 use super::life::{Ended, live};
+use super::running::Handler;
 use crate::entity::Entity;
 use crate::entity::node::Here;
 use crate::message::{AskError, Command};
@@ -27,6 +28,8 @@ pub(crate) struct Core<C: Command> {
     /// The bytes of the messages that this node keeps or has sent.
     pub(crate) bytes: AtomicUsize,
     pub(crate) tally: Tally,
+    /// Runs HTTP requests, if this node routes them.
+    pub(crate) requests: Handler,
 }
 
 /// What a region has counted on this node.

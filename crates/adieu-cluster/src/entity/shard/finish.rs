@@ -1,5 +1,6 @@
 //! Where the outcome of a message that this node has routed goes.
 
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
@@ -12,6 +13,8 @@ use crate::transport::Reply;
 pub(super) enum Finish<R> {
     Ask(ReplySender<R>),
     Tell(oneshot::Sender<Result<(), AskError>>),
+    /// Of an HTTP request: its encoded response.
+    Request(ReplySender<Bytes>),
 }
 
 // === impl Finish ===
@@ -22,6 +25,7 @@ impl<R> Finish<R> {
         match self {
             Self::Ask(to) => to.send(Err(error)),
             Self::Tell(to) => drop(to.send(Err(error))),
+            Self::Request(to) => to.send(Err(error)),
         }
     }
 }
@@ -30,8 +34,10 @@ impl<R: DeserializeOwned> Finish<R> {
     pub(super) fn finish(self, result: Outcome) {
         match (self, finished(result)) {
             (Self::Ask(to), Ok(Some(bytes))) => to.send(outcome(Reply::Done(bytes))),
+            (Self::Request(to), Ok(Some(bytes))) => to.send(Ok(bytes)),
             (Self::Tell(to), Ok(_)) => drop(to.send(Ok(()))),
             (Self::Ask(to), Ok(None)) => to.send(Err(NotRun::Moving.into())),
+            (Self::Request(to), Ok(None)) => to.send(Err(NotRun::Moving.into())),
             (this, Err(error)) => this.fail(error),
         }
     }

@@ -127,6 +127,7 @@ impl<C: Command> Shard<C> {
                 !waits
             });
             (0..removed).for_each(|_| inner.admission.leave());
+            after.kill = inner.running.kill(now, &mut killed);
             after.is_drained = inner.admission.inside() == 0;
             after.cancel = Some(inner.closing.clone());
             let dead = killed.iter().map(|it| it.dead_letters as u64).sum();

@@ -25,9 +25,9 @@ pub(crate) struct Pass {
 }
 
 /// Reports to the sender's side of the same shard.
-struct Loopback<C: Command> {
-    shard: Arc<Shard<C>>,
-    number: u64,
+pub(super) struct Loopback<C: Command> {
+    pub(super) shard: Arc<Shard<C>>,
+    pub(super) number: u64,
 }
 
 // === impl Shard ===
@@ -88,6 +88,9 @@ impl<C: Command> Shard<C> {
 
     /// Puts a message into the mailbox of its entity. The admission has counted it.
     fn admit(&self, inner: &mut Inner<C>, arrived: Arrived, after: &mut After<C>) -> Option<Event> {
+        if arrived.envelope.is_request {
+            return self.admit_request(inner, arrived, after);
+        }
         let Arrived { envelope, from } = arrived;
         let Envelope { entity, id, is_ask, deadline, payload, .. } = envelope;
         let command = match decode::<C>(&payload) {
@@ -137,6 +140,7 @@ impl<C: Command> Shard<C> {
             if let Some(epoch) = mine.filter(|epoch| inner.epoch < *epoch) {
                 inner.epoch = epoch;
                 inner.closing = CancellationToken::new();
+                inner.running.open();
             }
             if grant.is_newer_than(&inner.grant) {
                 inner.grant = grant.clone();
@@ -200,7 +204,11 @@ impl<C: Command> Shard<C> {
 }
 
 /// Refuses a message. Returns the event if this node has sent it.
-fn refuse<C: Command>(from: From, refusal: Refusal, after: &mut After<C>) -> Option<Event> {
+pub(super) fn refuse<C: Command>(
+    from: From,
+    refusal: Refusal,
+    after: &mut After<C>,
+) -> Option<Event> {
     match from {
         From::There(answer) => {
             after.refuse.push((answer, refusal));

@@ -161,6 +161,18 @@ impl<C: Command> Shard<C> {
                 return 0;
             }
         };
+        self.route_encoded(entity, payload, kind, deadline, finish)
+    }
+
+    /// As [`Shard::route`], with a message that is encoded.
+    pub(super) fn route_encoded(
+        &self,
+        entity: &str,
+        payload: Bytes,
+        kind: Kind,
+        deadline: Instant,
+        finish: Finish<C::Reply>,
+    ) -> u64 {
         let bytes = self.core.bytes.fetch_add(payload.len(), Ordering::Relaxed);
         if bytes > BYTES {
             self.core.bytes.fetch_sub(payload.len(), Ordering::Relaxed);
@@ -279,8 +291,9 @@ impl<C: Command> Shard<C> {
             epoch,
             entity: Arc::clone(&sending.entity),
             id: here.message_id(id),
-            is_ask: matches!(sending.finish, Finish::Ask(_)),
+            is_ask: !matches!(sending.finish, Finish::Tell(_)),
             is_nested: sending.is_nested,
+            is_request: matches!(sending.finish, Finish::Request(_)),
             deadline: sending.deadline,
             payload: sending.payload.clone(),
         };

@@ -55,6 +55,6 @@ impl<C: Command> Shard<C> {
             let is_busy = mailbox.state != State::Idle;
             is_busy.then(|| (slot.name(), now.saturating_duration_since(mailbox.since)))
         });
-        busy.max_by_key(|(_, busy)| *busy)
+        busy.chain(inner.running.longest(now)).max_by_key(|(_, busy)| *busy)
     }
 }

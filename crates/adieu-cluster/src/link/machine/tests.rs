@@ -104,6 +104,7 @@ fn envelope(id: u64, is_ask: bool, size: usize, deadline: Instant) -> Envelope {
         id: MessageId { incarnation: Revision::new(1), sequence: id },
         is_ask,
         is_nested: false,
+        is_request: false,
         deadline,
         payload: vec![7; size].into(),
     }

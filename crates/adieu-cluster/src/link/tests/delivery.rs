@@ -189,6 +189,7 @@ async fn s1215_an_envelope_whose_deadline_passes_before_it_is_sent_is_returned_t
         id: crate::transport::MessageId { incarnation: a.peer.incarnation, sequence: 1 },
         is_ask: true,
         is_nested: false,
+        is_request: false,
         deadline: crate::time::now() + Duration::from_millis(200),
         payload: Bytes::new(),
     };

@@ -160,6 +160,7 @@ impl Node {
             id: MessageId { incarnation: self.peer.incarnation, sequence },
             is_ask,
             is_nested: false,
+            is_request: false,
             deadline: now() + PATIENCE,
             payload,
         };
