@@ -1,6 +1,7 @@
 //! `adieu cluster`: the nodes and singletons of a cluster, through the admin port of any node.
 
 mod changes;
+mod moves;
 mod seen;
 mod table;
 
@@ -14,7 +15,7 @@ use crate::ending::{Failure, Printout, exit_code};
 use crate::screen::{Screen, interrupted};
 use seen::{Clusters, LeaveState, Seen};
 
-/// See a cluster, let nodes leave it, or stop it, through the admin port of any of its nodes.
+/// See a cluster, let nodes leave it, move shards, or stop it, through the admin port of any of its nodes.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,6 +23,7 @@ Examples:
   adieu cluster watch pod-7:8558
   adieu cluster leave shop-2 pod-7:8558 --wait 1m --yes
   adieu cluster out shop-3
+  adieu cluster move cart/17 shop-2 --wait 30s --yes
   adieu cluster stop")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -34,6 +36,7 @@ enum Command {
     Watch(Watch),
     Leave(Leave),
     Out(Out),
+    Move(Move),
     Stop(Stop),
 }
 
@@ -79,6 +82,22 @@ struct Out {
     change: Change,
 }
 
+/// Move a shard of a region, or a singleton, to a node: its owner drains it and hands it over.
+#[derive(clap::Args)]
+#[command(after_help = "\
+No message is lost: senders keep what arrives meanwhile. For five minutes after the move, the shard
+does not move for balance; after that it moves as any other. If the node leaves or dies, the shard
+moves to another.")]
+struct Move {
+    /// The shard, such as cart/17; the name alone for a singleton.
+    shard: String,
+    #[command(flatten)]
+    change: Change,
+    /// Wait until the node owns the shard. If it does not by then: exit code 1.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    wait: Option<Duration>,
+}
+
 /// Stop the whole cluster: every node shuts down, and nothing is moved to another.
 #[derive(clap::Args)]
 struct Stop {
@@ -113,6 +132,7 @@ pub(crate) async fn run(args: &Args) -> Result<Printout, Failure> {
         Command::Watch(args) => watch(args).await,
         Command::Leave(args) => leave(args).await,
         Command::Out(args) => out(args).await,
+        Command::Move(args) => moves::run(args).await,
         Command::Stop(args) => stop(args).await,
     }
 }

@@ -1,5 +1,7 @@
 //! `adieu demo`: a fleet on this machine, under load, restarted replica by replica.
 
+pub(crate) mod cluster;
+mod drawing;
 mod fleet;
 mod frame;
 mod link;
@@ -10,7 +12,7 @@ mod result;
 mod shop;
 mod spool;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +29,7 @@ use frame::{Changes, View};
 use load::Load;
 use replica::Kind;
 use result::Outcome;
+use spool::Spool;
 
 /// The time of a replica between SIGTERM and SIGKILL. `docker stop` allows the same.
 const KILL_AFTER: Duration = Duration::from_secs(10);
@@ -43,17 +46,25 @@ const FRAME: Duration = Duration::from_millis(100);
 /// connections, and replaces every replica: the new one is ready, then the old one gets SIGTERM.
 /// No request is retried, so each one that is dropped counts as failed.
 #[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_help_heading = "More demos",
+    subcommand_value_name = "DEMO"
+)]
 #[command(after_help = "\
 Examples:
   adieu demo
   adieu demo --compare
   adieu demo --replicas 5 --rate 1000 --duration 20s
+  adieu demo cluster --compare
   adieu demo --json --report-dir reports | jq .failed
 
 Exit codes: 0 nothing was lost; 1 a request failed, an order was lost, or a replica ended badly;
 3 the fleet could not be started; 130 you pressed Ctrl-C. With --compare, losses of the plain
 server do not count.")]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// The number of replicas.
     #[arg(long, value_name = "N", default_value_t = Args::default().replicas, value_parser = clap::value_parser!(u8).range(1..=20))]
     replicas: u8,
@@ -74,11 +85,18 @@ pub(crate) struct Args {
     report_dir: Option<PathBuf>,
 }
 
+/// The other demos.
+#[derive(clap::Subcommand)]
+enum Other {
+    Cluster(cluster::Args),
+}
+
 /// A fleet and the load on it.
 #[derive(Clone, Debug)]
 struct LoadedFleet {
     fleet: Arc<Fleet>,
     load: Arc<Load>,
+    spool: Arc<Spool>,
 }
 
 // === impl Args ===
@@ -86,6 +104,7 @@ struct LoadedFleet {
 impl Default for Args {
     fn default() -> Self {
         Self {
+            other: None,
             replicas: 3,
             rate: 500,
             duration: Duration::from_secs(15),
@@ -97,7 +116,10 @@ impl Default for Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
-    crate::ending::block_on(run_demo(args))
+    match &args.other {
+        Some(Other::Cluster(args)) => crate::ending::block_on(cluster::run(args)),
+        None => crate::ending::block_on(run_demo(args)),
+    }
 }
 
 async fn run_demo(args: &Args) -> Result<Printout, Failure> {
@@ -105,22 +127,21 @@ async fn run_demo(args: &Args) -> Result<Printout, Failure> {
     let began = Instant::now();
     let loaded = |kind: Kind, name: &str| {
         let reports = args.report_dir.as_deref().unwrap_or(folder.path()).join(name);
-        let fleet = std::fs::create_dir_all(&reports).and_then(|()| {
-            let shared = folder.path().join(format!("{name}-shared"));
-            Fleet::new(kind, args.replicas.into(), shared, reports.clone(), began)
-        });
-        let fleet = Arc::new(fleet.map_err(|error| {
-            Failure::input(format!("failed to use the folder {}: {error}", reports.display()))
-        })?);
+        let shared = folder.path().join(format!("{name}-shared"));
+        let spool =
+            std::fs::create_dir_all(&reports).and_then(|()| Spool::open(&shared.join("spool")));
+        let spool = Arc::new(spool.map_err(|error| unusable(&reports, &error))?);
+        let fleet = Arc::new(Fleet::new(kind, args.replicas.into(), shared, reports, began));
         let load = Arc::new(Load::new(Arc::clone(&fleet), args.rate));
-        Ok::<_, Failure>(LoadedFleet { fleet, load })
+        Ok::<_, Failure>(LoadedFleet { fleet, load, spool })
     };
     let mut fleets = vec![loaded(Kind::Adieu, "adieu")?];
     if args.compare {
         fleets.push(loaded(Kind::Plain, "plain")?);
     }
 
-    let shutdown = demo_shutdown(&fleets).map_err(|error| Failure::unable(error_text(&*error)))?;
+    let ended: Vec<_> = fleets.iter().map(|it| Arc::clone(&it.fleet)).collect();
+    let shutdown = demo_shutdown(&ended).map_err(|error| Failure::unable(error_text(&*error)))?;
     let running = async {
         let ran = tokio::select! {
             biased;
@@ -137,9 +158,9 @@ async fn run_demo(args: &Args) -> Result<Printout, Failure> {
     let mut progress = Progress::new(args.json);
     let is_interrupted = tokio::select! {
         ran = running => ran?,
-        () = progress.go_on(&fleets, began) => false,
+        () = progress.go_on(|| View::of(&fleets, began)) => false,
     };
-    progress.end(&fleets, began);
+    progress.end(|| View::of(&fleets, began));
     let outcomes: Vec<Outcome> = fleets.iter().map(Outcome::of).collect();
     let text = match args.json {
         true => result::json(&outcomes),
@@ -156,10 +177,14 @@ async fn run_demo(args: &Args) -> Result<Printout, Failure> {
     Ok(Printout { text, code })
 }
 
+fn unusable(folder: &Path, error: &std::io::Error) -> Failure {
+    Failure::input(format!("failed to use the folder {}: {error}", folder.display()))
+}
+
 /// Returns the shutdown of the demo. It signals the replicas to stop and waits for them, at the end
 /// and at Ctrl-C. A second Ctrl-C kills them.
 fn demo_shutdown(
-    fleets: &[LoadedFleet],
+    fleets: &[Arc<Fleet>],
 ) -> Result<Shutdown, Box<dyn std::error::Error + Send + Sync>> {
     let most = KILL_AFTER + Duration::from_secs(2);
     let config = Config::new()
@@ -167,7 +192,7 @@ fn demo_shutdown(
         .lame_duck(Duration::ZERO)
         .phase_timeout(Phase::SERVICE_STOP, most);
     let shutdown = Shutdown::configured(config)?;
-    for LoadedFleet { fleet, .. } in fleets {
+    for fleet in fleets {
         let fleet = Arc::clone(fleet);
         let name = format!("end the replicas of {:?}", fleet.kind);
         shutdown.add_task(Phase::SERVICE_STOP, name, async move |cx: TaskCx| {
@@ -193,7 +218,7 @@ async fn run_fleets(fleets: &[LoadedFleet], duration: Duration) -> Result<(), Fa
 
 /// Starts a fleet and the load on it, restarts every replica, and ends them.
 async fn run_fleet(loaded: &LoadedFleet, duration: Duration) -> Result<(), Failure> {
-    let LoadedFleet { fleet, load } = loaded;
+    let LoadedFleet { fleet, load, spool } = loaded;
     fleet.start().await?;
     let stop = CancellationToken::new();
     let restarting = async {
@@ -211,7 +236,7 @@ async fn run_fleet(loaded: &LoadedFleet, duration: Duration) -> Result<(), Failu
     restarted?;
     // The last orders are shipped before the replicas are stopped.
     let shipped = async {
-        while fleet.spool.count().is_ok_and(|orders| orders.waiting + orders.in_progress > 0) {
+        while spool.count().is_ok_and(|orders| orders.waiting + orders.in_progress > 0) {
             tokio::time::sleep(FRAME).await;
         }
     };
@@ -239,11 +264,11 @@ impl Progress {
         }
     }
 
-    async fn go_on(&mut self, fleets: &[LoadedFleet], began: Instant) {
+    async fn go_on(&mut self, view: impl Fn() -> View) {
         let mut frames = tokio::time::interval(FRAME);
         loop {
             frames.tick().await;
-            let view = View::of(fleets, began);
+            let view = view();
             match self {
                 // If the terminal cannot be written to, the demo continues.
                 Self::Bars(screen) => drop(screen.show(&view.frame(screen.columns()))),
@@ -254,10 +279,10 @@ impl Progress {
     }
 
     /// Clears the bars, so that the result takes their place.
-    fn end(mut self, fleets: &[LoadedFleet], began: Instant) {
+    fn end(mut self, view: impl Fn() -> View) {
         match &mut self {
             Self::Bars(screen) => drop(screen.clear()),
-            Self::Lines(changes) => changes.print(&View::of(fleets, began)),
+            Self::Lines(changes) => changes.print(&view()),
             Self::Nothing => {}
         }
     }

@@ -18,7 +18,7 @@ use crate::entity::Entity;
 use crate::member::Stage;
 use crate::message::Command;
 use crate::operate::OperateError;
-use crate::records::{NodeId, checked};
+use crate::records::{NodeId, ShardId, checked};
 use crate::shared::{Failure, Progress, Shared};
 use crate::singleton::{SingletonCx, work};
 use crate::status::ClusterStatus;
@@ -278,6 +278,28 @@ impl Cluster {
     /// If there is no such node, or the store fails.
     pub async fn declare_dead(&self, node: &NodeId) -> Result<(), OperateError> {
         self.shared.declare_dead(node).await
+    }
+
+    /// Requests that the owner of a shard hand it to another node, such as shard 17 of `cart` to
+    /// `shop-2`. A singleton is shard 0 of its own name. This returns when the request is in the
+    /// table; [`ClusterStatus`] shows when the hand-over is done. It has no effect if the shard is
+    /// moving to that node already. If the node begins to leave before the hand-over, the owner
+    /// chooses another one.
+    ///
+    /// For five minutes after the hand-over, the shard does not move for balance. After that it
+    /// moves for balance as any other shard does.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such node, the shard cannot be moved to it, or the store fails.
+    pub async fn request_move(
+        &self,
+        region: impl AsRef<str>,
+        shard: u32,
+        node: &NodeId,
+    ) -> Result<(), OperateError> {
+        let shard = ShardId { region: region.as_ref().into(), number: shard };
+        self.shared.request_move(&shard, node).await
     }
 
     /// Stops the whole cluster: every node runs its shutdown with [`Reason::ClusterLeaving`], and

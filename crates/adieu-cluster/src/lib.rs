@@ -19,6 +19,7 @@ mod link;
 pub mod measure;
 mod member;
 mod message;
+mod moving;
 mod node;
 mod observed;
 mod operate;
@@ -58,13 +59,14 @@ pub use in_process::InProcess;
 pub use link::{ListenError, Mtls, Security};
 pub use member::{Incompatible, Loss, Stage};
 pub use message::{AskError, Command, MailId, NotRun, Unknown};
+pub use moving::MoveRefusal;
 pub use operate::OperateError;
 pub use phases::TASKS;
 pub use records::{Departure, NameError, NodeId, NodeState};
 pub use regions::{Ask, Asking, At, Elsewhere, Region, ShardPass, Tell, Telling};
 pub use singleton::{Displaced, SingletonCx};
 pub use status::{
-    ClusterStatus, GoneStatus, NodeStatus, RegionStatus, SingletonState, SingletonStatus,
+    ClusterStatus, GoneStatus, MoveStatus, NodeStatus, RegionStatus, SingletonState, SingletonStatus,
     VanishedStatus, Waiting,
 };
 pub use view::UnreadableRecord;

@@ -10,7 +10,7 @@ use adieu_core::{Shutdown, adapter::Page};
 use serde_json::{Value, json};
 
 use crate::operate::OperateError;
-use crate::records::NodeId;
+use crate::records::{NodeId, ShardId, checked};
 use crate::shared::Shared;
 use crate::status::ClusterStatus;
 
@@ -76,6 +76,7 @@ impl Page for ClusterPage {
         &[
             ("leave", "lets ?node=NAME leave the cluster: its shutdown runs"),
             ("out", "declares ?node=NAME dead: it stops acting as soon as it sees that"),
+            ("move", "hands ?shard=REGION/NUMBER to ?node=NAME"),
             ("stop", "stops the whole cluster: the shutdown of every node runs"),
         ]
     }
@@ -90,6 +91,10 @@ impl Page for ClusterPage {
                 Some(node.map_err(|error| CommandError::invalid(error.to_string()))?)
             }
         };
+        let shard = match command.name() {
+            "move" => Some(shard(command.required("shard")?)?),
+            _ => None,
+        };
         let Some(runtime) = cluster.runtime.get().cloned() else {
             let problem = format!("this process has not joined cluster {name}: ask another node");
             return Err(CommandError::refused(problem));
@@ -100,9 +105,10 @@ impl Page for ClusterPage {
         // the admin port.
         let operation = async move {
             let operation = async {
-                match (verb.as_str(), &target) {
-                    ("leave", Some(node)) => cluster.request_leave(node).await,
-                    ("out", Some(node)) => cluster.declare_dead(node).await,
+                match (verb.as_str(), &target, &shard) {
+                    ("leave", Some(node), _) => cluster.request_leave(node).await,
+                    ("out", Some(node), _) => cluster.declare_dead(node).await,
+                    ("move", Some(node), Some(shard)) => cluster.request_move(shard, node).await,
                     _ => cluster.stop_all().await,
                 }
             };
@@ -124,10 +130,22 @@ impl Page for ClusterPage {
     }
 }
 
+/// Reads a shard such as `cart/17`. A name alone is a singleton.
+fn shard(text: &str) -> Result<ShardId, CommandError> {
+    let (region, number) = text.split_once('/').unwrap_or((text, "0"));
+    let invalid = |problem: String| CommandError::invalid(format!("shard {text:?}: {problem}"));
+    let region = checked("a region", region).map_err(|error| invalid(error.to_string()))?;
+    let number = number.parse();
+    let number = number.map_err(|_| invalid("write REGION/NUMBER, such as cart/17".to_owned()))?;
+    Ok(ShardId { region, number })
+}
+
 fn refused(error: &OperateError) -> CommandError {
     let problem = error_text(error);
     match error {
-        OperateError::NoSuchNode { .. } => CommandError::refused(problem),
+        OperateError::NoSuchNode { .. } | OperateError::MoveRefused { .. } => {
+            CommandError::refused(problem)
+        }
         OperateError::Store { .. }
         | OperateError::Unreadable { .. }
         | OperateError::Busy { .. } => CommandError::failed(problem),

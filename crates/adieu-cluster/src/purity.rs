@@ -14,6 +14,7 @@ fn machines_are_pure() {
         ("leader/machine.rs", include_str!("leader/machine.rs")),
         ("member/heartbeat.rs", include_str!("member/heartbeat.rs")),
         ("member/machine.rs", include_str!("member/machine.rs")),
+        ("moving.rs", include_str!("moving.rs")),
         ("node/machine.rs", include_str!("node/machine.rs")),
         ("observed.rs", include_str!("observed.rs")),
         ("region/admission.rs", include_str!("region/admission.rs")),

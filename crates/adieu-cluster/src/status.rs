@@ -1,5 +1,6 @@
 //! The state of a cluster as a node knows it, as a value.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +80,22 @@ pub struct RegionStatus {
     pub outstanding: usize,
     /// How many messages of other nodes this node holds, because they are ahead of its view.
     pub held: usize,
+    /// The numbers of the shards of each owner.
+    pub owners: BTreeMap<NodeId, Vec<u32>>,
+    /// The shards that are to be handed to another node.
+    pub moves: Vec<MoveStatus>,
+}
+
+/// A shard that is to be handed to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MoveStatus {
+    /// The number of the shard.
+    pub shard: u32,
+    /// Its owner.
+    pub from: NodeId,
+    /// The node that receives it.
+    pub to: NodeId,
 }
 
 /// What a node is waiting for, and for how long it has been.
@@ -292,6 +309,8 @@ fn regions(node: &Node, shared: &Shared) -> Vec<RegionStatus> {
                 kept: count.kept,
                 outstanding: count.outstanding,
                 held: count.held,
+                owners: BTreeMap::new(),
+                moves: Vec::new(),
             });
         }
         let Some(region) = regions.last_mut() else { continue };
@@ -304,6 +323,13 @@ fn regions(node: &Node, shared: &Shared) -> Vec<RegionStatus> {
         region.moving += usize::from(record.value.is_moving());
         region.free += usize::from(record.value == ShardRecord::Free);
         region.mine += usize::from(is_mine);
+        if let Some(ownership) = record.value.ownership() {
+            region.owners.entry(ownership.owner.clone()).or_default().push(shard.number);
+        }
+        if let ShardRecord::Moving { ownership, to } = &record.value {
+            let (from, to) = (ownership.owner.clone(), to.clone());
+            region.moves.push(MoveStatus { shard: shard.number, from, to });
+        }
     }
     regions
 }

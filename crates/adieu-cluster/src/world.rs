@@ -33,9 +33,10 @@ use process::{Outgoing, Process, Request, Response, State};
 use traffic::{Signal, Traffic};
 
 use crate::allocate::is_candidate;
-use crate::commits::{Seen, Target};
+use crate::commits::Target;
+use crate::moving;
 use crate::proposal::What;
-use crate::records::{Keys, Mode, NodeId, NodeState, ShardId, ShardRecord};
+use crate::records::{Keys, Mode, NodeId, NodeState, ShardId};
 use crate::settings::Settings;
 use crate::store::commit::Compare;
 use crate::store::table::Table;
@@ -105,7 +106,7 @@ impl World {
             queue: BinaryHeap::new(),
             events: std::collections::BTreeMap::new(),
             sequence: 0,
-            judge: Judge::new(keys.clone()),
+            judge: Judge::new(keys.clone(), settings.rest),
             keys,
             settings,
             table: Table::default(),
@@ -461,17 +462,12 @@ impl World {
             }),
             Fault::Move { entity, pick } => self.operate(What::RequestMove, |commits, view| {
                 let id = traffic::shard_of(entity);
-                let record = view.shards.get(&id)?;
-                let ShardRecord::Owned(ownership) = &record.value else { return None };
-                let can = |node: &&NodeId| {
-                    **node != ownership.owner && is_candidate(view, &id.region, node)
-                };
+                let owner = &view.shards.get(&id)?.value.ownership()?.owner;
+                let can = |node: &&NodeId| *node != owner && is_candidate(view, &id.region, node);
                 let targets: Vec<&NodeId> = view.nodes.keys().filter(can).collect();
                 let target = *targets.get(pick % targets.len().max(1))?;
                 let target = Target { id: target, record: view.nodes.get(target)? };
-                let leader = view.leader.as_ref()?.created;
-                let seen = Seen { id: &id, record };
-                Some(commits.request_move(leader, seen, ownership, target))
+                moving::request(commits, view, &id, target).ok()?
             }),
             Fault::BreakLink { from, to } => {
                 let notices = self.rng.u64(0..2 * SECOND);
@@ -499,7 +495,17 @@ impl World {
         let commits = crate::commits::Commits::new(self.keys.clone());
         let Some(commit) = commit(&commits, self.judge.truth()) else { return };
         if let Ok(Committed::Done(_)) = self.table.commit(&commit) {
-            self.judge.operated(what);
+            match what {
+                // It is the commit of the leader, and judged in the same way.
+                What::RequestMove => {
+                    if let Some(missing) = crate::commits::tests::missing_comparison(what, &commit)
+                    {
+                        self.judge.found(self.now, format!("operator: no comparison: {missing}"));
+                    }
+                    self.judge.committed(self.now, what, &commit, None);
+                }
+                _ => self.judge.operated(what),
+            }
         }
         self.after_table();
     }

@@ -47,6 +47,16 @@ fn facts(seen: &Seen) -> BTreeMap<String, String> {
         let fence = it.fence.map_or_else(String::new, |fence| format!(", fence {fence}"));
         fact(format!("{cluster}: singleton {}", it.name), format!("{}, {owner}{fence}", it.state));
     }
+    for it in &seen.regions {
+        for (owner, shards) in &it.owners {
+            let count = format!("{} of {} shards", shards.len(), it.shards);
+            fact(format!("{cluster}: region {} on {owner}", it.name), count);
+        }
+        for moving in &it.moves {
+            let shard = format!("{cluster}: shard {}/{}", it.name, moving.shard);
+            fact(shard, format!("moves from {} to {}", moving.from, moving.to));
+        }
+    }
     facts
 }
 

@@ -1,5 +1,7 @@
 //! The state of a cluster, as the admin port of a node reports it.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -30,6 +32,8 @@ pub(super) struct Seen {
     pub(super) gone: Vec<Gone>,
     #[serde(default)]
     pub(super) singletons: Vec<Singleton>,
+    #[serde(default)]
+    pub(super) regions: Vec<Region>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -71,6 +75,29 @@ pub(super) struct Singleton {
     pub(super) instance: Option<String>,
 }
 
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Region {
+    pub(super) name: String,
+    pub(super) shards: u32,
+    pub(super) free: u32,
+    /// On the node that is asked.
+    pub(super) entities: u64,
+    pub(super) kept: u64,
+    /// The numbers of the shards of each owner.
+    #[serde(default)]
+    pub(super) owners: BTreeMap<String, Vec<u32>>,
+    #[serde(default)]
+    pub(super) moves: Vec<Moving>,
+}
+
+/// A shard that is to be handed to another node.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Moving {
+    pub(super) shard: u32,
+    pub(super) from: String,
+    pub(super) to: String,
+}
+
 /// How far another node has left the cluster, as far as the node that answers knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LeaveState {
@@ -103,6 +130,19 @@ impl Seen {
     pub(super) fn owned_by(&self, node: &str) -> Vec<&str> {
         let owned = self.singletons.iter().filter(|it| it.owner.as_deref() == Some(node));
         owned.map(|it| it.name.as_str()).collect()
+    }
+
+    /// The owner of a shard, and the node that is to receive it, as far as they are known.
+    pub(super) fn shard(&self, name: &str, number: u32) -> (Option<&str>, Option<&str>) {
+        if let Some(it) = self.singletons.iter().find(|it| it.name == name && number == 0) {
+            return (it.owner.as_deref(), it.moves_to.as_deref());
+        }
+        let Some(region) = self.regions.iter().find(|it| it.name == name) else {
+            return (None, None);
+        };
+        let owner = region.owners.iter().find(|(_, shards)| shards.contains(&number));
+        let moving = region.moves.iter().find(|it| it.shard == number);
+        (owner.map(|(owner, _)| owner.as_str()), moving.map(|it| it.to.as_str()))
     }
 
     /// Returns whether the node that is asked no longer sees what happens.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anstyle::Style;
 
-use super::seen::{Clusters, Gone, Node, Seen, Singleton, Vanished};
+use super::seen::{Clusters, Gone, Moving, Node, Region, Seen, Singleton, Vanished};
 use crate::duration::short;
 use crate::fit::{fitted, harmless, width};
 
@@ -14,6 +14,9 @@ const BOLD: Style = Style::new().bold();
 
 /// The widest column.
 const MAX_WIDTH: usize = 40;
+
+/// The most moves that are listed.
+const MOST_MOVES: usize = 20;
 
 pub(super) fn draw(clusters: &Clusters) -> String {
     let drawn: Vec<_> = clusters.clusters.iter().map(draw_one).collect();
@@ -34,6 +37,7 @@ fn draw_one(seen: &Seen) -> String {
         vanished,
         gone,
         singletons,
+        regions,
     } = seen;
     let stops = if *is_stopping { ", which stops" } else { "" };
     let mut out = format!(
@@ -69,6 +73,19 @@ fn draw_one(seen: &Seen) -> String {
     if !singletons.is_empty() {
         let rows = singletons.iter().map(singleton_row).collect();
         out += &table("Singletons", ["singleton", "owner", "fence", "state"], rows);
+    }
+    if !regions.is_empty() {
+        let rows = regions.iter().map(region_row).collect();
+        let head = ["region", "shards", "owners", "moving", "entities here", "kept here"];
+        out += &table("Regions", head, rows);
+        let moves = regions.iter().flat_map(|it| it.moves.iter().map(move |moving| (it, moving)));
+        let moves = moves.map(|(it, Moving { shard, from, to })| {
+            [format!("{}/{shard}", it.name), from.clone(), to.clone()]
+        });
+        let moves: Vec<_> = moves.take(MOST_MOVES).collect();
+        if !moves.is_empty() {
+            out += &table("Moves", ["shard", "from", "to"], moves);
+        }
     }
     if !vanished.is_empty() || !gone.is_empty() {
         let vanished = vanished.iter().map(|Vanished { node, for_ms }| {
@@ -112,6 +129,23 @@ fn singleton_row(it: &Singleton) -> [String; 4] {
     };
     let fence = fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string());
     [name.clone(), owner.clone().unwrap_or_else(|| "-".to_owned()), fence, state]
+}
+
+fn region_row(it: &Region) -> [String; 6] {
+    let Region { name, shards, free, entities, kept, owners, moves } = it;
+    let mut by_owner: Vec<_> =
+        owners.iter().map(|(owner, shards)| format!("{owner} {}", shards.len())).collect();
+    if *free > 0 {
+        by_owner.push(format!("none {free}"));
+    }
+    [
+        name.clone(),
+        shards.to_string(),
+        by_owner.join(", "),
+        moves.len().to_string(),
+        entities.to_string(),
+        kept.to_string(),
+    ]
 }
 
 /// A heading, and columns as wide as they need to be.

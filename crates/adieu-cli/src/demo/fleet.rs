@@ -1,6 +1,5 @@
 //! A fleet: replicas that serve the same requests, and are restarted one after another.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,17 +10,15 @@ use tokio::time::Instant;
 
 use super::member::{Keeper, Member, Spec, start};
 use super::replica::Kind;
-use super::spool::Spool;
 use crate::ending::Failure;
 
 /// Replicas that serve the same requests.
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) kind: Kind,
-    pub(super) spool: Spool,
     /// The number of replicas that serve at the same time.
     size: usize,
-    /// The folder of the spool and the locks, which all replicas share.
+    /// The folder that all replicas share.
     folder: PathBuf,
     /// The folder of reports and logs.
     reports: PathBuf,
@@ -43,10 +40,9 @@ impl Fleet {
         folder: PathBuf,
         reports: PathBuf,
         began: Instant,
-    ) -> io::Result<Self> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             kind,
-            spool: Spool::open(&folder.join("spool"))?,
             size,
             folder,
             reports,
@@ -55,14 +51,14 @@ impl Fleet {
             keepers: Mutex::default(),
             turn: AtomicUsize::new(0),
             restarts: AtomicUsize::new(0),
-        })
+        }
     }
 
     /// Starts every replica, and waits until all are ready.
     pub(super) async fn start(&self) -> Result<(), Failure> {
         let mut members = Vec::new();
         for slot in 1..=self.size {
-            members.push(self.start_one(&format!("orders-{slot}a")).await?);
+            members.push(self.start_one(slot, "a").await?);
         }
         for member in members {
             self.until_ready(&member).await?;
@@ -74,15 +70,31 @@ impl Fleet {
     /// is ready. The first is replaced at `begins`, the others at least `apart` from each other.
     pub(super) async fn restart(&self, begins: Instant, apart: Duration) -> Result<(), Failure> {
         let mut next = begins;
-        for (index, old) in self.members().iter().take(self.size).enumerate() {
+        for slot in 1..=self.size {
             tokio::time::sleep_until(next).await;
             next = Instant::now() + apart;
-            let new = self.start_one(&format!("orders-{}b", index + 1)).await?;
-            self.until_ready(&new).await?;
-            old.stop();
-            old.until_gone().await;
-            self.restarts.fetch_add(1, Ordering::Relaxed);
+            self.replace(slot, Duration::ZERO, Member::stop).await?;
         }
+        Ok(())
+    }
+
+    /// Starts the successor of a replica, and ends the replica when the successor has been ready for
+    /// that long.
+    pub(super) async fn replace(
+        &self,
+        slot: usize,
+        overlap: Duration,
+        end: fn(&Member),
+    ) -> Result<(), Failure> {
+        let old = self.members().get(slot - 1).map(Arc::clone);
+        let new = self.start_one(slot, "b").await?;
+        self.until_ready(&new).await?;
+        tokio::time::sleep(overlap).await;
+        if let Some(old) = old {
+            end(&old);
+            old.until_gone().await;
+        }
+        self.restarts.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -122,7 +134,8 @@ impl Fleet {
         ready.get(turn.checked_rem(ready.len())?).map(|member| Arc::clone(member))
     }
 
-    async fn start_one(&self, name: &str) -> Result<Arc<Member>, Failure> {
+    async fn start_one(&self, slot: usize, generation: &str) -> Result<Arc<Member>, Failure> {
+        let name = &format!("{}-{slot}{generation}", self.kind.service());
         let file = |ending: &str| self.reports.join(format!("{name}.{ending}"));
         let spec = Spec {
             kind: self.kind,

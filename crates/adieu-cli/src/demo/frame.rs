@@ -11,7 +11,6 @@ use super::KILL_AFTER;
 use super::LoadedFleet;
 use super::load::Counts;
 use super::member::{Snapshot, State};
-use super::replica::Kind;
 use crate::fit::flowed;
 
 /// The maximum and the minimum width of a bar. If there is less room, no bar is shown.
@@ -28,52 +27,65 @@ pub(super) struct View {
     fleets: Vec<FleetView>,
 }
 
+/// The state of one fleet.
 #[derive(Clone, Debug)]
-struct FleetView {
-    kind: Kind,
-    size: usize,
-    restarts: usize,
-    counts: Counts,
-    rows: Vec<Row>,
+pub(super) struct FleetView {
+    pub(super) title: &'static str,
+    /// What is restarted, such as `3 replicas of an order service`.
+    pub(super) what: String,
+    /// Parts of a line, each with its colours.
+    pub(super) summary: Vec<String>,
+    /// The counts for the lines that are printed every five seconds if they have changed.
+    pub(super) counts: String,
+    pub(super) rows: Vec<Row>,
 }
 
 /// One replica.
 #[derive(Clone, Debug)]
-struct Row {
-    name: String,
-    in_flight: usize,
-    seen: Snapshot,
+pub(super) struct Row {
+    pub(super) name: String,
+    /// What the bar of a replica that serves shows, and its unit.
+    pub(super) count: usize,
+    pub(super) unit: &'static str,
+    pub(super) seen: Snapshot,
 }
 
 /// The lines that have been printed so far, if frames cannot be drawn.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     printed: BTreeMap<(usize, String), String>,
-    /// The last summary of each fleet: its time in units of five seconds, and its counts of
-    /// requests and failures.
-    summaries: BTreeMap<usize, (u64, (u64, u64))>,
+    /// The last summary of each fleet: its time in units of five seconds, and its counts.
+    summaries: BTreeMap<usize, (u64, String)>,
 }
 
 // === impl View ===
 
 impl View {
+    pub(super) fn new(began: Instant, fleets: Vec<FleetView>) -> Self {
+        Self { elapsed: began.elapsed(), fleets }
+    }
+
     pub(super) fn of(fleets: &[LoadedFleet], began: Instant) -> Self {
-        let fleets = fleets.iter().map(|LoadedFleet { fleet, load }| FleetView {
-            kind: fleet.kind,
-            size: fleet.size(),
-            restarts: fleet.restarts(),
-            counts: load.counts(),
-            rows: fleet
-                .members()
-                .iter()
-                .map(|member| Row {
-                    name: member.name.clone(),
-                    in_flight: member.in_flight(),
-                    seen: member.seen(),
-                })
-                .collect(),
+        let fleets = fleets.iter().map(|LoadedFleet { fleet, load, .. }| {
+            let counts = load.counts();
+            FleetView {
+                title: fleet.kind.title(),
+                what: format!("{} replicas of an order service", fleet.size()),
+                summary: summary(&counts, fleet.restarts(), fleet.size()).into(),
+                counts: format!("{} requests, {} failed", counts.requests, counts.failed),
+                rows: fleet
+                    .members()
+                    .iter()
+                    .map(|member| Row {
+                        name: member.name.clone(),
+                        count: member.in_flight(),
+                        unit: "in flight",
+                        seen: member.seen(),
+                    })
+                    .collect(),
+            }
         });
-        Self { elapsed: began.elapsed(), fleets: fleets.collect() }
+        Self::new(began, fleets.collect())
     }
 
     /// Returns the frame, in this many columns.
@@ -82,12 +94,12 @@ impl View {
         let bar = if bar < SHORTEST_BAR { 0 } else { bar };
         let mut lines = Vec::new();
         for fleet in &self.fleets {
-            let (bold, title) = (Style::new().bold(), title(fleet.kind));
-            let (size, elapsed) = (fleet.size, seconds(self.elapsed));
+            let (bold, title, what) = (Style::new().bold(), fleet.title, &fleet.what);
+            let elapsed = seconds(self.elapsed);
             lines.push(format!(
-                "{bold}{title}{bold:#}  {elapsed:.1}s: {size} replicas of an order service, restarted under load"
+                "{bold}{title}{bold:#}  {elapsed:.1}s: {what}, restarted under load"
             ));
-            let summary = flowed(&summary(fleet), columns.saturating_sub(2));
+            let summary = flowed(&fleet.summary, columns.saturating_sub(2));
             lines.extend(summary.into_iter().map(|line| format!("  {line}")));
             lines.extend(fleet.rows.iter().map(|row| row.line(bar)));
             lines.push(String::new());
@@ -96,22 +108,15 @@ impl View {
     }
 }
 
-fn summary(fleet: &FleetView) -> [String; 4] {
-    let Counts { requests, failed, slowest, .. } = &fleet.counts;
+fn summary(counts: &Counts, restarts: usize, size: usize) -> [String; 4] {
+    let Counts { requests, failed, slowest, .. } = counts;
     let style = if *failed == 0 { AnsiColor::Green } else { AnsiColor::Red }.on_default();
     [
         format!("requests {requests}"),
         format!("{style}failed {failed}{style:#}"),
         format!("slowest {} ms", slowest.as_millis()),
-        format!("restarted {} of {}", fleet.restarts, fleet.size),
+        format!("restarted {restarts} of {size}"),
     ]
-}
-
-pub(super) fn title(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Adieu => "adieu",
-        Kind::Plain => "plain axum::serve",
-    }
 }
 
 // === impl Row ===
@@ -119,7 +124,7 @@ pub(super) fn title(kind: Kind) -> &'static str {
 impl Row {
     /// Returns the name of the replica, its state, a bar of this many columns, and figures.
     fn line(&self, bar: usize) -> String {
-        let Self { name, in_flight, seen } = self;
+        let Self { name, count, unit, seen } = self;
         let (style, cells, what) = match (seen.state, seen.left) {
             (State::Gone, _) => {
                 let what = seen.end.as_ref().map_or_else(String::new, |end| {
@@ -137,15 +142,15 @@ impl Row {
                 let left = format!("{:.1}s left", seconds(left));
                 let what = match bar {
                     // The end of the line may be cut off, so the remaining time comes first.
-                    0 => format!("{left}  {in_flight} in flight"),
-                    _ => format!("{in_flight:>3} in flight  {left}  {phase}"),
+                    0 => format!("{left}  {count} {unit}"),
+                    _ => format!("{count:>3} {unit}  {left}  {phase}"),
                 };
                 (AnsiColor::Yellow.on_default(), Some(cells), what)
             }
-            // The replica serves: the bar shows its requests in flight.
+            // The replica serves: the bar shows how much.
             (_, None) => {
-                let what = format!("{in_flight:>3} in flight");
-                (AnsiColor::Green.on_default(), Some(*in_flight), what)
+                let what = format!("{count:>3} {unit}");
+                (AnsiColor::Green.on_default(), Some(*count), what)
             }
         };
         let (full, rest) = match cells {
@@ -187,7 +192,7 @@ impl Changes {
         let at = format!("{:>5.1}s", seconds(view.elapsed));
         let are_two = view.fleets.len() > 1;
         for (index, fleet) in view.fleets.iter().enumerate() {
-            let of = if are_two { format!("{}: ", title(fleet.kind)) } else { String::new() };
+            let of = if are_two { format!("{}: ", fleet.title) } else { String::new() };
             for row in &fleet.rows {
                 let news = match (row.seen.state, &row.seen.phase, &row.seen.end) {
                     (_, _, Some(end)) => format!("gone, exit code {}", end.exit_code),
@@ -205,12 +210,11 @@ impl Changes {
                 }
             }
             // A summary every five seconds, if the counts have changed.
-            let Counts { requests, failed, .. } = fleet.counts;
-            let (fives, news) = (view.elapsed.as_secs() / 5, (requests, failed));
+            let (fives, news) = (view.elapsed.as_secs() / 5, &fleet.counts);
             let last = self.summaries.entry(index).or_default();
-            if fives > last.0 && news != last.1 {
-                lines.push(format!("{at}  {of}{requests} requests, {failed} failed"));
-                *last = (fives, news);
+            if fives > last.0 && *news != last.1 {
+                lines.push(format!("{at}  {of}{news}"));
+                *last = (fives, news.clone());
             }
         }
         lines

@@ -115,10 +115,7 @@ pub(super) async fn start(spec: Spec, began: Instant) -> io::Result<(Arc<Member>
     }
     let mut child = Command::new(std::env::current_exe()?)
         .args(["replica", "--name", &spec.name, "--kind"])
-        .arg(match spec.kind {
-            Kind::Adieu => "adieu",
-            Kind::Plain => "plain",
-        })
+        .arg(spec.kind.name())
         .arg("--folder")
         .arg(&spec.folder)
         .arg("--report")
@@ -168,6 +165,12 @@ impl Member {
 
     pub(super) fn is_ready(&self) -> bool {
         self.seen.borrow().state == State::Ready
+    }
+
+    /// Returns whether the replica is ready and was not signalled to stop.
+    pub(super) fn is_live(&self) -> bool {
+        let seen = self.seen.borrow();
+        seen.state == State::Ready && seen.signalled.is_none()
     }
 
     /// Returns how many requests to the replica are in flight.

@@ -28,9 +28,9 @@ use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-use super::KILL_AFTER;
 use super::shop::{Desk, SHIPPING, pages};
 use super::spool::Spool;
+use super::{KILL_AFTER, cluster};
 
 /// The longest time that closing takes.
 const BRIEF: Duration = Duration::from_millis(500);
@@ -40,16 +40,16 @@ const BRIEF: Duration = Duration::from_millis(500);
 pub(crate) struct Args {
     /// The library that it is built with.
     #[arg(long, value_enum)]
-    kind: Kind,
+    pub(super) kind: Kind,
     /// The name of the replica.
     #[arg(long)]
-    name: String,
+    pub(super) name: String,
     /// The folder that the fleet shares.
     #[arg(long)]
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// The file for the report.
     #[arg(long)]
-    report: PathBuf,
+    pub(super) report: PathBuf,
 }
 
 /// The library that a replica is built with.
@@ -59,6 +59,10 @@ pub(crate) enum Kind {
     Adieu,
     /// `axum::serve` with its own graceful shutdown.
     Plain,
+    /// A node of a cluster, with adieu.
+    Cluster,
+    /// Entities on the node that a hash over the live nodes names, without a hand-off.
+    Rehash,
 }
 
 /// The addresses of a replica: its first line of output.
@@ -74,7 +78,40 @@ pub(crate) fn run(args: Args) -> ExitCode {
             .config(config(&args))
             .worker_threads(1)
             .run(async move |shutdown| with_adieu(&shutdown, args).await),
-        Kind::Plain => plain(args),
+        Kind::Plain => run_plainly(serve_plainly(args)),
+        Kind::Cluster => cluster::node::run(args),
+        Kind::Rehash => run_plainly(cluster::rehash::serve(args)),
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// Returns the name for the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Adieu => "adieu",
+            Self::Plain => "plain",
+            Self::Cluster => "cluster",
+            Self::Rehash => "rehash",
+        }
+    }
+
+    /// Returns what the names of the replicas begin with.
+    pub(super) fn service(self) -> &'static str {
+        match self {
+            Self::Adieu | Self::Plain => "orders",
+            Self::Cluster | Self::Rehash => "carts",
+        }
+    }
+
+    /// Returns the title of a fleet.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Adieu | Self::Cluster => "adieu",
+            Self::Plain => "plain axum::serve",
+            Self::Rehash => "naive re-hashing",
+        }
     }
 }
 
@@ -132,7 +169,7 @@ async fn with_adieu(shutdown: &Shutdown, args: Args) -> Result<(), BoxError> {
 }
 
 /// Begins the shutdown when the demo that started this replica has gone.
-async fn stop_when_abandoned(shutdown: &Shutdown) -> std::io::Result<Infallible> {
+pub(super) async fn stop_when_abandoned(shutdown: &Shutdown) -> std::io::Result<Infallible> {
     abandoned().await?;
     drop(shutdown.run(Reason::from(Abandoned)));
     Ok(std::future::pending().await)
@@ -188,11 +225,11 @@ async fn ship(_: Arc<String>, _: JobCx) {
     tokio::time::sleep(SHIPPING).await;
 }
 
-/// Runs the same shop as axum's documentation shows it.
-fn plain(args: Args) -> ExitCode {
+/// Runs a replica that is not built with adieu.
+fn run_plainly(serving: impl Future<Output = std::io::Result<()>>) -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let served = runtime.and_then(|runtime| runtime.block_on(serve_plainly(args)));
+    let served = runtime.and_then(|runtime| runtime.block_on(serving));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -202,6 +239,7 @@ fn plain(args: Args) -> ExitCode {
     }
 }
 
+/// Serves the same shop as axum's documentation shows it.
 async fn serve_plainly(args: Args) -> std::io::Result<()> {
     let Args { kind: _, name, folder, report: _ } = args;
     let spool = Arc::new(Spool::open(&folder.join("spool"))?);
@@ -211,6 +249,11 @@ async fn serve_plainly(args: Args) -> std::io::Result<()> {
     for _ in 0..4 {
         shipping.spawn(ship_plainly(Arc::clone(&spool)));
     }
+    serve_with_axum(app).await
+}
+
+/// Serves with the graceful shutdown of axum.
+pub(super) async fn serve_with_axum(app: axum::Router) -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let signalled = async move {
         terminate.recv().await;
@@ -233,7 +276,7 @@ async fn ship_plainly(spool: Arc<Spool>) -> std::io::Result<()> {
     }
 }
 
-fn print(listens: &Listens) -> std::io::Result<()> {
+pub(super) fn print(listens: &Listens) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, listens)?;
     writeln!(out)?;

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use adieu::cluster::store::Memory;
-use adieu::cluster::{Cluster, SingletonCx};
+use adieu::cluster::{Cluster, Entity, Region, SingletonCx};
 use adieu::http::{Admin, AdminHandle};
 use adieu::{Config, Reason, Shutdown};
 use expect_test::expect;
@@ -20,6 +20,7 @@ use super::{Ran, adieu, command, config, shows, until};
 struct Node {
     shutdown: Shutdown,
     cluster: Cluster,
+    carts: Option<Region<Add>>,
     admin: Option<AdminHandle>,
     addr: SocketAddr,
 }
@@ -28,13 +29,27 @@ struct Node {
 struct Cloud {
     runtime: Option<Runtime>,
     store: Memory,
+    /// How many shards the region `cart` has; without it, there is no region.
+    shards: Option<u32>,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Add;
+impl adieu::cluster::Command for Add {
+    type Reply = ();
 }
 
 impl Cloud {
     fn new() -> Self {
         let runtime = Runtime::new().unwrap();
         let store = runtime.block_on(async { Memory::new() });
-        Self { runtime: Some(runtime), store }
+        Self { runtime: Some(runtime), store, shards: None }
+    }
+
+    fn with_shards(shards: u32) -> Self {
+        let mut cloud = Self::new();
+        cloud.shards = Some(shards);
+        cloud
     }
 
     fn join(&self, name: &str) -> Node {
@@ -54,8 +69,12 @@ impl Cloud {
             let cluster = builder.zone("a").address("h:1").on(&shutdown).unwrap();
             let sweeper = async |me: SingletonCx| me.stopped().await;
             cluster.singleton("sweeper", sweeper).unwrap();
+            let carts = self.shards.map(|shards| {
+                let carts = cluster.region::<Add>("cart").shards(shards);
+                carts.serve(async |mut me: Entity<Add>| while me.next().await.is_some() {}).unwrap()
+            });
             let addr = admin.local_addr();
-            Node { shutdown, cluster, admin: Some(admin), addr }
+            Node { shutdown, cluster, carts, admin: Some(admin), addr }
         })
     }
 }
@@ -274,6 +293,98 @@ fn s863_cluster_leave_out_and_stop_ask_and_act() {
     let stops = shows(&["cluster", "stop", &url, "--yes"]);
     assert!(stops.starts_with("cluster shop stops: "), "{stops}");
     until("it stops", || two.shutdown.reason() == Some(Reason::ClusterLeaving));
+}
+
+#[test]
+fn s1506_cluster_move_asks_and_acts() {
+    let cloud = Cloud::with_shards(4);
+    let nodes: Vec<Node> = ["shop-1", "shop-2"].map(|name| cloud.join(name)).into();
+    let [one, two] = &nodes[..] else { panic!("two nodes") };
+    let owner = |node: &Node, shard: u32| {
+        let status = node.cluster.status();
+        let mut owners = status.regions.first()?.owners.clone().into_iter();
+        owners.find(|(_, shards)| shards.contains(&shard)).map(|(owner, _)| owner.to_string())
+    };
+    until("all are owned", || (0..4).all(|it| owner(two, it).is_some()));
+    until("both are ready", || nodes.iter().all(|it| it.cluster.status().nodes.len() == 2));
+    let url = one.url();
+    // All are at the first node, which was there before the second.
+    assert_eq!(owner(one, 3).as_deref(), Some("shop-1"));
+
+    let refused = |args: &[&str]| {
+        let Ran { code, stderr, .. } = adieu(&[&["cluster", "move"], args, &[&url]].concat());
+        (code, stderr.trim_end().to_owned())
+    };
+    let question = "adieu: move cart/3 of cluster shop to shop-2? Now shop-1 owns it. There is no \
+                    terminal to ask at: pass --yes";
+    assert_eq!(refused(&["cart/3", "shop-2"]), (2, question.to_owned()));
+    let (code, problem) = refused(&["cart/x", "shop-2", "--yes"]);
+    assert_eq!((code, problem.contains("write REGION/NUMBER, such as cart/17")), (2, true));
+    for (shard, to, why) in [
+        ("basket/0", "shop-2", "there is no region basket; regions: cart, sweeper"),
+        ("cart/4", "shop-2", "region cart has the shards 0 to 3"),
+        ("cart/3", "shop-1", "shop-1 owns it already"),
+        ("cart/3", "shop-9", "no node shop-9 in cluster shop; there are shop-1, shop-2"),
+    ] {
+        let (code, problem) = refused(&[shard, to, "--yes"]);
+        assert_eq!((code, problem.ends_with(why)), (1, true), "{problem}");
+    }
+    assert_eq!(owner(one, 3).as_deref(), Some("shop-1"), "nothing was changed");
+
+    let moved = shows(&["cluster", "move", "cart/3", "shop-2", &url, "--yes", "--wait", "1m"]);
+    assert_eq!(moved, "cart/3 of cluster shop has moved to shop-2\n");
+    assert_eq!(owner(one, 3).as_deref(), Some("shop-2"));
+    let status = shows(&["cluster", "status", &url]);
+    assert!(stable(&status).contains("cart N shop-1 3, shop-2 N N N N"), "{}", stable(&status));
+    let json: Value = serde_json::from_str(&shows(&["cluster", "status", &url, "--json"])).unwrap();
+    let owners = &json["clusters"][0]["regions"][0]["owners"];
+    assert_eq!(*owners, serde_json::json!({ "shop-1": [0, 1, 2], "shop-2": [3] }));
+
+    let moved = shows(&["cluster", "move", "sweeper", "shop-2", &url, "--yes", "--wait", "1m"]);
+    assert_eq!(moved, "sweeper of cluster shop has moved to shop-2\n");
+    until("it runs there", || two.owner().as_deref() == Some("shop-2"));
+
+    two.shutdown.cordon();
+    until("it is cordoned", || {
+        let nodes = one.cluster.status().nodes;
+        nodes.iter().any(|it| it.node.as_str() == "shop-2" && !it.ready)
+    });
+    let (code, problem) = refused(&["cart/2", "shop-2", "--yes"]);
+    let why = "shop-2 takes no shards: it is cordoned, not ready, or shuts down";
+    assert_eq!((code, problem.ends_with(why)), (1, true), "{problem}");
+}
+
+/// A shard that does not drain is shown while it moves.
+#[test]
+fn s1507_a_shard_that_moves_is_shown() {
+    let cloud = Cloud::with_shards(2);
+    let (one, two) = (cloud.join("shop-1"), cloud.join("shop-2"));
+    until("all are owned", || {
+        let regions = one.cluster.status().regions;
+        regions.first().is_some_and(|it| it.free == 0) && two.cluster.status().nodes.len() == 2
+    });
+    let mut watching =
+        command(&["cluster", "watch", &two.url()]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut until_line = |text: &str| {
+        let line = lines.find(|line| line.starts_with(text));
+        line.unwrap_or_else(|| panic!("{text} was not printed"))
+    };
+    until_line("shop: region cart on shop-1: 2 of 2 shards");
+    // A pass keeps the shard from being handed over.
+    let carts = one.carts.as_ref().unwrap();
+    let key = (0..).map(|it| format!("cart-{it}")).find(|key| carts.shard_of(key) == 0).unwrap();
+    let pass = carts.enter(&key).unwrap();
+    let args = ["cluster", "move", "cart/0", "shop-2", &two.url(), "--yes", "--wait", "1s"];
+    let Ran { code, stderr, .. } = adieu(&args);
+    assert_eq!((code, stderr.contains("does not own cart/0")), (1, true), "{stderr}");
+    until_line("shop: shard cart/0: moves from shop-1 to shop-2");
+    let status = stable(&shows(&["cluster", "status", &two.url()]));
+    assert!(status.contains("Moves\nshard from to\ncart/0 shop-1 shop-2\n"), "{status}");
+    drop(pass);
+    until_line("shop: region cart on shop-2: 1 of 2 shards");
+    watching.kill().unwrap();
+    watching.wait().unwrap();
 }
 
 #[test]

@@ -144,6 +144,118 @@ fn fits_into(columns: usize) {
     assert!(widest <= columns, "{widest}: {screen}");
 }
 
+/// A cluster that is small enough for a machine that runs other tests at the same time.
+const CLUSTER: &str = "demo cluster --nodes 2 --carts 24 --rate 150 --duration 3s";
+
+fn cluster(more: &[&str]) -> Ran {
+    let args: Vec<&str> = CLUSTER.split(' ').chain(more.iter().copied()).collect();
+    adieu(&args)
+}
+
+#[test]
+fn s1510_a_rolling_restart_of_a_cluster_runs_each_ask_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let Ran { code, stdout, stderr } =
+        cluster(&["--json", "--report-dir", folder.path().to_str().unwrap()]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let result: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(result["asks"], result["ran"], "{result}");
+    assert!(result["ran"].as_u64().unwrap() > 200, "{result}");
+    for figure in ["not_run", "unknown", "lost", "doubled", "untrue"] {
+        assert_eq!(result[figure], 0, "{figure}: {result}");
+    }
+    assert_eq!(result["restarts"], 2);
+    // Each of the shards has moved, once.
+    let moves = &result["moves"];
+    assert_eq!((&moves["fewest"], &moves["most"]), (&Value::from(1), &Value::from(1)), "{moves}");
+    assert_eq!(moves["total"], 24, "{moves}");
+    let nodes = result["nodes"].as_array().unwrap();
+    let names: Vec<_> = nodes.iter().map(|node| node["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["carts-1a", "carts-2a", "carts-1b", "carts-2b"]);
+    for node in nodes {
+        assert_eq!(node["exit_code"], 0, "{node}");
+        assert_eq!(node["report"]["outcome"]["kind"], "clean", "{node}");
+        let report = folder.path().join(format!("adieu/{}.json", node["name"].as_str().unwrap()));
+        let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+        assert_eq!(report, node["report"], "the report is kept");
+    }
+}
+
+#[test]
+fn s1511_naive_rehashing_beside_it_loses_and_doubles_items() {
+    let Ran { code, stdout, stderr } = cluster(&["--compare", "--json"]);
+    let result: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, stderr.as_str()), (0, ""), "losses there do not count: {stdout}");
+    assert_eq!((&result["lost"], &result["doubled"]), (&Value::from(0), &Value::from(0)));
+    let naive = &result["compare"];
+    assert!(naive["lost"].as_u64().unwrap() > 0, "{naive}");
+    assert!(naive["doubled"].as_u64().unwrap() > 0, "{naive}");
+    assert!(naive["moves"]["per_shard"].as_f64() > result["moves"]["per_shard"].as_f64());
+}
+
+#[test]
+fn s1512_killed_nodes_lose_and_double_nothing() {
+    let Ran { code, stdout, stderr } = cluster(&["--kill", "--json"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let result: Value = serde_json::from_str(&stdout).unwrap();
+    for figure in ["lost", "doubled", "untrue"] {
+        assert_eq!(result[figure], 0, "{figure}: {result}");
+    }
+    assert!(result["ran"].as_u64().unwrap() > 200, "{result}");
+    // The shards of a killed node run elsewhere when its session of four seconds has ended.
+    assert!(result["longest_stall_ms"].as_u64().unwrap() > 2_000, "{result}");
+    let codes: Vec<_> = result["nodes"].as_array().unwrap().iter().collect();
+    let codes: Vec<_> = codes.iter().map(|node| node["exit_code"].as_i64().unwrap()).collect();
+    assert_eq!(codes, [137, 137, 0, 0]);
+}
+
+#[test]
+fn s1510_in_a_pipe_the_demo_of_the_cluster_prints_changes_and_a_table() {
+    let Ran { code, stdout, stderr } = cluster(&[]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(!format!("{stdout}{stderr}").contains('\x1b'), "{stdout}{stderr}");
+    for name in ["carts-1a", "carts-2a", "carts-1b", "carts-2b"] {
+        assert!(stderr.contains(&format!("{name} gone, exit code 0")), "{stderr}");
+        let row = stdout.lines().find(|line| line.contains(name)).unwrap();
+        assert!(row.contains("clean in ") && row.ends_with("exit code 0"), "{stdout}");
+    }
+    let head: Vec<&str> = stdout.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(head, ["ran", "not", "run", "unknown", "lost", "doubled", "stall", "moves"]);
+    let row: Vec<&str> = stdout.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((row[0], &row[2..6], row[8]), ("adieu", &["0"; 4][..], "1.0"), "{stdout}");
+}
+
+#[test]
+fn s182_at_a_terminal_the_demo_of_the_cluster_draws_and_ctrl_c_ends_it() {
+    let terminal = Tmux::open("demo-cluster", &[]);
+    terminal.adieu("demo cluster --nodes 2 --carts 24 --rate 100 --duration 60s");
+    let screen = terminal.until("carts-1b");
+    assert!(screen.contains("restarted 0 of 2") && screen.contains("shards"), "{screen}");
+    assert!(screen.contains("not run 0  unknown 0") && screen.contains('█'), "{screen}");
+    terminal.press("C-c");
+    let screen = terminal.until("code=");
+    assert!(screen.contains("code=130"), "{screen}");
+    assert!(screen.contains("interrupted; until then:"), "{screen}");
+    assert!(!screen.contains("still running"), "{screen}");
+    assert!(terminal.has_cursor());
+}
+
+#[test]
+fn s326_the_demo_of_the_cluster_fits_into_a_narrow_terminal() {
+    for (columns, more) in [(40, ""), (60, "--compare")] {
+        let terminal = Tmux::with_columns(&format!("narrow-cluster-{columns}"), columns, &[]);
+        let small = "demo cluster --nodes 2 --carts 8 --rate 50 --duration 2s";
+        terminal.adieu(&format!("{small} {more}"));
+        let screen = terminal.until("code=");
+        assert!(screen.contains("code=0"), "{screen}");
+        for figure in ["ran", "not run", "unknown", "lost", "doubled", "stall", "moves"] {
+            assert!(screen.contains(&format!("\n{figure} ")), "{figure}: {screen}");
+        }
+        let widest = screen.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= columns, "{widest}: {screen}");
+    }
+}
+
 #[test]
 fn s188_at_a_terminal_without_colours_it_draws_all_the_same() {
     let terminal = Tmux::open("no-color", &[("NO_COLOR", "1")]);

@@ -1,6 +1,7 @@
 //! Judges every commit that the store applies, and every instant.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Time;
 use crate::proposal::What;
@@ -18,6 +19,10 @@ pub(super) struct Judge {
     truth: View,
     /// The highest epoch that was granted, by shard, and the highest that has run.
     granted: BTreeMap<ShardId, Revision>,
+    /// When the last grant was committed.
+    granted_at: BTreeMap<ShardId, Time>,
+    /// For how long a shard stays after a grant, unless an operator or its owner moves it.
+    rest: Time,
     ran: BTreeMap<ShardId, Ran>,
     looks: u64,
     verdict: Option<String>,
@@ -39,11 +44,14 @@ struct Ran {
 // === impl Judge ===
 
 impl Judge {
-    pub(super) fn new(keys: Keys) -> Self {
+    pub(super) fn new(keys: Keys, rest: Duration) -> Self {
         Self {
             keys,
             truth: View::default(),
             granted: BTreeMap::new(),
+            granted_at: BTreeMap::new(),
+            // The clock of the leader may be fast by five percent.
+            rest: rest.div_f64(1.06).as_micros() as Time,
             ran: BTreeMap::new(),
             looks: 0,
             verdict: None,
@@ -120,7 +128,13 @@ impl Judge {
                     Some(Key::Shard(shard)) => {
                         let after: ShardRecord = decode(value).unwrap();
                         let problem = self.shard_written(what, &shard, &after, by);
+                        let granted_at = self.granted_at.get(&shard).copied().unwrap_or_default();
+                        let is_early = what == What::RequestMove && now < granted_at + self.rest;
+                        // Without a session, it is an operator who requests it.
+                        let problem = problem.or((is_early && by.is_some())
+                            .then_some("moved for balance soon after it was moved"));
                         if let ShardRecord::Owned(grant) = after {
+                            self.granted_at.insert(shard.clone(), now);
                             self.granted.insert(shard.clone(), grant.epoch);
                             *self.grants.entry(shard.clone()).or_default() += 1;
                         }
@@ -249,6 +263,11 @@ impl Judge {
                 {
                     None
                 }
+                // Only an operator gives a move another target.
+                (
+                    Some(ShardRecord::Moving { ownership: before, .. }),
+                    ShardRecord::Moving { ownership, .. },
+                ) if before == ownership && by.is_none() => None,
                 _ => Some("a move changed the owner"),
             },
             _ => Some("written by a commit that is not about shards"),

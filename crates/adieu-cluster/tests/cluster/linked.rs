@@ -5,5 +5,6 @@ mod appends;
 mod child;
 mod faults;
 mod load;
+mod moves;
 mod rolling;
 mod stage;

@@ -14,6 +14,7 @@ mod files;
 #[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres", feature = "links"))]
 mod linked;
 mod members;
+mod moves;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod nodes;
 mod notes;

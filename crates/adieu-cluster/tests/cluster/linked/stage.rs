@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use adieu_cluster::{Cluster, MoveRefusal, NodeId, OperateError};
+use adieu_core::{Config, Shutdown};
 use adieu_testkit::process::Process;
 use adieu_testkit::servers::Server;
 use nix::sys::signal::Signal::{self, SIGTERM};
@@ -110,6 +112,29 @@ impl Stage {
         std::fs::write(self.enough(), "").unwrap();
         sender.wait_for("@asked");
         sender
+    }
+
+    /// An operator moves a shard, and waits until the node owns it. Returns whether it had to move.
+    pub(crate) fn moves(&self, shard: u32, to: &str) -> bool {
+        let to = NodeId::new(to).unwrap();
+        self.runtime.block_on(async {
+            let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+            let store = Place::Etcd(url(self.etcd.port())).connect().await;
+            let operator = Cluster::new(store, CLUSTER).on(&shutdown).unwrap();
+            let begun = Instant::now();
+            let mut has_moved = false;
+            loop {
+                match operator.request_move("log", shard, &to).await {
+                    Ok(()) => has_moved = true,
+                    Err(OperateError::MoveRefused {
+                        source: MoveRefusal::AlreadyThere { .. }, ..
+                    }) => return has_moved,
+                    Err(error) => panic!("{error:?}"),
+                }
+                assert!(begun.elapsed() < PATIENCE, "never: {shard} moves to {to}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
     }
 
     pub(crate) fn appends(&self) -> Vec<Appended> {
