@@ -28,7 +28,7 @@ use adieu_fleet::Fence;
 
 pub use mail::{Mail, Replier};
 pub(crate) use node::Here;
-pub(crate) use shard::{Core, Function, Killed, Pass, Path, Sent, Shard, Spawner, Tally, Told};
+pub(crate) use shard::{Core, Function, Killed, Pass, Path, Sent, SentTell, Shard, Spawner, Tally};
 pub(crate) use starts::{Due, Starts};
 
 use crate::message::Command;

@@ -22,7 +22,7 @@ pub(crate) use core::{Core, Function, Spawner, Tally};
 use deadlines::Deadlines;
 pub(crate) use owning::Pass;
 use sending::Sending;
-pub(crate) use sending::{Path, Sent, Told};
+pub(crate) use sending::{Path, Sent, SentTell};
 pub(crate) use status::Killed;
 use tokio_util::sync::CancellationToken;
 
