@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::proposal::What;
+use crate::proposal::Purpose;
 use crate::store::Committed;
 
 /// What the instance of a singleton on this node does.
@@ -34,7 +34,7 @@ pub(crate) struct Counters {
 
 #[derive(Clone, Debug, Default)]
 struct Rest {
-    commits: BTreeMap<(What, &'static str), u64>,
+    commits: BTreeMap<(Purpose, &'static str), u64>,
     started: BTreeMap<Arc<str>, u64>,
     failed: BTreeMap<Arc<str>, u64>,
     instances: BTreeMap<Arc<str>, InstanceState>,
@@ -54,7 +54,7 @@ impl Counters {
     }
 
     /// Counts a commit by its answer; `None` if it was not answered.
-    pub(crate) fn committed(&self, what: What, answer: Option<&Committed>) {
+    pub(crate) fn committed(&self, what: Purpose, answer: Option<&Committed>) {
         let outcome = match answer {
             Some(Committed::Done(_)) => "done",
             Some(Committed::Conflict) => "conflict",
@@ -92,7 +92,7 @@ impl Counters {
         self.renewals_failed.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn commits(&self) -> BTreeMap<(What, &'static str), u64> {
+    pub(crate) fn commits(&self) -> BTreeMap<(Purpose, &'static str), u64> {
         self.rest().commits.clone()
     }
 

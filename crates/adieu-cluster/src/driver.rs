@@ -14,9 +14,9 @@ use instances::{Instances, Joined};
 use tokio_util::sync::CancellationToken;
 
 use crate::handoff::Handoffs;
-use crate::member::{Answer, Declared, Loss, Next, Stage, Wish};
+use crate::member::{Answer, Declared, Goal, Loss, Next, Stage};
 use crate::node::Node;
-use crate::proposal::{Proposal, Wake, What};
+use crate::proposal::{Proposal, Purpose, Wake};
 use crate::records::{ConfigRecord, RegionConfig, RegionKind};
 use crate::regions::keep;
 use crate::shared::{Failure, Progress, Shared};
@@ -51,7 +51,7 @@ struct Driver {
     keeping: Pending<(Instant, Result<SessionStanding, StoreError>)>,
     loading: Pending<Loaded>,
     retry_load_at: Option<Instant>,
-    committing: Pending<(What, Result<Committed, StoreError>)>,
+    committing: Pending<(Purpose, Result<Committed, StoreError>)>,
     changes: Option<Box<dyn Changes>>,
     instances: Instances,
     handoffs: Handoffs,
@@ -69,10 +69,10 @@ struct Driver {
 }
 
 /// What happens next.
-enum Happened {
+enum Event {
     Kept(Instant, Result<SessionStanding, StoreError>),
     Loaded(Loaded),
-    Committed(What, Result<Committed, StoreError>),
+    Committed(Purpose, Result<Committed, StoreError>),
     Changed(Result<Update, StoreError>),
     Instance(Joined),
     Nothing,
@@ -206,7 +206,7 @@ impl Driver {
         // Cordons and failing checks cannot be waited for.
         wake.at(now + (shared.settings.ttl / 20).min(Duration::from_millis(500)));
         node.member.set_ready(is_ready);
-        node.member.raise_wish(*shared.wish.borrow());
+        node.member.raise_goal(*shared.goal.borrow());
         self.keep(node, now, &mut wake);
         self.load(node, now, &mut wake);
         // Before the commit, which can then hand over a shard whose instance has just ended. A later
@@ -310,7 +310,7 @@ impl Driver {
         if !is_running {
             self.report_wait();
         }
-        if node.is_asked_to_leave() && node.member.wish() == Wish::Stay && !is_running {
+        if node.is_asked_to_leave() && node.member.goal() == Goal::Stay && !is_running {
             self.begins.get_or_insert(Reason::ClusterLeaving);
         }
     }
@@ -387,9 +387,9 @@ impl Driver {
         }
     }
 
-    async fn wait(&mut self, wake: Wake) -> Happened {
-        let wish = *self.shared.wish.borrow();
-        let mut wishes = self.shared.wish.subscribe();
+    async fn wait(&mut self, wake: Wake) -> Event {
+        let goal = *self.shared.goal.borrow();
+        let mut goals = self.shared.goal.subscribe();
         let Self { shared, keeping, loading, committing, changes, instances, .. } = self;
         let (standing, begun) = (&self.standing, &self.begun);
         let has_begun = begun.is_cancelled();
@@ -397,28 +397,28 @@ impl Driver {
         let is_killing = shared.kill.is_cancelled();
         tokio::select! {
             biased;
-            (sent, kept) = ready(keeping) => Happened::Kept(sent, kept),
-            (what, answer) = ready(committing) => Happened::Committed(what, answer),
-            loaded = ready(loading) => Happened::Loaded(loaded),
-            Some(ended) = instances.join_next() => Happened::Instance(ended),
-            () = shared.here.drained.notified() => Happened::Nothing,
-            changed = next(changes) => Happened::Changed(changed),
-            _ = wishes.wait_for(|now| *now != wish) => Happened::Nothing,
-            () = begun.cancelled(), if !has_begun => Happened::Nothing,
-            () = shared.close.cancelled(), if !is_closing => Happened::Nothing,
-            () = shared.kill.cancelled(), if !is_killing => Happened::Nothing,
-            () = standing.lost() => Happened::Nothing,
-            () = sleep(wake) => Happened::Nothing,
+            (sent, kept) = ready(keeping) => Event::Kept(sent, kept),
+            (what, answer) = ready(committing) => Event::Committed(what, answer),
+            loaded = ready(loading) => Event::Loaded(loaded),
+            Some(ended) = instances.join_next() => Event::Instance(ended),
+            () = shared.here.drained.notified() => Event::Nothing,
+            changed = next(changes) => Event::Changed(changed),
+            _ = goals.wait_for(|now| *now != goal) => Event::Nothing,
+            () = begun.cancelled(), if !has_begun => Event::Nothing,
+            () = shared.close.cancelled(), if !is_closing => Event::Nothing,
+            () = shared.kill.cancelled(), if !is_killing => Event::Nothing,
+            () = standing.lost() => Event::Nothing,
+            () = sleep(wake) => Event::Nothing,
         }
     }
 
-    fn apply(&mut self, happened: Happened) {
+    fn apply(&mut self, happened: Event) {
         let now = now();
         let shared = Arc::clone(&self.shared);
         let mut node = shared.node();
         let Some(node) = node.as_mut() else { return };
         match happened {
-            Happened::Kept(sent, kept) => {
+            Event::Kept(sent, kept) => {
                 self.keeping = None;
                 let answer = match kept {
                     Ok(SessionStanding::Kept) => {
@@ -438,7 +438,7 @@ impl Driver {
                     self.standing.extend(node.valid_until());
                 }
             }
-            Happened::Loaded(loaded) => {
+            Event::Loaded(loaded) => {
                 self.loading = None;
                 self.retry_load_at = Some(now + shared.settings.ttl / 20);
                 match loaded {
@@ -457,7 +457,7 @@ impl Driver {
                     }
                 }
             }
-            Happened::Committed(what, answer) => {
+            Event::Committed(what, answer) => {
                 self.committing = None;
                 shared.counters.committed(what, answer.as_ref().ok());
                 match answer {
@@ -478,19 +478,19 @@ impl Driver {
                     }
                 }
             }
-            Happened::Changed(Ok(Update::Changed { revision, changes })) => {
+            Event::Changed(Ok(Update::Changed { revision, changes })) => {
                 if let Err(error) = node.changed(now, revision, &changes) {
                     self.cannot_read(node, &error);
                 }
             }
-            Happened::Changed(Ok(Update::Compacted)) => self.changes = None,
-            Happened::Changed(Err(error)) => {
+            Event::Changed(Ok(Update::Compacted)) => self.changes = None,
+            Event::Changed(Err(error)) => {
                 warn_of(&shared, &error, NOT_WATCHED);
                 self.changes = None;
                 self.retry_load_at = Some(now + shared.settings.ttl / 20);
             }
-            Happened::Instance(ended) => self.instances.ended(ended, now),
-            Happened::Nothing => {}
+            Event::Instance(ended) => self.instances.ended(ended, now),
+            Event::Nothing => {}
         }
     }
 

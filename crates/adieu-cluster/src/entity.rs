@@ -29,8 +29,8 @@ use adieu_fleet::Fence;
 pub use mail::{Mail, Replier};
 pub(crate) use node::Here;
 pub(crate) use shard::{
-    Core, Function, Inside, Killed, Pass, Path, Requests, Sent, Shard, Spawner, Stopped, Tally,
-    Told,
+    Core, Function, Inside, Killed, Pass, Path, Requests, Sent, SentTell, Shard, Spawner, Stopped,
+    Tally,
 };
 pub(crate) use starts::{Due, Starts};
 

@@ -4,5 +4,5 @@ mod heartbeat;
 mod machine;
 
 pub(crate) use heartbeat::{Answer, Heartbeat, Next};
-pub(crate) use machine::{Declared, Member, Wish};
+pub(crate) use machine::{Declared, Goal, Member};
 pub use machine::{Incompatible, Loss, Stage};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use adieu_core::{AddTaskError, Phase, Short, Shutdown, TaskCx, TaskSpec};
 
 use crate::counters::InstanceState;
-use crate::member::{Stage, Wish};
+use crate::member::{Goal, Stage};
 use crate::records::Drain;
 use crate::shared::{DrainTime, Progress, Shared};
 use crate::time::{Duration, Instant, now, sleep_until};
@@ -53,7 +53,7 @@ pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTa
     let this = Arc::clone(shared);
     let spec = task(leave.1, |_| "waiting for the store".to_owned());
     shutdown.add_task(leave.0, spec, move |_| async move {
-        this.raise_wish(Wish::Leave);
+        this.raise_goal(Goal::Leave);
         this.reaches(|it| it.stage >= Some(Stage::Leaving)).await;
     })?;
 
@@ -69,7 +69,7 @@ pub(crate) fn add(shutdown: &Shutdown, shared: &Arc<Shared>) -> Result<(), AddTa
     });
     shutdown.add_task(removed.0, spec, move |cx| async move {
         this.settle(cx.remaining() / 2).await;
-        this.raise_wish(Wish::BeRemoved);
+        this.raise_goal(Goal::BeRemoved);
         this.reaches(|_| false).await;
     })?;
 
@@ -126,7 +126,7 @@ impl Shared {
             times.regions = Some(drain_time(begun, all));
             times.owned = owned;
         }
-        self.raise_wish(Wish::DrainRegions);
+        self.raise_goal(Goal::DrainRegions);
         self.reaches(|it| it.drain >= Drain::Regions && it.regions == 0).await;
         let within = all.saturating_sub(reserve(all));
         let killed = self.killed();
@@ -159,7 +159,7 @@ impl Shared {
         let leader = self.progress.borrow().leader.as_ref().map(ToString::to_string);
         let leader = leader.unwrap_or_else(|| "a leader".to_owned());
         self.drain_times().singletons = Some(drain_time(begun, all));
-        self.raise_wish(Wish::DrainSingletons);
+        self.raise_goal(Goal::DrainSingletons);
         let is_done = |it: &Progress| it.drain == Drain::Singletons && it.singletons.is_empty();
         let mut dropped = String::new();
         tokio::select! {

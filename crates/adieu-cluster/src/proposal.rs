@@ -6,7 +6,7 @@ use crate::store::Commit;
 
 /// The purpose of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum What {
+pub(crate) enum Purpose {
     SetMode,
     Configure,
     Join,
@@ -31,7 +31,7 @@ pub(crate) enum What {
 #[derive(Clone, Debug)]
 #[must_use = "a proposal changes nothing until it is committed"]
 pub(crate) struct Proposal {
-    pub(crate) what: What,
+    pub(crate) what: Purpose,
     pub(crate) commit: Commit,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Wake(Option<Instant>);
 
 // === impl What ===
 
-impl What {
+impl Purpose {
     pub(crate) fn proposes(self, commit: Commit) -> Proposal {
         Proposal { what: self, commit }
     }

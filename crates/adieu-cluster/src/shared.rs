@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::commits::Commits;
 use crate::counters::Counters;
 use crate::entity::Here;
-use crate::member::{Incompatible, Loss, Stage, Wish};
+use crate::member::{Goal, Incompatible, Loss, Stage};
 use crate::node::Node;
 use crate::records::{Drain, Keys, NodeId, NodeRecord, RegionKind};
 use crate::regions::RegionMap;
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) standing: OnceLock<Arc<Standing>>,
     pub(crate) progress: watch::Sender<Progress>,
     /// How far this node is to go.
-    pub(crate) wish: watch::Sender<Wish>,
+    pub(crate) goal: watch::Sender<Goal>,
     /// Singletons that have not ended are dropped.
     pub(crate) kill: CancellationToken,
     /// The driver ends.
@@ -158,10 +158,10 @@ impl Shared {
         standing.is_some_and(|standing| !standing.is_good())
     }
 
-    pub(crate) fn raise_wish(&self, wish: Wish) {
-        self.wish.send_if_modified(|before| {
-            let rises = *before < wish;
-            *before = (*before).max(wish);
+    pub(crate) fn raise_goal(&self, goal: Goal) {
+        self.goal.send_if_modified(|before| {
+            let rises = *before < goal;
+            *before = (*before).max(goal);
             rises
         });
     }

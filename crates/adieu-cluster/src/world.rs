@@ -35,7 +35,7 @@ use traffic::{Signal, Traffic};
 use crate::allocate::is_candidate;
 use crate::commits::Target;
 use crate::moving;
-use crate::proposal::What;
+use crate::proposal::Purpose;
 use crate::records::{Keys, Mode, NodeId, NodeState, ShardId};
 use crate::settings::Settings;
 use crate::store::commit::Compare;
@@ -54,7 +54,7 @@ const MOST_EVENTS: u64 = 2_000_000;
 /// A comparison that is removed from the commits of one kind, to see that the judge notices.
 #[derive(Clone, Copy)]
 struct Broken {
-    what: What,
+    what: Purpose,
     compare: fn(&Compare) -> bool,
 }
 
@@ -332,7 +332,7 @@ impl World {
         }
     }
 
-    fn commit(&mut self, at: usize, what: What, commit: &Commit) -> Response {
+    fn commit(&mut self, at: usize, what: Purpose, commit: &Commit) -> Response {
         let mut commit = commit.clone();
         if let Some(missing) = crate::commits::tests::missing_comparison(what, &commit) {
             self.judge.found(self.now, format!("{what:?} without a comparison: {missing}"));
@@ -448,19 +448,19 @@ impl World {
                     self.after_table();
                 }
             }
-            Fault::OperatorLeave { name } => self.operate(What::Leave, |commits, view| {
+            Fault::OperatorLeave { name } => self.operate(Purpose::Leave, |commits, view| {
                 let id = NodeId::new(format!("n{name}")).unwrap();
                 let node = view.nodes.get(&id)?;
                 (node.value.state <= NodeState::Up).then(|| commits.request_leave(&id, node))
             }),
-            Fault::OperatorOut { name } => self.operate(What::Leave, |commits, view| {
+            Fault::OperatorOut { name } => self.operate(Purpose::Leave, |commits, view| {
                 let id = NodeId::new(format!("n{name}")).unwrap();
                 Some(commits.out(&id, view.nodes.get(&id)?))
             }),
-            Fault::StopAll => self.operate(What::SetMode, |commits, view| {
+            Fault::StopAll => self.operate(Purpose::SetMode, |commits, view| {
                 Some(commits.set_mode(view.mode.as_ref(), Mode::Stopping))
             }),
-            Fault::Move { entity, pick } => self.operate(What::RequestMove, |commits, view| {
+            Fault::Move { entity, pick } => self.operate(Purpose::RequestMove, |commits, view| {
                 let id = traffic::shard_of(entity);
                 let owner = &view.shards.get(&id)?.value.ownership()?.owner;
                 let can = |node: &&NodeId| *node != owner && is_candidate(view, &id.region, node);
@@ -489,7 +489,7 @@ impl World {
     /// An operator commits something, from the newest view.
     fn operate(
         &mut self,
-        what: What,
+        what: Purpose,
         commit: impl FnOnce(&crate::commits::Commits, &crate::view::View) -> Option<Commit>,
     ) {
         let commits = crate::commits::Commits::new(self.keys.clone());
@@ -497,7 +497,7 @@ impl World {
         if let Ok(Committed::Done(_)) = self.table.commit(&commit) {
             match what {
                 // It is the commit of the leader, and judged in the same way.
-                What::RequestMove => {
+                Purpose::RequestMove => {
                     if let Some(missing) = crate::commits::tests::missing_comparison(what, &commit)
                     {
                         self.judge.found(self.now, format!("operator: no comparison: {missing}"));
@@ -524,7 +524,7 @@ struct Outcome {
     /// The violation that the judge has found.
     verdict: Option<String>,
     log: Vec<String>,
-    applied: std::collections::BTreeMap<What, u64>,
+    applied: std::collections::BTreeMap<Purpose, u64>,
 }
 
 /// Runs the world of one seed.

@@ -85,7 +85,7 @@ pub(crate) enum NotAdmitted {
 
 /// What a breaker has seen, for the other replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct WindowCount {
     pub(crate) calls: u64,
     pub(crate) failures: u64,
     /// The generation of the fleet's breaker that this process knows.
@@ -310,14 +310,14 @@ impl Circuit {
 
     /// Returns the counts of the window. If the breaker is not closed, these are the counts of the last
     /// generation in which it was closed.
-    pub(crate) fn sight(&self, now: Instant) -> Sight {
+    pub(crate) fn sight(&self, now: Instant) -> WindowCount {
         let (epoch, generation) = {
             let machine = lock(&self.machine);
             (machine.last_closed(), machine.fleet_generation())
         };
         let Pair { all, some } = self.window.sum(now, epoch);
         let count = |count: i64| u64::try_from(count).unwrap_or(0);
-        Sight { calls: count(all), failures: count(some), generation }
+        WindowCount { calls: count(all), failures: count(some), generation }
     }
 
     /// Applies the state of the fleet's breaker, from a response to a request that was sent at `sent`.

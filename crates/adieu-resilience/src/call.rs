@@ -19,7 +19,7 @@ use adieu_core::Deadline;
 pub use attempt::Attempt;
 
 use attempt::{Attempting, Ended};
-use held::{Held, Lesson};
+use held::{AttemptResult, Held};
 
 use crate::breaker::{Admission, NotAdmitted, Prober};
 use crate::bulkhead::{Criticality, NoSlot};
@@ -180,13 +180,13 @@ impl Running<'_> {
     }
 
     /// What the parts learn from an attempt.
-    fn lesson(&self, class: Class, is_timeout: bool) -> Lesson {
+    fn lesson(&self, class: Class, is_timeout: bool) -> AttemptResult {
         let is_sick = class.health() == Health::Sick;
         // A failure during the shutdown may be caused by the process itself.
         if is_sick && drain::has_begun(&self.call.state.shutdown) {
-            return Lesson { class: Class::neutral(), is_timeout: false };
+            return AttemptResult { class: Class::neutral(), is_timeout: false };
         }
-        Lesson { class, is_timeout: is_timeout && is_sick }
+        AttemptResult { class, is_timeout: is_timeout && is_sick }
     }
 
     /// Takes what an attempt needs of each part. Returns when it begins.

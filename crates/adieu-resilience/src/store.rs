@@ -84,12 +84,12 @@ pub(crate) struct Synced {
     /// How many replicas have reported recently.
     pub(crate) replicas: u32,
     /// `None` if nothing has changed. Otherwise everything that the store knows.
-    pub(crate) news: Option<News>,
+    pub(crate) news: Option<FleetState>,
 }
 
 /// Everything that a store knows about the breakers of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct FleetState {
     pub(crate) breakers: Vec<(String, Standing)>,
     /// The remaining time for which a policy was forced open, and by whom. Zero if it was
     /// released.

@@ -13,8 +13,8 @@ const STRIPES: usize = 64;
 /// One `T` for each thread.
 pub(crate) struct Striped<T> {
     /// Made when their thread first needs them: there may be thousands of these, by key.
-    own: [OnceLock<Box<Apart<T>>>; STRIPES],
-    shared: Apart<T>,
+    own: [OnceLock<Box<CacheAligned<T>>>; STRIPES],
+    shared: CacheAligned<T>,
     /// Held by the thread that writes to `shared`.
     sharing: Mutex<()>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Striped<T> {
 /// A value on cache lines of its own.
 #[derive(Default)]
 #[repr(align(64))]
-struct Apart<T>(T);
+struct CacheAligned<T>(T);
 
 // === impl Striped ===
 
@@ -30,7 +30,7 @@ impl<T: Default> Striped<T> {
     pub(crate) fn new() -> Self {
         Self {
             own: [const { OnceLock::new() }; STRIPES],
-            shared: Apart::default(),
+            shared: CacheAligned::default(),
             sharing: Mutex::new(()),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub(crate) use driver::{Driver, drive};
 
-use crate::breaker::{Sight, Terms};
+use crate::breaker::{Terms, WindowCount};
 use crate::store::Snapshot;
 use crate::time::Instant;
 
@@ -33,7 +33,7 @@ struct Cadence {
 /// Which snapshots the store has.
 #[derive(Debug, Default)]
 struct Sent {
-    by_breaker: HashMap<Arc<str>, (Sight, Option<Instant>)>,
+    by_breaker: HashMap<Arc<str>, (WindowCount, Option<Instant>)>,
 }
 
 // === impl Cadence ===
@@ -79,11 +79,12 @@ impl Sent {
         &mut self,
         now: Instant,
         is_witness: bool,
-        seen: Vec<(Arc<str>, Sight, Terms)>,
+        seen: Vec<(Arc<str>, WindowCount, Terms)>,
     ) -> Vec<Snapshot> {
         let mut snapshots = Vec::new();
         for (breaker, sight, terms) in seen {
-            let sight = if is_witness { sight } else { Sight { calls: 0, failures: 0, ..sight } };
+            let sight =
+                if is_witness { sight } else { WindowCount { calls: 0, failures: 0, ..sight } };
             let is_due = match self.by_breaker.get(&breaker) {
                 None => sight.calls > 0,
                 Some((_, None)) => true,
@@ -95,7 +96,7 @@ impl Sent {
             if !is_due {
                 continue;
             }
-            let Sight { calls, failures, generation } = sight;
+            let WindowCount { calls, failures, generation } = sight;
             self.by_breaker.insert(Arc::clone(&breaker), (sight, Some(now)));
             let spread = fastrand::f64();
             snapshots.push(Snapshot { breaker, generation, calls, failures, terms, spread });

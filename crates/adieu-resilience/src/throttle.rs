@@ -40,7 +40,7 @@ pub(crate) struct Request<'a> {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum RequestEnd {
     Accepted,
     /// It failed, or the backend refused it.
     NotAccepted,
@@ -108,11 +108,11 @@ impl Throttling {
 
 impl Request<'_> {
     /// The request has ended.
-    pub(crate) fn settle(mut self, now: Instant, fate: Fate) {
+    pub(crate) fn settle(mut self, now: Instant, fate: RequestEnd) {
         match fate {
-            Fate::Accepted => self.of.window.add(now, 0, 0, 1),
-            Fate::NotAccepted => {}
-            Fate::Unknown => return,
+            RequestEnd::Accepted => self.of.window.add(now, 0, 0, 1),
+            RequestEnd::NotAccepted => {}
+            RequestEnd::Unknown => return,
         }
         self.is_settled = true;
     }
@@ -145,7 +145,11 @@ mod tests {
             let now = start + Duration::from_millis(u64::from(call));
             if let Some(request) = throttling.admit(now, random.f64()) {
                 passed += 1;
-                let fate = if random.f64() < accepted { Fate::Accepted } else { Fate::NotAccepted };
+                let fate = if random.f64() < accepted {
+                    RequestEnd::Accepted
+                } else {
+                    RequestEnd::NotAccepted
+                };
                 request.settle(now, fate);
             }
         }
@@ -179,7 +183,7 @@ mod tests {
         for _ in 0..50 {
             let request = throttling.admit(now, 0.5).unwrap();
             if fastrand::bool() {
-                request.settle(now + secs(1), Fate::Unknown);
+                request.settle(now + secs(1), RequestEnd::Unknown);
             }
         }
     }
@@ -204,12 +208,12 @@ mod tests {
                 if let Some(request) = request {
                     let ended = at + takes;
                     at = ended;
-                    let fate = [Fate::Accepted, Fate::NotAccepted, Fate::Unknown][fate as usize];
+                    let fate = [RequestEnd::Accepted, RequestEnd::NotAccepted, RequestEnd::Unknown][fate as usize];
                     request.settle(start + secs(ended), fate);
                     match fate {
-                        Fate::Accepted => accepted.push(ended),
-                        Fate::NotAccepted => {}
-                        Fate::Unknown => { requests.pop(); }
+                        RequestEnd::Accepted => accepted.push(ended),
+                        RequestEnd::NotAccepted => {}
+                        RequestEnd::Unknown => { requests.pop(); }
                     }
                 }
             }

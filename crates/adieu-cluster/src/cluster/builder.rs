@@ -20,7 +20,7 @@ use crate::entity::{Here, Starts};
 use crate::in_process::InProcess;
 #[cfg(feature = "links")]
 use crate::link::{Identity, Limits, Links, Security};
-use crate::member::Wish;
+use crate::member::Goal;
 use crate::page;
 use crate::phases;
 use crate::records::{Drain, Keys, NodeId, NodeRecord, NodeState};
@@ -286,7 +286,7 @@ impl ClusterBuilder {
             node: Mutex::new(None),
             standing: OnceLock::new(),
             progress: watch::Sender::new(Progress::default()),
-            wish: watch::Sender::new(Wish::Stay),
+            goal: watch::Sender::new(Goal::Stay),
             kill: CancellationToken::new(),
             close: CancellationToken::new(),
             tasks: TaskTracker::new(),

@@ -6,13 +6,13 @@
 )]
 
 use super::*;
-use crate::proposal::What;
+use crate::proposal::Purpose;
 use crate::records::{RegionConfig, RegionKind, decode};
 use crate::store::commit::{Compare, PutSession, Write};
 
 /// Returns a comparison that a commit should have and does not have. Needs no view: the writes of a
 /// commit determine its comparisons.
-pub(crate) fn missing_comparison(what: What, commit: &Commit) -> Option<String> {
+pub(crate) fn missing_comparison(what: Purpose, commit: &Commit) -> Option<String> {
     let has = |compare: fn(&Compare) -> bool, part: &str| {
         commit.compares.iter().any(|it| compare(it) && it.key().contains(part))
     };
@@ -37,29 +37,31 @@ pub(crate) fn missing_comparison(what: What, commit: &Commit) -> Option<String> 
         }
     }
     match what {
-        What::Up
-        | What::Exiting
-        | What::Place
-        | What::RequestMove
-        | What::Take
-        | What::Free
-        | What::Dead
-        | What::Forget
-        | What::Beat => {
+        Purpose::Up
+        | Purpose::Exiting
+        | Purpose::Place
+        | Purpose::RequestMove
+        | Purpose::Take
+        | Purpose::Free
+        | Purpose::Dead
+        | Purpose::Forget
+        | Purpose::Beat => {
             needs.push(("the leader", has(created_at, "/leader")));
         }
-        What::HandOver | What::GiveBack | What::Lead | What::Remove => {
+        Purpose::HandOver | Purpose::GiveBack | Purpose::Lead | Purpose::Remove => {
             needs.push(("own incarnation", has(created_at, "/node/")));
         }
-        What::Join => needs.push(("the configuration", has(unchanged, "/config"))),
-        What::SetMode | What::Configure | What::Announce | What::Leave => {}
+        Purpose::Join => needs.push(("the configuration", has(unchanged, "/config"))),
+        Purpose::SetMode | Purpose::Configure | Purpose::Announce | Purpose::Leave => {}
     }
     match what {
-        What::RequestMove => needs.push(("the target", has(unchanged, "/node/"))),
-        What::Take | What::Free => needs.push(("the dead owner", has(not_created_at, "/node/"))),
-        What::Dead => needs.push(("the dead node", has(absent, "/node/"))),
-        What::Lead => needs.push(("no leader", has(absent, "/leader"))),
-        What::Configure => {
+        Purpose::RequestMove => needs.push(("the target", has(unchanged, "/node/"))),
+        Purpose::Take | Purpose::Free => {
+            needs.push(("the dead owner", has(not_created_at, "/node/")))
+        }
+        Purpose::Dead => needs.push(("the dead node", has(absent, "/node/"))),
+        Purpose::Lead => needs.push(("no leader", has(absent, "/leader"))),
+        Purpose::Configure => {
             needs.push(("the configuration", has(unchanged, "/config") || has(absent, "/config")))
         }
         _ => {}
@@ -114,7 +116,7 @@ fn table() -> Table {
 }
 
 /// One commit of each kind.
-pub(crate) fn every_commit() -> Vec<(What, Commit)> {
+pub(crate) fn every_commit() -> Vec<(Purpose, Commit)> {
     let table = table();
     let Table { commits, me, other, node, shard, owned, view } = &table;
     let leader = Revision::new(5);
@@ -127,27 +129,27 @@ pub(crate) fn every_commit() -> Vec<(What, Commit)> {
     let leading = view.leader.as_ref();
     let gone = versioned(GoneRecord { how: Departure::Down, incarnation: leader }, 2, 2);
     vec![
-        (What::Join, commits.join(other, me.session, &record(NodeState::Joining), &judged)),
-        (What::Announce, commits.announce(other, node, false, Drain::Regions)),
-        (What::Leave, commits.leave(other, node, None)),
-        (What::Leave, commits.leave(other, node, leading)),
-        (What::Leave, commits.request_leave(other, node)),
-        (What::Leave, commits.out(other, node)),
-        (What::Remove, commits.removed(me, view)),
-        (What::Lead, commits.lead(me)),
-        (What::HandOver, commits.hand_over(me, seen, target)),
-        (What::GiveBack, commits.give_back(me, seen)),
-        (What::Up, commits.up(leader, other, node)),
-        (What::Exiting, commits.exiting(leader, other, node)),
-        (What::Place, commits.place(leader, seen, target)),
-        (What::RequestMove, commits.request_move(leader, seen, dead, target)),
-        (What::Take, commits.take(leader, seen, dead, target)),
-        (What::Free, commits.free(leader, seen, dead)),
-        (What::Dead, commits.dead(leader, other, leader, view)),
-        (What::Forget, commits.forget(leader, other, &gone)),
-        (What::Beat, commits.beat(me, leader, 7)),
-        (What::SetMode, commits.set_mode(None, Mode::Stopping)),
-        (What::Configure, commits.configure(view, &config)),
+        (Purpose::Join, commits.join(other, me.session, &record(NodeState::Joining), &judged)),
+        (Purpose::Announce, commits.announce(other, node, false, Drain::Regions)),
+        (Purpose::Leave, commits.leave(other, node, None)),
+        (Purpose::Leave, commits.leave(other, node, leading)),
+        (Purpose::Leave, commits.request_leave(other, node)),
+        (Purpose::Leave, commits.out(other, node)),
+        (Purpose::Remove, commits.removed(me, view)),
+        (Purpose::Lead, commits.lead(me)),
+        (Purpose::HandOver, commits.hand_over(me, seen, target)),
+        (Purpose::GiveBack, commits.give_back(me, seen)),
+        (Purpose::Up, commits.up(leader, other, node)),
+        (Purpose::Exiting, commits.exiting(leader, other, node)),
+        (Purpose::Place, commits.place(leader, seen, target)),
+        (Purpose::RequestMove, commits.request_move(leader, seen, dead, target)),
+        (Purpose::Take, commits.take(leader, seen, dead, target)),
+        (Purpose::Free, commits.free(leader, seen, dead)),
+        (Purpose::Dead, commits.dead(leader, other, leader, view)),
+        (Purpose::Forget, commits.forget(leader, other, &gone)),
+        (Purpose::Beat, commits.beat(me, leader, 7)),
+        (Purpose::SetMode, commits.set_mode(None, Mode::Stopping)),
+        (Purpose::Configure, commits.configure(view, &config)),
     ]
 }
 

@@ -26,7 +26,7 @@ pub(crate) use owning::Pass;
 use running::Running;
 pub(crate) use running::{Inside, Requests, Stopped};
 use sending::Sending;
-pub(crate) use sending::{Path, Sent, Told};
+pub(crate) use sending::{Path, Sent, SentTell};
 pub(crate) use status::Killed;
 use tokio_util::sync::CancellationToken;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::allocate::{Eligible, place, rebalance};
 use crate::commits::{BATCH, Commits, Me, Seen};
 use crate::observed::Observed;
-use crate::proposal::{Proposal, Wake, What};
+use crate::proposal::{Proposal, Purpose, Wake};
 use crate::records::{
     Departure, Drain, Mode, NodeRecord, NodeState, Ownership, RegionKind, ShardId, ShardRecord,
 };
@@ -71,7 +71,7 @@ impl Leader {
         }
         self.last_beat = Some(known.now);
         self.beats += 1;
-        Some(What::Beat.proposes(known.commits.beat(known.me, leader, self.beats)))
+        Some(Purpose::Beat.proposes(known.commits.beat(known.me, leader, self.beats)))
     }
 }
 
@@ -95,7 +95,7 @@ impl Known<'_> {
             wake.at(turn);
             return None;
         }
-        Some(What::Lead.proposes(self.commits.lead(self.me)))
+        Some(Purpose::Lead.proposes(self.commits.lead(self.me)))
     }
 
     /// Acknowledges nodes that join and nodes that leave.
@@ -109,14 +109,14 @@ impl Known<'_> {
             let joining = joining.filter(|(_, node)| node.value.ready).take(BATCH);
             let up = joining.map(|(id, node)| self.commits.up(leader, id, node));
             if let Some(commit) = all(up) {
-                return Some(What::Up.proposes(commit));
+                return Some(Purpose::Up.proposes(commit));
             }
         }
         let leaving = self.view.in_state(NodeState::Leaving).filter(|(id, node)| {
             node.value.drain >= Drain::Regions && !owns_a_region_shard(id, node)
         });
         let exiting = leaving.take(BATCH).map(|(id, node)| self.commits.exiting(leader, id, node));
-        all(exiting).map(|commit| What::Exiting.proposes(commit))
+        all(exiting).map(|commit| Purpose::Exiting.proposes(commit))
     }
 
     fn take_from_the_dead(self, leader: Revision, wake: &mut Wake) -> Option<Proposal> {
@@ -143,8 +143,8 @@ impl Known<'_> {
                 None => free.push(self.commits.free(leader, seen, dead)),
             }
         }
-        let take = all(take.into_iter()).map(|commit| What::Take.proposes(commit));
-        take.or_else(|| all(free.into_iter()).map(|commit| What::Free.proposes(commit)))
+        let take = all(take.into_iter()).map(|commit| Purpose::Take.proposes(commit));
+        take.or_else(|| all(free.into_iter()).map(|commit| Purpose::Free.proposes(commit)))
     }
 
     /// Returns when a shard can be taken from an owner that is not in the table.
@@ -164,7 +164,7 @@ impl Known<'_> {
             let record = self.view.shards.get(id)?;
             Some(self.commits.place(leader, Seen { id, record }, target?))
         });
-        all(place.take(self.batch)).map(|commit| What::Place.proposes(commit))
+        all(place.take(self.batch)).map(|commit| Purpose::Place.proposes(commit))
     }
 
     fn place<'s>(
@@ -192,7 +192,7 @@ impl Known<'_> {
             !is_noted && is_absent && self.view.owned_by(id, *incarnation).next().is_none()
         });
         let (id, incarnation, _) = { dead }.next()?;
-        Some(What::Dead.proposes(self.commits.dead(leader, id, incarnation, self.view)))
+        Some(Purpose::Dead.proposes(self.commits.dead(leader, id, incarnation, self.view)))
     }
 
     /// Moves shards for balance alone: only while nothing else changes.
@@ -227,7 +227,7 @@ impl Known<'_> {
             let seen = Seen { id, record };
             Some(self.commits.request_move(leader, seen, ownership, target))
         });
-        all(request).map(|commit| What::RequestMove.proposes(commit))
+        all(request).map(|commit| Purpose::RequestMove.proposes(commit))
     }
 
     /// Deletes the notes about nodes that went long ago.
@@ -243,7 +243,7 @@ impl Known<'_> {
                 old.push(self.commits.forget(leader, id, gone));
             }
         }
-        all(old.into_iter().take(self.batch)).map(|commit| What::Forget.proposes(commit))
+        all(old.into_iter().take(self.batch)).map(|commit| Purpose::Forget.proposes(commit))
     }
 }
 

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::commits::{Commits, Me};
-use crate::proposal::{Proposal, What};
+use crate::proposal::{Proposal, Purpose};
 use crate::records::{
     ConfigRecord, Departure, Drain, Mode, NodeId, NodeRecord, NodeState, RegionConfig,
 };
@@ -33,7 +33,7 @@ pub(crate) struct Declared {
 
 /// How far the node wants to go. It only ever rises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wish {
+pub(crate) enum Goal {
     /// Be a member.
     #[default]
     Stay,
@@ -101,7 +101,7 @@ pub struct Incompatible {
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     declared: Declared,
-    wish: Wish,
+    goal: Goal,
     is_ready: bool,
     incarnation: Option<Revision>,
     has_left: bool,
@@ -116,7 +116,7 @@ impl Member {
         Self {
             is_ready: declared.record.ready,
             declared,
-            wish: Wish::Stay,
+            goal: Goal::Stay,
             incarnation: None,
             has_left: false,
             loss: None,
@@ -134,12 +134,12 @@ impl Member {
         &self.declared.id
     }
 
-    pub(crate) fn wish(&self) -> Wish {
-        self.wish
+    pub(crate) fn goal(&self) -> Goal {
+        self.goal
     }
 
-    pub(crate) fn raise_wish(&mut self, wish: Wish) {
-        self.wish = self.wish.max(wish);
+    pub(crate) fn raise_goal(&mut self, goal: Goal) {
+        self.goal = self.goal.max(goal);
     }
 
     pub(crate) fn set_ready(&mut self, is_ready: bool) {
@@ -229,7 +229,7 @@ impl Member {
 
     fn join(&self, view: &View, commits: &Commits) -> Option<Proposal> {
         let Declared { id, session, record, config } = &self.declared;
-        if self.wish != Wish::Stay || self.incompatible.is_some() || view.nodes.contains_key(id) {
+        if self.goal != Goal::Stay || self.incompatible.is_some() || view.nodes.contains_key(id) {
             // The record of an earlier process of this name goes with its session.
             return None;
         }
@@ -237,7 +237,7 @@ impl Member {
             // The first node of an empty cluster starts it again; others wait until it is empty.
             let starts = view.nodes.is_empty();
             return starts.then(|| {
-                What::SetMode.proposes(commits.set_mode(view.mode.as_ref(), Mode::Running))
+                Purpose::SetMode.proposes(commits.set_mode(view.mode.as_ref(), Mode::Running))
             });
         }
         let missing = |before: &ConfigRecord| {
@@ -246,7 +246,7 @@ impl Member {
         match &view.config {
             Some(before) if !missing(&before.value) => {
                 let record = NodeRecord { ready: self.is_ready, ..record.clone() };
-                Some(What::Join.proposes(commits.join(id, *session, &record, before)))
+                Some(Purpose::Join.proposes(commits.join(id, *session, &record, before)))
             }
             before => {
                 let mut merged = before.as_ref().map(|it| it.value.clone()).unwrap_or_default();
@@ -256,31 +256,31 @@ impl Member {
                 for (region, settings) in &config.regions {
                     merged.regions.entry(Arc::clone(region)).or_insert(*settings);
                 }
-                Some(What::Configure.proposes(commits.configure(view, &merged)))
+                Some(Purpose::Configure.proposes(commits.configure(view, &merged)))
             }
         }
     }
 
     fn go_on(&self, me: &Me, view: &View, commits: &Commits) -> Option<Proposal> {
         let node = view.node(&me.id, me.incarnation)?;
-        let drain = match self.wish {
-            Wish::Stay => Drain::Nothing,
-            Wish::DrainRegions | Wish::Leave => Drain::Regions,
-            Wish::DrainSingletons | Wish::BeRemoved => Drain::Singletons,
+        let drain = match self.goal {
+            Goal::Stay => Drain::Nothing,
+            Goal::DrainRegions | Goal::Leave => Drain::Regions,
+            Goal::DrainSingletons | Goal::BeRemoved => Drain::Singletons,
         };
         let drain = drain.max(node.value.drain);
         let ready = self.is_ready && drain == Drain::Nothing;
         if (node.value.ready, node.value.drain) != (ready, drain) {
             let commit = commits.announce(&me.id, node, ready, drain);
-            return Some(What::Announce.proposes(commit));
+            return Some(Purpose::Announce.proposes(commit));
         }
-        if self.wish >= Wish::Leave && node.value.state <= NodeState::Up {
+        if self.goal >= Goal::Leave && node.value.state <= NodeState::Up {
             let others = view.in_state(NodeState::Up).any(|(id, _)| *id != me.id);
             let resigns = view.led_under(me.session).filter(|_| others);
-            return Some(What::Leave.proposes(commits.leave(&me.id, node, resigns)));
+            return Some(Purpose::Leave.proposes(commits.leave(&me.id, node, resigns)));
         }
-        if self.wish >= Wish::BeRemoved && view.owned_by(&me.id, me.incarnation).next().is_none() {
-            return Some(What::Remove.proposes(commits.removed(me, view)));
+        if self.goal >= Goal::BeRemoved && view.owned_by(&me.id, me.incarnation).next().is_none() {
+            return Some(Purpose::Remove.proposes(commits.removed(me, view)));
         }
         None
     }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::allocate::is_candidate;
 use crate::commits::tests::missing_comparison;
-use crate::proposal::What;
+use crate::proposal::Purpose;
 use crate::records::{Key, Keys, decode};
 use crate::store::commit::Write;
 use crate::view::arbitrary::{id, view};
@@ -12,7 +12,11 @@ fn shard(region: &str, number: u32) -> ShardId {
     ShardId { region: region.into(), number }
 }
 
-fn requested(view: &View, shard: &ShardId, to: usize) -> Option<Result<Option<Commit>, MoveRefusal>> {
+fn requested(
+    view: &View,
+    shard: &ShardId,
+    to: usize,
+) -> Option<Result<Option<Commit>, MoveRefusal>> {
     let commits = Commits::new(Keys::new("shop").unwrap());
     let to = id(to);
     let (id, record) = view.nodes.get_key_value(&to)?;
@@ -45,7 +49,7 @@ proptest! {
             Ok(None) => prop_assert!(moves_there),
             Ok(Some(commit)) => {
                 prop_assert!(can_move && !moves_there);
-                prop_assert_eq!(missing_comparison(What::RequestMove, &commit), None);
+                prop_assert_eq!(missing_comparison(Purpose::RequestMove, &commit), None);
                 let [Write::Put { key, value, .. }] = &commit.writes[..] else {
                     panic!("one write: {commit:?}")
                 };

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::allocate::{Eligible, is_candidate, place};
 use crate::commits::{Commits, Me, Seen, Target};
-use crate::proposal::{Proposal, What};
+use crate::proposal::{Proposal, Purpose};
 use crate::records::{Drain, Mode, RegionKind, ShardId, ShardRecord};
 use crate::store::{Commit, Revision};
 use crate::view::View;
@@ -116,8 +116,8 @@ impl Regions {
                 None => join(&mut back, commits.give_back(me, seen)),
             }
         }
-        let over = over.map(|commit| What::HandOver.proposes(commit));
-        over.or_else(|| back.map(|commit| What::GiveBack.proposes(commit)))
+        let over = over.map(|commit| Purpose::HandOver.proposes(commit));
+        over.or_else(|| back.map(|commit| Purpose::GiveBack.proposes(commit)))
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::oneshot;
 
 use super::WITHIN;
-use crate::entity::{Shard, Told};
+use crate::entity::{SentTell, Shard};
 use crate::message::{AskError, Command, Unknown};
 use crate::time::{Duration, Instant, now};
 
@@ -73,8 +73,8 @@ impl<C: Command> Future for Telling<'_, C> {
         let this = &mut *self;
         if let Some(command) = this.command.take() {
             match this.shard.tell(&this.key, command, this.deadline) {
-                Ok(Told::Admitted) => return Poll::Ready(Ok(())),
-                Ok(Told::Waits(admitted, number)) => this.waits = Some((admitted, number)),
+                Ok(SentTell::Admitted) => return Poll::Ready(Ok(())),
+                Ok(SentTell::Waits(admitted, number)) => this.waits = Some((admitted, number)),
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }

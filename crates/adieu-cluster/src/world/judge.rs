@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Time;
-use crate::proposal::What;
+use crate::proposal::Purpose;
 use crate::records::{
     ConfigRecord, Departure, Drain, GoneRecord, Key, Keys, NodeRecord, NodeState, RegionKind,
     ShardId, ShardRecord, decode,
@@ -29,7 +29,7 @@ pub(super) struct Judge {
     /// How often each shard was granted.
     pub(super) grants: BTreeMap<ShardId, u32>,
     /// How many commits of each kind were applied.
-    pub(super) applied: BTreeMap<What, u64>,
+    pub(super) applied: BTreeMap<Purpose, u64>,
 }
 
 /// The last run of a shard.
@@ -78,7 +78,7 @@ impl Judge {
         self.truth.apply(&self.keys, revision, changes).expect("all builds are the same");
     }
 
-    pub(super) fn operated(&mut self, what: What) {
+    pub(super) fn operated(&mut self, what: Purpose) {
         *self.applied.entry(what).or_default() += 1;
     }
 
@@ -112,7 +112,7 @@ impl Judge {
     pub(super) fn committed(
         &mut self,
         now: Time,
-        what: What,
+        what: Purpose,
         commit: &Commit,
         by: Option<SessionId>,
     ) {
@@ -129,7 +129,7 @@ impl Judge {
                         let after: ShardRecord = decode(value).unwrap();
                         let problem = self.shard_written(what, &shard, &after, by);
                         let granted_at = self.granted_at.get(&shard).copied().unwrap_or_default();
-                        let is_early = what == What::RequestMove && now < granted_at + self.rest;
+                        let is_early = what == Purpose::RequestMove && now < granted_at + self.rest;
                         // Without a session, it is an operator who requests it.
                         let problem = problem.or((is_early && by.is_some())
                             .then_some("moved for balance soon after it was moved"));
@@ -187,26 +187,26 @@ impl Judge {
 
     fn node_written(
         &self,
-        what: What,
+        what: Purpose,
         before: Option<&Versioned<NodeRecord>>,
         after: &NodeRecord,
         by: Option<SessionId>,
     ) -> Option<&'static str> {
         let Some(before) = before else {
-            return (what != What::Join).then_some("written after it was gone");
+            return (what != Purpose::Join).then_some("written after it was gone");
         };
-        let own = matches!(what, What::Announce | What::Leave);
+        let own = matches!(what, Purpose::Announce | Purpose::Leave);
         let owns_region = |id| {
             let mut owned = self.truth.owned_by(id, before.created);
             owned.any(|(shard, _)| self.truth.kind(&shard.region) == RegionKind::Region)
         };
         let id = self.truth.nodes.iter().find(|(_, it)| it.created == before.created)?.0;
         match () {
-            () if what == What::Join => Some("joined twice"),
+            () if what == Purpose::Join => Some("joined twice"),
             () if own && before.session != by => Some("another process wrote the record"),
             () if after.state < before.value.state => Some("the state went back"),
             () if after.drain < before.value.drain => Some("the drain went back"),
-            () if what == What::Up && !before.value.ready => Some("up before it was ready"),
+            () if what == Purpose::Up && !before.value.ready => Some("up before it was ready"),
             () if after.state == NodeState::Exiting && owns_region(id) => {
                 Some("exiting while it owns a shard of a region")
             }
@@ -224,7 +224,7 @@ impl Judge {
 
     fn shard_written(
         &self,
-        what: What,
+        what: Purpose,
         shard: &ShardId,
         after: &ShardRecord,
         by: Option<SessionId>,
@@ -241,23 +241,23 @@ impl Judge {
             })
         };
         let wrong = match what {
-            What::Configure => before.map(|_| "created while it was there"),
-            What::Place => {
+            Purpose::Configure => before.map(|_| "created while it was there"),
+            Purpose::Place => {
                 (before != Some(&ShardRecord::Free)).then_some("placed while it was not free")
             }
-            What::Take | What::Free => match (owner, owner_record) {
+            Purpose::Take | Purpose::Free => match (owner, owner_record) {
                 (None, _) => Some("taken while no node owned it"),
                 (_, Some(_)) => Some("taken from the living"),
                 _ => None,
             },
-            What::HandOver | What::GiveBack => {
+            Purpose::HandOver | Purpose::GiveBack => {
                 // Only the session that owns the shard may write this.
                 match owner_record {
                     Some(record) if record.session == by => None,
                     _ => Some("handed over by a process that does not own it"),
                 }
             }
-            What::RequestMove => match (before, after) {
+            Purpose::RequestMove => match (before, after) {
                 (Some(ShardRecord::Owned(before)), ShardRecord::Moving { ownership, .. })
                     if before == ownership =>
                 {

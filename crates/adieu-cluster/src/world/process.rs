@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{MILLI, SECOND, Time};
-use crate::member::{Answer, Declared, Next, Stage, Wish};
+use crate::member::{Answer, Declared, Goal, Next, Stage};
 use crate::node::Node;
-use crate::proposal::{Wake, What};
+use crate::proposal::{Purpose, Wake};
 use crate::records::{
     ConfigRecord, Drain, Keys, NodeId, NodeRecord, NodeState, RegionConfig, RegionKind, ShardId,
 };
@@ -94,7 +94,7 @@ pub(super) enum Request {
     Keep(SessionId),
     Close(SessionId),
     Load,
-    Commit(What, Commit),
+    Commit(Purpose, Commit),
 }
 
 pub(super) enum Response {
@@ -339,22 +339,22 @@ impl Process {
             let stage = node.stage();
             let drain = me.as_ref().and_then(|me| node.view().node(&me.id, me.incarnation));
             let drain = drain.map_or(Drain::Nothing, |record| record.value.drain);
-            let (wish, is_done) = match phase {
+            let (goal, is_done) = match phase {
                 _ if stage == Stage::Outside && !self.is_pending(Pending::Commit) => {
-                    (Wish::DrainRegions, true)
+                    (Goal::DrainRegions, true)
                 }
                 Phase::Regions => {
-                    (Wish::DrainRegions, drain >= Drain::Regions && !owns(Some(RegionKind::Region)))
+                    (Goal::DrainRegions, drain >= Drain::Regions && !owns(Some(RegionKind::Region)))
                 }
-                Phase::Leave => (Wish::Leave, stage >= Stage::Leaving),
-                Phase::Acknowledgement => (Wish::Leave, stage >= Stage::Exiting),
+                Phase::Leave => (Goal::Leave, stage >= Stage::Leaving),
+                Phase::Acknowledgement => (Goal::Leave, stage >= Stage::Exiting),
                 Phase::Singletons => {
-                    (Wish::DrainSingletons, drain == Drain::Singletons && !owns(None))
+                    (Goal::DrainSingletons, drain == Drain::Singletons && !owns(None))
                 }
-                Phase::Removal => (Wish::BeRemoved, stage == Stage::Removed),
-                Phase::Close => (Wish::BeRemoved, !self.is_pending(Pending::Close)),
+                Phase::Removal => (Goal::BeRemoved, stage == Stage::Removed),
+                Phase::Close => (Goal::BeRemoved, !self.is_pending(Pending::Close)),
             };
-            node.member.raise_wish(wish);
+            node.member.raise_goal(goal);
             if !is_done && now < until {
                 wake.at(until);
                 return;

@@ -27,25 +27,25 @@ fn s600_no_seed_shows_two_owners_or_a_leave_that_does_not_end() {
     assert!(rare.is_empty(), "never committed: {rare:?}");
 }
 
-const ALL: [What; 18] = [
-    What::SetMode,
-    What::Configure,
-    What::Join,
-    What::Announce,
-    What::Leave,
-    What::Remove,
-    What::Lead,
-    What::Up,
-    What::Exiting,
-    What::Place,
-    What::RequestMove,
-    What::HandOver,
-    What::GiveBack,
-    What::Take,
-    What::Free,
-    What::Dead,
-    What::Forget,
-    What::Beat,
+const ALL: [Purpose; 18] = [
+    Purpose::SetMode,
+    Purpose::Configure,
+    Purpose::Join,
+    Purpose::Announce,
+    Purpose::Leave,
+    Purpose::Remove,
+    Purpose::Lead,
+    Purpose::Up,
+    Purpose::Exiting,
+    Purpose::Place,
+    Purpose::RequestMove,
+    Purpose::HandOver,
+    Purpose::GiveBack,
+    Purpose::Take,
+    Purpose::Free,
+    Purpose::Dead,
+    Purpose::Forget,
+    Purpose::Beat,
 ];
 
 /// Runs the seeds on all processors. Returns a seed that fails, and how many commits of each kind
@@ -53,7 +53,7 @@ const ALL: [What; 18] = [
 fn first_failure(
     seeds: std::ops::Range<u64>,
     broken: Option<Broken>,
-) -> (Option<(u64, String)>, BTreeMap<What, u64>) {
+) -> (Option<(u64, String)>, BTreeMap<Purpose, u64>) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let next = std::sync::atomic::AtomicU64::new(seeds.start);
     let found = std::sync::Mutex::new(None::<(u64, String)>);
@@ -83,7 +83,7 @@ fn first_failure(
     (found.into_inner().unwrap(), applied.into_inner().unwrap())
 }
 
-const fn is(what: What, compare: fn(&Compare) -> bool) -> Broken {
+const fn is(what: Purpose, compare: fn(&Compare) -> bool) -> Broken {
     Broken { what, compare }
 }
 
@@ -126,61 +126,65 @@ fn on_config(compare: &Compare) -> bool {
 /// Every comparison that a property of the world needs. The others limit rival leaders and late
 /// writers, and are checked where commits are built.
 const COMPARISONS: [(&str, u64, Broken); 20] = [
-    ("join: the record is absent", 165, is(What::Join, |it| on_node(it) && is_absent(it))),
-    ("up: the record is unchanged", 122, is(What::Up, |it| on_node(it) && is_unchanged(it))),
-    ("lead: no node leads", 0, is(What::Lead, |it| on_leader(it) && is_absent(it))),
-    ("place: the shard is unchanged", 1624, is(What::Place, on_shard)),
-    ("place: the target is unchanged", 803, is(What::Place, |it| on_node(it) && is_unchanged(it))),
-    ("move: the shard is unchanged", 452, is(What::RequestMove, on_shard)),
-    ("move: the target is unchanged", 131, is(What::RequestMove, on_node)),
-    ("hand over: the shard is unchanged", 53, is(What::HandOver, on_shard)),
+    ("join: the record is absent", 165, is(Purpose::Join, |it| on_node(it) && is_absent(it))),
+    ("up: the record is unchanged", 122, is(Purpose::Up, |it| on_node(it) && is_unchanged(it))),
+    ("lead: no node leads", 0, is(Purpose::Lead, |it| on_leader(it) && is_absent(it))),
+    ("place: the shard is unchanged", 1624, is(Purpose::Place, on_shard)),
+    (
+        "place: the target is unchanged",
+        803,
+        is(Purpose::Place, |it| on_node(it) && is_unchanged(it)),
+    ),
+    ("move: the shard is unchanged", 452, is(Purpose::RequestMove, on_shard)),
+    ("move: the target is unchanged", 131, is(Purpose::RequestMove, on_node)),
+    ("hand over: the shard is unchanged", 53, is(Purpose::HandOver, on_shard)),
     (
         "hand over: the target is unchanged",
         378,
-        is(What::HandOver, |it| on_node(it) && is_unchanged(it)),
+        is(Purpose::HandOver, |it| on_node(it) && is_unchanged(it)),
     ),
-    ("hand over: own incarnation", 1371, is(What::HandOver, is_created_at)),
-    ("give back: the shard is unchanged", 43, is(What::GiveBack, on_shard)),
-    ("give back: own incarnation", 3775, is(What::GiveBack, is_created_at)),
-    ("free: the shard is unchanged", 157, is(What::Free, on_shard)),
-    ("take: the shard is unchanged", 201, is(What::Take, on_shard)),
-    ("take: the target is unchanged", 502, is(What::Take, |it| on_node(it) && is_unchanged(it))),
-    ("leave: the record is unchanged", 792, is(What::Leave, on_node)),
-    ("announce: the record is unchanged", 55, is(What::Announce, on_node)),
+    ("hand over: own incarnation", 1371, is(Purpose::HandOver, is_created_at)),
+    ("give back: the shard is unchanged", 43, is(Purpose::GiveBack, on_shard)),
+    ("give back: own incarnation", 3775, is(Purpose::GiveBack, is_created_at)),
+    ("free: the shard is unchanged", 157, is(Purpose::Free, on_shard)),
+    ("take: the shard is unchanged", 201, is(Purpose::Take, on_shard)),
+    ("take: the target is unchanged", 502, is(Purpose::Take, |it| on_node(it) && is_unchanged(it))),
+    ("leave: the record is unchanged", 792, is(Purpose::Leave, on_node)),
+    ("announce: the record is unchanged", 55, is(Purpose::Announce, on_node)),
     (
         "exiting: the record is unchanged",
         17,
-        is(What::Exiting, |it| on_node(it) && is_unchanged(it)),
+        is(Purpose::Exiting, |it| on_node(it) && is_unchanged(it)),
     ),
-    ("remove: own incarnation", 3688, is(What::Remove, |it| on_node(it) && is_created_at(it))),
-    ("configure: the configuration is unchanged", 46, is(What::Configure, on_config)),
+    ("remove: own incarnation", 3688, is(Purpose::Remove, |it| on_node(it) && is_created_at(it))),
+    ("configure: the configuration is unchanged", 46, is(Purpose::Configure, on_config)),
 ];
 
 /// The comparisons that no property of the world needs. They limit rival leaders and late writers:
 /// what they prevent is repaired by another comparison of the same commit, or by a later commit.
 /// That each commit has them is checked where commits are built.
 const OTHERS: [(&str, Broken); 21] = [
-    ("join: the configuration is unchanged", is(What::Join, on_config)),
-    ("lead: own incarnation", is(What::Lead, on_node)),
-    ("up: the leader", is(What::Up, on_leader)),
-    ("exiting: the leader", is(What::Exiting, on_leader)),
-    ("place: the leader", is(What::Place, on_leader)),
-    ("move: the leader", is(What::RequestMove, on_leader)),
-    ("take: the leader", is(What::Take, on_leader)),
-    ("take: the dead owner", is(What::Take, is_not_created_at)),
-    ("free: the leader", is(What::Free, on_leader)),
-    ("free: the dead owner", is(What::Free, on_node)),
-    ("dead: the leader", is(What::Dead, on_leader)),
-    ("dead: the record is absent", is(What::Dead, on_node)),
-    ("dead: the note is unchanged", is(What::Dead, on_gone)),
-    ("forget: the leader", is(What::Forget, on_leader)),
-    ("forget: the note is unchanged", is(What::Forget, on_gone)),
-    ("beat: the leader", is(What::Beat, on_leader)),
-    ("leave: the leader that resigns", is(What::Leave, on_leader)),
-    ("remove: the leader that resigns", is(What::Remove, on_leader)),
-    ("remove: the note is unchanged", is(What::Remove, on_gone)),
-    ("configure: the shard is absent", is(What::Configure, on_shard)),
-    ("mode: unchanged", is(What::SetMode, |it| it.key().ends_with("/mode"))),
+    ("join: the configuration is unchanged", is(Purpose::Join, on_config)),
+    ("lead: own incarnation", is(Purpose::Lead, on_node)),
+    ("up: the leader", is(Purpose::Up, on_leader)),
+    ("exiting: the leader", is(Purpose::Exiting, on_leader)),
+    ("place: the leader", is(Purpose::Place, on_leader)),
+    ("move: the leader", is(Purpose::RequestMove, on_leader)),
+    ("take: the leader", is(Purpose::Take, on_leader)),
+    ("take: the dead owner", is(Purpose::Take, is_not_created_at)),
+    ("free: the leader", is(Purpose::Free, on_leader)),
+    ("free: the dead owner", is(Purpose::Free, on_node)),
+    ("dead: the leader", is(Purpose::Dead, on_leader)),
+    ("dead: the record is absent", is(Purpose::Dead, on_node)),
+    ("dead: the note is unchanged", is(Purpose::Dead, on_gone)),
+    ("forget: the leader", is(Purpose::Forget, on_leader)),
+    ("forget: the note is unchanged", is(Purpose::Forget, on_gone)),
+    ("beat: the leader", is(Purpose::Beat, on_leader)),
+    ("leave: the leader that resigns", is(Purpose::Leave, on_leader)),
+    ("remove: the leader that resigns", is(Purpose::Remove, on_leader)),
+    ("remove: the note is unchanged", is(Purpose::Remove, on_gone)),
+    ("configure: the shard is absent", is(Purpose::Configure, on_shard)),
+    ("mode: unchanged", is(Purpose::SetMode, |it| it.key().ends_with("/mode"))),
 ];
 
 /// A comparison that is added to a commit is added to one of the lists.

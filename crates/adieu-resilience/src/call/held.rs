@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::breaker::{Admission, Ended};
 use crate::bulkhead::{Sample, Slot};
 use crate::classify::{Class, Health};
-use crate::throttle::{Fate, Request};
+use crate::throttle::{Request, RequestEnd};
 use crate::time::Instant;
 
 /// The permits that an attempt holds. They are released in the order of the fields.
@@ -18,7 +18,7 @@ pub(super) struct Held<'a> {
 }
 
 /// The result of an attempt, for the parts of the policy.
-pub(super) struct Lesson {
+pub(super) struct AttemptResult {
     pub(super) class: Class,
     /// Whether it ran out of the time that the policy grants.
     pub(super) is_timeout: bool,
@@ -28,16 +28,16 @@ pub(super) struct Lesson {
 
 impl Held<'_> {
     /// The attempt has ended, after this time.
-    pub(super) fn settle(mut self, now: Instant, took: Duration, lesson: &Lesson) {
-        let Lesson { class, is_timeout } = lesson;
+    pub(super) fn settle(mut self, now: Instant, took: Duration, result: &AttemptResult) {
+        let AttemptResult { class, is_timeout } = result;
         if let Some(request) = self.request.take() {
             request.settle(
                 now,
                 match class.health() {
-                    Health::Well => Fate::Accepted,
-                    Health::Sick => Fate::NotAccepted,
-                    Health::Neutral if class.is_refusal() => Fate::NotAccepted,
-                    Health::Neutral => Fate::Unknown,
+                    Health::Well => RequestEnd::Accepted,
+                    Health::Sick => RequestEnd::NotAccepted,
+                    Health::Neutral if class.is_refusal() => RequestEnd::NotAccepted,
+                    Health::Neutral => RequestEnd::Unknown,
                 },
             );
         }

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::{Force, Forced, News, Probe, Probed, Report, Settled, Snapshot, Synced, micros};
+use super::{FleetState, Force, Forced, Probe, Probed, Report, Settled, Snapshot, Synced, micros};
 use crate::breaker::{Ended, Standing, Terms};
 
 /// A snapshot, and a replica, count for this long. Replicas repeat theirs every second.
@@ -205,7 +205,7 @@ impl Board {
     }
 
     /// Everything that is known. Entries that have expired are removed.
-    fn news(&mut self, now: u64) -> News {
+    fn news(&mut self, now: u64) -> FleetState {
         let is_kept = |since: u64| since <= now && now - since < KEPT;
         self.breakers.retain(|_, entry| match entry {
             Entry::Open(_) => true,
@@ -231,7 +231,7 @@ impl Board {
             };
             (policy.clone(), forced)
         });
-        News { breakers, forces: forces.collect() }
+        FleetState { breakers, forces: forces.collect() }
     }
 
     fn bump(&mut self, now: u64) {

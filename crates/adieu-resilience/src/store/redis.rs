@@ -11,7 +11,7 @@ use redis::{
 };
 
 use super::{
-    Force, Forced, News, Probe, Probed, Reply, Report, Settled, SharedStore, Snapshot, Store,
+    FleetState, Force, Forced, Probe, Probed, Reply, Report, Settled, SharedStore, Snapshot, Store,
     StoreError, Synced, micros,
 };
 use crate::breaker::{Ended, Standing};
@@ -328,7 +328,7 @@ pub(super) fn read(answer: Answer, now: u64) -> Result<Taken, std::num::ParseInt
 
 pub(super) fn read_synced(answer: SyncAnswer) -> Result<Synced, Unreadable> {
     let (epoch, replicas, has_news, lines) = answer;
-    let mut news = News::default();
+    let mut news = FleetState::default();
     for line in &lines {
         let unreadable = || Unreadable(line.clone());
         let (field, said) = line.split_first().ok_or_else(unreadable)?;

@@ -47,7 +47,7 @@ struct Faulty {
 
 impl Faulty {
     /// Waits until the question arrives. Returns the way of its answer.
-    async fn fate(&self) -> Fate {
+    async fn fate(&self) -> RequestFault {
         *lock(&self.questions) += 1;
         let faults = *lock(&self.faults);
         if faults.is_cut {
@@ -57,7 +57,7 @@ impl Faulty {
             let mut random = lock(&self.random);
             let delay = faults.delay.mul_f64(random.f64());
             let way = delay.mul_f64(random.f64());
-            (Fate { is_lost: random.u8(0..100) < faults.lost, way_back: delay - way }, way)
+            (RequestFault { is_lost: random.u8(0..100) < faults.lost, way_back: delay - way }, way)
         };
         sleep(way).await;
         fate
@@ -65,7 +65,7 @@ impl Faulty {
 }
 
 /// What happens to an answer.
-struct Fate {
+struct RequestFault {
     is_lost: bool,
     way_back: Duration,
 }
@@ -957,7 +957,7 @@ async fn s928_a_name_that_is_not_valid_and_sharing_twice_are_errors() {
 #[test]
 fn s910_a_snapshot_is_sent_when_it_has_changed_and_every_second() {
     use super::{Cadence, Sent, TICK};
-    use crate::breaker::{Sight, Terms};
+    use crate::breaker::{Terms, WindowCount};
     let terms = Terms {
         calls: 20,
         ratio: 0.5,
@@ -971,7 +971,7 @@ fn s910_a_snapshot_is_sent_when_it_has_changed_and_every_second() {
     let start = crate::time::now();
     let mut sent = Sent::default();
     let mut send = |millis: u64, is_witness: bool, calls: u64| {
-        let sight = Sight { calls, failures: 0, generation: 0 };
+        let sight = WindowCount { calls, failures: 0, generation: 0 };
         let snapshots =
             sent.snapshots(start + ms(millis), is_witness, vec![("b".into(), sight, terms)]);
         snapshots.first().map(|snapshot| snapshot.calls)

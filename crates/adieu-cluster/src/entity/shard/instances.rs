@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::life::{Ended, How};
+use super::life::{Ended, InstanceEnd};
 use super::{Killed, Shard};
 use crate::entity::Entity;
 use crate::entity::mailbox::{Named, Pill, Slot, State};
@@ -64,17 +64,17 @@ impl<C: Command> Shard<C> {
     }
 
     /// Decides what follows an instance that has ended.
-    pub(super) fn ended(&self, slot: &Arc<Slot<C>>, how: How) {
+    pub(super) fn ended(&self, slot: &Arc<Slot<C>>, how: InstanceEnd) {
         self.core.here.starts.ended();
-        let has_failed = matches!(how, How::Failed(_));
-        if let How::Failed(error) = &how {
+        let has_failed = matches!(how, InstanceEnd::Failed(_));
+        if let InstanceEnd::Failed(error) = &how {
             self.core.tally.failed.fetch_add(1, Ordering::Relaxed);
             (self.core.here.failed)(&self.core.name, slot.id(), error.clone());
         }
         self.change(|inner, after| {
             let mut mailbox = slot.lock();
             mailbox.task = None;
-            let is_over = mailbox.is_killed || how == How::Dropped;
+            let is_over = mailbox.is_killed || how == InstanceEnd::Dropped;
             let is_open = inner.admission.open().is_some();
             let runs_again = is_open && self.core.is_resident && has_failed;
             if is_over || (mailbox.queue.is_empty() && !runs_again) {

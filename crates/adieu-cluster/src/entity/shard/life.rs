@@ -18,7 +18,7 @@ use crate::time::now;
 
 /// How an instance ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum InstanceEnd {
     Returned,
     /// It returned an error, or panicked.
     Failed(String),
@@ -30,20 +30,20 @@ pub(super) enum How {
 pub(crate) struct Ended<C: Command> {
     shard: Arc<Shard<C>>,
     slot: Arc<Slot<C>>,
-    how: How,
+    how: InstanceEnd,
 }
 
 // === impl Ended ===
 
 impl<C: Command> Ended<C> {
     pub(super) fn new(shard: Arc<Shard<C>>, slot: Arc<Slot<C>>) -> Self {
-        Self { shard, slot, how: How::Dropped }
+        Self { shard, slot, how: InstanceEnd::Dropped }
     }
 }
 
 impl<C: Command> Drop for Ended<C> {
     fn drop(&mut self) {
-        let how = std::mem::replace(&mut self.how, How::Dropped);
+        let how = std::mem::replace(&mut self.how, InstanceEnd::Dropped);
         self.shard.ended(&self.slot, how);
     }
 }
@@ -71,16 +71,16 @@ where
         // A node that loses its place aborts the task. Nothing else must wake it for that.
         let now = now();
         if !shard.core().here.is_good_at(now) {
-            return Poll::Ready(How::Dropped);
+            return Poll::Ready(InstanceEnd::Dropped);
         }
         let _here = AsEntity::enter(now);
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
         polled.map_or_else(
-            |panic| Poll::Ready(How::Failed(text_of(&*panic))),
+            |panic| Poll::Ready(InstanceEnd::Failed(text_of(&*panic))),
             |polled| {
                 polled.map(|result| match result {
-                    Ok(()) => How::Returned,
-                    Err(error) => How::Failed(error_text(&*error)),
+                    Ok(()) => InstanceEnd::Returned,
+                    Err(error) => InstanceEnd::Failed(error_text(&*error)),
                 })
             },
         )

@@ -50,7 +50,7 @@ pub(crate) enum Path {
 }
 
 /// A tell that was sent.
-pub(crate) enum Told {
+pub(crate) enum SentTell {
     Admitted,
     Waits(oneshot::Receiver<Result<(), AskError>>, u64),
 }
@@ -94,18 +94,18 @@ impl<C: Command> Shard<C> {
         entity: &str,
         command: C,
         deadline: Instant,
-    ) -> Result<Told, AskError> {
+    ) -> Result<SentTell, AskError> {
         let mut command = Some(command);
         let letter =
             |id| Some(Letter { command: command.take()?, id, deadline, to: ReplyTo::Nobody });
         let direct = self.deliver_here(entity, letter, None, now(), deadline);
         match (direct, command) {
-            (Ok(()), _) | (Err(_), None) => Ok(Told::Admitted),
+            (Ok(()), _) | (Err(_), None) => Ok(SentTell::Admitted),
             (Err(Some(refusal)), Some(_)) => Err(NotRun::from(refusal).into()),
             (Err(None), Some(command)) => {
                 let (to, admitted) = oneshot::channel();
                 let number = self.route(entity, &command, Kind::Tell, deadline, Finish::Tell(to));
-                Ok(Told::Waits(admitted, number))
+                Ok(SentTell::Waits(admitted, number))
             }
         }
     }

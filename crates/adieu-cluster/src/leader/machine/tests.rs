@@ -62,7 +62,7 @@ proptest! {
         prop_assert_eq!(missing_comparison(proposal.what, &proposal.commit), None);
         let leads = view.led_under(SessionId::new(SESSION)).is_some();
         if !leads {
-            prop_assert_eq!(proposal.what, What::Lead);
+            prop_assert_eq!(proposal.what, Purpose::Lead);
             prop_assert!(view.leader.is_none() && view.nodes.contains_key(&id(0)));
             return Ok(());
         }
@@ -72,11 +72,11 @@ proptest! {
                 Key::Node(id) => {
                     let before = &view.nodes[&id];
                     match proposal.what {
-                        What::Up => {
+                        Purpose::Up => {
                             prop_assert!(before.value.state == NodeState::Joining);
                             prop_assert!(before.value.ready && !stops);
                         }
-                        What::Exiting => {
+                        Purpose::Exiting => {
                             prop_assert!(before.value.state == NodeState::Leaving);
                             prop_assert!(before.value.drain >= Drain::Regions);
                             let mut owned = view.owned_by(&id, before.created);
@@ -94,8 +94,8 @@ proptest! {
                         prop_assert_eq!(grant.epoch, view.shards[&shard].changed);
                     }
                     match (proposal.what, before.ownership()) {
-                        (What::Place, None) => {}
-                        (What::Take | What::Free, Some(owner)) => {
+                        (Purpose::Place, None) => {}
+                        (Purpose::Take | Purpose::Free, Some(owner)) => {
                             prop_assert!(!view.is_alive(owner));
                             let gone = view.gone.get(&owner.owner).map(|gone| gone.value);
                             let has_left = gone.is_some_and(|gone| {
@@ -107,10 +107,10 @@ proptest! {
                     }
                 }
                 Key::Gone(id) => {
-                    prop_assert_eq!(proposal.what, What::Dead);
+                    prop_assert_eq!(proposal.what, Purpose::Dead);
                     prop_assert!(!view.nodes.contains_key(&id));
                 }
-                Key::Beat => prop_assert_eq!(proposal.what, What::Beat),
+                Key::Beat => prop_assert_eq!(proposal.what, Purpose::Beat),
                 other => prop_assert!(false, "wrote {other:?}"),
             }
         }
@@ -152,7 +152,7 @@ fn the_oldest_member_is_elected_first() {
             seen_waiting += 1;
             // The others do not wait for ever: the first may be dead.
             let (later, _) = decide(&view, now, wake.get().unwrap());
-            assert_eq!(later.map(|it| it.what), Some(What::Lead));
+            assert_eq!(later.map(|it| it.what), Some(Purpose::Lead));
         }
     }
     assert!(seen_waiting > 20, "{seen_waiting}");

@@ -25,8 +25,8 @@ fn member() -> Member {
     })
 }
 
-const WISHES: [Wish; 5] =
-    [Wish::Stay, Wish::DrainRegions, Wish::Leave, Wish::DrainSingletons, Wish::BeRemoved];
+const GOALS: [Goal; 5] =
+    [Goal::Stay, Goal::DrainRegions, Goal::Leave, Goal::DrainSingletons, Goal::BeRemoved];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
@@ -40,33 +40,33 @@ proptest! {
         let keys = Keys::new("shop").unwrap();
         let commits = Commits::new(keys.clone());
         let mut member = member();
-        for (view, wish) in steps {
-            member.raise_wish(WISHES[wish]);
+        for (view, goal) in steps {
+            member.raise_goal(GOALS[goal]);
             let was_lost = member.loss();
             member.see(&view);
             prop_assert!(was_lost.is_none() || member.loss() == was_lost, "a loss was taken back");
             let Some(proposal) = member.decide(&view, &commits) else { continue };
             prop_assert!(member.loss().is_none());
             prop_assert_eq!(missing_comparison(proposal.what, &proposal.commit), None);
-            let wish = member.wish();
+            let goal = member.goal();
             for write in &proposal.commit.writes {
                 let (Write::Put { key, .. } | Write::Delete { key }) = write;
                 match keys.parse(key).unwrap() {
                     Key::Node(node) | Key::Gone(node) => prop_assert_eq!(node, id(0)),
                     Key::Leader => prop_assert!(view.led_under(SessionId::new(SESSION)).is_some()),
                     Key::Config | Key::Mode => {
-                        prop_assert!(matches!(proposal.what, What::Configure | What::SetMode));
+                        prop_assert!(matches!(proposal.what, Purpose::Configure | Purpose::SetMode));
                     }
-                    Key::Shard(_) => prop_assert_eq!(proposal.what, What::Configure),
+                    Key::Shard(_) => prop_assert_eq!(proposal.what, Purpose::Configure),
                     Key::Beat => prop_assert!(false),
                 }
             }
             match proposal.what {
-                What::Join => prop_assert!(wish == Wish::Stay && view.mode() == Mode::Running),
-                What::Leave => prop_assert!(wish >= Wish::Leave),
-                What::Remove => {
+                Purpose::Join => prop_assert!(goal == Goal::Stay && view.mode() == Mode::Running),
+                Purpose::Leave => prop_assert!(goal >= Goal::Leave),
+                Purpose::Remove => {
                     let me = member.me().unwrap();
-                    prop_assert!(wish == Wish::BeRemoved);
+                    prop_assert!(goal == Goal::BeRemoved);
                     prop_assert!(view.owned_by(&me.id, me.incarnation).next().is_none());
                 }
                 _ => {}

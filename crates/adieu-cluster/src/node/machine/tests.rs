@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::member::Wish;
-use crate::proposal::What;
+use crate::member::Goal;
+use crate::proposal::Purpose;
 use crate::records::{
     ConfigRecord, Drain, NodeId, NodeRecord, NodeState, RegionConfig, RegionKind,
 };
@@ -72,7 +72,7 @@ impl Bench {
     }
 
     /// Applies a proposal, lets the node know, and lets the changes arrive.
-    fn apply(&mut self, proposal: &Proposal) -> What {
+    fn apply(&mut self, proposal: &Proposal) -> Purpose {
         let answer = self.table.commit(&proposal.commit).unwrap();
         self.node.committed(self.now, Some(answer));
         self.watch();
@@ -80,7 +80,7 @@ impl Bench {
     }
 
     /// Commits until there is nothing to do.
-    fn settle(&mut self) -> Vec<What> {
+    fn settle(&mut self) -> Vec<Purpose> {
         let mut done = Vec::new();
         while let Some(proposal) = self.next() {
             done.push(self.apply(&proposal));
@@ -92,7 +92,14 @@ impl Bench {
         let mut bench = Self::new();
         bench.load();
         let done = bench.settle();
-        let expected = [What::Configure, What::Join, What::Lead, What::Up, What::Place, What::Beat];
+        let expected = [
+            Purpose::Configure,
+            Purpose::Join,
+            Purpose::Lead,
+            Purpose::Up,
+            Purpose::Place,
+            Purpose::Beat,
+        ];
         assert_eq!(done, expected);
         assert_eq!(bench.node.stage(), Stage::Up);
         bench
@@ -111,15 +118,21 @@ fn nothing_is_decided_before_the_table_was_loaded() {
 fn a_single_node_leaves_in_six_commits() {
     let mut bench = Bench::up();
     let mut done = Vec::new();
-    for wish in [Wish::DrainRegions, Wish::Leave, Wish::DrainSingletons, Wish::BeRemoved] {
-        bench.node.member.raise_wish(wish);
+    for goal in [Goal::DrainRegions, Goal::Leave, Goal::DrainSingletons, Goal::BeRemoved] {
+        bench.node.member.raise_goal(goal);
         done.extend(bench.settle());
         let held: Vec<_> = bench.node.held().map(|(id, held)| (id.clone(), held.epoch)).collect();
         held.iter().for_each(|(shard, epoch)| bench.node.drained(shard, *epoch));
         done.extend(bench.settle());
     }
-    let expected =
-        [What::Announce, What::Leave, What::Exiting, What::Announce, What::GiveBack, What::Remove];
+    let expected = [
+        Purpose::Announce,
+        Purpose::Leave,
+        Purpose::Exiting,
+        Purpose::Announce,
+        Purpose::GiveBack,
+        Purpose::Remove,
+    ];
     assert_eq!(done, expected);
     assert_eq!(bench.node.stage(), Stage::Removed);
 }
@@ -130,7 +143,7 @@ fn s623_after_a_lost_answer_the_table_is_loaded_before_anything_is_decided() {
         let mut bench = Bench::new();
         bench.load();
         let proposal = bench.next().unwrap();
-        assert_eq!(proposal.what, What::Configure);
+        assert_eq!(proposal.what, Purpose::Configure);
         if is_applied {
             let _ = bench.table.commit(&proposal.commit).unwrap();
         }
@@ -142,7 +155,7 @@ fn s623_after_a_lost_answer_the_table_is_loaded_before_anything_is_decided() {
         assert!(bench.needs_load());
         bench.load();
         let next = bench.next().unwrap();
-        assert_eq!(next.what, if is_applied { What::Join } else { What::Configure });
+        assert_eq!(next.what, if is_applied { Purpose::Join } else { Purpose::Configure });
     }
 }
 
@@ -159,7 +172,7 @@ fn after_a_conflict_a_node_waits_for_a_newer_view() {
     assert!(bench.needs_load());
     let _ = bench.table.commit(&proposal.commit).unwrap();
     bench.watch();
-    assert_eq!(bench.next().unwrap().what, What::Join);
+    assert_eq!(bench.next().unwrap().what, Purpose::Join);
 }
 
 #[test]
@@ -202,7 +215,7 @@ fn s617_a_node_whose_session_is_bad_holds_and_proposes_nothing() {
     assert_eq!(bench.node.keep(bench.now), Next::Lost);
     assert_eq!(bench.node.held().count(), 0);
     assert_eq!(bench.node.stage(), Stage::Down);
-    bench.node.member.raise_wish(Wish::Leave);
+    bench.node.member.raise_goal(Goal::Leave);
     bench.load();
     assert!(bench.next().is_none());
     assert_eq!(bench.node.held().count(), 0, "a view gave the shards back");
@@ -222,7 +235,7 @@ fn a_leader_that_leaves_resigns_if_another_node_is_up() {
     let join = bench.node.commits.join(&id, session.id, &other, &config);
     let _ = bench.table.commit(&join).unwrap();
     bench.watch();
-    bench.node.member.raise_wish(Wish::Leave);
+    bench.node.member.raise_goal(Goal::Leave);
     while bench.node.stage() == Stage::Up {
         let proposal = bench.next().unwrap();
         bench.apply(&proposal);
@@ -235,7 +248,7 @@ fn s1275_a_node_whose_store_went_back_loses_its_place() {
     let mut bench = Bench::up();
     let backup = bench.table.clone();
     bench.node.member.set_ready(false);
-    assert_eq!(bench.settle(), [What::Announce]);
+    assert_eq!(bench.settle(), [Purpose::Announce]);
     // Loaded from a backup that is older than the view.
     let mut restored = bench.node.clone();
     restored.load_started();
@@ -244,7 +257,7 @@ fn s1275_a_node_whose_store_went_back_loses_its_place() {
     assert_eq!(restored.held().count(), 0);
     // A commit that is answered with a revision from before.
     bench.node.member.set_ready(true);
-    assert_eq!(bench.next().map(|it| it.what), Some(What::Announce));
+    assert_eq!(bench.next().map(|it| it.what), Some(Purpose::Announce));
     bench.node.committed(bench.now, Some(Committed::Done(Revision::new(1))));
     assert_eq!(bench.node.member.loss(), Some(Loss::WentBack));
     assert!(bench.next().is_none());
@@ -256,7 +269,7 @@ fn a_load_that_changes_have_overtaken_is_not_a_store_that_went_back() {
     bench.node.load_started();
     let loaded = bench.table.load(bench.node.keys.prefix());
     bench.node.member.set_ready(false);
-    assert_eq!(bench.settle(), [What::Announce]);
+    assert_eq!(bench.settle(), [Purpose::Announce]);
     assert!(loaded.revision < bench.node.view().revision);
     bench.node.loaded(bench.now, &loaded).unwrap();
     assert_eq!(bench.node.stage(), Stage::Up);

@@ -10,7 +10,7 @@ use crate::breaker::{Circuit, Ended, Standing, Ticket};
 use crate::link::{ASK_WITHIN, ForceFailure, Probing};
 use crate::rate::{Question, Share, Taken};
 use crate::state::{ForceChange, State};
-use crate::store::{Force, Forced, News, Probe, Probed, StoreError, Synced};
+use crate::store::{FleetState, Force, Forced, Probe, Probed, StoreError, Synced};
 use crate::time::{Instant, now};
 
 /// The answer to a question, or that there was none.
@@ -218,7 +218,7 @@ impl Run {
         if !is_before_force {
             self.epoch = epoch;
         }
-        let Some(News { breakers, forces }) = news else { return };
+        let Some(FleetState { breakers, forces }) = news else { return };
         self.driver.link.set_standings(sent, breakers);
         for policy in self.policies() {
             let circuits = policy.keyed_circuits().into_iter().chain(policy.circuit());
