@@ -13,8 +13,13 @@ use crate::replica::Orders;
 use crate::stage::{Kind, Stage};
 use crate::support::{by, lock, postgres_client as client, postgres_config as config, secs};
 
-/// Waits until the server has recovered.
-async fn recovered(server: &Server) {
+/// Kills the server process whose session has an advisory lock, and waits until the server has recovered.
+async fn crash(server: &Server) {
+    let (_client, mut driving) = client(server).await;
+    kill(holding_process(server).await, Unix::SIGKILL).unwrap();
+    // The server ends all sessions when it notices the crash. Before that it still accepts connections.
+    let noticed = tokio::time::timeout(Duration::from_secs(30), driving.join_next()).await;
+    assert!(noticed.is_ok(), "the server does not notice the crash");
     let give_up = Instant::now() + Duration::from_secs(30);
     while Postgres::connect(&config(server.port())).await.is_err() {
         assert!(Instant::now() < give_up, "the server does not recover");
@@ -45,8 +50,7 @@ async fn s139_a_lock_held_during_a_server_crash_stays_held_until_it_expires() {
         client.query_one(started, &[]).await.unwrap().get(0)
     };
     let before = start_of(server).await;
-    kill(holding_process(server).await, Unix::SIGKILL).unwrap();
-    recovered(server).await;
+    crash(server).await;
     assert_eq!(start_of(server).await, before, "the server was not restarted");
 
     let (client, _driving) = client(server).await;
@@ -75,8 +79,7 @@ async fn s139_after_a_recovery_a_session_that_ends_frees_its_lock_immediately() 
         lock(locks, key, secs(60), replica)
     };
     let lost = lock("one", "lost").acquire(by(10)).await.unwrap();
-    kill(holding_process(&server).await, Unix::SIGKILL).unwrap();
-    recovered(&server).await;
+    crash(&server).await;
     let lease = lock("one", "job").acquire(by(10)).await.unwrap();
     let (client, _driving) = client(&server).await;
     let end = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'";
