@@ -205,7 +205,7 @@ fn read_service<'a>(
             workload.grace = Grace::said(Some(span), key.place());
         }
     }
-    let image = get("build").and_then(|build| dockerfile::of(&build, source));
+    let image = dockerfile::of(&merging::values(&layers, "build"), source);
     let mut environment = Environment::default();
     if let Some(image) = &image {
         image.set_variables(&mut environment);

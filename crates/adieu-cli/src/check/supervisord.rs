@@ -97,7 +97,12 @@ fn runs_other(file: &Ini, section: &str) -> bool {
     if let Some(setting) = find(file, section, "environment") {
         add_variables(setting, &mut environment);
     }
-    words.first().is_some_and(|first| OTHERS.contains(&base(first))) && !environment.is_of_adieu()
+    let is_other = |name: &str| {
+        // Packages add their version, such as php-fpm8.2.
+        let unversioned = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        OTHERS.contains(&name) || OTHERS.contains(&unversioned)
+    };
+    words.first().is_some_and(|first| is_other(base(first))) && !environment.is_of_adieu()
 }
 
 fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload, InputError> {

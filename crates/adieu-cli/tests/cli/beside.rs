@@ -89,6 +89,17 @@ fn s1351_the_dockerfile_that_a_service_builds_counts() {
     let dockerfile = "FROM a\nSTOPSIGNAL SIGQUIT\nCMD /app/migrate; /app/orders\n";
     let folder = Folder::new(&[("compose.yaml", &text), ("Dockerfile", dockerfile)]);
     assert_eq!(folder.verdict("compose.yaml", &[]), "fits");
+    // Compose merges the keys of `build`.
+    let base = service("    build: {context: api, target: run}\n");
+    let dockerfile = "FROM a AS run\nCMD [\"o\"]\nFROM a AS dev\nCMD o; p\n";
+    for (over, expected) in [("args: {A: b}", "fits"), ("target: dev", "unknown")] {
+        let over = format!("services:\n  orders:\n    build: {{{over}}}\n");
+        let files = [("compose.yaml", base.as_str()), ("api/Dockerfile", dockerfile)];
+        let folder = Folder::new(&files);
+        folder.write("compose.override.yaml", &over);
+        assert_eq!(folder.verdict("compose.yaml", &[]), expected, "{over}");
+    }
+    let dockerfile = "FROM a\nSTOPSIGNAL SIGQUIT\nCMD /app/migrate; /app/orders\n";
     // The finding names the file and the line.
     let folder =
         Folder::new(&[("compose.yaml", &service("    build: .\n")), ("Dockerfile", dockerfile)]);
@@ -124,6 +135,8 @@ fn s1355_known_programs_of_others_are_not_taken_for_the_service() {
         Folder::new(&[("supervisord.conf", &text)]).verdict("supervisord.conf", options)
     };
     assert_eq!(with(format!("{own}{nginx}"), &[]), "fits");
+    let versioned = "[program:php]\ncommand=php-fpm8.2 -F\n";
+    assert_eq!(with(format!("{own}{versioned}"), &[]), "fits");
     assert_eq!(with(format!("{own}{nginx}"), &["--only", "nginx"]), "too-short");
     assert_eq!(with(nginx.to_owned(), &[]), "too-short");
     let configured = format!("{nginx}environment=ADIEU__LAME_DUCK=\"1s\"\n");

@@ -29,20 +29,26 @@ struct Instruction {
 }
 
 /// Returns the settings of the image that a service builds. `None` if they cannot be seen here.
-pub(super) fn of(build: &Node<'_>, source: &Source<'_>) -> Option<Dockerfile> {
-    let target = build.text_of("target");
-    if let Some(inline) = build.get("dockerfile_inline") {
-        return read(inline.text()?, target, &|_| inline.place());
+///
+/// `builds` are the definitions that compose merges, the one that counts most first.
+pub(super) fn of(builds: &[Node<'_>], source: &Source<'_>) -> Option<Dockerfile> {
+    let text = |key: &str| builds.iter().find_map(|build| build.text_of(key));
+    if builds.is_empty() {
+        return None;
     }
-    let context = build.text().or_else(|| build.text_of("context")).unwrap_or(".");
-    let name = build.text_of("dockerfile").unwrap_or("Dockerfile");
+    if let Some(inline) = builds.iter().find_map(|build| build.get("dockerfile_inline")) {
+        return read(inline.text()?, text("target"), &|_| inline.place());
+    }
+    // The short form is the context alone.
+    let context = builds.iter().find_map(|build| build.text().or_else(|| build.text_of("context")));
+    let (context, name) = (context.unwrap_or("."), text("dockerfile").unwrap_or("Dockerfile"));
     // Compose fills in variables, and contexts may be addresses.
     if [context, name].iter().any(|part| part.contains('$') || part.contains("://")) {
         return None;
     }
-    let (file, text) = source.beside(&format!("{context}/{name}"))?;
+    let (file, dockerfile) = source.beside(&format!("{context}/{name}"))?;
     let place = |line| Place { file: Some(file.clone()), ..Place::at(line, "") };
-    read(&text, target, &place)
+    read(&dockerfile, text("target"), &place)
 }
 
 /// Reads the stage that is built: the last one, or the one with the name of `target`.
