@@ -15,6 +15,7 @@ mod files;
 mod fly;
 mod hcl;
 mod hints;
+mod images;
 mod ini;
 mod input;
 mod json;
@@ -26,6 +27,7 @@ mod needs;
 mod nomad;
 mod paths;
 mod place;
+mod predecessors;
 mod programs;
 mod proxies;
 mod quadlet;
@@ -89,21 +91,21 @@ preStop + lame duck >= routing lag. The exit code is 0 if all workloads fit, 1 i
 2 if the answer is unknown for one or a file cannot be read. Warnings concern problems around the
 shutdown, and affect the exit code only with --deny-warnings. Notes never affect it.
 
-Files beside a manifest are read: drop-ins, env files, the override of a compose file and the files
-that it includes, and the configuration that ADIEU_CONFIG names, if the manifest carries it. Not
-read: the image (its ENTRYPOINT, STOPSIGNAL and ENV), scripts, extended files, Secrets and ConfigMaps
-of other files, and later changes to a workload. In scripts, only sequences of simple commands are
-interpreted. The answer for anything else is `unknown`, also for a key that is neither read nor known
-to have no effect on stopping. With --execs, --no-hidden-env and --ignore-key, you state facts that
-cannot be seen.
+Files beside a manifest are read: drop-ins, env files, the override of a compose file, the files
+that it includes and the Dockerfiles that it builds, and the configuration that ADIEU_CONFIG names,
+if the manifest carries it. Not read: images (their ENTRYPOINT, STOPSIGNAL and ENV), scripts, extended
+files, Secrets and ConfigMaps of other files, and later changes to a workload. In scripts, only
+sequences of simple commands are interpreted. The answer for anything else is `unknown`, also for a
+key that is neither read nor known to have no effect on stopping. With --execs, --no-hidden-env and
+--ignore-key, you state facts that cannot be seen.
 
 Only variables of the manifest override keys, and are substituted in HOCON. Variables of the
 environment in which the check runs are ignored, and named on stderr.
 
 In a pod with several containers, the judged container is the one that --only names, the one that
 the annotation kubectl.kubernetes.io/default-container names, or the one with the name of the
-workload; otherwise the only one that is not a known helper. Containers with ADIEU__ variables are
-judged in addition.
+workload; otherwise the only one that is not a known helper. If there are several, the answer is
+`fits` only if each of them fits. Containers with ADIEU__ variables are judged in addition.
 
 Only the running process knows which phases have tasks. A usual service has tasks in
 before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources.
@@ -271,12 +273,13 @@ impl Args {
         let Manifest { file, workloads, skipped } = Manifest::read(path, self.only.as_deref())?;
         let mut judged = Vec::new();
         for mut workload in workloads {
-            for late in std::mem::take(&mut workload.late) {
-                self.charge_late(&late, &mut workload, &file, facts)?;
+            let candidates = std::mem::take(&mut workload.candidates);
+            let needs = self.complete(&mut workload, &file, facts)?;
+            if !candidates.is_empty() {
+                let place = workload.place.clone();
+                let finding = self.choose(place, candidates, &file, facts, &outcome.needs)?;
+                workload.findings.push(finding);
             }
-            self.apply_statements(&mut workload);
-            let needs = self.about.needs_of(&workload, &file)?;
-            workload.findings.extend(config::about(self.about.config.as_deref(), &workload));
             judged.push((workload, needs));
         }
         outcome.skipped.extend(skipped.into_iter().map(|(at, what)| (file.clone(), at, what)));
@@ -299,6 +302,54 @@ impl Args {
             let plan = config.plan().map_err(|error| Failure::input(error.to_string()))?;
             Needs::new(config, plan, self.about.phases.clone()).map_err(Failure::input)
         })
+    }
+
+    /// Applies to a workload what its manifest does not contain. Returns its own configuration, if it
+    /// has one.
+    fn complete(
+        &self,
+        workload: &mut Workload,
+        file: &str,
+        facts: Facts,
+    ) -> Result<Option<Needs>, Failure> {
+        for late in std::mem::take(&mut workload.late) {
+            self.charge_late(&late, workload, file, facts)?;
+        }
+        self.apply_statements(workload);
+        let needs = self.about.needs_of(workload, file)?;
+        workload.findings.extend(config::about(self.about.config.as_deref(), workload));
+        Ok(needs)
+    }
+
+    /// Judges the other containers that the configuration may be for. If all of them fit, it does not
+    /// matter which of them is meant.
+    fn choose(
+        &self,
+        place: Place,
+        candidates: Vec<Workload>,
+        file: &str,
+        facts: Facts,
+        shared: &Needs,
+    ) -> Result<Finding, Failure> {
+        let (mut names, mut all_fit) = (Vec::new(), true);
+        for mut candidate in candidates {
+            let needs = self.complete(&mut candidate, file, facts)?;
+            all_fit &= Verdict::of(needs.as_ref().unwrap_or(shared), &candidate, facts).fits();
+            names.push(candidate.container);
+        }
+        let names = names.join(", ");
+        let (level, problem) = match all_fit {
+            true => (
+                Level::Note,
+                format!("the configuration may be for {names} instead, which fits, too"),
+            ),
+            false => (
+                Level::Unknown,
+                format!("the configuration may be for {names} instead, which is not known to fit"),
+            ),
+        };
+        let advice = "name the container that the configuration is for with --only";
+        Ok(Finding::new(level, place, problem, advice))
     }
 
     /// Charges a workload with the whole shutdown of a process that is signalled when it has ended.

@@ -6,6 +6,8 @@
 mod admin;
 #[path = "cli/applied.rs"]
 mod applied;
+#[path = "cli/beside.rs"]
+mod beside;
 #[path = "cli/breaker.rs"]
 mod breaker;
 #[path = "cli/check.rs"]

@@ -1,7 +1,6 @@
 //! Compose files: how each service is stopped.
 
 mod dockerfile;
-mod images;
 mod merging;
 mod updaters;
 
@@ -17,7 +16,7 @@ use super::stop_signal::StopSignal;
 use super::supervisor::{Grace, Supervisor};
 use super::tree::{Merge, Node, Tree};
 use super::workload::Workload;
-use super::{effects, keys, launch, run_line, spans, yaml};
+use super::{effects, images, keys, launch, run_line, spans, yaml};
 
 const RENDER: &str = "judge the whole: docker compose config | adieu check --manifest -";
 
@@ -92,7 +91,9 @@ fn read_files(
     let is_other = |name: &str, layers: &[Node<'_>]| {
         let has = |key: &str| layers.iter().any(|layer| layer.get(key).is_some());
         let is_ours = has("build") || has("stop_grace_period");
-        !is_ours && source.only != Some(name) && layers.iter().any(images::is_other)
+        !is_ours
+            && source.only != Some(name)
+            && layers.iter().filter_map(|layer| layer.text_of("image")).any(images::is_other)
     };
     let only_others = all.iter().all(|(name, layers)| is_other(name, layers));
     for (name, layers) in &all {
@@ -204,18 +205,16 @@ fn read_service<'a>(
             workload.grace = Grace::said(Some(span), key.place());
         }
     }
-    let image = get("build").and_then(|build| build.get("dockerfile_inline"));
-    let image = image.and_then(|inline| Some((dockerfile::read(inline.text()?), inline.place())));
+    let image = dockerfile::of(&merging::values(&layers, "build"), source);
     let mut environment = Environment::default();
-    if let Some((image, place)) = &image {
-        image.variables(&mut environment, place);
+    if let Some(image) = &image {
+        image.set_variables(&mut environment);
     }
-    let signal = get("stop_signal").and_then(|at| Some((at.text()?.to_owned(), at.place())));
-    let of_image =
-        || image.as_ref().and_then(|(image, at)| Some((image.signal.clone()?, at.clone())));
-    if let Some((text, place)) = signal.or_else(of_image) {
-        workload.signals.push(StopSignal { text, place, fix: "stop_signal: SIGTERM".into() });
-    }
+    let signal = get("stop_signal").and_then(|at| {
+        let (text, fix) = (at.text()?.to_owned(), "stop_signal: SIGTERM".into());
+        Some(StopSignal { text, place: at.place(), fix })
+    });
+    workload.signals.extend(signal.or_else(|| image.as_ref()?.signal.clone()));
     let platform = ["platform", "isolation"].iter().find_map(|key| get(key));
     if let Some(at) = platform.filter(|at| at.text().is_some_and(run_line::is_windows)) {
         workload.findings.push(run_line::on_windows(at.place()));
@@ -245,10 +244,10 @@ fn read_service<'a>(
     let mut all: Vec<Word> = entrypoint.iter().chain(command.iter()).flat_map(words).collect();
     let mut place = entrypoint.as_ref().or(command.as_ref()).map(Node::place);
     // An entrypoint in the service replaces both of the image; a command replaces the image's.
-    if let Some((image, at)) = image.filter(|_| entrypoint.is_none()) {
+    if let Some(image) = image.filter(|_| entrypoint.is_none()) {
         let rest = if command.is_some() { all } else { image.command };
         all = image.entrypoint.into_iter().chain(rest).collect();
-        place = place.or(Some(at));
+        place = place.or(image.started_at);
     }
     if let Some(place) = place {
         let front = launch::front(&all, &mut environment, &place);

@@ -158,6 +158,13 @@ impl Stop {
     pub(crate) fn is_for(&self, name: &str) -> bool {
         self.names.is_empty() || name.is_empty() || self.names.iter().any(|found| found == name)
     }
+
+    /// Whether it stops a container with one of these names in another way than with the container's
+    /// own signal and time.
+    pub(crate) fn is_hasty_for(&self, is_meant: &dyn Fn(&str) -> bool) -> bool {
+        let is_hasty = !matches!(self.how, StopMethod::Timeout(None));
+        is_hasty && self.names.iter().any(|name| is_meant(name))
+    }
 }
 
 /// Applies the commands that stop a container to its workload. Of several, the shortest time counts.

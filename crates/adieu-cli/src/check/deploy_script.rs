@@ -3,6 +3,7 @@
 use super::container_stop::{self, StopEffect};
 use super::input::{Manifest, Source};
 use super::place::{Finding, InputError, Level, Place};
+use super::predecessors;
 use super::programs::{self, base, is_harmless};
 use super::run_line::{self, PROGRAMS};
 use super::script::{self, Script, Variables, Word};
@@ -66,12 +67,23 @@ pub(crate) fn read(source: &Source<'_>, into: &mut Manifest) -> Result<(), Input
             }
         }
     }
+    let run: Vec<_> = workloads.iter().map(|workload: &Workload| workload.name.clone()).collect();
     for mut workload in workloads {
         let name = Some(workload.name.as_str()).filter(|name| !name.is_empty());
         let name = name.unwrap_or("and the name of the container");
         let fix = format!("docker stop --time SECONDS {name} in its place");
         let own = stops.iter().filter(|(stop, _)| stop.is_for(&workload.name)).cloned();
         container_stop::apply(&own.collect::<Vec<_>>(), &fix, false, &mut workload);
+        let is_before = |name: &str| {
+            let is_run = run.iter().any(|run| run == name);
+            !is_run && predecessors::is_one(name, &workload.name)
+        };
+        let replaced = stops.iter().find(|(stop, _)| stop.is_hasty_for(&is_before));
+        if let Some((_, place)) = replaced {
+            let problem = "may stop the predecessor of this container undrained";
+            let advice = "use docker stop without a time limit, and docker rm without -f after it";
+            workload.findings.push(Finding::new(Level::Unknown, place.clone(), problem, advice));
+        }
         if let Some((name, place)) = &unseen {
             let problem = format!("the effect of {name} on the container cannot be seen here");
             let advice = "give the docker run line alone";

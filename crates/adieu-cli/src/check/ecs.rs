@@ -11,7 +11,7 @@ use super::signs::Sign;
 use super::supervisor::{Grace, Supervisor};
 use super::tree::{self, Node};
 use super::workload::{Format, Workload};
-use super::{keys, launch, run_line};
+use super::{images, keys, launch, run_line};
 
 const RESOURCE: &str = "AWS::ECS::TaskDefinition";
 
@@ -84,10 +84,11 @@ fn read_task(
     let is_named = |container: &&Node<'_>| text(container, "name") == Some(name);
     let is_own = |container: &&Node<'_>| {
         let field = |key: &str| text(container, key).unwrap_or_default();
-        !proxies::is_helper(field("name"), field("image"))
+        !proxies::is_helper(field("name"), field("image")) && !images::is_other(field("image"))
     };
+    let own = all.iter().filter(is_own).count();
     let chosen = all.iter().find(is_wanted).or_else(|| all.iter().find(is_named));
-    let mut is_guessed = chosen.is_none() && all.iter().filter(is_own).count() > 1;
+    let mut is_guessed = chosen.is_none() && (own > 1 || own == 0 && all.len() > 1);
     let Some(container) = chosen.or_else(|| all.iter().find(is_own)).or(all.first()) else {
         return Err(task.error("there are no containers: add the one to judge"));
     };

@@ -13,7 +13,7 @@ use super::stop_signal::StopSignal;
 use super::supervisor::{Grace, Supervisor};
 use super::tree::Node;
 use super::workload::{Format, Workload};
-use super::{keys, launch, run_line, spans};
+use super::{images, keys, launch, proxies, run_line, spans};
 
 /// The keys of one dialect.
 struct Keys {
@@ -101,7 +101,11 @@ pub(crate) fn is_json(document: &Node<'_>) -> bool {
     document.get("Job").is_some() || document.get("TaskGroups").is_some()
 }
 
-pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), InputError> {
+pub(crate) fn read_hcl(
+    text: &str,
+    only: Option<&str>,
+    into: &mut Manifest,
+) -> Result<(), InputError> {
     let tree = hcl::parse(text)?;
     for document in tree.documents() {
         for job in document.get("job").map(|jobs| jobs.items()).unwrap_or_default() {
@@ -120,24 +124,55 @@ pub(crate) fn read_hcl(text: &str, into: &mut Manifest) -> Result<(), InputError
             let above = Above { job: &job, groups: &groups, findings };
             // A job may have a task without a group.
             let parts = groups.iter().chain([&job]);
-            for task in parts.filter_map(|part| part.get("task")).flat_map(|all| all.items()) {
-                let title = format!("{name}/{}", task.text_of(LABEL).unwrap_or_default());
-                read_task(&title, &task, &HCL, &above, into)?;
-            }
+            let tasks = parts.filter_map(|part| part.get("task")).flat_map(|all| all.items());
+            let title = |task: &Node<'_>| task.text_of(LABEL).unwrap_or_default().to_owned();
+            let tasks: Vec<_> = tasks.map(|task| (title(&task), task)).collect();
+            read_tasks(&name, &tasks, &HCL, &above, only, into)?;
         }
     }
     Ok(())
 }
 
-pub(crate) fn read_json(document: &Node<'_>, into: &mut Manifest) -> Result<(), InputError> {
+pub(crate) fn read_json(
+    document: &Node<'_>,
+    only: Option<&str>,
+    into: &mut Manifest,
+) -> Result<(), InputError> {
     let job = document.get("Job").unwrap_or_else(|| document.clone());
     let name = job.text_of("ID").or(job.text_of("Name")).unwrap_or_default();
     let groups = job.get("TaskGroups").map(|groups| groups.items()).unwrap_or_default();
     let findings = keys::unknown(&job, &keys::nomad::JSON_JOB);
     let above = Above { job: &job, groups: &groups, findings };
-    for task in groups.iter().filter_map(|group| group.get("Tasks")).flat_map(|all| all.items()) {
-        let title = format!("{name}/{}", task.text_of("Name").unwrap_or_default());
-        read_task(&title, &task, &JSON, &above, into)?;
+    let tasks = groups.iter().filter_map(|group| group.get("Tasks")).flat_map(|all| all.items());
+    let title = |task: &Node<'_>| task.text_of("Name").unwrap_or_default().to_owned();
+    let tasks: Vec<_> = tasks.map(|task| (title(&task), task)).collect();
+    read_tasks(name, &tasks, &JSON, &above, only, into)
+}
+
+/// Adds the tasks of a job. Tasks that run a known image of another vendor are listed as skipped, unless
+/// there are no others.
+fn read_tasks(
+    job: &str,
+    tasks: &[(String, Node<'_>)],
+    keys: &Keys,
+    above: &Above<'_>,
+    only: Option<&str>,
+    into: &mut Manifest,
+) -> Result<(), InputError> {
+    let is_other = |title: &str, task: &Node<'_>| {
+        let config = block(task, keys.config);
+        let image = config.as_ref().and_then(|config| config.text_of("image")).unwrap_or_default();
+        let is_known = images::is_other(image) || proxies::is_helper(title, image);
+        is_known && only != Some(title) && !environment(task, keys).is_of_adieu()
+    };
+    let only_others = tasks.iter().all(|(title, task)| is_other(title, task));
+    for (title, task) in tasks {
+        let whole = format!("{job}/{title}");
+        if !only_others && is_other(title, task) {
+            into.skip(task.place(), format!("task {whole} (--only {title} judges it)"));
+        } else {
+            read_task(&whole, task, keys, above, into)?;
+        }
     }
     Ok(())
 }
@@ -176,7 +211,8 @@ fn read_task(
     above: &Above<'_>,
     into: &mut Manifest,
 ) -> Result<(), InputError> {
-    if task.get(keys.lifecycle).is_some() {
+    // A process of this library has a shutdown of its own, whenever it runs.
+    if task.get(keys.lifecycle).is_some() && !environment(task, keys).is_of_adieu() {
         into.skip(task.place(), format!("task {title} (it has a lifecycle of its own)"));
         return Ok(());
     }

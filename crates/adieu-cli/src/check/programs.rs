@@ -88,7 +88,8 @@ const MANAGERS: &str = "\
     systemd-run ctr runc crun machinectl kubectl nomad screen tmux forever nodemon at crond \
     cron lxc lxc-execute lxc-start lxc-attach lxd incus ssh rsh mosh dtach abduco daemontools \
     svscan supervise s6-supervise s6-rc inetd xinetd tcpserver launchd upstart bluepill \
-    procodile skaffold vagrant flatpak snap apptainer singularity";
+    procodile skaffold vagrant flatpak snap apptainer singularity dinit horust immortal \
+    process-compose mprocs mpirun srun";
 
 /// Programs that are not the service, whatever their arguments: programs that change user, session or
 /// root, shells whose language is not read here, interpreters and task runners, debuggers, and
@@ -104,7 +105,9 @@ const OTHERS: &str = "\
     vault-env doppler chamber aws-vault infisical op teller berglas envdir direnv dotenv \
     sops envchain summon secrethub akeyless bws dotenvx with-contenv execlineb softlimit \
     setlock pgrphack envuidgid argv0 cpulimit trickle torsocks proxychains proxychains4 eatmydata \
-    rlwrap socat eval source .";
+    rlwrap socat eval source . time gtime rr uftrace minijail0 nsjail chronic run-one lckdo retry \
+    confd ssm-env aws-env secrets-init ddtrace-run newrelic-admin opentelemetry-instrument \
+    systemd-socket-activate systemfd spawn-fcgi nix nix-shell conda micromamba mise asdf pixi";
 
 /// Commands that end at once, whatever their arguments are, and signal no process.
 const QUICK: &str = "\
@@ -357,6 +360,10 @@ mod tests {
             ("fish -c orders", "Other"),
             ("python3 run.py", "Other"),
             ("sleep infinity", "Other"),
+            ("/usr/bin/time -v orders", "Other"),
+            ("time orders", "Other"),
+            ("nix run .", "Other"),
+            ("dinit orders", "Manager"),
             ("/init", "Manager"),
             ("docker run orders", "Manager"),
             ("/docker-entrypoint orders", "Script"),

@@ -51,13 +51,13 @@ impl Manifest {
         if ini::is_one(text) && !fly::is_one(source) {
             let file = ini::read(text, None)?;
             return match () {
-                () if supervisord::is_one(&file) => supervisord::read(&file, self),
+                () if supervisord::is_one(&file) => supervisord::read(&file, source.only, self),
                 () if quadlet::is_one(&file) => quadlet::read(file, source, self),
                 () => systemd::read(file, source, self),
             };
         }
         if nomad::is_hcl(text) {
-            return nomad::read_hcl(text, self);
+            return nomad::read_hcl(text, source.only, self);
         }
         if fly::is_one(source) {
             return fly::read(source, self);
@@ -87,7 +87,7 @@ impl Manifest {
             } else if ecs::is_one(&document) {
                 ecs::read(&document, source, self)?;
             } else if nomad::is_json(&document) {
-                nomad::read_json(&document, self)?;
+                nomad::read_json(&document, source.only, self)?;
             } else {
                 return Err(document.error(hints::KNOWN));
             }

@@ -8,6 +8,7 @@ use super::input::Manifest;
 use super::keys;
 use super::launch::{self, Front};
 use super::place::{Finding, Fix, InputError, Level, Place};
+use super::programs::base;
 use super::script::{self, Word};
 use super::stop_signal::StopSignal;
 use super::supervisor::{Grace, Supervisor};
@@ -15,6 +16,32 @@ use super::workload::Workload;
 
 /// The kinds of sections whose programs are stopped in the same way.
 const PROGRAMS: [&str; 2] = ["program:", "fcgi-program:"];
+
+/// Programs that are not the service, and often run beside one.
+const OTHERS: [&str; 22] = [
+    "nginx",
+    "apache2",
+    "apache2ctl",
+    "httpd",
+    "haproxy",
+    "caddy",
+    "php-fpm",
+    "redis-server",
+    "valkey-server",
+    "memcached",
+    "postgres",
+    "mysqld",
+    "mysqld_safe",
+    "mariadbd",
+    "mongod",
+    "rabbitmq-server",
+    "cron",
+    "crond",
+    "sshd",
+    "rsyslogd",
+    "fluent-bit",
+    "node_exporter",
+];
 
 /// Settings that hold in each section, unless the section has its own.
 const DEFAULT: &str = "DEFAULT";
@@ -25,19 +52,30 @@ pub(crate) fn is_one(file: &Ini) -> bool {
     file.has("supervisord") || file.sections.iter().any(|found| is_program(&found.name))
 }
 
-pub(crate) fn read(file: &Ini, into: &mut Manifest) -> Result<(), InputError> {
+pub(crate) fn read(file: &Ini, only: Option<&str>, into: &mut Manifest) -> Result<(), InputError> {
     let mut seen = Vec::new();
+    let program_of = |section: &str| {
+        PROGRAMS.iter().find_map(|kind| section.strip_prefix(kind)).map(str::to_owned)
+    };
+    let is_other = |section: &str| {
+        program_of(section)
+            .is_some_and(|program| only != Some(program.as_str()) && runs_other(file, section))
+    };
+    let mut sections = file.sections.iter().map(|section| section.name.as_str());
+    let has_own = sections.any(|name| program_of(name).is_some() && !is_other(name));
     for section in &file.sections {
         let name = section.name.as_str();
         let place = section.place.clone();
-        let program = PROGRAMS.iter().find_map(|kind| name.strip_prefix(kind));
         // Sections of one name are one section.
         if seen.contains(&name) {
             continue;
         }
         seen.push(name);
-        if let Some(program) = program {
-            into.add(self::program(program, name, &place, file)?)?;
+        if has_own && is_other(name) {
+            let program = program_of(name).unwrap_or_default();
+            into.skip(place, format!("program {program} (--only {program} judges it)"));
+        } else if let Some(program) = program_of(name) {
+            into.add(self::program(&program, name, &place, file)?)?;
         } else if name.starts_with("eventlistener:") {
             // It serves supervisord itself, on its standard input.
             into.skip(place, "event listener".into());
@@ -48,6 +86,23 @@ pub(crate) fn read(file: &Ini, into: &mut Manifest) -> Result<(), InputError> {
         }
     }
     Ok(())
+}
+
+/// Whether a section runs one of the programs that are not the service, and has no variables of this
+/// library.
+fn runs_other(file: &Ini, section: &str) -> bool {
+    let Some(command) = find(file, section, "command") else { return false };
+    let words: Vec<_> = script::split(&command.value).into_iter().map(Word::known).collect();
+    let mut environment = Environment::default();
+    if let Some(setting) = find(file, section, "environment") {
+        add_variables(setting, &mut environment);
+    }
+    let is_other = |name: &str| {
+        // Packages add their version, such as php-fpm8.2.
+        let unversioned = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        OTHERS.contains(&name) || OTHERS.contains(&unversioned)
+    };
+    words.first().is_some_and(|first| is_other(base(first))) && !environment.is_of_adieu()
 }
 
 fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload, InputError> {

@@ -53,6 +53,8 @@ pub(crate) struct Workload {
     pub(crate) environment: VisibleVariables,
     /// Processes of this library that are signalled only when this one has ended.
     pub(crate) late: Vec<Workload>,
+    /// Other containers of the same pod that may be meant instead of this one.
+    pub(crate) candidates: Vec<Workload>,
     /// Other components that stop it, with time limits of their own.
     pub(crate) other_stops: Vec<OtherStop>,
     /// How its variables are set.
@@ -187,6 +189,7 @@ impl Workload {
             configured: None,
             environment: VisibleVariables::default(),
             late: Vec::new(),
+            candidates: Vec::new(),
             other_stops: Vec::new(),
             set_by: SetBy::Lines,
             format: Format::Usual,

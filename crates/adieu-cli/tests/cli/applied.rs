@@ -157,7 +157,8 @@ impl Change {
             "service" | "container" => self.in_unit(&mut suggest),
             "sh" => self.in_script(&mut suggest),
             "conf" => self.in_supervisord(workload, &mut suggest),
-            "hcl" | "toml" => self.in_blocks(&mut suggest),
+            "hcl" => self.in_own_task(workload, &mut suggest),
+            "toml" => self.in_blocks(&mut suggest),
             other => panic!("{other}"),
         }
         assert!(suggest.is_empty(), "{}: not followed: {suggest:?}", self.file);
@@ -436,6 +437,18 @@ impl Change {
         }
     }
 
+    /// In the block of the task itself.
+    fn in_own_task(&mut self, workload: &Value, suggest: &mut Map<String, Value>) {
+        let name = text_of(&workload["name"]);
+        let start = format!("task \"{}\"", name.rsplit('/').next().unwrap());
+        let at = self.text.find(&start).unwrap();
+        let tail = self.text.split_off(at);
+        let end = tail[1..].find("task \"").map_or(tail.len(), |end| end + 1);
+        let before = std::mem::replace(&mut self.text, tail[..end].to_owned());
+        self.in_blocks(suggest);
+        self.text = before + &self.text + &tail[end..];
+    }
+
     /// HCL and TOML.
     fn in_blocks(&mut self, suggest: &mut Map<String, Value>) {
         let is_toml = self.file.ends_with(".toml");
@@ -630,7 +643,7 @@ fn with_value(text: &str, name: &str, value: &str) -> String {
 /// Sets the time of each command that stops a container.
 fn with_time(text: &str, seconds: &str) -> String {
     let mut changed = String::new();
-    for line in text.lines() {
+    for line in text.replace("\\\n", " ").lines() {
         let stops = line.contains("docker stop") || line.contains("podman stop");
         let flag = ["--time", "--timeout", "-t"].into_iter().find(|flag| {
             line.contains(&format!(" {flag} ")) || line.contains(&format!(" {flag}="))

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{images, merging, words};
+use super::{merging, words};
+use crate::check::images::short_name;
 use crate::check::place::{Finding, Level};
 use crate::check::tree::Node;
 use crate::check::workload::OtherStop;
@@ -26,7 +27,7 @@ pub(super) fn of(services: &[(&str, Vec<Node<'_>>)], layers: &[Node<'_>]) -> Vec
     let mut stops = Vec::new();
     for (name, other) in services {
         let image = merging::values(other, "image").into_iter().next();
-        let known = image.as_ref().and_then(Node::text).map(images::short_name);
+        let known = image.as_ref().and_then(Node::text).map(short_name);
         let known = UPDATERS.iter().find(|(image, ..)| known == Some(*image));
         let Some((image, variable, level)) = known else { continue };
         if *image == "watchtower" && opts_out(layers) {
@@ -62,7 +63,7 @@ pub(super) fn commands(
         let is_updater = image
             .as_ref()
             .and_then(Node::text)
-            .is_some_and(|image| OTHER_UPDATERS.contains(&images::short_name(image)));
+            .is_some_and(|image| OTHER_UPDATERS.contains(&short_name(image)));
         if let Some(image) = image.filter(|_| is_updater) {
             let problem =
                 format!("{name} stops containers to update them, with its own time limit");

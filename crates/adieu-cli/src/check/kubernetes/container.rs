@@ -83,7 +83,8 @@ fn unseen(least: Duration, place: Place, advice: &str, workload: &mut Workload) 
     workload.findings.push(finding.fixed_by(Fix::PreStop));
 }
 
-fn words(exec: &Node<'_>) -> Vec<Word> {
+/// Returns the command of a hook.
+pub(super) fn words(exec: &Node<'_>) -> Vec<Word> {
     let command = exec.get("command").map(|command| command.texts()).unwrap_or_default();
     command.into_iter().map(Word::of).collect()
 }

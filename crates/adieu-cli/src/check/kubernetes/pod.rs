@@ -11,6 +11,7 @@ use crate::check::proxies;
 use crate::check::supervisor::{Grace, Supervisor};
 use crate::check::tree::Node;
 use crate::check::workload::Workload;
+use crate::check::{effects, images};
 
 /// The annotation of the container that `kubectl` takes by default.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
@@ -19,9 +20,12 @@ const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 struct Choice<'a> {
     container: Node<'a>,
     others: Vec<Node<'a>>,
-    /// Whether another one may be meant.
-    is_guessed: bool,
+    /// The names of those among the others that may be meant instead.
+    candidates: Vec<String>,
 }
+
+/// Settings with which Istio's proxy ends later than after its usual 5 s.
+const ISTIO_WAITS: [&str; 2] = ["terminationDrainDuration", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"];
 
 /// How long the proxy of Knative holds SIGTERM back, so that routers can move away.
 const KNATIVE_DRAIN: Duration = Duration::from_secs(30);
@@ -35,7 +39,7 @@ pub(super) fn read(
     only: Option<&str>,
 ) -> Result<Vec<Workload>, InputError> {
     let Document { kind, at } = document;
-    let Choice { container, others, is_guessed } = choose(pod, spec, &name_of(at), only)?;
+    let Choice { container, others, candidates } = choose(pod, spec, &name_of(at), only)?;
     let supervisor = match shape {
         Shape::Knative(_) => Supervisor::Knative,
         Shape::CloudRun(_) => Supervisor::CloudRun,
@@ -43,12 +47,14 @@ pub(super) fn read(
             Supervisor::Kubernetes
         }
     };
-    let mut workloads = Vec::new();
+    let mut workloads: Vec<Workload> = Vec::new();
     let mut silent = Vec::new();
     for one in [&container].into_iter().chain(&others) {
         let environment = container::environment(one, spec, maps)?;
         let is_chosen = workloads.is_empty();
-        if !is_chosen && (!environment.is_of_adieu() || only.is_some()) {
+        let is_judged = is_chosen || environment.is_of_adieu() && only.is_none();
+        let is_candidate = candidates.contains(&name(one));
+        if !is_judged && !is_candidate {
             silent.push(name(one));
             continue;
         }
@@ -59,18 +65,21 @@ pub(super) fn read(
         read_container(one, environment, &mut workload)?;
         sidecars(spec, maps, &mut workload)?;
         nodes::read(spec, &mut workload);
-        workloads.push(workload);
+        match workloads.first_mut().filter(|_| !is_judged) {
+            Some(chosen) => chosen.candidates.push(workload),
+            None => workloads.push(workload),
+        }
     }
     if let Some(workload) = workloads.first_mut() {
         workload.findings.extend(proxies_beside(pod, &others));
+        workload.findings.extend(signals_from_beside(spec, &others));
         if !silent.is_empty() {
             let problem = format!("not judged: {}", silent.join(", "));
             let advice = format!(
                 "name the one that this configuration is for with --only, or with the annotation \
                  {DEFAULT_CONTAINER}"
             );
-            let level = if is_guessed { Level::Unknown } else { Level::Note };
-            workload.findings.push(Finding::new(level, container.place(), problem, advice));
+            workload.findings.push(Finding::new(Level::Note, container.place(), problem, advice));
         }
     }
     Ok(workloads)
@@ -131,13 +140,17 @@ fn choose<'a>(
     let wanted = [only, annotation.as_ref().and_then(Node::text), Some(owner)];
     let named = |wanted: &str| all.iter().position(|container| name(container) == wanted);
     let is_own = |container: &Node<'_>| {
-        !proxies::is_helper(&name(container), container.text_of("image").unwrap_or_default())
+        let image = container.text_of("image").unwrap_or_default();
+        !proxies::is_helper(&name(container), image) && !images::is_other(image)
     };
-    let own: Vec<_> = all.iter().enumerate().filter(|(_, one)| is_own(one)).collect();
-    let first = own.first().map_or(0, |(at, _)| *at);
+    // If all look like helpers, one of them is called like a helper and is none.
+    let has_own = all.iter().any(is_own);
+    let own: Vec<_> = (0..all.len()).filter(|at| !has_own || is_own(&all[*at])).collect();
+    let first = own.first().copied().unwrap_or_default();
     let chosen = wanted.into_iter().flatten().find_map(named);
-    let is_guessed = chosen.is_none() && own.len() > 1;
     let at = chosen.unwrap_or(first);
+    let candidates = own.iter().filter(|one| chosen.is_none() && **one != at);
+    let candidates = candidates.map(|at| name(&all[*at])).collect();
     if all.is_empty() {
         return Err(containers.error("must be a list of one container or more"));
     }
@@ -145,7 +158,7 @@ fn choose<'a>(
         return Err(odd.error("must be a map of keys, such as name and image"));
     }
     let container = all.remove(at);
-    Ok(Choice { container, others: all, is_guessed })
+    Ok(Choice { container, others: all, candidates })
 }
 
 fn name(container: &Node<'_>) -> String {
@@ -184,7 +197,14 @@ fn proxies_beside(pod: &Node<'_>, others: &[Node<'_>]) -> Vec<Finding> {
         ),
     ] {
         let found = maps.iter().find_map(|map| mark(map, key));
-        let waits = mark("annotations", wait).is_some()
+        // The configuration of Istio's proxy may be about other things.
+        let is_long = |at: &Node<'_>| {
+            key != "sidecar.istio.io/inject"
+                || at
+                    .text()
+                    .is_some_and(|text| ISTIO_WAITS.iter().any(|setting| text.contains(setting)))
+        };
+        let waits = mark("annotations", wait).as_ref().is_some_and(is_long)
             || mark("annotations", "config.linkerd.io/proxy-wait-before-exit-seconds").is_some()
             || mark("annotations", "config.beta.linkerd.io/proxy-enable-native-sidecar").is_some();
         if let Some(found) = found.filter(|found| found.text() == Some(value) && !waits) {
@@ -192,6 +212,27 @@ fn proxies_beside(pod: &Node<'_>, others: &[Node<'_>]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Returns findings about commands of other containers that may signal the process, because the
+/// containers of the pod see each other's processes.
+fn signals_from_beside(spec: &Node<'_>, others: &[Node<'_>]) -> Vec<Finding> {
+    if spec.text_of("shareProcessNamespace") != Some("true") {
+        return Vec::new();
+    }
+    let init = spec.get("initContainers").map(|all| all.items()).unwrap_or_default();
+    let hooks = others.iter().chain(&init).filter_map(|one| one.find(&["lifecycle", "preStop"]));
+    let signalling = hooks.filter(|hook| {
+        let exec = hook.get("exec");
+        let effects = exec.map(|exec| effects::of(&container::words(&exec)));
+        effects.is_some_and(|effects| effects.is_unseen || !effects.signals.is_empty())
+    });
+    let findings = signalling.map(|hook| {
+        let problem = "may signal the process, because the containers share their processes";
+        let advice = "leave it out, or set shareProcessNamespace to false";
+        Finding::new(Level::Unknown, hook.place(), problem, advice)
+    });
+    findings.collect()
 }
 
 /// Native sidecars are stopped one after the other when the other containers have ended.

@@ -1,7 +1,5 @@
 //! Images that hold no service of ours.
 
-use crate::check::tree::Node;
-
 /// By the last part of their names.
 const OTHERS: [&str; 50] = [
     "postgres",
@@ -56,13 +54,13 @@ const OTHERS: [&str; 50] = [
     "mailpit",
 ];
 
-/// Whether a service runs one of them.
-pub(super) fn is_other(service: &Node<'_>) -> bool {
-    service.text_of("image").is_some_and(|image| OTHERS.contains(&short_name(image)))
+/// Whether an image is one of them.
+pub(crate) fn is_other(image: &str) -> bool {
+    OTHERS.contains(&short_name(image))
 }
 
-/// Returns the last part of the name of an image, without its tag.
-pub(super) fn short_name(image: &str) -> &str {
+/// Returns the last part of the name of an image, without its tag and digest.
+pub(crate) fn short_name(image: &str) -> &str {
     let last = image.rsplit('/').next().unwrap_or(image);
     last.split([':', '@']).next().unwrap_or(last)
 }

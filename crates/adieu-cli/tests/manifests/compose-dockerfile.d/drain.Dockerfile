@@ -1,0 +1,3 @@
+FROM debian:12-slim
+ENV ADIEU__DRAIN_TIMEOUT=90s
+ENTRYPOINT ["/app/orders"]

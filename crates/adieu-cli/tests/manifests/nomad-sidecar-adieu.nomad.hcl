@@ -1,0 +1,39 @@
+job "orders" {
+  datacenters = ["dc1"]
+
+  group "api" {
+    count = 3
+
+    task "relay" {
+      driver = "docker"
+      lifecycle {
+        hook    = "prestart"
+        sidecar = true
+      }
+      config {
+        image = "registry.example/relay:1.4"
+      }
+      env {
+        ADIEU__LAME_DUCK = "1s"
+      }
+    }
+
+    task "web" {
+      driver = "docker"
+
+      config {
+        image = "registry.example/orders:1.4"
+      }
+
+      kill_timeout = "30s"
+      env {
+        TERMINATION_GRACE_PERIOD_SECONDS = "30"
+      }
+
+      resources {
+        cpu    = 200 # MHz
+        memory = 256
+      }
+    }
+  }
+}
