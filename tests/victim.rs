@@ -27,7 +27,7 @@ const FOREVER: Duration = Duration::from_secs(3_600);
 type Scenario = fn() -> ExitCode;
 
 /// The programs, by the name that a test passes as the first argument.
-const SCENARIOS: [(&str, Scenario); 41] = [
+const SCENARIOS: [(&str, Scenario); 42] = [
     ("clean", clean),
     ("slow task", slow_task),
     ("guard", guards::guarded),
@@ -65,6 +65,7 @@ const SCENARIOS: [(&str, Scenario); 41] = [
     ("living on", signals::living_on),
     ("signalled after main", signals::signalled_after_main),
     ("signalled after finish", guards::signalled_after_finish),
+    ("signalled after guard", guards::signalled_after_guard),
     ("panicking destructor", destructors::panicking_destructor),
     ("panicking guards", destructors::panicking_guards),
     ("panicking body destructor", destructors::panicking_body_destructor),

@@ -85,6 +85,12 @@ pub(crate) fn signalled_after_finish() -> ExitCode {
     code
 }
 
+pub(crate) fn signalled_after_guard() -> ExitCode {
+    let code = guarded();
+    signal_this_process();
+    code
+}
+
 pub(crate) fn guarded_without_a_runtime() -> ExitCode {
     fn main() -> Result<(), Error> {
         let shutdown = with_goodbye()?;
