@@ -313,6 +313,29 @@ fn s1004_a_forced_exit_is_logged_with_its_code() {
 }
 
 #[test]
+fn s1300_a_signal_while_the_process_exits_does_not_change_its_exit_code() {
+    for (scenario, vars) in [
+        ("signalled after main", &[][..]),
+        ("signalled after finish", &[("ENDS", "is notified")][..]),
+    ] {
+        let mut process = started(scenario, vars);
+        process.signal(Signal::TERM);
+        let ended = process.wait();
+        check_code(&ended, ExitCode::CLEAN);
+        assert!(report(&ended).is_clean() && report(&ended).exit_code == 0, "{ended:#?}");
+        assert!(ended.stdout.ends_with("sent: true\n"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn s1301_a_signal_after_an_exit_guard_is_in_the_report() {
+    let mut process = started("signalled after guard", &[("ENDS", "is notified")]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_report(&ended, Signal::TERM.exit_code(), &["signal: SIGTERM ended the process"]);
+}
+
+#[test]
 fn s786_the_watchdog_writes_a_report_with_the_work_that_is_not_finished() {
     let mut process = started("wedged in a request", &[("ADIEU__KILL_AFTER", "2s")]);
     process.signal(Signal::TERM);

@@ -27,7 +27,7 @@ const FOREVER: Duration = Duration::from_secs(3_600);
 type Scenario = fn() -> ExitCode;
 
 /// The programs, by the name that a test passes as the first argument.
-const SCENARIOS: [(&str, Scenario); 39] = [
+const SCENARIOS: [(&str, Scenario); 42] = [
     ("clean", clean),
     ("slow task", slow_task),
     ("guard", guards::guarded),
@@ -63,6 +63,9 @@ const SCENARIOS: [(&str, Scenario); 39] = [
     ("late start-up", bodies::late_start_up),
     ("own listener", signals::own_listener),
     ("living on", signals::living_on),
+    ("signalled after main", signals::signalled_after_main),
+    ("signalled after finish", guards::signalled_after_finish),
+    ("signalled after guard", guards::signalled_after_guard),
     ("panicking destructor", destructors::panicking_destructor),
     ("panicking guards", destructors::panicking_guards),
     ("panicking body destructor", destructors::panicking_body_destructor),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use adieu::{Config, Phase, Reason, Shutdown};
 
+use super::signals::signal_this_process;
 use super::{Error, FOREVER};
 
 /// A shutdown with two tasks, in a process that does not end without it.
@@ -76,6 +77,18 @@ pub(crate) fn guarded_to_the_end() -> ExitCode {
         exit.finish(end_as_asked(&shutdown).await).await
     }
     main()
+}
+
+pub(crate) fn signalled_after_finish() -> ExitCode {
+    let code = guarded_to_the_end();
+    signal_this_process();
+    code
+}
+
+pub(crate) fn signalled_after_guard() -> ExitCode {
+    let code = guarded();
+    signal_this_process();
+    code
 }
 
 pub(crate) fn guarded_without_a_runtime() -> ExitCode {

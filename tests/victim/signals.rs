@@ -96,3 +96,18 @@ pub(crate) fn living_on() -> ExitCode {
         std::future::pending().await
     })
 }
+
+pub(crate) fn signalled_after_main() -> ExitCode {
+    let code = adieu::main(async |shutdown| ready_until_begun(&shutdown).await);
+    signal_this_process();
+    code
+}
+
+/// Sends SIGTERM to this process, which is about to end.
+pub(crate) fn signal_this_process() {
+    let kill = format!("kill -TERM {}", std::process::id());
+    let sent = std::process::Command::new("sh").args(["-c", &kill]).status();
+    // Long enough for a thread that would end the process.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    println!("sent: {}", sent.is_ok_and(|sent| sent.success()));
+}

@@ -54,6 +54,10 @@ const PANICKED: u8 = 101;
 /// default) after the guard has run the shutdown. Otherwise the watchdog ends it: with the code that
 /// [`ExitGuard::finish`] returned, or with 72 if the guard was dropped.
 ///
+/// Signals stay installed until the process ends, even if every handle of the shutdown was dropped.
+/// After [`ExitGuard::finish`], a signal does not change the exit code. After the guard was dropped, one
+/// signal ends the process with 128 plus its number, and the report file names it.
+///
 /// # On a current-thread runtime
 ///
 /// There the thread that drops the guard is the only one that polls tasks. So the tasks of the
@@ -141,6 +145,7 @@ impl Drop for ExitGuard {
                 conclude(&shutdown, None, report.as_ref());
                 let _ = shutdown.shared().journal().flush(LAST_WORDS);
                 shutdown.shared().process().limit_exit();
+                shutdown.shared().keep_for_exit();
             }
         });
     }

@@ -100,7 +100,8 @@ impl Shared {
 
     /// Decides that `main` ends the process with this code, whose report is written. If a signal or the
     /// watchdog ends the process now, this waits for that: `main` must not return another code meanwhile.
-    pub(crate) fn leave_with(&self, code: u8) -> u8 {
+    pub(crate) fn leave_with(self: &Arc<Self>, code: u8) -> u8 {
+        self.keep_for_exit();
         match self.process.decide_exit(ExitDecision::Main(code)) {
             Ok(()) => code,
             Err(ExitDecision::Main(decided)) => decided,
@@ -108,6 +109,14 @@ impl Shared {
                 std::thread::sleep(UNTIL_FORCED);
                 decided
             }
+        }
+    }
+
+    /// Keeps a shutdown that is over until the process ends, so that its signals stay installed: their
+    /// default action would end the process with a code that differs from the report.
+    pub(crate) fn keep_for_exit(self: &Arc<Self>) {
+        if self.progress.stage() == Stage::Over {
+            std::mem::forget(Arc::clone(self));
         }
     }
 
