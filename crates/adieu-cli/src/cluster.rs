@@ -283,7 +283,7 @@ async fn out(args: &Out) -> Result<Printout, Failure> {
 
 async fn stop(args: &Stop) -> Result<Printout, Failure> {
     let Stop { connect, cluster, yes } = args;
-    let seen = chosen(look(connect).await?, cluster.as_deref(), connect)?;
+    let seen = sighted(chosen(look(connect).await?, cluster.as_deref(), connect)?)?;
     let nodes: Vec<_> = seen.nodes.iter().map(|it| it.node.as_str()).collect();
     let name = &seen.cluster;
     let question = format!("stop cluster {name}? All nodes shut down: {}.", nodes.join(", "));
@@ -312,19 +312,25 @@ fn chosen(all: Clusters, name: Option<&str>, connect: &Connect) -> Result<Seen, 
     }
 }
 
+/// The cluster, if the node that is asked still sees it.
+fn sighted(seen: Seen) -> Result<Seen, Failure> {
+    if !seen.is_blind() {
+        return Ok(seen);
+    }
+    let Seen { node, cluster, loss, .. } = &seen;
+    let why = loss.as_ref().map_or_else(String::new, |loss| format!(": {loss}"));
+    Err(Failure::unable(format!(
+        "{node} is no longer in cluster {cluster}{why}; use the admin port of another node"
+    )))
+}
+
 // === impl Change ===
 
 impl Change {
     /// Returns the cluster, and fails if it does not have this node.
     async fn known(&self) -> Result<Seen, Failure> {
         let seen = chosen(look(&self.connect).await?, self.cluster.as_deref(), &self.connect)?;
-        if seen.is_blind() {
-            let (asked, cluster) = (&seen.node, &seen.cluster);
-            let why = seen.loss.as_ref().map_or_else(String::new, |loss| format!(": {loss}"));
-            return Err(Failure::unable(format!(
-                "{asked} is no longer in cluster {cluster}{why}; use the admin port of another node"
-            )));
-        }
+        let seen = sighted(seen)?;
         if seen.nodes.iter().any(|it| it.node == self.node) {
             return Ok(seen);
         }

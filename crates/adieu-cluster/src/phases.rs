@@ -96,7 +96,7 @@ impl Shared {
     fn describe_exit(&self) -> String {
         let progress = self.progress.borrow();
         if self.kill.is_cancelled() && progress.singletons.is_empty() {
-            return "singletons dropped, and handed over".to_owned();
+            return "singletons dropped; this node owns none".to_owned();
         }
         let waiting_for = progress.waiting_for.as_deref().unwrap_or_default();
         waiting_for.strip_prefix(waiting::LEAVE).unwrap_or(waiting_for).to_owned()
@@ -172,7 +172,10 @@ impl Shared {
             }
         }
         match () {
-            () if !dropped.is_empty() => Err(LeaveError::Dropped { names: dropped, within: all }),
+            () if !dropped.is_empty() => {
+                let within = all.saturating_sub(reserve(all));
+                Err(LeaveError::Dropped { names: dropped, within })
+            }
             () if !acknowledged => Err(LeaveError::NotAcknowledged { leader, within: all / 2 }),
             () => Ok(()),
         }

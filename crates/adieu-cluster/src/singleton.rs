@@ -49,6 +49,13 @@ where
     })
 }
 
+/// Describes a panic of an instance or an entity.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("with a value that is not text"))
+}
+
 // === impl SingletonCx ===
 
 impl SingletonCx {

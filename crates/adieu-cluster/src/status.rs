@@ -45,7 +45,7 @@ pub struct ClusterStatus {
     pub nodes: Vec<NodeStatus>,
     /// Nodes whose sessions have ended, and whose shards are not given to others yet.
     pub vanished: Vec<VanishedStatus>,
-    /// Nodes that have left or died.
+    /// Nodes that have left or died, except those whose name is in the cluster again.
     pub gone: Vec<GoneStatus>,
     /// The singletons of the cluster.
     pub singletons: Vec<SingletonStatus>,
@@ -240,7 +240,8 @@ impl ClusterStatus {
             let since = now.saturating_duration_since(since);
             VanishedStatus { node: id.clone(), since }
         });
-        let gone = view.gone.iter();
+        // A process of the same name may be in the cluster again.
+        let gone = view.gone.iter().filter(|(id, _)| !view.nodes.contains_key(*id));
         let gone = gone.map(|(id, gone)| GoneStatus { node: id.clone(), how: gone.value.how });
         let instances = shared.counters.instances();
         let singletons = view.shards.iter().filter_map(|(shard, record)| {

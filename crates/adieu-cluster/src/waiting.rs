@@ -2,7 +2,7 @@
 
 use crate::member::Stage;
 use crate::node::Node;
-use crate::records::{Mode, RegionKind};
+use crate::records::{Drain, Mode, RegionKind};
 
 /// How a line begins while the node leaves.
 pub(crate) const LEAVE: &str = "leave: ";
@@ -27,6 +27,10 @@ pub(crate) fn line(node: &Node) -> Option<String> {
             Some("join: waiting until this process is available and not cordoned".to_owned())
         }
         Stage::Joining => Some(format!("join: {}", acknowledged())),
+        // An operator has requested it, and the shutdown has not reached the cluster's phases.
+        Stage::Leaving if record.is_some_and(|record| record.value.drain == Drain::Nothing) => {
+            Some(format!("{LEAVE}waiting for the earlier phases of the shutdown"))
+        }
         Stage::Leaving => Some(match owned(RegionKind::Region).count() {
             0 => format!("{LEAVE}{}", acknowledged()),
             shards => format!("{LEAVE}waiting for {shards} shards to be handed over"),

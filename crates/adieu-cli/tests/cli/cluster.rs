@@ -206,7 +206,8 @@ fn s1276_a_node_that_is_no_longer_in_the_cluster_is_not_asked() {
     until("it is seen", || one.cluster.status().nodes.len() == 2);
     shows(&["cluster", "out", "shop-2", &one.url(), "--yes"]);
     until("it is down", || two.cluster.stage() == adieu::cluster::Stage::Down);
-    for command in [&["leave", "shop-1", "--wait", "30s"][..], &["out", "shop-1"]] {
+    let commands = [&["leave", "shop-1", "--wait", "30s"][..], &["out", "shop-1"], &["stop"]];
+    for command in commands {
         let url = two.url();
         let args = [&["cluster"], command, &["--yes", &url]].concat();
         let Ran { code, stderr, .. } = adieu(&args);

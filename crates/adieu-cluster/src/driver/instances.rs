@@ -14,7 +14,7 @@ use crate::proposal::Wake;
 use crate::records::ShardId;
 use crate::region::{Held, ShardState};
 use crate::shared::Shared;
-use crate::singleton::{BoxError, SingletonCx};
+use crate::singleton::{BoxError, SingletonCx, panic_text};
 use crate::standing::Standing;
 use crate::store::Revision;
 use crate::time::{Duration, Instant};
@@ -197,8 +197,10 @@ impl Instances {
                 });
                 let Some((shard, running)) = found else { return };
                 let (shard, epoch) = (shard.clone(), running.epoch);
-                let ended =
-                    if error.is_panic() { Ended::Failed(error.into()) } else { Ended::Dropped };
+                let ended = match error.try_into_panic() {
+                    Ok(panic) => Ended::Failed(panic_text(&*panic).into()),
+                    Err(_) => Ended::Dropped,
+                };
                 (shard, epoch, ended)
             }
         };
@@ -232,9 +234,20 @@ impl Instances {
                 });
                 RunState::Finished
             }
-            Ended::Returned | Ended::Dropped => {
+            Ended::Returned => {
                 self.shared.log(move || {
                     tracing::info!(%cluster, singleton = %name, %fence, "singleton ended");
+                });
+                RunState::Finished
+            }
+            Ended::Dropped => {
+                let reason = match () {
+                    () if self.shared.kill.is_cancelled() => "it did not end in time",
+                    () if !self.standing.is_good() => "this node may no longer act",
+                    () => "this node no longer owns it",
+                };
+                self.shared.log(move || {
+                    tracing::warn!(%cluster, singleton = %name, %fence, reason, "singleton dropped");
                 });
                 RunState::Finished
             }

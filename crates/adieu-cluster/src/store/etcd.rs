@@ -11,7 +11,7 @@ use std::time::Duration;
 use etcd_client::{ConnectOptions, Error, GetOptions};
 
 use self::changes::EtcdChanges;
-use self::connector::{Connector, code, failed, is_compacted, is_denied, is_not_applied};
+use self::connector::{Connector, Plain, code, failed, is_compacted, is_denied, is_not_applied};
 use self::wire::{prefix_end, record, revision_of, session_of, transaction};
 use super::{
     Changes, Commit, Committed, Record, Reply, Revision, Session, SessionId, Snapshot, Standing,
@@ -96,7 +96,7 @@ impl Etcd {
         if endpoints.is_empty() {
             return Err(StoreError::refused(NAME, CONNECT, "the list of endpoints is empty"));
         }
-        let attempts = endpoints.len();
+        let (attempts, named) = (endpoints.len(), endpoints.join(", "));
         let mut etcd = Self {
             connector: Arc::new(Connector::new(endpoints, options)),
             shortest_ttl: Duration::from_secs(1),
@@ -111,10 +111,19 @@ impl Etcd {
                 }
             }
         };
-        let learned = tokio::time::timeout(PATIENCE, learning).await.map_err(|_| {
-            StoreError::unavailable(NAME, CONNECT, format!("no answer within {PATIENCE:?}"))
+        let unreachable = |why: &dyn fmt::Display| {
+            StoreError::unavailable(NAME, CONNECT, format!("{named}: {why}"))
+        };
+        let learned = tokio::time::timeout(PATIENCE, learning).await;
+        let learned =
+            learned.map_err(|_| unreachable(&format!("no answer within {PATIENCE:?}")))?;
+        etcd.shortest_ttl = learned.map_err(|error| match &error {
+            StoreError::Unavailable { source, .. } => unreachable(source),
+            StoreError::Unknown { .. }
+            | StoreError::Refused { .. }
+            | StoreError::NoSession { .. }
+            | StoreError::TtlTooShort { .. } => error,
         })?;
-        etcd.shortest_ttl = learned?;
         Ok(etcd)
     }
 
@@ -247,7 +256,7 @@ impl Etcd {
                 Ok(Committed::Done(revision_of(revision)))
             }
             Ok(_) => Ok(Committed::Conflict),
-            Err(error) if !is_not_applied(&error) => Err(StoreError::unknown(NAME, error)),
+            Err(error) if !is_not_applied(&error) => Err(StoreError::unknown(NAME, Plain(error))),
             Err(error) => match session_of(commit).filter(|_| code(&error) == Some(NOT_FOUND)) {
                 Some(session) => Err(StoreError::NoSession { store: NAME, session }),
                 None => Err(failed("commit")(error)),

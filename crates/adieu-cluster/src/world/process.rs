@@ -278,7 +278,10 @@ impl Process {
             }
             Next::Keep(_) | Next::Lost => {}
         }
-        wake.at(node.valid_until().max(now + Duration::from_micros(1)));
+        // A node that was removed no longer keeps its session, and does not care when it ends.
+        if node.stage() != Stage::Removed {
+            wake.at(node.valid_until().max(now + Duration::from_micros(1)));
+        }
         if !self.is_pending(Pending::Load)
             && (node.needs_load(now, &mut wake) || self.watch.is_none())
         {

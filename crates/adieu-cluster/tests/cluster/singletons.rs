@@ -77,7 +77,8 @@ async fn s632_a_singleton_that_does_not_stop_is_dropped_and_still_handed_over() 
     let task =
         report.phase("cluster-exiting").unwrap().task("cluster: hand over singletons").unwrap();
     let text = format!("{task:?}");
-    assert!(text.contains("singletons dropped") && text.contains("sweeper"), "{text}");
+    let expected = "singletons dropped, because they did not end within 9s: sweeper";
+    assert!(text.contains(expected), "{text}");
     assert_eq!(one.cluster.stage(), Stage::Removed);
     until("it runs elsewhere", || history.running() == ["two"]).await;
     history.assert_sound();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use adieu_cluster::store::{Memory, Store};
 use adieu_cluster::{Cluster, ClusterBuilder, InstanceState, JoinError, SingletonState, Stage};
 use adieu_core::adapter::{Command, CommandError, Metrics, Page, pages};
-use adieu_core::{CheckState, Readiness, Reason, Shutdown};
+use adieu_core::{CheckState, Phase, Readiness, Reason, Shutdown};
 use serde_json::{Value, json};
 
 use crate::notes::{Note, Stage as Notes, beside};
@@ -126,9 +126,55 @@ async fn s854_status_and_errors_name_what_a_node_waits_for() {
     assert!(report.to_string().contains("without acknowledgement by one within 5s"), "{report}");
 }
 
+/// The phases before those of the cluster run first, also if an operator has requested the leave.
+#[tokio::test(start_paused = true)]
+async fn s854_a_node_that_was_asked_to_leave_names_the_phases_that_it_waits_for() {
+    let store = Memory::new();
+    let one = node(&store, "one").joined().await;
+    let two = node(&store, "two").joined().await;
+    let slow = async |_| tokio::time::sleep(4 * SECOND).await;
+    one.shutdown.add_task(Phase::SERVICE_STOP, "slow", slow).unwrap();
+    two.cluster.request_leave(&id("one")).await.unwrap();
+    until("it leaves", || one.cluster.stage() == Stage::Leaving).await;
+    tokio::time::sleep(SECOND).await;
+    let waiting = one.cluster.status().waiting_for.unwrap().to_string();
+    let expected = "leave: waiting for the earlier phases of the shutdown, 1";
+    assert!(waiting.starts_with(expected), "{waiting}");
+    assert!(one.completed().await.is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1424_a_node_that_is_back_is_not_shown_as_gone() {
+    let store = Memory::new();
+    let one = node(&store, "one").joined().await;
+    let two = node(&store, "two").joined().await;
+    one.leave().await;
+    let gone = || two.cluster.status().gone.iter().map(|it| it.node.clone()).collect::<Vec<_>>();
+    until("one has left", || gone() == [id("one")]).await;
+    let _again = node(&store, "one").joined().await;
+    until("one is back", || two.cluster.status().nodes.len() == 2).await;
+    assert_eq!(gone(), []);
+}
+
 /// The lines that are logged.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Collects what this thread logs.
+    fn subscribe(&self) -> tracing::subscriber::DefaultGuard {
+        let writer = self.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false);
+        let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    /// Returns the lines that contain this.
+    fn lines(&self, what: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
+    }
+}
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -144,19 +190,50 @@ impl std::io::Write for Log {
 #[tokio::test(start_paused = true)]
 async fn s854_the_log_names_what_a_node_that_joins_waits_for() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false);
-    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
     let store = Memory::new();
     let _one = node(&store, "one").joined().await;
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = log.subscribe();
     let twin = node_with(&store, "one", config(), |it| it.join_deadline(12 * SECOND));
     assert!(twin.cluster.join().await.is_err());
     drop(twin.completed().await);
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    let lines: Vec<_> = text.lines().filter(|line| line.contains("still waiting")).collect();
-    assert_eq!(lines.len(), 2, "{text}");
-    assert!(lines[0].contains("join: waiting until the earlier node one is gone"), "{text}");
+    let lines = log.lines("still waiting");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].contains("join: waiting until the earlier node one is gone"), "{lines:?}");
+}
+
+/// An instance that was dropped has not reached its end, and the log says so.
+#[tokio::test(start_paused = true)]
+async fn s1425_the_log_tells_instances_that_ended_from_those_that_were_dropped() {
+    let log = Log::default();
+    let _guard = log.subscribe();
+    let (store, history) = (Memory::new(), History::default());
+    let logged = |what: &str| log.lines(what).len();
+    let stubborn = |_| std::future::pending::<()>();
+    let one = node(&store, "one").singleton("stubborn", &history, stubborn);
+    let one = one.sweeper(&History::default()).joined().await;
+    until("it runs", || history.running() == ["one"]).await;
+    one.leave().await;
+    until("it is logged", || logged("singleton dropped") == 1).await;
+    let dropped = log.lines("singleton dropped").remove(0);
+    assert!(dropped.contains(r#"singleton=stubborn"#), "{dropped}");
+    assert!(dropped.contains("did not end in time"), "{dropped}");
+    assert!(log.lines("singleton ended").remove(0).contains("singleton=sweeper"));
+
+    let two = node(&store, "two").sweeper(&history).joined().await;
+    until("it runs", || history.running() == ["two"]).await;
+    two.store.faults().cut(true);
+    two.completed().await;
+    until("it is logged", || logged("singleton dropped") == 2).await;
+    let dropped = log.lines("singleton dropped").remove(1);
+    assert!(dropped.contains("this node may no longer act"), "{dropped}");
+    assert_eq!(logged("singleton ended"), 1);
+
+    let three = node(&store, "three");
+    three.cluster.singleton("panics", async |_| panic!("oops")).unwrap();
+    let _three = three.joined().await;
+    until("it is logged", || logged("singleton failed") > 0).await;
+    let failed = log.lines("singleton failed").remove(0);
+    assert!(failed.contains(r#"error="panicked: oops""#), "{failed}");
 }
 
 #[tokio::test(start_paused = true)]

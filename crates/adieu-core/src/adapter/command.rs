@@ -53,8 +53,13 @@ impl Command {
     ///
     /// # Errors
     ///
-    /// If it is missing or empty.
+    /// If it is missing or empty, or there are several.
     pub fn required(&self, name: &str) -> Result<&str, CommandError> {
+        let count = self.arguments.iter().filter(|(argument, _)| argument == name).count();
+        if count > 1 {
+            let several = format!("{} needs one ?{name}=…, and has {count}", self.name);
+            return Err(CommandError::invalid(several));
+        }
         let missing = || CommandError::invalid(format!("{} needs ?{name}=…", self.name));
         self.argument(name).filter(|value| !value.is_empty()).ok_or_else(missing)
     }
@@ -120,5 +125,12 @@ mod tests {
         let missing = command.required("flag").unwrap_err();
         assert_eq!(missing.to_string(), "leave needs ?flag=…");
         assert_eq!(Command::new("stop", None).argument(""), None);
+    }
+
+    #[test]
+    fn an_argument_that_is_required_once_is_not_given_twice() {
+        let command = Command::new("leave", Some("node=shop-1&node=shop-2"));
+        let several = command.required("node").unwrap_err();
+        assert_eq!(several.to_string(), "leave needs one ?node=…, and has 2");
     }
 }

@@ -12,6 +12,9 @@ use super::{ConfigError, section};
 
 const PREFIX: &str = "ADIEU__";
 
+/// The block of a file, as a variable would name it.
+const BLOCK: &str = "COORDINATED_SHUTDOWN";
+
 /// The maximum number of parts of a variable's name. More than any key has; tables are read by
 /// recursion.
 const MOST_PARTS: usize = 8;
@@ -40,6 +43,7 @@ pub(super) fn overlay(
                 problem: "the variable has more parts than any key".into(),
             });
         }
+        check_block(&name)?;
         let mut table = &mut *block;
         let mut path = Vec::new();
         for part in name[PREFIX.len()..].split("__") {
@@ -68,6 +72,20 @@ pub(super) fn overlay(
         origins.0.insert(path.join("."), name);
     }
     Ok(origins)
+}
+
+/// Variables name the keys of the block, not the block itself.
+fn check_block(name: &str) -> Result<(), ConfigError> {
+    let key = &name[PREFIX.len()..];
+    let (first, rest) = key.split_once("__").unwrap_or((key, ""));
+    if !first.eq_ignore_ascii_case(BLOCK) {
+        return Ok(());
+    }
+    let problem = match rest {
+        "" => "omit the name of the block, and name a key".to_owned(),
+        rest => format!("omit the name of the block: {PREFIX}{rest}"),
+    };
+    Err(ConfigError::Invalid { path: name.to_owned(), problem })
 }
 
 /// Returns the existing key that differs from this one only in case and dashes.

@@ -14,6 +14,7 @@ use crate::entity::Entity;
 use crate::entity::mailbox::Slot;
 use crate::entity::nested::{AsEntity, ForgetWhy, SayWhy};
 use crate::message::Command;
+use crate::singleton::panic_text;
 use crate::time::now;
 
 /// How an instance ended.
@@ -76,7 +77,7 @@ where
         let _here = AsEntity::enter(now);
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
         polled.map_or_else(
-            |panic| Poll::Ready(InstanceEnd::Failed(text_of(&*panic))),
+            |panic| Poll::Ready(InstanceEnd::Failed(panic_text(&*panic))),
             |polled| {
                 polled.map(|result| match result {
                     Ok(()) => InstanceEnd::Returned,
@@ -87,10 +88,4 @@ where
     })
     .await;
     ended.how = how;
-}
-
-fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("with a value that is not text"))
 }

@@ -1,5 +1,7 @@
 //! The connection to a cluster: one member at a time, and the next one when it fails.
 
+use std::error::Error as _;
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,6 +41,11 @@ struct Asked<'a> {
     given_up: usize,
     is_answered: bool,
 }
+
+/// An error of the client: its message and the innermost cause. The text of the client itself contains
+/// the debug output of all causes.
+#[derive(Debug)]
+pub(super) struct Plain(pub(super) Error);
 
 // === impl Connector ===
 
@@ -175,9 +182,30 @@ fn is_permanent(error: &Error) -> bool {
 pub(super) fn failed(verb: &'static str) -> impl Fn(Error) -> StoreError + Copy {
     move |error| {
         if is_permanent(&error) {
-            StoreError::refused(NAME, verb, error)
+            StoreError::refused(NAME, verb, Plain(error))
         } else {
-            StoreError::unavailable(NAME, verb, error)
+            StoreError::unavailable(NAME, verb, Plain(error))
         }
     }
 }
+
+// === impl Plain ===
+
+impl fmt::Display for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Error::GRpcStatus(status) = &self.0 else { return self.0.fmt(f) };
+        let message = match status.message() {
+            "" => status.code().description(),
+            message => message,
+        };
+        f.write_str(message)?;
+        let mut cause = status.source();
+        while let Some(next) = cause.and_then(|cause| cause.source()) {
+            cause = Some(next);
+        }
+        let cause = cause.map(ToString::to_string).filter(|cause| !message.contains(cause));
+        cause.map_or(Ok(()), |cause| write!(f, ": {cause}"))
+    }
+}
+
+impl std::error::Error for Plain {}

@@ -49,6 +49,26 @@ fn s19_environment_variables_override_any_key() {
     }
 }
 
+/// A file may have this block, so it is an easy mistake, and must not be ignored.
+#[test]
+fn s1426_a_variable_that_names_the_block_is_an_error_that_names_the_right_one() {
+    let refused = |text: &str, name: &str| {
+        let vars = [(name.to_owned(), "5s".to_owned())];
+        Config::parse_with_vars(text, Format::Toml, vars).unwrap_err().to_string()
+    };
+    for text in ["", "coordinated-shutdown.kill-after = '9s'"] {
+        assert_eq!(
+            refused(text, "ADIEU__COORDINATED_SHUTDOWN__CLUSTER__TTL"),
+            "ADIEU__COORDINATED_SHUTDOWN__CLUSTER__TTL: omit the name of the block: \
+             ADIEU__CLUSTER__TTL"
+        );
+        assert_eq!(
+            refused(text, "ADIEU__COORDINATED_SHUTDOWN"),
+            "ADIEU__COORDINATED_SHUTDOWN: omit the name of the block, and name a key"
+        );
+    }
+}
+
 #[test]
 fn s19_a_variable_overrides_another_name_of_its_key() {
     let vars = [("ADIEU__EXIT_PROCESS".to_owned(), "off".to_owned())];
