@@ -693,6 +693,23 @@ async fn s924_without_the_store_each_breaker_works_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s1559_a_recovery_that_one_replica_found_without_the_store_closes_the_breaker_of_all() {
+    let (replicas, _) = fleet(3, with_breaker);
+    for _ in 0..2 {
+        replicas[0].calls(20, false).await;
+        until_all(&replicas, Replica::is_open).await;
+        // The replica with calls loses the store, and probes alone.
+        replicas[0].set(Faults { is_cut: true, ..Faults::default() });
+        sleep(secs(6)).await;
+        assert_eq!(replicas[0].call(true).await, Ok(()));
+        assert!(replicas[0].is_closed() && replicas[1].is_open() && replicas[2].is_open());
+        replicas[0].set(Faults::default());
+        // The others have no call.
+        assert!(until_all(&replicas, Replica::is_closed).await <= secs(2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn s920_at_the_end_a_process_leaves_the_fleet_and_no_task_remains() {
     let (mut replicas, _) = fleet(3, with_breaker);
     let count = |replica: &Replica| replica.policies.store().unwrap().replicas;
