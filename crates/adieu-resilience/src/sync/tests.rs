@@ -586,6 +586,25 @@ async fn s917_a_fleet_admits_its_rate_however_the_load_is_spread() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s1550_a_fleet_with_a_low_rate_admits_all_of_it() {
+    let (replicas, _) = fleet(5, |policy| policy.rate(Rate::per_second(10).burst(5)));
+    sleep(ms(300)).await;
+    let mut admitted = Vec::new();
+    let (began, mut random) = (Instant::now(), fastrand::Rng::with_seed(7));
+    // Twice as many calls as the rate allows, at random times.
+    while began.elapsed() < secs(60) {
+        let at = u64::try_from(began.elapsed().as_millis()).unwrap();
+        if replicas[random.usize(..5)].call(true).await.is_ok() {
+            admitted.push(at);
+        }
+        sleep(ms(random.u64(..100))).await;
+    }
+    check_rate(&admitted, 10.0, 5.0);
+    let share = admitted.len() as f64 / 605.0;
+    assert!((0.97..=1.01).contains(&share), "{share}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn s922_a_store_that_hangs_costs_25_ms_once() {
     let (replicas, _) = fleet(5, with_rate(WithoutStore::Share));
     sleep(ms(300)).await;
