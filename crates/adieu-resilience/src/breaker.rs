@@ -340,6 +340,16 @@ impl Circuit {
         lock(&self.machine).fleet_idle(now);
     }
 
+    /// See [`Machine::closed_alone`].
+    pub(crate) fn closed_alone(&self) -> Option<u64> {
+        lock(&self.machine).closed_alone()
+    }
+
+    /// See [`Machine::recovery_reported`].
+    pub(crate) fn recovery_reported(&self, fleet_generation: u64) {
+        lock(&self.machine).recovery_reported(fleet_generation);
+    }
+
     /// Settles a probe that the store had granted, while the store cannot be reached.
     pub(crate) fn settle_alone(&self, now: Instant, fleet_generation: u64, ended: Ended) {
         self.with_machine(|machine| {

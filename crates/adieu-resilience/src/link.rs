@@ -112,14 +112,12 @@ impl Link {
         self.is_away.load(Ordering::Acquire)
     }
 
-    /// Sets whether the store is away. Calls that wait for it are woken. Returns whether that is new.
-    #[must_use]
-    pub(crate) fn set_away(&self, is_away: bool) -> bool {
-        let was_away = self.is_away.swap(is_away, Ordering::AcqRel);
+    /// Sets whether the store is away. Calls that wait for it are woken.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::Release);
         if is_away {
             self.went_away.notify_waiters();
         }
-        was_away != is_away
     }
 
     /// Adds a check of readiness. It succeeds with the next answer of the store.

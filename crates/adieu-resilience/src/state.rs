@@ -126,6 +126,11 @@ impl State {
         keyed.iter().filter_map(|parts| named_circuit(parts)).collect()
     }
 
+    /// All breakers, and their names in the fleet.
+    pub(crate) fn circuits(&self) -> Vec<(Arc<str>, Arc<Circuit>)> {
+        self.keyed_circuits().into_iter().chain(self.circuit()).collect()
+    }
+
     /// The remaining time for which the policy was opened by hand.
     #[inline]
     pub(crate) fn forced(&self, now: Instant) -> Option<Duration> {

@@ -49,6 +49,11 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Replaces a connection that may be broken without an error.
     fn reconnect(&self) -> Reply<'_, ()>;
+
+    /// Whether there is a connection, which may be broken. Without one, the store is away.
+    fn is_connected(&self) -> bool {
+        true
+    }
 }
 
 /// What a replica reports in one round trip.
@@ -145,7 +150,7 @@ pub(crate) struct Force {
 
 /// A store did not answer a question.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to {verb} in {store}")]
+#[error("{store} failed to {verb}")]
 pub struct StoreError {
     store: &'static str,
     verb: &'static str,

@@ -48,6 +48,8 @@ pub(crate) struct Machine {
     last_closed: u32,
     /// The last generation of the fleet's breaker; zero if the fleet has none.
     fleet_generation: u64,
+    /// Whether a probe of this process has closed the breaker, although the fleet may have it open.
+    is_closed_alone: bool,
 }
 
 /// The party that may let a call through as a probe.
@@ -128,6 +130,7 @@ impl Machine {
             last_probe: 0,
             last_closed: 0,
             fleet_generation: 0,
+            is_closed_alone: false,
         }
     }
 
@@ -156,6 +159,20 @@ impl Machine {
 
     pub(crate) fn fleet_generation(&self) -> u64 {
         self.fleet_generation
+    }
+
+    /// The generation of the fleet's breaker that a probe of this process has closed for this process
+    /// alone. The store does not know of it yet.
+    pub(crate) fn closed_alone(&self) -> Option<u64> {
+        let is_known = self.fleet_generation > 0;
+        (is_known && self.is_closed_alone && self.is_closed()).then_some(self.fleet_generation)
+    }
+
+    /// The store knows that the fleet's breaker of this generation can close.
+    pub(crate) fn recovery_reported(&mut self, fleet_generation: u64) {
+        if self.fleet_generation == fleet_generation {
+            self.is_closed_alone = false;
+        }
     }
 
     /// Decides about a call. It is refused if it would be a probe and `prober` is `None`.
@@ -234,7 +251,7 @@ impl Machine {
                     return None;
                 }
                 // HalfOpen => Closed
-                Some(self.close())
+                Some(self.close_alone())
             }
         }
     }
@@ -320,11 +337,18 @@ impl Machine {
                 Some(self.open(now, spread))
             }
             // FleetOpen => Closed
-            Ended::Succeeded => Some(self.close()),
+            Ended::Succeeded => Some(self.close_alone()),
         }
     }
 
+    fn close_alone(&mut self) -> Change {
+        let change = self.close();
+        self.is_closed_alone = true;
+        change
+    }
+
     fn close(&mut self) -> Change {
+        self.is_closed_alone = false;
         self.reopenings = 0;
         self.enter(Phase::Closed);
         Change::Closed

@@ -41,6 +41,9 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Option<Class> {
     if is_own_refusal(cause) {
         return Some(Class::neutral());
     }
+    if let Some(error) = cause.downcast_ref::<h2::Error>() {
+        return is_refusal(error).then_some(Class::unprocessed());
+    }
     let kind = cause.downcast_ref::<io::Error>()?.kind();
     let is_unreachable = matches!(
         kind,
@@ -49,6 +52,14 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Option<Class> {
             | io::ErrorKind::NetworkUnreachable
     );
     is_unreachable.then_some(Class::unreachable())
+}
+
+/// Whether the peer says that it has not processed the request: a server that drains sends GOAWAY, and
+/// requests that it does not cover were not processed (RFC 9113, 6.8 and 8.7).
+fn is_refusal(error: &h2::Error) -> bool {
+    let has_left = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+    let has_reset = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    error.is_remote() && (has_left || has_reset)
 }
 
 /// The pause in seconds. A date is ignored: it would need the clocks of both to agree.

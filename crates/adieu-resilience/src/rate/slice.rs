@@ -14,7 +14,7 @@
 //! 2. At most one request is in flight. Its answer counts from when the request was sent. An answer to
 //!    an earlier request changes nothing.
 //! 3. If the store refuses, no request is sent until the time that the refusal named.
-//! 4. A call causes at most one request.
+//! 4. A call for which an answer had no permit, because the store had none, causes no further request.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,13 +1,14 @@
 //! A store in Redis: one script for each question, which runs where the state is.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, Script,
-    Value,
+    AsyncConnectionConfig, Client, Cmd, FromRedisValue, Pipeline, RedisError, RedisFuture,
+    RedisResult, Script, Value,
 };
 
 use super::{
@@ -71,7 +72,8 @@ struct Scripts {
 #[derive(Clone)]
 struct Connection {
     client: Client,
-    current: Arc<Mutex<MultiplexedConnection>>,
+    /// `None` until the first connection.
+    current: Arc<Mutex<Option<MultiplexedConnection>>>,
 }
 
 /// Granted, then as text: the wait, how far the state is ahead, and its tolerance, in nanoseconds.
@@ -92,15 +94,33 @@ impl Redis {
     /// Connects to a server, such as `redis://127.0.0.1/`, and connects again whenever the server does
     /// not answer.
     ///
+    /// A process that must start also while the server is away uses [`Redis::open`].
+    ///
     /// # Errors
     ///
     /// If the address is invalid, the server does not answer within 2 s, or the password is wrong.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let client = Client::open(url).map_err(failed("connect"))?;
         let current = connect(&client).await.map_err(failed("connect"))?;
+        Ok(Self::replaceable(client, Some(current)))
+    }
+
+    /// Uses a server, such as `redis://127.0.0.1/`, that need not answer yet.
+    ///
+    /// The loop of the policies connects. Until it has, the store is away, and the policies decide
+    /// alone: a server that is away at start-up keeps no process from starting.
+    ///
+    /// # Errors
+    ///
+    /// If the address is invalid.
+    pub fn open(url: &str) -> Result<Self, StoreError> {
+        Ok(Self::replaceable(Client::open(url).map_err(failed("connect"))?, None))
+    }
+
+    fn replaceable(client: Client, current: Option<MultiplexedConnection>) -> Self {
         let connection = Connection { client, current: Arc::new(Mutex::new(current)) };
         let replaceable = Some(connection.clone());
-        Ok(Self(Arc::new(Scripted { replaceable, ..Scripted::new(connection) })))
+        Self(Arc::new(Scripted { replaceable, ..Scripted::new(connection) }))
     }
 
     /// Uses a connection that can be shared and that connects again automatically.
@@ -211,24 +231,29 @@ where
         Box::pin(async move {
             let Some(connection) = &self.replaceable else { return Ok(()) };
             let next = connect(&connection.client).await.map_err(failed("connect"))?;
-            *lock(&connection.current) = next;
+            *lock(&connection.current) = Some(next);
             Ok(())
         })
+    }
+
+    fn is_connected(&self) -> bool {
+        let connection = self.replaceable.as_ref();
+        connection.is_none_or(|connection| lock(&connection.current).is_some())
     }
 }
 
 // === impl Connection ===
 
 impl Connection {
-    fn current(&self) -> MultiplexedConnection {
-        lock(&self.current).clone()
+    fn current(&self) -> RedisResult<MultiplexedConnection> {
+        let not_connected = || RedisError::from(std::io::Error::from(ErrorKind::NotConnected));
+        lock(&self.current).clone().ok_or_else(not_connected)
     }
 }
 
 impl ConnectionLike for Connection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        let mut current = self.current();
-        Box::pin(async move { current.req_packed_command(cmd).await })
+        Box::pin(async move { self.current()?.req_packed_command(cmd).await })
     }
 
     fn req_packed_commands<'a>(
@@ -237,12 +262,11 @@ impl ConnectionLike for Connection {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        let mut current = self.current();
-        Box::pin(async move { current.req_packed_commands(cmd, offset, count).await })
+        Box::pin(async move { self.current()?.req_packed_commands(cmd, offset, count).await })
     }
 
     fn get_db(&self) -> i64 {
-        self.current().get_db()
+        self.current().map_or(0, |current| current.get_db())
     }
 }
 

@@ -386,3 +386,41 @@ async fn s919_a_break_lasts_no_longer_if_the_clock_of_the_server_is_set_back() {
     let store = Scripted::new(connect(&server).await);
     a_breaker_opens_and_closes(&store, || server.set_clock(-3_600)).await;
 }
+
+#[tokio::test]
+async fn s1557_values_that_no_script_has_written_are_replaced() {
+    let server = Server::redis();
+    let mut connection = connect(&server).await;
+    let store = Scripted::new(connection.clone());
+    let key = |what: &str| format!("adieu:{{checkout}}:r1:{what}");
+    for garbage in ["", "garbage", "open 1", "open 1 2 3 4", "closed 1 x", "forced 1", "1 2"] {
+        for name in ["k".to_owned(), key("epoch")] {
+            let () = redis::cmd("SET")
+                .arg(name)
+                .arg(garbage)
+                .query_async(&mut connection)
+                .await
+                .unwrap();
+        }
+        for (hash, field) in
+            [("state", "b:payments"), ("state", "f:payments"), ("b:payments", "other")]
+        {
+            let mut set = redis::cmd("HSET");
+            let () = set
+                .arg(key(hash))
+                .arg(field)
+                .arg(garbage)
+                .query_async(&mut connection)
+                .await
+                .unwrap();
+        }
+        one_burst_then_a_wait(&store).await;
+        a_breaker_opens_and_closes(&store, || {}).await;
+        store.force("checkout", &force(Duration::from_secs(1))).await.unwrap();
+        let () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
+    }
+}
+
+fn force(time: Duration) -> Force {
+    Force { policy: "payments".into(), time, by: "ops".into() }
+}

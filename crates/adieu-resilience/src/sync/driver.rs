@@ -5,6 +5,7 @@
 //! reports are sent, until one is answered.
 
 mod answers;
+mod recovery;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -27,6 +28,9 @@ use crate::time::{Instant, now};
 
 /// How long connecting again may take, while no call waits.
 const RECONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// A timer that is later than this shows that the process did not run. An answer then has this much
+/// more time.
+const STALLED: Duration = Duration::from_millis(5);
 /// How many breakers of keys are reported in one tick, if none of their calls has failed.
 const KEYS_IN_A_TICK: usize = 256;
 
@@ -49,6 +53,10 @@ struct Run {
     epoch: u64,
     is_syncing: bool,
     is_draining: bool,
+    /// The generation of the fleet's breaker whose recovery is being reported.
+    recovering: Option<u64>,
+    /// Whether it was logged that the store is away.
+    is_away_logged: bool,
     next_key: usize,
     next_probe: u64,
     /// The probes that the store has granted to calls of this process, by their ids.
@@ -75,7 +83,7 @@ pub(crate) async fn drive(driver: Arc<Driver>, cx: LoopCx) {
     let begun = driver.shutdown.upgrade().map(|shutdown| shutdown.token()).unwrap_or_default();
     let _away = AwayAtEnd(Arc::clone(&driver.link));
     // A driver that has crashed may have left this.
-    let _ = driver.link.set_away(false);
+    driver.link.set_away(!driver.store.is_connected());
     Run::new(driver).run(cx.stop_token(), begun).await;
 }
 
@@ -90,6 +98,8 @@ impl Run {
             epoch: 0,
             is_syncing: false,
             is_draining: false,
+            recovering: None,
+            is_away_logged: false,
             next_key: 0,
             next_probe: fastrand::u64(..),
             probes: HashMap::new(),
@@ -176,12 +186,16 @@ impl Run {
         });
     }
 
+    /// Whether what this process has seen counts. Start-up and shutdown make calls fail for reasons that
+    /// other replicas do not share.
+    fn is_witness(&self) -> bool {
+        self.driver.shutdown.upgrade().is_some_and(|shutdown| {
+            shutdown.stage() == Stage::Up && shutdown.readiness() == Readiness::Ready
+        })
+    }
+
     fn report(&mut self, now: Instant, is_leaving: bool) -> Report {
-        // Start-up and shutdown make calls fail for reasons that other replicas do not share.
-        let is_witness = !is_leaving
-            && self.driver.shutdown.upgrade().is_some_and(|shutdown| {
-                shutdown.stage() == Stage::Up && shutdown.readiness() == Readiness::Ready
-            });
+        let is_witness = !is_leaving && self.is_witness();
         let mut seen = Vec::new();
         let mut known = HashSet::new();
         for policy in self.policies() {
@@ -245,15 +259,19 @@ impl Run {
         }
     }
 
+    fn next_probe(&mut self, breaker: Arc<str>, circuit: &Circuit) -> Probe {
+        self.next_probe = self.next_probe.wrapping_add(1);
+        let id = format!("{}.{}", self.driver.replica, self.next_probe).into();
+        Probe { breaker, id, terms: circuit.terms() }
+    }
+
     fn probe(
         &mut self,
         circuit: Arc<Circuit>,
         breaker: Arc<str>,
         answer: oneshot::Sender<Probing>,
     ) {
-        self.next_probe = self.next_probe.wrapping_add(1);
-        let id = format!("{}.{}", self.driver.replica, self.next_probe).into();
-        let probe = Probe { breaker, id, terms: circuit.terms() };
+        let probe = self.next_probe(breaker, &circuit);
         let (sent, asked) = (now(), probe.clone());
         self.ask(
             move |driver| {
@@ -303,7 +321,7 @@ impl Run {
     /// The last report, which is not waited for if the store is away.
     async fn leave(mut self) {
         let is_away = self.is_away();
-        let _ = self.driver.link.set_away(true);
+        self.driver.link.set_away(true);
         if !is_away {
             let report = self.report(now(), true);
             let Self { driver, questions, .. } = &mut self;
@@ -322,11 +340,20 @@ impl Run {
 
 type Asking<T> = std::pin::Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
+/// Waits for an answer. The time in which this process did not run is not the store's.
 async fn within<T>(
     limit: Duration,
     asking: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, NoAnswer> {
-    match timeout(limit, asking).await {
+    tokio::pin!(asking);
+    let began = now();
+    let mut answer = timeout(limit, &mut asking).await;
+    let late = now().saturating_duration_since(began).saturating_sub(limit);
+    if answer.is_err() && late >= STALLED {
+        // The answer may have arrived, but the task that reads it has not run yet.
+        answer = timeout(STALLED, asking).await;
+    }
+    match answer {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(NoAnswer::Failed(error)),
         Err(_) => Err(NoAnswer::InTime),
@@ -337,6 +364,40 @@ async fn within<T>(
 
 impl Drop for AwayAtEnd {
     fn drop(&mut self) {
-        let _ = self.0.set_away(true);
+        self.0.set_away(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn s1558_an_answer_that_arrived_while_the_process_did_not_run_counts() {
+        let (answer, answered) = oneshot::channel();
+        let mut tasks = JoinSet::new();
+        // As the task of a connection, which has to run several times.
+        tasks.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            let _ = answer.send(7);
+        });
+        // Nothing else runs meanwhile.
+        tasks.spawn(async { std::thread::sleep(ASK_WITHIN * 3) });
+        let asking = async { Ok::<_, StoreError>(answered.await.unwrap_or_default()) };
+        assert!(matches!(within(ASK_WITHIN, asking).await, Ok(7)));
+        while let Some(ended) = tasks.join_next().await {
+            assert!(ended.is_ok());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s922_a_question_without_an_answer_ends_after_25_ms() {
+        let began = tokio::time::Instant::now();
+        let never = std::future::pending::<Result<(), StoreError>>();
+        assert!(matches!(within(ASK_WITHIN, never).await, Err(NoAnswer::InTime)));
+        assert_eq!(began.elapsed(), ASK_WITHIN);
     }
 }

@@ -586,6 +586,25 @@ async fn s917_a_fleet_admits_its_rate_however_the_load_is_spread() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s1550_a_fleet_with_a_low_rate_admits_all_of_it() {
+    let (replicas, _) = fleet(5, |policy| policy.rate(Rate::per_second(10).burst(5)));
+    sleep(ms(300)).await;
+    let mut admitted = Vec::new();
+    let (began, mut random) = (Instant::now(), fastrand::Rng::with_seed(7));
+    // Twice as many calls as the rate allows, at random times.
+    while began.elapsed() < secs(60) {
+        let at = u64::try_from(began.elapsed().as_millis()).unwrap();
+        if replicas[random.usize(..5)].call(true).await.is_ok() {
+            admitted.push(at);
+        }
+        sleep(ms(random.u64(..100))).await;
+    }
+    check_rate(&admitted, 10.0, 5.0);
+    let share = admitted.len() as f64 / 605.0;
+    assert!((0.97..=1.01).contains(&share), "{share}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn s922_a_store_that_hangs_costs_25_ms_once() {
     let (replicas, _) = fleet(5, with_rate(WithoutStore::Share));
     sleep(ms(300)).await;
@@ -690,6 +709,23 @@ async fn s924_without_the_store_each_breaker_works_alone() {
     assert!(replicas[1].is_closed());
     assert_eq!(replicas[0].call(true).await, Ok(()));
     assert!(replicas[0].is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1559_a_recovery_that_one_replica_found_without_the_store_closes_the_breaker_of_all() {
+    let (replicas, _) = fleet(3, with_breaker);
+    for _ in 0..2 {
+        replicas[0].calls(20, false).await;
+        until_all(&replicas, Replica::is_open).await;
+        // The replica with calls loses the store, and probes alone.
+        replicas[0].set(Faults { is_cut: true, ..Faults::default() });
+        sleep(secs(6)).await;
+        assert_eq!(replicas[0].call(true).await, Ok(()));
+        assert!(replicas[0].is_closed() && replicas[1].is_open() && replicas[2].is_open());
+        replicas[0].set(Faults::default());
+        // The others have no call.
+        assert!(until_all(&replicas, Replica::is_closed).await <= secs(2));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use adieu_core::{Deadline, Verdict};
 use adieu_resilience::{
-    Attempt, Breaker, BreakerState, Bulkhead, CallError, Class, Code, Criticality, Rate, Retry,
-    Throttle,
+    Attempt, Breaker, BreakerState, Bulkhead, CallError, Class, Code, Criticality, Memory,
+    Policies, Policy, Rate, Retry, Throttle,
 };
 use expect_test::expect;
 use tokio::time::{Instant, advance, sleep};
 
-use super::tools::{code, fail, hang, ms, poll, secs, start, succeed};
+use super::tools::{code, fail, hang, ms, poll, secs, shutdown, start, succeed};
 
 #[tokio::test(start_paused = true)]
 async fn s705_sick_outcomes_and_our_timeouts_open_the_breaker() {
@@ -457,4 +457,57 @@ async fn s1235_metrics_count_refusals_retries_and_openings() {
     let headers = text.lines().filter(|line| line.starts_with("# TYPE")).collect::<Vec<_>>();
     let unique = headers.iter().collect::<std::collections::BTreeSet<_>>();
     assert_eq!(headers.len(), unique.len(), "{headers:?}");
+}
+
+// Wherever a call is dropped: in the queue, while it runs, in a pause, while it waits for the store.
+#[tokio::test(start_paused = true)]
+async fn s1560_calls_that_are_dropped_at_any_time_leave_nothing_behind() {
+    let shutdown = shutdown();
+    shutdown.mark_started();
+    let start = |name: &'static str| {
+        let breaker = Breaker::at(0.5).of(5).over(secs(1)).opens_for(ms(50)).at_most(ms(100));
+        Policy::new(name)
+            .within(secs(5))
+            .rate(Rate::per_second(400).burst(40))
+            .bulkhead(Bulkhead::of(3).queue(4))
+            .breaker(breaker)
+            .retry(Retry::times(2))
+            .timeout(ms(500))
+            .start(&shutdown)
+            .unwrap()
+    };
+    let policies = [start("local"), start("shared")];
+    let shared: Policies = [policies[1].clone()].into_iter().collect();
+    let _shared = shared.shared(Memory::new(), "checkout").unwrap();
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut calls, mut dropped, mut ended) = (Vec::new(), 0, 0);
+    for _ in 0..4_000 {
+        for policy in &policies {
+            let (yields, takes, is_well) = (random.u8(..3), random.u64(..6), random.u8(..3) > 0);
+            calls.push(Box::pin(policy.call(move |_: Attempt| async move {
+                for _ in 0..yields {
+                    tokio::task::yield_now().await;
+                }
+                sleep(ms(takes)).await;
+                if is_well { Ok(()) } else { Err("broken") }
+            })));
+        }
+        calls.retain_mut(|call| {
+            let is_ended = poll(call.as_mut()).is_some();
+            let is_dropped = !is_ended && random.u8(..4) == 0;
+            (ended, dropped) = (ended + u32::from(is_ended), dropped + u32::from(is_dropped));
+            !is_ended && !is_dropped
+        });
+        sleep(ms(random.u64(..3))).await;
+    }
+    assert!(ended > 1_000 && dropped > 1_000, "{ended} ended, {dropped} dropped");
+    drop(calls);
+    for policy in &policies {
+        let load = policy.status().bulkhead.unwrap();
+        assert_eq!((load.inside, load.waiting), (0, 0), "{}", policy.name());
+        // After a break and the lease of a probe at the latest, calls pass.
+        sleep(secs(2)).await;
+        assert_eq!(policy.call(succeed).await, Ok(()), "{}", policy.name());
+        assert_eq!(policy.status().breaker, Some(BreakerState::Closed));
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use adieu_core::{Reason, Shutdown};
-use adieu_resilience::{Breaker, Bulkhead, CallError, ClientRequest, Code, Policy, Rate, Retry};
+use adieu_resilience::{
+    Breaker, BreakerState, Bulkhead, CallError, ClientRequest, Code, Policy, Rate, Retry,
+};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -18,7 +20,8 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
@@ -240,6 +243,66 @@ async fn s759_a_draining_adieu_server_opens_no_breaker_of_its_clients() {
     for _ in 0..5 {
         let refused = send(&policy, Method::GET, &server.url()).await.unwrap();
         assert_eq!(refused.as_u16(), 503);
+    }
+}
+
+const HEADERS: u8 = 1;
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, stream: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0, 0, length, kind, 0][..], &stream, payload].concat()
+}
+
+/// Answers the first request of a connection with a frame, and reads until the client has left.
+async fn refuse(mut stream: TcpStream, answer: fn([u8; 4]) -> Vec<u8>) {
+    stream.write_all(&frame(4, [0; 4], &[])).await.unwrap();
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        if stream.read_exact(&mut head).await.is_err() {
+            return;
+        }
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        stream.read_exact(&mut payload).await.unwrap();
+        if head[3] == HEADERS {
+            let _ = stream.write_all(&answer([head[5], head[6], head[7], head[8]])).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn s1561_over_http_2_a_request_that_the_server_has_not_processed_is_no_failure() {
+    // GOAWAY, which covers no request, and RST_STREAM with REFUSED_STREAM.
+    let answers: [fn([u8; 4]) -> Vec<u8>; 2] =
+        [|_| frame(7, [0; 4], &[0; 8]), |stream| frame(3, stream, &[0, 0, 0, 7])];
+    for answer in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let mut running = JoinSet::new();
+        running.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(refuse(stream, answer));
+            }
+        });
+        let shutdown = shutdown();
+        let policy = Policy::new("peer").breaker(Breaker::at(0.1).of(1)).retry(Retry::times(2));
+        let policy = policy.start(&shutdown).unwrap();
+        let sent = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&sent);
+        let hyper: Hyper = HyperClient::builder(TokioExecutor::new()).http2_only(true).build_http();
+        let inner = service_fn(move |request: Request<Full<bytes::Bytes>>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            hyper.request(request)
+        });
+        let client = ServiceBuilder::new().layer(policy.client()).service(inner);
+        let failed = client.oneshot(request(Method::POST, &url)).await.unwrap_err();
+        assert!(matches!(failed, CallError::Failed(_)), "{failed}");
+        assert_eq!(sent.load(Ordering::SeqCst), 3, "repeated, although it is a POST");
+        assert_eq!(policy.status().breaker, Some(BreakerState::Closed));
     }
 }
 

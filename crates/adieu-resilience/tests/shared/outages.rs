@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use adieu_core::{Config, Shutdown};
+use adieu_core::{Config, Reason, Shutdown};
 use adieu_resilience::{Policies, Policy, Rate, Redis, WithoutStore};
 use adieu_testkit::proxy::Proxy;
 use adieu_testkit::servers::Server;
@@ -209,4 +209,36 @@ async fn s922_after_a_failover_the_fleet_goes_on_with_what_was_replicated() {
     while policies.release("p", "ops").await.is_err() {}
     until("released", || late_policy.status().forced.is_none()).await;
     until("both are seen", || policies.store().unwrap().replicas == 2).await;
+}
+
+#[tokio::test]
+async fn s1555_a_process_starts_without_redis_and_shares_when_it_is_there() {
+    let mut server = Server::redis();
+    let url = format!("redis://127.0.0.1:{}/", server.port());
+    server.kill();
+    assert!(Redis::connect(&url).await.is_err());
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let policy = Policy::new("p").rate(Rate::per(1, Duration::from_secs(3_600)).burst(2));
+    let policy = policy.start(&shutdown).unwrap();
+    let policies: Policies = [policy.clone()].into_iter().collect();
+    let policies = policies.shared(Redis::open(&url).unwrap(), "checkout").unwrap();
+    let is_away = || policies.store().unwrap().is_away;
+    // The limit is that of one replica.
+    for is_admitted in [true, true, false] {
+        assert_eq!(policy.call(async |_| Ok::<_, ()>(())).await.is_ok(), is_admitted);
+    }
+    assert!(is_away());
+    assert_eq!(policies.store().unwrap().decided_alone, 3);
+    server.start();
+    while is_away() {
+        sleep(Duration::from_millis(5)).await;
+    }
+    // The fleet has admitted nothing yet.
+    let mut admitted = 0;
+    while admitted < 2 {
+        admitted += u32::from(policy.call(async |_| Ok::<_, ()>(())).await.is_ok());
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(Redis::open("redi://x").is_err());
+    assert!(shutdown.run(Reason::Unknown).await.unwrap().is_clean());
 }

@@ -18,9 +18,12 @@ local function next_number(number)
   return math.max(number + 1, now)
 end
 
+local function current_epoch()
+  return tonumber(redis.call('GET', KEYS[1]) or '0') or 0
+end
+
 local function bump()
-  local epoch = tonumber(redis.call('GET', KEYS[1]) or '0')
-  redis.call('SET', KEYS[1], text(next_number(epoch)))
+  redis.call('SET', KEYS[1], text(next_number(current_epoch())))
 end
 
 -- The state lives for a day after its last change, and for as long as its longest break.
@@ -42,10 +45,19 @@ local function write_open(field, open)
   put(field, table.concat(words, ' '), open.length)
 end
 
+-- Returns nothing for what no script has written, and removes it: it would make every report fail.
 local function parse(field, value)
   local words = {}
   for word in string.gmatch(value, '%S+') do
     words[#words + 1] = word
+  end
+  local numbers = words[1] == 'open' and 5 or words[1] == 'closed' and 2
+  for at = 2, (numbers or 0) + 1 do
+    numbers = tonumber(words[at]) and numbers
+  end
+  if not numbers then
+    redis.call('HDEL', KEYS[2], field)
+    return nil
   end
   local entry = { is_open = words[1] == 'open', generation = tonumber(words[2]) }
   if not entry.is_open then
@@ -55,7 +67,7 @@ local function parse(field, value)
   entry.ends, entry.length = tonumber(words[3]), tonumber(words[4])
   entry.reopenings, entry.succeeded, entry.leases = tonumber(words[5]), tonumber(words[6]), {}
   for at = 7, #words, 2 do
-    entry.leases[#entry.leases + 1] = { id = words[at], ends = tonumber(words[at + 1]) }
+    entry.leases[#entry.leases + 1] = { id = words[at], ends = tonumber(words[at + 1]) or 0 }
   end
   -- Further ahead than the break is long: the clock was set back.
   if entry.ends > now + entry.length then
@@ -67,7 +79,7 @@ end
 
 local function read(field)
   local value = redis.call('HGET', KEYS[2], field)
-  return value and parse(field, value)
+  return value and parse(field, value) or nil
 end
 
 local function break_of(opens_for, at_most, reopenings, spread)

@@ -21,7 +21,7 @@ local function is_sick(windows, known, of, ratio, witnesses_wanted)
   for at = 2, #all, 2 do
     local g, c, f, seen = string.match(all[at], '^(%d+) (%d+) (%d+) (%d+)$')
     g, c, f, seen = tonumber(g), tonumber(c), tonumber(f), tonumber(seen)
-    if seen <= now and now - seen < FRESH and g >= known then
+    if seen and seen <= now and now - seen < FRESH and g >= known then
       calls, failures, replicas_seen = calls + c, failures + f, replicas_seen + 1
       if f >= ratio * c then
         witnesses = witnesses + 1
@@ -62,7 +62,7 @@ local function force_of(field, value)
   local ends, length, by = string.match(value, '^forced (%d+) (%d+) (.*)$')
   if not ends then
     local since = tonumber(string.match(value, '^released (%d+)$'))
-    return is_kept(since) and { '0', '' }
+    return since and is_kept(since) and { '0', '' }
   end
   ends, length = tonumber(ends), tonumber(length)
   if ends > now + length then
@@ -72,7 +72,7 @@ local function force_of(field, value)
   return ends > now and { text(ends - now), by }
 end
 
-local epoch = redis.call('GET', KEYS[1]) or '0'
+local epoch = text(current_epoch())
 local news = {}
 if epoch ~= known_epoch then
   local all = redis.call('HGETALL', KEYS[2])
@@ -80,7 +80,7 @@ if epoch ~= known_epoch then
     local field, value, said = all[at], all[at + 1], nil
     if string.sub(field, 1, 2) == 'b:' then
       local entry = parse(field, value)
-      said = (entry.is_open or is_kept(entry.since)) and standing(entry)
+      said = entry and (entry.is_open or is_kept(entry.since)) and standing(entry)
     else
       said = force_of(field, value)
     end

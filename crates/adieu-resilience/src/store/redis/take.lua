@@ -12,10 +12,13 @@ local ahead, written_by = 0, tolerance
 local state = redis.call('GET', KEYS[1])
 if state then
   local s, n, t = string.match(state, '^(%d+) (%d+) (%d+)$')
-  written_by = tonumber(t)
-  ahead = (tonumber(s) - seconds) * 1e9 + tonumber(n) - nanos
-  -- Further ahead than a grant can have made it: the clock was set back.
-  ahead = math.min(math.max(ahead, 0), written_by)
+  -- What no script has written limits nothing, and is replaced.
+  if s then
+    written_by = tonumber(t)
+    ahead = (tonumber(s) - seconds) * 1e9 + tonumber(n) - nanos
+    -- Further ahead than a grant can have made it: the clock was set back.
+    ahead = math.min(math.max(ahead, 0), written_by)
+  end
 end
 
 local granted = math.min(wanted, math.floor(math.max(tolerance - ahead, 0) / interval))

@@ -37,6 +37,13 @@ pub(super) enum Answered {
         ended: Ended,
         result: Result<Option<Standing>, NoAnswer>,
     },
+    /// `None` if another probe is running.
+    ReportedRecovery {
+        sent: Instant,
+        circuit: Arc<Circuit>,
+        generation: u64,
+        result: Result<Option<Option<Standing>>, NoAnswer>,
+    },
     Forced {
         sent: Instant,
         force: Force,
@@ -62,6 +69,7 @@ impl Run {
                     Some(synced) => {
                         self.unanswered = None;
                         self.learn(sent, synced);
+                        self.report_recovery();
                     }
                     None => self.sent.forget(),
                 }
@@ -83,6 +91,18 @@ impl Run {
                 }
                 None => granted.circuit.settle_alone(now(), granted.generation, ended),
             },
+            Answered::ReportedRecovery { sent, circuit, generation, result } => {
+                self.recovering = None;
+                if let Some(Some(standing)) = self.heard(result, false) {
+                    circuit.adopt(sent, standing);
+                    // Otherwise more probes must succeed, or the break has not ended yet.
+                    let is_open = matches!(standing,
+                        Some(Standing::Open { generation: known, .. }) if known == generation);
+                    if !is_open {
+                        circuit.recovery_reported(generation);
+                    }
+                }
+            }
             Answered::Forced { sent, force, answer, result } => {
                 let result = match result {
                     Ok(()) => {
@@ -177,7 +197,8 @@ impl Run {
                 if is_report {
                     self.cadence.on_answer();
                     self.driver.link.report_to_checks(true);
-                    if self.driver.link.set_away(false) {
+                    self.driver.link.set_away(false);
+                    if std::mem::take(&mut self.is_away_logged) {
                         let service = Arc::clone(&self.driver.link.service);
                         self.log(move || tracing::info!(%service, "store answers again"));
                     }
@@ -189,7 +210,8 @@ impl Run {
                     self.cadence.on_failure(now());
                 }
                 self.driver.link.report_to_checks(false);
-                if self.driver.link.set_away(true) {
+                self.driver.link.set_away(true);
+                if !std::mem::replace(&mut self.is_away_logged, true) {
                     self.driver.link.count_away();
                     self.log_away(error);
                 }
@@ -221,8 +243,10 @@ impl Run {
         let Some(FleetState { breakers, forces }) = news else { return };
         self.driver.link.set_standings(sent, breakers);
         for policy in self.policies() {
-            let circuits = policy.keyed_circuits().into_iter().chain(policy.circuit());
-            circuits.for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
+            policy
+                .circuits()
+                .into_iter()
+                .for_each(|(breaker, circuit)| self.driver.link.teach(&breaker, &circuit));
             let forced = forces.iter().find(|(name, _)| **name == *policy.name);
             // The store does not know this policy. A policy that was forced open stays so until its time
             // has elapsed.
