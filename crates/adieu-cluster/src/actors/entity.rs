@@ -157,10 +157,8 @@ impl<C: Command, A: Addressed<C>> Running<C, A> {
     /// The actor has ended.
     fn end(&mut self, ended: Ended) -> Result<(), String> {
         self.has_ended = true;
-        match ended {
-            Ended::Stopped => Ok(()),
-            other => Err(format!("its actor {other}")),
-        }
+        let failed = || format!("its actor ended: {ended}");
+        (ended == Ended::Stopped).then_some(()).ok_or_else(failed)
     }
 }
 
