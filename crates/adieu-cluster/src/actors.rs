@@ -4,6 +4,10 @@
 //! So mailboxes, idle ends, limits and the hand-over are those of every entity.
 
 mod cx;
+#[cfg_attr(
+    not(any(feature = "kameo", feature = "ractor")),
+    expect(dead_code, reason = "a framework uses it")
+)]
 mod entity;
 #[cfg(feature = "kameo")]
 mod kameo;

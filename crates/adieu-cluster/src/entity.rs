@@ -32,10 +32,9 @@ pub(crate) use mailbox::Slot;
 #[cfg(feature = "actors")]
 pub(crate) use nested::AsEntity;
 pub(crate) use node::Here;
-pub(crate) use shard::{
-    Core, Function, Inside, Killed, Pass, Path, Requests, Sent, Shard, Spawner, Stopped, Tally,
-    Told,
-};
+pub(crate) use shard::{Core, Function, Killed, Pass, Path, Sent, Shard, Spawner, Tally, Told};
+#[cfg(feature = "http")]
+pub(crate) use shard::{Inside, Requests, Stopped};
 pub(crate) use starts::{Due, Starts};
 
 use crate::message::Command;
