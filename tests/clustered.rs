@@ -33,6 +33,15 @@ fn s867_the_program_of_the_cluster_guide_is_the_example() {
     assert_eq!(first_block(&read("docs/cluster.md"), "rust"), read("examples/16_cluster.rs"));
 }
 
+#[test]
+fn s1471_the_second_program_of_the_cluster_guide_is_the_example() {
+    let entities = read("docs/cluster.md");
+    let entities = entities.split_once("\n## Entities\n").unwrap().1;
+    let example = read("examples/18_entities.rs");
+    assert_eq!(first_block(entities, "rust"), example);
+    assert!(example.lines().count() < 60, "the program has become long");
+}
+
 /// The processes that the guide starts, by their names.
 struct Guide {
     folder: tempfile::TempDir,
@@ -49,7 +58,7 @@ impl Guide {
             (port, listener.local_addr().unwrap().port())
         };
         // All at once, so that no two are the same.
-        let ports = [8081, 8082, 8083, 8558, 8559, 8560].map(free).into();
+        let ports = [7071, 7072, 8081, 8082, 8083, 8558, 8559, 8560].map(free).into();
         let folder = tempfile::tempdir().unwrap();
         Self { folder, ports, processes: BTreeMap::new(), ended: Vec::new() }
     }
@@ -69,9 +78,25 @@ impl Guide {
                 let mut shop = self.shop(node, address, admin);
                 self.processes.insert(node.to_owned(), Process::start(&mut shop));
             }
+            ["carts", node, ref addresses @ .., "&"] => {
+                let mut carts = Command::new(env!("CARGO_BIN_EXE_entities-guide"));
+                carts.arg(node).args(addresses).current_dir(self.folder.path());
+                carts.env("ADIEU__KILL_AFTER", "90s").env("ADIEU__LAME_DUCK", "none");
+                self.processes.insert(node.to_owned(), Process::start(&mut carts));
+            }
             ["adieu", ref args @ ..] => self.succeeds(&command(), args),
             ["curl", ref args @ ..] => self.succeeds(Path::new("curl"), args),
             _ => panic!("the guide has a line that this test cannot run: {line}"),
+        }
+    }
+
+    /// Runs the commands of a part of the guide.
+    fn run_all(&mut self, text: &str) {
+        for block in text.split("```console\n").skip(1) {
+            let block = block.split_once("```").unwrap().0;
+            for line in block.lines() {
+                self.run(line.strip_prefix("$ ").unwrap());
+            }
         }
     }
 
@@ -92,12 +117,7 @@ impl Guide {
 fn s867_the_commands_of_the_cluster_guide_restart_three_processes_and_stop_them() {
     let text = read("docs/cluster.md");
     let mut guide = Guide::new();
-    for block in text.split("```console\n").skip(1) {
-        let block = block.split_once("```").unwrap().0;
-        for line in block.lines() {
-            guide.run(line.strip_prefix("$ ").unwrap());
-        }
-    }
+    guide.run_all(text.split_once("\n## Entities\n").unwrap().0);
     let last = std::mem::take(&mut guide.processes);
     guide.ended.extend(last.into_iter().map(|(node, process)| (node, process.wait())));
     assert_eq!(guide.ended.len(), 6);
@@ -118,6 +138,21 @@ fn s867_the_commands_of_the_cluster_guide_restart_three_processes_and_stop_them(
     let begun: usize =
         guide.ended.iter().map(|it| it.1.stdout.matches(" sweeps with ").count()).sum();
     assert_eq!(begun, fences.len(), "no fence twice: {fences:?}");
+}
+
+#[test]
+fn s1471_the_commands_of_the_guide_to_entities_move_a_cart_that_keeps_its_total() {
+    let text = read("docs/cluster.md");
+    let mut guide = Guide::new();
+    guide.run_all(text.split_once("\n## Entities\n").unwrap().1);
+    let mut carts = Vec::new();
+    for (node, process) in std::mem::take(&mut guide.processes) {
+        let ended = process.wait();
+        assert_eq!(ended.status.code(), Some(0), "{node}: {ended:#?}");
+        let rests = ended.stdout.lines().filter(|line| line.starts_with("cart tea rests"));
+        carts.extend(rests.map(|line| format!("{node}: {line}")));
+    }
+    assert_eq!(carts, ["carts-1: cart tea rests at 7", "carts-2: cart tea rests at 12"]);
 }
 
 /// A node, and a second process of its name, which joins for as long as the first is there.

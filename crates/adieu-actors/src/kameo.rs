@@ -139,7 +139,7 @@ impl<A: Actor> Spawn for Unstarted<A> {
     async fn spawn_at(self, place: Place, path: NodePath) -> Result<Ref<A>, SpawnError> {
         let prepared = PreparedActor::new(self.mailbox);
         let actor = prepared.actor_ref().clone();
-        let record = Record::new(path.clone(), &place.system.state);
+        let record = Record::new(path.clone(), &place.system.state).within(place.around.clone());
         let node = Arc::new(KameoNode::new(record, actor.downgrade()));
         place.add(Arc::clone(&node) as Arc<dyn Node>)?;
         life::spawn(&node, prepared.run(self.args));

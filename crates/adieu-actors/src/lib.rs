@@ -75,6 +75,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admission;
+mod around;
 mod backoff;
 mod countdown;
 mod counts;
@@ -106,6 +107,7 @@ mod timeouts;
 mod tree;
 mod view;
 
+pub use around::Around;
 pub use dead_letters::{DeadLetter, DeadLetterSubscription, Undelivered};
 pub use delivery::Delivery;
 pub use node::{BoxFuture, Ended, Node};

@@ -105,7 +105,8 @@ impl<A: Actor> Spawn for Unstarted<A> {
     type Ref = Ref<A::Msg>;
 
     async fn spawn_at(self, place: Place, path: NodePath) -> Result<Ref<A::Msg>, SpawnError> {
-        let node = Arc::new(RactorNode::new(Record::new(path.clone(), &place.system.state)));
+        let record = Record::new(path.clone(), &place.system.state).within(place.around.clone());
+        let node = Arc::new(RactorNode::new(record));
         place.add(Arc::clone(&node) as Arc<dyn Node>)?;
         let wrapper = Wrapper::new(self.actor, Arc::clone(&node));
         // It starts in this task, not in one of its own: with very many actors that is faster.

@@ -10,12 +10,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+#[cfg(any(feature = "kameo", feature = "ractor"))]
+pub(crate) use current::poll_as;
 pub(crate) use current::{is_draining_code_running, mark_worker_thread, run_as};
 use ending::Ending;
 pub use identity::{Identity, Scoped};
 use settling::Settling;
 
 use crate::admission::{Admission, SystemAdmission};
+use crate::around::Around;
 use crate::dead_letters::{DeadLetter, Undelivered};
 use crate::path::NodePath;
 use crate::state::{Parent, SystemState};
@@ -52,6 +55,7 @@ pub(crate) struct Record {
     pub(crate) settling: Settling,
     /// How many futures and functions run in the name of the actor, outside its own task.
     scopes: AtomicU64,
+    around: Option<Arc<dyn Around>>,
 }
 
 /// Marks an actor as ended when it is dropped. The actor owns it, so every way to end drops it.
@@ -74,7 +78,19 @@ impl Record {
             is_undelivered_counted: AtomicBool::new(false),
             settling: Settling::default(),
             scopes: AtomicU64::new(0),
+            around: None,
         }
+    }
+
+    /// Sets what runs around each poll of the actor.
+    #[cfg(any(feature = "kameo", feature = "ractor"))]
+    pub(crate) fn within(mut self, around: Option<Arc<dyn Around>>) -> Self {
+        self.around = around;
+        self
+    }
+
+    pub(crate) fn around(&self) -> Option<&Arc<dyn Around>> {
+        self.around.as_ref()
     }
 
     /// Returns whether this actor, or its whole system, is being drained.

@@ -27,11 +27,14 @@ use std::sync::Arc;
 use adieu_fleet::Fence;
 
 pub use mail::{Mail, Replier};
+#[cfg(feature = "actors")]
+pub(crate) use mailbox::Slot;
+#[cfg(feature = "actors")]
+pub(crate) use nested::AsEntity;
 pub(crate) use node::Here;
-pub(crate) use shard::{
-    Core, Function, Inside, Killed, Pass, Path, Requests, Sent, SentTell, Shard, Spawner, Stopped,
-    Tally,
-};
+pub(crate) use shard::{Core, Function, Killed, Pass, Path, Sent, SentTell, Shard, Spawner, Tally};
+#[cfg(feature = "http")]
+pub(crate) use shard::{Inside, Requests, Stopped};
 pub(crate) use starts::{Due, Starts};
 
 use crate::message::Command;
@@ -94,6 +97,13 @@ impl<C: Command> Entity<C> {
     /// Cancel safe: a dropped wait loses no mail.
     pub async fn next(&mut self) -> Option<Mail<C>> {
         poll_fn(|cx| self.slot.poll_next(cx)).await
+    }
+
+    /// Returns the parts that an actor of this entity needs.
+    #[cfg(feature = "actors")]
+    pub(crate) fn parts(&self) -> (Arc<Here>, Arc<Slot<C>>, &Arc<str>) {
+        let core = self.shard.core();
+        (Arc::clone(&core.here), Arc::clone(&self.slot), &core.name)
     }
 
     /// Checks by the clock whether this instance may still act. Code that does not await must call

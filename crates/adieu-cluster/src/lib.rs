@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "actors")]
+mod actors;
 mod allocate;
 mod cluster;
 mod commits;
@@ -49,6 +51,8 @@ mod waiting;
 #[cfg(test)]
 mod world;
 
+#[cfg(feature = "actors")]
+pub use actors::EntityCx;
 pub use cluster::{Cluster, ClusterBuilder, ClusterError, JoinError, RegionBuilder, Singleton};
 #[doc(hidden)]
 pub use config::validate as validate_config;

@@ -9,7 +9,6 @@
 //! use adieu_cluster::routing::{OwnedKey, path};
 //! use adieu_cluster::{Command, Region};
 //! use axum::{Extension, Router, routing::get};
-//! use tower_layer::Layer;
 //!
 //! async fn show(Extension(cart): Extension<OwnedKey>) -> String {
 //!     // No other node runs a handler for this cart now. Writes carry the fence.

@@ -96,7 +96,7 @@
 //! | let one replica do work, or do it once per fleet | `fleet::Fleet` for steps of start-up, `fleet::Lock` otherwise, with the feature `fleet` |
 //! | elect a leader among replicas | `fleet::Lock::lead` |
 //! | limit, protect and repeat calls to a backend | `resilience::Policy`, with the feature `resilience`; the guide is `docs/resilience.md` of the repository |
-//! | form a cluster that nodes join and leave, with work that one node does at a time | `cluster::Cluster`, with the feature `cluster`; the guide is `docs/cluster.md` of the repository |
+//! | form a cluster that nodes join and leave, with work that one node does at a time, or entities that are spread over the nodes | `cluster::Cluster`, with the feature `cluster`; the guide is `docs/cluster.md` of the repository |
 //! | see what the shutdown is waiting for | the log, [`Shutdown::status`] |
 //! | test my own shutdown | [`Config::for_tests`]; the crate `adieu-testkit` starts and signals processes, and its `ledger` checks from outside whether a service lost accepted work |
 //!
@@ -388,7 +388,7 @@ struct Readme;
 #[doc = include_str!("../../../docs/resilience.md")]
 struct ResilienceGuide;
 
-/// The program of the guide to clusters compiles.
-#[cfg(all(doctest, feature = "axum", feature = "cluster"))]
+/// The programs of the guide to clusters compile.
+#[cfg(all(doctest, feature = "axum", feature = "links", feature = "kameo"))]
 #[doc = include_str!("../../../docs/cluster.md")]
 struct ClusterGuide;

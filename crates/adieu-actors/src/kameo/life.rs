@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 
 use super::node::KameoNode;
 use crate::node::Ended;
-use crate::record::{EndGuard, run_as};
+use crate::record::{EndGuard, poll_as};
 
 pin_project! {
     /// The task of an actor.
@@ -48,7 +48,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let node = this.end.node();
-        let ended = ready!(node.count_poll(|| run_as(node, || this.run.poll(cx))));
+        let ended = ready!(node.count_poll(|| poll_as(node, || this.run.poll(cx))));
         node.set_ending(ended_of(node.actor(), ended.map(|(_, reason)| reason)));
         Poll::Ready(())
     }

@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use super::node::RactorNode;
 use crate::node::Ended;
 use crate::panics::panic_text;
-use crate::record::{EndGuard, run_as};
+use crate::record::{EndGuard, poll_as};
 use crate::system::ActorSystem;
 use crate::timeouts::Timeouts;
 use handling::Handling;
@@ -192,6 +192,6 @@ impl<F: Future> Future for Scoped<'_, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        run_as(this.node, || this.work.poll(cx))
+        poll_as(this.node, || this.work.poll(cx))
     }
 }

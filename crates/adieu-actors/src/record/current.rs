@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
+#[cfg(any(feature = "kameo", feature = "ractor"))]
+use std::task::Poll;
 
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +37,23 @@ struct Running {
 pub(crate) fn run_as<T>(node: &Arc<impl HasRecord + 'static>, work: impl FnOnce() -> T) -> T {
     let _running = Running::begin(Arc::as_ptr(node).addr(), || Arc::clone(node) as _);
     work()
+}
+
+/// Polls the code of this actor, unless what runs around it refuses.
+#[cfg(any(feature = "kameo", feature = "ractor"))]
+#[inline]
+pub(crate) fn poll_as<T>(
+    node: &Arc<impl HasRecord + 'static>,
+    poll: impl FnOnce() -> Poll<T>,
+) -> Poll<T> {
+    let Some(around) = node.record().around() else { return run_as(node, poll) };
+    let (mut poll, mut polled) = (Some(poll), Poll::Pending);
+    around.poll(&mut || {
+        if let Some(poll) = poll.take() {
+            polled = run_as(node, poll);
+        }
+    });
+    polled
 }
 
 /// Runs `work` as the code of this actor, whose type is not known.

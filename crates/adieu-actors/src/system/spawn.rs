@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::ActorSystem;
+use crate::around::Around;
 use crate::node::Node;
 use crate::path::NodePath;
 use crate::record::{HasRecord, Record, is_draining_code_running};
@@ -17,6 +18,8 @@ pub struct Place {
     pub(crate) path: NodePath,
     /// The actor at this path. `None` at the top.
     parent: Option<Arc<dyn HasRecord>>,
+    /// What runs around each poll of the actor to be spawned.
+    pub(crate) around: Option<Arc<dyn Around>>,
     /// The actor of ractor to which a child is linked.
     #[cfg(feature = "ractor")]
     pub(crate) link: Option<ractor::ActorCell>,
@@ -57,7 +60,8 @@ impl Place {
         let gone = || SpawnError::Gone { path: record.path().clone() };
         let system = ActorSystem::of(record).ok_or_else(gone)?;
         let place = system.place(record.path().clone());
-        Ok(Self { parent: Some(parent), ..place })
+        let around = record.around().cloned();
+        Ok(Self { parent: Some(Arc::clone(&parent)), around, ..place })
     }
 
     /// Adds an actor to the tree here. During a drain that is permitted only to actors that are being
@@ -128,6 +132,25 @@ impl ActorSystem {
         self.place(NodePath::system()).spawn(name, actor).await
     }
 
+    /// Spawns an actor of kameo or ractor below `/user`, as [`ActorSystem::spawn`], and lets `around` run
+    /// around each poll of its code, and of that of its children.
+    ///
+    /// For adapters that decide whether an actor may run now, such as a cluster whose node may have
+    /// lost its place.
+    ///
+    /// # Errors
+    ///
+    /// As [`ActorSystem::spawn`].
+    pub async fn spawn_around<S: Spawn>(
+        &self,
+        name: &str,
+        actor: S,
+        around: Arc<dyn Around>,
+    ) -> Result<S::Ref, SpawnError> {
+        let place = Place { around: Some(around), ..self.place(NodePath::user()) };
+        place.spawn(name, actor).await
+    }
+
     /// Adds a node of your own to the tree, at the path that it returns.
     ///
     /// # Errors
@@ -149,6 +172,7 @@ impl ActorSystem {
             system: self.clone(),
             path,
             parent: None,
+            around: None,
             #[cfg(feature = "ractor")]
             link: None,
         }

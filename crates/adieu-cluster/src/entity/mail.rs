@@ -20,6 +20,9 @@ pub struct Mail<C: Command> {
 /// [`AskError::Unknown`](crate::AskError::Unknown).
 pub struct Replier<R: serde::Serialize> {
     to: ReplyTo<R>,
+    /// Dropped when the mail was replied to or dropped.
+    #[cfg(feature = "actors")]
+    handled: Option<tokio::sync::oneshot::Sender<std::convert::Infallible>>,
 }
 
 // === impl Mail ===
@@ -27,7 +30,20 @@ pub struct Replier<R: serde::Serialize> {
 impl<C: Command> Mail<C> {
     pub(super) fn open(letter: Letter<C>) -> Self {
         let Letter { command, id, deadline, to } = letter;
-        Self { command, replier: Replier { to }, id: MailId::new(id), deadline }
+        let replier = Replier {
+            to,
+            #[cfg(feature = "actors")]
+            handled: None,
+        };
+        Self { command, replier, id: MailId::new(id), deadline }
+    }
+
+    /// Returns what fails when the mail was replied to or dropped.
+    #[cfg(feature = "actors")]
+    pub(crate) fn handled(&mut self) -> tokio::sync::oneshot::Receiver<std::convert::Infallible> {
+        let (handled, waits) = tokio::sync::oneshot::channel();
+        self.replier.handled = Some(handled);
+        waits
     }
 
     /// Returns the command.

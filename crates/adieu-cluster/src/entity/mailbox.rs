@@ -16,7 +16,7 @@ use crate::time::{Duration, Instant};
 use crate::transport::Refusal;
 
 /// One entity of a shard: its mailbox, and the state of its instance.
-pub(super) struct Slot<C: Command> {
+pub(crate) struct Slot<C: Command> {
     id: Arc<str>,
     inner: Mutex<Inner<C>>,
 }
@@ -41,7 +41,14 @@ pub(super) struct Inner<C: Command> {
     pub(super) has_opened: bool,
     /// Whether the instance is being dropped, and no other follows.
     pub(super) is_killed: bool,
+    /// What must end after the task of the instance, before the instance counts as ended.
+    #[cfg(feature = "actors")]
+    pub(super) remainder: Option<Remainder>,
 }
+
+/// Work of an instance that its task has left behind: an actor that is being killed.
+#[cfg(feature = "actors")]
+pub(crate) type Remainder = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What the instance of an entity does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +96,8 @@ impl<C: Command> Slot<C> {
             pill,
             has_opened: false,
             is_killed: false,
+            #[cfg(feature = "actors")]
+            remainder: None,
         };
         Self { id, inner: Mutex::new(inner) }
     }
@@ -143,6 +152,18 @@ impl<C: Command> Slot<C> {
             };
             expired.to.not_run(Refusal::Expired);
         }
+    }
+}
+
+#[cfg(feature = "actors")]
+impl<C: Command> Slot<C> {
+    /// Sets what must end before the instance counts as ended.
+    pub(crate) fn set_remainder(&self, remainder: Remainder) {
+        self.lock().remainder = Some(remainder);
+    }
+
+    pub(super) fn take_remainder(&self) -> Option<Remainder> {
+        self.lock().remainder.take()
     }
 }
 

@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// Marks the code that runs as that of an entity, until it is dropped.
-pub(super) struct AsEntity {
+pub(crate) struct AsEntity {
     before: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn why_dropped() -> Option<&'static str> {
 
 impl AsEntity {
     /// Enters, at an instant that the caller has just read from the clock.
-    pub(super) fn enter(now: Instant) -> Self {
+    pub(crate) fn enter(now: Instant) -> Self {
         POLLED.set(Some(now));
         Self { before: IS_ENTITY.replace(true) }
     }

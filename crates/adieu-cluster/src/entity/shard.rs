@@ -11,6 +11,7 @@ mod instances;
 mod life;
 mod owning;
 mod requests;
+#[cfg_attr(not(feature = "http"), expect(dead_code, reason = "only HTTP is routed"))]
 mod running;
 mod sending;
 mod status;
@@ -24,6 +25,7 @@ pub(crate) use core::{Core, Function, Spawner, Tally};
 use deadlines::Deadlines;
 pub(crate) use owning::Pass;
 use running::Running;
+#[cfg(feature = "http")]
 pub(crate) use running::{Inside, Requests, Stopped};
 use sending::Sending;
 pub(crate) use sending::{Path, Sent, SentTell};

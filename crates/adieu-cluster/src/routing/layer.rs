@@ -79,6 +79,26 @@ impl KeyRoute {
         self.body_limit = bytes.min(MOST_BODY);
         self
     }
+
+    /// Wraps an application. Its requests run on the nodes that own their keys, and requests that other
+    /// nodes forward run in it, from now on. The same as the method of `tower::Layer`.
+    pub fn layer<S, B>(&self, app: S) -> Routed<S>
+    where
+        S: Service<Request<RoutedBody>, Response = Response<B>, Error = Infallible>,
+        S: Clone + Send + 'static,
+        S::Future: Send,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let Self { region, key, within, body_limit } = self;
+        region.run_by(Arc::new(Handles::new(app.clone(), *body_limit)));
+        let route = Route {
+            region: Arc::clone(region),
+            key: Arc::clone(key),
+            within: *within,
+            body_limit: *body_limit,
+        };
+        Routed::new(app, Arc::new(route))
+    }
 }
 
 impl<S, B> Layer<S> for KeyRoute
@@ -91,15 +111,7 @@ where
     type Service = Routed<S>;
 
     fn layer(&self, app: S) -> Routed<S> {
-        let Self { region, key, within, body_limit } = self;
-        region.run_by(Arc::new(Handles::new(app.clone(), *body_limit)));
-        let route = Route {
-            region: Arc::clone(region),
-            key: Arc::clone(key),
-            within: *within,
-            body_limit: *body_limit,
-        };
-        Routed::new(app, Arc::new(route))
+        Self::layer(self, app)
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[cfg(all(feature = "kameo", feature = "ractor"))]
+mod actors;
 mod akka;
 mod chaos;
 mod configured;

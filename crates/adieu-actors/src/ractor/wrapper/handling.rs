@@ -13,7 +13,7 @@ use super::super::letter::loses_letter;
 use super::Wrapper;
 use crate::node::Ended;
 use crate::panics::panic_text;
-use crate::record::run_as;
+use crate::record::poll_as;
 
 pin_project! {
     /// A running handler. If it is dropped before it returns, its message is a dead letter.
@@ -69,7 +69,7 @@ where
         let wrapper: &'a Wrapper<A> = this.wrapper;
         if this.failing.is_none() {
             let Some(work) = this.work.as_pin_mut() else { return Poll::Pending };
-            let work = || run_as(wrapper.node(), || work.poll(cx));
+            let work = || poll_as(wrapper.node(), || work.poll(cx));
             let failure = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(Poll::Pending) => return Poll::Pending,
                 Ok(Poll::Ready(handled)) => {

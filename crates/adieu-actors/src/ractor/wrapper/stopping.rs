@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use super::Wrapper;
 use crate::node::Ended;
 use crate::panics::panic_text;
-use crate::record::run_as;
+use crate::record::{poll_as, run_as};
 
 pin_project! {
     /// A running stop hook.
@@ -55,7 +55,7 @@ where
                 None => return Poll::Pending, // It was polled again after it had panicked.
             },
         };
-        let work = || run_as(wrapper.node(), || work.poll(cx));
+        let work = || poll_as(wrapper.node(), || work.poll(cx));
         let polled = catch_unwind(AssertUnwindSafe(work));
         let ended = match &polled {
             Ok(Poll::Pending) => return Poll::Pending,

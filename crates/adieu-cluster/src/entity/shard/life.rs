@@ -45,6 +45,19 @@ impl<C: Command> Ended<C> {
 impl<C: Command> Drop for Ended<C> {
     fn drop(&mut self) {
         let how = std::mem::replace(&mut self.how, InstanceEnd::Dropped);
+        #[cfg(feature = "actors")]
+        if let Some(remainder) = self.slot.take_remainder() {
+            let (shard, slot) = (Arc::clone(&self.shard), Arc::clone(&self.slot));
+            // A runtime that has ended drops the task, and with it the next `Ended`.
+            let ended = Self { shard, slot, how };
+            let here = Arc::clone(&self.shard.core().here);
+            let finish = async move {
+                remainder.await;
+                drop(ended);
+            };
+            drop(here.spawn(finish));
+            return;
+        }
         self.shard.ended(&self.slot, how);
     }
 }

@@ -17,7 +17,6 @@ use http_body_util::BodyExt as _;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
-use tower_layer::Layer as _;
 
 use crate::notes::beside;
 use crate::stage::{SECOND, TestNode, config, node_with};

@@ -13,7 +13,6 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tower_layer::Layer as _;
 
 use super::app::{Count, count};
 
