@@ -64,7 +64,7 @@ pub use records::{Departure, NameError, NodeId, NodeState};
 pub use regions::{Ask, Asking, At, Elsewhere, Region, ShardPass, Tell, Telling};
 pub use singleton::{Displaced, SingletonCx};
 pub use status::{
-    ClusterStatus, GoneStatus, MoveStatus, NodeStatus, RegionStatus, SingletonState, SingletonStatus,
-    VanishedStatus, Waiting,
+    ClusterStatus, GoneStatus, MoveStatus, NodeStatus, RegionStatus, SingletonState,
+    SingletonStatus, VanishedStatus, Waiting,
 };
 pub use view::UnreadableRecord;

@@ -12,7 +12,11 @@ fn shard(region: &str, number: u32) -> ShardId {
     ShardId { region: region.into(), number }
 }
 
-fn requested(view: &View, shard: &ShardId, to: usize) -> Option<Result<Option<Commit>, MoveRefusal>> {
+fn requested(
+    view: &View,
+    shard: &ShardId,
+    to: usize,
+) -> Option<Result<Option<Commit>, MoveRefusal>> {
     let commits = Commits::new(Keys::new("shop").unwrap());
     let to = id(to);
     let (id, record) = view.nodes.get_key_value(&to)?;

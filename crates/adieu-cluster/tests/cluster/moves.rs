@@ -17,7 +17,8 @@ const SHARDS: u32 = 16;
 fn owners(status: &ClusterStatus) -> BTreeMap<u32, String> {
     let region = status.regions.iter().find(|it| &*it.name == "notes").unwrap();
     let each = region.owners.iter();
-    each.flat_map(|(owner, shards)| shards.iter().map(|shard| (*shard, owner.to_string()))).collect()
+    each.flat_map(|(owner, shards)| shards.iter().map(|shard| (*shard, owner.to_string())))
+        .collect()
 }
 
 fn owner(node: &TestNode, shard: u32) -> Option<String> {
@@ -62,7 +63,10 @@ async fn s1502_no_ask_is_lost_doubled_or_unknown_while_shards_are_moved() {
             // Without effect: the shard moves there already, or is there.
             let again = cluster.request_move("notes", shard, &id(to)).await;
             let is_there = |error: &OperateError| {
-                matches!(error, OperateError::MoveRefused { source: MoveRefusal::AlreadyThere { .. }, .. })
+                matches!(
+                    error,
+                    OperateError::MoveRefused { source: MoveRefusal::AlreadyThere { .. }, .. }
+                )
             };
             assert!(again.as_ref().err().is_none_or(is_there), "{again:?}");
             if shard % 4 == 0 {
@@ -70,9 +74,9 @@ async fn s1502_no_ask_is_lost_doubled_or_unknown_while_shards_are_moved() {
             }
         }
         until("all moved", || {
-            owners(&cluster.status())
-                .iter()
-                .all(|(shard, owner)| owner == ["one", "two", "three"][((shard + round) % 3) as usize])
+            owners(&cluster.status()).iter().all(|(shard, owner)| {
+                owner == ["one", "two", "three"][((shard + round) % 3) as usize]
+            })
         })
         .await;
     }

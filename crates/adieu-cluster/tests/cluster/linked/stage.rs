@@ -127,7 +127,8 @@ impl Stage {
                 match operator.request_move("log", shard, &to).await {
                     Ok(()) => has_moved = true,
                     Err(OperateError::MoveRefused {
-                        source: MoveRefusal::AlreadyThere { .. }, ..
+                        source: MoveRefusal::AlreadyThere { .. },
+                        ..
                     }) => return has_moved,
                     Err(error) => panic!("{error:?}"),
                 }
