@@ -187,17 +187,17 @@ proptest! {
         // A rollback is a deployment of a build with a lower number.
         let (old, new) = if is_rollback { ("2", "1") } else { ("1", "2") };
         let mut view = view(shards);
-        for at in 0..nodes {
-            view.nodes.insert(id(at), versioned(node(old, Some(&zone(at)), weights[at]), 10 + at as u64));
+        for (at, weight) in weights.iter().take(nodes).enumerate() {
+            view.nodes.insert(id(at), versioned(node(old, Some(&zone(at)), *weight), 10 + at as u64));
         }
         let shards = all(&view);
         place_all(&mut view, &shards, None);
         let mut moves: BTreeMap<ShardId, u32> = BTreeMap::new();
-        for at in 0..nodes {
+        for (at, weight) in weights.iter().take(nodes).enumerate() {
             let young = id(format!("new{at}"));
             // Ready for a moment only, or for long, when the old one leaves.
             let fresh = is_fresh.then(|| young.clone()).into_iter().collect();
-            view.nodes.insert(young, versioned(node(new, Some(&zone(at)), weights[at]), 100 + at as u64));
+            view.nodes.insert(young, versioned(node(new, Some(&zone(at)), *weight), 100 + at as u64));
             let leaver = id(at);
             view.nodes.get_mut(&leaver).unwrap().value.drain = Drain::Regions;
             let owned: Vec<ShardId> =
@@ -252,8 +252,8 @@ proptest! {
         nodes in 1_usize..8, shards in 1_u32..120, weights in proptest::collection::vec(1_u32..4, 8),
     ) {
         let mut view = view(shards);
-        for at in 0..nodes {
-            view.nodes.insert(id(at), versioned(node("1", None, weights[at]), 10 + at as u64));
+        for (at, weight) in weights.iter().take(nodes).enumerate() {
+            view.nodes.insert(id(at), versioned(node("1", None, *weight), 10 + at as u64));
         }
         let shards = all(&view);
         place_all(&mut view, &shards, None);
