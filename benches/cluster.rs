@@ -9,38 +9,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use adieu::{Config, Reason, Shutdown};
+use adieu_benches::bare::{endpoint, median, transaction_and_event, with_etcd};
 use adieu_benches::{Claim, main as bench};
 use adieu_cluster::measure::Unplaced;
-use adieu_cluster::store::etcd_client::{self, Compare, CompareOp, Txn, TxnOp};
 use adieu_cluster::store::{
     Change, Changes, Commit, Committed, Etcd, Memory, Reply, Revision, Session, Snapshot, Standing,
     Store, Update,
 };
 use adieu_cluster::{Cluster, SingletonCx};
-use adieu_testkit::servers::Server;
 use tokio::sync::mpsc;
-
-const ETCD: &str = "ADIEU_BENCH_ETCD";
 
 /// Longer than a case takes, so that no session ends by itself.
 const TTL: Duration = Duration::from_secs(60);
-
-/// Before the transactions of which the last is measured: hand-overs are rare.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// How often a case repeats what it measures.
 const TIMES: usize = 21;
 
 fn main() {
-    if std::env::var(ETCD).is_err() {
-        // Every case is a separate process, and all use the same server.
-        let etcd = Server::etcd();
-        let me = std::env::current_exe().expect("this program");
-        let status = Command::new(me)
-            .args(std::env::args().skip(1))
-            .env(ETCD, format!("http://{}", etcd.address()))
-            .status();
-        assert!(status.expect("a new process").success());
+    if with_etcd(|me| Command::new(me)) {
         return;
     }
     let claim = |what, ours, at_most| Claim { what, ours, against: None, per: (1.0, 1.0), at_most };
@@ -48,7 +34,7 @@ fn main() {
         "cluster",
         7,
         &[
-            ("transaction and watch event", || run(bare())),
+            ("transaction and watch event", || run(transaction_and_event())),
             ("without a leader", || run(leader_change(Since::Seen))),
             ("leader change", || run(leader_change(Since::Sent))),
             ("hand-over", || run(hand_over())),
@@ -110,68 +96,10 @@ fn run(measured: impl Future<Output = f64>) -> f64 {
     runtime.expect("a runtime").block_on(measured)
 }
 
-fn endpoint() -> [String; 1] {
-    [std::env::var(ETCD).expect("set")]
-}
-
 /// Names a cluster of which nothing is in the store yet.
 fn name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn median(mut figures: Vec<Duration>) -> f64 {
-    figures.sort();
-    figures[figures.len() / 2].as_secs_f64() * 1e6
-}
-
-/// One transaction with as many comparisons as a hand-over, from when it is sent until another client
-/// sees its event. As in a hand-over, it follows another transaction, and that one a pause.
-async fn bare() -> f64 {
-    let connect = || etcd_client::Client::connect(endpoint(), None);
-    let mut client = connect().await.expect("a server");
-    let mut watcher = connect().await.expect("a server");
-    let [key, first, second] = [name(), name(), name()];
-    let revision =
-        |header: Option<&etcd_client::ResponseHeader>| header.map_or(0, |it| it.revision());
-    let mut events = watcher.watch(key.as_str(), None).await.expect("a watch");
-    let mut last = 0;
-    for key in [&first, &second, &key] {
-        let put = client.put(key.as_str(), "", None).await.expect("an answer");
-        last = revision(put.header());
-    }
-    next(&mut events).await;
-    let mut took = Vec::new();
-    for turn in 0..2 * TIMES {
-        if turn % 2 == 0 {
-            tokio::time::sleep(PAUSE).await;
-        }
-        let began = Instant::now();
-        let same = [
-            Compare::mod_revision(key.as_str(), CompareOp::Equal, last),
-            Compare::create_revision(first.as_str(), CompareOp::Greater, 0),
-            Compare::create_revision(second.as_str(), CompareOp::Greater, 0),
-        ];
-        let put = TxnOp::put(key.as_str(), turn.to_string(), None);
-        let txn = client.txn(Txn::new().when(same).and_then([put]));
-        let sees = async {
-            next(&mut events).await;
-            began.elapsed()
-        };
-        let (answer, seen) = tokio::join!(txn, sees);
-        if turn % 2 == 1 {
-            took.push(seen);
-        }
-        let answer = answer.expect("an answer");
-        assert!(answer.succeeded());
-        last = revision(answer.header());
-    }
-    median(took)
-}
-
-/// Waits for an event. The first message of a watch is that it was created.
-async fn next(events: &mut etcd_client::WatchStream) {
-    while events.message().await.expect("a message").expect("a message").events().is_empty() {}
 }
 
 /// A node in this process, with a connection of its own.

@@ -3,6 +3,8 @@
 //! A shutdown runs once, so the first, cold run is measured. Cases take turns, so that other load on
 //! the machine affects all of them. Figures are ratios, which can be compared between machines.
 
+#[cfg(feature = "cluster")]
+pub mod bare;
 pub mod counting;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
-//! The cost of entities on one node: an ask, compared with a bounded channel and a oneshot; and the
-//! memory of an entity that waits for mail. Nanoseconds for each ask, bytes for each entity.
+//! The cost of entities on one node: an ask, compared with a bounded channel and a oneshot, and with an
+//! ask of kameo; and the memory of entities that wait for mail. Nanoseconds for each ask, bytes for
+//! memory.
 
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,8 @@ use adieu_benches::counting::{Counting, allocated};
 use adieu_benches::{Claim, main as bench};
 use adieu_cluster::store::Memory;
 use adieu_cluster::{Cluster, Command, Entity, Region};
+use kameo::actor::{ActorRef, Spawn};
+use kameo::message::{Context, Message};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,10 +35,13 @@ fn main() {
         &[
             ("channel, one thread", || one_thread(channel())),
             ("ask, one thread", || one_thread(ask())),
+            ("kameo, one thread", || one_thread(kameo_ask())),
             ("channel, two threads", || two_threads(channel())),
             ("ask, two threads", || two_threads(ask())),
+            ("kameo, two threads", || two_threads(kameo_ask())),
             ("ask, 100,000 entities in turn", || one_thread(spread())),
             ("memory of an idle entity", || one_thread(memory())),
+            ("memory of a node with 100,000 entities", || one_thread(node_memory())),
             ("memory of an idle task with a channel", || one_thread(bare_memory())),
         ],
         &[
@@ -52,6 +58,25 @@ fn main() {
                 1.5,
             ),
             Claim::ratio(
+                "an ask to an entity of the same node, against an ask of kameo",
+                "ask, one thread",
+                "kameo, one thread",
+                1.1,
+            ),
+            Claim::ratio(
+                "the same, with two worker threads",
+                "ask, two threads",
+                "kameo, two threads",
+                1.1,
+            ),
+            // For the record: bytes, and MiB.
+            figure("memory of an idle entity, in bytes", "memory of an idle entity", 1.0),
+            figure(
+                "memory of a node with 100,000 idle entities, in MiB",
+                "memory of a node with 100,000 entities",
+                1024.0 * 1024.0,
+            ),
+            Claim::ratio(
                 "memory of an idle entity, against a task with a channel",
                 "memory of an idle entity",
                 "memory of an idle task with a channel",
@@ -59,6 +84,10 @@ fn main() {
             ),
         ],
     );
+}
+
+fn figure(what: &'static str, ours: &'static str, unit: f64) -> Claim {
+    Claim { what, ours, against: None, per: (unit, 1.0), at_most: f64::INFINITY }
 }
 
 fn one_thread(measured: impl Future<Output = f64>) -> f64 {
@@ -101,6 +130,41 @@ async fn channel() -> f64 {
     let took = per_ask(began);
     drop(to);
     task.await.expect("the task ended");
+    took
+}
+
+/// An actor that does what the entity does.
+struct Counts(u64);
+
+impl kameo::Actor for Counts {
+    type Args = Self;
+    type Error = kameo::error::Infallible;
+
+    async fn on_start(args: Self, _: ActorRef<Self>) -> Result<Self, kameo::error::Infallible> {
+        Ok(args)
+    }
+}
+
+impl Message<Add> for Counts {
+    type Reply = u64;
+
+    async fn handle(&mut self, Add(number): Add, _: &mut Context<Self, u64>) -> u64 {
+        self.0 += number;
+        self.0
+    }
+}
+
+/// An actor of kameo with a mailbox of the same size.
+async fn kameo_ask() -> f64 {
+    let actor = Counts::spawn_with_mailbox(Counts(0), kameo::mailbox::bounded(1_000));
+    actor.ask(Add(0)).await.expect("a reply");
+    let began = Instant::now();
+    for number in 0..ASKS {
+        actor.ask(Add(number.into())).await.expect("a reply");
+    }
+    let took = per_ask(began);
+    actor.stop_gracefully().await.expect("it runs");
+    actor.wait_for_shutdown().await;
     took
 }
 
@@ -152,6 +216,16 @@ async fn memory() -> f64 {
         region.at(key).ask(Add(0)).await.expect("a reply");
     }
     (allocated() - before) / f64::from(ENTITIES - 1)
+}
+
+/// The memory of a whole node: table, region, and as many entities.
+async fn node_memory() -> f64 {
+    let before = allocated();
+    let (_shutdown, region) = region().await;
+    for at in 0..ENTITIES - 1 {
+        region.at(format!("counter-{at}")).ask(Add(0)).await.expect("a reply");
+    }
+    allocated() - before
 }
 
 async fn bare_memory() -> f64 {

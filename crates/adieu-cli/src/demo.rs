@@ -13,6 +13,7 @@ mod shop;
 mod spool;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,6 +120,16 @@ pub(crate) fn run(args: &Args) -> Result<Printout, Failure> {
     match &args.other {
         Some(Other::Cluster(args)) => crate::ending::block_on(cluster::run(args)),
         None => crate::ending::block_on(run_demo(args)),
+    }
+}
+
+/// Runs a process of a demo.
+pub(crate) fn run_replica(args: replica::Args) -> ExitCode {
+    match args.kind {
+        Kind::Adieu => replica::run(args),
+        Kind::Plain => replica::run_plainly(replica::serve_plainly(args)),
+        Kind::Cluster => cluster::node::run(args),
+        Kind::Rehash => replica::run_plainly(cluster::rehash::serve(args)),
     }
 }
 

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         Some(Command::Completions(args)) => completions::run(&args, Cli::command()),
         Some(Command::Man(man::Args {})) => man::run(Cli::command(), EXIT_CODES),
         #[cfg(unix)]
-        Some(Command::Replica(args)) => return demo::replica::run(args),
+        Some(Command::Replica(args)) => return demo::run_replica(args),
         None => without_a_command(),
     };
     let printed = done.and_then(|answer| output::print(&answer.text).map(|()| answer.code));

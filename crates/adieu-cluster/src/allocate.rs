@@ -302,15 +302,23 @@ impl<'v> Loads<'v> {
         Some(self.nodes[chosen].target)
     }
 
-    /// Returns the nodes with the most and the least load, if they differ enough to move a shard.
+    /// Returns the nodes with the most and the least load for their weight, if moving a shard from one
+    /// to the other makes the load more even. Among equals, the shard goes from the zone with the most
+    /// load to the zone with the least.
     fn spread(&self, group: usize, pool: &Pool) -> Option<(usize, usize)> {
         let loads = &self.groups[group];
-        let load = |at: usize| loads.by_node[at] * SCALE / self.nodes[at].weight;
-        let most = pool.all.iter().copied().max_by_key(|at| (load(*at), *at))?;
-        let least = pool.all.iter().copied().min_by_key(|at| (load(*at), *at))?;
-        let weight = self.nodes[most].weight.max(self.nodes[least].weight);
-        let gap = load(most).saturating_sub(load(least));
-        let is_worth_it = gap >= 2 * SCALE / weight && gap * 10 > load(most);
+        let load =
+            |at: usize, more: u64| (loads.by_node[at] + more) * SCALE / self.nodes[at].weight;
+        let rank = |at: &usize| (load(*at, 0), loads.by_zone[self.nodes[*at].zone], *at);
+        let most = pool.all.iter().copied().max_by_key(rank)?;
+        let least = pool.all.iter().copied().min_by_key(|at| {
+            let (_, zone, at) = rank(at);
+            (load(at, 1), zone, at)
+        })?;
+        let gap = load(most, 0).saturating_sub(load(least, 0));
+        // With equal weights: at least two shards more. A move that would only exchange the most and
+        // the least load would be followed by the move back.
+        let is_worth_it = load(least, 1) < load(most, 0) && gap * 10 > load(most, 0);
         is_worth_it.then_some((most, least))
     }
 }

@@ -2,8 +2,8 @@
 
 mod carts;
 mod load;
-pub(super) mod node;
-pub(super) mod rehash;
+pub(crate) mod node;
+pub(crate) mod rehash;
 mod result;
 
 use std::collections::BTreeMap;

@@ -28,9 +28,9 @@ use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
+use super::KILL_AFTER;
 use super::shop::{Desk, SHIPPING, pages};
 use super::spool::Spool;
-use super::{KILL_AFTER, cluster};
 
 /// The longest time that closing takes.
 const BRIEF: Duration = Duration::from_millis(500);
@@ -72,16 +72,12 @@ pub(super) struct Listens {
     pub(super) admin: Option<SocketAddr>,
 }
 
-pub(crate) fn run(args: Args) -> ExitCode {
-    match args.kind {
-        Kind::Adieu => Runner::new()
-            .config(config(&args))
-            .worker_threads(1)
-            .run(async move |shutdown| with_adieu(&shutdown, args).await),
-        Kind::Plain => run_plainly(serve_plainly(args)),
-        Kind::Cluster => cluster::node::run(args),
-        Kind::Rehash => run_plainly(cluster::rehash::serve(args)),
-    }
+/// Runs a replica that is built with adieu.
+pub(super) fn run(args: Args) -> ExitCode {
+    Runner::new()
+        .config(config(&args))
+        .worker_threads(1)
+        .run(async move |shutdown| with_adieu(&shutdown, args).await)
 }
 
 // === impl Kind ===
@@ -226,7 +222,7 @@ async fn ship(_: Arc<String>, _: JobCx) {
 }
 
 /// Runs a replica that is not built with adieu.
-fn run_plainly(serving: impl Future<Output = std::io::Result<()>>) -> ExitCode {
+pub(super) fn run_plainly(serving: impl Future<Output = std::io::Result<()>>) -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let served = runtime.and_then(|runtime| runtime.block_on(serving));
@@ -240,7 +236,7 @@ fn run_plainly(serving: impl Future<Output = std::io::Result<()>>) -> ExitCode {
 }
 
 /// Serves the same shop as axum's documentation shows it.
-async fn serve_plainly(args: Args) -> std::io::Result<()> {
+pub(super) async fn serve_plainly(args: Args) -> std::io::Result<()> {
     let Args { kind: _, name, folder, report: _ } = args;
     let spool = Arc::new(Spool::open(&folder.join("spool"))?);
     let desk = Desk { replica: name, spool: Arc::clone(&spool), taken: 0 };

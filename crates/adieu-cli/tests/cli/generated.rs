@@ -37,6 +37,11 @@ fn the_manual_knows_every_command_and_exit_code() {
         let heading = format!(".SH \"ADIEU {}\"", name.to_uppercase());
         assert!(manual.contains(&heading), "{heading}: {manual}");
     }
+    // Commands below commands have sections, and the processes of the demo have none.
+    for name in ["DEMO CLUSTER", "CLUSTER MOVE", "CLUSTER STATUS", "BREAKER LIST"] {
+        assert!(manual.contains(&format!(".SH \"ADIEU {name}\"")), "{name}: {manual}");
+    }
+    assert!(!manual.contains("ADIEU REPLICA"), "{manual}");
     for line in shows(&["--help"]).split_once("Exit codes:\n").unwrap().1.lines() {
         let meaning = line.trim().split_once("  ").unwrap().1.trim();
         assert!(manual.contains(meaning), "{meaning}");

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use adieu_core::Short;
+
 use crate::node::Node;
 use crate::proposal::Wake;
 use crate::records::{RegionKind, ShardId};
@@ -27,6 +29,8 @@ pub(super) struct Hosting {
 
 struct Draining {
     epoch: Revision,
+    /// Since when it drains although this node stays: the shard was moved.
+    moves_since: Option<Instant>,
     kill_at: Instant,
     is_killed: bool,
 }
@@ -62,8 +66,13 @@ impl Hosting {
                 region.see(node.view(), &mine);
             }
         }
+        let shared = &self.shared;
         self.draining.retain(|shard, draining| {
-            held.get(shard).is_some_and(|held| held.epoch == draining.epoch)
+            let is_mine = held.get(shard).is_some_and(|held| held.epoch == draining.epoch);
+            if let Some(since) = draining.moves_since.filter(|_| !is_mine) {
+                shared.log_moved(shard, node, now.duration_since(since));
+            }
+            is_mine
         });
         for (shard, held) in held {
             if held.state == ShardState::Closing {
@@ -97,9 +106,10 @@ impl Hosting {
         let time = self.shared.drain_time(region.config().kind);
         let own = DrainTime { nested_until: now + MOVE / 2, kill_at: now + MOVE };
         let draining = self.draining.entry(shard.clone()).or_insert_with(|| {
+            let moves_since = time.is_none().then_some(now);
             let time = time.unwrap_or(own);
             region.drain(shard.number, time.nested_until);
-            Draining { epoch, kill_at: time.kill_at, is_killed: false }
+            Draining { epoch, moves_since, kill_at: time.kill_at, is_killed: false }
         });
         if let Some(time) = time {
             draining.kill_at = draining.kill_at.min(time.kill_at);
@@ -143,6 +153,15 @@ impl Hosting {
 }
 
 impl Shared {
+    /// Logs that a shard has been moved. A node that leaves reports its hand-over as a whole.
+    fn log_moved(&self, shard: &ShardId, node: &Node, took: Duration) {
+        let owner = node.view().shards.get(shard).and_then(|it| it.value.ownership());
+        let to = owner.map_or_else(|| "no node".to_owned(), |it| it.owner.to_string());
+        let (cluster, shard, took) =
+            (Arc::clone(&self.cluster), shard.to_string(), Short(took).to_string());
+        self.log(move || tracing::info!(%cluster, shard, to, took, "shard moved"));
+    }
+
     /// Returns by when the shards of a kind of region must be drained, if this node leaves.
     fn drain_time(&self, kind: RegionKind) -> Option<DrainTime> {
         let times = self.drain_times();

@@ -207,8 +207,6 @@ pub(super) fn opened(folder: &Path) -> io::Result<Opened> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
     use super::*;
 
     fn judged(lines: &[&str], ran: &[u64], not_run: &[u64], unknown: &[u64]) -> Faults {

@@ -157,3 +157,105 @@ fn the_oldest_member_is_elected_first() {
     }
     assert!(seen_waiting > 20, "{seen_waiting}");
 }
+
+/// A view that this node leads: two nodes, and all shards of a region on the first.
+fn uneven() -> View {
+    use crate::records::{ConfigRecord, LeaderRecord, RegionConfig};
+    fn versioned<T>(value: T, at: u64, session: i64) -> Versioned<T> {
+        let at = Revision::new(at);
+        Versioned { value, created: at, changed: at, session: Some(SessionId::new(session)) }
+    }
+    let regions = [("cart".into(), RegionConfig { kind: RegionKind::Region, shards: 40 })];
+    let config = ConfigRecord { protocol: 1, regions: regions.into() };
+    let mut view = View { config: Some(versioned(config, 1, SESSION)), ..View::default() };
+    view.leader = Some(versioned(LeaderRecord { node: id(0) }, 2, SESSION));
+    for at in 0..2 {
+        let record = NodeRecord {
+            state: NodeState::Up,
+            ready: true,
+            drain: Drain::Nothing,
+            address: None,
+            build: "1".to_owned(),
+            zone: None,
+            weight: 1,
+            hosts: vec!["cart".into()],
+            protocol: (1, 1),
+        };
+        let created = incarnation(at).get();
+        view.nodes.insert(id(at), versioned(record, created, SESSION + at as i64));
+    }
+    for number in 0..40 {
+        let (owner, epoch) = (id(0), Revision::new(1));
+        let ownership = Ownership { owner, incarnation: incarnation(0), epoch };
+        let shard = ShardId { region: "cart".into(), number };
+        view.shards.insert(shard, versioned(ShardRecord::Owned(ownership), 20, SESSION));
+    }
+    view
+}
+
+/// Returns how many shards the leader moves at `now`, if it saw `views` one after another.
+fn moves(views: &[(u64, &View)], now: u64) -> usize {
+    let origin = origin();
+    let at = |seconds| origin + Duration::from_secs(seconds);
+    let settings = Settings::for_ttl(Duration::from_secs(10));
+    let mut observed = Observed::default();
+    views.iter().for_each(|(seen, view)| observed.see(at(*seen), view));
+    let commits = Commits::new(Keys::new("shop").unwrap());
+    let (me, view) = (me(), views.last().unwrap().1);
+    let (now, batch) = (at(now), BATCH);
+    let known = Known {
+        now,
+        me: &me,
+        view,
+        observed: &observed,
+        settings: &settings,
+        commits: &commits,
+        batch,
+    };
+    let proposal = known.rebalance(Revision::new(2), &mut Wake::default());
+    proposal.map_or(0, |it| it.commit.writes.len())
+}
+
+#[test]
+fn s1524_shards_move_for_balance_only_while_nothing_else_changes() {
+    let view = uneven();
+    // Ten percent of forty, after each shard has rested for five minutes.
+    assert_eq!(moves(&[(0, &view)], 299), 0);
+    assert_eq!(moves(&[(0, &view)], 300), 4);
+    // For a minute after a change of a node.
+    let mut cordoned = view.clone();
+    cordoned.nodes.get_mut(&id(1)).unwrap().value.state = NodeState::Joining;
+    let seen = [(0, &view), (400, &cordoned), (401, &view)];
+    assert_eq!(moves(&seen, 460), 0);
+    assert_eq!(moves(&seen, 461), 4);
+    // Not during a deployment, and not while a node joins, leaves or is down.
+    for state in [NodeState::Joining, NodeState::Leaving, NodeState::Exiting, NodeState::Down] {
+        let mut changing = view.clone();
+        let mut third = changing.nodes[&id(1)].clone();
+        third.created = incarnation(2);
+        third.value.state = state;
+        changing.nodes.insert(id(2), third);
+        assert_eq!(moves(&[(0, &view), (1, &changing)], 1_000), 0, "{state}");
+    }
+    let mut deployment = view.clone();
+    deployment.nodes.get_mut(&id(1)).unwrap().value.build = "2".to_owned();
+    assert_eq!(moves(&[(0, &deployment)], 1_000), 0);
+    let mut stopping = view.clone();
+    let mode = Versioned {
+        value: Mode::Stopping,
+        created: Revision::new(3),
+        changed: Revision::new(3),
+        session: None,
+    };
+    stopping.mode = Some(mode);
+    assert_eq!(moves(&[(0, &stopping)], 1_000), 0);
+    // A shard that has moved rests; the others may move.
+    let mut moved = view.clone();
+    for record in moved.shards.values_mut().skip(2) {
+        if let ShardRecord::Owned(ownership) = &mut record.value {
+            ownership.epoch = Revision::new(30);
+        }
+    }
+    assert_eq!(moves(&[(0, &view), (290, &moved)], 400), 2);
+    assert_eq!(moves(&[(0, &view), (290, &moved)], 590), 4);
+}
