@@ -102,9 +102,9 @@ key that is neither read nor known to have no effect on stopping. With --execs, 
 Only variables of the manifest override keys, and are substituted in HOCON. Variables of the
 environment in which the check runs are ignored, and named on stderr.
 
-In a pod with several containers, the judged container is the one that --only names, the one that
-the annotation kubectl.kubernetes.io/default-container names, or the one with the name of the
-workload; otherwise the only one that is not a known helper. If there are several, the answer is
+In a pod or a task of ECS with several containers, the judged container is the one that --only names,
+the one that the annotation kubectl.kubernetes.io/default-container names, or the one with the name of
+the workload; otherwise the only one that is not a known helper. If there are several, the answer is
 `fits` only if each of them fits. Containers with ADIEU__ variables are judged in addition.
 
 Only the running process knows which phases have tasks. A usual service has tasks in
