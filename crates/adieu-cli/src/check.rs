@@ -92,20 +92,21 @@ preStop + lame duck >= routing lag. The exit code is 0 if all workloads fit, 1 i
 shutdown, and affect the exit code only with --deny-warnings. Notes never affect it.
 
 Files beside a manifest are read: drop-ins, env files, the override of a compose file, the files
-that it includes and the Dockerfiles that it builds, and the configuration that ADIEU_CONFIG names,
-if the manifest carries it. Not read: images (their ENTRYPOINT, STOPSIGNAL and ENV), scripts, extended
-files, Secrets and ConfigMaps of other files, and later changes to a workload. In scripts, only
-sequences of simple commands are interpreted. The answer for anything else is `unknown`, also for a
-key that is neither read nor known to have no effect on stopping. With --execs, --no-hidden-env and
---ignore-key, you state facts that cannot be seen.
+that it includes and the Dockerfiles that it builds, and the configuration that ADIEU_CONFIG
+names, if the manifest carries it. Not read: images (their ENTRYPOINT, STOPSIGNAL and ENV),
+scripts, extended files, Secrets and ConfigMaps of other files, and later changes to a workload.
+In scripts, only sequences of simple commands are interpreted. The answer for anything else is
+`unknown`, also for a key that is neither read nor known to have no effect on stopping. With
+--execs, --no-hidden-env and --ignore-key, you state facts that cannot be seen.
 
 Only variables of the manifest override keys, and are substituted in HOCON. Variables of the
 environment in which the check runs are ignored, and named on stderr.
 
-In a pod with several containers, the judged container is the one that --only names, the one that
-the annotation kubectl.kubernetes.io/default-container names, or the one with the name of the
-workload; otherwise the only one that is not a known helper. If there are several, the answer is
-`fits` only if each of them fits. Containers with ADIEU__ variables are judged in addition.
+In a pod or a task of ECS with several containers, the judged container is the one that --only
+names, the one that the annotation kubectl.kubernetes.io/default-container names, or the one with
+the name of the workload; otherwise the only one that is not a known helper. If there are several,
+the answer is `fits` only if each of them fits. Containers with ADIEU__ variables are judged in
+addition.
 
 Only the running process knows which phases have tasks. A usual service has tasks in
 before-service-unbind, service-unbind, service-requests-done, service-stop and close-resources.

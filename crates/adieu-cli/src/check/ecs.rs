@@ -88,10 +88,46 @@ fn read_task(
     };
     let own = all.iter().filter(is_own).count();
     let chosen = all.iter().find(is_wanted).or_else(|| all.iter().find(is_named));
-    let mut is_guessed = chosen.is_none() && (own > 1 || own == 0 && all.len() > 1);
     let Some(container) = chosen.or_else(|| all.iter().find(is_own)).or(all.first()) else {
         return Err(task.error("there are no containers: add the one to judge"));
     };
+    let mut workload = read_container(name, task, container)?;
+    let waits_for = get(container, "dependsOn").map(|on| on.items()).unwrap_or_default();
+    let others = all.iter().filter(|other| text(other, "name") != text(container, "name"));
+    let (mut judged, mut silent) = (Vec::new(), Vec::new());
+    for other in others {
+        let other_name = text(other, "name").unwrap_or("without a name");
+        let is_waited_for =
+            waits_for.iter().any(|on| text(on, "containerName") == Some(other_name));
+        let image = text(other, "image").unwrap_or_default();
+        if !is_waited_for && proxies::is_one(other_name, image) {
+            let advice = format!("write dependsOn: {other_name}, so that it is stopped later");
+            workload.findings.push(proxies::ends_first(other_name, other.place(), &advice));
+        }
+        // A process of the same library has a shutdown of its own.
+        if environment(other).is_of_adieu() && source.only.is_none() {
+            judged.push(read_container(name, task, other)?);
+        } else if chosen.is_none() && (own == 0 || is_own(&other)) {
+            workload.candidates.push(read_container(name, task, other)?);
+        } else {
+            silent.push(other_name);
+        }
+    }
+    if !silent.is_empty() {
+        let problem = format!("not judged: {}", silent.join(", "));
+        let advice = "name the one that this configuration is for with --only";
+        workload.findings.push(Finding::new(Level::Note, container.place(), problem, advice));
+    }
+    into.add(workload)?;
+    judged.into_iter().try_for_each(|workload| into.add(workload))
+}
+
+/// Reads how one container of a task is stopped.
+fn read_container(
+    name: &str,
+    task: &Node<'_>,
+    container: &Node<'_>,
+) -> Result<Workload, InputError> {
     check_case(task, container)?;
     let on = get(task, "requiresCompatibilities").map(|on| on.texts()).unwrap_or_default();
     let supervisor = match on.as_slice() {
@@ -150,28 +186,7 @@ fn read_task(
     }
     variables.apply(&mut workload);
     workload.findings.extend(keys::unknown(task, &keys::ecs::TASK));
-    let waits_for = get(container, "dependsOn").map(|on| on.items()).unwrap_or_default();
-    let others = all.iter().filter(|other| text(other, "name") != text(container, "name"));
-    let mut names = Vec::new();
-    for other in others {
-        let name = text(other, "name").unwrap_or("without a name");
-        let is_waited_for = waits_for.iter().any(|on| text(on, "containerName") == Some(name));
-        let image = text(other, "image").unwrap_or_default();
-        if !is_waited_for && proxies::is_one(name, image) {
-            let advice = format!("write dependsOn: {name}, so that it is stopped later");
-            workload.findings.push(proxies::ends_first(name, other.place(), &advice));
-        }
-        // A process of the same library has a shutdown of its own.
-        is_guessed |= environment(other).is_of_adieu() && source.only.is_none();
-        names.push(name);
-    }
-    if !names.is_empty() {
-        let problem = format!("not judged: {}", names.join(", "));
-        let advice = "name the one that this configuration is for with --only";
-        let level = if is_guessed { Level::Unknown } else { Level::Note };
-        workload.findings.push(Finding::new(level, container.place(), problem, advice));
-    }
-    into.add(workload)
+    Ok(workload)
 }
 
 /// Returns the finding about a constraint that puts the task on a machine with Windows.

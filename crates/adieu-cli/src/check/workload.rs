@@ -53,7 +53,7 @@ pub(crate) struct Workload {
     pub(crate) environment: VisibleVariables,
     /// Processes of this library that are signalled only when this one has ended.
     pub(crate) late: Vec<Workload>,
-    /// Other containers of the same pod that may be meant instead of this one.
+    /// Other containers of the same pod or task that may be meant instead of this one.
     pub(crate) candidates: Vec<Workload>,
     /// Other components that stop it, with time limits of their own.
     pub(crate) other_stops: Vec<OtherStop>,

@@ -48,6 +48,22 @@ fn s1353_if_several_containers_may_be_meant_all_of_them_must_fit() {
     let redis = container("cache", "redis:7", WAITS);
     let folder = Folder::new(&[("pod.yaml", &pod("", &(redis + &api)))]);
     assert_eq!(folder.verdict("pod.yaml", &[]), "fits");
+
+    let stated = r#""environment":[{"name":"TERMINATION_GRACE_PERIOD_SECONDS","value":"60"}]"#;
+    let ours = r#""environment":[{"name":"ADIEU__LAME_DUCK","value":"1s"}]"#;
+    for (more, expected) in [
+        (format!(r#""stopTimeout":60,{stated}"#), "fits"),
+        (format!(r#""stopTimeout":10,{stated}"#), "unknown"),
+        (format!(r#""stopTimeout":10,{ours}"#), "too-short"),
+    ] {
+        let one =
+            |name: &str, more: &str| format!(r#"{{"name":"{name}","image":"acme/{name}",{more}}}"#);
+        let api = one("api", &format!(r#""stopTimeout":60,{stated}"#));
+        let worker = one("worker", &more);
+        let text = format!(r#"{{"family":"shop","containerDefinitions":[{api},{worker}]}}"#);
+        let folder = Folder::new(&[("task.json", &text)]);
+        assert_eq!(folder.verdict("task.json", &[]), expected, "{more}");
+    }
 }
 
 #[test]
