@@ -220,6 +220,8 @@ impl Policies {
     /// that the backend fails; see [`Breaker::witnesses`](crate::Breaker::witnesses). Bulkheads,
     /// throttles and retry budgets are not shared.
     ///
+    /// Share all policies of a process with one call: each call counts as one replica.
+    ///
     /// Only a process that is ready reports what its breakers have seen, so call
     /// [`Shutdown::mark_started`] when start-up has ended. From the moment its shutdown begins, a
     /// process reports nothing more.

@@ -103,6 +103,14 @@ impl Rate {
                 "rate: {permits} permits in {per:?} are more than one in {SHORTEST:?}"
             ));
         }
+        let burst = burst.unwrap_or(1);
+        let restored = (*per / *permits).saturating_mul(burst);
+        if restored > LONGEST {
+            let days = restored.as_secs() / 86_400;
+            return Err(format!(
+                "rate: a burst of {burst} is restored after {days} days, which is longer than a year"
+            ));
+        }
         Ok(())
     }
 

@@ -803,13 +803,19 @@ async fn s1236_metrics_show_whether_the_store_answers() {
         let text = metrics.to_string();
         assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
     };
+    let is_shown_away = || {
+        let (_, page) = adapter::pages(&replica.shutdown).remove(0);
+        page.status()["policies"][0]["store"]["away"].as_bool().unwrap()
+    };
     sleep(secs(1)).await;
+    assert!(!is_shown_away());
     has("adieu_resilience_store{service=\"checkout\"} 1");
     has("adieu_resilience_replicas{service=\"checkout\"} 1");
     has("adieu_resilience_store_away_total{service=\"checkout\"} 0");
     replica.set(Faults { is_cut: true, ..Faults::default() });
     sleep(secs(1)).await;
     replica.calls(3, true).await;
+    assert!(is_shown_away());
     has("adieu_resilience_store{service=\"checkout\"} 0");
     has("adieu_resilience_store_away_total{service=\"checkout\"} 1");
     has("adieu_resilience_decided_alone_total{service=\"checkout\"} 3");

@@ -21,6 +21,7 @@ async fn s700_a_contradiction_is_refused_with_its_figures() {
         refusal(|policy| policy.rate(Rate::per_second(0))),
         refusal(|policy| policy.rate(Rate::per_second(5).burst(0))),
         refusal(|policy| policy.rate(Rate::per(2, std::time::Duration::from_nanos(100)))),
+        refusal(|policy| policy.rate(Rate::per(1, secs(24 * 3_600)).burst(1_000))),
         refusal(|policy| policy.bulkhead(Bulkhead::of(0))),
         refusal(|policy| policy.bulkhead(Bulkhead::adaptive(0..=4))),
         refusal(|policy| policy.bulkhead(Bulkhead::aimd(1..=4, secs(0)))),
@@ -48,6 +49,7 @@ async fn s700_a_contradiction_is_refused_with_its_figures() {
         failed to start policy pay: rate: zero permits and a burst of zero refuse every call
         failed to start policy pay: rate: zero permits and a burst of zero refuse every call
         failed to start policy pay: rate: 2 permits in 100ns are more than one in 100ns
+        failed to start policy pay: rate: a burst of 1000 is restored after 1000 days, which is longer than a year
         failed to start policy pay: bulkhead: a limit of zero refuses every call
         failed to start policy pay: bulkhead: the range 0 to 4 is invalid: the lower limit must be at least 1, and not above the upper one
         failed to start policy pay: bulkhead: a threshold of 0ns is not from 1ns to a year
