@@ -1,6 +1,5 @@
 //! The floor of every hand-over: one bare transaction on etcd, and its watch event.
 
-use std::ffi::OsString;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,13 +21,14 @@ const TIMES: usize = 21;
 /// # Panics
 ///
 /// If the server or the program fails.
-pub fn with_etcd(program: impl FnOnce(OsString) -> Command) -> bool {
+#[must_use]
+pub fn with_etcd() -> bool {
     if std::env::var(ETCD).is_ok() {
         return false;
     }
     let etcd = Server::etcd();
     let me = std::env::current_exe().expect("this program");
-    let status = program(me.into_os_string())
+    let status = Command::new(me)
         .args(std::env::args().skip(1))
         .env(ETCD, format!("http://{}", etcd.address()))
         .status();

@@ -3,7 +3,6 @@
 //! compared with draining as many actors and one transaction; and the longest ask while every node is
 //! replaced. Times in microseconds. The nodes are in one process, and the server is on this machine.
 
-use std::process::Command as Program;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -28,7 +27,7 @@ const ENTITIES: usize = 4_000;
 const ASKERS: usize = 16;
 
 fn main() {
-    if with_etcd(|me| Program::new(me)) {
+    if with_etcd() {
         return;
     }
     bench(
