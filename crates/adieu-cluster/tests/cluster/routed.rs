@@ -165,10 +165,11 @@ async fn s1455_a_request_whose_owner_is_cut_off_is_answered_502_and_not_repeated
     let cut = two.begin(Request::get(format!("/carts/{key}/slow/2000")));
     tokio::time::sleep(SECOND).await;
     network.links.cut(&id("one"), &id("two"));
+    tokio::time::sleep(SECOND / 10).await;
+    network.links.mend(&id("one"), &id("two"));
     let cut = cut.await.unwrap();
     assert_eq!((cut.status, cut.header("adieu-refused")), (502, None));
     assert!(cut.text.contains("may have been handled"), "{}", cut.text);
-    network.links.mend(&id("one"), &id("two"));
     tokio::time::sleep(10 * SECOND).await;
     assert_eq!(network.runs(&key).len(), 3, "a request was repeated");
     // A handler that panics is stopped, too.
