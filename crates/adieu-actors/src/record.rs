@@ -10,9 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-#[cfg(any(feature = "kameo", feature = "ractor"))]
-pub(crate) use current::poll_as;
-pub(crate) use current::{is_draining_code_running, mark_worker_thread, run_as};
+pub(crate) use current::{is_draining_code_running, mark_worker_thread, poll_as, run_as};
 use ending::Ending;
 pub use identity::{Identity, Scoped};
 use settling::Settling;
@@ -83,7 +81,6 @@ impl Record {
     }
 
     /// Sets what runs around each poll of the actor.
-    #[cfg(any(feature = "kameo", feature = "ractor"))]
     pub(crate) fn within(mut self, around: Option<Arc<dyn Around>>) -> Self {
         self.around = around;
         self

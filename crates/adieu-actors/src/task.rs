@@ -91,8 +91,8 @@ where
 
     async fn spawn_at(self, place: Place, path: NodePath) -> Result<Mailbox<M>, SpawnError> {
         let (sender, receiver) = mpsc::channel(self.capacity);
-        let node =
-            Arc::new(TaskNode::new(Record::new(path, &place.system.state), type_name::<M>()));
+        let record = Record::new(path, &place.system.state).within(place.around.clone());
+        let node = Arc::new(TaskNode::new(record, type_name::<M>()));
         place.add(Arc::clone(&node) as Arc<dyn Node>)?;
         let (inbox, slot) = Inbox::new(receiver, Arc::clone(&node));
         life::spawn(Arc::clone(&node), slot, (self.body)(inbox));

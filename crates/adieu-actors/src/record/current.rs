@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
-#[cfg(any(feature = "kameo", feature = "ractor"))]
 use std::task::Poll;
 
 use tokio_util::sync::CancellationToken;
@@ -40,7 +39,6 @@ pub(crate) fn run_as<T>(node: &Arc<impl HasRecord + 'static>, work: impl FnOnce(
 }
 
 /// Polls the code of this actor, unless what runs around it refuses.
-#[cfg(any(feature = "kameo", feature = "ractor"))]
 #[inline]
 pub(crate) fn poll_as<T>(
     node: &Arc<impl HasRecord + 'static>,

@@ -132,7 +132,7 @@ impl ActorSystem {
         self.place(NodePath::system()).spawn(name, actor).await
     }
 
-    /// Spawns an actor of kameo or ractor below `/user`, as [`ActorSystem::spawn`], and lets `around` run
+    /// Spawns an actor below `/user`, as [`ActorSystem::spawn`], and lets `around` run
     /// around each poll of its code, and of that of its children.
     ///
     /// For adapters that decide whether an actor may run now, such as a cluster whose node may have

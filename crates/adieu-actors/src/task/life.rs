@@ -1,8 +1,9 @@
 //! Runs a plain task, from its start until its remaining messages were counted.
 
 use std::any::type_name;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::inbox::Slot;
 use super::node::TaskNode;
 use crate::node::Ended;
 use crate::panics::panic_text;
-use crate::record::{EndGuard, run_as};
+use crate::record::{EndGuard, poll_as, run_as};
 
 /// How long the end of a task waits for messages that are being sent.
 const LAST_MESSAGES: Duration = Duration::from_millis(100);
@@ -48,10 +49,11 @@ pub(super) fn spawn<M, R>(
 async fn run<M, R: TaskResult>(node: Arc<TaskNode>, slot: Slot<M>, body: impl Future<Output = R>) {
     let mut ended = {
         let body = AssertUnwindSafe(async { body.await.into_result() }).catch_unwind();
+        let mut body = pin!(body);
         tokio::select! {
             biased;
             () = node.kill_token().cancelled() => Ended::Killed,
-            ended = body => {
+            ended = poll_fn(|cx| poll_as(&node, || body.as_mut().poll(cx))) => {
                 let ended = match ended {
                     Ok(Ok(())) => Ended::Stopped,
                     Ok(Err(error)) => Ended::Failed { error: error.to_string().into() },

@@ -1,9 +1,11 @@
 //! Plain tasks with a mailbox.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use adieu_actors::task::{Inbox, Mailbox, task};
-use adieu_actors::{ActorSystem, Delivery, NodeEnding, Spawn};
+use adieu_actors::{ActorSystem, Around, Delivery, NodeEnding, Spawn};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::frameworks::Log;
@@ -167,4 +169,46 @@ async fn s443_a_task_lives_as_long_as_its_deliveries() {
     let report = system.shutdown(LONG).await.unwrap();
     assert!(report.is_clean(), "{report}");
     assert_eq!((report.drained(), log.len()), (20, 20), "{report}");
+}
+
+/// Lets the code of an actor run as long as it is open.
+#[derive(Debug)]
+struct Barrier {
+    is_open: AtomicBool,
+    polls: AtomicUsize,
+}
+
+impl Around for Barrier {
+    fn poll(&self, poll: &mut dyn FnMut()) {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        if self.is_open.load(Ordering::Relaxed) {
+            poll();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1472_a_task_runs_only_if_the_code_around_it_allows_that() {
+    let (system, log) = (ActorSystem::new("shop"), Log::default());
+    let barrier = Arc::new(Barrier { is_open: AtomicBool::new(true), polls: AtomicUsize::new(0) });
+    let seen = log.clone();
+    let orders = task(8, async move |mut inbox: Inbox<u32>| {
+        while let Some(delivery) = inbox.recv().await {
+            seen.add(format!("{}", *delivery));
+            delivery.done();
+        }
+    });
+    let orders = system.spawn_around("orders", orders, Arc::clone(&barrier) as _).await.unwrap();
+    orders.send(1).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(log.lines(), ["1"]);
+    barrier.is_open.store(false, Ordering::Relaxed);
+    let polls = barrier.polls.load(Ordering::Relaxed);
+    orders.send(2).await.unwrap();
+    let report = system.shutdown(Duration::from_secs(1)).await.unwrap();
+    assert!(barrier.polls.load(Ordering::Relaxed) > polls, "it was woken");
+    assert_eq!(log.lines(), ["1"], "it did not run");
+    // It was killed all the same, and its message is counted.
+    assert_eq!(report.nodes[0].ending(), &NodeEnding::Killed, "{report}");
+    assert_eq!(system.dead_letter_count(), 1);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::host::Mail;
 use super::{MILLI, Time};
 
 /// A link from a sender to a receiver. Envelopes go one way, answers the other.
@@ -12,11 +13,14 @@ pub(super) struct Link {
     pub(super) state: LinkState,
     /// The envelopes without a final answer, in the order in which they were sent.
     pub(super) pending: VecDeque<Pending>,
+    /// The envelopes that cannot be sent yet, because a suspended sender has not noticed that the
+    /// connection is up.
+    pub(super) unsent: VecDeque<(u64, Mail)>,
     sent: u64,
     /// The last envelope that the receiver has read, and on which connection.
     pub(super) read: (u32, u64),
-    /// The envelopes of this connection are not read any longer.
-    pub(super) unread: Option<u32>,
+    /// The connections whose envelopes are no longer read.
+    pub(super) unread: BTreeSet<u32>,
     there: Time,
     back: Time,
 }
@@ -85,7 +89,7 @@ impl Link {
     /// The receiver reads an envelope. Returns whether it counts: a newer connection ends an older
     /// one before its first envelope is read.
     pub(super) fn reads(&mut self, generation: u32, number: u64, keeps_older: bool) -> bool {
-        if self.unread == Some(generation) || (generation < self.read.0 && !keeps_older) {
+        if self.unread.contains(&generation) || (generation < self.read.0 && !keeps_older) {
             return false;
         }
         self.read = self.read.max((generation, number));
@@ -97,6 +101,7 @@ impl Link {
         self.generation += 1;
         self.state = LinkState::Idle;
         (self.there, self.back) = (0, 0);
+        self.unsent.clear();
         std::mem::take(&mut self.pending)
     }
 

@@ -84,7 +84,7 @@ impl World {
         let delay = self.traffic.network.delay(&mut self.traffic.rng);
         let delay = if from == at { MILLI / 20 } else { delay };
         let link = self.traffic.network.link(from, at);
-        if link.generation == generation && (link.unread != Some(generation) || from == at) {
+        if link.generation == generation && (!link.unread.contains(&generation) || from == at) {
             let arrives = link.arrives_back(self.now + delay);
             let answer = Signal::Answer { from, to: at, generation, id, fate };
             self.schedule(arrives, Event::Traffic(answer));

@@ -181,13 +181,7 @@ impl World {
                 }
             }
             Signal::Dialled { from, to, generation } => self.dialled(from, to, generation),
-            Signal::Frame { from, to, number, mail } => {
-                let keeps_older = self.traffic.defect == Some(Defect::OlderLink);
-                let link = self.traffic.network.link(from, to);
-                if link.reads(mail.generation, number, keeps_older) {
-                    self.arrives(to, mail);
-                }
-            }
+            Signal::Frame { from, to, number, mail } => self.carried(from, to, number, mail),
             Signal::Answer { from, to, generation, id, fate } => {
                 let kind = self.traffic.hosts[from].sent.get(&id).map(|it| it.kind);
                 let is_final = fate != Fate::Admitted || kind == Some(Kind::Tell);

@@ -17,7 +17,7 @@ impl World {
         mail.generation = link.generation;
         let generation = link.generation;
         if is_cut {
-            link.unread = Some(generation);
+            link.unread.insert(generation);
         }
         match link.state {
             _ if is_local => link.state = LinkState::Up,
@@ -36,6 +36,17 @@ impl World {
         }
     }
 
+    /// An envelope reaches its receiver, unless its sender still dials.
+    pub(super) fn carried(&mut self, from: usize, to: usize, number: u64, mail: Mail) {
+        let keeps_older = self.traffic.defect == Some(Defect::OlderLink);
+        let link = self.traffic.network.link(from, to);
+        if link.generation == mail.generation && link.state == LinkState::Dials {
+            link.unsent.push_back((number, mail));
+        } else if link.reads(mail.generation, number, keeps_older) {
+            self.arrives(to, mail);
+        }
+    }
+
     pub(super) fn dialled(&mut self, from: usize, to: usize, generation: u32) {
         let is_there =
             self.processes[to].state != State::Ended && !self.traffic.network.is_cut(from, to);
@@ -43,11 +54,14 @@ impl World {
         if link.generation != generation || link.state != LinkState::Dials {
             return;
         }
-        if is_there && link.unread != Some(generation) {
+        if is_there && !link.unread.contains(&generation) {
             link.state = LinkState::Up;
+            for (number, mail) in std::mem::take(&mut link.unsent) {
+                self.schedule(self.now, Event::Traffic(Signal::Frame { from, to, number, mail }));
+            }
             return;
         }
-        link.unread = Some(generation);
+        link.unread.insert(generation);
         for pending in link.ends() {
             self.fate(from, pending.id, Fate::Returned("connection refused".to_owned()));
         }
@@ -78,7 +92,7 @@ impl World {
         if link.state == LinkState::Up && from != to {
             let generation = link.generation;
             if is_lost {
-                link.unread = Some(generation);
+                link.unread.insert(generation);
             }
             self.signal(notices, Signal::Break { from, to, generation });
         }
@@ -101,7 +115,7 @@ impl World {
             if link.state == LinkState::Idle {
                 continue;
             }
-            link.unread = Some(link.generation);
+            link.unread.insert(link.generation);
             let generation = link.generation;
             self.signal(notices, Signal::Break { from, to, generation });
         }
@@ -123,13 +137,14 @@ impl World {
     }
 
     pub(super) fn says_bye(&mut self, from: usize, to: usize) {
+        let is_cut = self.traffic.network.is_cut(from, to);
         let delay = self.traffic.network.delay(&mut self.traffic.rng);
         let link = self.traffic.network.link(from, to);
-        if link.state != LinkState::Up || from == to {
+        if link.state != LinkState::Up || from == to || is_cut {
             return;
         }
         let generation = link.generation;
-        link.unread = Some(generation);
+        link.unread.insert(generation);
         let read = if link.read.0 == generation { link.read.1 } else { 0 };
         let at = link.arrives_back(self.now + delay);
         self.schedule(at, Event::Traffic(Signal::Bye { from, to, generation, read }));
