@@ -188,6 +188,11 @@ impl Admission {
     pub(crate) fn receive(&mut self, arrival: Arrival, now: Instant) -> Decision {
         let decision = self.decide(&arrival, now);
         if decision == Decision::Hold {
+            // Its sender has lost the link, and repeats it: it is decided about once, in its place.
+            if let Some(held) = self.held.iter_mut().find(|held| held.id == arrival.id) {
+                *held = arrival;
+                return decision;
+            }
             if self.held.len() >= self.limit {
                 let text = format!("{} messages wait for the shard to open", self.limit);
                 return Decision::Refuse(Refusal::Overloaded(text));

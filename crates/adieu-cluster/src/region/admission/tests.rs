@@ -78,6 +78,24 @@ fn s1121_a_message_ahead_of_the_view_is_held_until_the_view_has_caught_up() {
 }
 
 #[test]
+fn s1473_a_message_that_is_repeated_while_it_is_held_enters_once_in_its_place() {
+    let mut admission = Admission::default();
+    for id in [1, 2, 1] {
+        assert_eq!(admission.receive(arrival(id, 7), at(0)), Decision::Hold);
+    }
+    assert_eq!(admission.held(), 2);
+    let mut decided = Vec::new();
+    admission.see(owned("me", 7), Some(epoch(7)), at(0), &mut decided);
+    let entered: Vec<u64> = decided.iter().map(|(id, _)| id.sequence).collect();
+    assert_eq!((entered.as_slice(), admission.inside()), ([1, 2].as_slice(), 2));
+    // A message that was counted twice would keep the shard from being handed over.
+    admission.drain(at(500));
+    admission.leave();
+    admission.leave();
+    assert!(admission.hand_over());
+}
+
+#[test]
 fn s1122_a_message_is_held_no_longer_than_its_deadline_and_in_bounded_number() {
     let mut admission = Admission { limit: 2, ..open(7) };
     for id in 1..=2 {

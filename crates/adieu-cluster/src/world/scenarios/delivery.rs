@@ -1,5 +1,7 @@
 //! Worlds with messages: what became of each.
 
+use std::panic::catch_unwind;
+
 use super::super::messages::Script;
 use super::super::traffic::Defect;
 use super::*;
@@ -18,6 +20,13 @@ struct Delivered {
     verdict: Option<String>,
     log: Vec<String>,
     counts: BTreeMap<&'static str, u64>,
+}
+
+impl Delivered {
+    fn panicked() -> Self {
+        let verdict = Some("the simulation panicked".to_owned());
+        Self { verdict, log: Vec::new(), counts: BTreeMap::new() }
+    }
 }
 
 fn deliver(seed: u64, fails: Fails, logs: bool) -> Delivered {
@@ -55,7 +64,8 @@ fn first_failure(
                     if seed >= seeds.end || found.lock().unwrap().0.is_some() {
                         return;
                     }
-                    let delivered = deliver(seed, fails, false);
+                    let delivered = catch_unwind(|| deliver(seed, fails, false));
+                    let delivered = delivered.unwrap_or_else(|_| Delivered::panicked());
                     let mut found = found.lock().unwrap();
                     for (what, count) in delivered.counts {
                         *found.1.entry(what).or_default() += count;
