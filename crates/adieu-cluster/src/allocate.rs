@@ -302,24 +302,26 @@ impl<'v> Loads<'v> {
         Some(self.nodes[chosen].target)
     }
 
-    /// Returns the nodes with the most and the least load for their weight, if moving a shard from one
-    /// to the other makes the load more even. Among equals, the shard goes from the zone with the most
-    /// load to the zone with the least.
+    /// Returns the node with the most load for its weight, and the node that would have the least with
+    /// one shard more, among those for which moving a shard makes the load more even. Among equals, the
+    /// shard goes from the zone with the most load to the zone with the least.
     fn spread(&self, group: usize, pool: &Pool) -> Option<(usize, usize)> {
         let loads = &self.groups[group];
         let load =
             |at: usize, more: u64| (loads.by_node[at] + more) * SCALE / self.nodes[at].weight;
         let rank = |at: &usize| (load(*at, 0), loads.by_zone[self.nodes[*at].zone], *at);
         let most = pool.all.iter().copied().max_by_key(rank)?;
-        let least = pool.all.iter().copied().min_by_key(|at| {
+        // With equal weights: at least two shards more. A move that would only exchange the most and
+        // the least load would be followed by the move back.
+        let is_worth_it = |at: &usize| {
+            let gap = load(most, 0).saturating_sub(load(*at, 0));
+            load(*at, 1) < load(most, 0) && gap * 10 > load(most, 0)
+        };
+        let least = pool.all.iter().copied().filter(is_worth_it).min_by_key(|at| {
             let (_, zone, at) = rank(at);
             (load(at, 1), zone, at)
         })?;
-        let gap = load(most, 0).saturating_sub(load(least, 0));
-        // With equal weights: at least two shards more. A move that would only exchange the most and
-        // the least load would be followed by the move back.
-        let is_worth_it = load(least, 1) < load(most, 0) && gap * 10 > load(most, 0);
-        is_worth_it.then_some((most, least))
+        Some((most, least))
     }
 }
 
