@@ -6,6 +6,6 @@ use std::fmt;
 /// [`ActorSystem::spawn_around`](crate::ActorSystem::spawn_around).
 pub trait Around: fmt::Debug + Send + Sync + 'static {
     /// Calls `poll`, or returns without calling it if the actor must not run now. An actor that was not
-    /// polled is not woken for that: whoever refuses must kill it.
+    /// polled is not woken for that, so an implementation that refuses must kill it.
     fn poll(&self, poll: &mut dyn FnMut());
 }

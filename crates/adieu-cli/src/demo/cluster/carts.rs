@@ -52,7 +52,7 @@ pub(super) struct Logs {
 /// The nodes that have opened each shard, in order.
 pub(super) type Opened = BTreeMap<u32, Vec<String>>;
 
-/// What is wrong with the logs, or with the answers.
+/// A fault in the logs, or in the answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Faults {
     /// Items that were answered and that the cart does not have: another instance has overwritten

@@ -82,7 +82,7 @@ impl Carts {
         let (mailbox, mut mails) = mpsc::channel::<Mail>(MAILBOX);
         running.tasks.spawn(async move {
             while let Some((add, reply)) = mails.recv().await {
-                // Without a fence: nobody grants one.
+                // There is no fence, because no store grants one.
                 let items = cart.add(add, 0).await?;
                 let _ = reply.send(items);
             }
