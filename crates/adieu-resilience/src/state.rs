@@ -181,7 +181,7 @@ impl State {
         Ok(())
     }
 
-    /// The fleet refuses every call until then, or `None` to end that. Returns what has changed.
+    /// Lets the fleet refuse every call until then, or ends that with `None`. Returns the change, if any.
     pub(crate) fn force_fleet(&self, until: Option<Instant>, by: &str) -> Option<ForceChange> {
         let until = until.map_or(0, |until| self.nanos(until));
         self.fleet_forced.set(self.nanos(now()), until, Some(by))

@@ -31,7 +31,7 @@ pub(super) struct View {
 #[derive(Clone, Debug)]
 pub(super) struct FleetView {
     pub(super) title: &'static str,
-    /// What is restarted, such as `3 replicas of an order service`.
+    /// The processes that are restarted, such as `3 replicas of an order service`.
     pub(super) what: String,
     /// Parts of a line, each with its colours.
     pub(super) summary: Vec<String>,

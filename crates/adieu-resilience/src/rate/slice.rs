@@ -112,7 +112,7 @@ impl Slice {
         self.decide(now, permit)
     }
 
-    /// What is known without a question.
+    /// Returns the answer to a call that needs no question to the store.
     fn permit(&mut self, now: Instant) -> Option<Permit> {
         while self.grants.front().is_some_and(|(left, until)| *left == 0 || *until <= now) {
             self.grants.pop_front();

@@ -13,7 +13,7 @@ pub(super) struct Forced {
     by: Mutex<Option<Arc<str>>>,
 }
 
-/// What has changed for the calls of a policy.
+/// A change for the calls of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForceChange {
     Opened,
@@ -32,7 +32,7 @@ impl Forced {
         lock(&self.by).clone()
     }
 
-    /// Refuses every call until then, or ends that with zero. Returns what has changed. The same request
+    /// Refuses every call until then, or ends that with zero. Returns the change. The same request
     /// again is no change, and neither is a release after the time has elapsed.
     pub(super) fn set(&self, now: u64, until: u64, by: Option<&str>) -> Option<ForceChange> {
         let mut known = lock(&self.by);

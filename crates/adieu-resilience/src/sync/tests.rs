@@ -933,7 +933,7 @@ async fn s1552_each_time_that_a_policy_is_forced_open_or_released_is_logged_once
         replica.policies.force_open("payments", secs(2), "ops").await.unwrap();
         sleep(secs(5)).await;
     }
-    // A release of what is not forced open changes nothing.
+    // A release changes nothing if the policy is not forced open.
     replica.policies.release("payments", "ops").await.unwrap();
     sleep(secs(1)).await;
     replica.policies.force_open("payments", secs(9), "ops").await.unwrap();
