@@ -184,7 +184,7 @@ impl Driver {
         self.end().await;
     }
 
-    /// Whether this node has nothing more to do in the cluster.
+    /// Returns whether this node has nothing more to do in the cluster.
     fn is_over(&self) -> bool {
         // A commit in flight may be the one that removes this node.
         matches!(self.stage, Stage::Removed | Stage::Down)
@@ -284,7 +284,7 @@ impl Driver {
         may_serve && !shutdown.is_cordoned()
     }
 
-    /// Tells the tasks of the phases and the shutdown how far this node is.
+    /// Publishes the progress of this node to the tasks of the phases and to the shutdown.
     fn publish(&mut self, node: &Node) {
         let shared = &self.shared;
         shared.progress.send_if_modified(|before| {
@@ -343,7 +343,7 @@ impl Driver {
             }),
             Some(loss) => {
                 self.shared.log(move || {
-                    tracing::error!(%cluster, %node, %loss, "cluster place lost");
+                    tracing::error!(%cluster, %node, %loss, "node lost its place in the cluster");
                 });
                 self.standing.lose();
                 if self.begun.is_cancelled() && (Stage::Up..=Stage::Exiting).contains(&before) {

@@ -71,7 +71,7 @@ pub enum MoveRefusal {
     #[error("the cluster has no leader now; try again")]
     NoLeader,
     /// The whole cluster is being stopped.
-    #[error("the cluster stops")]
+    #[error("the cluster is being stopped")]
     Stopping,
 }
 

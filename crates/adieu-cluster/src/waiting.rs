@@ -55,7 +55,7 @@ fn outside(node: &Node) -> String {
     if view.mode() == Mode::Stopping && !view.nodes.is_empty() {
         let nodes: Vec<_> = view.nodes.keys().map(ToString::to_string).collect();
         return format!(
-            "join: the cluster stops; waiting until it has ended: {}",
+            "join: the cluster is being stopped; waiting for the end of: {}",
             nodes.join(", ")
         );
     }

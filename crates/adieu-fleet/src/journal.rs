@@ -69,13 +69,13 @@ pub(crate) fn locks_not_shared(reason: &'static str) {
 pub(crate) fn leading(key: &Key, fence: Fence) {
     log_aside(Level::INFO, || {
         let key = key.clone();
-        move || tracing::info!(%key, %fence, "leading")
+        move || tracing::info!(%key, %fence, "leadership acquired")
     });
 }
 
 pub(crate) fn no_longer_leading(key: &Key, fence: Fence) {
     log_aside(Level::INFO, || {
         let key = key.clone();
-        move || tracing::info!(%key, %fence, "no longer leading")
+        move || tracing::info!(%key, %fence, "leadership ended")
     });
 }

@@ -96,8 +96,8 @@ pub enum ShareError {
     },
     /// The policies have different shutdowns.
     #[error(
-        "failed to share policies: those of one call must have the same shutdown, but {policy} has \
-         another than {first}"
+        "failed to share policies: policies that are shared together need one shutdown, but {policy} \
+         has another than {first}"
     )]
     OtherShutdown {
         /// The policy in question.
@@ -334,7 +334,7 @@ impl Policies {
     }
 
     /// Makes a policy refuse every call for this long, a day at most. If the policies are shared, this
-    /// holds in every process of the fleet, within a tick of 100 ms. `by` says who requested it.
+    /// holds in every process of the fleet, within a tick of 100 ms. `by` names the requester.
     ///
     /// # Errors
     ///

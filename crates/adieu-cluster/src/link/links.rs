@@ -195,7 +195,7 @@ impl Carrier for Links {
             let error = adieu_core::adapter::error_text(&error);
             adieu_core::adapter::log_aside(
                 tracing::Level::ERROR,
-                || move || tracing::error!(%cluster, error, "this node has no links"),
+                || move || tracing::error!(%cluster, error, "failed to start links to other nodes"),
             );
         }
     }

@@ -1,3 +1,5 @@
+//! Which moves are refused, and the texts of the refusals.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -65,7 +67,7 @@ proptest! {
 
 /// Each refusal states its reason.
 #[test]
-fn s1501_a_refusal_names_what_is_wrong() {
+fn s1501_a_refusal_names_the_cause() {
     use crate::records::{ConfigRecord, NodeRecord, Ownership, RegionConfig, RegionKind};
     use crate::store::Revision;
     use crate::view::Versioned;
@@ -119,5 +121,5 @@ fn s1501_a_refusal_names_what_is_wrong() {
     view.leader = None;
     assert_eq!(refusal(&view, "cart", 0, 1), "the cluster has no leader now; try again");
     view.mode = Some(versioned(Mode::Stopping));
-    assert_eq!(refusal(&view, "cart", 0, 1), "the cluster stops");
+    assert_eq!(refusal(&view, "cart", 0, 1), "the cluster is being stopped");
 }

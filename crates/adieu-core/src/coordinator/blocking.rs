@@ -49,7 +49,7 @@ impl Shared {
             Some(Err(error)) => error.to_string(),
             None => "the shutdown was not over at its deadline".into(),
         };
-        self.journal().log(move || error!(error, "there is no report"));
+        self.journal().log(move || error!(error, "shutdown report is missing"));
         None
     }
 

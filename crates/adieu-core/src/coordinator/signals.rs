@@ -177,7 +177,7 @@ impl Shared {
         let PlatformLimit { kill_after, how, advice, over } = adopted;
         self.journal().note(Line::Deadline { kill_after, how });
         if let Some(advice) = advice {
-            self.journal().log(move || warn!(advice, "time until the kill is not known"));
+            self.journal().log(move || warn!(advice, "grace period of the platform is not known"));
         }
         self.warn_of(over);
     }

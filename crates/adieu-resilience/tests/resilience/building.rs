@@ -1,3 +1,5 @@
+//! Which policies can be built and shared, and which combinations are refused.
+
 use adieu_resilience::{
     Breaker, Bulkhead, Memory, Policies, Policy, PolicyBuilder, PolicyError, Rate, Retry, Throttle,
 };
@@ -91,6 +93,6 @@ async fn s1556_policies_of_one_name_or_of_two_shutdowns_are_not_shared_together(
         failed to share policies: two of them have the name pay; share one of them as another service"#]]
     .assert_eq(&share([start("pay", &one), start("pay", &other)]));
     expect![[r#"
-        failed to share policies: those of one call must have the same shutdown, but search has another than pay"#]]
+        failed to share policies: policies that are shared together need one shutdown, but search has another than pay"#]]
     .assert_eq(&share([start("pay", &one), start("search", &other)]));
 }
