@@ -108,7 +108,7 @@ fn s41_kill_after_two_seconds_ends_a_task_of_sixty() {
 }
 
 #[test]
-fn s315_an_assumed_budget_is_warned_about_once_with_what_to_set() {
+fn s315_an_assumed_budget_is_warned_about_once_with_advice() {
     let vars = [
         ("ADIEU__KILL_AFTER", "auto"),
         ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),

@@ -31,7 +31,7 @@ async fn with_adieu(shutdown: &adieu::Shutdown, addr: &str) -> Result<(), BoxErr
     Ok(())
 }
 
-/// The graceful shutdown of axum's documentation.
+/// Runs the shop with the graceful shutdown of axum's documentation.
 #[tokio::main]
 async fn plain(addr: &str) -> std::process::ExitCode {
     let app = pages::router().route("/readyz", axum::routing::get(async || "ready"));

@@ -315,7 +315,7 @@ impl Stream {
         }
     }
 
-    /// How many bytes have been received, and not been read.
+    /// Returns how many bytes have been received, and not been read.
     fn unread(&self) -> usize {
         let Self::Tcp(stream) = self else { return 0 };
         let mut all = vec![0; 2 * FRAME];

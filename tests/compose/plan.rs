@@ -281,7 +281,7 @@ impl Client {
         }
     }
 
-    /// Whether its answer is cut.
+    /// Returns whether its answer is cut.
     #[must_use]
     pub fn is_cut(self) -> bool {
         matches!(self, Self::CutHttp10 | Self::CutUnix | Self::CutFrame)
@@ -308,7 +308,7 @@ impl Deviation {
         Self::LateBegin(in_turn(turn, &BEGINNINGS))
     }
 
-    /// Whether the shutdown ends without having drained its actors.
+    /// Returns whether the shutdown ends without having drained its actors.
     #[must_use]
     pub fn leaves_actors(self) -> bool {
         match self {
@@ -319,7 +319,7 @@ impl Deviation {
         }
     }
 
-    /// Whether work behind gates may not be waited for.
+    /// Returns whether work behind gates may not be waited for.
     #[must_use]
     pub fn cuts_gates(self) -> bool {
         matches!(self, Self::NoDrain | Self::LateBegin(_))
@@ -434,7 +434,8 @@ impl Plan {
         }
     }
 
-    /// Whether there is time and room to finish everything: then anything less is a mistake.
+    /// Returns whether there is time and room to finish everything: then anything less is a
+    /// mistake.
     #[must_use]
     pub fn must_be_lossless(&self) -> bool {
         let is_cut = self.clients.iter().any(|client| client.is_cut());
@@ -442,8 +443,8 @@ impl Plan {
         is_plain && !self.has_failing_actors() && !is_cut && !self.has_racer
     }
 
-    /// Whether actors process what they accept from senders that race with the drain. ractor may
-    /// refuse it, and a node of the service's own accepts what it likes.
+    /// Returns whether actors process what they accept from senders that race with the drain.
+    /// ractor may refuse it, and a node of the service's own accepts what it likes.
     #[must_use]
     pub fn must_drain_races(&self) -> bool {
         let is_strict = |it: &Department| {

@@ -46,7 +46,7 @@ impl Case {
         }
     }
 
-    /// The arguments that repeat it.
+    /// Returns the arguments that repeat it.
     #[must_use]
     pub fn args(self) -> Vec<String> {
         let mut args = vec!["--seeds".to_owned(), self.seed.to_string()];
@@ -134,7 +134,7 @@ fn run(case: Case, plan: &Plan, program: &Path) -> (Verdict, Ended) {
     (verdict, ended)
 }
 
-/// How the report accounts for work that was not finished.
+/// Returns the ledger with a rule for each way in which the report accounts for unfinished work.
 fn with_accounts(ledger: Ledger, plan: &Plan) -> Ledger {
     match plan.deviation {
         Deviation::None => {}
@@ -194,7 +194,7 @@ fn settings(plan: &Plan) -> Vec<(String, &'static str)> {
     settings
 }
 
-/// The variable that disables a phase.
+/// Returns the variable that disables a phase.
 fn disabled(phase: &str) -> String {
     format!("ADIEU__PHASES__{}__ENABLED", phase.to_uppercase().replace('-', "_"))
 }

@@ -1,9 +1,12 @@
 //! The shapes of a random service that a seed can have, and their names.
 
 /// Parts that can be left out of random plans, or forced into one.
+///
+/// An item is a kind of defect that once lost work. Patches in `tests/compose/mutants` put items 1 to 9
+/// back: those of item 1 are named `a1-…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Issue 14, item 1: the handle of the actor system is dropped while its actors have work.
+    /// Item 1: the handle of the actor system is dropped while its actors have work.
     DroppedHandle,
     /// Item 2: the pool that actors use is a lifecycle step.
     PoolStep,
@@ -135,7 +138,7 @@ impl Shape {
         }
     }
 
-    /// The shape of this name.
+    /// Returns the shape of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|shape| shape.name() == name)

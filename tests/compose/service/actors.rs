@@ -42,7 +42,7 @@ pub(super) trait Desk: Send + Sync {
     /// Sends it an order. True if it was accepted.
     fn send(&self, order: Order) -> BoxFuture<'_, bool>;
 
-    /// Whether the report counts the orders that it refuses.
+    /// Returns whether the report counts the orders that it refuses.
     fn counts_refusals(&self) -> bool {
         true
     }

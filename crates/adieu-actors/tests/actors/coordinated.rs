@@ -251,7 +251,7 @@ async fn s355_the_timeout_of_terminate_limits_only_the_actors() {
     assert!(report.took >= Duration::from_secs(5), "{report}");
 }
 
-/// The exit code of a body that returns this error when the shutdown is over.
+/// Returns the exit code of a body that returns this error when the shutdown is over.
 async fn exit_code(
     shutdown: &Shutdown,
     error: impl std::error::Error + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Placement: who gets a shard, how even that is, and how often shards move in a deployment.
+//! Placement: which node gets a shard, how even the load is, and how often shards move in a deployment.
 
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The links inside one process against the contract of transports.
+
 use std::sync::Arc;
 
 use super::InProcess;

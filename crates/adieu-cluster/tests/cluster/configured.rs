@@ -33,7 +33,7 @@ async fn joins_for(text: &str) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s858_the_table_cluster_overrides_what_the_program_sets() {
+async fn s858_the_cluster_table_overrides_options_in_code() {
     let text = "cluster = { ttl = '20s', node = 'n-1', build = 'b', zone = 'z', address = 'a:1', \
                 weight = 3, removal-margin = '1s', join-deadline = '9s' }";
     let builder = Cluster::new(Memory::new(), "shop").node("other").ttl(Duration::from_secs(5));

@@ -55,7 +55,7 @@ impl Bench {
     }
 }
 
-/// The keys of changes, with `-` before those that were deleted.
+/// Returns the keys of changes, with `-` before those that were deleted.
 pub(crate) fn keys(changes: &[Change]) -> Vec<String> {
     let key = |change: &Change| match change {
         Change::Put(record) => record.key.to_string(),

@@ -1,4 +1,4 @@
-//! The store in etcd alone.
+//! Tests that only the store in etcd needs: tokens, time to live, members.
 
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -71,8 +71,8 @@ async fn s658_a_token_that_has_expired_is_replaced(kind: Kind) {
     let Committed::Done(first) = etcd.commit(&create(0)).await.unwrap() else { panic!() };
     let mut live = etcd.changes(prefix, first).await.unwrap();
 
-    // Each is the first to use a token that has expired meanwhile: a second, and up to one until
-    // etcd notices.
+    // Each request is the first one after the token has expired: after one second, plus up to one
+    // second until etcd notices.
     let expired = || tokio::time::sleep(Duration::from_millis(2_500));
     expired().await;
     assert_eq!(etcd.keep(&session).await.unwrap(), Standing::Kept);
@@ -86,7 +86,7 @@ async fn s658_a_token_that_has_expired_is_replaced(kind: Kind) {
     expired().await;
     etcd.close(&session).await.unwrap();
 
-    // The watch that was there all the time has missed nothing.
+    // The watch that was open all the time has missed nothing.
     assert_eq!(collect(&mut *live, 3).await.len(), 3);
     assert_eq!(collect(&mut *late, 2).await.len(), 2);
 
@@ -223,7 +223,7 @@ async fn s666_a_session_survives_the_member_that_it_was_opened_at(kind: Kind) {
     let commit = Commit::new().create_under("n/1", "", session.id);
     let Committed::Done(created) = etcd.commit(&commit).await.unwrap() else { panic!() };
     let mut changes = etcd.changes("n/", created).await.unwrap();
-    // The first is in use.
+    // The first member is in use.
     members.kill(0);
     assert!(timeout(Duration::from_secs(5), changes.next()).await.unwrap().is_err());
     until_kept(&etcd, &session).await;
@@ -243,7 +243,7 @@ async fn s657_a_member_without_a_majority_is_noticed(kind: Kind) {
     let mut changes = etcd.changes("n/", created).await.unwrap();
     members.kill(1);
     members.kill(2);
-    // The connection is well, and its member does not know what happens in the cluster.
+    // The connection works, but its member is cut off from the cluster.
     let failed = timeout(Duration::from_secs(10), changes.next()).await.unwrap().unwrap_err();
     assert!(matches!(failed, StoreError::Unavailable { .. }), "{}", text(&failed));
     for failed in [
@@ -260,11 +260,11 @@ async fn s657_a_member_without_a_majority_is_noticed(kind: Kind) {
     assert_eq!(etcd.load("n/").await.unwrap().records.len(), 1, "nothing was committed alone");
 }
 
-/// Three etcds that are one cluster.
+/// A cluster of three etcd members.
 struct Members {
     program: PathBuf,
     folder: tempfile::TempDir,
-    /// Of clients and of peers.
+    /// The ports for clients and for peers.
     ports: [(u16, u16); 3],
     children: [Option<Child>; 3],
 }

@@ -109,7 +109,7 @@ async fn s1270_a_request_that_the_folder_fails_names_it() {
     assert!(error.contains(&expected), "{error}");
 }
 
-/// The newest version of the table, and its number.
+/// Returns the newest version of the table, and its number.
 fn newest(folder: &Path) -> (u64, Vec<u8>) {
     let names = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().file_name());
     let number = |name: std::ffi::OsString| {

@@ -13,7 +13,7 @@ use crate::stage::{History, SECOND, TestNode, id, node, until};
 
 const SHARDS: u32 = 16;
 
-/// The owner of each shard.
+/// Returns the owner of each shard.
 fn owners(status: &ClusterStatus) -> BTreeMap<u32, String> {
     let region = status.regions.iter().find(|it| &*it.name == "notes").unwrap();
     let each = region.owners.iter();

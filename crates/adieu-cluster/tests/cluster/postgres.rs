@@ -1,4 +1,4 @@
-//! The store in Postgres alone.
+//! Tests that only the store in Postgres needs: poolers, tables, crashes, notifications, old changes.
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ async fn s668_a_commit_wakes_readers_of_other_processes() {
         assert!(matches!(writer.commit(&commit).await.unwrap(), Committed::Done(_)));
         assert_eq!(keys(&collect(&mut *changes, 1).await), [format!("n/{n}")]);
     }
-    // Without notifications, each would wait for the next look, a second after the last.
+    // Without notifications, each change would be seen at the next poll, up to a second later.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 

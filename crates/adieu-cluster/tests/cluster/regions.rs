@@ -277,7 +277,7 @@ async fn s1163_a_node_with_another_number_of_shards_cannot_join() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s1164_what_a_region_cannot_be_is_refused_at_once() {
+async fn s1164_invalid_region_options_are_refused_at_once() {
     let stage = Stage::new();
     let node = node_with(&stage.store, "one", config(), |it| it);
     let region = |name: &str| node.cluster.region::<Note>(name);

@@ -292,7 +292,7 @@ async fn s1460_a_request_that_does_not_end_is_stopped_and_named_and_its_shard_mo
 }
 
 #[tokio::test(start_paused = true)]
-async fn s1461_a_node_that_does_not_route_refuses_what_is_forwarded() {
+async fn s1461_a_node_without_a_route_refuses_forwarded_requests() {
     let network = Network::new();
     let one = network.node_without_routes("one").await;
     let two = network.node("two").await;

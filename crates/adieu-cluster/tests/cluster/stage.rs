@@ -156,7 +156,7 @@ impl History {
         self.entries.lock().unwrap().clone()
     }
 
-    /// The instances that began, as nodes, in order.
+    /// Returns the instances that began, as nodes, in order.
     pub(crate) fn owners(&self) -> Vec<String> {
         let entries = self.entries();
         entries.into_iter().filter(|it| it.what == What::Began).map(|it| it.node).collect()

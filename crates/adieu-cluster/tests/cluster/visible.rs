@@ -51,7 +51,7 @@ async fn s853_the_status_shows_nodes_leader_singletons_and_the_last_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s1420_the_record_of_a_node_carries_what_others_decide_from() {
+async fn s1420_a_node_record_contains_the_facts_that_other_nodes_use() {
     let store = Memory::new();
     let options = |it: ClusterBuilder| it.build("7").zone("a").address("h:1").weight(3);
     let one = node_with(&store, "one", config(), options).sweeper(&History::default());
@@ -201,9 +201,9 @@ async fn s854_the_log_names_what_a_node_that_joins_waits_for() {
     assert!(lines[0].contains("join: waiting until the earlier node one is gone"), "{lines:?}");
 }
 
-/// An instance that was dropped has not reached its end, and the log says so.
+/// An instance that was dropped has not reached its end, and the log distinguishes the two.
 #[tokio::test(start_paused = true)]
-async fn s1425_the_log_tells_instances_that_ended_from_those_that_were_dropped() {
+async fn s1425_the_log_distinguishes_ended_and_dropped_instances() {
     let log = Log::default();
     let _guard = log.subscribe();
     let (store, history) = (Memory::new(), History::default());
@@ -287,7 +287,7 @@ async fn s856_the_commands_of_the_page_change_the_cluster() {
     run("stop", "").await.unwrap();
     assert!(one.completed().await.is_clean());
     assert_eq!(one.shutdown.reason(), Some(Reason::ClusterLeaving));
-    // A store that does not answer fails the command, and says so.
+    // If the store does not answer, the command fails with an error that names this.
     let silent = node(&store, "four").joined().await;
     silent.store.faults().cut(true);
     let page = page(&silent.shutdown);
@@ -329,7 +329,7 @@ async fn s857_metrics_show_membership_sessions_singletons_and_commits() {
     assert!(value("adieu_cluster_renewals_failed_total") > 0.0, "{text}");
 }
 
-/// The metric of the hand-over to this node, if it has one.
+/// Returns the metric of the hand-over to this node, if it has one.
 fn handoff(node: &TestNode) -> Option<f64> {
     let mut metrics = Metrics::default();
     page(&node.shutdown).metrics(&mut metrics);

@@ -1,3 +1,5 @@
+//! Promises about the deadline, the budget and the reserve.
+
 use std::time::Duration;
 
 use adieu_core::{

@@ -1,3 +1,5 @@
+//! Promises about gates: admission, draining and cuts.
+
 use std::sync::Arc;
 use std::time::Duration;
 

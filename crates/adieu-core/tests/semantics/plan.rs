@@ -1,3 +1,5 @@
+//! Promises about phases and the plan.
+
 use std::time::Duration;
 
 use adieu_core::{

@@ -1,3 +1,5 @@
+//! Promises about readiness, cordons and the lame duck.
+
 use std::time::Duration;
 
 use adieu_core::{CheckState, Config, KillAfter, Phase, Readiness, Reason, Shutdown, Signal};

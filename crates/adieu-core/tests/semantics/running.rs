@@ -1,3 +1,5 @@
+//! Promises about how a shutdown begins, runs and is awaited.
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

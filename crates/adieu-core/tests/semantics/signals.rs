@@ -1,3 +1,5 @@
+//! Promises about signals and escalation.
+
 use std::time::Duration;
 
 use adieu_core::{Config, KillAfter, Phase, Rung, Shutdown, Signal, SignalError};

@@ -120,7 +120,7 @@ impl Pair {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s287_a_redis_replica_with_every_write_grants_higher_fences_whatever_its_clock_says() {
+async fn s287_a_redis_replica_with_every_write_grants_higher_fences_at_any_clock() {
     let mut pair = Pair::new().await;
     let redis = Pair::connect(&pair.primary).await;
     let claim = acquire(&redis, "one").await;

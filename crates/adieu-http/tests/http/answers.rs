@@ -57,7 +57,7 @@ async fn end(server: &Server) -> Arc<Report> {
     server.shutdown.run(Reason::Unknown).await.unwrap()
 }
 
-/// The outcomes and details of all tasks in the report.
+/// Returns the outcomes and details of all tasks in the report.
 pub(crate) fn problems(report: &Report) -> String {
     let tasks = report.phases.iter().flat_map(|phase| &phase.tasks);
     tasks.map(|task| format!("{} {:?} {:?}\n", task.name, task.outcome, task.detail)).collect()

@@ -61,7 +61,7 @@ async fn s360_a_service_that_is_only_ready_holds_no_pass() {
     assert_eq!(gate.in_flight(), 0);
 }
 
-/// The response of a layer with a closed gate, which asks clients to retry after 1.5 s.
+/// Returns the response of a layer with a closed gate, which asks clients to retry after 1.5 s.
 async fn refused(
     layer: impl FnOnce(GateLayer) -> GateLayer,
     content_type: &str,
@@ -184,7 +184,7 @@ async fn s364_a_stream_that_waits_is_listed() {
     assert_eq!(gate.oldest(1)[0].label, "POST /");
 }
 
-/// The body of a response that never ends.
+/// Returns the body of a response that never ends.
 async fn endless_stream(
     gate: &Gate,
     class: Option<DrainClass>,
@@ -206,7 +206,7 @@ async fn endless_stream(
 
 type LastFrame = Option<Result<Frame<Bytes>, BoxError>>;
 
-/// How such a body ends when the gate closes.
+/// Returns how such a body ends when the gate closes.
 async fn end_at_close(class: Option<DrainClass>, content_type: &'static str) -> LastFrame {
     let gate = Gate::new("http");
     let mut body = endless_stream(&gate, class, content_type).await;
@@ -215,7 +215,7 @@ async fn end_at_close(class: Option<DrainClass>, content_type: &'static str) -> 
     tokio::time::timeout(PATIENCE, ended).await.expect("the body should end").unwrap()
 }
 
-/// How such a body ends when its window has elapsed. It must not end before.
+/// Returns how such a body ends when its window has elapsed. It must not end before.
 async fn end_at_cut(class: Option<DrainClass>, content_type: &'static str) -> LastFrame {
     let gate = Gate::new("http");
     let mut body = endless_stream(&gate, class, content_type).await;

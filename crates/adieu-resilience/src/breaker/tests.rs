@@ -1,3 +1,5 @@
+//! How a breaker counts calls, on one thread and on many.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -43,7 +45,7 @@ fn s704_a_breaker_is_judged_on_failures_alone() {
 }
 
 #[test]
-fn s709_after_closing_the_failures_of_before_are_forgotten() {
+fn s709_closing_forgets_earlier_failures() {
     let now = crate::time::now();
     let breaker = Breaker::at(0.5).of(10).over(secs(60)).opens_for(secs(1));
     let (circuit, changes) = build(breaker, now);
@@ -56,7 +58,7 @@ fn s709_after_closing_the_failures_of_before_are_forgotten() {
 }
 
 #[test]
-fn s710_a_call_of_before_the_outage_neither_closes_nor_opens() {
+fn s710_a_call_from_before_the_outage_neither_closes_nor_opens() {
     let now = crate::time::now();
     let (circuit, _) = build(Breaker::at(1.0).of(1).opens_for(secs(1)), now);
     let slow = circuit.admit(now, || Prober::Process).unwrap();
@@ -73,7 +75,7 @@ fn s710_a_call_of_before_the_outage_neither_closes_nor_opens() {
 }
 
 #[test]
-fn s710_a_late_outcome_does_not_erase_those_of_now() {
+fn s710_a_late_outcome_does_not_erase_current_ones() {
     let now = crate::time::now();
     let (circuit, _) = build(Breaker::at(1.0).of(2).opens_for(secs(1)), now);
     let late = circuit.admit(now, || Prober::Process).unwrap();
@@ -110,7 +112,7 @@ fn s712_a_call_that_takes_longer_than_slow_counts_as_failed() {
 proptest! {
     // The model is a list of what happened when, which is scanned after each failure.
     #[test]
-    fn s704_a_breaker_opens_when_a_list_of_all_calls_says_so(
+    fn s704_a_breaker_opens_exactly_when_a_list_of_all_calls_would(
         calls in prop::collection::vec((0u64..900, 0u8..5), 1..200),
         percent in 1u32..=100,
         of in 1u32..30,

@@ -23,7 +23,7 @@ async fn connect(server: &Server) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.unwrap()
 }
 
-/// The script with the time in its last two arguments instead of the server's.
+/// Returns the script with the time in its last two arguments instead of the server's.
 fn at_a_given_time(script: &str) -> redis::Script {
     let replaced = script.replace("redis.call('TIME')", "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
     assert_ne!(replaced, script);
@@ -33,7 +33,7 @@ fn at_a_given_time(script: &str) -> redis::Script {
 // The same random questions at the same times, with steps of the clock of up to an hour, by replicas
 // with different limits. The expiry of the key is left out: the times are not the server's.
 #[tokio::test]
-async fn the_script_takes_what_its_twin_takes() {
+async fn the_rate_script_agrees_with_its_twin_in_rust() {
     let server = Server::redis();
     let mut connection = connect(&server).await;
     let script = at_a_given_time(TAKE);

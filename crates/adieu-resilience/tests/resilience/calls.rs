@@ -1,3 +1,5 @@
+//! Calls through each part of a policy.
+
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -305,7 +307,7 @@ async fn s731_after_the_breaker_opened_an_adaptive_bulkhead_begins_at_its_lowest
 }
 
 #[tokio::test(start_paused = true)]
-async fn s734_a_throttle_refuses_what_a_failing_backend_would_not_accept() {
+async fn s734_a_throttle_refuses_calls_to_a_failing_backend() {
     let (policy, _shutdown) = start(|policy| policy.throttle(Throttle::new()));
     let (mut made, mut refused) = (0, 0);
     for _ in 0..1_000 {
@@ -361,7 +363,7 @@ async fn s721_each_transition_of_a_breaker_is_logged_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s714_errors_read_as_what_happened() {
+async fn s714_errors_describe_the_cause() {
     let (policy, _shutdown) =
         start(|policy| policy.bulkhead(Bulkhead::of(1)).timeout(ms(300)).retry(Retry::times(1)));
     let mut texts = String::new();

@@ -1,3 +1,5 @@
+//! Policies from the configuration, and policies that are forced open.
+
 use adieu_core::{Config, DeploymentProfile, Format, Lifecycle};
 use adieu_resilience::{CallError, Memory, Policies, PoliciesError, Policy};
 use expect_test::expect;
@@ -158,7 +160,7 @@ async fn s755_in_a_fleet_the_step_does_not_warn_of_policies_that_are_shared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s1554_the_status_shows_who_forced_a_policy_open_in_this_process() {
+async fn s1554_the_status_names_the_requester_of_a_forced_policy() {
     let shutdown = shutdown();
     let policy = Policy::new("pay").start(&shutdown).unwrap();
     let policies: Policies = [policy.clone()].into_iter().collect();

@@ -1,3 +1,5 @@
+//! Calls while the process drains.
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use adieu_core::{Config, Gate, KillAfter, Reason, Shutdown};
@@ -120,7 +122,7 @@ async fn s747_a_policy_does_not_keep_its_shutdown_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s1231_in_a_gate_that_drains_a_call_has_what_is_left_of_the_window() {
+async fn s1231_in_a_draining_gate_a_call_has_the_remaining_window() {
     let (shutdown, gate) = with_gate();
     let policy = Policy::new("p").within(secs(60)).start(&shutdown).unwrap();
     let pass = gate.enter().unwrap();

@@ -368,7 +368,7 @@ async fn s761_a_client_layer_limits_how_many_requests_are_in_flight() {
 
 // A service whose error is uninhabited, as axum's are.
 #[tokio::test]
-async fn s756_the_shutdown_of_the_process_does_not_change_what_a_layer_answers() {
+async fn s756_a_shutdown_does_not_change_the_answers_of_a_layer() {
     let shutdown = shutdown();
     let policy = Policy::new("own").rate(Rate::per(1, secs(60)).burst(1)).start(&shutdown).unwrap();
     let app = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(ok()));

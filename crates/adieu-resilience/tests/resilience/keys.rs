@@ -1,3 +1,5 @@
+//! Policies with a state for each key.
+
 use adieu_resilience::{Breaker, CallError, Code, Policy, Rate};
 use tokio::time::advance;
 

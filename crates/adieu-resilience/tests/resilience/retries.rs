@@ -1,3 +1,5 @@
+//! Retries: which calls are repeated, when, and how often.
+
 use std::cell::{Cell, RefCell};
 
 use adieu_core::Deadline;

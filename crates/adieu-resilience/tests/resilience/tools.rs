@@ -23,7 +23,7 @@ pub(crate) fn start(build: impl FnOnce(PolicyBuilder) -> PolicyBuilder) -> (Poli
     (build(Policy::new("backend")).start(&shutdown).unwrap(), shutdown)
 }
 
-/// The code with which a call was refused.
+/// Returns the code with which a call was refused.
 pub(crate) fn code<T: std::fmt::Debug, E: std::fmt::Debug>(
     result: Result<T, CallError<E>>,
 ) -> Code {

@@ -177,7 +177,7 @@ async fn forward(listener: TcpListener, primary: Arc<AtomicU16>) {
 }
 
 #[tokio::test]
-async fn s922_after_a_failover_the_fleet_goes_on_with_what_was_replicated() {
+async fn s922_after_a_failover_the_fleet_continues_from_the_replicated_state() {
     let (mut old, new) = (Server::redis(), Server::redis());
     let mut connections = (connect(&old).await, connect(&new).await);
     let mut follow = redis::cmd("REPLICAOF");

@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use crate::replica::start;
 
-/// The admissions of all replicas: when each call was made, and when it was inside.
+/// Returns the admissions of all replicas: when each call was made, and when it was inside.
 fn admissions(log: &Path) -> Vec<(u64, u64)> {
     let text = std::fs::read_to_string(log).unwrap();
     let mut all: Vec<_> = text

@@ -1,6 +1,8 @@
+//! Which programs stand between the signal and the process, for each kind of command.
+
 use super::*;
 
-/// The words of a command that can all be seen.
+/// Returns the words of a command that can all be seen.
 fn words(words: &[&str]) -> Vec<Word> {
     words.iter().map(|word| Word::known(*word)).collect()
 }

@@ -1,3 +1,5 @@
+//! How scripts are parsed.
+
 use super::*;
 
 /// Commands as `word word`, an unseen word as `?`, joined by the operator after each.

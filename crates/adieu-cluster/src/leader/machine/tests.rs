@@ -40,7 +40,7 @@ fn decide(view: &View, seen: Instant, now: Instant) -> (Option<Proposal>, Wake) 
     (leader.decide(known, &mut wake), wake)
 }
 
-/// The shards and nodes that a proposal writes.
+/// Returns the shards and nodes that a proposal writes.
 fn written(proposal: &Proposal) -> Vec<(Key, Option<String>)> {
     let keys = Keys::new("shop").unwrap();
     let writes = proposal.commit.writes.iter().map(|write| match write {

@@ -366,7 +366,7 @@ fn a_link_that_never_opened_returns_everything() {
 }
 
 #[test]
-fn s1203_a_link_that_closes_because_it_is_idle_keeps_what_is_queued_meanwhile() {
+fn s1203_an_idle_link_that_closes_keeps_envelopes_queued_since() {
     let mut sender = Outgoing::new(Limits::default());
     let now = now();
     sender.open();

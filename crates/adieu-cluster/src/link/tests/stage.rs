@@ -279,7 +279,7 @@ impl Ledger {
         self.events.lock().unwrap()[&sequence].1.clone()
     }
 
-    /// How many envelopes have no final event.
+    /// Returns how many envelopes have no final event.
     pub(super) fn open(&self) -> usize {
         let events = self.events.lock().unwrap();
         events.values().filter(|(is_ask, events)| !is_final(*is_ask, events)).count()

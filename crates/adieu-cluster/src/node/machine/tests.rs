@@ -1,3 +1,5 @@
+//! The machine of a node against a table: conflicts, lost answers, and sessions that end.
+
 use std::sync::Arc;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Which messages a shard admits, holds and refuses.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

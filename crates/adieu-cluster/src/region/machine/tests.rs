@@ -1,3 +1,5 @@
+//! How a node opens, drains and hands over its shards.
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Which messages a sender keeps, sends and repeats, and in which order.
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
@@ -300,7 +302,7 @@ fn a_sender_that_closes_keeps_nothing() {
 }
 
 #[test]
-fn s1176_a_node_that_is_about_to_leave_sends_what_it_keeps_and_nothing_new() {
+fn s1176_a_leaving_node_sends_kept_messages_and_no_new_ones() {
     let mut sender = Sender::of("a", 7);
     sender.ask(1);
     sender.on(1, moving());

@@ -15,7 +15,7 @@ pub(crate) const ORDER: &str = "ADIEU_TEST_LINKED";
 
 pub(crate) const SHARDS: u32 = 32;
 
-/// What a process is to do.
+/// The settings of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) store: Place,
@@ -30,7 +30,7 @@ pub(crate) struct Order {
     pub(crate) load: Option<Load>,
 }
 
-/// Not a test by itself: it is what the other processes run.
+/// Runs a node in a process that a test has started. Returns at once in the test process itself.
 #[test]
 fn node_process() {
     let Ok(order) = std::env::var(ORDER) else { return };

@@ -104,8 +104,8 @@ fn s1178_a_suspended_node_appends_nothing_when_it_wakes() {
     let after = running.stage.appends().split_off(before);
     let its_keys = running.its_keys.len();
     let of_victim: Vec<_> = after.iter().filter(|it| it.node == VICTIM).collect();
-    // An append that the suspension met between its check and its socket is sent when the process
-    // wakes. Only the fence protects from it. There is at most one for each entity.
+    // If the process was suspended between the check and the write of an append, it sends the append
+    // when it wakes. Only the fence rejects that append. There is at most one for each entity.
     assert!(of_victim.iter().all(|it| !it.accepted), "{of_victim:?}");
     assert!(of_victim.len() <= its_keys, "{of_victim:?}");
     let tally = running.end();
@@ -123,8 +123,8 @@ fn s1179_a_node_that_others_cannot_reach_keeps_its_entities() {
     let victim = Order { listen: listen.to_string(), address, ..stage.host(VICTIM) };
     let mut running = Running::start(stage, &victim, Duration::from_secs(2));
     proxy.cut();
-    // What was sent is unknown at its deadline. When the link is known to be dead, the others are kept,
-    // and do not run.
+    // Asks that were sent end as unknown at their deadlines. When the link is known to be dead, further
+    // asks are kept, and end as not run.
     running.sender.wait_for("@unknown");
     running.sender.wait_for("@not run");
     proxy.mend();

@@ -20,7 +20,7 @@ use crate::real::child::Place;
 use crate::real::writes::connect;
 use crate::served::{Kind, config, url};
 
-/// How long a condition may take to hold: longer than any machine is busy.
+/// How long a condition may take to hold, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const CLUSTER: &str = "linked";
@@ -54,7 +54,7 @@ impl Stage {
         Self { runtime, etcd, _postgres: postgres, database, client, folder, ttl }
     }
 
-    /// A node that hosts entities and asks nothing.
+    /// Returns the settings of a node that hosts entities and sends no asks.
     pub(crate) fn host(&self, name: &str) -> Order {
         Order {
             store: Place::Etcd(url(self.etcd.port())),
@@ -68,7 +68,7 @@ impl Stage {
         }
     }
 
-    /// A node that asks and hosts nothing.
+    /// Returns the settings of a node that sends asks and hosts no entity.
     pub(crate) fn sender(&self, load: Load) -> Order {
         Order { appends_to: None, load: Some(load), ..self.host("sender") }
     }
@@ -107,14 +107,15 @@ impl Stage {
         assert!(is_clean, "{}{}", ended.stdout, ended.stderr);
     }
 
-    /// Ends the asks of the sender, and returns the process.
+    /// Ends the load of the sender, waits for its last ask, and returns the process.
     pub(crate) fn finish(&self, mut sender: Process) -> Process {
         std::fs::write(self.enough(), "").unwrap();
         sender.wait_for("@asked");
         sender
     }
 
-    /// An operator moves a shard, and waits until the node owns it. Returns whether it had to move.
+    /// Moves a shard as an operator does, and waits until the node owns it. Returns whether it had to
+    /// move.
     pub(crate) fn moves(&self, shard: u32, to: &str) -> bool {
         let to = NodeId::new(to).unwrap();
         self.runtime.block_on(async {
@@ -142,7 +143,7 @@ impl Stage {
         self.runtime.block_on(read(&self.client, CLUSTER))
     }
 
-    /// Waits until something holds for what was appended.
+    /// Waits until a condition holds for the appended entries.
     pub(crate) fn until(&self, what: &str, mut holds: impl FnMut(&[Appended]) -> bool) {
         let begun = Instant::now();
         while !holds(&self.appends()) {
@@ -151,7 +152,7 @@ impl Stage {
         }
     }
 
-    /// Waits until a node has appended for an entity after now.
+    /// Waits until each entity has appended again.
     pub(crate) fn until_all_run_again(&self, keys: u64) {
         let before = self.appends().len();
         self.until("all entities run again", |it| {
@@ -163,7 +164,7 @@ impl Stage {
         });
     }
 
-    /// What became of each ask of each node.
+    /// Returns the outcome of each ask of each node.
     pub(crate) fn outcomes(&self) -> Vec<Outcome> {
         let files = std::fs::read_dir(self.folder.path().join("outcomes")).unwrap();
         let read = |file: std::fs::DirEntry| std::fs::read(file.path()).unwrap();

@@ -1,4 +1,4 @@
-//! What the other processes run: one node whose singleton writes to a database, under its fence.
+//! The program of the other processes: one node whose singleton writes to a database, under its fence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::writes::Writer;
 /// The variable that holds an [`Order`].
 pub(crate) const ORDER: &str = "ADIEU_TEST_NODE";
 
-/// What a process is to do.
+/// The settings of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) store: Place,
@@ -42,7 +42,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Dies {
     pub(crate) when: When,
-    /// The commit has all of these parts, as its debug output shows them.
+    /// Texts that the debug output of the commit must contain.
     pub(crate) parts: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ struct Doomed {
     dies: Dies,
 }
 
-/// Not a test by itself: it is what the other processes run.
+/// Runs a node in a process that a test has started. Returns at once in the test process itself.
 #[test]
 fn node_process() {
     let Ok(order) = std::env::var(ORDER) else { return };

@@ -160,14 +160,14 @@ impl Stage<'_> {
         });
     }
 
-    /// How many writes were attempted.
+    /// Returns how many writes were attempted.
     pub(crate) fn count(&self) -> i64 {
         let Servers { runtime, client, .. } = self.servers;
         let query = "SELECT count(*) FROM writes WHERE cluster = $1";
         runtime.block_on(client.query_one(query, &[&self.cluster])).unwrap().get(0)
     }
 
-    /// The node that wrote last.
+    /// Returns the node that wrote last.
     pub(crate) fn last_writer(&self) -> String {
         let Servers { runtime, client, .. } = self.servers;
         let query = "SELECT node FROM writes WHERE cluster = $1 ORDER BY number DESC LIMIT 1";

@@ -98,7 +98,7 @@ impl Writes {
         Self { all: rows.iter().map(written).collect() }
     }
 
-    /// The nodes that wrote, in order.
+    /// Returns the nodes that wrote, in order.
     pub(crate) fn owners(&self) -> Vec<&str> {
         let mut owners: Vec<&str> = self.all.iter().map(|it| it.node.as_str()).collect();
         owners.dedup();
@@ -109,7 +109,7 @@ impl Writes {
         self.all.last()
     }
 
-    /// The attempts that came after one of a later instance.
+    /// Returns the attempts that came after one of a later instance.
     pub(crate) fn rejected(&self) -> Vec<&Written> {
         self.all.iter().filter(|it| !it.accepted).collect()
     }
@@ -119,7 +119,7 @@ impl Writes {
         Self { all: self.all.iter().filter(|it| it.accepted).cloned().collect() }
     }
 
-    /// How long nothing was written, at each change of the owner.
+    /// Returns how long nothing was written, at each change of the owner.
     pub(crate) fn gaps(&self) -> Vec<Duration> {
         let accepted = self.accepted().all;
         let changes = accepted.windows(2).filter(|pair| pair[0].fence != pair[1].fence);
@@ -144,7 +144,7 @@ impl Writes {
         Ok(())
     }
 
-    /// The owners and the gaps between them, in one line.
+    /// Returns the owners and the gaps between them, in one line.
     pub(crate) fn story(&self) -> String {
         let mut story = String::new();
         let mut before: Option<&Written> = None;

@@ -92,13 +92,13 @@ impl Network {
         (node, region)
     }
 
-    /// The nodes that ran requests to a key, in order.
+    /// Returns the nodes that ran requests to a key, in order.
     pub(crate) fn runs(&self, key: &str) -> Vec<String> {
         let runs = self.runs.0.lock().unwrap();
         runs.iter().filter(|it| it.key == key).map(|it| it.node.clone()).collect()
     }
 
-    /// How many requests to a key ran to their ends.
+    /// Returns how many requests to a key ran to their ends.
     pub(crate) fn finished(&self, key: &str) -> usize {
         let runs = self.runs.0.lock().unwrap();
         runs.iter().filter(|it| it.key == key && it.has_ended).count()

@@ -19,7 +19,7 @@ use super::app::{Count, count};
 /// The variable that holds an [`Order`].
 pub(crate) const ORDER: &str = "ADIEU_TEST_ROUTED";
 
-/// What a process is to do.
+/// The settings of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) folder: PathBuf,
@@ -37,12 +37,12 @@ pub(crate) struct Noted {
     pub(crate) fence: u64,
 }
 
-/// The file in which the nodes note what they handle.
+/// Returns the file in which the nodes note what they handle.
 pub(crate) fn notes(folder: &Path) -> PathBuf {
     folder.join("notes")
 }
 
-/// Not a test by itself: it is what the other processes run.
+/// Runs a node in a process that a test has started. Returns at once in the test process itself.
 #[test]
 fn node_process() {
     let Ok(order) = std::env::var(ORDER) else { return };

@@ -1,3 +1,5 @@
+//! The messages that a socket receives from the driver.
+
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Which messages systemd gets, and when.
+
 use super::*;
 use crate::coordinator::ProgressCounts;
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! When a lease is renewed, and when it is given up.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! When a breaker opens, probes and closes.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -35,7 +37,7 @@ fn probe_of(machine: &mut Machine, now: Instant) -> Probe {
 }
 
 #[test]
-fn s706_an_open_breaker_refuses_with_what_is_left_of_the_break() {
+fn s706_an_open_breaker_refuses_with_the_remaining_break() {
     let now = start();
     let mut machine = opened(FIGURES, now);
     for (passed, left) in [(0.0, 5.0), (1.5, 3.5), (4.999, 0.001)] {

@@ -1,3 +1,5 @@
+//! Which calls enter a bulkhead, wait or are shed.
+
 use proptest::prelude::*;
 
 use super::Criticality::{BestEffort, Critical, Normal};

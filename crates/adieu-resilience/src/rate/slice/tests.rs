@@ -1,3 +1,5 @@
+//! How many permits a replica takes from the store, and when.
+
 use proptest::prelude::*;
 
 use super::*;
