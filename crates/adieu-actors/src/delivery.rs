@@ -54,13 +54,13 @@ struct Receipt {
     is_done: bool,
 }
 
-/// Accounts for the messages that it has delivered.
+/// The receiver of deliveries. It counts how each of them ended.
 pub(crate) trait Receiver: Send + Sync {
     /// Notes that a delivery has ended. If it is not done, its message is a dead letter.
     fn delivery_ended(&self, is_done: bool);
 }
 
-/// How many deliveries have not ended. When it is closed, the rest has been counted.
+/// Counts the deliveries that have not ended. After [`close`](Self::close), nothing changes the count.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding(AtomicU64);
 
@@ -125,7 +125,7 @@ impl Outstanding {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Uncounts a delivery that has ended. Returns false if it was counted by [`Self::close`].
+    /// Subtracts a delivery that has ended. Returns false if [`Self::close`] has counted it already.
     pub(crate) fn end(&self) -> bool {
         let minus_one = |count: u64| (count & Self::CLOSED == 0).then(|| count - 1);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, minus_one).is_ok()
@@ -135,7 +135,7 @@ impl Outstanding {
         self.0.load(Ordering::SeqCst) & !Self::CLOSED
     }
 
-    /// Returns how many deliveries have not ended. When they end, that is ignored.
+    /// Returns how many deliveries have not ended, and ignores their ends from now on.
     pub(crate) fn close(&self) -> u64 {
         self.0.swap(Self::CLOSED, Ordering::SeqCst) & !Self::CLOSED
     }

@@ -1,4 +1,4 @@
-//! Panics in code of the user.
+//! Contains panics in the application's code, and extracts their messages.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

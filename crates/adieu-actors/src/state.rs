@@ -193,8 +193,8 @@ impl SystemState {
         error
     }
 
-    /// Remembers an error that only says that the system is terminating: if the body of the
-    /// application returns it late in start-up, the body has not failed.
+    /// Records an error that means only that the system is terminating. If the body of the application
+    /// returns this error late in start-up, the body has not failed.
     pub(crate) fn note_refusal(&self, error: &dyn std::fmt::Display) {
         if let Some(shutdown) = self.shutdown() {
             shutdown.note_refusal(error);

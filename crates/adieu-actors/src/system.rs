@@ -47,9 +47,11 @@ impl ActorSystem {
     /// Creates a system that is part of a coordinated shutdown.
     ///
     /// The phase `actor-system-terminate` terminates the system, unless `terminate-actor-system` is
-    /// off for the reason. Then the actors run on. If they have work when the shutdown ends, the
-    /// report of the shutdown contains that, and is not clean. If the system [terminates](Self::terminate) first, that runs the shutdown,
-    /// unless `run-by-actor-system-terminate` is off.
+    /// off for the reason. Then the actors continue to run. If they have work when the shutdown ends,
+    /// the report of the shutdown contains that work, and is not clean.
+    ///
+    /// If the system is [terminated](Self::terminate) first, that runs the shutdown, unless
+    /// `run-by-actor-system-terminate` is off.
     ///
     /// The shutdown owns the system: its actors are drained even if every handle has been dropped.
     ///

@@ -312,7 +312,7 @@ fn chosen(all: Clusters, name: Option<&str>, connect: &Connect) -> Result<Seen, 
     }
 }
 
-/// The cluster, if the node that is asked still sees it.
+/// Returns the cluster, if the node that is asked still sees it.
 fn sighted(seen: Seen) -> Result<Seen, Failure> {
     if !seen.is_blind() {
         return Ok(seen);

@@ -2,10 +2,10 @@
 //! [`rebalance`] is called.
 //!
 //! Shards go to the node with the least load for its weight; among equals to the zone with the least
-//! load, and then by a hash of shard and node, so that restarts place them alike. While several
-//! builds are up, shards go to the build of the youngest node, so that in a deployment, or in its
-//! rollback, a shard moves once and not from one old node to the next. That ends where it would
-//! overload the few new nodes.
+//! load, and then by a hash of shard and node, so that a restart places them in the same
+//! way. While several builds are up, shards go to the build of the youngest node, so that in a
+//! deployment, or in its rollback, a shard moves once and not from one old node to the next. That ends
+//! where it would overload the few new nodes.
 
 mod ranking;
 
@@ -17,7 +17,7 @@ use crate::commits::Target;
 use crate::records::{Drain, NodeId, NodeState, RegionKind, ShardId, ShardRecord};
 use crate::view::View;
 
-/// Which nodes may receive shards, beyond what the view says.
+/// Restrictions on the nodes that may receive shards, in addition to the view.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Eligible<'a> {
     /// Nodes that became ready a moment ago. They are chosen only if there is no other, or if they
@@ -335,7 +335,8 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The finalizer of splitmix64, so that neighbouring shards do not follow each other around.
+/// Mixes the bits of a hash (the finalizer of splitmix64), so that neighbouring shards do not go to the
+/// same nodes.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

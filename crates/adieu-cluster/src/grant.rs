@@ -1,4 +1,4 @@
-//! Who owns a shard, as far as a node has seen. Grants of one shard have an order.
+//! The owner of a shard, as far as a node has seen. The grants of one shard are ordered.
 
 use crate::records::ShardRecord;
 use crate::store::Revision;
@@ -74,7 +74,7 @@ mod tests {
         Ownership { owner: NodeId::new("a").unwrap(), incarnation, epoch }
     }
 
-    /// The records of a shard that is created, placed, moved and given back.
+    /// The records of a shard that is created, placed, moved and released.
     #[test]
     fn each_grant_of_a_shard_is_newer_than_the_ones_before() {
         let to = NodeId::new("b").unwrap();

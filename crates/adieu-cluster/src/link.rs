@@ -1,8 +1,8 @@
 //! Links: how envelopes travel between nodes over the network.
 //!
 //! A node dials each peer to which it sends, and that link carries only its envelopes and the
-//! answers to them. So two nodes that send to each other have two links, and need no rule for who
-//! dials first.
+//! answers to them. So two nodes that send to each other have two links, and need no rule for
+//! which of them dials first.
 //!
 //! ```text
 //!  send ──► lane: queued ──► outbound: frames ══ HTTP/2 ══► accepted: reads ──► Receiver

@@ -82,7 +82,7 @@ pub enum Unknown {
     /// The entity dropped the mail without a reply.
     #[error("the entity did not reply")]
     NoReply,
-    /// The entity ended while it handled the message. The text says why.
+    /// The entity ended while it handled the message. The text is the reason.
     #[error("{0}")]
     Ended(String),
     /// The deadline passed after the message was sent or opened.
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_to_do() {
+    fn errors_contain_advice() {
         let moving = AskError::from(NotRun::Moving).to_string();
         assert_eq!(
             moving,

@@ -182,7 +182,7 @@ impl Shared {
     }
 }
 
-/// How long before the end of a phase the remaining instances are killed.
+/// Returns how long before the end of a phase the remaining instances are killed.
 fn reserve(all: Duration) -> Duration {
     (all / 4).min(Duration::from_secs(1))
 }

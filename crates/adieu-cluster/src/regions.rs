@@ -27,7 +27,7 @@ use crate::records::ShardId;
 use crate::time::Duration;
 use crate::transport::{Answer, Envelope, Peer, Pending, Receiver, Refusal};
 
-/// How long an ask or a tell may take unless the caller says otherwise.
+/// The default time limit of an ask or a tell.
 const WITHIN: Duration = Duration::from_secs(5);
 
 /// A region: sends messages to its entities, wherever they are.

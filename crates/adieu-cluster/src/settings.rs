@@ -27,7 +27,7 @@ pub(crate) struct Settings {
 // === impl Settings ===
 
 impl Settings {
-    /// The settings for sessions of this length.
+    /// Returns the settings for sessions of this length.
     pub(crate) fn for_ttl(ttl: Duration) -> Self {
         let margin = ttl / 5;
         Self {
@@ -42,7 +42,7 @@ impl Settings {
         }
     }
 
-    /// How often the leader writes its beat, so that a watch that hangs is noticed.
+    /// Returns how often the leader writes its beat, so that a watch that hangs is noticed.
     pub(crate) fn beat(&self) -> Duration {
         self.ttl / 2
     }

@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Whether the shutdown has begun, or can no longer begin.
+    /// Returns whether the shutdown has begun, or can no longer begin.
     pub(crate) fn has_begun(&self) -> bool {
         self.shutdown.upgrade().is_none_or(|shutdown| shutdown.reason().is_some())
     }
@@ -170,7 +170,7 @@ impl Shared {
 // === impl Progress ===
 
 impl Progress {
-    /// Whether there is nothing to leave: the node never joined, is down, or has left.
+    /// Returns whether there is nothing to leave: the node never joined, is down, or has left.
     pub(crate) fn is_outside(&self) -> bool {
         self.is_over
             || match self.stage {

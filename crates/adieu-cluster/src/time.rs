@@ -1,4 +1,4 @@
-//! The one door to the clock: tokio's, which tests can pause.
+//! The only access to the clock. It is tokio's, which tests can pause.
 
 pub(crate) use std::time::{Duration, Instant};
 

@@ -152,8 +152,8 @@ pub(crate) trait Carrier: Transport {
 
 /// Accepts envelopes of other nodes. Called by the transport; must not block.
 pub(crate) trait Receiver: Send + Sync + 'static {
-    /// Whether this incarnation of a node is in the table, as far as this node has seen. A node that
-    /// is not cannot speak.
+    /// Returns whether this incarnation of a node is in the table, as far as this node has seen. A
+    /// node that is not cannot speak.
     fn knows(&self, peer: &Peer) -> bool;
 
     /// Decides about an envelope, now or later.

@@ -288,7 +288,7 @@ impl World {
         when.max(self.now + 1)
     }
 
-    /// How long a message between a process and the store takes; `None` if it is lost.
+    /// Returns how long a message between a process and the store takes; `None` if it is lost.
     fn network(&mut self, at: usize) -> Option<Time> {
         let faults = self.processes[at].faults;
         if faults.is_cut || self.rng.f64() < faults.loses {

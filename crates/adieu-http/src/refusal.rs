@@ -13,7 +13,8 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Tells clients of adieu that the request was not processed, so they can repeat it whatever it does.
+/// Marks a response to a request that was not processed, so that clients of adieu can repeat it even if
+/// it is not idempotent.
 const REFUSED: HeaderName = HeaderName::from_static("adieu-refused");
 
 /// gRPC's UNAVAILABLE: the call was not processed and can be retried on another server.

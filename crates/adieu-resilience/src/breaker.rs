@@ -162,7 +162,7 @@ impl Breaker {
         self
     }
 
-    /// The time after which a call counts as slow.
+    /// Returns the time after which a call counts as slow.
     pub(crate) fn slow_after(&self) -> Option<Duration> {
         self.slow
     }
@@ -303,7 +303,7 @@ impl Circuit {
         self.terms
     }
 
-    /// Whether a call has failed since this was last called.
+    /// Returns whether a call has failed since this was last called.
     pub(crate) fn take_has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
     }
@@ -325,7 +325,7 @@ impl Circuit {
         self.with_machine(|machine| ((), machine.adopt(sent, standing)));
     }
 
-    /// The store has granted a probe.
+    /// Records that the store has granted a probe.
     pub(crate) fn fleet_granted(&self, now: Instant) {
         lock(&self.machine).fleet_granted(now);
     }
@@ -357,12 +357,12 @@ impl Circuit {
         });
     }
 
-    /// Whether a call that took this long counts as failed.
+    /// Returns whether a call that took this long counts as failed.
     fn is_slow(&self, took: Duration) -> bool {
         self.slow.is_some_and(|slow| took > slow)
     }
 
-    /// Whether the breaker is closed and has no failure to remember.
+    /// Returns whether the breaker is closed and has no failure to remember.
     pub(crate) fn is_idle(&self, now: Instant) -> bool {
         let word = self.word.load(Ordering::Acquire);
         closed_generation(word).is_some_and(|generation| self.window.sum(now, generation).some == 0)
@@ -381,7 +381,7 @@ impl Circuit {
         closed_generation(self.word.load(Ordering::Acquire)).is_some()
     }
 
-    /// The outcome of an admitted call.
+    /// Records the outcome of an admitted call.
     fn settle(&self, now: Instant, generation: u32, probe: Option<Held>, ended: Ended) {
         match (probe, self.fleet.get()) {
             (None, _) => self.count(now, generation, ended),
@@ -439,7 +439,7 @@ impl Circuit {
     }
 }
 
-/// The generation, and in the lowest bit whether it is not closed.
+/// Returns the generation, and in the lowest bit whether it is not closed.
 fn word_of(machine: &Machine) -> u64 {
     u64::from(machine.generation()) << 1 | u64::from(!machine.is_closed())
 }

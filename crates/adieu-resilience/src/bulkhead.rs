@@ -278,7 +278,7 @@ impl<'a> Slot<'a> {
         Self { of, has_waited, sample: None, ended: None }
     }
 
-    /// Whether the call has waited for the slot.
+    /// Returns whether the call has waited for the slot.
     pub(crate) fn has_waited(&self) -> bool {
         self.has_waited
     }

@@ -250,7 +250,7 @@ impl Running<'_> {
         Ok((held, began))
     }
 
-    /// The party that may let the call through as a probe.
+    /// Returns the party that may let the call through as a probe.
     fn prober(&self) -> Prober {
         let state = self.call.state;
         match state.link() {

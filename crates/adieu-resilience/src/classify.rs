@@ -160,7 +160,7 @@ pub(crate) fn causes<'a>(
     std::iter::successors(Some(error), |error| (*error).source())
 }
 
-/// Whether a gate or another policy of this process refused the work.
+/// Returns whether a gate or another policy of this process refused the work.
 pub(crate) fn is_own_refusal(cause: &(dyn Error + 'static)) -> bool {
     cause.is::<Draining>() || cause.is::<Refused>()
 }

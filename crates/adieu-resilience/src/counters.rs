@@ -39,7 +39,7 @@ impl Counters {
         }
     }
 
-    /// How many attempts were refused, by code.
+    /// Returns how many attempts were refused, by code.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (Code, u64)> {
         Code::ALL.iter().copied().zip(self.refused.iter().map(read))
     }
@@ -48,7 +48,7 @@ impl Counters {
         read(&self.retries)
     }
 
-    /// How often a breaker of the policy has opened: by itself, and by its fleet.
+    /// Returns how often a breaker of the policy was opened by this process, and how often by its fleet.
     pub(crate) fn opened(&self) -> [(&'static str, u64); 2] {
         [("process", read(&self.opened)), ("fleet", read(&self.fleet_opened))]
     }

@@ -14,7 +14,7 @@ pub(crate) enum Retries {
     None,
 }
 
-/// Whether the shutdown has begun.
+/// Returns whether the shutdown has begun.
 pub(crate) fn has_begun(shutdown: &WeakShutdown) -> bool {
     shutdown.upgrade().is_some_and(|shutdown| shutdown.stage() != Stage::Up)
 }
@@ -28,12 +28,12 @@ pub(crate) fn deadline(shutdown: &WeakShutdown) -> Option<Instant> {
     Some(end.instant().into_std())
 }
 
-/// The end of the window of the gate that the calling code is inside of, if it drains.
+/// Returns the end of the window of the gate that the calling code is inside of, if it drains.
 pub(crate) fn window_end() -> Option<Deadline> {
     Pass::current()?.window_end()
 }
 
-/// Whether this call may be repeated now.
+/// Returns which retries are permitted to this call now.
 pub(crate) fn retries(shutdown: &WeakShutdown) -> Retries {
     match Pass::current() {
         Some(pass) if !pass.is_draining() => Retries::AsDeclared,

@@ -128,7 +128,7 @@ impl Link {
         }
     }
 
-    /// The store has answered a report, or a question has not been answered.
+    /// Reports to the readiness checks whether the store answers.
     pub(crate) fn report_to_checks(&self, is_ready: bool) {
         for check in lock(&self.checks).iter_mut() {
             match check.is_ready.replace(is_ready) {
@@ -159,7 +159,7 @@ impl Link {
         self.decided_alone.load(Ordering::Relaxed)
     }
 
-    /// The store has answered a question of `sent` with everything that it knows.
+    /// Stores the state of all breakers, from the answer to a request that was sent at `sent`.
     pub(crate) fn set_standings(&self, sent: Instant, standings: Vec<(String, Standing)>) {
         let standings = standings.into_iter().map(|(name, standing)| (name, (sent, standing)));
         *lock(&self.standings) = standings.collect();
@@ -282,7 +282,7 @@ impl Fleet for Link {
     }
 
     fn settle(&self, ticket: Ticket, ended: Ended) {
-        // Without a driver, the lease ends by itself.
+        // If there is no driver, the lease expires.
         self.send(Request::Settle { ticket, ended });
     }
 }
@@ -294,13 +294,13 @@ impl Patience {
         Self(ASK_WITHIN)
     }
 
-    /// The call must have ended by then.
+    /// Limits the patience to the end of the call.
     pub(crate) fn until(&mut self, now: Instant, end: Option<Instant>) {
         let left = end.map(|end| end.saturating_duration_since(now));
         self.0 = left.map_or(self.0, |left| left.min(self.0));
     }
 
-    /// Waits, but in all no longer than [`ASK_WITHIN`]. Returns whether the wait has ended by itself.
+    /// Waits. All waits of a call together take at most [`ASK_WITHIN`]. Returns false if that was reached.
     async fn wait(&mut self, waiting: impl Future<Output = ()>) -> bool {
         let began = now();
         let result = tokio::time::timeout(self.0, waiting).await;

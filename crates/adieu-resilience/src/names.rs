@@ -24,13 +24,13 @@ impl Names {
         Some(state)
     }
 
-    /// Whether this policy is one of them.
+    /// Returns whether this policy is one of them.
     pub(crate) fn has(&self, policy: &Arc<State>) -> bool {
         let known = lock(&self.0).get(&policy.name).and_then(Weak::upgrade);
         known.is_some_and(|known| Arc::ptr_eq(&known, policy))
     }
 
-    /// The policies, in the order of their names.
+    /// Returns the policies, in the order of their names.
     pub(crate) fn all(&self) -> Vec<Arc<State>> {
         lock(&self.0).values().filter_map(Weak::upgrade).collect()
     }

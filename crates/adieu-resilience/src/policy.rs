@@ -202,7 +202,7 @@ impl PolicyBuilder {
     }
 }
 
-/// Whether this is a valid name of a policy or a service.
+/// Returns whether this is a valid name of a policy or a service.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_name_char = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     (1..=100).contains(&name.len()) && name.chars().all(is_name_char)

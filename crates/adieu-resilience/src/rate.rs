@@ -159,7 +159,7 @@ impl Limiter {
         let _ = self.update(now, |state, now| Ok(share.count(state, now)));
     }
 
-    /// The slices of this limit. `key` is its key in the store.
+    /// Returns the slices of this limit. `key` is its key in the store.
     pub(crate) fn share(&self, key: impl FnOnce() -> String) -> &Arc<Share> {
         self.share.get_or_init(|| Arc::new(Share::new(key(), self.gcra)))
     }
@@ -184,7 +184,7 @@ impl Limiter {
         }
     }
 
-    /// Whether the limiter has forgotten every call.
+    /// Returns whether the limiter has forgotten every call.
     pub(crate) fn is_idle(&self, now: Instant) -> bool {
         Gcra::is_idle(self.state.load(Ordering::Relaxed), nanos_since(self.origin, now))
     }

@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// The parts for a key, which are made on first use.
+    /// Returns the parts for a key, which are made on first use.
     pub(crate) fn parts(&self, key: Option<&str>) -> Found<'_> {
         let Some(key) = key else { return Found::Whole(&self.whole) };
         let new = |key: &str| {
@@ -115,12 +115,12 @@ impl State {
         self.link.get()
     }
 
-    /// The breaker of calls without a key, and its name in the fleet.
+    /// Returns the breaker of calls without a key, and its name in the fleet.
     pub(crate) fn circuit(&self) -> Option<(Arc<str>, Arc<Circuit>)> {
         named_circuit(&self.whole)
     }
 
-    /// The breakers of all keys, and their names in the fleet.
+    /// Returns the breakers of all keys, and their names in the fleet.
     pub(crate) fn keyed_circuits(&self) -> Vec<(Arc<str>, Arc<Circuit>)> {
         let keyed = self.keys.all();
         keyed.iter().filter_map(|parts| named_circuit(parts)).collect()
@@ -131,7 +131,7 @@ impl State {
         self.keyed_circuits().into_iter().chain(self.circuit()).collect()
     }
 
-    /// The remaining time for which the policy was opened by hand.
+    /// Returns the remaining time for which the policy was opened by hand.
     #[inline]
     pub(crate) fn forced(&self, now: Instant) -> Option<Duration> {
         let until = self.forced.until().max(self.fleet_forced.until());
@@ -187,7 +187,7 @@ impl State {
         self.fleet_forced.set(self.nanos(now()), until, Some(by))
     }
 
-    /// The requester who forced the policy open, if it is known.
+    /// Returns the name of the requester that forced the policy open, if it is known.
     fn forced_by(&self, now: Instant) -> Option<Arc<str>> {
         self.forced(now)?;
         let longest = if self.fleet_forced.until() >= self.forced.until() {

@@ -50,7 +50,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Replaces a connection that may be broken without an error.
     fn reconnect(&self) -> Reply<'_, ()>;
 
-    /// Whether there is a connection, which may be broken. Without one, the store is away.
+    /// Returns whether there is a connection, which may be broken. Without one, the store is away.
     fn is_connected(&self) -> bool {
         true
     }

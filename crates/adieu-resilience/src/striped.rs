@@ -55,7 +55,7 @@ impl<T: Default> Striped<T> {
         }
     }
 
-    /// The values of all threads. Other threads may be writing to theirs.
+    /// Returns the values of all threads. Other threads may be writing to theirs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let own = self.own.iter().filter_map(OnceLock::get).map(|own| &own.0);
         own.chain([&self.shared.0])

@@ -49,7 +49,7 @@ impl Cadence {
         self.due = now + TICK.mul_f64(0.8 + 0.4 * spread);
     }
 
-    /// The store has answered.
+    /// Records that the store has answered the report.
     fn on_answer(&mut self) {
         self.pause = None;
     }
@@ -104,7 +104,7 @@ impl Sent {
         snapshots
     }
 
-    /// The last report may be lost: everything is sent again.
+    /// Makes the next report complete, because the last one may be lost.
     fn forget(&mut self) {
         self.by_breaker.values_mut().for_each(|(_, at)| *at = None);
     }

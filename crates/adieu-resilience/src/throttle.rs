@@ -107,7 +107,7 @@ impl Throttling {
 // === impl Request ===
 
 impl Request<'_> {
-    /// The request has ended.
+    /// Records that the request has ended.
     pub(crate) fn settle(mut self, now: Instant, fate: RequestEnd) {
         match fate {
             RequestEnd::Accepted => self.of.window.add(now, 0, 0, 1),
@@ -136,7 +136,8 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// The share of `calls` that is let through while the backend accepts `accepted` of those.
+    /// Returns the share of `calls` that is let through while the backend accepts `accepted` of
+    /// those.
     fn share_let_through(accepted: f64, calls: u32) -> f64 {
         let (start, mut random) = (crate::time::now(), fastrand::Rng::with_seed(7));
         let throttling = Throttle::new().build(start);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn s734_a_throttle_refuses_the_excess_over_twice_what_is_accepted() {
+    fn s734_a_throttle_refuses_calls_beyond_twice_the_accepted_ones() {
         assert!(share_let_through(1.0, 20_000) > 0.999, "all is well");
         assert!(share_let_through(0.6, 20_000) > 0.98, "more than half is accepted");
         let overloaded = share_let_through(0.25, 20_000);

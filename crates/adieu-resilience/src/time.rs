@@ -5,7 +5,7 @@ pub(crate) use std::time::{Duration, Instant};
 /// The longest time that a policy may name: a year.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The time on tokio's clock.
+/// Returns the time on tokio's clock.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -68,7 +68,7 @@ impl Window {
         self.rings.write(|ring| ring.bucket(tag.number).add(tag, all, some));
     }
 
-    /// The counts of an epoch in the window that ends now.
+    /// Returns the counts of an epoch in the window that ends now.
     pub(crate) fn sum(&self, now: Instant, epoch: u32) -> Pair {
         let current = self.number(now);
         let is_inside = |tag: Tag| tag.epoch == epoch && age(current, tag.number) < BUCKETS;
@@ -85,7 +85,7 @@ impl Window {
     }
 }
 
-/// How many buckets ago `number` was.
+/// Returns how many buckets ago `number` was.
 fn age(current: u32, number: u32) -> u32 {
     current.wrapping_sub(number)
 }

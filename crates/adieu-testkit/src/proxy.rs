@@ -1,4 +1,4 @@
-//! A proxy on the loopback interface that can be cut, to make a running server unreachable.
+//! A proxy on the loopback interface that makes a running server slow, silent or unreachable.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,13 +22,13 @@ pub struct Proxy {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Faults {
-    /// Nothing from the clients comes through.
+    /// Whether data from the clients is withheld.
     cuts_requests: bool,
-    /// Nothing from the server comes through.
+    /// Whether data from the server is withheld.
     cuts_answers: bool,
-    /// How much later data from either side comes through.
+    /// By how much data from either side is delayed.
     delay: Duration,
-    /// Connections that were accepted before are silent for ever: see [`Proxy::hang`].
+    /// Connections of an earlier generation forward nothing: see [`Proxy::hang`].
     generation: u64,
 }
 
@@ -66,12 +66,12 @@ impl Proxy {
         self.set(true, true);
     }
 
-    /// Lets requests through, and no answers.
+    /// Forwards requests, and withholds answers.
     pub fn cut_answers(&self) {
         self.set(false, true);
     }
 
-    /// Forwards all data in either direction this much later.
+    /// Delays all data in either direction by this time.
     pub fn delay(&self, delay: Duration) {
         self.faults.send_modify(|faults| faults.delay = delay);
     }

@@ -32,10 +32,10 @@ struct Shared<A: Actor, M> {
 }
 
 enum State<M> {
-    /// The sender does not know yet whether the mailbox accepts it.
+    /// The sender does not know yet whether the mailbox accepts the message.
     Sending(M),
     Accepted(M),
-    /// The handler took it, or its sender took it back.
+    /// The handler took the message, or its sender took it back.
     Taken,
     /// The callback was dropped before the sender knew that the mailbox had accepted it.
     Dropped,
@@ -111,8 +111,9 @@ where
         })
     }
 
-    /// Takes the message back: the mailbox has not accepted it. Must be called before the signal is
-    /// dropped; then it never returns `None`.
+    /// Takes the message back, because the mailbox has not accepted it.
+    ///
+    /// Call it before the signal is dropped. Otherwise the message is gone, and it returns `None`.
     pub(super) fn take_back(self) -> Option<M> {
         let message = self.shared.take()?;
         self.shared.node.finish();

@@ -1,4 +1,4 @@
-//! Messages that are counted if they are lost.
+//! Letters: messages to actors of ractor that are counted if they are lost.
 
 use std::any::type_name;
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! An actor of ractor as a node.
+//! An actor of ractor as a node of the tree.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -11,10 +11,10 @@ use crate::path::NodePath;
 use crate::quiet::poll_until_quiet;
 use crate::record::{HasRecord, Record};
 
-/// An actor as a node. Its letters hold it, too.
+/// An actor as a node. Each of its letters also holds a reference to it.
 //
-// In this order: the fields that are needed to stop the actor are next to each other. With very many
-// actors cache misses dominate the cost.
+// The order of the fields matters: those that are needed to stop the actor are next to each other. With
+// very many actors, cache misses dominate the cost.
 #[repr(C)]
 pub(super) struct RactorNode {
     /// How many handlers have returned.
@@ -74,8 +74,8 @@ impl RactorNode {
 
     /// Counts a message that was refused as a dead letter.
     //
-    // If the actor has ended, `count_left_behind` may have counted the message: it was being sent
-    // then. In this case the message stays counted as sent, so that exactly one of them counts it.
+    // If the actor has ended, `count_left_behind` may have counted the message already, because it was
+    // being sent at that time. Then the message stays counted as sent, so that it is counted once.
     pub(super) fn send_refused(&self, message: &'static str) {
         self.sent.fetch_sub(1, Ordering::SeqCst);
         if self.counts_left_behind() {
@@ -86,7 +86,8 @@ impl RactorNode {
         }
     }
 
-    /// Returns whether the actor has ended, and its messages do not count themselves as letters do.
+    /// Returns whether the node has to count the messages that the actor left behind: the actor has
+    /// ended, and its messages are not letters, which count themselves.
     fn counts_left_behind(&self) -> bool {
         let has_letters = self.has_letters.load(Ordering::Relaxed);
         !has_letters && self.has_ended.load(Ordering::SeqCst)
@@ -145,7 +146,7 @@ impl RactorNode {
 
     /// Returns whether a handler runs, or a message that was sent through a `Ref` waits for one.
     fn is_busy(&self) -> bool {
-        // In this order: a message is sent before its handler begins, which is before it returns.
+        // The order of the loads matters: a message is sent, then its handler begins, then it returns.
         let handled = self.handled.load(Ordering::SeqCst);
         let begun = self.begun.load(Ordering::SeqCst);
         begun != handled || self.sent.load(Ordering::SeqCst) > begun || self.record.has_scopes()
@@ -164,8 +165,8 @@ impl RactorNode {
         }
     }
 
-    /// Returns the actor, or `None` if it has not started. Then `set_cell` will observe all that was
-    /// stored before this call.
+    /// Returns the actor, or `None` if it has not started. In that case `set_cell` will observe
+    /// everything that was stored before this call.
     pub(super) fn cell(&self) -> Option<&ActorCell> {
         self.cell.get().or_else(|| {
             fence(Ordering::SeqCst);
@@ -264,7 +265,7 @@ impl Node for RactorNode {
         // An actor that stopped has processed all messages that ractor had accepted for it.
         let is_stopped = || matches!(self.record.ending.get(), Some(Ended::Stopped));
         let is_known = if self.has_letters.load(Ordering::Relaxed) {
-            self.sealed.load(Ordering::Relaxed) == 0 // Others are still being dropped.
+            self.sealed.load(Ordering::Relaxed) == 0 // The other letters are still being dropped.
         } else {
             is_stopped()
         };

@@ -13,12 +13,12 @@ use crate::node::Node;
 /// Receives the messages of a task.
 pub struct Inbox<M> {
     receiver: Option<mpsc::Receiver<M>>,
-    /// Gets the receiver when this is dropped.
+    /// Passes the receiver on when the inbox is dropped.
     slot: Option<oneshot::Sender<mpsc::Receiver<M>>>,
     node: Arc<TaskNode>,
 }
 
-/// Gets the receiver of the messages when the inbox is dropped.
+/// Resolves to the receiver of the messages when the inbox is dropped.
 pub(super) type Slot<M> = oneshot::Receiver<mpsc::Receiver<M>>;
 
 // === impl Inbox ===
@@ -29,7 +29,7 @@ impl<M> Inbox<M> {
         (Self { receiver: Some(receiver), slot: Some(slot), node }, dropped)
     }
 
-    /// Returns the next message, or `None` when the task should return: it was asked to stop and has
+    /// Returns the next message, or `None` when the task should return: it was stopped and has
     /// received all accepted messages, or every [`Mailbox`](super::Mailbox) was dropped.
     ///
     /// The message is a dead letter if its [`Delivery`] is dropped before it is done.

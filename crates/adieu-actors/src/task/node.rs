@@ -1,4 +1,4 @@
-//! A plain task as a node.
+//! A plain task with a mailbox, as a node of the tree.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::path::NodePath;
 use crate::quiet::poll_until_quiet;
 use crate::record::{HasRecord, Record};
 
-/// A task as a node.
+/// A plain task as a node: its tokens, and counters of its messages.
 pub(super) struct TaskNode {
     record: Record,
     /// Cancelled when the task should return after it has processed its messages.
@@ -66,7 +66,7 @@ impl TaskNode {
         self.record.note_work();
     }
 
-    /// Uncounts messages that were processed or refused, or never will be processed.
+    /// Subtracts messages that were processed or refused, or that will never be processed.
     pub(super) fn finish(&self, messages: u64) {
         self.pending.fetch_sub(messages, Ordering::SeqCst);
     }
@@ -176,7 +176,7 @@ impl Node for TaskNode {
             return Some(u64::MAX);
         }
         let is_busy = self.pending.load(Ordering::SeqCst) > 0 || self.record.has_scopes();
-        // Not `handled`: a delivery that is dropped may have caused messages, too.
+        // `received`, not `handled`: a delivery that is dropped may have caused messages, too.
         (!is_busy).then(|| self.received.load(Ordering::SeqCst))
     }
 

@@ -25,14 +25,14 @@ pub struct Worker<M> {
     index: usize,
     system: ActorSystem,
     inboxes: Arc<Inboxes<M>>,
-    /// Gets the inbox when this is dropped, even if the body panics.
+    /// Receives the inbox when the worker is dropped, even if the body panics.
     slot: Slot<M>,
     inbox: Option<mpsc::Receiver<M>>,
-    /// Accounts for its deliveries.
+    /// Counts how its deliveries end.
     deliveries: Arc<dyn Receiver>,
 }
 
-/// Gets the inbox of a worker when its body has ended.
+/// Holds the inbox of a worker after its body has ended, so that its remaining messages are counted.
 type Slot<M> = Arc<Mutex<Option<mpsc::Receiver<M>>>>;
 
 impl<M> Worker<M> {
@@ -79,9 +79,10 @@ impl<M> Worker<M> {
     /// Returns the next message, or `None` when the body should return: the workers are being drained,
     /// and no worker and no actor of a worker has work.
     ///
-    /// The message is a dead letter if its [`Delivery`] is dropped before it is done. During the drain,
-    /// the other workers accept messages until it is done, and the actors of this worker have no work.
-    /// The body has to call this again, or return.
+    /// The message is a dead letter if its [`Delivery`] is dropped before it is done.
+    ///
+    /// During the drain, the other workers accept messages until this delivery is done and the actors of
+    /// this worker have no work. So the body has to call `recv` again, or return.
     ///
     /// # Cancel safety
     ///
@@ -90,7 +91,7 @@ impl<M> Worker<M> {
         let (inboxes, index) = (Arc::clone(&self.inboxes), self.index);
         let draining = inboxes.draining();
         if !draining.is_cancelled() {
-            // One stays pending until the actors were quiet during the drain.
+            // The last one stays pending until the drain has found the actors of this worker quiet.
             inboxes.release(index, inboxes.held(index).saturating_sub(1));
         }
         loop {
@@ -130,7 +131,7 @@ impl<M> Worker<M> {
 
 impl<M> Drop for Worker<M> {
     fn drop(&mut self) {
-        // `live` releases what the worker holds when it has seen that the actors are quiet.
+        // `live` releases the pending deliveries when it has found the actors quiet.
         *lock(&self.slot) = self.inbox.take();
     }
 }
@@ -187,7 +188,7 @@ where
         Ok(runtime) => runtime,
         Err(error) => {
             if let Some(inbox) = lock(&slot).take() {
-                // Without a runtime nothing can be waited for.
+                // Without a runtime, this thread cannot await the count.
                 let _ = inboxes.count_unprocessed(index, inbox).now_or_never();
             }
             inboxes.release(index, 1);
@@ -200,7 +201,7 @@ where
     // All code on this thread belongs to the worker.
     mark_worker_thread(inboxes.announced().clone());
     let (ending, actors) = runtime.block_on(live(index, &slot, inboxes, countdown, body));
-    // Blocking tasks are not awaited.
+    // Does not wait for blocking tasks.
     runtime.shutdown_background();
     WorkerReport { index, ending, actors, dead_letters: inboxes.dead_letters(index) }
 }
@@ -265,7 +266,7 @@ where
     inboxes.closed().await;
     let timeout = countdown.remaining().unwrap_or(Timeouts::WORKER_THREADS);
     if let Some(end) = countdown.most_of_grace() {
-        system.state.countdown.shorten_grace(end); // The worker must report before it is given up.
+        system.state.countdown.shorten_grace(end); // The worker must report before the pool abandons it.
     }
     let actors = system.abort(timeout).await.map(|report| (*report).clone());
     (ending, actors.unwrap_or_else(|_| DrainReport::empty()))

@@ -80,7 +80,7 @@ impl Sums {
         Self::assuming(believed, needs, workload, facts)
     }
 
-    /// The sums for everything that the process may assume, the likeliest first.
+    /// Returns the sums for everything that the process may assume, the likeliest first.
     pub(crate) fn all(needs: &Needs, workload: &Workload, facts: Facts) -> Vec<Self> {
         let beliefs = beliefs(needs, workload).into_iter();
         beliefs.map(|believed| Self::assuming(believed, needs, workload, facts)).collect()
@@ -163,7 +163,7 @@ impl Sums {
         terms.iter().fold(path, |sum, term| sum.saturating_add(*term))
     }
 
-    /// How long routers have to move away.
+    /// Returns how long routers have to move away.
     pub(crate) fn covered(&self) -> Duration {
         self.pre_stop.saturating_add(self.lame_duck)
     }
@@ -172,7 +172,7 @@ impl Sums {
         self.grace.is_none_or(|grace| self.needed() <= grace)
     }
 
-    /// Whether the shutdown may take longer than the least default timeout of a unit.
+    /// Returns whether the shutdown may take longer than the least default timeout of a unit.
     ///
     /// A process that asks systemd for its timeout drains no longer than that. A process that learns
     /// its grace period in another way may use all of it.

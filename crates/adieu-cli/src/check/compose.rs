@@ -41,7 +41,7 @@ struct Files<'a> {
 /// How deep files may include files.
 const DEEPEST: usize = 4;
 
-/// Whether a document is one of these. It may only include others.
+/// Returns whether a document is one of these. It may only include others.
 pub(crate) fn is_one(document: &Node<'_>) -> bool {
     let services = document.get("services");
     let includes = || document.get("include").is_some_and(|include| !include.items().is_empty());

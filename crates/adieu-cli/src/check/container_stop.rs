@@ -103,7 +103,7 @@ fn sorted(words: &[Word], known: &str) -> Option<(Vec<Word>, Vec<Word>)> {
     }
 }
 
-/// The value of an option: `-t 30`, `-t30`, `--time=30`, `-ft 30`.
+/// Returns the value of an option: `-t 30`, `-t30`, `--time=30`, `-ft 30`.
 fn value(words: &[Word], letter: char, longs: &[&str]) -> Option<String> {
     let mut found = None;
     for (at, word) in words.iter().enumerate() {
@@ -126,8 +126,8 @@ fn value(words: &[Word], letter: char, longs: &[&str]) -> Option<String> {
     found
 }
 
-/// Whether a command, or a script in it, may stop a container with one of these names, at once or in a
-/// way that cannot be seen.
+/// Returns whether a command, or a script in it, may stop a container with one of these names, at
+/// once or in a way that cannot be seen.
 pub(crate) fn may_stop(words: &[Word], is_meant: &dyn Fn(&str) -> bool) -> bool {
     let of_command = |words: &[Word]| match of(programs::without_wrappers(words)) {
         Some(StopEffect::Stops(stop)) => {
@@ -154,13 +154,14 @@ pub(crate) fn may_stop(words: &[Word], is_meant: &dyn Fn(&str) -> bool) -> bool 
 // === impl Stop ===
 
 impl Stop {
-    /// Whether it may be for the container of this name, which is empty if it cannot be seen.
+    /// Returns whether it may be for the container of this name, which is empty if it cannot be
+    /// seen.
     pub(crate) fn is_for(&self, name: &str) -> bool {
         self.names.is_empty() || name.is_empty() || self.names.iter().any(|found| found == name)
     }
 
-    /// Whether it stops a container with one of these names in another way than with the container's
-    /// own signal and time.
+    /// Returns whether it stops a container with one of these names in another way than with the
+    /// container's own signal and time.
     pub(crate) fn is_hasty_for(&self, is_meant: &dyn Fn(&str) -> bool) -> bool {
         let is_hasty = !matches!(self.how, StopMethod::Timeout(None));
         is_hasty && self.names.iter().any(|name| is_meant(name))

@@ -12,7 +12,7 @@ use super::workload::Workload;
 /// Programs that a deployment uses, and that stop nothing.
 const TOOLS: [&str; 9] = ["curl", "wget", "git", "aws", "gcloud", "az", "read", "nc", "openssl"];
 
-/// Whether a text is a script that starts containers.
+/// Returns whether a text is a script that starts containers.
 pub(crate) fn is_one(text: &str) -> bool {
     if !PROGRAMS.iter().any(|program| text.contains(program)) {
         return false;

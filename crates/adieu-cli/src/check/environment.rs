@@ -195,12 +195,12 @@ impl Environment {
         self.variables.contains_key(name)
     }
 
-    /// Whether there may be variables that cannot be seen.
+    /// Returns whether there may be variables that cannot be seen.
     pub(crate) fn has_unseen(&self) -> bool {
         !self.unseen.is_empty()
     }
 
-    /// Whether a variable is set that only a process with this library reads.
+    /// Returns whether a variable is set that only a process with this library reads.
     pub(crate) fn is_of_adieu(&self) -> bool {
         self.variables
             .keys()
@@ -348,7 +348,7 @@ impl Environment {
     }
 }
 
-/// Whether the process reads a variable to know how it stops.
+/// Returns whether the process reads a variable to know how it stops.
 fn is_read(name: &str) -> bool {
     name == GRACE_VAR || name == PRE_STOP_VAR || name.starts_with(OVERRIDES)
 }

@@ -19,7 +19,7 @@ use super::{keys, launch};
 /// The signal that Fly sends by default.
 const DEFAULT_SIGNAL: &str = "SIGINT";
 
-/// Whether a text is TOML with the keys of Fly, by its name or by its first key.
+/// Returns whether a text is TOML with the keys of Fly, by its name or by its first key.
 pub(crate) fn is_one(source: &Source<'_>) -> bool {
     let name = source.path.and_then(|path| path.file_name()).and_then(|name| name.to_str());
     let is_named = name.is_some_and(|name| name.starts_with("fly.") && name.ends_with(".toml"));

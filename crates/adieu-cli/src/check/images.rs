@@ -54,7 +54,7 @@ const OTHERS: [&str; 50] = [
     "mailpit",
 ];
 
-/// Whether an image is one of them.
+/// Returns whether an image is one of them.
 pub(crate) fn is_other(image: &str) -> bool {
     OTHERS.contains(&short_name(image))
 }

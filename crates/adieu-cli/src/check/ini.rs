@@ -47,7 +47,7 @@ pub(crate) fn read(text: &str, file: Option<&Path>) -> Result<Ini, InputError> {
     Ok(ini)
 }
 
-/// Whether a file is one of supervisord, which Python reads.
+/// Returns whether a file is one of supervisord, which Python reads.
 fn is_python(text: &str) -> bool {
     let sections = ["[program:", "[supervisord]", "[fcgi-program:", "[eventlistener:"];
     text.lines().any(|line| sections.iter().any(|section| line.trim_start().starts_with(section)))

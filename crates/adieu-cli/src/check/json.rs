@@ -9,7 +9,7 @@ use super::verdict::Answer;
 use super::{Judged, Outcome};
 use crate::ending::Failure;
 
-/// The worst of all at the top, then each.
+/// Writes the worst answer of all workloads at the top, then the answer of each.
 pub(super) fn write(outcome: &Outcome) -> Result<String, Failure> {
     let (counted, not_counted) = outcome.needs.counted();
     let sums = outcome.worst().map(|worst| &worst.verdict.sums);

@@ -37,7 +37,7 @@ pub(super) fn judge(
     findings
 }
 
-/// Whether there is time enough.
+/// Checks whether there is time enough.
 fn time(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
     let grace = sums.grace.filter(|_| !sums.has_time())?;
     let (needed, short) = (span(sums.needed()), span(sums.needed() - grace));
@@ -63,7 +63,7 @@ fn time(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
     Some(Finding::new(level, workload.grace.place.clone(), problem, advice))
 }
 
-/// Whether the platform waits for less time than the manifest sets.
+/// Checks whether the platform waits for less time than the manifest sets.
 fn capped(workload: &Workload) -> Option<Finding> {
     let cap = workload.cap.as_ref()?;
     let said = workload.grace.span.filter(|said| *said > cap.most)?;
@@ -79,7 +79,7 @@ fn capped(workload: &Workload) -> Option<Finding> {
     Some(Finding::new(Level::Warning, workload.grace.place.clone(), problem, advice))
 }
 
-/// Whether the process handles the signal that it is sent.
+/// Checks whether the process handles the signal that it is sent.
 fn stop_signal(signal: &StopSignal, facts: Facts) -> Option<Finding> {
     let StopSignal { text, place, fix } = signal;
     if facts.handled.handles(signal) {
@@ -102,8 +102,8 @@ fn stop_signal(signal: &StopSignal, facts: Facts) -> Option<Finding> {
     Some(finding.fixed_by(Fix::Line(fix.clone())))
 }
 
-/// Whether the platform's signal is not the first one. A second signal ends the lame duck, and a second
-/// SIGINT or a third SIGTERM is a hard stop.
+/// Checks whether the platform's signal is not the first one. A second signal ends the lame duck,
+/// and a second SIGINT or a third SIGTERM is a hard stop.
 fn signalled_again(workload: &Workload, sums: &Sums, facts: Facts) -> Option<Finding> {
     // A signal that is not handled ends the process, and is reported as that.
     let extra = workload.extra_signals.iter().find(|signal| facts.handled.handles(signal))?;
@@ -122,7 +122,7 @@ fn signalled_again(workload: &Workload, sums: &Sums, facts: Facts) -> Option<Fin
     Some(finding.fixed_by(Fix::Line(extra.fix.clone())))
 }
 
-/// Whether routers have moved away in time.
+/// Checks whether routers have moved away in time.
 fn routing(sums: &Sums) -> Option<Finding> {
     let (lag, covered) = (span(sums.lag), span(sums.covered()));
     (!sums.has_routed()).then(|| Finding {
@@ -134,7 +134,8 @@ fn routing(sums: &Sums) -> Option<Finding> {
     })
 }
 
-/// Whether the lame duck may be over before routers have moved away, because no request came.
+/// Checks whether the lame duck may be over before routers have moved away, because no request
+/// came.
 fn sooner(times: &Times, sums: &Sums) -> Option<Finding> {
     let least = sums.pre_stop.saturating_add(times.lame_duck_min);
     let is_so = sums.has_routed() && sums.pre_stop < sums.lag && least < sums.lag;
@@ -148,7 +149,7 @@ fn sooner(times: &Times, sums: &Sums) -> Option<Finding> {
     })
 }
 
-/// Whether the process knows how long it has.
+/// Checks whether the process knows how long it has.
 fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
     // It may assume another grace period, with which it fits.
     let (bad, assumes) = match others.iter().any(is_enough) {
@@ -210,20 +211,20 @@ fn belief(times: &Times, workload: &Workload, sums: &Sums, others: &[Sums]) -> O
     Some(Finding { level, place, problem, advice, fix: Fix::None })
 }
 
-/// Whether the process assumes no more than the manifest sets, and only a limit that cannot be seen
-/// may leave it less.
+/// Returns whether the process assumes no more than the manifest sets, and only a limit that cannot
+/// be seen may leave it less.
 fn is_cut_by_assumption(workload: &Workload, sums: &Sums) -> bool {
     let is_assumed = workload.cap.as_ref().is_some_and(|cap| cap.assumed);
     let set = workload.grace.span.map(|set| set.saturating_sub(sums.pre_stop));
     is_assumed && !workload.grace.assumed && sums.believed.zip(set).is_some_and(|(b, set)| b <= set)
 }
 
-/// Whether it fits with the grace period that the process assumes.
+/// Returns whether it fits with the grace period that the process assumes.
 fn is_enough(sums: &Sums) -> bool {
     sums.has_time() && !sums.cuts_itself && !sums.overruns
 }
 
-/// Whether it fits also with the other grace periods that the process may assume.
+/// Checks whether it fits also with the other grace periods that the process may assume.
 fn uncertain(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Finding> {
     let bad = others.iter().find(|other| !is_enough(other)).filter(|_| is_enough(sums))?;
     let believed = bad.believed.map_or("no grace period".into(), |believed| {
@@ -234,7 +235,7 @@ fn uncertain(workload: &Workload, sums: &Sums, others: &[Sums]) -> Option<Findin
     Some(Finding::new(Level::Unknown, workload.grace.place.clone(), problem, advice))
 }
 
-/// Whether it fits also on machines whose `DefaultTimeoutStopSec` is not 90s.
+/// Checks whether it fits also on machines whose `DefaultTimeoutStopSec` is not 90s.
 fn default_stop_timeout(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
     let place = workload.default_stop_timeout.clone()?;
     if !sums.exceeds_least_stop_timeout(workload, times) || !sums.has_time() {
@@ -246,7 +247,7 @@ fn default_stop_timeout(workload: &Workload, sums: &Sums, times: &Times) -> Opti
     Some(Finding::new(Level::Unknown, place, problem, advice))
 }
 
-/// Whether it fits also if systemd does not answer the process.
+/// Checks whether it fits also if systemd does not answer the process.
 fn asked(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
     let is_asked = workload.supervisor == Supervisor::Systemd
         && workload.asks_systemd()
@@ -260,7 +261,7 @@ fn asked(workload: &Workload, sums: &Sums, times: &Times) -> Option<Finding> {
     Some(Finding::new(Level::Warning, workload.grace.place.clone(), problem, advice))
 }
 
-/// Whether a failing probe leaves less time than the process needs.
+/// Checks whether a failing probe leaves less time than the process needs.
 fn probes(workload: &Workload, sums: &Sums) -> Vec<Finding> {
     let graces = workload.probe_graces.iter().map(|(grace, place)| {
         let (given, needed) = (span(*grace), span(sums.needed()));
@@ -277,7 +278,8 @@ fn probes(workload: &Workload, sums: &Sums) -> Vec<Finding> {
     graces.collect()
 }
 
-/// Whether a component that stops the process in its own way leaves less time than it needs.
+/// Checks whether a component that stops the process in its own way leaves less time than it
+/// needs.
 fn other_stops(workload: &Workload, sums: &Sums) -> Vec<Finding> {
     let is_short = |stop: &&OtherStop| {
         let may_drain_longer = sums.believed.is_none_or(|believed| believed > stop.limit);
@@ -306,7 +308,7 @@ fn other_stops(workload: &Workload, sums: &Sums) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Whether routers are waited for twice.
+/// Checks whether routers are waited for twice.
 fn twice(workload: &Workload, sums: &Sums) -> Option<Finding> {
     let is_so = workload.supervisor.has_pre_stop()
         && !sums.pre_stop.is_zero()
@@ -322,7 +324,7 @@ fn twice(workload: &Workload, sums: &Sums) -> Option<Finding> {
     })
 }
 
-/// Whether readiness changes at a good time for probes and balancers.
+/// Checks whether readiness changes at a good time for probes and balancers.
 fn readiness(times: &Times, workload: &Workload, sums: &Sums) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (after, lame_duck) = (times.unready_after, sums.lame_duck);

@@ -33,7 +33,7 @@ pub(super) struct Document<'a> {
     at: Node<'a>,
 }
 
-/// Whether a document is one of these, and not of compose.
+/// Returns whether a document is one of these, and not of compose.
 pub(crate) fn is_one(document: &Node<'_>) -> bool {
     document.get("kind").is_some() || document.get("apiVersion").is_some()
 }
@@ -165,7 +165,7 @@ fn name_of(document: &Node<'_>) -> String {
     name.unwrap_or_else(|| "without a name".into())
 }
 
-/// The place that sets a single replica.
+/// Returns the place that sets a single replica, if one does.
 fn alone(kind: &str, document: &Node<'_>) -> Option<Place> {
     let replicas = document.find(&["spec", "replicas"]).filter(|_| !kind.ends_with("Job"))?;
     (replicas.text() == Some("1")).then(|| replicas.place())

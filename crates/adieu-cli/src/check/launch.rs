@@ -289,15 +289,15 @@ impl Launch<'_> {
     }
 }
 
-/// Whether a command replaces the shell: `exec orders`, `command exec orders`.
+/// Returns whether a command replaces the shell: `exec orders`, `command exec orders`.
 fn replaces(command: &Simple) -> bool {
     let is_prefix = |word: &&Word| ["command", "builtin"].contains(&word.text.as_str());
     let prefixes = command.words.iter().take_while(is_prefix).count();
     matches!(&command.words[prefixes..], [exec, _, ..] if exec.text == "exec")
 }
 
-/// Whether a command of a script is not the process: it sets something, or is a program that is
-/// known to run no other.
+/// Returns whether a command of a script is not the process: it sets something, or is a program
+/// that is known to run no other.
 fn is_helper(command: &Simple) -> bool {
     let [first, rest @ ..] = command.words.as_slice() else { return true };
     match (base(first), rest) {

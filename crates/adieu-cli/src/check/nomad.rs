@@ -88,7 +88,7 @@ const JSON: Keys = Keys {
 
 const COMPUTED: &str = "its value is computed, and cannot be seen here";
 
-/// Whether a text is a job in HCL.
+/// Returns whether a text is a job in HCL.
 pub(crate) fn is_hcl(text: &str) -> bool {
     text.lines().any(|line| {
         let job = line.trim_start().strip_prefix("job ");
@@ -96,7 +96,7 @@ pub(crate) fn is_hcl(text: &str) -> bool {
     })
 }
 
-/// Whether a document is a job as Nomad's API writes it.
+/// Returns whether a document is a job as Nomad's API writes it.
 pub(crate) fn is_json(document: &Node<'_>) -> bool {
     document.get("Job").is_some() || document.get("TaskGroups").is_some()
 }
@@ -291,8 +291,8 @@ fn read_task(
     into.add(workload)
 }
 
-/// Whether the service is the first process of a container. The kernel ignores a signal that the first
-/// process does not handle, unless no process can handle it.
+/// Returns whether the service is the first process of a container. The kernel ignores a signal
+/// that the first process does not handle, unless no process can handle it.
 fn is_first_process(task: &Node<'_>, keys: &Keys) -> bool {
     let is_container = matches!(task.text_of(keys.driver), Some("docker" | "podman"));
     let others = ["init", "entrypoint", "command"];

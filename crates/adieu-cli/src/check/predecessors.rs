@@ -1,15 +1,15 @@
 //! Names of containers that follow one another: `orders-blue` and `orders-green`, `orders-old` and `orders`.
 
-/// Last parts of names that tell the containers of one service apart.
+/// Last parts of names by which the containers of one service differ.
 const TURNS: &str = "\
     blue green red black old new prev previous next current last backup bak canary stable a b";
 
-/// Whether a container of one name may have run the service before that of the other.
+/// Returns whether a container of one name may have run the service before that of the other.
 pub(super) fn is_one(name: &str, of: &str) -> bool {
     name != of && !of.is_empty() && stem(name) == stem(of)
 }
 
-/// The name without the part that tells containers of one service apart.
+/// Returns the name without the part by which containers of one service differ.
 fn stem(name: &str) -> &str {
     let Some((stem, last)) = name.rsplit_once(['-', '_', '.']) else { return name };
     let number = last.strip_prefix('v').unwrap_or(last);

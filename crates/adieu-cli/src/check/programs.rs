@@ -170,7 +170,7 @@ pub(crate) fn start(words: &[Word]) -> Start<'_> {
     }
 }
 
-/// The command without `sudo` in front of it, for scripts that are run by hand.
+/// Returns the command without `sudo` in front of it, for scripts that are run by hand.
 fn without_sudo(words: &[Word]) -> &[Word] {
     let sudo = words.first().is_some_and(|first| base(first) == "sudo");
     let wrapper = WRAPPERS.iter().find(|wrapper| wrapper.name == "sudo" && sudo);
@@ -196,7 +196,7 @@ pub(crate) fn without_wrappers(words: &[Word]) -> &[Word] {
     words
 }
 
-/// Whether a wrapper signals all that it has started, and not its child alone.
+/// Returns whether a wrapper signals all that it has started, and not its child alone.
 pub(crate) fn signals_the_group(words: &[Word]) -> bool {
     let Some((first, options)) = words.split_first() else { return false };
     let mut options =
@@ -211,7 +211,7 @@ pub(crate) fn is_quick(name: &str) -> bool {
     is_listed(QUICK, name)
 }
 
-/// Whether a program is known to leave processes and containers alone.
+/// Returns whether a program is known to leave processes and containers alone.
 pub(crate) fn is_harmless(name: &str) -> bool {
     is_quick(name) || is_listed(HARMLESS, name)
 }
@@ -226,7 +226,7 @@ fn is_script(name: &str) -> bool {
     is_named || name.contains("entrypoint") || SCRIPT_ENDINGS.iter().any(|end| name.ends_with(end))
 }
 
-/// The argument that looks like a program: after `--`, or with the path of one.
+/// Returns the argument that looks like a program: after `--`, or with the path of one.
 fn inner_program(arguments: &[Word]) -> Option<&str> {
     let mut before = "";
     for argument in arguments {
@@ -252,7 +252,7 @@ fn inner_program(arguments: &[Word]) -> Option<&str> {
     None
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 pub(crate) fn base(word: &Word) -> &str {
     word.text.rsplit('/').next().unwrap_or(&word.text)
 }
@@ -260,14 +260,15 @@ pub(crate) fn base(word: &Word) -> &str {
 // === impl Wrapper ===
 
 impl Wrapper {
-    /// The command after its own options; `None` if these are not known or there is no command.
+    /// Returns the command after its own options; `None` if these are not known or there is no
+    /// command.
     fn command<'a>(&self, words: &'a [Word]) -> Option<&'a [Word]> {
         let rest = after_options(words, self.options)?.get(self.before..)?;
         Some(rest).filter(|rest| !rest.is_empty())
     }
 }
 
-/// The words after the options, of which all must be known.
+/// Returns the words after the options, of which all must be known.
 pub(crate) fn after_options<'a>(words: &'a [Word], known: &str) -> Option<&'a [Word]> {
     let has = |option: &str| known.split_whitespace().any(|one| one == option);
     let mut rest = words;

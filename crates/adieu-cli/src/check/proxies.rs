@@ -47,10 +47,10 @@ const HELPERS: [&str; 25] = [
     "cloudwatch-agent",
 ];
 
-/// Images of helpers whose last part says too little.
+/// Images of helpers that the last part of their name does not identify.
 const VENDORS: [&str; 3] = ["datadog/agent", "amazon/cloudwatch-agent", "grafana/agent"];
 
-/// Whether a container runs a known helper beside the process.
+/// Returns whether a container runs a known helper beside the process.
 ///
 /// Only whole names count: `acme/nginx-gateway` may be a service.
 pub(crate) fn is_helper(name: &str, image: &str) -> bool {
@@ -64,7 +64,8 @@ pub(crate) fn is_helper(name: &str, image: &str) -> bool {
         })
 }
 
-/// Whether a container is called like a proxy. Parts of names count, because this only leads to warnings.
+/// Returns whether a container is called like a proxy. Parts of names count, because this only
+/// leads to warnings.
 pub(crate) fn is_one(name: &str, image: &str) -> bool {
     PROXIES.iter().any(|part| name.contains(part) || image.contains(part))
 }
@@ -73,7 +74,7 @@ fn has(list: &[&str], name: &str, image: &str) -> bool {
     list.contains(&name) || list.contains(&short_name(image))
 }
 
-/// The whole name of an image, without its tag and digest.
+/// Returns the whole name of an image, without its tag and digest.
 fn untagged(image: &str) -> &str {
     let last = image.rfind('/').map_or(0, |at| at + 1);
     let end = image[last..].find([':', '@']).map_or(image.len(), |at| last + at);

@@ -90,7 +90,7 @@ fn has(list: &str, name: &str) -> bool {
 // === impl Flags ===
 
 impl Flags {
-    /// The last value of an option, by its long name.
+    /// Returns the last value of an option, by its long name.
     pub(crate) fn value(&self, name: &str) -> Option<&Word> {
         self.values(name).last()
     }
@@ -100,12 +100,12 @@ impl Flags {
         self.values.iter().filter(move |(found, _)| found == name).map(|(_, value)| value)
     }
 
-    /// Whether a switch is on.
+    /// Returns whether a switch is on.
     pub(crate) fn is_on(&self, name: &str) -> bool {
         self.value(name).is_some_and(|value| ["true", "1"].contains(&value.text.as_str()))
     }
 
-    /// Whether a switch that is on unless it is set was switched off.
+    /// Returns whether a switch that is on unless it is set was switched off.
     pub(crate) fn is_off(&self, name: &str) -> bool {
         self.value(name).is_some_and(|value| ["false", "0"].contains(&value.text.as_str()))
     }

@@ -176,18 +176,18 @@ pub(crate) fn kills_unhealthy(place: Place, instead: &str) -> Finding {
     finding.fixed_by(Fix::Line(instead.into()))
 }
 
-/// Whether the value of `platform`, `os` or `isolation` is one of Windows.
+/// Returns whether the value of `platform`, `os` or `isolation` is one of Windows.
 pub(crate) fn is_windows(value: &str) -> bool {
     let value = value.to_lowercase();
     value.starts_with("windows") || ["hyperv", "process"].contains(&value.as_str())
 }
 
-/// Whether the value of `runtime` is one of Windows.
+/// Returns whether the value of `runtime` is one of Windows.
 pub(crate) fn is_runtime_of_windows(value: &str) -> bool {
     value.contains("runhcs") || value.contains("hcsshim")
 }
 
-/// Whether the value of `pid` is the namespace of another container.
+/// Returns whether the value of `pid` is the namespace of another container.
 pub(crate) fn is_of_other(value: &str) -> bool {
     ["container:", "service:"].iter().any(|kind| value.starts_with(kind)) || value.contains('$')
 }
@@ -269,19 +269,19 @@ fn mounts(flags: &Flags, source: &Source<'_>, place: &Place, environment: &mut E
     }
 }
 
-/// Whether the client passes no signal on to the container.
+/// Returns whether the client passes no signal on to the container.
 pub(crate) fn keeps_signals(words: &[Word]) -> bool {
     let flags = command(words).map(|command| run_flags::read(command.words)).unwrap_or_default();
     flags.is_off("--sig-proxy") || flags.is_on("--tty")
 }
 
-/// Whether a command starts a container and does not wait for it.
+/// Returns whether a command starts a container and does not wait for it.
 pub(crate) fn is_detached(words: &[Word]) -> bool {
     let command = command(words);
     command.is_some_and(|command| run_flags::read(command.words).is_on("--detach"))
 }
 
-/// Whether a command is one of a container engine, or of a program that is built on one.
+/// Returns whether a command is one of a container engine, or of a program that is built on one.
 pub(crate) fn is_of_engine(words: &[Word]) -> bool {
     let engines = ["docker-compose", "podman-compose", "systemd-nspawn", "ctr", "runc", "crun"];
     let first = words.first().map(base).unwrap_or_default();

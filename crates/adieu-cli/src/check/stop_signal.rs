@@ -40,7 +40,7 @@ const NAMES: [(&str, u32); 18] = [
 /// The signals that no process can handle.
 const UNCATCHABLE: [u32; 2] = [9, 19];
 
-/// The number of a signal: `SIGTERM`, `term`, `15`.
+/// Returns the number of a signal: `SIGTERM`, `term`, `15`.
 fn number(text: &str) -> Option<u32> {
     let upper = text.trim().to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
@@ -48,7 +48,7 @@ fn number(text: &str) -> Option<u32> {
     named.or_else(|| name.parse().ok().filter(|number| (1..64).contains(number)))
 }
 
-/// Whether a text names a signal.
+/// Returns whether a text names a signal.
 pub(crate) fn is_known(text: &str) -> bool {
     number(text).is_some()
 }
@@ -60,17 +60,18 @@ impl StopSignal {
         number(&self.text) == Some(15)
     }
 
-    /// Whether no process can handle it.
+    /// Returns whether no process can handle it.
     pub(crate) fn is_uncatchable(&self) -> bool {
         number(&self.text).is_some_and(|number| UNCATCHABLE.contains(&number))
     }
 
-    /// Whether it may have an effect on the first process of a container that does not handle it.
+    /// Returns whether it may have an effect on the first process of a container that does not
+    /// handle it.
     pub(crate) fn reaches_first_process(&self) -> bool {
         self.is_uncatchable() || self.is_unseen()
     }
 
-    /// Whether its name is filled in by some other tool.
+    /// Returns whether its name is filled in by some other tool.
     pub(crate) fn is_unseen(&self) -> bool {
         self.text.contains(['$', '{', '%'])
     }

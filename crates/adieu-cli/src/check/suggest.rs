@@ -164,7 +164,7 @@ impl Suggestion {
         }
     }
 
-    /// The sums with all this changed.
+    /// Returns the sums with all this changed.
     fn sums(&self, needs: &Needs, workload: &Workload, facts: Facts) -> Sums {
         let (needs, workload) = self.apply(needs, workload);
         Sums::of(&needs, &workload, facts)
@@ -223,7 +223,7 @@ impl Suggestion {
         config
     }
 
-    /// The changes of the configuration, by their keys.
+    /// Returns the changes of the configuration, by their keys.
     fn configured(&self) -> impl Iterator<Item = (&'static str, Duration)> {
         let all = [
             ("lame-duck", self.lame_duck),
@@ -233,8 +233,9 @@ impl Suggestion {
         all.into_iter().filter_map(|(key, time)| Some((key, time?)))
     }
 
-    /// The variables to set. A configuration that several workloads share cannot be changed for one
-    /// of them, and a variable in the manifest would override it: then a variable is changed.
+    /// Returns the variables to set. A configuration that several workloads share cannot be changed
+    /// for one of them, and a variable in the manifest would override it: then a variable is
+    /// changed.
     fn variables(&self, workload: &Workload, is_shared: bool) -> Vec<(String, String)> {
         let mut all = Vec::new();
         if let Some(StatedTimes { grace, pre_stop }) = self.stated {
@@ -385,7 +386,7 @@ impl Suggestion {
     }
 }
 
-/// The variable that overrides a key of the configuration.
+/// Returns the variable that overrides a key of the configuration.
 fn variable(key: &str) -> String {
     format!("ADIEU__{}", key.to_uppercase().replace('.', "__").replace('-', "_"))
 }

@@ -76,7 +76,7 @@ impl Supervisor {
         }
     }
 
-    /// The line that sets the grace period.
+    /// Returns the line that sets the grace period.
     pub(crate) fn line(self, seconds: u64) -> String {
         let key = self.key();
         match self {
@@ -93,7 +93,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether the key takes a number of seconds, and not a text with a unit.
+    /// Returns whether the key takes a number of seconds, and not a text with a unit.
     pub(crate) fn is_in_seconds(self) -> bool {
         !matches!(
             self,
@@ -107,17 +107,17 @@ impl Supervisor {
         )
     }
 
-    /// Whether preStop can be set there.
+    /// Returns whether preStop can be set there.
     pub(crate) fn has_pre_stop(self) -> bool {
         self == Self::Kubernetes
     }
 
-    /// Whether requests are routed away from a process when it is not ready.
+    /// Returns whether requests are routed away from a process when it is not ready.
     pub(crate) fn has_endpoints(self) -> bool {
         matches!(self, Self::Kubernetes | Self::Knative | Self::Unknown)
     }
 
-    /// How long it waits if the key is not set.
+    /// Returns how long it waits if the key is not set.
     pub(crate) fn default_grace(self) -> Duration {
         Duration::from_secs(match self {
             Self::Kubernetes | Self::Unknown | Self::Ecs | Self::Fargate => 30,

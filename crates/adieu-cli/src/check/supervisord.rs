@@ -43,7 +43,7 @@ const OTHERS: [&str; 22] = [
     "node_exporter",
 ];
 
-/// Settings that hold in each section, unless the section has its own.
+/// The section whose settings apply to each section that does not set them itself.
 const DEFAULT: &str = "DEFAULT";
 
 pub(crate) fn is_one(file: &Ini) -> bool {
@@ -66,7 +66,7 @@ pub(crate) fn read(file: &Ini, only: Option<&str>, into: &mut Manifest) -> Resul
     for section in &file.sections {
         let name = section.name.as_str();
         let place = section.place.clone();
-        // Sections of one name are one section.
+        // supervisord merges sections of the same name.
         if seen.contains(&name) {
             continue;
         }
@@ -77,7 +77,7 @@ pub(crate) fn read(file: &Ini, only: Option<&str>, into: &mut Manifest) -> Resul
         } else if let Some(program) = program_of(name) {
             into.add(self::program(&program, name, &place, file)?)?;
         } else if name.starts_with("eventlistener:") {
-            // It serves supervisord itself, on its standard input.
+            // An event listener serves supervisord itself, on its standard input.
             into.skip(place, "event listener".into());
         } else if name == "include" {
             let problem = "the programs in these files are not read";
@@ -88,8 +88,7 @@ pub(crate) fn read(file: &Ini, only: Option<&str>, into: &mut Manifest) -> Resul
     Ok(())
 }
 
-/// Whether a section runs one of the programs that are not the service, and has no variables of this
-/// library.
+/// Returns whether a section runs one of [`OTHERS`], and sets no variable of adieu.
 fn runs_other(file: &Ini, section: &str) -> bool {
     let Some(command) = find(file, section, "command") else { return false };
     let words: Vec<_> = script::split(&command.value).into_iter().map(Word::known).collect();
@@ -136,13 +135,13 @@ fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload
         let group = find("stopasgroup").filter(|setting| !is_off(&setting.value));
         let place = command.place.clone();
         workload.findings.extend(match (front, group) {
-            // The process gets the signal, too, but nothing waits for it.
+            // The process also gets the signal, but supervisord does not wait for it.
             (Front::Shell, Some(_)) => {
                 let problem = "the shell ends at the signal, and supervisord takes the program for \
                                stopped while the process still drains";
                 let advice = "make the process itself the command";
                 let finding = Finding::new(Level::Unknown, place, problem, advice);
-                // This is certain, so that `--execs` does not remove it.
+                // A finding with a fix is certain, so `--execs` does not remove it.
                 Some(finding.fixed_by(Fix::Line("the process itself as the command".into())))
             }
             (front, _) => front.finding(place),
@@ -181,7 +180,7 @@ fn is_off(value: &str) -> bool {
     ["false", "no", "off", "0"].contains(&value.to_lowercase().as_str())
 }
 
-/// `A="1",B='2',C=3`, over several lines.
+/// Adds the variables of a setting such as `A="1",B='2',C=3`, which may have several lines.
 fn add_variables(setting: &Setting, environment: &mut Environment) {
     let (mut quote, mut pairs) = (None, vec![String::new()]);
     for c in setting.value.chars() {
@@ -193,7 +192,7 @@ fn add_variables(setting: &Setting, environment: &mut Environment) {
         }
     }
     for pair in pairs.iter().map(|pair| pair.trim()) {
-        // supervisord fills in `%(ENV_NAME)s`.
+        // supervisord replaces `%(ENV_NAME)s`.
         if let Some((name, value)) = pair.split_once('=') {
             environment.set_marked(name, value, '%', setting.place.clone());
         }

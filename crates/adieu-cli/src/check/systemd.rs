@@ -74,7 +74,7 @@ pub(crate) fn default_stop_timeout(unit: &Ini) -> Option<Place> {
     Some(grace(unit)).filter(|grace| grace.assumed).map(|grace| grace.place)
 }
 
-/// The time that a unit allows the command that stops its container.
+/// Returns the time that a unit allows the command that stops its container.
 pub(crate) fn cap(unit: &Grace) -> Option<Cap> {
     unit.span.map(|most| Cap { most, key: Some("TimeoutStopSec"), assumed: false })
 }
@@ -150,7 +150,7 @@ fn process(unit: &Ini, place: &Place, source: &Source<'_>) -> Result<Workload, I
     Ok(workload)
 }
 
-/// The signals that a unit sends to stop the process.
+/// Returns the signals that a unit sends to stop the process.
 fn signals(unit: &Ini) -> Vec<StopSignal> {
     let mut signals = Vec::new();
     for key in ["KillSignal", "RestartKillSignal"] {

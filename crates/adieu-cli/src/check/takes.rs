@@ -38,7 +38,7 @@ pub(crate) fn needs_a_shell(words: &[Word]) -> bool {
         .is_some_and(|first| programs::SHELLS.contains(&base(first)) || base(first) == "sleep")
 }
 
-/// How long a command takes where these variables are set.
+/// Returns how long a command takes where these variables are set.
 pub(crate) fn takes(words: &[Word], variables: &Variables) -> TimeTaken {
     within(words, variables, DEEPEST)
 }

@@ -153,12 +153,12 @@ impl Nodes {
 // === impl Tree ===
 
 impl Tree {
-    /// The tree of a file beside the manifest.
+    /// Returns the tree of a file that lies beside the manifest.
     pub(crate) fn of_file(self, name: String) -> Self {
         Self { file: Some(name), ..self }
     }
 
-    /// The documents that are not empty.
+    /// Returns the documents that are not empty.
     pub(crate) fn documents(&self) -> impl Iterator<Item = Node<'_>> {
         let all = self.documents.iter().map(|&id| {
             let line = self.nodes[id].line;
@@ -185,13 +185,14 @@ impl Tree {
     }
 }
 
-/// Whether a number has a leading zero, with which YAML 1.1 and the options of docker read it as octal.
+/// Returns whether a number has a leading zero, with which YAML 1.1 and the options of docker read
+/// it as octal.
 pub(crate) fn is_octal(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     digits.len() > 1 && digits.starts_with('0') && digits.chars().all(|c| c.is_ascii_digit())
 }
 
-/// The problem of such a number.
+/// Returns the problem of such a number.
 pub(crate) fn octal(text: &str) -> String {
     let plain = text.trim_start_matches('0');
     let plain = if plain.is_empty() { "0" } else { plain };
@@ -222,12 +223,12 @@ impl<'a> Node<'a> {
         InputError { place: self.place(), problem: problem.into() }
     }
 
-    /// The value of `key`; `None` for null.
+    /// Returns the value of `key`; `None` for null.
     pub(crate) fn get(&self, key: &str) -> Option<Self> {
         self.entry(key).filter(|found| !found.is_null())
     }
 
-    /// The value of `key`, which may be null.
+    /// Returns the value of `key`, which may be null.
     pub(crate) fn entry(&self, key: &str) -> Option<Self> {
         let maps = self.tree.merged(self.id);
         let (at, id) = maps.iter().find_map(|map| map.by_key.get(key).map(|&at| map.pairs[at]))?;
@@ -235,12 +236,12 @@ impl<'a> Node<'a> {
         Some(self.step(at, id, path))
     }
 
-    /// How it is merged with the values of other files, if not in the usual way.
+    /// Returns how it is merged with the values of other files, if not in the usual way.
     pub(crate) fn merge(&self) -> Option<Merge> {
         self.tree.merges.get(&self.id).copied()
     }
 
-    /// How many values of the tree that it is in are merged in an unusual way.
+    /// Returns how many values of the tree that it is in are merged in an unusual way.
     pub(crate) fn merges_of_tree(&self) -> usize {
         self.tree.merges.len()
     }
@@ -250,15 +251,15 @@ impl<'a> Node<'a> {
         keys.iter().try_fold(self.clone(), |at, key| at.get(key))
     }
 
-    /// The items of a list; none if it is something else.
+    /// Returns the items of a list; none if it is something else.
     pub(crate) fn items(&self) -> Vec<Self> {
         let NodeValue::List(items) = &self.node().value else { return Vec::new() };
         let item = |(at, &id)| self.step(id, id, format!("{}[{at}]", self.path));
         items.iter().enumerate().map(item).collect()
     }
 
-    /// The entries of a map whose keys are strings, and the entries that are merged into it; none if it
-    /// is not a map.
+    /// Returns the entries of a map whose keys are strings, and the entries that are merged into
+    /// it; none if it is not a map.
     pub(crate) fn entries(&self) -> Vec<(&'a str, Self)> {
         let mut entries: Vec<(&'a str, Self)> = Vec::new();
         let mut seen = std::collections::HashSet::new();
@@ -279,19 +280,19 @@ impl<'a> Node<'a> {
         matches!(self.node().value, NodeValue::Map(_))
     }
 
-    /// Whether only the tool that renders the file knows its value.
+    /// Returns whether only the tool that renders the file knows its value.
     pub(crate) fn is_expression(&self) -> bool {
         matches!(self.node().value, NodeValue::Expression)
     }
 
-    /// Whether it is a number or a truth value, which typed schemas refuse as a text.
+    /// Returns whether it is a number or a truth value, which typed schemas refuse as a text.
     pub(crate) fn is_typed(&self) -> bool {
         let NodeValue::Scalar { text, plain: true } = &self.node().value else { return false };
         let is_number = text.parse::<f64>().is_ok() && text.contains(|c: char| c.is_ascii_digit());
         is_number || ["true", "false", "True", "False"].contains(&text.as_str())
     }
 
-    /// Whether it is a number with a leading zero, which is octal for some readers of YAML.
+    /// Returns whether it is a number with a leading zero, which is octal for some readers of YAML.
     pub(crate) fn is_octal(&self) -> bool {
         let NodeValue::Scalar { text, plain: true } = &self.node().value else { return false };
         is_octal(text)
@@ -310,7 +311,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The scalar that `key` is set to.
+    /// Returns the scalar that `key` is set to.
     pub(crate) fn text_of(&self, key: &str) -> Option<&'a str> {
         self.get(key)?.text()
     }

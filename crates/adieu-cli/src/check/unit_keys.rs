@@ -76,7 +76,8 @@ pub(crate) fn stop_timeout(unit: &Ini) -> Option<(Option<Duration>, &Setting)> {
     unit.settings(SERVICE).filter_map(|setting| Some((of(setting)?, setting))).last()
 }
 
-/// Whether standard input is a terminal, by which a process takes itself for one that a person runs.
+/// Returns whether standard input is a terminal, by which a process takes itself for one that a
+/// person runs.
 pub(crate) fn terminal(unit: &Ini) -> Sign {
     let input = unit.last(SERVICE, "StandardInput").map(|setting| setting.value.as_str());
     match input {
@@ -196,7 +197,7 @@ impl Kind {
     }
 }
 
-/// Whether a text would be a signal in upper case, but is not as it is written.
+/// Returns whether a text would be a signal in upper case, but is not as it is written.
 fn is_lower_case(text: &str) -> bool {
     stop_signal::is_known(text) && text.chars().any(|c| c.is_ascii_lowercase())
 }

@@ -160,7 +160,7 @@ const LONGEST: u64 = 365 * 24 * 60 * 60;
 // === impl Workload ===
 
 impl Workload {
-    /// The workload without a manifest.
+    /// Returns the workload without a manifest.
     pub(crate) fn nameless() -> Self {
         Self::new(Supervisor::Unknown, "configuration", "", Place::start())
     }
@@ -220,7 +220,7 @@ impl Workload {
         }
     }
 
-    /// The key of the grace period in its manifest.
+    /// Returns the key of the grace period in its manifest.
     pub(crate) fn grace_key(&self) -> &'static str {
         match self.format {
             Format::Usual => self.supervisor.key(),
@@ -229,7 +229,7 @@ impl Workload {
         }
     }
 
-    /// The line of its manifest that sets the grace period.
+    /// Returns the line of its manifest that sets the grace period.
     pub(crate) fn grace_line(&self, seconds: u64) -> String {
         let key = self.grace_key();
         match self.format {
@@ -266,7 +266,7 @@ impl Workload {
         self.name == name || self.container == name
     }
 
-    /// The time from the platform's request to stop until the kill.
+    /// Returns the time from the platform's request to stop until the kill.
     pub(crate) fn allowed(&self) -> Option<Duration> {
         let cap = self.cap.as_ref().map(|cap| cap.most);
         match (self.grace.span, cap) {
@@ -275,7 +275,7 @@ impl Workload {
         }
     }
 
-    /// Whether the process asks systemd for its grace period, because nothing states one.
+    /// Returns whether the process asks systemd for its grace period, because nothing states one.
     pub(crate) fn asks_systemd(&self) -> bool {
         self.stated.grace.is_none() && self.signs.has_systemd(self.seen_inside)
     }

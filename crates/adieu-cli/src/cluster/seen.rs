@@ -132,7 +132,7 @@ impl Seen {
         owned.map(|it| it.name.as_str()).collect()
     }
 
-    /// The owner of a shard, and the node that is to receive it, as far as they are known.
+    /// Returns the owner of a shard, and the node that is to receive it, as far as they are known.
     pub(super) fn shard(&self, name: &str, number: u32) -> (Option<&str>, Option<&str>) {
         if let Some(it) = self.singletons.iter().find(|it| it.name == name && number == 0) {
             return (it.owner.as_deref(), it.moves_to.as_deref());

@@ -70,7 +70,7 @@ impl Message<Count> for Desk {
     }
 }
 
-/// The pages of the shop.
+/// Returns the pages of the shop.
 pub(super) fn pages(desk: ActorRef<Desk>) -> Router {
     Router::new()
         .route("/", get(front))

@@ -154,7 +154,7 @@ impl<C: Command, A: Addressed<C>> Running<C, A> {
         }
     }
 
-    /// The actor has ended.
+    /// Records that the actor has ended.
     fn end(&mut self, ended: Ended) -> Result<(), String> {
         self.has_ended = true;
         let failed = || format!("its actor ended: {ended}");

@@ -50,16 +50,16 @@ pub(super) struct Inner<C: Command> {
 #[cfg(feature = "actors")]
 pub(crate) type Remainder = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What the instance of an entity does.
+/// The state of the instance of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// There is none yet: it waits to be started.
+    /// The instance waits to be started.
     Waiting,
     /// It runs, and has not asked for mail since `since`.
     Busy,
     /// It waits for mail.
     Idle,
-    /// It was told that there is no more mail. What arrives now is for the next one.
+    /// It has received the end of its mail. Mail that arrives now is for the next instance.
     Ending,
 }
 

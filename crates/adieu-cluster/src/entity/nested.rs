@@ -1,4 +1,5 @@
-//! Whether the running code is an entity, and why the mail that it drops has no reply.
+//! Marks, for each thread, whether the running code is that of an entity, and why mail that it drops
+//! has no reply.
 //!
 //! Both are properties of the thread while it polls or drops the future of an entity, because the code
 //! inside does not pass them on.
@@ -18,10 +19,10 @@ pub(crate) struct AsEntity {
     before: bool,
 }
 
-/// Says, from when it is dropped, why mail that is dropped has no reply.
+/// Sets, when it is dropped, the reason why mail that is dropped from then on has no reply.
 pub(super) struct SayWhy(pub(super) &'static str);
 
-/// Ends, when it is dropped, what [`SayWhy`] has begun.
+/// Clears, when it is dropped, the reason that [`SayWhy`] has set.
 pub(super) struct ForgetWhy;
 
 /// Returns whether an entity is running: its messages are admitted by a shard that drains.

@@ -1,4 +1,4 @@
-//! What all regions of this node have in common: who this node is, how it reaches others, and the
+//! The state that all regions of this node share: its identity, its transport to other nodes, and the
 //! limits on its entities.
 
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ impl Here {
         self.joined.get().is_some()
     }
 
-    /// Takes in the nodes of a view.
+    /// Updates the known peers from a view.
     pub(crate) fn see(&self, incarnation: Revision, view: &View) {
         // Relaxed: messages read it after they have seen a grant, under the lock of their shard.
         self.incarnation.store(incarnation.get(), Ordering::Relaxed);

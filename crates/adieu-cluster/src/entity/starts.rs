@@ -39,10 +39,10 @@ struct Inner {
     sequence: u64,
 }
 
-/// What the keeper of a node is to do next.
+/// The next action of the keeper of a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing, until then, or until something changes.
+    /// Wait until this instant, or until the limits or the waiting entities change.
     Wait(Option<Instant>),
     /// Let this many idle entities end, because the limit is reached.
     Evict(usize),

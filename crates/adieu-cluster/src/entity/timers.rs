@@ -1,4 +1,4 @@
-//! When the shards of this node have something to do although nothing happens.
+//! Timers of the shards of this node: at which instant each of them has to be checked.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError, Weak};
@@ -11,7 +11,7 @@ use crate::time::Instant;
 #[derive(Default)]
 pub(crate) struct Timers {
     inner: Mutex<Inner>,
-    /// The first instant is earlier than it was.
+    /// Notified when the first instant has become earlier.
     changed: Notify,
 }
 

@@ -70,8 +70,8 @@ impl Inbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether frames are read now. Called by the stream while it is polled, so answers that are given
-    /// meanwhile need not wake it.
+    /// Returns whether frames are read now. Called by the stream while it is polled, so answers
+    /// that are given meanwhile need not wake it.
     pub(super) fn is_reading(&self) -> bool {
         let mut state = self.state();
         state.stream = None;
@@ -129,7 +129,7 @@ impl Inbound {
         self.change(|machine| machine.prepared(Prepared { id, declined: prepared.err() }));
     }
 
-    /// The connection has ended: answers go nowhere.
+    /// Records that the connection has ended. From now on answers are discarded.
     pub(super) fn end(&self) {
         self.stop();
         self.state().is_over = true;
@@ -184,7 +184,7 @@ impl Answer for LinkAnswer {
                 self.stage = Stage::Finished;
                 self.link.change(|machine| machine.refuse(self.number, refusal));
             }
-            // It was admitted, so only its reply can say that it did not run.
+            // It was admitted, so only its reply can report that it did not run.
             Stage::Admitted => self.finish(Reply::NotRun(refusal)),
             Stage::Finished => {}
         }

@@ -126,7 +126,7 @@ impl Incoming {
         true
     }
 
-    /// Whether so many answers are queued that nothing more should be read.
+    /// Returns whether so many answers are queued that nothing more should be read.
     pub(crate) fn is_congested(&self) -> bool {
         self.replied_bytes > self.limits.answer_bytes
     }
@@ -136,7 +136,7 @@ impl Incoming {
         self.stage = self.stage.max(Stage::Stopped);
     }
 
-    /// The peer has ended its side in order.
+    /// Records that the peer has ended its side of the link in the regular way.
     pub(crate) fn peer_finished(&mut self) {
         self.stage = self.stage.max(Stage::Read);
     }

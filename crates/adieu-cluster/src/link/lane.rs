@@ -139,7 +139,7 @@ impl Lane {
         Arc::clone(&self.state().address)
     }
 
-    /// Whether something waits for a link.
+    /// Returns whether something waits for a link.
     pub(super) fn needs_link(&self) -> bool {
         let state = self.state();
         state.machine.has_queued() || !state.prepares.is_empty()
@@ -151,7 +151,7 @@ impl Lane {
         Outbound { lane: Arc::clone(self), link, hello: Some(hello) }
     }
 
-    /// The peer has accepted the link.
+    /// Records that the peer has accepted the link.
     pub(super) fn open(&self) {
         let mut state = self.state();
         state.is_open = true;
@@ -177,7 +177,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Reports events to those who sent the envelopes, outside of the lock. Only the dialler calls
+    /// Reports events to the senders of the envelopes, outside of the lock. Only the dialler calls
     /// it, so the events of an envelope keep their order.
     pub(super) fn deliver(&self) {
         let effects = self.state().machine.take_effects();

@@ -1,4 +1,4 @@
-//! The bounds of a link.
+//! The bounds of a link: sizes, numbers of envelopes, and times.
 
 use crate::time::Duration;
 
@@ -14,23 +14,23 @@ pub(crate) struct Limits {
     pub(crate) frame: usize,
     /// How many envelopes may be queued or undecided.
     pub(crate) outstanding: usize,
-    /// The sum of their sizes.
+    /// The largest sum of the sizes of queued and undecided envelopes.
     pub(crate) outstanding_bytes: usize,
     /// How many admitted asks may wait for their replies.
     pub(crate) unanswered: usize,
-    /// While more bytes of answers are queued, nothing is read.
+    /// While more bytes of answers than this are queued, no envelope is read.
     pub(crate) answer_bytes: usize,
     /// A link without envelopes is closed after this time.
     pub(crate) idle: Duration,
-    /// How long connecting and being accepted may take, each.
+    /// How long connecting may take, and then being accepted.
     pub(crate) dial: Duration,
-    /// How long a node waits until its view shows a peer that it does not know.
+    /// How long a node waits for an unknown peer to appear in its view.
     pub(crate) unknown_peer: Duration,
     /// How long a peer may take to announce itself after it has connected.
     pub(crate) silence: Duration,
     /// How often a silent connection is probed, and how long its answer may take.
     pub(crate) probe: Duration,
-    /// How long a link that ends waits for the other side.
+    /// How long a link that is being closed waits for the other side.
     pub(crate) farewell: Duration,
     /// How long a peer may take to prepare for a shard.
     pub(crate) prepare: Duration,
@@ -57,12 +57,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The longest frame with envelopes: a payload as long as allowed, names and numbers.
+    /// Returns the size of the longest frame with envelopes: a payload as long as allowed, names and
+    /// numbers.
     pub(crate) fn longest_frame(&self) -> usize {
         self.message + self.frame + 64 * 1024
     }
 
-    /// The longest frame with answers: it may also refuse all outstanding envelopes.
+    /// Returns the size of the longest frame with answers: it may also refuse all outstanding envelopes.
     pub(crate) fn longest_answer(&self) -> usize {
         self.longest_frame() + self.outstanding * 2 * LONGEST_TEXT
     }

@@ -58,11 +58,11 @@ pub(crate) struct Effect<T> {
     pub(crate) tag: T,
     pub(crate) first: Event,
     pub(crate) then: Option<Event>,
-    /// Further events will follow: the effect must be given back with [`Outgoing::restore`].
+    /// Whether further events will follow. Then the effect must be returned with [`Outgoing::restore`].
     pub(crate) is_unanswered: bool,
 }
 
-/// The peer has reported something that cannot be.
+/// The peer has violated the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer {0}")]
 pub(crate) struct Violation(pub(crate) String);
@@ -295,12 +295,12 @@ impl<T> Outgoing<T> {
         !self.effects.is_empty()
     }
 
-    /// Whether something is queued.
+    /// Returns whether something is queued.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queued.is_empty()
     }
 
-    /// Whether nothing is queued, sent or to be reported.
+    /// Returns whether nothing is queued, sent or to be reported.
     pub(crate) fn is_idle(&self) -> bool {
         self.queued.is_empty()
             && self.undecided.is_empty()
@@ -308,7 +308,7 @@ impl<T> Outgoing<T> {
             && self.effects.is_empty()
     }
 
-    /// Whether the current link sends nothing more.
+    /// Returns whether the current link sends nothing more.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.state, State::Finishing | State::Closed)
     }

@@ -127,7 +127,7 @@ impl Security {
         Self(Kind::Mtls(mtls))
     }
 
-    /// Whether a node may listen on this address, or connect to it.
+    /// Returns whether a node may listen on this address, or connect to it.
     pub(super) fn allows(&self, address: IpAddr) -> bool {
         match self.0 {
             Kind::None => address.to_canonical().is_loopback(),

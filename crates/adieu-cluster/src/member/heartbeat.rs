@@ -62,7 +62,7 @@ impl Heartbeat {
         !self.is_lost && now < self.valid_until()
     }
 
-    /// The session is bad from now on.
+    /// Marks the session as lost, for good.
     pub(crate) fn lose(&mut self) {
         self.is_lost = true;
     }

@@ -140,14 +140,14 @@ impl Node {
         }
     }
 
-    /// The table could not be loaded.
+    /// Records that the table could not be loaded.
     pub(crate) fn load_failed(&mut self) {
         if self.flight == Flight::Loading {
             self.flight = Flight::Unknown;
         }
     }
 
-    /// Takes in the table as it was loaded.
+    /// Processes a table that was loaded.
     pub(crate) fn loaded(
         &mut self,
         now: Instant,
@@ -168,7 +168,7 @@ impl Node {
         Ok(())
     }
 
-    /// Takes in changes of the table.
+    /// Processes changes of the table.
     pub(crate) fn changed(
         &mut self,
         now: Instant,
@@ -198,7 +198,7 @@ impl Node {
         }
     }
 
-    /// Takes in how the commit in flight was answered; `None` if it was not, or with an error.
+    /// Processes the answer to the commit in flight: `None` if it failed or was not answered.
     pub(crate) fn committed(&mut self, now: Instant, answer: Option<Committed>) {
         let Flight::Sent(decided) = self.flight else { return };
         if let Some(Committed::Done(revision)) = answer
@@ -212,7 +212,7 @@ impl Node {
                 Flight::Behind { needs: revision, since: now }
             }
             Some(Committed::Conflict) => {
-                // Of many shards in one commit, one that has changed stops all.
+                // A commit of many shards fails if one of them has changed, so smaller commits follow.
                 self.batch = (self.batch / 2).max(1);
                 let needs = Revision::new(decided.get() + 1);
                 Flight::Behind { needs, since: now }
@@ -230,7 +230,7 @@ impl Node {
         }
     }
 
-    /// Takes in how a request to keep the session was answered.
+    /// Processes the answer to a request to keep the session.
     pub(crate) fn kept(&mut self, now: Instant, sent: Instant, answer: Answer) {
         if answer == Answer::Ended {
             self.member.lose(Loss::Ended);
@@ -239,7 +239,7 @@ impl Node {
         self.fence(now);
     }
 
-    /// The session has ended, as the store says.
+    /// Processes an answer of the store that the session has ended.
     pub(crate) fn session_ended(&mut self, now: Instant) {
         self.member.lose(Loss::Ended);
         self.fence(now);
@@ -250,7 +250,8 @@ impl Node {
         self.fence(now);
     }
 
-    /// The session is bad, as a task of this process has seen first.
+    /// Marks the session as lost, because another task of this process has seen first that its time is
+    /// up.
     pub(crate) fn expire(&mut self) {
         self.member.lose(Loss::Expired);
         self.heartbeat.lose();

@@ -41,10 +41,10 @@ pub(crate) trait Hosted: Send + Sync {
     fn name(&self) -> &Arc<str>;
     fn config(&self) -> RegionConfig;
 
-    /// Whether this node runs its entities.
+    /// Returns whether this node runs its entities.
     fn is_hosted(&self) -> bool;
 
-    /// Takes in a view, and the epochs under which this node owns shards of this region.
+    /// Processes a view, and the epochs under which this node owns shards of this region.
     fn see(&self, view: &View, mine: &BTreeMap<u32, Revision>);
 
     fn drain(&self, number: u32, nested_until: Instant);
@@ -81,7 +81,7 @@ pub(crate) trait Hosted: Send + Sync {
 
     fn count(&self) -> RegionCount;
 
-    /// Whether no message of this node waits for its outcome.
+    /// Returns whether no message of this node waits for its outcome.
     fn is_idle(&self) -> bool;
 
     fn passes(&self, number: u32) -> usize;

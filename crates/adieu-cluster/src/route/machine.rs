@@ -159,7 +159,7 @@ impl Route {
         }
     }
 
-    /// The transport reports an event of a message that was sent.
+    /// Processes an event that the transport reports about a message that was sent.
     pub(crate) fn on(&mut self, id: u64, event: Event, now: Instant, out: &mut Vec<Effect>) {
         let Some(message) = self.messages.get_mut(&id) else { return };
         let lane = &mut self.lanes[usize::from(message.is_nested)];
@@ -216,7 +216,7 @@ impl Route {
         }
     }
 
-    /// The caller no longer waits for a message, so its outcome is not reported.
+    /// Cancels the report of a message's outcome, because its caller no longer waits.
     pub(crate) fn cancel(&mut self, id: u64) {
         self.finish(id, Outcome::Unknown(Unknown::Expired), &mut Vec::new());
     }
@@ -341,7 +341,8 @@ impl Route {
         }
     }
 
-    /// The owner could not be reached. All messages that a link returns are one failure.
+    /// Pauses, because the owner could not be reached. All messages that one link returns count as one
+    /// failure.
     fn pause(&mut self, now: Instant) {
         let Some((_, epoch)) = self.grant.owned() else { return };
         let lasts = match self.pause.filter(|pause| pause.epoch == epoch) {

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_can_be_a_header_or_what_a_function_finds() {
+    fn a_key_can_be_a_header_or_the_result_of_a_function() {
         assert_eq!(header(HeaderName::from_static("x-cart")).key(&parts("/")).unwrap(), "h-1");
         assert_eq!(header(HeaderName::from_static("x-user")).key(&parts("/")), None);
         let by_query = |it: &Parts| it.uri.query().map(str::to_owned);

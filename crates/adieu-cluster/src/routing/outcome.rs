@@ -7,7 +7,8 @@ use super::body::RoutedBody;
 use super::wire::NoResponse;
 use crate::message::{AskError, NotRun, Unknown};
 
-/// Tells clients of adieu that the request was not processed, so they can repeat it whatever it does.
+/// Marks a response to a request that was not processed, so that clients of adieu can repeat it even if
+/// it is not idempotent.
 const REFUSED: HeaderName = HeaderName::from_static("adieu-refused");
 
 /// Returns the response to a request that has no response of its owner.

@@ -86,7 +86,7 @@ pub(super) fn encode_request(head: request::Parts, body: Whole) -> Result<Bytes,
     Ok(parcel.encode_to_vec().into())
 }
 
-/// Decodes a request. The error says what is wrong with it.
+/// Decodes a request. The error describes the defect.
 pub(super) fn decode_request(bytes: Bytes) -> Result<Request<RoutedBody>, String> {
     let parcel = RequestParcel::decode(bytes).map_err(|error| error.to_string())?;
     let method = Method::from_bytes(parcel.method.as_bytes()).map_err(|error| error.to_string())?;
@@ -156,7 +156,7 @@ fn packed(headers: &HeaderMap) -> Result<Vec<Header>, LongHead> {
     Ok(kept.map(header).collect())
 }
 
-/// Whether a header is about one connection and not about the message.
+/// Returns whether a header is about one connection and not about the message.
 fn is_of_connection(name: &HeaderName) -> bool {
     [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || ["keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization"]

@@ -283,7 +283,8 @@ impl Shared {
         Ok((version, Arc::clone(&newest.1)))
     }
 
-    /// The errors of the operating system, such as a full disk, do not contain the path.
+    /// Returns the error of a failed operation, with the folder: errors of the operating system, such as a
+    /// full disk, do not contain the path.
     fn failed(&self, verb: &'static str, error: &io::Error) -> StoreError {
         let problem = format!("folder {}: {error}", self.versions.folder().display());
         StoreError::unavailable(NAME, verb, problem)

@@ -21,7 +21,7 @@ pub(crate) fn id(at: usize) -> NodeId {
     NodeId::new(format!("n{at}")).unwrap()
 }
 
-/// The incarnation that a node has in every random view, if it is there.
+/// Returns the incarnation that a node has in every random view, if it is there.
 pub(crate) fn incarnation(at: usize) -> Revision {
     Revision::new(10 + at as u64)
 }

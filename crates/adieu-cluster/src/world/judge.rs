@@ -130,7 +130,7 @@ impl Judge {
                         let problem = self.shard_written(what, &shard, &after, by);
                         let granted_at = self.granted_at.get(&shard).copied().unwrap_or_default();
                         let is_early = what == Purpose::RequestMove && now < granted_at + self.rest;
-                        // Without a session, it is an operator who requests it.
+                        // A commit without a session is the request of an operator.
                         let problem = problem.or((is_early && by.is_some())
                             .then_some("moved for balance soon after it was moved"));
                         if let ShardRecord::Owned(grant) = after {

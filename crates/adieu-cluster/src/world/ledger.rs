@@ -101,14 +101,14 @@ impl Ledger {
         }
     }
 
-    /// A tell was in the mailbox until its deadline.
+    /// Records a tell that was in the mailbox until its deadline.
     pub(super) fn killed_by_deadline(&mut self, key: Key) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.was_killed = true;
         }
     }
 
-    /// The sender no longer waits for a message.
+    /// Records that the sender no longer waits for a message.
     pub(super) fn excuse(&mut self, key: Key) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.is_excused = true;

@@ -189,7 +189,7 @@ impl Plan {
     }
 }
 
-/// The usual settings, with less patience for what would take minutes.
+/// Returns the usual settings, with less patience for what would take minutes.
 pub(super) fn settings() -> Settings {
     Settings {
         calm: Duration::from_secs(8),

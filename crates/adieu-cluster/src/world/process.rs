@@ -38,14 +38,15 @@ pub(super) struct Process {
     /// The requests that are not answered yet.
     pending: BTreeMap<u64, (Pending, Instant)>,
     next_number: u64,
-    /// Which watch is open, and whether it has missed something.
+    /// The number of the open watch.
     pub(super) watch: Option<u32>,
     watches: u32,
+    /// Whether the watch receives no changes.
     pub(super) is_deaf: bool,
     pub(super) last_change: Time,
     pub(super) wake_at: Option<Time>,
     draining: BTreeSet<(ShardId, Revision)>,
-    /// In which phase of its shutdown it is, and when that ends.
+    /// The current phase of its shutdown, and when that phase ends.
     leaving: Option<(Phase, Instant)>,
     retry_load: Option<Instant>,
     stage: Option<Stage>,
@@ -104,7 +105,7 @@ pub(super) enum Response {
     Loaded(Snapshot),
     Committed(Committed),
     NoSession,
-    /// None arrived in time.
+    /// No response arrived in time.
     None,
 }
 
@@ -163,7 +164,7 @@ impl Process {
         self.leaving.is_some()
     }
 
-    /// The shards in which work runs now, by this process's own clock.
+    /// Returns the shards in which work runs now, by this process's own clock.
     pub(super) fn running(&self, now: Instant) -> impl Iterator<Item = (&ShardId, Revision)> {
         let node = self.node.as_ref().filter(|node| node.is_good(now));
         let node = node.filter(|_| self.state != State::Ended);
@@ -172,7 +173,7 @@ impl Process {
             .map(|(shard, held)| (shard, held.epoch))
     }
 
-    /// Whether it is up, ready, and can host shards of a region.
+    /// Returns whether it is up, ready, and can host shards of a region.
     pub(super) fn hosts(&self, region: &str) -> bool {
         let node = self.node.as_ref().filter(|_| self.state == State::Running);
         node.is_some_and(|node| crate::allocate::is_candidate(node.view(), region, &self.start.id))
@@ -205,7 +206,7 @@ impl Process {
         }
     }
 
-    /// Takes in an answer. Returns whether it was still waited for.
+    /// Processes an answer. Returns false if the process no longer waits for it.
     pub(super) fn answer(&mut self, number: u64, response: Response, now: Instant) -> bool {
         if self.state == State::Ended {
             return false;
@@ -278,7 +279,7 @@ impl Process {
             }
             Next::Keep(_) | Next::Lost => {}
         }
-        // A node that was removed no longer keeps its session, and does not care when it ends.
+        // A node that was removed no longer keeps its session, so the end of the session is no event.
         if node.stage() != Stage::Removed {
             wake.at(node.valid_until().max(now + Duration::from_micros(1)));
         }
@@ -316,7 +317,7 @@ impl Process {
         out
     }
 
-    /// The tasks of the cluster's phases: each ends when its goal is reached, or its time is up.
+    /// Runs the tasks of the cluster's phases. Each ends when its goal is reached, or its time is up.
     fn go_through_phases(
         &mut self,
         node: &mut Node,
@@ -368,7 +369,7 @@ impl Process {
                 Phase::Acknowledgement => Phase::Singletons,
                 Phase::Singletons => Phase::Removal,
                 Phase::Removal => {
-                    // A session that protects something that still runs is left to expire.
+                    // If work still runs, its session is not closed but left to expire.
                     if self.running(now).next().is_none()
                         && node.held().all(|(_, held)| held.state == ShardState::Drained)
                     {
@@ -404,7 +405,8 @@ impl Process {
         Outgoing::Send { number: self.next_number, request, patience }
     }
 
-    /// Long after the last fault: is the process where it wants to be? Returns whether it is up.
+    /// Checks, long after the last fault, that the process has reached the state that it aims for.
+    /// Returns whether it is up.
     pub(super) fn is_settled(
         &self,
         now: Instant,
@@ -424,7 +426,7 @@ impl Process {
             }
             Stage::Joining if !self.start.ready => Ok(false),
             Stage::Outside | Stage::Joining if !is_cluster_running => Ok(false),
-            // Another process has the name.
+            // Another process has taken the name.
             Stage::Outside if node.view().nodes.contains_key(&self.start.id) => Ok(false),
             stage => Err(format!("is {stage}, session good: {}", node.is_good(now))),
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::plan::{Fault, settings};
 use super::*;
 
-/// How many seeds to try, and which is the first.
+/// Returns how many seeds to try, and which is the first.
 fn seeds() -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first = number("ADIEU_WORLD_FIRST").unwrap_or(0);
@@ -22,7 +22,7 @@ fn s600_no_seed_shows_two_owners_or_a_leave_that_does_not_end() {
         let log = run(seed, None, true).log;
         panic!("seed {seed}: {verdict}\n{}", log.join("\n"));
     }
-    // Seeds that do not lead to a commit say nothing about it.
+    // A kind of commit that no seed reaches was not checked.
     let rare: Vec<_> = ALL.iter().filter(|what| !applied.contains_key(what)).collect();
     assert!(rare.is_empty(), "never committed: {rare:?}");
 }

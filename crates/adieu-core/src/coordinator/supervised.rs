@@ -44,7 +44,7 @@ impl Shutdown {
         self.shared().home().or_else(|| Handle::try_current().ok())
     }
 
-    /// Returns a updates, to the first caller only.
+    /// Returns the updates of the state, to the first caller only: a process has one supervisor.
     pub(crate) fn updates(&self) -> Option<SupervisorUpdates> {
         let shared = self.shared();
         let is_first =

@@ -14,7 +14,7 @@ use super::context::{PhaseCx, RunCx};
 use super::end::TaskId;
 use crate::shield::{drop_shielded, shielded};
 
-/// The span of one task. Boxed, because most tasks have none and each spawned task is copied.
+/// The span of one task. Boxed, because most tasks have none, and spawning copies the whole task.
 #[derive(Default)]
 pub(super) struct TaskSpan(Option<Box<Span>>);
 

@@ -1,4 +1,5 @@
-//! Which process answers: replicas look alike from outside, and so do a process and its successor.
+//! The identity of the process that answers, which distinguishes replicas, and a process from its
+//! successor.
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -29,7 +30,7 @@ impl Process {
     }
 }
 
-/// The name of the machine; in Kubernetes that is the name of the pod.
+/// Returns the name of the machine; in Kubernetes that is the name of the pod.
 #[cfg(target_os = "linux")]
 fn host() -> Option<String> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -34,7 +34,7 @@ pub(crate) enum Standing {
 
 /// Takes what a breaker has to report. Never waits.
 pub(crate) trait Fleet: Send + Sync {
-    /// The breaker has news that should not wait for the next regular report.
+    /// Requests a report now, because the state of the breaker has changed.
     fn nudge(&self);
 
     /// A probe of the fleet has ended.

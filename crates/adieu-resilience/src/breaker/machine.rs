@@ -138,7 +138,7 @@ impl Machine {
         matches!(self.phase, Phase::Closed)
     }
 
-    /// The remaining time of the break; `None` if it is half-open.
+    /// Returns the remaining time of the break; `None` if it is half-open.
     pub(crate) fn break_left(&self, now: Instant) -> Option<Duration> {
         match self.phase {
             Phase::Open { until } | Phase::FleetOpen { until, .. } => {
@@ -152,7 +152,7 @@ impl Machine {
         self.generation
     }
 
-    /// The generation in which the breaker is closed, or was last.
+    /// Returns the generation in which the breaker is closed, or was last.
     pub(crate) fn last_closed(&self) -> u32 {
         if self.is_closed() { self.generation } else { self.last_closed }
     }
@@ -161,14 +161,14 @@ impl Machine {
         self.fleet_generation
     }
 
-    /// The generation of the fleet's breaker that a probe of this process has closed for this process
-    /// alone. The store does not know of it yet.
+    /// Returns the generation of the fleet's breaker that a probe of this process has closed for
+    /// this process alone. The store does not know of it yet.
     pub(crate) fn closed_alone(&self) -> Option<u64> {
         let is_known = self.fleet_generation > 0;
         (is_known && self.is_closed_alone && self.is_closed()).then_some(self.fleet_generation)
     }
 
-    /// The store knows that the fleet's breaker of this generation can close.
+    /// Records that the store knows that the fleet's breaker of this generation can close.
     pub(crate) fn recovery_reported(&mut self, fleet_generation: u64) {
         if self.fleet_generation == fleet_generation {
             self.is_closed_alone = false;
@@ -214,7 +214,8 @@ impl Machine {
         (Answer::Refused { retry_after }, change)
     }
 
-    /// The window of this generation has met the limit. `spread` is from zero to one.
+    /// Opens the breaker, because the window of this generation has met the limit. `spread` is from zero
+    /// to one.
     pub(crate) fn trip(&mut self, now: Instant, generation: u32, spread: f64) -> Option<Change> {
         // Closed => Open
         if !self.is_closed() || generation != self.generation {
@@ -256,7 +257,7 @@ impl Machine {
         }
     }
 
-    /// The store has answered a question of `sent` with the standing of the fleet's breaker.
+    /// Adopts the state of the fleet's breaker, from the answer to a request that was sent at `sent`.
     pub(crate) fn adopt(&mut self, sent: Instant, standing: Option<Standing>) -> Option<Change> {
         match standing {
             Some(Standing::Open { generation, left, reopenings }) => {
@@ -292,12 +293,12 @@ impl Machine {
         }
     }
 
-    /// The store has granted a probe, which has a lease from now on.
+    /// Records that the store has granted a probe, which has a lease from now on.
     pub(crate) fn fleet_granted(&mut self, now: Instant) {
         self.ask_fleet_after(now + self.figures.lease);
     }
 
-    /// The store has refused a probe, because others are running for this long.
+    /// Records that the store has refused a probe, because others are running for this long.
     pub(crate) fn fleet_busy(&mut self, now: Instant, wait: Duration) {
         self.ask_fleet_after(now + wait.min(ASK_AGAIN));
     }

@@ -30,12 +30,12 @@ impl<'a> Admission<'a> {
         Self { circuit, generation, probe }
     }
 
-    /// Whether a call that took this long counts as failed.
+    /// Returns whether a call that took this long counts as failed.
     pub(crate) fn is_slow(&self, took: Duration) -> bool {
         self.circuit.is_slow(took)
     }
 
-    /// The call has ended.
+    /// Records that the call has ended.
     #[inline]
     pub(crate) fn settle(mut self, now: Instant, ended: Ended) {
         self.circuit.settle(now, self.generation, self.probe.take(), ended);

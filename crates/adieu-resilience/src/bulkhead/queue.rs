@@ -146,7 +146,8 @@ impl<W> Queue<W> {
         found
     }
 
-    /// The next call that leaves the queue, if there is a slot for it. To be repeated until `None`.
+    /// Returns the next call that leaves the queue, if there is a slot for it. To be repeated until
+    /// `None`.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Next<W>> {
         if self.inside >= self.limit {
             return None;
@@ -184,7 +185,7 @@ impl<W> Queue<W> {
     }
 }
 
-/// How long a call may wait in a congested queue.
+/// Returns how long a call may wait in a congested queue.
 fn patience_of(criticality: Criticality) -> Duration {
     Duration::from_millis(match criticality {
         Criticality::BestEffort => 1,

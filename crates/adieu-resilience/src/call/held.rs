@@ -27,7 +27,7 @@ pub(super) struct AttemptResult {
 // === impl Held ===
 
 impl Held<'_> {
-    /// The attempt has ended, after this time.
+    /// Records that the attempt has ended, after this time.
     pub(super) fn settle(mut self, now: Instant, took: Duration, result: &AttemptResult) {
         let AttemptResult { class, is_timeout } = result;
         if let Some(request) = self.request.take() {

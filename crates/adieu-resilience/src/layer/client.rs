@@ -21,7 +21,7 @@ pub trait ClientRequest: Sized {
     /// Returns a copy, unless its body cannot be repeated.
     fn try_clone(&self) -> Option<Self>;
 
-    /// Whether it does no harm if the server processes it twice.
+    /// Returns whether it does no harm if the server processes it twice.
     fn is_idempotent(&self) -> bool;
 }
 

@@ -12,7 +12,7 @@ use super::REFUSED;
 use crate::classify::{Class, causes, is_own_refusal};
 use crate::refused::Code;
 
-/// The class of a response.
+/// Returns the class of a response.
 pub(super) fn of_response(status: StatusCode, headers: &HeaderMap) -> Class {
     let refused = headers.get(REFUSED).map(|code| code.as_bytes());
     let class = match (status, refused) {
@@ -31,7 +31,8 @@ pub(super) fn of_response(status: StatusCode, headers: &HeaderMap) -> Class {
     }
 }
 
-/// The class of an error: the backend failed, unless a cause proves that it was not reached.
+/// Returns the class of an error: the backend failed, unless a cause proves that it was not
+/// reached.
 pub(super) fn of_error(error: &(dyn Error + 'static)) -> Class {
     causes(error).filter_map(of_cause).next().unwrap_or(Class::sick())
 }
@@ -54,15 +55,15 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Option<Class> {
     is_unreachable.then_some(Class::unreachable())
 }
 
-/// Whether the peer says that it has not processed the request: a server that drains sends GOAWAY, and
-/// requests that it does not cover were not processed (RFC 9113, 6.8 and 8.7).
+/// Returns whether the peer reports that it has not processed the request. A server that drains sends
+/// GOAWAY, and has not processed later requests (RFC 9113, 6.8 and 8.7).
 fn is_refusal(error: &h2::Error) -> bool {
     let has_left = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
     let has_reset = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
     error.is_remote() && (has_left || has_reset)
 }
 
-/// The pause in seconds. A date is ignored: it would need the clocks of both to agree.
+/// Returns the pause in seconds. A date is ignored: it would need the clocks of both to agree.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn s757_a_status_says_whether_the_backend_is_well() {
+    fn s757_the_status_code_decides_whether_the_backend_is_well() {
         for status in [200, 302, 400, 404, 409, 501, 505] {
             assert_eq!(class(status, &[]), Class::well(), "{status}");
         }

@@ -102,7 +102,7 @@ fn retry(keys: &mut Block<'_>) -> Result<Retry, ConfigError> {
     Ok(set(Retry::times(times), budget, Retry::budget))
 }
 
-/// The value of a key that must be there. To be called after all keys have been asked for.
+/// Returns the value of a key that must be there. Must be called after all keys have been read.
 fn needed<T>(keys: &Block<'_>, name: &str, value: Option<T>) -> Result<T, ConfigError> {
     keys.refuse_unknown()?;
     value.ok_or_else(|| keys.invalid(name, "is missing"))

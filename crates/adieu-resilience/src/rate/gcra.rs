@@ -42,8 +42,8 @@ pub(crate) struct Taken {
 // === impl Shared ===
 
 impl Shared {
-    /// How far the state is ahead of now. Never further than a grant can have made it: if it is, the
-    /// clock was set back.
+    /// Returns how far the state is ahead of now. Never further than a grant can have made it: if
+    /// it is, the clock was set back.
     fn ahead(self, now: u64) -> u64 {
         self.time.saturating_sub(now).min(self.tolerance)
     }
@@ -90,7 +90,7 @@ impl Gcra {
         next.min(now.saturating_add(self.tolerance))
     }
 
-    /// The share of one of so many replicas: its burst is at least one.
+    /// Returns the share of one of this many replicas. Its burst is at least one.
     pub(crate) fn share_of(&self, replicas: u32) -> Self {
         // Every call of a shared limit computes this, and a division is most of its cost.
         if replicas <= 1 {
@@ -105,13 +105,13 @@ impl Gcra {
         self.interval
     }
 
-    /// The interval and the tolerance, which travel with a question to a store.
+    /// Returns the interval and the tolerance, which are sent to a store with a request.
     #[cfg(feature = "redis")]
     pub(crate) fn figures(&self) -> (u64, u64) {
         (self.interval, self.tolerance)
     }
 
-    /// Whether the state still limits anything.
+    /// Returns whether the state still limits anything.
     pub(crate) fn is_idle(state: u64, now: u64) -> bool {
         state <= now
     }

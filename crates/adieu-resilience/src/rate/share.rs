@@ -49,7 +49,7 @@ impl Share {
         }
     }
 
-    /// The store has answered, or has not.
+    /// Records the answer of the store, or that there was none.
     pub(crate) fn on_answer(&self, question: Question, answer: Option<Taken>) {
         {
             let mut slice = lock(&self.slice);

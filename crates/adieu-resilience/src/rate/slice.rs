@@ -140,7 +140,8 @@ impl Slice {
         (permit, question)
     }
 
-    /// The store has answered: so many permits, and one more is free after `wait`.
+    /// Records the answer of the store: the permits that it granted, and `wait`, after which another one is
+    /// free.
     pub(crate) fn answered(&mut self, question: Question, granted: u32, wait: Duration) {
         if self.asked.map(|asked| asked.number) != Some(question.number) {
             return;
@@ -159,14 +160,14 @@ impl Slice {
         }
     }
 
-    /// The question was not answered. Its permits are lost.
+    /// Records that the request was not answered. The permits that it may have been granted are lost.
     pub(crate) fn lost(&mut self, question: Question) {
         if self.asked.map(|asked| asked.number) == Some(question.number) {
             self.asked = None;
         }
     }
 
-    /// Whether a question is in flight.
+    /// Returns whether a question is in flight.
     pub(crate) fn is_asking(&self) -> bool {
         self.asked.is_some()
     }
@@ -213,7 +214,7 @@ impl Demand {
         self.expected = self.expected.max(f64::from(self.calls));
     }
 
-    /// Whether so many calls come that a slice will be used before it expires.
+    /// Returns whether so many calls come that a slice will be used before it expires.
     fn is_steady(&self) -> bool {
         self.average >= FEW
     }

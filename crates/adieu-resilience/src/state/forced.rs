@@ -1,4 +1,4 @@
-//! Whether a policy was opened by hand, until when, and who requested it.
+//! Whether a policy was opened by hand, until when, and the name of the requester.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

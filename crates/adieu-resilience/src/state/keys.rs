@@ -37,7 +37,7 @@ pub(crate) enum Found<'a> {
 // === impl Keys ===
 
 impl Keys {
-    /// How many keys there are, and how many of them are open.
+    /// Returns how many keys there are, and how many of them are open.
     pub(super) fn count(&self) -> (usize, usize) {
         let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
         (map.len(), map.values().filter(|entry| entry.parts.is_open()).count())
@@ -50,7 +50,7 @@ impl Keys {
         keyed.chain(self.others.get().cloned()).collect()
     }
 
-    /// The parts for this key, made by `new` if it has none.
+    /// Returns the parts for this key, made by `new` if it has none.
     pub(super) fn get(&self, key: &str, now: Instant, new: impl Fn(&str) -> Parts) -> Arc<Parts> {
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
         {

@@ -65,13 +65,13 @@ impl Parts {
         }
     }
 
-    /// Whether new parts would behave in the same way.
+    /// Returns whether new parts would behave in the same way.
     pub(crate) fn is_idle(&self, now: Instant) -> bool {
         self.rate.as_ref().is_none_or(|rate| rate.is_idle(now))
             && self.breaker.as_ref().is_none_or(|breaker| breaker.is_idle(now))
     }
 
-    /// Whether the parts refuse calls that new ones would admit.
+    /// Returns whether the parts refuse calls that new ones would admit.
     pub(crate) fn is_open(&self) -> bool {
         self.breaker.as_ref().is_some_and(|breaker| !breaker.is_closed())
     }

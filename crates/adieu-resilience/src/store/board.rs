@@ -192,7 +192,8 @@ impl Board {
         self.bump(now);
     }
 
-    /// The standing of a breaker. A break that a clock set back has lengthened is shortened.
+    /// Returns the standing of a breaker. A break that a clock set back has lengthened is
+    /// shortened.
     fn standing(&mut self, now: u64, breaker: &str) -> Option<Standing> {
         Some(match self.breakers.get_mut(breaker)? {
             Entry::Open(open) => {
@@ -239,7 +240,7 @@ impl Board {
     }
 }
 
-/// Whether enough witnesses see that the backend is sick.
+/// Returns whether enough witnesses see that the backend is sick.
 fn is_sick<'a>(windows: impl Iterator<Item = &'a Seen>, terms: &Terms) -> bool {
     let exceeds = |failures: u64, calls: u64| failures as f64 >= terms.ratio * calls as f64;
     let (mut calls, mut failures, mut replicas, mut witnesses) = (0, 0, 0, 0);
@@ -263,7 +264,7 @@ fn next(number: u64, now: u64) -> u64 {
     (number + 1).max(now)
 }
 
-/// The length of a break, computed as the scripts do.
+/// Returns the length of a break, computed as the scripts do.
 fn break_of(terms: &Terms, reopenings: u32, spread: f64) -> u64 {
     let (first, longest) = (micros(terms.opens_for) as f64, micros(terms.at_most) as f64);
     let doubled = (first * f64::from(1_u32 << reopenings.min(31))).min(longest);

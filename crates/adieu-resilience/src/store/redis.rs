@@ -282,7 +282,7 @@ fn key_of(service: &str, what: &str) -> String {
     format!("adieu:{{{service}}}:r1:{what}")
 }
 
-/// The keys that every script of breakers has.
+/// Returns the keys that every script of breakers has.
 pub(super) fn state_keys(service: &str) -> Vec<String> {
     vec![key_of(service, "epoch"), key_of(service, "state")]
 }

@@ -1,4 +1,4 @@
-//! Asks the store: one report per tick for all policies, and what calls request meanwhile.
+//! Sends requests to the store: one report for all policies at each tick, and the requests of calls.
 //!
 //! One loop of the shutdown sends every request, each with the timeout [`ASK_WITHIN`]. After the first
 //! request that fails or times out, the store counts as away: no call waits for it, and only periodic
@@ -28,13 +28,13 @@ use crate::time::{Instant, now};
 
 /// How long connecting again may take, while no call waits.
 const RECONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// A timer that is later than this shows that the process did not run. An answer then has this much
-/// more time.
+/// If a timer fires later than this, the process was not scheduled. The wait for an answer is then
+/// extended by this time.
 const STALLED: Duration = Duration::from_millis(5);
 /// How many breakers of keys are reported in one tick, if none of their calls has failed.
 const KEYS_IN_A_TICK: usize = 256;
 
-/// What the driver keeps if it is restarted.
+/// The parts of the driver that survive a restart of its loop.
 pub(crate) struct Driver {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) link: Arc<Link>,
@@ -61,7 +61,8 @@ struct Run {
     next_probe: u64,
     /// The probes that the store has granted to calls of this process, by their ids.
     probes: HashMap<Arc<str>, Granted>,
-    /// The limit whose question was not answered last. In a cluster, another node may answer reports.
+    /// The rate limit whose request failed last. In a Redis Cluster, reports go to another node, which
+    /// may still answer.
     unanswered: Option<Arc<Share>>,
     /// When the store last answered that it has forced open or released a policy.
     last_forced: Option<Instant>,
@@ -75,14 +76,14 @@ struct Granted {
     generation: u64,
 }
 
-/// Makes calls decide alone when the driver ends, also if it panics.
+/// Marks the store as away when the driver ends or panics, so that calls decide without it.
 struct AwayAtEnd(Arc<Link>);
 
 /// Runs until the shutdown stops the loop.
 pub(crate) async fn drive(driver: Arc<Driver>, cx: LoopCx) {
     let begun = driver.shutdown.upgrade().map(|shutdown| shutdown.token()).unwrap_or_default();
     let _away = AwayAtEnd(Arc::clone(&driver.link));
-    // A driver that has crashed may have left this.
+    // A driver that crashed has left the store marked as away.
     driver.link.set_away(!driver.store.is_connected());
     Run::new(driver).run(cx.stop_token(), begun).await;
 }
@@ -141,7 +142,7 @@ impl Run {
         self.driver.policies.iter().filter_map(Weak::upgrade)
     }
 
-    /// Asks a question, within the time that every question has.
+    /// Sends a request to the store, with the timeout that all requests have.
     fn ask<F, T>(
         &mut self,
         question: F,
@@ -163,7 +164,7 @@ impl Run {
         let unanswered = self.unanswered.clone().filter(|_| is_away);
         self.questions.spawn(async move {
             let store = &driver.store;
-            // A connection whose server has vanished may be silent for ever.
+            // A connection whose server has vanished may never report an error, so it is replaced.
             let connected = match is_away {
                 true => within(RECONNECT_WITHIN, store.reconnect()).await,
                 false => Ok(()),
@@ -173,8 +174,9 @@ impl Run {
                 Ok(()) => within(ASK_WITHIN, store.sync(&driver.link.service, &report)).await,
                 Err(error) => Err(error),
             };
-            // The store is back only if the node that did not answer does: otherwise the next call
-            // would wait in vain, and the store would be away and back with each report.
+            // The store counts as back only if the node that did not answer answers now. Otherwise the
+            // next call would wait until its timeout, and the store would be away and back with each
+            // report.
             let answered = match &unanswered {
                 Some(share) if result.is_ok() => {
                     within(ASK_WITHIN, store.take(&share.key, share.limit, 0)).await.map(drop)
@@ -186,8 +188,8 @@ impl Run {
         });
     }
 
-    /// Whether what this process has seen counts. Start-up and shutdown make calls fail for reasons that
-    /// other replicas do not share.
+    /// Returns whether the failures that this process has seen count for the fleet. During start-up and
+    /// shutdown, calls fail for reasons that other replicas do not share.
     fn is_witness(&self) -> bool {
         self.driver.shutdown.upgrade().is_some_and(|shutdown| {
             shutdown.stage() == Stage::Up && shutdown.readiness() == Readiness::Ready
@@ -235,7 +237,7 @@ impl Run {
                 );
             }
             Request::Probe { answer, .. } if self.is_away() || self.is_draining => {
-                // The call may have gone.
+                // Fails if the call was dropped.
                 let _ = answer.send(Probing::Again);
             }
             Request::Probe { circuit, breaker, answer } => self.probe(circuit, breaker, answer),
@@ -304,8 +306,8 @@ impl Run {
         }
     }
 
-    /// The shutdown has begun: what this process has seen no longer counts, and its probes are
-    /// returned.
+    /// Withdraws from the fleet, because the shutdown has begun: the failures that this process has seen
+    /// no longer count, and its probes are returned.
     fn withdraw(&mut self) {
         self.is_draining = true;
         self.cadence.hurry();
@@ -318,7 +320,7 @@ impl Run {
         }
     }
 
-    /// The last report, which is not waited for if the store is away.
+    /// Sends the last report. If the store is away, sends nothing.
     async fn leave(mut self) {
         let is_away = self.is_away();
         self.driver.link.set_away(true);
@@ -331,7 +333,7 @@ impl Run {
                         while questions.join_next().await.is_some() {}
                     },);
             };
-            // If it is lost, the store forgets this replica after a few seconds.
+            // If the report is lost, the store removes this replica after a few seconds.
             let _ = timeout(ASK_WITHIN, last).await;
         }
         self.questions.shutdown().await;
@@ -340,7 +342,7 @@ impl Run {
 
 type Asking<T> = std::pin::Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
-/// Waits for an answer. The time in which this process did not run is not the store's.
+/// Waits for an answer. Time in which this process was not scheduled does not count against the store.
 async fn within<T>(
     limit: Duration,
     asking: impl Future<Output = Result<T, StoreError>>,

@@ -14,7 +14,7 @@ pub(super) struct Dockerfile {
     pub(super) signal: Option<StopSignal>,
     pub(super) entrypoint: Vec<Word>,
     pub(super) command: Vec<Word>,
-    /// The last instruction that says how the container starts.
+    /// The last instruction that sets how the container starts.
     pub(super) started_at: Option<Place>,
     variables: Vec<(String, String, Place)>,
     /// The shell that runs commands which are not lists.

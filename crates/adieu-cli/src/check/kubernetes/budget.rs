@@ -25,7 +25,7 @@ pub(super) fn forbids(pod: &Node<'_>, owner: &Node<'_>, all: &[Document<'_>]) ->
     Some(Finding::new(Level::Warning, place, problem, advice))
 }
 
-/// Whether its labels are among those of the pod.
+/// Returns whether its labels are among those of the pod.
 fn selects(budget: &Node<'_>, pod: &Node<'_>) -> bool {
     let wanted = budget.find(&["spec", "selector", "matchLabels"]).map(|labels| labels.entries());
     let wanted = wanted.unwrap_or_default();

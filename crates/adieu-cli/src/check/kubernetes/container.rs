@@ -15,7 +15,7 @@ use crate::check::workload::Workload;
 
 const LEAVE_OUT: &str = "leave it out: the lame duck does its work";
 
-/// How long a preStop hook takes, if that can be seen.
+/// Returns how long a preStop hook takes, if that can be seen.
 pub(super) fn hook_takes(hook: &Node<'_>, variables: &Variables) -> Option<Duration> {
     if let Some(seconds) = hook.find(&["sleep", "seconds"]) {
         return seconds.number().ok().map(Duration::from_secs);
@@ -128,8 +128,8 @@ fn exec_before_stop(
     }
 }
 
-/// The variables of a container and its files, with those of the ConfigMaps and Secrets that stand
-/// in the same file.
+/// Returns the variables of a container and its files, with those of the ConfigMaps and Secrets
+/// that stand in the same file.
 pub(super) fn environment(
     container: &Node<'_>,
     spec: &Node<'_>,

@@ -83,7 +83,7 @@ impl<'a> Maps<'a> {
     }
 }
 
-/// The key whose values are encoded in base64, and the key whose values are plain.
+/// Returns the key whose values are encoded in base64, and the key whose values are plain.
 fn keys(kind: &str) -> [&'static str; 2] {
     match kind {
         "Secret" => ["data", "stringData"],

@@ -79,7 +79,7 @@ impl Others {
         Self { named: is_whole.then_some(named), changing }
     }
 
-    /// Whether another component may fill a Secret or a ConfigMap of this name.
+    /// Returns whether another component may fill a Secret or a ConfigMap of this name.
     pub(super) fn may_fill(&self, map: &Node<'_>, name: &str) -> bool {
         let annotations = map.find(&["metadata", "annotations"]).map(|all| all.entries());
         let is_remark = |(key, _): &(&str, Node<'_>)| {

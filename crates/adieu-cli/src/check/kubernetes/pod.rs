@@ -124,7 +124,7 @@ fn grace(supervisor: Supervisor, spec: &Node<'_>) -> Result<Grace, InputError> {
     }
 }
 
-/// The container that the configuration is for, and the others.
+/// Returns the container that the configuration is for, and the others.
 fn choose<'a>(
     pod: &Node<'a>,
     spec: &Node<'a>,

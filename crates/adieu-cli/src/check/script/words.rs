@@ -34,7 +34,7 @@ pub(crate) fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// The words of a command: a line, or a list as JSON writes it.
+/// Returns the words of a command: a line, or a list as JSON writes it.
 pub(crate) fn words(text: &str) -> Vec<Word> {
     let listed = serde_json::from_str::<Vec<String>>(text).ok();
     listed.unwrap_or_else(|| split(text)).into_iter().map(Word::known).collect()
@@ -62,7 +62,7 @@ pub(crate) fn assignment(word: &Word) -> Option<Assignment> {
     is_one.then(|| (name.to_owned(), (word.is_known && is_whole).then(|| value.to_owned())))
 }
 
-/// The words after the variables that are set in front of a command.
+/// Returns the words after the variables that are set in front of a command.
 pub(crate) fn after_assignments(words: &[Word]) -> &[Word] {
     &words[words.iter().take_while(|word| assignment(word).is_some()).count()..]
 }

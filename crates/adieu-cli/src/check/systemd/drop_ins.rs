@@ -44,7 +44,8 @@ pub(crate) fn about_instances(source: &Source<'_>) -> Option<Finding> {
     Some(Finding::new(Level::Unknown, Place::start(), problem, advice))
 }
 
-/// Whether a drop-in is a link to `/dev/null`, which disables the files of its name in other folders.
+/// Returns whether a drop-in is a link to `/dev/null`, which disables the files of its name in
+/// other folders.
 fn is_mask(file: &Path) -> bool {
     file.canonicalize().is_ok_and(|file| file == Path::new("/dev/null"))
 }

@@ -61,8 +61,8 @@ pub(crate) fn environment(unit: &Ini, section: &str, source: &Source<'_>) -> Env
     environment
 }
 
-/// The file that a unit names, if it is there on this machine; or one of its name beside the unit,
-/// from where it is copied.
+/// Returns the file that a unit names, if it is there on this machine; or one of its name beside
+/// the unit, from where it is copied.
 fn environment_file(path: &str, section: &str, source: &Source<'_>) -> Option<(String, String)> {
     let name = Path::new(path).file_name()?.to_str()?;
     // Specifiers and patterns are filled in later.

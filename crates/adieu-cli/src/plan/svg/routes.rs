@@ -145,7 +145,7 @@ mod tests {
 
     type Point = (usize, usize);
 
-    /// The straight pieces of a path such as `M1 2V3H4`.
+    /// Returns the straight pieces of a path such as `M1 2V3H4`.
     fn pieces(path: &str) -> Vec<(Point, Point)> {
         let (start, mut rest) = path[1..].split_at(path[1..].find(['V', 'H']).unwrap());
         let (x, y) = start.split_once(' ').unwrap();

@@ -73,8 +73,8 @@ where
     // The future is created inside the guard, so that even the code before its first `await` runs
     // only while this node may act.
     let work = async move { function(entity).await.into_result() };
-    // Locals are dropped from the last to the first. So mail that is dropped with the work says why,
-    // and the end is reported after the work has gone.
+    // Locals are dropped from the last to the first. So `SayWhy` sets the reason before the work and its
+    // mail are dropped, and the end is reported after that.
     let _after = ForgetWhy;
     let mut work = pin!(work);
     let _before = SayWhy(

@@ -249,7 +249,7 @@ impl<C: Command> Inner<C> {
         Ok((slot, next))
     }
 
-    /// The pill of an entity that starts now.
+    /// Returns the pill of an entity that starts now.
     pub(super) fn pill(&self) -> Pill {
         if self.admission.open().is_some() { Pill::None } else { Pill::Drain }
     }

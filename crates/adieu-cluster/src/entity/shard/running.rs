@@ -91,7 +91,7 @@ impl Handler {
 // === impl Running ===
 
 impl Running {
-    /// The shard has opened under a new epoch.
+    /// Prepares for requests, because the shard opens under a new epoch.
     pub(super) fn open(&mut self) {
         self.killed = CancellationToken::new();
     }

@@ -192,7 +192,7 @@ impl<C: Command> Shard<C> {
         })
     }
 
-    /// The caller of a routed message no longer waits. If it was not sent, it never will be.
+    /// Cancels a routed message whose caller no longer waits. If it was not sent, it never will be.
     pub(crate) fn cancel(&self, number: u64) {
         self.change(|inner, _| {
             inner.route.cancel(number);

@@ -21,8 +21,8 @@ pub(super) struct Versions {
     known: AtomicU64,
 }
 
-/// One version that was read. If the folder was emptied or a file was restored, the number alone does
-/// not tell that the contents have changed.
+/// One version that was read. If the folder was emptied or a file was restored, the contents have
+/// changed although the number may be the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) version: u64,
@@ -99,7 +99,7 @@ impl Versions {
         }
     }
 
-    /// Returns what tells the file of this version from another one with the same number.
+    /// Returns the stamp of a version, which differs from that of another file with the same number.
     pub(super) fn stamp(&self, version: u64) -> io::Result<Stamp> {
         let metadata = fs::metadata(self.path(version))?;
         let (bytes, modified) = (metadata.len(), metadata.modified().ok());

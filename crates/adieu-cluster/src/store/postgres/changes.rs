@@ -14,19 +14,19 @@ use crate::store::{Change, Changes, Reply, Revision, StoreError, Update};
 
 const WATCH: &str = "watch a table";
 
-/// How often a reader looks without a notification.
+/// How often a reader reads the changes without a notification.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How long a look may take: a connection on which nothing arrives is noticed by that.
+/// The timeout of one read. It detects a connection on which nothing arrives any longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct PostgresChanges {
     postgres: Postgres,
     prefix: String,
     after: Revision,
-    /// A look that was begun. It is kept here, so that a wait that is dropped does not lose it.
+    /// A read that has begun. It is kept here, so that dropping the future of `next` does not lose it.
     look: Option<Reply<'static, Look>>,
-    /// Notifications of the connection, and how many had arrived before the last look.
+    /// Notifications of the connection, and how many had arrived before the last read.
     notified: Option<(watch::Receiver<u64>, u64)>,
     next_look: Instant,
 }

@@ -16,7 +16,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Error, Row, Socket};
 use super::{CONNECT, NAME, SCHEMA};
 use crate::store::StoreError;
 
-/// How long a server may take to accept a connection, unless the configuration says otherwise.
+/// How long a server may take to accept a connection, unless the configuration sets another time.
 const CONNECTING: Duration = Duration::from_secs(5);
 
 /// How long a server may take to answer.

@@ -5,7 +5,7 @@ use super::*;
 use crate::records::ShardRecord;
 
 impl World {
-    /// The process that leads.
+    /// Returns the process that leads.
     fn leader(&self) -> usize {
         let leader = self.judge.truth().leader.as_ref().unwrap().value.node.to_string();
         let is_it = |process: &Process| {
@@ -14,7 +14,7 @@ impl World {
         self.processes.iter().position(is_it).unwrap()
     }
 
-    /// The shards of regions, and the names of their owners.
+    /// Returns the shards of regions, and the names of their owners.
     fn owners(&self) -> BTreeMap<ShardId, Option<String>> {
         let truth = self.judge.truth();
         let shards = truth.shards.iter().filter(|(id, _)| &*id.region == "cart");

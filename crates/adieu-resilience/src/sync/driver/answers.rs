@@ -118,8 +118,8 @@ impl Run {
         }
     }
 
-    /// The store has forced open or released a policy for a caller of this process. The caller sees
-    /// that at once, the other replicas with their next reports.
+    /// Records that the store has forced open or released a policy for a caller of this process.
+    /// The caller sees that at once, the other replicas with their next reports.
     fn on_forced(&mut self, sent: Instant, force: &Force) {
         self.last_forced = Some(now());
         // Answers may arrive in another order than the store gave them. The next report requests
@@ -231,7 +231,7 @@ impl Run {
         });
     }
 
-    /// The store has answered a report.
+    /// Applies the answer of the store to a report.
     fn learn(&mut self, sent: Instant, synced: Synced) {
         let Synced { epoch, replicas, news } = synced;
         self.driver.link.set_replicas(replicas);
