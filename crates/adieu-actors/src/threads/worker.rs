@@ -91,7 +91,7 @@ impl<M> Worker<M> {
         let (inboxes, index) = (Arc::clone(&self.inboxes), self.index);
         let draining = inboxes.draining();
         if !draining.is_cancelled() {
-            // The last one stays pending until the drain has found the actors of this worker quiet.
+            // One message stays pending until the drain has found the actors of this worker quiet.
             inboxes.release(index, inboxes.held(index).saturating_sub(1));
         }
         loop {
@@ -131,7 +131,7 @@ impl<M> Worker<M> {
 
 impl<M> Drop for Worker<M> {
     fn drop(&mut self) {
-        // `live` releases the pending deliveries when it has found the actors quiet.
+        // `live` releases the messages that the worker holds when it has found the actors quiet.
         *lock(&self.slot) = self.inbox.take();
     }
 }

@@ -141,7 +141,7 @@ fn program(name: &str, section: &str, at: &Place, file: &Ini) -> Result<Workload
                                stopped while the process still drains";
                 let advice = "make the process itself the command";
                 let finding = Finding::new(Level::Unknown, place, problem, advice);
-                // A finding with a fix is certain, so `--execs` does not remove it.
+                // Here the shell is certain to end first, so `--execs` must not remove the finding.
                 Some(finding.fixed_by(Fix::Line("the process itself as the command".into())))
             }
             (front, _) => front.finding(place),

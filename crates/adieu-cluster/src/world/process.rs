@@ -41,7 +41,7 @@ pub(super) struct Process {
     /// The number of the open watch.
     pub(super) watch: Option<u32>,
     watches: u32,
-    /// Whether the watch receives no changes.
+    /// Whether the watch has missed changes. It receives none until the table is loaded again.
     pub(super) is_deaf: bool,
     pub(super) last_change: Time,
     pub(super) wake_at: Option<Time>,
