@@ -49,6 +49,9 @@ fn is_cut(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Cut>())
 }
 
+/// The maximum length of a body that a server takes at once, in bytes.
+const SHORT: u64 = 64 * 1024;
+
 type Polled = Option<Result<Frame<Bytes>, BoxError>>;
 
 // === impl AdmittedBody ===
@@ -59,12 +62,14 @@ impl<B, O: Origin> AdmittedBody<B, O> {
     }
 
     /// `until_end` is set for a route with a window of its own.
-    pub(super) fn admitted(
-        body: B,
-        mut admitted: Admitted<O>,
-        until_end: Option<UntilCut>,
-    ) -> Self {
-        if until_end.is_some() {
+    pub(super) fn admitted(body: B, mut admitted: Admitted<O>, until_end: Option<UntilCut>) -> Self
+    where
+        B: Body,
+    {
+        // If the client does not read, the server may never poll a long body again, so this is the last
+        // opportunity. A short body is taken as a whole, and a label would cost more than that.
+        let is_short = body.size_hint().exact().is_some_and(|length| length <= SHORT);
+        if until_end.is_some() || !is_short {
             admitted.label();
         }
         Self { state: State::Application { body, until_end, admitted: Some(admitted) } }

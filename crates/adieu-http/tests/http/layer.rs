@@ -52,6 +52,26 @@ async fn s81_a_request_holds_its_pass_from_the_call_to_the_end_of_the_body() {
 }
 
 #[tokio::test]
+async fn s1690_an_answer_that_the_server_polls_no_more_is_named() {
+    let gate = Gate::new("http");
+    let app = service_fn(async |request: Request<Body>| {
+        let length = if request.uri() == "/short" { 10 } else { 1_000_000 };
+        Ok::<_, Infallible>(Response::new(http_body_util::Full::from(vec![7; length])))
+    });
+    let app = GateLayer::new(&gate).layer(app);
+    let send = async |path| app.clone().oneshot(request_to(path, "text/plain")).await.unwrap();
+    let unread = send("/unread").await;
+    let mut begun = send("/begun").await;
+    assert!(begun.body_mut().frame().await.unwrap().is_ok());
+    let short = send("/short").await;
+    gate.close();
+    let named: Vec<_> = gate.oldest(9).into_iter().map(|work| work.label).collect();
+    assert_eq!(named, ["POST /unread", "POST /begun"], "{}", gate.summary());
+    drop((unread, begun, short));
+    assert!(gate.is_drained() && gate.oldest(9).is_empty());
+}
+
+#[tokio::test]
 async fn s360_a_service_that_is_only_ready_holds_no_pass() {
     let gate = Gate::new("http");
     let app =
