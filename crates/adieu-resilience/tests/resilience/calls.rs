@@ -510,6 +510,8 @@ async fn s1560_calls_that_are_dropped_at_any_time_leave_nothing_behind() {
         // After a break and the lease of a probe at the latest, calls pass.
         sleep(secs(2)).await;
         assert_eq!(policy.call(succeed).await, Ok(()), "{}", policy.name());
-        assert_eq!(policy.status().breaker, Some(BreakerState::Closed));
+        // The call may have been a probe of the fleet: then the store closes the breaker, a tick later.
+        sleep(secs(1)).await;
+        assert_eq!(policy.status().breaker, Some(BreakerState::Closed), "{}", policy.name());
     }
 }
