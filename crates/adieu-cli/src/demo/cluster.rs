@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use adieu::Shutdown;
 use adieu::cluster::store::Files;
 use adieu::cluster::{Cluster, NodeId, OperateError, Region};
-use adieu::Shutdown;
 use adieu_core::adapter::error_text;
 use anstyle::AnsiColor;
 use tokio::time::Instant;
