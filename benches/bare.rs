@@ -1,4 +1,4 @@
-//! The floor of every hand-over: one bare transaction on etcd, and its watch event.
+//! The floor of every hand-off: one bare transaction on etcd, and its watch event.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use adieu_testkit::servers::Server;
 
 const ETCD: &str = "ADIEU_BENCH_ETCD";
 
-/// Before the transactions of which the last is measured: hand-overs are rare.
+/// Before the transactions of which the last is measured: hand-offs are rare.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How often a case repeats what it measures.
@@ -59,8 +59,8 @@ pub fn median(mut figures: Vec<Duration>) -> f64 {
     figures[figures.len() / 2].as_secs_f64() * 1e6
 }
 
-/// Measures one transaction with as many comparisons as a hand-over, from when it is sent until another client
-/// sees its event. As in a hand-over, it follows another transaction, and that one a pause.
+/// Measures one transaction with as many comparisons as a hand-off, from when it is sent until another client
+/// sees its event. As in a hand-off, it follows another transaction, and that one a pause.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! The cost of a cluster: a leader change, the hand-over of a singleton and a join on etcd, compared
+//! The cost of a cluster: a leader change, the hand-off of a singleton and a join on etcd, compared
 //! with one bare transaction and its watch event; the placement of shards; and what idle nodes ask of
 //! their store. Times in microseconds, unless a claim has a unit. The server is real, and on this
 //! machine.
@@ -36,7 +36,7 @@ fn main() {
             ("transaction and watch event", || run(transaction_and_event())),
             ("without a leader", || run(leader_change(Since::Seen))),
             ("leader change", || run(leader_change(Since::Sent))),
-            ("hand-over", || run(hand_over())),
+            ("hand-off", || run(hand_over())),
             ("join, 1 node", || run(join(0))),
             ("join, 101 nodes", || run(join(100))),
             ("place, 1,000 nodes x 10,000 shards", place),
@@ -59,7 +59,7 @@ fn main() {
             ),
             Claim::ratio(
                 "a singleton ends, until it begins elsewhere, against one transaction and its event",
-                "hand-over",
+                "hand-off",
                 "transaction and watch event",
                 1.5,
             ),

@@ -127,7 +127,7 @@ fn lifecycle() {
     check(
         env!("CARGO_BIN_EXE_09_lifecycle"),
         expect![[r#"
-        in a fleet, steps that change shared state must be guarded, so that one replica at a time runs them; unguarded steps: indexes
+        in a fleet, steps that change shared state must be guarded, so that one replica at a time runs them; unguarded steps: indexes; guard each with Fleet::singleton, or with a lock of your own and Step::singleton_guarded
         connected
         closed
         failed to start up: step broker did not start: connection refused

@@ -68,7 +68,7 @@ async fn work(audit: &Path, node: &str, me: &SingletonCx) -> Result<(), BoxError
             () = pause => {}
         }
     }
-    // It takes some time to end, so that a hand-over that does not wait for that would be seen.
+    // It takes some time to end, so that a hand-off that does not wait for that would be seen.
     for _ in 0..30 {
         line("tick")?;
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -164,12 +164,13 @@ impl Connect {
     fn refused(&self, answer: &Answer) -> Failure {
         let why = answer.error();
         let hint = match (why.as_str(), &self.token) {
-            ("the token is wrong", _) => "see --token and ADIEU_ADMIN_TOKEN",
-            ("not under this name", _) => "use its address in place of the name",
-            (_, None) => "pass --token, or set ADIEU_ADMIN_TOKEN",
-            (_, Some(_)) => "check for a proxy between this machine and the service",
+            ("the token is wrong", _) => "; see --token and ADIEU_ADMIN_TOKEN",
+            // The error says what to do.
+            (why, _) if why.starts_with("the Host header ") => "",
+            (_, None) => "; pass --token, or set ADIEU_ADMIN_TOKEN",
+            (_, Some(_)) => "; check for a proxy between this machine and the service",
         };
-        Failure::unable(format!("{} refuses: {why}; {hint}", self.url))
+        Failure::unable(format!("{} refuses: {why}{hint}", self.url))
     }
 
     async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, AskError> {

@@ -153,25 +153,9 @@ async fn run_demo(args: &Args) -> Result<Printout, Failure> {
 
     let ended: Vec<_> = fleets.iter().map(|it| Arc::clone(&it.fleet)).collect();
     let shutdown = demo_shutdown(&ended).map_err(|error| Failure::unable(error_text(&*error)))?;
-    let running = async {
-        let ran = tokio::select! {
-            biased;
-            _ = shutdown.begun() => Ok(()),
-            ran = run_fleets(&fleets, args.duration) => ran,
-        };
-        let is_interrupted = shutdown.reason().is_some();
-        // At the end and at Ctrl-C, the replicas are stopped in the same way.
-        let ended = shutdown.run(Reason::ProcessExit).await;
-        ran?;
-        ended.map_err(|error| Failure::unable(error_text(&error)))?;
-        Ok::<_, Failure>(is_interrupted)
-    };
-    let mut progress = Progress::new(args.json);
-    let is_interrupted = tokio::select! {
-        ran = running => ran?,
-        () = progress.go_on(|| View::of(&fleets, began)) => false,
-    };
-    progress.end(|| View::of(&fleets, began));
+    let work = run_fleets(&fleets, args.duration);
+    let is_interrupted =
+        run_watched(&shutdown, work, args.json, || View::of(&fleets, began)).await?;
     let outcomes: Vec<Outcome> = fleets.iter().map(Outcome::of).collect();
     let text = match args.json {
         true => result::json(&outcomes),
@@ -180,12 +164,46 @@ async fn run_demo(args: &Args) -> Result<Printout, Failure> {
             result::table(&outcomes, is_interrupted, reports, output_width())
         }
     };
-    let code = match (is_interrupted, outcomes.first().is_some_and(Outcome::is_well)) {
+    let is_well = outcomes.first().is_some_and(Outcome::is_well);
+    Ok(Printout { text, code: code_of(is_interrupted, is_well) })
+}
+
+/// Runs a demo until its work ends or Ctrl-C arrives, and then stops its processes. Shows the progress
+/// meanwhile. Returns whether Ctrl-C has interrupted the work.
+async fn run_watched(
+    shutdown: &Shutdown,
+    work: impl Future<Output = Result<(), Failure>>,
+    is_json: bool,
+    view: impl Fn() -> View,
+) -> Result<bool, Failure> {
+    let running = async {
+        let ran = tokio::select! {
+            biased;
+            _ = shutdown.begun() => Ok(()),
+            ran = work => ran,
+        };
+        let is_interrupted = shutdown.reason().is_some();
+        // At the end and at Ctrl-C, the processes are stopped in the same way.
+        let ended = shutdown.run(Reason::ProcessExit).await;
+        ran?;
+        ended.map_err(|error| Failure::unable(error_text(&error)))?;
+        Ok::<_, Failure>(is_interrupted)
+    };
+    let mut progress = Progress::new(is_json);
+    let is_interrupted = tokio::select! {
+        ran = running => ran?,
+        () = progress.go_on(&view) => false,
+    };
+    progress.end(&view);
+    Ok(is_interrupted)
+}
+
+fn code_of(is_interrupted: bool, is_well: bool) -> u8 {
+    match (is_interrupted, is_well) {
         (true, _) => exit_code::INTERRUPTED,
         (false, true) => exit_code::WELL,
         (false, false) => exit_code::NO,
-    };
-    Ok(Printout { text, code })
+    }
 }
 
 fn unusable(folder: &Path, error: &std::io::Error) -> Failure {

@@ -25,7 +25,7 @@ Examples:
   adieu plan --config application.conf --format svg > plan.svg
   ADIEU__PHASES__SERVICE_UNBIND__TIMEOUT=7s adieu plan --format json
 
-The configuration is TOML, JSON or HOCON, by the extension of the file (.toml, .json, .conf).
+The configuration is TOML, JSON or HOCON, by the extension of the file (.toml, .json, .conf, .hocon).
 
 As in the service, ADIEU__ variables of the environment override keys, and HOCON substitutes
 variables. The names of the applied variables are written to stderr.")]

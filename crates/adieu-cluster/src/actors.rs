@@ -1,7 +1,7 @@
 //! Actors of kameo and ractor as entities: each mail goes to an actor, which its system drains and kills.
 //!
 //! An entity is a task that starts its actor, gives it one mail at a time, and waits until it has ended.
-//! So mailboxes, idle ends, limits and the hand-over are those of every entity.
+//! So mailboxes, idle ends, limits and the hand-off are those of every entity.
 
 mod cx;
 #[cfg_attr(

@@ -282,11 +282,11 @@ impl Cluster {
 
     /// Requests that the owner of a shard hand it to another node, such as shard 17 of `cart` to
     /// `shop-2`. A singleton is shard 0 of its own name. This returns when the request is in the
-    /// table; [`ClusterStatus`] shows when the hand-over is done. It has no effect if the shard is
-    /// moving to that node already. If the node begins to leave before the hand-over, the owner
+    /// table; [`ClusterStatus`] shows when the hand-off is done. It has no effect if the shard is
+    /// moving to that node already. If the node begins to leave before the hand-off, the owner
     /// chooses another one.
     ///
-    /// For five minutes after the hand-over, the shard does not move for balance. After that it
+    /// For five minutes after the hand-off, the shard does not move for balance. After that it
     /// moves for balance as any other shard does.
     ///
     /// # Errors

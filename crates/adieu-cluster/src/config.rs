@@ -66,7 +66,7 @@ const MEANINGLESS: &[(&str, &str)] = &[
     ("debug", "filter the target adieu_cluster in your tracing subscriber"),
     (
         "singleton",
-        "a singleton is declared with Cluster::singleton; how long a hand-over may take \
+        "a singleton is declared with Cluster::singleton; how long a hand-off may take \
       is phases.cluster-exiting.timeout",
     ),
     ("sharding", "there are no sharded entities yet"),

@@ -71,7 +71,7 @@ impl Counters {
         *self.rest().failed.entry(Arc::clone(name)).or_default() += 1;
     }
 
-    /// Stores how long the last hand-over of a singleton to this node took.
+    /// Stores how long the last hand-off of a singleton to this node took.
     pub(crate) fn handed_over(&self, name: Arc<str>, took: Duration) {
         self.rest().handoffs.insert(name, took);
     }

@@ -1,4 +1,4 @@
-//! Measures how long hand-overs of singletons to this node take, by this node's clock. Pure: the time
+//! Measures how long hand-offs of singletons to this node take, by this node's clock. Pure: the time
 //! is an argument.
 //!
 //! The node that receives a singleton measures this, because the process that gives it away usually
@@ -33,7 +33,7 @@ struct Seen {
 
 impl Handoffs {
     /// Compares a view with those before. Returns the singletons that this node has received, and how
-    /// long each hand-over took.
+    /// long each hand-off took.
     pub(crate) fn see(
         &mut self,
         now: Instant,
@@ -64,7 +64,7 @@ impl Handoffs {
                 owner.owner == me.id && owner.incarnation == me.incarnation
             });
             if is_mine {
-                // Without an instant, the whole hand-over arrived in one update.
+                // Without an instant, the whole hand-off arrived in one update.
                 let took = before.since.map_or(Duration::ZERO, |since| now.duration_since(since));
                 received.push((Arc::clone(&shard.region), took));
             }

@@ -1,4 +1,4 @@
-//! How far the hand-over of the shards of regions is, in words; and what was killed for it.
+//! How far the hand-off of the shards of regions is, in words; and what was killed for it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ impl Shared {
         owned
     }
 
-    /// Describes the hand-over, such as `12/40 shards handed over (cart 7/30, user 5/10); cart/17:
+    /// Describes the hand-off, such as `12/40 shards handed over (cart 7/30, user 5/10); cart/17:
     /// cart-9 busy 3.1s`.
     pub(crate) fn describe_hand_over(&self) -> String {
         let total = self.drain_times().owned.clone();

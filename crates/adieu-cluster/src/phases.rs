@@ -147,7 +147,7 @@ impl Shared {
     /// Waits for the acknowledgement, then hands the singletons over.
     ///
     /// Both share one phase. Half of its time is for the acknowledgement. Without an acknowledgement
-    /// the node continues, because the hand-over does not depend on it. Before the end of the phase,
+    /// the node continues, because the hand-off does not depend on it. Before the end of the phase,
     /// singletons that do not stop are dropped, early enough to be handed over.
     async fn exit(&self, cx: TaskCx) -> Result<(), LeaveError> {
         let (begun, all) = (now(), cx.remaining());

@@ -94,7 +94,7 @@ pub(crate) enum Refusal {
     /// owner and epoch. The sender keeps the message until there is a newer grant.
     Moving { newer: Option<(Peer, Revision)> },
     /// The shard is being handed over, and little time remains. Only a nested message is refused
-    /// with this. It is final, because the handler that waits for it delays the hand-over.
+    /// with this. It is final, because the handler that waits for it delays the hand-off.
     Draining,
     /// The mailbox of the entity is full.
     Busy,

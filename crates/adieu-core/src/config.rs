@@ -206,8 +206,8 @@ impl Config {
         read::config(format.parse(text, &vars)?, format, vars)
     }
 
-    /// Reads a configuration file: `.toml`, `.json` or `.conf`. The environment variables of this
-    /// process override its keys, and are the environment of substitutions in HOCON.
+    /// Reads a configuration file: `.toml`, `.json`, `.conf` or `.hocon`. The environment variables of
+    /// this process override its keys, and are the environment of substitutions in HOCON.
     ///
     /// # Errors
     ///

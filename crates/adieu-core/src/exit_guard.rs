@@ -13,8 +13,8 @@ use crate::watchdog::LAST_WORDS;
 /// The exit code of a process whose `main` unwinds.
 const PANICKED: u8 = 101;
 
-/// Runs the shutdown when the guard is dropped, and waits for its end: when `main` returns, when it
-/// fails with `?`, and when it unwinds. Returned by [`Shutdown::run_on_exit`].
+/// Runs the shutdown when it is dropped, and waits until the shutdown is over. It is dropped when
+/// `main` returns, fails with `?`, or unwinds. Returned by [`Shutdown::run_on_exit`].
 ///
 /// For `#[tokio::main]` and a `main` without a runtime. [`main`](crate::main) does the same without
 /// a guard. Bind the guard directly after the shutdown: values that are bound later are dropped

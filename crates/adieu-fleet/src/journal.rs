@@ -58,7 +58,8 @@ pub(crate) fn lock_not_acquired(key: &Key, error: &(dyn Error + 'static)) {
 pub(crate) fn work_not_marked(key: &Key, error: &(dyn Error + 'static)) {
     log_aside(Level::WARN, || {
         let (key, error) = (key.clone(), error_text(error));
-        move || tracing::warn!(%key, error, "work done but not marked; other replicas repeat it")
+        let effect = "the work is done, and other replicas repeat it";
+        move || tracing::warn!(%key, error, effect, "work not marked")
     });
 }
 

@@ -59,7 +59,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// | `adieu_readiness` | gauge | `state` | 1 for the current readiness, 0 for the others |
 /// | `adieu_in_flight` | gauge | `gate` | work inside a gate |
 /// | `adieu_refused_total` | counter | `gate` | work refused by a gate |
-/// | `adieu_cut_off_total` | counter | `gate` | admitted work, such as answers, cut off before its end |
+/// | `adieu_cut_off_total` | counter | `gate` | admitted work, such as responses, cut off before its end |
 ///
 /// ```
 /// use adieu_http::Admin;
@@ -153,7 +153,7 @@ impl Admin {
         Self { addr: SocketAddr::from(([127, 0, 0, 1], 8558)), answers }
     }
 
-    /// Sets the name of the service in the answers to `GET /shutdown`, and so in `adieu status`. The
+    /// Sets the name of the service in the responses to `GET /shutdown`, and so in `adieu status`. The
     /// default is the name of the executable.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.answers.process.name = name.into();
@@ -243,7 +243,7 @@ impl Admin {
             let close = close.clone();
             move || {
                 runtime.block_on(connections::serve(listener, Arc::new(answers), close));
-                // Does not wait for threads that are still rendering an answer.
+                // Does not wait for threads that are still rendering a response.
                 runtime.shutdown_background();
                 let _ = closing.send(());
             }

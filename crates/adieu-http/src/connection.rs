@@ -1,7 +1,7 @@
 //! The state of one connection.
 //!
 //! [`drive`] serves the connection to its end, [`Io`](io::Io) moves its bytes, [`Requests`] knows its
-//! open requests, and [`Delivery`] knows how much of its answers the client has acknowledged.
+//! open requests, and [`Delivery`] knows how much of its responses the client has acknowledged.
 
 mod closing;
 mod coalesce;
@@ -46,7 +46,7 @@ pub(crate) struct ServerContext {
     pub(crate) probes: Option<Probes>,
     /// How long the closing handshake of a WebSocket may take.
     pub(crate) websocket_close_timeout: Duration,
-    /// How long a client may acknowledge nothing of its answer when all other work is done.
+    /// How long a client may acknowledge nothing of its response when all other work is done.
     pub(crate) stall_timeout: Duration,
     pub(crate) queues: SendQueues,
     pub(crate) clock: TickingClock,
@@ -66,7 +66,7 @@ pub(crate) struct Conn {
     delivery: Delivery,
     /// A request was refused before its body had been read: the client may still be sending it.
     is_client_sending: AtomicBool,
-    /// The answer has no length, so it ends where the connection ends.
+    /// The response has no length, so it ends where the connection ends.
     ends_by_close: AtomicBool,
     passes: Mutex<Passes>,
     /// The upgraded connection, until [`drive`] takes it to end it.
@@ -175,7 +175,7 @@ impl Conn {
         }
     }
 
-    /// Records, before an answer that belongs to no admitted request, that the last answer has been
+    /// Records, before a response that belongs to no admitted request, that the last response has been
     /// written. With HTTP/2 the frames show that.
     fn record_answered(&self) {
         if !self.is_http2() {
@@ -255,22 +255,22 @@ impl Conn {
         self.requests.all_await_client() && self.given_up(now).is_some()
     }
 
-    /// Returns whether the client has yet to receive a part of an answer whose body has ended.
+    /// Returns whether the client has yet to receive a part of a response whose body has ended.
     fn has_unread_answer(&self) -> bool {
         self.mode() == Mode::Http && !self.delivery.is_complete(&self.server.queues)
     }
 
-    /// Returns the names of the answers that the client has not received completely.
+    /// Returns the names of the responses that the client has not received completely.
     pub(crate) fn unread(&self) -> Vec<String> {
         let mut names = self.unread_requests();
         if names.is_empty() && self.has_unread_answer() {
-            // The answer to a probe, or to a request that has been reported or refused.
+            // The response to a probe, or to a request that has been reported or refused.
             names.push("an answer".into());
         }
         names
     }
 
-    /// Names the requests whose answers have begun and have not been acknowledged completely.
+    /// Names the requests whose responses have begun and have not been acknowledged completely.
     pub(crate) fn unread_requests(&self) -> Vec<String> {
         if !self.has_unread_answer() {
             return Vec::new();
@@ -288,7 +288,7 @@ impl Conn {
         }
     }
 
-    /// Returns whether the connection needs more time: for a request, for an answer, for a client
+    /// Returns whether the connection needs more time: for a request, for a response, for a client
     /// that is still sending, or, with HTTP/2, for the client to close its side.
     fn needs_time(&self) -> bool {
         self.is_http2()

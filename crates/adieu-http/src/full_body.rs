@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The body of an answer that this crate makes: a refusal, a probe, a page of the admin port.
+/// The body of a response that this crate makes: a refusal, a probe, a page of the admin port.
 #[derive(Debug, Default)]
 pub(crate) struct FullBody(Option<Bytes>);
 

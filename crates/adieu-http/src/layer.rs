@@ -36,7 +36,7 @@ use crate::request::{Name, RequestInfo};
 /// instead. Behind another server, let proxies speak HTTP/1.1, such as nginx with
 /// `proxy_http_version 1.1`: then the last chunk is missing, and the proxy recognises the cut.
 ///
-/// For the same reason, the layer does not observe how much of an answer the client has received. A
+/// For the same reason, the layer does not observe how much of a response the client has received. A
 /// request leaves the gate when the server has taken the last piece of its body, of 64 KiB at most. The
 /// bytes in the buffers of the server are then not waited for: about half a megabyte for each
 /// connection with hyper, in addition to the send buffer of the kernel, which the kernel still sends
@@ -60,7 +60,7 @@ use crate::request::{Name, RequestInfo};
 /// ```
 ///
 /// [`serve`](crate::serve()) waits until the client has acknowledged the last byte, and reports every
-/// answer that it cuts.
+/// response that it cuts.
 ///
 /// # Streams
 ///

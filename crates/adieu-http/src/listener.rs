@@ -49,9 +49,9 @@ pub trait Listener: Send + Sized + 'static {
 
     /// Makes dropping `io` reset the connection instead of closing it regularly.
     ///
-    /// Called when an answer is cut whose end is the end of the connection, as with HTTP/1.0. TCP
+    /// Called when a response is cut whose end is the end of the connection, as with HTTP/1.0. TCP
     /// connections are reset; so are connections over Unix sockets, on Linux. If a listener of your
-    /// own does nothing here, such an answer looks complete: let proxies speak HTTP/1.1 to it, such as
+    /// own does nothing here, such a response looks complete: let proxies speak HTTP/1.1 to it, such as
     /// nginx with `proxy_http_version 1.1`.
     fn reset_on_drop(_io: &Self::Io) {}
 
@@ -67,7 +67,7 @@ impl Listener for TcpListener {
 
     async fn accept(&mut self) -> io::Result<(TcpStream, Self::Peer)> {
         let (stream, peer) = Self::accept(self).await?;
-        // Short answers are written in one piece, so Nagle's algorithm would only delay them.
+        // Short responses are written in one piece, so Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         Ok((stream, peer))
     }

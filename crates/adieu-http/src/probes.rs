@@ -16,7 +16,7 @@ use http::{Method, Request, Response, StatusCode};
 /// | `/livez` | 200 `alive`, through the whole drain: the platform must not kill a process because it drains |
 /// | `/startupz` | 503 `starting` until start-up has ended, then 200 `started` |
 ///
-/// With `?verbose` the answer lists every check, in the format of the Kubernetes API server.
+/// With `?verbose` the response lists every check, in the format of the Kubernetes API server.
 ///
 /// A probe that opens a new connection fails when the listener has been closed. Point liveness
 /// probes at the [admin port](crate::Admin), which answers until the process ends.
@@ -75,7 +75,7 @@ impl Probes {
         self
     }
 
-    /// Returns the answer if this request is for one of the probes.
+    /// Returns the response if this request is for one of the probes.
     #[must_use]
     pub fn answer<B>(&self, request: &Request<B>) -> Option<Response<Bytes>> {
         let path = request.uri().path();

@@ -163,12 +163,12 @@ impl<L, S> Serve<L, S> {
         self
     }
 
-    /// Sets after how long a client that acknowledges nothing of its answer is disconnected, when
+    /// Sets after how long a client that acknowledges nothing of its response is disconnected, when
     /// all other work is done. One minute by default.
     ///
     /// A shorter time lets a client that does not read delay the shutdown less. But the kernel of a
     /// client that reads slowly makes room in steps of megabytes: at 500 kB/s it acknowledges
-    /// nothing for up to 16 s, and keeps its answer only if this time is longer. A client that
+    /// nothing for up to 16 s, and keeps its response only if this time is longer. A client that
     /// acknowledges more bytes keeps its connection until the window has elapsed.
     ///
     /// On Linux, a client whose kernel answers neither probes nor retransmissions for five seconds

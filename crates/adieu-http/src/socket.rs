@@ -1,6 +1,6 @@
 //! How many bytes a client's kernel has not acknowledged, and whether it still answers.
 //!
-//! The server's kernel takes megabytes of an answer at once, and asks for more in large steps. So the
+//! The server's kernel takes megabytes of a response at once, and asks for more in large steps. So the
 //! bytes that have been written show neither whether a client reads nor whether it has received the
 //! end. The unacknowledged bytes show both.
 //!

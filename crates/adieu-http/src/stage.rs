@@ -11,7 +11,7 @@ pub(crate) enum Stage {
     WindingDown,
     /// The listener is closed. Open connections are served.
     Unbound,
-    /// Idle connections are closed. The others send the rest of their answers.
+    /// Idle connections are closed. The others send the rest of their responses.
     Flushing,
     /// All connections are dropped.
     Dropping,

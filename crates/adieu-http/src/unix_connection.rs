@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 
 /// A connection over a Unix socket, as a `UnixListener` accepts it.
 ///
-/// On Linux it can be reset, so that an answer that is cut does not look complete to the client.
+/// On Linux it can be reset, so that a response that is cut does not look complete to the client.
 #[derive(Debug)]
 pub struct UnixConnection {
     stream: UnixStream,

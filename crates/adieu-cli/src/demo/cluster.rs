@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use adieu::Shutdown;
 use adieu::cluster::store::Files;
 use adieu::cluster::{Cluster, NodeId, OperateError, Region};
-use adieu::{Reason, Shutdown};
 use adieu_core::adapter::error_text;
 use anstyle::AnsiColor;
 use tokio::time::Instant;
@@ -23,8 +23,8 @@ use super::fleet::Fleet;
 use super::frame::{FleetView, Row, View};
 use super::member::Member;
 use super::replica::Kind;
-use super::{Progress, STEADY, demo_shutdown, unusable};
-use crate::ending::{Failure, Printout, exit_code};
+use super::{STEADY, code_of, demo_shutdown, run_watched, unusable};
+use crate::ending::{Failure, Printout};
 use crate::fit::output_width;
 use carts::{Add, Logs, Opened};
 use load::{Counts, Load, To};
@@ -129,26 +129,10 @@ pub(super) async fn run(args: &Args) -> Result<Printout, Failure> {
     }
     let ended: Vec<_> = sides.iter().map(|it| Arc::clone(&it.fleet)).collect();
     let shutdown = demo_shutdown(&ended).map_err(|error| Failure::unable(error_text(&*error)))?;
-    let running = async {
-        let ran = tokio::select! {
-            biased;
-            _ = shutdown.begun() => Ok(()),
-            ran = run_sides(&sides, args, &shutdown) => ran,
-        };
-        let is_interrupted = shutdown.reason().is_some();
-        // At the end and at Ctrl-C, the nodes are stopped in the same way, and this process leaves.
-        let ended = shutdown.run(Reason::ProcessExit).await;
-        ran?;
-        ended.map_err(|error| Failure::unable(error_text(&error)))?;
-        Ok::<_, Failure>(is_interrupted)
-    };
+    // The shutdown stops the nodes, and this process leaves.
+    let work = run_sides(&sides, args, &shutdown);
     let view = || View::new(began, sides.iter().map(Side::view).collect());
-    let mut progress = Progress::new(args.json);
-    let is_interrupted = tokio::select! {
-        ran = running => ran?,
-        () = progress.go_on(view) => false,
-    };
-    progress.end(view);
+    let is_interrupted = run_watched(&shutdown, work, args.json, view).await?;
     let outcomes: Result<Vec<Outcome>, _> = sides.iter().map(Outcome::of).collect();
     let outcomes = outcomes.map_err(|error| unusable(folder.path(), &error))?;
     let text = match args.json {
@@ -159,12 +143,7 @@ pub(super) async fn run(args: &Args) -> Result<Printout, Failure> {
         }
     };
     let is_well = outcomes.first().is_some_and(|outcome| outcome.is_well(args.kill));
-    let code = match (is_interrupted, is_well) {
-        (true, _) => exit_code::INTERRUPTED,
-        (false, true) => exit_code::WELL,
-        (false, false) => exit_code::NO,
-    };
-    Ok(Printout { text, code })
+    Ok(Printout { text, code: code_of(is_interrupted, is_well) })
 }
 
 async fn run_sides(sides: &[Side], args: &Args, shutdown: &Shutdown) -> Result<(), Failure> {

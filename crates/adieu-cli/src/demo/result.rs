@@ -78,12 +78,14 @@ impl Outcome {
 
 /// Returns the result for programs: of adieu, and under `compare` that of the plain server.
 pub(super) fn json(outcomes: &[Outcome]) -> String {
-    let mut json = Value::Null;
-    for outcome in outcomes {
-        match outcome.kind {
-            Kind::Plain => json["compare"] = outcome.json(),
-            Kind::Adieu | Kind::Cluster | Kind::Rehash => json = outcome.json(),
-        }
+    all_json(outcomes.iter().map(Outcome::json))
+}
+
+/// Returns the JSON of the first outcome, with that of the second, if there is one, under `compare`.
+pub(super) fn all_json(mut outcomes: impl Iterator<Item = Value>) -> String {
+    let mut json = outcomes.next().unwrap_or_default();
+    if let Some(other) = outcomes.next() {
+        json["compare"] = other;
     }
     format!("{json:#}\n")
 }

@@ -386,6 +386,17 @@ fn the_token_is_asked_for_and_taken() {
 }
 
 #[test]
+fn a_name_that_is_not_an_address_is_refused_with_advice() {
+    let service = Service::with(|admin| admin);
+    // A name with a dot that every resolver knows: 127.0.0.1 in the short form of inet_aton.
+    let url = service.url().replace("127.0.0.1", "127.1");
+    let Ran { code, stdout, stderr } = adieu(&["status", &url]);
+    let advice = "the Host header 127.1 is not an address of this machine; use its address";
+    let expected = format!("adieu: http://{url} refuses: {advice}\n");
+    assert_eq!((code, stdout.as_str(), stderr), (3, "", expected));
+}
+
+#[test]
 fn a_peer_that_is_not_an_admin_port_is_reported() {
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let page: &[u8] =

@@ -133,7 +133,7 @@ fn mistakes_are_named_with_their_place() {
         "",
         ".yaml",
         expect![[r#"
-        adieu: unknown format of FILE.yaml: name the file .toml, .json or .conf (HOCON)
+        adieu: unknown format of FILE.yaml: name it .toml, .json, .conf or .hocon
     "#]],
     );
 }

@@ -153,7 +153,7 @@ impl Hosting {
 }
 
 impl Shared {
-    /// Logs that a shard has been moved. A node that leaves reports its hand-over as a whole.
+    /// Logs that a shard has been moved. A node that leaves reports its hand-off as a whole.
     fn log_moved(&self, shard: &ShardId, node: &Node, took: Duration) {
         let owner = node.view().shards.get(shard).and_then(|it| it.value.ownership());
         let to = owner.map_or_else(|| "no node".to_owned(), |it| it.owner.to_string());

@@ -248,8 +248,8 @@ impl<T> Outgoing<T> {
     ///
     /// `last_read` is the number in the peer's `Bye`, if it sent one.
     pub(crate) fn end(&mut self, last_read: Option<u64>, why: &str) {
-        // A link that is finished while nothing was sent cannot change the order: what has been
-        // queued since then can wait for the next link.
+        // A link that is finished while nothing was sent cannot change the order: envelopes that
+        // were queued since then can wait for the next link.
         let is_idle = self.undecided.is_empty() && self.unanswered.is_empty();
         let keeps_queue = self.state == State::Finishing && is_idle;
         // A number that was never sent proves nothing.

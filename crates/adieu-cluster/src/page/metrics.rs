@@ -65,7 +65,7 @@ pub(super) fn render(clusters: &[Arc<Shared>], metrics: &mut Metrics) {
             here.sample(&labels, u8::from(singleton.instance.is_some()));
         }
     }
-    let help = "How long the last hand-over of the singleton to this node took.";
+    let help = "How long the last hand-off of the singleton to this node took.";
     let mut handoffs = metrics.gauge("adieu_cluster_handoff_seconds", help);
     for (status, cluster) in &all {
         for (name, took) in cluster.counters.handoffs() {

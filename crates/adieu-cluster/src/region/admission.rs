@@ -154,7 +154,7 @@ impl Admission {
     }
 
     /// Hands the shard over if nothing is inside, and returns whether that is so. The caller then
-    /// commits the hand-over. `Draining => HandedOver`
+    /// commits the hand-off. `Draining => HandedOver`
     #[must_use = "a shard that is not empty must not be handed over"]
     pub(crate) fn hand_over(&mut self) -> bool {
         if let Door::Draining { epoch, .. } = self.door

@@ -89,7 +89,7 @@ impl Regions {
         }
     }
 
-    /// Returns the hand-over of shards that are drained: to other nodes, or back to the table.
+    /// Returns the hand-off of shards that are drained: to other nodes, or back to the table.
     pub(crate) fn decide(
         &self,
         me: &Me,

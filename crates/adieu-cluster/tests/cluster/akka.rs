@@ -199,7 +199,7 @@ async fn cluster_sharding_graceful_shutdown_oldest_spec_slow_stop_at_the_leader(
     history.assert_sound();
 }
 
-/// A task of the application in the same phase as the hand-over takes long. The hand-over does not
+/// A task of the application in the same phase as the hand-off takes long. The hand-off does not
 /// wait for it.
 #[tokio::test(start_paused = true)]
 async fn cluster_sharding_graceful_shutdown_spec_a_slow_task_holds_no_entity_back() {

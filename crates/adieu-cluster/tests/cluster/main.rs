@@ -6,6 +6,11 @@
 mod actors;
 mod akka;
 mod chaos;
+#[cfg(any(
+    all(target_os = "linux", feature = "etcd", feature = "postgres"),
+    all(target_os = "linux", feature = "http", feature = "links")
+))]
+mod child;
 mod configured;
 mod conformance;
 mod endings;

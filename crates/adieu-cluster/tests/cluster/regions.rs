@@ -252,8 +252,8 @@ async fn s1162_a_proxy_asks_and_hosts_nothing() {
     let proxy = node_with(&stage.store, "proxy", config(), |it| it.in_process(&stage.network));
     let region = proxy.cluster.region::<Note>("notes").shards(16).proxy().unwrap();
     let proxy = proxy.joined().await;
-    let nobody = region.at("n").ask(Note::Add(0)).within(SECOND).await;
-    assert!(matches!(nobody, Err(AskError::NotRun(NotRun::Unreachable(_)))), "{nobody:?}");
+    let unhosted = region.at("n").ask(Note::Add(0)).within(SECOND).await;
+    assert!(matches!(unhosted, Err(AskError::NotRun(NotRun::Unreachable(_)))), "{unhosted:?}");
     let one = stage.node("one").await;
     assert_eq!(region.at("n").ask(Note::Add(1)).within(20 * SECOND).await.unwrap().0, "one");
     let status = proxy.cluster.status();

@@ -1,4 +1,4 @@
-//! HTTP requests by key: they run on the node that owns the key, and no hand-over loses one.
+//! HTTP requests by key: they run on the node that owns the key, and no hand-off loses one.
 
 mod app;
 #[cfg(all(target_os = "linux", feature = "links"))]

@@ -329,7 +329,7 @@ async fn s857_metrics_show_membership_sessions_singletons_and_commits() {
     assert!(value("adieu_cluster_renewals_failed_total") > 0.0, "{text}");
 }
 
-/// Returns the metric of the hand-over to this node, if it has one.
+/// Returns the metric of the hand-off to this node, if it has one.
 fn handoff(node: &TestNode) -> Option<f64> {
     let mut metrics = Metrics::default();
     page(&node.shutdown).metrics(&mut metrics);

@@ -17,7 +17,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The extension of the file is unknown.
-    #[error("unknown format of {}: name the file .toml, .json or .conf (HOCON)", path.display())]
+    #[error("unknown format of {}: name it .toml, .json, .conf or .hocon", path.display())]
     UnknownFormat {
         /// The file in question.
         path: PathBuf,

@@ -10,7 +10,7 @@ pub enum Format {
     Toml,
     /// `.json`
     Json,
-    /// `.conf`, the format of Akka. Needs the feature `hocon`.
+    /// `.conf` or `.hocon`, the format of Akka. Needs the feature `hocon`.
     Hocon,
 }
 

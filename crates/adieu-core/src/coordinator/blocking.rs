@@ -77,7 +77,7 @@ impl Shared {
         };
         let effect = "sockets, timers and spawned tasks of that runtime make no progress";
         let advice = "await the shutdown before main returns";
-        self.journal().log(move || warn!(why, effect, advice, "the shutdown leaves its runtime"));
+        self.journal().log(move || warn!(why, effect, advice, "shutdown moved to a new runtime"));
         let mut core = self.core.lock();
         core.home = Some(runtime.handle().clone());
         let is_running = core.run.is_some();

@@ -81,7 +81,8 @@ pub enum AssembleError {
     /// In a fleet every replica would change the shared state at the same time.
     #[error(
         "in a fleet, steps that change shared state must be guarded, so that one replica at a time \
-         runs them; unguarded steps: {}",
+         runs them; unguarded steps: {}; guard each with Fleet::singleton, or with a lock of your \
+         own and Step::singleton_guarded",
         joined(steps, ", ")
     )]
     Unguarded {
@@ -90,7 +91,8 @@ pub enum AssembleError {
     },
     /// A serverless process does not live on between requests.
     #[error(
-        "a serverless process does not live on between requests, but these steps need that: {}",
+        "a serverless process does not live on between requests, but these steps need that: {}; \
+         remove them, or choose another profile",
         joined(steps, ", ")
     )]
     LongRunning {

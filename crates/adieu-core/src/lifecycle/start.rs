@@ -56,7 +56,7 @@ pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(
         return Err(StartError::ShuttingDown);
     }
     for warning in warnings {
-        shutdown.shared().journal().log(move || warn!(warning, "lifecycle warning"));
+        shutdown.shared().journal().log(move || warn!(warning, "state not shared by the fleet"));
     }
     if profile == DeploymentProfile::Serverless {
         shutdown.shared().drain_at_once();
@@ -101,7 +101,7 @@ pub(super) async fn start(lifecycle: Lifecycle, shutdown: &Shutdown) -> Result<(
             shutdown
                 .shared()
                 .journal()
-                .log(move || warn!(name = &*name, advice, "loop in a serverless process"));
+                .log(move || warn!(name = &*name, advice, "loop needs a process that lives on"));
         }
     }
     let (steps, took) = (board.steps().len(), Short(now().saturating_duration_since(began)));

@@ -110,7 +110,8 @@ impl TaskCx {
         Deadline::at(self.phase.run.deadline.get())
     }
 
-    /// Returns a token that fires at this task's timeout. The task is aborted a grace (200 ms) later.
+    /// Returns a token that fires at this task's timeout. The task is aborted a grace (at most 200 ms)
+    /// later.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         self.own.as_ref().map_or(&self.phase.token, |own| &own.token)

@@ -1,4 +1,4 @@
-//! The answers of the admin port.
+//! The responses of the admin port.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -18,14 +18,14 @@ use tokio::task::JoinSet;
 
 use tracing::{info, warn};
 
-use super::caller::{Token, Verdict, authorize, has_token, is_rebound};
+use super::caller::{Token, Verdict, authorize, has_token, rebound_name};
 use super::json::as_json;
 use super::pages::Calls;
 use super::process::Process;
 use super::{AdminStop, metrics};
 use crate::probes::{Probes, text, with_type};
 
-/// The answers of the admin port, and their settings.
+/// The responses of the admin port, and their settings.
 pub(super) struct Answers {
     shutdown: Shutdown,
     pub(super) process: Process,
@@ -217,15 +217,18 @@ impl Answers {
     /// Returns whether a caller may read the state of the process.
     fn may_read<B>(&self, request: &Request<B>, from: SocketAddr) -> bool {
         let headers = request.headers();
-        !is_rebound(from.ip(), headers)
+        rebound_name(from.ip(), headers).is_none()
             && (!self.is_token_required || has_token(self.token.as_ref(), headers) == Some(true))
     }
 
     fn refuse_reader<B>(&self, request: &Request<B>, from: SocketAddr) -> Response<Bytes> {
-        match is_rebound(from.ip(), request.headers()) {
-            true => as_json(StatusCode::FORBIDDEN, &json!({ "error": "not under this name" })),
-            false => unauthorized("Authorization: Bearer is required"),
-        }
+        let Some(name) = rebound_name(from.ip(), request.headers()) else {
+            return unauthorized("Authorization: Bearer is required");
+        };
+        let error = format!(
+            "the Host header {name:.253} is not an address of this machine; use its address"
+        );
+        as_json(StatusCode::FORBIDDEN, &json!({ "error": error }))
     }
 
     /// Runs `change` if the caller is authorised.
@@ -324,7 +327,7 @@ fn unauthorized(reason: &str) -> Response<Bytes> {
     response
 }
 
-/// Renders an answer on another thread.
+/// Renders a response on another thread.
 async fn on_other_thread(
     render: impl FnOnce() -> Response<Bytes> + Send + 'static,
 ) -> Response<Bytes> {

@@ -91,7 +91,7 @@ pub(super) fn authorize(
     if !from.to_canonical().is_loopback() {
         return Verdict::Remote;
     }
-    if is_rebound(from, headers) {
+    if rebound_name(from, headers).is_some() {
         return Verdict::FromWebPage;
     }
     let is_of_proxy = |name: &HeaderName| {
@@ -133,14 +133,13 @@ fn host_name(host: &str) -> &str {
     })
 }
 
-/// Returns whether the request may come from a browser that is subject to DNS rebinding: it was sent
-/// from this machine, under a host name that is not local.
-pub(super) fn is_rebound(from: IpAddr, headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
-    let name = host_name(host);
+/// Returns the name in the `Host` header if the request may come from a browser that is subject to DNS
+/// rebinding: it was sent from this machine, under a host name that is not local.
+pub(super) fn rebound_name(from: IpAddr, headers: &HeaderMap) -> Option<&str> {
+    let name = host_name(headers.get(HOST)?.to_str().ok()?);
     let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
     let is_local = name.eq_ignore_ascii_case("localhost") || !name.contains('.');
-    from.to_canonical().is_loopback() && !is_address && !is_local
+    (from.to_canonical().is_loopback() && !is_address && !is_local).then_some(name)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// The limit on the head of a request.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// How long open requests are answered when the port is closed: the last answer is the one that
+/// How long open requests are answered when the port is closed: the last response is the one that
 /// reports the outcome of the shutdown.
 const LAST_ANSWERS: Duration = Duration::from_millis(200);
 

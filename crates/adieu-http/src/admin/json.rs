@@ -1,4 +1,4 @@
-//! Answers in JSON.
+//! Responses in JSON.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};

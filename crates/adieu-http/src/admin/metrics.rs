@@ -43,6 +43,6 @@ pub(super) fn render(shutdown: &Shutdown, metrics: &mut Metrics) {
     };
     samples(metrics.gauge("adieu_in_flight", "Work inside a gate."), 0);
     samples(metrics.counter("adieu_refused_total", "Work refused by a gate."), 1);
-    let help = "Admitted work, such as answers, cut off before its end.";
+    let help = "Admitted work, such as responses, cut off before its end.";
     samples(metrics.counter("adieu_cut_off_total", help), 2);
 }

@@ -17,7 +17,7 @@ use super::json::as_json;
 /// the others are still answered.
 const MAX_CALLS: usize = 4;
 
-/// How long each call may take. The metrics of a page are part of an answer that scrapers await for
+/// How long each call may take. The metrics of a page are part of a response that scrapers await for
 /// about ten seconds.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);

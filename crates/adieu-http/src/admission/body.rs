@@ -24,9 +24,9 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<B, O> {
-        /// An answer of this crate, such as a refusal.
+        /// A response of this crate, such as a refusal.
         Full { #[pin] body: FullBody },
-        /// The application's answer.
+        /// The application's response.
         Application {
             #[pin]
             body: B,
@@ -105,12 +105,12 @@ where
                 *slot = None;
                 return Poll::Ready(None);
             }
-            // This was the last frame: the answer is complete, also if its window has just elapsed.
+            // This was the last frame: the response is complete, also if its window has just elapsed.
             Poll::Ready(Some(Ok(frame))) if body.is_end_stream() => {
                 return Poll::Ready(Some(Ok(frame)));
             }
             Poll::Ready(Some(Err(error))) => {
-                // The application has failed the answer, or a layer has cut and reported it.
+                // The application has failed the response, or a layer has cut and reported it.
                 let error = error.into();
                 if !is_cut(&*error) {
                     admitted.report_failure(&format!("failed: {error}"));

@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use super::{Admitted, AdmittedBody, Origin, UntilCut, poll_application};
 
 pin_project! {
-    /// The response to an admitted request, or an answer that is already known.
+    /// The response to an admitted request, or a response that is already known.
     pub(crate) struct AdmittedFuture<F, O> {
         #[pin]
         state: State<F, O>,
@@ -21,7 +21,7 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<F, O> {
-        /// A refusal, or the answer of a probe.
+        /// A refusal, or the response of a probe.
         Known { response: Option<Box<Response<Bytes>>> },
         Admitted {
             #[pin]

@@ -1,6 +1,6 @@
-//! Closes a connection so that the client receives its whole answer.
+//! Closes a connection so that the client receives its whole response.
 //!
-//! Two things can destroy an answer that has been written. If the client is still sending, the kernel
+//! Two things can destroy a response that has been written. If the client is still sending, the kernel
 //! answers its unread bytes with a reset; so they are read and discarded for a while. And the machine
 //! or its network may be gone soon after the process; so the connection stays open until the client
 //! has acknowledged the last byte.
@@ -32,7 +32,7 @@ const LITTLE: u64 = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct Closing {
     linger: Linger,
-    /// The client had not acknowledged all of its answer when the end was written.
+    /// The client had not acknowledged all of its response when the end was written.
     awaits_acknowledgement: bool,
     /// Created when the lingering is over and the client has yet to acknowledge.
     acknowledgement: Option<Acknowledgement>,

@@ -1,4 +1,4 @@
-//! Writes the head and the body of a short answer in one piece.
+//! Writes the head and the body of a short response in one piece.
 //!
 //! hyper hands them over as two slices. Copying a few bytes together costs less than a vectored
 //! write costs the kernel. hyper's own setting for that would also copy long bodies.

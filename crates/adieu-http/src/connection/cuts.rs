@@ -1,4 +1,4 @@
-//! The answers that a server has cut before their clients had received them completely.
+//! The responses that a server has cut before their clients had received them completely.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,11 @@ use adieu_core::adapter::log;
 use adieu_core::{Gate, Shutdown};
 use tracing::warn;
 
-/// How many cut answers a report names, and how many the log names, one line each. Both count all.
+/// How many cut responses a report names, and how many the log names, one line each. Both count all.
 const MAX_REPORTED: usize = 20;
 const MAX_LOGGED: usize = 1_000;
 
-/// The answers that a server has cut.
+/// The responses that a server has cut.
 #[derive(Debug)]
 pub(crate) struct Cuts {
     server: Arc<str>,
@@ -30,7 +30,7 @@ struct CutCounts {
     reported: usize,
 }
 
-/// Why an answer was cut.
+/// Why a response was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CutReason {
     /// The client has acknowledged nothing for this long.
@@ -51,7 +51,7 @@ impl Cuts {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts and logs answers that are cut.
+    /// Counts and logs responses that are cut.
     pub(super) fn add(&self, names: Vec<String>, reason: CutReason) {
         self.gate.count_cut_off(names.len() as u64);
         let (server, reason) = (&self.server, reason.text());
@@ -72,7 +72,7 @@ impl Cuts {
         }
     }
 
-    /// Returns an error that counts and names the answers which have been cut, unless the last call
+    /// Returns an error that counts and names the responses which have been cut, unless the last call
     /// has done so.
     pub(crate) fn report(&self) -> Result<(), String> {
         let mut all = self.counts();
@@ -89,7 +89,7 @@ impl Cuts {
         Err(self.summary().unwrap_or_default())
     }
 
-    /// Counts and names the answers that have been cut: `2 answers cut: GET /a (…), GET /b (…)`.
+    /// Counts and names the responses that have been cut: `2 answers cut: GET /a (…), GET /b (…)`.
     pub(crate) fn summary(&self) -> Option<String> {
         let all = self.counts();
         let named = all.names.join(", ");

@@ -1,4 +1,4 @@
-//! How much of a connection's answers the client has received.
+//! How much of a connection's responses the client has received.
 //!
 //! The connection's task records what it writes; the kernel knows how much of that the client has
 //! acknowledged (see [`socket`](crate::socket)). On a platform that does not report it, bytes count
@@ -20,14 +20,14 @@ pub(super) struct Delivery {
     endpoints: Option<Endpoints>,
     /// How many bytes have been written.
     written: AtomicU64,
-    /// The position, in written bytes, of the end of the last answer.
+    /// The position, in written bytes, of the end of the last response.
     answered: AtomicU64,
     /// Some bytes may not have reached the kernel.
     is_unflushed: AtomicBool,
-    /// With HTTP/2, how many answers have begun and not ended.
+    /// With HTTP/2, how many responses have begun and not ended.
     open_answers: AtomicUsize,
     /// How much the unacknowledged bytes grew when the end of the stream was written. These bytes
-    /// belong to no answer, so they are subtracted.
+    /// belong to no response, so they are subtracted.
     end_of_stream: AtomicU64,
     watched: Mutex<Watched>,
 }
@@ -40,7 +40,7 @@ struct Watched {
     unanswered_since: Option<Instant>,
 }
 
-/// How a client that has yet to receive a part of its answer behaves.
+/// How a client that has yet to receive a part of its response behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stall {
     /// How long it has not acknowledged anything new. A client that reads slowly pauses for seconds,
@@ -103,7 +103,7 @@ impl Delivery {
         self.end_of_stream.store(now.saturating_sub(before), Ordering::Relaxed);
     }
 
-    /// Returns how many bytes of answers have been written and not acknowledged, if that is known.
+    /// Returns how many bytes of responses have been written and not acknowledged, if that is known.
     pub(super) fn unacknowledged(&self, queues: &SendQueues) -> Option<u64> {
         Some(self.without_end_of_stream(queues.get(self.endpoints.as_ref()?)?))
     }
@@ -112,7 +112,7 @@ impl Delivery {
         queue.unacknowledged.saturating_sub(self.end_of_stream.load(Ordering::Relaxed))
     }
 
-    /// Returns how many bytes of answers the client has acknowledged, and how many there are.
+    /// Returns how many bytes of responses the client has acknowledged, and how many there are.
     pub(super) fn acknowledged(&self, queues: &SendQueues) -> (u64, u64) {
         // The queue is read first: bytes that are written meanwhile must not look acknowledged.
         self.acknowledged_of(self.unacknowledged(queues).unwrap_or(0))
@@ -123,7 +123,7 @@ impl Delivery {
         (answered.min(self.written().saturating_sub(queued)), answered)
     }
 
-    /// Returns whether the client has acknowledged every answer to its last byte.
+    /// Returns whether the client has acknowledged every response to its last byte.
     pub(super) fn is_complete(&self, queues: &SendQueues) -> bool {
         let (acknowledged, answered) = self.acknowledged(queues);
         acknowledged >= answered

@@ -21,7 +21,7 @@ use crate::stage::Stage;
 /// Sets up hyper for each connection.
 pub(crate) type Configure = Arc<dyn Fn(&mut Builder<Streams>) + Send + Sync>;
 
-/// How often a connection that sends its last answers is checked, at first and later.
+/// How often a connection that sends its last responses is checked, at first and later.
 const FIRST_CHECK: Duration = Duration::from_millis(10);
 const CHECK: Duration = Duration::from_millis(100);
 
@@ -92,7 +92,7 @@ pub(crate) async fn drive<I, S>(
     }
 }
 
-/// Sends the rest of the answers until they are acknowledged, or until the server gives up the
+/// Sends the rest of the responses until they are acknowledged, or until the server gives up the
 /// client.
 async fn flush(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::Receiver<Stage>) {
     let mut pause = FIRST_CHECK;
@@ -100,7 +100,7 @@ async fn flush(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::
         tokio::select! {
             biased;
             _ = http.as_mut() => return,
-            // The server has reported the answers that are cut by this.
+            // The server has reported the responses that are cut by this.
             _ = stages.wait_for(|stage| *stage == Stage::Dropping) => return,
             () = tokio::time::sleep(pause) => {}
         }

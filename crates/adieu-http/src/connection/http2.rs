@@ -1,7 +1,7 @@
-//! Follows the frames of an HTTP/2 connection, to find out which bytes belong to answers, and which
-//! answers have not ended.
+//! Follows the frames of an HTTP/2 connection, to find out which bytes belong to responses, and which
+//! responses have not ended.
 //!
-//! That is needed because a client can acknowledge pings without reading its answer.
+//! That is needed because a client can acknowledge pings without reading its response.
 
 use super::requests::Requests;
 
@@ -28,7 +28,7 @@ pub(super) enum Protocol {
 pub(super) struct Http2 {
     read: Http2Frames,
     written: Http2Frames,
-    /// The streams of answers whose head has been written and whose end has not.
+    /// The streams of responses whose head has been written and whose end has not.
     open: Vec<u32>,
     /// The last stream that the client has opened.
     last_opened: u32,
@@ -101,7 +101,7 @@ impl Http2 {
     }
 
     /// Follows bytes that have been written, from byte `at` of the connection. Returns the end of the
-    /// last of them that belongs to an answer.
+    /// last of them that belongs to a response.
     pub(super) fn wrote(&mut self, bytes: &[u8], at: u64, requests: &Requests) -> Option<u64> {
         let (open, mut until) = (&mut self.open, None);
         self.written.follow(bytes, |seen| {

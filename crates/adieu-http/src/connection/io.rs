@@ -186,7 +186,7 @@ impl<I: Send + 'static> Drop for Io<I> {
     fn drop(&mut self) {
         match &self.inner {
             Inner::Upgraded(upgraded) => upgraded.application_closed(),
-            // A regular end would make the client take a part of the answer for all of it.
+            // A regular end would make the client take a part of the response for all of it.
             Inner::Http(inner) if self.conn.ends_by_close.load(Ordering::Relaxed) => {
                 (self.reset)(inner);
             }

@@ -36,7 +36,7 @@ struct RequestLog {
     /// HTTP/2 streams whose requests have been read and not been called yet. hyper calls them in
     /// the order of arrival.
     arrived: VecDeque<u32>,
-    /// With HTTP/2: how many answers have been written, and the number above which old ones are
+    /// With HTTP/2: how many responses have been written, and the number above which old ones are
     /// removed.
     ended: usize,
     max_ended: usize,
@@ -54,9 +54,9 @@ struct Request {
     is_sent: bool,
     /// The HTTP/2 stream.
     stream: u32,
-    /// With HTTP/2: how many bytes the connection had written up to the last byte of the answer.
+    /// With HTTP/2: how many bytes the connection had written up to the last byte of the response.
     ended_at: Option<u64>,
-    /// The request has been reported as cut, or the application itself failed its answer.
+    /// The request has been reported as cut, or the application itself failed its response.
     is_settled: bool,
 }
 
@@ -72,11 +72,11 @@ pub(super) struct OpenRequest {
 const OPEN: u64 = 1 << 32;
 const AWAITS_APPLICATION: u64 = 1;
 
-/// The number of written answers of an HTTP/2 connection above which the answers that the client
+/// The number of written responses of an HTTP/2 connection above which the responses that the client
 /// has received are removed.
 const ENDED: usize = 32;
 
-/// How many requests of a client that does not read its answers are remembered.
+/// How many requests of a client that does not read its responses are remembered.
 const MAX_UNREAD: usize = 1_000;
 
 // === impl Requests ===
@@ -121,7 +121,7 @@ impl Requests {
         unsent.take(open).map(|request| request.in_flight(clock, now)).collect()
     }
 
-    /// Returns the names of the requests whose answers end after the first `acknowledged` bytes.
+    /// Returns the names of the requests whose responses end after the first `acknowledged` bytes.
     pub(super) fn unread(&self, acknowledged: u64) -> Vec<String> {
         let log = self.log();
         let is_unread = |request: &&Request| request.is_unread(acknowledged);
@@ -129,7 +129,7 @@ impl Requests {
     }
 
     /// Settles the requests that are cut if the connection ends now, and returns their names: the
-    /// open ones, and those whose answers end after the first `acknowledged` bytes.
+    /// open ones, and those whose responses end after the first `acknowledged` bytes.
     ///
     /// Each request is returned once.
     pub(super) fn settle_cut(&self, acknowledged: u64) -> Vec<String> {
@@ -152,7 +152,7 @@ impl Requests {
         self.log().arrived.pop_front().unwrap_or_default()
     }
 
-    /// Records that all answers end at or before byte `at` of the connection.
+    /// Records that all responses end at or before byte `at` of the connection.
     pub(super) fn mark_all_ended(&self, at: u64) {
         for request in &mut self.log().list {
             request.ended_at.get_or_insert(at);
@@ -173,13 +173,13 @@ impl Requests {
         }
     }
 
-    /// Returns whether many answers are remembered, and some should be forgotten.
+    /// Returns whether many responses are remembered, and some should be forgotten.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.is_crowded.load(Ordering::Relaxed)
     }
 
-    /// Forgets the answers that end with the first `acknowledged` bytes.
+    /// Forgets the responses that end with the first `acknowledged` bytes.
     pub(super) fn forget_received(&self, acknowledged: u64) {
         let mut log = self.log();
         // An open request is kept: its handler may still run for a stream that has been reset.
@@ -210,7 +210,7 @@ impl RequestLog {
 }
 
 impl Request {
-    /// Returns whether the client has yet to acknowledge the end of an answer that is not settled.
+    /// Returns whether the client has yet to acknowledge the end of a response that is not settled.
     fn is_unread(&self, acknowledged: u64) -> bool {
         !self.is_settled && self.ended_at.is_none_or(|at| at > acknowledged)
     }

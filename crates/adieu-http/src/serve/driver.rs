@@ -268,7 +268,7 @@ impl<L: Listener, S: App> Server<L, S> {
                 if let Some(acceptor) = acceptor {
                     if let Some(io) = tls::handshake(acceptor, io, stages.clone()).await {
                         // No reset is needed: without TLS's close_notify the client knows that the
-                        // answer was cut.
+                        // response was cut.
                         let reset = |_: &_| {};
                         drive(io, reset, conn, app, add_peer, configure, stages).await;
                     }

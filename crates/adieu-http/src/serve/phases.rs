@@ -86,7 +86,7 @@ pub(super) fn register(
     });
     account_for(shutdown, source);
     shutdown.drain(Drain::of(gate).first(unbind))?;
-    // A request leaves the gate before the last byte of its answer has been sent, so the drain of
+    // A request leaves the gate before the last byte of its response has been sent, so the drain of
     // the gate alone is not enough.
     shutdown.add_task(Phase::SERVICE_REQUESTS_DONE, task("finish"), finish)?;
     let close = task("close").timeout((2 * options.hard_stop).max(Duration::from_secs(1)));

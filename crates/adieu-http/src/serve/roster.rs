@@ -1,4 +1,4 @@
-//! The connections of a server, and the answers that they wait for.
+//! The connections of a server, and the responses that they wait for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::connection::Conn;
 
-/// How many unread answers the summary names.
+/// How many unread responses the summary names.
 const MAX_NAMED: usize = 3;
 
 /// The connections of a server.
@@ -48,7 +48,7 @@ impl Roster {
         self.all().iter().filter_map(stalled).sum()
     }
 
-    /// Names the requests whose answers have not been acknowledged completely.
+    /// Names the requests whose responses have not been acknowledged completely.
     pub(super) fn unread(&self) -> Vec<String> {
         self.all().iter().flat_map(|conn| conn.unread_requests()).collect()
     }

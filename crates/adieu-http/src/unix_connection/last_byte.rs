@@ -19,7 +19,7 @@ pub(super) fn read(
     let new = seen - known.len();
     if new == 0 {
         // The known byte stays, even at the end of the stream: a client that has closed its side
-        // may still be reading its answer.
+        // may still be reading its response.
         let is_end = known.is_empty() || is_read_closed(stream)?;
         return if is_end { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
     }

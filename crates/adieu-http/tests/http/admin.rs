@@ -427,6 +427,28 @@ async fn s468_a_request_under_another_host_changes_nothing_without_the_token() {
     assert_eq!(shutdown.readiness(), Readiness::Cordoned);
 }
 
+#[test]
+fn a_reader_under_a_foreign_name_is_refused_with_advice() {
+    let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+    let admin = start(&shutdown);
+    let addr = admin.local_addr();
+    let error_for = |host: &str| {
+        let head = format!("GET /shutdown HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let answer = send(addr, head);
+        assert!(answer.starts_with("HTTP/1.1 403"), "{host}: {answer}");
+        json(answer.split_once("\r\n\r\n").unwrap().1)["error"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        error_for("shop.example:8558"),
+        "the Host header shop.example is not an address of this machine; use its address"
+    );
+    // The name is escaped, and at most as long as a host name can be.
+    assert!(error_for("\"a.b\"").contains("header \"a.b\" is"));
+    let error = error_for(&format!("a.{}", "b".repeat(4000)));
+    assert!(error.ends_with("bb is not an address of this machine; use its address"), "{error}");
+    assert!(error.len() < 340, "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s469_metrics_that_panic_do_not_hide_the_built_in_ones() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();

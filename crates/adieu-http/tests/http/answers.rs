@@ -1,4 +1,4 @@
-//! Answers that clients read slowly, or not at all.
+//! Responses that clients read slowly, or not at all.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -317,7 +317,7 @@ async fn s213_a_large_body_that_ends_with_the_connection_is_reset_when_it_is_cut
 }
 
 /// An HTTP/2 client that sends pings, acknowledges the server's, and gives no flow-control room for
-/// its answers.
+/// its responses.
 async fn pings_and_does_not_read(stream: TcpStream, requests: usize) {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let (mut reader, mut writer) = stream.into_split();

@@ -17,7 +17,7 @@ use tokio_stream::StreamExt;
 use super::answers::{Log, get_request, http2, problems};
 use super::client::{Client, Server};
 
-/// Handlers that never answer, and answers that never end.
+/// Handlers that never answer, and responses that never end.
 fn stuck() -> Router {
     let drip = async || {
         let chunk = || Ok::<_, std::io::Error>(bytes::Bytes::from_static(b"tick\n"));
@@ -172,7 +172,7 @@ async fn s780_an_answer_that_was_not_sent_is_in_the_report_without_the_phases_of
     let server = Server::start_with(app, Config::for_tests(), |serve| serve).await;
     let mut client = TcpStream::connect(server.addr).await.unwrap();
     client.write_all(b"GET /large HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
-    // The client reads nothing, and no buffer holds the rest of the answer.
+    // The client reads nothing, and no buffer holds the rest of the response.
     client.readable().await.unwrap();
     let running = server.shutdown.run_from(Phase::CLOSE_RESOURCES, Reason::Unknown).unwrap();
     let report = running.await.unwrap();

@@ -334,8 +334,8 @@ async fn s531_a_body_that_a_layer_cuts_in_another_server_is_named() {
 /// The length of a body that no buffer between server and client can hold.
 const LARGE: usize = 64 << 20;
 
-/// A process that serves a large answer with `axum::serve`, and ends when the shutdown is over. Returns
-/// the report, and how many bytes a client that reads slowly has received.
+/// A process that serves a large response with `axum::serve`, and ends when the shutdown is over.
+/// Returns the report, and how many bytes a client that reads slowly has received.
 async fn read_large_answer(waits_for_server: bool) -> (Arc<Report>, usize) {
     let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();

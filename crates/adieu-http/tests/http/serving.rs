@@ -230,7 +230,7 @@ async fn s89_the_drain_ends_with_its_window_regardless_of_clients() {
     let unread = detail("finish http connections");
     // Idle connections may have been closed by then, so their number is not checked.
     assert!(unread.contains(" connections, unread: ") && unread.contains("GET /big"), "{unread}");
-    // The upload had no answer yet, and gets the refusal.
+    // The upload had no response yet, and gets the refusal.
     assert!(upload.response().await.starts_with("http/1.1 503"));
     assert!(stalled.rest().await.map_or(true, |rest| rest.len() < 64 << 20), "the answer is cut");
     drop(shutdown);

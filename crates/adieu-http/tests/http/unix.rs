@@ -1,4 +1,4 @@
-//! Answers over Unix sockets whose end is the end of the connection.
+//! Responses over Unix sockets whose end is the end of the connection.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn app() -> Router {
         .route("/whole", get(async move || whole()))
 }
 
-/// Sends a request, begins the shutdown when the answer has begun, and reads the rest after the
+/// Sends a request, begins the shutdown when the response has begun, and reads the rest after the
 /// shutdown has ended if `is_late`. Returns the number of bytes read, the error, and the report.
 async fn read_through_shutdown(
     request: &str,

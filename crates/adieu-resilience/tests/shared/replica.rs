@@ -159,7 +159,7 @@ struct Measured {
 }
 
 /// Calls 200 times a second for as long as the file `log` says so. The file names the current stage;
-/// when it changes, this writes what has happened in the last one: the admissions, how often the store
+/// when it changes, this writes the figures of the last one: the admissions, how often the store
 /// went away, and the calls that waited although the machine was not busy and the store was away, or
 /// for longer than a call may.
 async fn measure(shutdown: &Shutdown, policies: &Policies, policy: &Policy) {

@@ -21,7 +21,7 @@ pub(super) const SHARDS: u32 = 24;
 /// After this time without its session, the shards of a node are given to others.
 pub(super) const TTL: Duration = Duration::from_secs(4);
 
-/// The most time for the hand-over of all shards.
+/// The most time for the hand-off of all shards.
 const HAND_OVER: Duration = Duration::from_secs(5);
 
 pub(in crate::demo) fn run(args: Args) -> ExitCode {

@@ -10,6 +10,7 @@ use super::carts::{Faults, Logs};
 use super::load::Counts;
 use super::{Hosts, Side};
 use crate::demo::drawing::{Drawn, LEGEND, ReplicaResult, causes, figures, millis, timelines};
+use crate::demo::result::all_json;
 use crate::fit::wrapped;
 
 /// The width of a figure.
@@ -104,14 +105,7 @@ impl Outcome {
 
 /// Returns the result for programs: of adieu, and under `compare` that of naive re-hashing.
 pub(super) fn json(outcomes: &[Outcome]) -> String {
-    let mut json = Value::Null;
-    for outcome in outcomes {
-        match outcome.hosts {
-            Hosts::Cluster => json = outcome.json(),
-            Hosts::Rehash => json["compare"] = outcome.json(),
-        }
-    }
-    format!("{json:#}\n")
+    all_json(outcomes.iter().map(Outcome::json))
 }
 
 /// Returns the result for people, in this many columns.

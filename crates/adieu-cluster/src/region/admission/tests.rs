@@ -146,7 +146,7 @@ fn s1124_a_shard_is_handed_over_when_it_is_empty_and_nothing_enters_after_that()
     admission.leave();
     assert!(admission.hand_over());
     assert_eq!(admission.receive(nested(3, 7), at(2)), MOVING);
-    // A hand-over that conflicts is tried again. The shard stays closed meanwhile.
+    // A hand-off that conflicts is tried again. The shard stays closed meanwhile.
     admission.see(owned("me", 7), Some(epoch(7)), at(3), &mut Vec::new());
     assert!(admission.hand_over());
     assert_eq!(admission.receive(nested(4, 7), at(3)), MOVING);

@@ -265,7 +265,7 @@ fn nested_messages_do_not_wait_for_messages_that_a_draining_shard_refuses() {
     sender.ask(1);
     sender.on(1, moving());
     assert_eq!(sender.send(nested(2)), ["2 to a under 7"]);
-    // After the hand-over was sent, nested messages are refused, too.
+    // After the hand-off was sent, nested messages are refused, too.
     assert!(sender.on(2, moving()).is_empty());
     assert!(sender.send(nested(3)).is_empty());
     let sent = ["1 to b under 9", "2 to b under 9", "3 to b under 9"];

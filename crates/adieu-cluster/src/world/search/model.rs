@@ -46,7 +46,7 @@ pub(super) struct Owner {
     /// Messages that were admitted, and the connection that each came on.
     pub(super) mail: Vec<(u64, u8)>,
     pub(super) held: Vec<(u64, u8)>,
-    /// A hand-over that the store has not applied yet: the record that it replaces.
+    /// A hand-off that the store has not applied yet: the record that it replaces.
     pub(super) handing: Option<u64>,
 }
 

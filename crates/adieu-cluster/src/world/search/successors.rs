@@ -48,7 +48,7 @@ impl State {
         }
         for at in 0..2 {
             let Some(replaces) = self.owners[at].handing else { continue };
-            self.put(out, format!("the store answers the hand-over of {at}"), true, |state| {
+            self.put(out, format!("the store answers the hand-off of {at}"), true, |state| {
                 state.owners[at].handing = None;
                 if record.changed == replaces && state.owners[1 - at].is_alive {
                     let (owner, epoch) = (1 - at, record.changed);

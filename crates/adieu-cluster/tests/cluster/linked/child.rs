@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::appends::{Append, Appends};
 use super::load::{Load, run as run_load};
+use crate::child::{print_end, run_order};
 use crate::real::child::Place;
 
 /// The variable that holds an [`Order`].
@@ -33,11 +34,7 @@ pub(crate) struct Order {
 /// Runs a node in a process that a test has started. Returns at once in the test process itself.
 #[test]
 fn node_process() {
-    let Ok(order) = std::env::var(ORDER) else { return };
-    let order: Order = serde_json::from_str(&order).unwrap();
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(run(order));
+    run_order(ORDER, run);
 }
 
 #[expect(clippy::print_stdout, reason = "the test that started this process reads it")]
@@ -71,8 +68,7 @@ async fn run(order: Order) {
     };
     let (report, ()) = tokio::join!(shutdown.completed(), loaded);
     let report = report.unwrap();
-    println!("@ended {} clean={}", report.reason, report.is_clean());
-    println!("{report}");
+    print_end(&report);
 }
 
 async fn entity(mut me: Entity<Append>, appends: Appends) -> Result<(), tokio_postgres::Error> {

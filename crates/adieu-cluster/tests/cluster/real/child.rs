@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, raise};
 use serde::{Deserialize, Serialize};
 
 use super::writes::Writer;
+use crate::child::{print_end, run_order};
 
 /// The variable that holds an [`Order`].
 pub(crate) const ORDER: &str = "ADIEU_TEST_NODE";
@@ -63,11 +64,7 @@ struct Doomed {
 /// Runs a node in a process that a test has started. Returns at once in the test process itself.
 #[test]
 fn node_process() {
-    let Ok(order) = std::env::var(ORDER) else { return };
-    let order: Order = serde_json::from_str(&order).unwrap();
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(run(order));
+    run_order(ORDER, run);
 }
 
 #[expect(clippy::print_stdout, reason = "the test that started this process reads it")]
@@ -96,8 +93,7 @@ async fn run(order: Order) {
     cluster.join().await.unwrap();
     println!("@up");
     let report = shutdown.completed().await.unwrap();
-    println!("@ended {} clean={}", report.reason, report.is_clean());
-    println!("{report}");
+    print_end(&report);
 }
 
 /// Writes every ten milliseconds, until the singleton is stopped. Prints how often.

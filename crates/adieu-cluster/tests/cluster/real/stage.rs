@@ -19,7 +19,7 @@ use crate::served::{Kind, Served, config, url};
 /// How long a condition may take to hold: longer than any machine is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longer than a hand-over takes on a busy machine, so that one that waits for it is noticed.
+/// Longer than a hand-off takes on a busy machine, so that one that waits for it is noticed.
 pub(crate) const LONG: Duration = Duration::from_secs(15);
 
 /// The servers of one test: of the store, and of the database that singletons write to.
@@ -238,7 +238,7 @@ impl Stage<'_> {
         self.judge_these(self.written())
     }
 
-    /// Judges what was written, and reports the gaps at hand-overs.
+    /// Judges what was written, and reports the gaps at hand-offs.
     #[expect(clippy::print_stdout, reason = "the gaps are a result of the test")]
     pub(crate) fn judge_these(&self, written: Writes) -> Writes {
         println!("{}: {}", self.cluster, written.story());

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use super::app::{Count, count};
+use crate::child::{print_end, run_order};
 
 /// The variable that holds an [`Order`].
 pub(crate) const ORDER: &str = "ADIEU_TEST_ROUTED";
@@ -45,11 +46,7 @@ pub(crate) fn notes(folder: &Path) -> PathBuf {
 /// Runs a node in a process that a test has started. Returns at once in the test process itself.
 #[test]
 fn node_process() {
-    let Ok(order) = std::env::var(ORDER) else { return };
-    let order: Order = serde_json::from_str(&order).unwrap();
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(run(order));
+    run_order(ORDER, run);
 }
 
 #[expect(clippy::print_stdout, reason = "the test that started this process reads it")]
@@ -83,6 +80,5 @@ async fn run(order: Order) {
     let (served, report) = tokio::join!(served.into_future(), shutdown.completed());
     served.unwrap();
     let report = report.unwrap();
-    println!("@ended {} clean={}", report.reason, report.is_clean());
-    println!("{report}");
+    print_end(&report);
 }

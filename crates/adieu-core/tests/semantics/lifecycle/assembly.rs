@@ -77,7 +77,7 @@ async fn s115_in_a_fleet_unguarded_changes_of_shared_state_are_an_error() {
     let fleet = || Lifecycle::builder().profile(DeploymentProfile::Fleet);
     let error = fleet().steps(steps()).build().unwrap_err();
     assert_eq!(error, AssembleError::Unguarded { steps: vec!["indexes".into(), "seed".into()] });
-    expect!["in a fleet, steps that change shared state must be guarded, so that one replica at a time runs them; unguarded steps: indexes, seed"]
+    expect!["in a fleet, steps that change shared state must be guarded, so that one replica at a time runs them; unguarded steps: indexes, seed; guard each with Fleet::singleton, or with a lock of your own and Step::singleton_guarded"]
         .assert_eq(&error.to_string());
     assert!(Lifecycle::builder().steps(steps()).build().is_ok());
 
@@ -87,7 +87,9 @@ async fn s115_in_a_fleet_unguarded_changes_of_shared_state_are_an_error() {
     assert_eq!(lifecycle.warnings().collect::<Vec<_>>(), [warning]);
     let (log, _guard) = CapturedLog::listen();
     lifecycle.start(&shutdown()).await.unwrap();
-    log.wait_for(|text| text.contains(&format!("WARN lifecycle warning warning=\"{warning}\"")));
+    log.wait_for(|text| {
+        text.contains(&format!("WARN state not shared by the fleet warning=\"{warning}\""))
+    });
 }
 
 fn serverless() -> LifecycleBuilder {
@@ -100,7 +102,7 @@ async fn s116_serverless_rejects_long_running_steps_and_drains_at_once() {
     let error = serverless().step(long("relay")).step(long("consumer")).build().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a serverless process does not live on between requests, but these steps need that: consumer, relay"
+        "a serverless process does not live on between requests, but these steps need that: consumer, relay; remove them, or choose another profile"
     );
     assert!(Lifecycle::builder().step(long("relay")).build().is_ok());
 
@@ -131,6 +133,6 @@ async fn s116_an_undeclared_loop_causes_a_warning() {
     });
     let shutdown = shutdown();
     serverless().step(adds).build().unwrap().start(&shutdown).await.unwrap();
-    let warning = "WARN loop in a serverless process name=\"orders\"";
+    let warning = "WARN loop needs a process that lives on name=\"orders\"";
     log.wait_for(|text| text.contains(warning));
 }
