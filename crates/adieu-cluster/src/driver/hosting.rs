@@ -131,25 +131,28 @@ impl Hosting {
     pub(super) fn lose(&mut self) {
         if !std::mem::replace(&mut self.is_lost, true) {
             for region in self.shared.regions.all() {
-                region.lose();
+                self.shared.report_dropped(region.name(), region.lose());
             }
         }
     }
 
-    /// Ends what this node sends, when nothing of it runs any longer.
-    pub(super) async fn close(&self, within: Duration) {
-        for region in self.shared.regions.all() {
-            region.close();
-        }
-        if let Some(transport) = self.shared.here.transport.get()
-            && tokio::time::timeout(within, transport.close()).await.is_err()
-        {
-            let cluster = Arc::clone(&self.shared.cluster);
-            self.shared.log(move || {
-                tracing::warn!(%cluster, ?within, "links to other nodes did not end in time");
-            });
-        }
+}
+
+/// Ends what this node sends: its links, and then every message that still has no outcome.
+pub(super) async fn close(shared: &Shared, within: Duration) {
+    let regions = shared.regions.all();
+    regions.iter().for_each(|region| region.close());
+    if let Some(transport) = shared.here.transport.get()
+        && tokio::time::timeout(within, transport.close()).await.is_err()
+    {
+        let cluster = Arc::clone(&shared.cluster);
+        shared.log(move || {
+            tracing::warn!(%cluster, ?within, "links to other nodes did not end in time");
+        });
     }
+    // What runs in an entity that cannot be stopped has no reply, and its deadlines are not kept any
+    // longer.
+    regions.iter().for_each(|region| region.abandon());
 }
 
 impl Shared {

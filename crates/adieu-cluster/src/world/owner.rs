@@ -7,7 +7,7 @@ use super::traffic::{Signal, shard_of};
 use super::{Event, MILLI, State, World};
 use crate::records::ShardId;
 use crate::region::Decision;
-use crate::route::{Kind, NotRun, Outcome, Unknown};
+use crate::route::{Kind, NotRun, Outcome, Repeats, Unknown};
 use crate::transport::{Event as Fate, Refusal, Reply};
 
 impl World {
@@ -70,7 +70,7 @@ impl World {
                 _ => return,
             };
             if mail.kind != Kind::Tell && !self.traffic.ledger.has_outcome(mail.key()) {
-                self.conclude(at, mail.id, outcome);
+                self.attempted(at, mail.id, outcome, true);
             }
             return;
         }
@@ -93,7 +93,7 @@ impl World {
 
     pub(super) fn admitted(&mut self, at: usize, mail: Mail) {
         if mail.is_direct && mail.kind == Kind::Tell {
-            self.conclude(at, mail.id, Outcome::Admitted);
+            self.attempted(at, mail.id, Outcome::Admitted, true);
         }
         let (shard, entity) = (mail.shard.clone(), mail.entity);
         let host = self.traffic.hosts[at].shard(&shard);
@@ -141,6 +141,7 @@ impl World {
                 deadline: mail.deadline.unwrap_or(now),
                 nests: mail.nests - 1,
                 parent: Some((shard.clone(), entity, token)),
+                repeats: Repeats::default(),
             }
         });
         let host = &mut self.traffic.hosts[at];

@@ -96,7 +96,7 @@ fn s1100_in_no_seed_is_a_message_lost_doubled_or_out_of_order() {
     }
 }
 
-const HAPPENS: [&str; 13] = [
+const HAPPENS: [&str; 15] = [
     "replied",
     "admitted",
     "not run",
@@ -110,11 +110,13 @@ const HAPPENS: [&str; 13] = [
     "nested",
     "ran",
     "expired in a mailbox",
+    "sent while a link ends",
+    "repeated by the sender",
 ];
 
 /// Rules, and for each a seed that shows what happens without it. The exhaustive search shows those
 /// that random worlds seldom need.
-const RULES: [(u64, Fails); 7] = [
+const RULES: [(u64, Fails); 9] = [
     (11, Fails::Rule(Rule::KeepOrder)),
     (11, Fails::Rule(Rule::SettleBeforeNewOwner)),
     (9, Fails::Rule(Rule::SentIsUnknown)),
@@ -122,6 +124,8 @@ const RULES: [(u64, Fails); 7] = [
     (163, Fails::Rule(Rule::AdmitNested)),
     (4, Fails::Rule(Rule::EmptyBeforeHandOver)),
     (3, Fails::Network(Defect::NoBye)),
+    (0, Fails::Network(Defect::AcceptsWhileEnding)),
+    (0, Fails::Network(Defect::ForgetsAttempts)),
 ];
 
 /// Without any one rule, the judge finds something. When the machines change, another seed may be
