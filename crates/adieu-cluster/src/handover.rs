@@ -114,7 +114,8 @@ impl Shared {
             return;
         }
         let sum = |count: fn(&Killed) -> usize| dropped.iter().map(|(_, it)| count(it)).sum();
-        let (busy, asks): (usize, usize) = (sum(|it| usize::from(it.busy.is_some())), sum(|it| it.asks));
+        let (busy, asks): (usize, usize) =
+            (sum(|it| usize::from(it.busy.is_some())), sum(|it| it.asks));
         let (entities, tells): (usize, usize) = (dropped.len(), sum(|it| it.dead_letters));
         dropped.sort_by_key(|(_, it)| std::cmp::Reverse((it.dead_letters, it.busy)));
         let first: Vec<_> = dropped.iter().take(NAMED).map(|(shard, it)| line(shard, it)).collect();

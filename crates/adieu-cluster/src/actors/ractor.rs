@@ -62,8 +62,18 @@ where
 }
 
 /// Returns the mail in a message that an actor has refused, if the message is still a mail.
-fn take_back<C: Command>(message: impl Any) -> Option<Mail<C>> {
+fn take_back<T: 'static>(message: impl Any) -> Option<T> {
     let mut message = Some(message);
-    let mail = (&mut message as &mut dyn Any).downcast_mut::<Option<Mail<C>>>();
-    mail.and_then(Option::take)
+    (&mut message as &mut dyn Any).downcast_mut::<Option<T>>().and_then(Option::take)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s1607_a_refused_message_is_taken_back_if_it_is_the_mail_itself() {
+        assert_eq!(take_back::<String>("a mail".to_owned()).as_deref(), Some("a mail"));
+        assert_eq!(take_back::<String>(17), None);
+    }
 }

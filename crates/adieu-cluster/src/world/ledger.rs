@@ -41,7 +41,7 @@ struct Entry {
     outcome: Option<Outcome>,
     /// Its sender is gone, or no longer waits.
     is_excused: bool,
-    /// A kill, a crash or a lost place has ended its handler, or emptied the mailbox.
+    /// A kill, a crash, a failure or a lost place has ended its handler, or emptied the mailbox.
     was_killed: bool,
 }
 
@@ -111,6 +111,14 @@ impl Ledger {
         if self.is_strict {
             self.found(key, "was killed, although its handler is quick");
         }
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.was_killed = true;
+        }
+    }
+
+    /// Records that a handler has failed.
+    pub(super) fn failed(&mut self, key: Key) {
+        let key = self.first(key);
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.was_killed = true;
         }

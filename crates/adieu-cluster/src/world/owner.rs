@@ -167,7 +167,16 @@ impl World {
         let Some(mailbox) = host.mailbox(shard, entity) else { return };
         let Some(hand) = mailbox.hand.take_if(|hand| hand.token == token) else { return };
         host.shard(shard).admission.leave();
-        self.answer(at, &hand.mail, Fate::Replied(Reply::Done(Bytes::new())));
+        // Some handlers fail after they have begun, so that their asks are repeated.
+        let fails = hand.mail.kind == Kind::IdempotentAsk && self.traffic.rng.u8(0..3) > 0;
+        let reply = match fails {
+            true => {
+                self.traffic.ledger.failed(hand.mail.key());
+                Reply::Unknown("the handler has failed".to_owned())
+            }
+            false => Reply::Done(Bytes::new()),
+        };
+        self.answer(at, &hand.mail, Fate::Replied(reply));
         self.open_next(at, shard, entity);
         self.hand_over(at, shard);
     }

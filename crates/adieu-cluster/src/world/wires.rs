@@ -103,8 +103,8 @@ impl World {
         let link = self.traffic.network.link(from, to);
         link.ending.pop_front();
         if !link.ending.is_empty() {
-            let slow = self.traffic.rng.u8(0..4) == 0;
-            let after = self.traffic.rng.u64(0..if slow { 40 * MILLI } else { MILLI });
+            let slowest = [MILLI, 10 * MILLI, 100 * MILLI][self.traffic.rng.usize(0..3)];
+            let after = self.traffic.rng.u64(0..slowest);
             self.signal(after, Signal::Reports { from, to });
         }
     }

@@ -19,9 +19,10 @@ async fn s1601_an_idempotent_ask_that_may_have_run_never_ends_as_not_run() {
     let one = stage.node_with("one", |it| it, |it| it.mailbox(1)).await;
     let region = one.region.clone();
     // The first attempt fails in its handler. Then the entity is busy, and its mailbox is full.
-    let asked = beside(async move {
-        region.at("n").ask(Note::Panic).idempotent().within(2 * SECOND).await
-    });
+    let asked =
+        beside(
+            async move { region.at("n").ask(Note::Panic).idempotent().within(2 * SECOND).await },
+        );
     tokio::time::sleep(Duration::from_millis(5)).await;
     let region = one.region.clone();
     let busy = beside(async move { region.at("n").ask(Note::Take(4 * SECOND)).await });
@@ -93,7 +94,7 @@ async fn s1604_every_ask_of_a_node_that_is_down_ends_although_an_entity_cannot_b
                 while let Some(mail) = me.next().await {
                     *begins.lock().unwrap() = true;
                     // Until the test drops the other end.
-                    drop(blocks.lock().unwrap().recv());
+                    assert!(blocks.lock().unwrap().recv().is_err());
                     mail.reply(());
                 }
             }

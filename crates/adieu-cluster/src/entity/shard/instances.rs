@@ -63,7 +63,9 @@ impl<C: Command> Shard<C> {
         let ended = Ended::new(Arc::clone(self), Arc::clone(slot));
         // Not under the lock: a runtime that has ended drops the task at once, which takes the lock.
         let spawner = self.core.spawner.as_ref();
-        let Some(task) = spawner.and_then(|spawner| spawner.spawn(entity, ended)) else { return true };
+        let Some(task) = spawner.and_then(|spawner| spawner.spawn(entity, ended)) else {
+            return true;
+        };
         let mut mailbox = slot.lock();
         if mailbox.is_killed {
             task.abort();

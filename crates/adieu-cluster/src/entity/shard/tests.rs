@@ -133,11 +133,14 @@ async fn s1606_the_tells_of_an_instance_that_is_dropped_are_dead_letters() {
     for _ in 0..3 {
         assert!(stage.shard.tell("n", Ping, now() + SECOND).is_ok());
     }
-    stage.until("one is opened", |it| it.shard.busiest(now()).is_some_and(|_| {
-        let inner = it.shard.lock();
-        inner.slots.iter().all(|it| it.0.lock().queue.len() == 2)
-    }))
-    .await;
+    stage
+        .until("one is opened", |it| {
+            it.shard.busiest(now()).is_some_and(|_| {
+                let inner = it.shard.lock();
+                inner.slots.iter().all(|it| it.0.lock().queue.len() == 2)
+            })
+        })
+        .await;
     stage.standing.lose();
     stage.permits.notify_one();
     stage.until("it is dropped", |it| it.inside() == 0).await;
