@@ -13,6 +13,12 @@ use tokio::time::Instant;
 use crate::notes::{Note, Stage, beside};
 use crate::stage::{SECOND, config, node_with, until};
 
+/// Fails if a message has no outcome long after it should have.
+async fn ends<T>(outcome: impl IntoFuture<Output = T>) -> T {
+    let ended = tokio::time::timeout(120 * SECOND, outcome.into_future()).await;
+    ended.expect("it has no outcome")
+}
+
 #[tokio::test(start_paused = true)]
 async fn s1601_an_idempotent_ask_that_may_have_run_never_ends_as_not_run() {
     let stage = Stage::new();
@@ -39,9 +45,9 @@ async fn s1602_an_ask_of_a_node_that_has_not_begun_to_join_does_not_run() {
     let node = node_with(&stage.store, "one", config(), |it| it.in_process(&stage.network));
     let region = node.cluster.region::<Note>("notes").shards(16).proxy().unwrap();
     let begun = Instant::now();
-    let asked = region.at("n").ask(Note::Add(1)).within(SECOND).await;
+    let asked = ends(region.at("n").ask(Note::Add(1)).within(SECOND)).await;
     assert_eq!(asked, Err(AskError::NotRun(NotRun::Outside)));
-    let told = region.at("n").tell(Note::Add(2)).within(SECOND).await;
+    let told = ends(region.at("n").tell(Note::Add(2)).within(SECOND)).await;
     assert_eq!(told, Err(AskError::NotRun(NotRun::Outside)));
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
@@ -55,17 +61,17 @@ async fn s1603_asks_of_a_node_that_waits_for_its_store_end_at_their_deadlines() 
     let (_, ()) = tokio::join!(node.cluster.join(), async {
         tokio::time::sleep(SECOND).await;
         let begun = Instant::now();
-        let asked = region.at("n").ask(Note::Add(1)).within(SECOND).await;
+        let asked = ends(region.at("n").ask(Note::Add(1)).within(SECOND)).await;
         assert!(matches!(asked, Err(AskError::NotRun(NotRun::Unreachable(_)))), "{asked:?}");
         assert!((SECOND..2 * SECOND).contains(&begun.elapsed()), "{:?}", begun.elapsed());
         // This one ends when the node gives up.
         let begun = Instant::now();
-        let asked = region.at("n").ask(Note::Add(2)).within(3_600 * SECOND).await;
+        let asked = ends(region.at("n").ask(Note::Add(2)).within(3_600 * SECOND)).await;
         assert_eq!(asked, Err(AskError::NotRun(NotRun::Outside)));
         assert!(begun.elapsed() < 120 * SECOND, "{:?}", begun.elapsed());
     });
     node.completed().await;
-    let late = region.at("n").ask(Note::Add(3)).within(SECOND).await;
+    let late = ends(region.at("n").ask(Note::Add(3)).within(SECOND)).await;
     assert_eq!(late, Err(AskError::NotRun(NotRun::Outside)));
 }
 
@@ -110,14 +116,12 @@ async fn s1604_every_ask_of_a_node_that_is_down_ends_although_an_entity_cannot_b
     let kept = beside(async move { kept.at("n").ask(Block).within(3_600 * SECOND).await });
     store.faults().cut(true);
     until("it is down", || cluster.stage() == NodeStage::Down).await;
-    let patience = Duration::from_secs(60);
-    let in_hand = tokio::time::timeout(patience, in_hand).await.expect("it ends").unwrap();
+    let in_hand = ends(in_hand).await.unwrap();
     assert!(matches!(in_hand, Err(AskError::Unknown(_))), "{in_hand:?}");
-    let kept = tokio::time::timeout(patience, kept).await.expect("it ends").unwrap();
+    let kept = ends(kept).await.unwrap();
     assert_eq!(kept, Err(AskError::NotRun(NotRun::Outside)));
     for region in [&region, &elsewhere] {
-        let late = region.at("n").ask(Block).within(3_600 * SECOND);
-        let late = tokio::time::timeout(patience, late.into_future()).await.expect("it ends");
+        let late = ends(region.at("n").ask(Block).within(3_600 * SECOND)).await;
         assert_eq!(late, Err(AskError::NotRun(NotRun::Outside)));
     }
     drop(release);
