@@ -23,7 +23,7 @@ use crate::shared::{Failure, Progress, Shared};
 use crate::singleton::{SingletonCx, work};
 use crate::status::ClusterStatus;
 use crate::store::Store;
-use crate::time::{now, sleep_until};
+use crate::time::{deadline, now, sleep_until};
 use crate::waiting;
 
 /// This process as a node of a cluster.
@@ -203,8 +203,9 @@ impl Cluster {
             return Err(JoinError::Twice { cluster });
         }
         let _ = shared.runtime.set(tokio::runtime::Handle::current());
+        shared.here.begin();
         shared.tasks.spawn(drive(Arc::clone(shared)));
-        let deadline = now() + shared.join_deadline;
+        let deadline = deadline(shared.join_deadline);
         let mut progress = shared.progress.subscribe();
         let settled = progress.wait_for(|it| {
             it.is_over || it.failure.is_some() || it.loss.is_some() || it.stage >= Some(Stage::Up)

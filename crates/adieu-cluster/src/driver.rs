@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use adieu_core::adapter::error_text;
 use adieu_core::{Readiness, Reason};
-use hosting::Hosting;
+use hosting::{Hosting, close};
 use instances::{Instances, Joined};
 use tokio_util::sync::CancellationToken;
 
@@ -80,6 +80,10 @@ enum Event {
 
 /// Opens a session and drives the node until it has left, is down, or is closed.
 pub(crate) async fn drive(shared: Arc<Shared>) {
+    // From the beginning, because asks have deadlines before there is a session.
+    let keeper = CancellationToken::new();
+    let (here, regions) = (Arc::clone(&shared.here), Arc::clone(&shared.regions));
+    shared.tasks.spawn(keep(here, regions, keeper.clone()));
     if let Some((session, sent)) = open(&shared).await {
         let until = sent + session.ttl.min(shared.settings.ttl) - shared.settings.margin;
         let standing = Arc::new(Standing::new(sent, until));
@@ -107,12 +111,11 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             begins: None,
             shared: Arc::clone(&shared),
         };
-        let keeper = CancellationToken::new();
-        let (here, regions) = (Arc::clone(&shared.here), Arc::clone(&shared.regions));
-        shared.tasks.spawn(keep(here, regions, keeper.clone()));
         driver.run().await;
-        keeper.cancel();
+    } else {
+        close(&shared, shared.settings.ttl / 3).await;
     }
+    keeper.cancel();
     shared.progress.send_modify(|progress| progress.is_over = true);
 }
 
@@ -529,7 +532,10 @@ impl Driver {
                 Ok(Some(ended)) => self.instances.ended(ended, now()),
                 Ok(None) => break,
                 // A place that is lost cannot be kept.
-                Err(_) if self.stage == Stage::Down => return self.instances.leave_behind(),
+                Err(_) if self.stage == Stage::Down => {
+                    self.instances.leave_behind();
+                    return close(&self.shared, pause).await;
+                }
                 Err(_) => {
                     let kept = self.shared.store.keep(&self.session);
                     if let Ok(Err(error)) = tokio::time::timeout(pause, kept).await {
@@ -538,7 +544,7 @@ impl Driver {
                 }
             }
         }
-        self.hosting.close(self.shared.settings.ttl / 3).await;
+        close(&self.shared, pause).await;
         let closed = self.shared.store.close(&self.session);
         match tokio::time::timeout(self.shared.settings.ttl / 3, closed).await {
             Ok(Ok(())) => {}

@@ -106,6 +106,12 @@ impl<C: Command> Entity<C> {
         (Arc::clone(&core.here), Arc::clone(&self.slot), &core.name)
     }
 
+    /// Counts a tell that no handler has seen and none will.
+    #[cfg(feature = "actors")]
+    pub(crate) fn count_dead_letter(&self) {
+        self.shard.core().tally.count_dead_letter();
+    }
+
     /// Checks by the clock whether this instance may still act. Code that does not await must call
     /// this before each write.
     ///

@@ -103,6 +103,32 @@ impl Shared {
         self.drain_times().killed.extend(lines);
     }
 
+    /// Logs what the entities of a region left, in one line, because a node may have 100,000 of them.
+    pub(crate) fn report_dropped(&self, region: &Arc<str>, dropped: Vec<(u32, Vec<Killed>)>) {
+        let dropped = dropped.into_iter().flat_map(|(number, killed)| {
+            let shard = ShardId { region: Arc::clone(region), number };
+            killed.into_iter().map(move |entity| (shard.clone(), entity))
+        });
+        let mut dropped: Vec<_> = dropped.collect();
+        if dropped.is_empty() {
+            return;
+        }
+        let sum = |count: fn(&Killed) -> usize| dropped.iter().map(|(_, it)| count(it)).sum();
+        let (busy, asks): (usize, usize) =
+            (sum(|it| usize::from(it.busy.is_some())), sum(|it| it.asks));
+        let (entities, tells): (usize, usize) = (dropped.len(), sum(|it| it.dead_letters));
+        dropped.sort_by_key(|(_, it)| std::cmp::Reverse((it.dead_letters, it.busy)));
+        let first: Vec<_> = dropped.iter().take(NAMED).map(|(shard, it)| line(shard, it)).collect();
+        let (cluster, region, first) =
+            (Arc::clone(&self.cluster), Arc::clone(region), first.join(", "));
+        self.log(move || {
+            tracing::warn!(
+                %cluster, %region, entities, busy, asks_not_run = asks, tells_lost = tells, first,
+                "entities dropped, because this node may no longer act"
+            );
+        });
+    }
+
     /// Returns the entities that were killed, in words; `None` if there were none.
     pub(crate) fn killed(&self) -> Option<String> {
         let times = self.drain_times();

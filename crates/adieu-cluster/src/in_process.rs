@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::records::{NodeId, ShardId};
-use crate::time::Duration;
+use crate::time::{Duration, LONGEST};
 use crate::transport::{Carrier, Envelope, Full, OnEvent, Peer, Pending, Receiver, Transport};
 use link::Link;
 
@@ -68,7 +68,7 @@ impl InProcess {
 
     /// Sets how long each message and each answer travels.
     pub fn delay(&self, delay: Duration) {
-        self.net.state().delay = delay;
+        self.net.state().delay = delay.min(LONGEST);
     }
 
     /// Cuts the links between two nodes. What was read and is not answered is lost; what was not read

@@ -21,6 +21,7 @@ fn machines_are_pure() {
         ("region/machine.rs", include_str!("region/machine.rs")),
         ("route/machine.rs", include_str!("route/machine.rs")),
         ("route/message.rs", include_str!("route/message.rs")),
+        ("route/repeats.rs", include_str!("route/repeats.rs")),
         ("rules.rs", include_str!("rules.rs")),
         ("view.rs", include_str!("view.rs")),
     ];

@@ -2,6 +2,8 @@
 
 mod machine;
 mod message;
+mod repeats;
 
 pub(crate) use machine::Route;
 pub(crate) use message::{Effect, Kind, NotRun, Outcome, Outgoing, Unknown, Waited};
+pub(crate) use repeats::{Failed, Next, Repeats};

@@ -2,9 +2,17 @@
 
 pub(crate) use std::time::{Duration, Instant};
 
+/// A year is longer than any deadline, and cannot overflow the clock.
+pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Returns the time on tokio's clock.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
+}
+
+/// Returns the end of a time that begins now and lasts for at most a year.
+pub(crate) fn deadline(within: Duration) -> Instant {
+    now() + within.min(LONGEST)
 }
 
 /// Waits until then.

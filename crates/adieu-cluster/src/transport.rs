@@ -10,7 +10,10 @@
 //!    `Admitted`.
 //! 3. [`Event::Returned`] is reported only if the peer has not read the envelope, and never will.
 //!    Otherwise a link that ends reports [`Event::Lost`].
-//! 4. Neither side blocks: a full queue is an error for the sender, and a receiver refuses.
+//! 4. From when a link has ended until each event of its envelopes has been reported,
+//!    [`Transport::send`] accepts no envelope for the same peer. Otherwise it would overtake those that
+//!    are about to return to their sender.
+//! 5. Neither side blocks: a full queue is an error for the sender, and a receiver refuses.
 
 use std::fmt;
 use std::pin::Pin;
@@ -106,7 +109,8 @@ pub(crate) enum Refusal {
     Unsupported(String),
 }
 
-/// A queue is full: the envelope was not sent.
+/// The queue is full, or the events of a link that has ended are being reported: the envelope was not
+/// sent.
 #[derive(Debug)]
 pub(crate) struct Full(pub(crate) Envelope);
 

@@ -58,7 +58,7 @@ where
         };
         let Some(mut mail) = mail else { break };
         loop {
-            let handled = mail.handled();
+            let (handled, is_ask) = (mail.handled(), mail.is_ask());
             match running.send(mail).await {
                 Ok(()) => {
                     let Err(_) = handled.await;
@@ -74,7 +74,13 @@ where
                     running = start(&me, &system, &create).await?;
                     mail = refused;
                 }
-                Err(None) => break,
+                Err(None) => {
+                    // The framework has dropped it. An ask ends by that as unknown.
+                    if !is_ask {
+                        me.count_dead_letter();
+                    }
+                    break;
+                }
             }
         }
     }

@@ -1,10 +1,11 @@
 //! Actors of ractor as entities.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use adieu_actors::ractor::{Ref, Unstarted};
 use adieu_actors::{ActorSystem, Node};
-use ractor::{Actor, ActorStatus, Message};
+use ractor::{Actor, ActorStatus, Message, MessagingErr};
 
 use super::cx::EntityCx;
 use super::entity::{Addressed, run};
@@ -49,11 +50,30 @@ where
         if self.actor_ref().get_status() >= ActorStatus::Stopping {
             return Err(Some(mail));
         }
-        // An error returns the message, which may no longer be a mail.
-        Ref::send(self, mail.into()).map_err(|_| None)
+        Ref::send(self, mail.into()).map_err(|error| match error {
+            MessagingErr::SendErr(message) => take_back(message),
+            MessagingErr::ChannelClosed | MessagingErr::InvalidActorType => None,
+        })
     }
 
     fn node(&self) -> Arc<dyn Node> {
         Ref::node(self)
+    }
+}
+
+/// Returns the mail in a message that an actor has refused, if the message is still a mail.
+fn take_back<T: 'static>(message: impl Any) -> Option<T> {
+    let mut message = Some(message);
+    (&mut message as &mut dyn Any).downcast_mut::<Option<T>>().and_then(Option::take)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s1607_a_refused_message_is_taken_back_if_it_is_the_mail_itself() {
+        assert_eq!(take_back::<String>("a mail".to_owned()).as_deref(), Some("a mail"));
+        assert_eq!(take_back::<String>(17), None);
     }
 }

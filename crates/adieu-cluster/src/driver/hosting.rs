@@ -9,14 +9,19 @@ use crate::node::Node;
 use crate::proposal::Wake;
 use crate::records::{RegionKind, ShardId};
 use crate::region::{Held, ShardState};
-use crate::regions::Inbox;
+use crate::regions::{Hosted, Inbox};
 use crate::shared::{DrainTime, Shared};
 use crate::store::Revision;
 use crate::time::{Duration, Instant};
 use crate::transport::Peer;
 
-/// How long a shard that moves for balance may take to drain.
-const MOVE: Duration = Duration::from_secs(10);
+/// How long a shard may take to drain that moves although this node stays. Nothing hurries such a move,
+/// so it waits for slow handlers. But messages to the shard are kept meanwhile, so a handler that never
+/// ends must not hold it for ever.
+const MOVE: Duration = Duration::from_secs(60);
+
+/// How often a shard that moves logs what it waits for.
+const LOG_MOVE: Duration = Duration::from_secs(10);
 
 /// The shards of regions on this node.
 pub(super) struct Hosting {
@@ -31,6 +36,7 @@ struct Draining {
     epoch: Revision,
     /// Since when it drains although this node stays: the shard was moved.
     moves_since: Option<Instant>,
+    log_at: Instant,
     kill_at: Instant,
     is_killed: bool,
 }
@@ -109,7 +115,8 @@ impl Hosting {
             let moves_since = time.is_none().then_some(now);
             let time = time.unwrap_or(own);
             region.drain(shard.number, time.nested_until);
-            Draining { epoch, moves_since, kill_at: time.kill_at, is_killed: false }
+            let log_at = now + LOG_MOVE;
+            Draining { epoch, moves_since, log_at, kill_at: time.kill_at, is_killed: false }
         });
         if let Some(time) = time {
             draining.kill_at = draining.kill_at.min(time.kill_at);
@@ -123,6 +130,14 @@ impl Hosting {
         if region.hand_over(shard.number) {
             node.drained(shard, epoch);
         } else if !draining.is_killed {
+            if let Some(since) = draining.moves_since {
+                if draining.log_at <= now {
+                    draining.log_at = now + LOG_MOVE;
+                    let took = now.saturating_duration_since(since);
+                    self.shared.log_move_waits(shard, &*region, (now, took));
+                }
+                wake.at(draining.log_at);
+            }
             wake.at(draining.kill_at);
         }
     }
@@ -131,28 +146,50 @@ impl Hosting {
     pub(super) fn lose(&mut self) {
         if !std::mem::replace(&mut self.is_lost, true) {
             for region in self.shared.regions.all() {
-                region.lose();
+                self.shared.report_dropped(region.name(), region.lose());
             }
-        }
-    }
-
-    /// Ends what this node sends, when nothing of it runs any longer.
-    pub(super) async fn close(&self, within: Duration) {
-        for region in self.shared.regions.all() {
-            region.close();
-        }
-        if let Some(transport) = self.shared.here.transport.get()
-            && tokio::time::timeout(within, transport.close()).await.is_err()
-        {
-            let cluster = Arc::clone(&self.shared.cluster);
-            self.shared.log(move || {
-                tracing::warn!(%cluster, ?within, "links to other nodes did not end in time");
-            });
         }
     }
 }
 
+/// Ends what this node sends: its links, and then every message that still has no outcome.
+pub(super) async fn close(shared: &Shared, within: Duration) {
+    let regions = shared.regions.all();
+    regions.iter().for_each(|region| region.close());
+    if let Some(transport) = shared.here.transport.get()
+        && tokio::time::timeout(within, transport.close()).await.is_err()
+    {
+        let cluster = Arc::clone(&shared.cluster);
+        shared.log(move || {
+            tracing::warn!(%cluster, ?within, "links to other nodes did not end in time");
+        });
+    }
+    // What runs in an entity that cannot be stopped has no reply, and its deadlines are not kept any
+    // longer.
+    regions.iter().for_each(|region| region.abandon());
+}
+
 impl Shared {
+    /// Logs what a shard that is to be moved waits for.
+    fn log_move_waits(
+        &self,
+        shard: &ShardId,
+        region: &dyn Hosted,
+        (now, took): (Instant, Duration),
+    ) {
+        let waits_for = match region.busiest(shard.number, now) {
+            Some((id, busy)) => format!("{id} busy {}", Short(busy)),
+            None => format!("{} passes", region.passes(shard.number)),
+        };
+        let (cluster, shard) = (Arc::clone(&self.cluster), shard.to_string());
+        let (took, killed_after) = (Short(took).to_string(), Short(MOVE).to_string());
+        self.log(move || {
+            tracing::warn!(
+                %cluster, shard, waits_for, took, killed_after, "shard to be moved still drains"
+            );
+        });
+    }
+
     /// Logs that a shard has been moved. A node that leaves reports its hand-off as a whole.
     fn log_moved(&self, shard: &ShardId, node: &Node, took: Duration) {
         let owner = node.view().shards.get(shard).and_then(|it| it.value.ownership());

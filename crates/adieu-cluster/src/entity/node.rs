@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use tokio::runtime::Handle;
@@ -25,6 +25,8 @@ pub(crate) struct Here {
     /// Zero before this node has a record.
     incarnation: AtomicU64,
     sequence: AtomicU64,
+    /// Whether this node has begun to join. Before that, nothing keeps the deadlines of its messages.
+    has_begun: AtomicBool,
     /// Set when this node has joined.
     joined: OnceLock<Joined>,
     pub(crate) transport: OnceLock<Arc<dyn Transport>>,
@@ -62,6 +64,7 @@ impl Here {
             id,
             incarnation: AtomicU64::new(0),
             sequence: AtomicU64::new(0),
+            has_begun: AtomicBool::new(false),
             joined: OnceLock::new(),
             transport: OnceLock::new(),
             peers: RwLock::default(),
@@ -73,12 +76,23 @@ impl Here {
         }
     }
 
+    /// This node begins to join.
+    pub(crate) fn begin(&self) {
+        // Relaxed: a message that is sent at the same instant may be sent before or after it.
+        self.has_begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether this node has begun to join.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Relaxed)
+    }
+
     /// This node has a session, and runs on this runtime.
     pub(crate) fn join(&self, standing: Arc<Standing>, runtime: Handle) {
         let _ = self.joined.set(Joined { standing, runtime });
     }
 
-    /// Returns whether this node has begun to join.
+    /// Returns whether this node has a session, or had one.
     #[cfg(feature = "http")]
     pub(crate) fn has_joined(&self) -> bool {
         self.joined.get().is_some()

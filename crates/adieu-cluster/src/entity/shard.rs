@@ -15,6 +15,8 @@ mod requests;
 mod running;
 mod sending;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -67,6 +69,8 @@ struct Inner<C: Command> {
     /// The epoch under which the entities run.
     epoch: Revision,
     slots: HashSet<Named<C>>,
+    /// The instances that ended with mail because this node may no longer act, until they are reported.
+    dropped: Vec<Killed>,
     passes: usize,
     /// Fires when the shard is to be handed over.
     closing: CancellationToken,
@@ -102,6 +106,7 @@ impl<C: Command> Shard<C> {
             held: HashMap::new(),
             epoch: Revision::default(),
             slots: HashSet::new(),
+            dropped: Vec::new(),
             passes: 0,
             closing: CancellationToken::new(),
             running: Running::default(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -16,8 +16,16 @@ const OUTSTANDING: usize = 4_096;
 
 /// The sending end of a link.
 pub(super) struct Link {
-    queue: mpsc::Sender<(Envelope, OnEvent)>,
+    queue: mpsc::Sender<Queued>,
+    ending: Arc<Ending>,
 }
+
+type Queued = (Envelope, OnEvent);
+
+/// Whether the events of a link that has ended are being reported. The queue accepts nothing
+/// meanwhile, because that would overtake what is about to return to its sender.
+#[derive(Default)]
+struct Ending(Mutex<bool>);
 
 /// The task of a link.
 struct Carried {
@@ -29,6 +37,8 @@ struct Carried {
     /// Where the events of a message go, and whether the other node has read it.
     waiting: BTreeMap<u64, (OnEvent, bool)>,
     count: u64,
+    queue: mpsc::Receiver<Queued>,
+    ending: Arc<Ending>,
     answers: mpsc::UnboundedSender<(u64, Event)>,
 }
 
@@ -50,10 +60,15 @@ impl Link {
         close: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (queue, sent) = mpsc::channel(OUTSTANDING);
-        (Self { queue }, carry(net, me, to, sent, close))
+        let ending = Arc::<Ending>::default();
+        (Self { queue, ending: Arc::clone(&ending) }, carry(net, me, to, (sent, ending), close))
     }
 
     pub(super) fn send(&self, envelope: Envelope, on_event: OnEvent) -> Result<(), Envelope> {
+        let is_ending = self.ending.lock();
+        if *is_ending {
+            return Err(envelope);
+        }
         self.queue.try_send((envelope, on_event)).map_err(|error| error.into_inner().0)
     }
 }
@@ -62,7 +77,7 @@ async fn carry(
     net: Arc<Net>,
     me: Peer,
     to: Peer,
-    mut queue: mpsc::Receiver<(Envelope, OnEvent)>,
+    (queue, ending): (mpsc::Receiver<Queued>, Arc<Ending>),
     close: CancellationToken,
 ) {
     #[expect(clippy::disallowed_methods, reason = "an answer for each message that is waiting")]
@@ -76,6 +91,8 @@ async fn carry(
         answered: VecDeque::new(),
         waiting: BTreeMap::new(),
         count: 0,
+        queue,
+        ending,
         answers,
     };
     loop {
@@ -91,7 +108,7 @@ async fn carry(
             Some((number, event)) = answered.recv() => {
                 this.answered.push_back((now() + this.net.delay(), number, event));
             }
-            sent = queue.recv(), if has_room => match sent {
+            sent = this.queue.recv(), if has_room => match sent {
                 Some((envelope, on_event)) => this.accept(envelope, on_event),
                 None => break,
             },
@@ -105,10 +122,7 @@ async fn carry(
     while let Some((_, number, event)) = this.answered.pop_front() {
         this.report(number, event);
     }
-    queue.close();
-    while let Ok((envelope, on_event)) = queue.try_recv() {
-        this.accept(envelope, on_event);
-    }
+    this.queue.close();
     this.fail("this node closes its links");
 }
 
@@ -143,7 +157,9 @@ impl Carried {
                     };
                     receiver.receive(&self.me, envelope, Box::new(answer));
                 }
-                Err(why) => self.report(number, Event::Returned(why)),
+                // All of them return: if the peer could be reached a moment later, the next ones
+                // would overtake this one.
+                Err(why) => self.fail(&why),
             }
         }
         let due = [self.answered.front().map(|it| it.0), self.sent.front().map(|it| it.0)];
@@ -160,8 +176,16 @@ impl Carried {
         }
     }
 
-    /// Ends everything that is not answered.
+    /// Ends everything that is not answered, and what is queued.
     fn fail(&mut self, why: &str) {
+        let ending = Arc::clone(&self.ending);
+        {
+            let mut is_ending = ending.lock();
+            *is_ending = true;
+            while let Ok((envelope, on_event)) = self.queue.try_recv() {
+                self.accept(envelope, on_event);
+            }
+        }
         self.sent.clear();
         self.answered.clear();
         for (mut on_event, is_read) in std::mem::take(&mut self.waiting).into_values() {
@@ -170,6 +194,15 @@ impl Carried {
                 false => Event::Returned(why.to_owned()),
             });
         }
+        *ending.lock() = false;
+    }
+}
+
+// === impl Ending ===
+
+impl Ending {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -36,3 +36,10 @@ async fn s1154_links_in_one_process_keep_the_contract_of_a_transport() {
     conformance::run(|| pair(Duration::ZERO)).await;
     conformance::run(|| pair(Duration::from_millis(20))).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn s1600_in_one_process_nothing_overtakes_what_an_ended_link_returns() {
+    for delay in [Duration::ZERO, Duration::from_millis(20)] {
+        conformance::nothing_overtakes_what_an_ended_link_returns(pair(delay).await).await;
+    }
+}

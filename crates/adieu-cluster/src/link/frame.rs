@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::limits::LONGEST_TEXT;
 use crate::records::{NodeId, ShardId};
 use crate::store::Revision;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, LONGEST};
 use crate::transport::{Envelope, MessageId, Peer, Refusal, Reply};
 
 /// From the node that has dialled.
@@ -210,8 +210,7 @@ impl Parcel {
     }
 
     pub(crate) fn unpack(self, now: Instant) -> Envelope {
-        // A year is longer than any deadline, and cannot overflow the clock.
-        let remaining = Duration::from_micros(self.remaining_micros).min(YEAR);
+        let remaining = Duration::from_micros(self.remaining_micros).min(LONGEST);
         Envelope {
             shard: ShardId { region: self.region.into(), number: self.shard },
             epoch: Revision::new(self.epoch),
@@ -225,8 +224,6 @@ impl Parcel {
         }
     }
 }
-
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Returns the size of an envelope for the bounds of a link: its payload, its names, and the fields
 /// of fixed size.

@@ -37,6 +37,9 @@ struct State {
     is_open: bool,
     stream: Option<Waker>,
     last_use: Instant,
+    /// A link has ended, and what became of its envelopes is being reported. Until that is done, the
+    /// lane accepts nothing: a new envelope would overtake those that are still to be returned.
+    is_ending: bool,
     /// The dialler has ended, and another lane takes the place of this one.
     is_retired: bool,
 }
@@ -70,6 +73,7 @@ impl Lane {
             is_open: false,
             stream: None,
             last_use: now(),
+            is_ending: false,
             is_retired: false,
         };
         Self { peer, state: Mutex::new(state), wake: Notify::new() }
@@ -85,6 +89,9 @@ impl Lane {
             return Pushed::Retired(envelope, on_event);
         }
         state.reach_at(address);
+        if state.is_ending {
+            return Pushed::Full(Full(envelope));
+        }
         if let Err(full) = state.machine.push(envelope, on_event) {
             return Pushed::Full(full);
         }
@@ -238,13 +245,15 @@ impl Lane {
         self.deliver();
     }
 
-    /// Ends the link, and reports what became of everything that was on its way.
+    /// Ends the link, and reports what became of everything that was on its way. Meanwhile the lane
+    /// accepts nothing.
     pub(super) fn end(&self, last_read: Option<u64>, why: &str) {
         self.deliver();
         let mut state = self.state();
         state.is_open = false;
         state.link = 0;
         state.machine.end(last_read, why);
+        state.is_ending = state.machine.has_effects();
         state.prepares.clear();
         let preparing = std::mem::take(&mut state.preparing);
         let stream = state.stream.take();
@@ -254,6 +263,7 @@ impl Lane {
             let _ = sender.send(Err(why.to_owned()));
         }
         self.deliver();
+        self.state().is_ending = false;
     }
 
     /// Ends the lane if nothing is on its way.

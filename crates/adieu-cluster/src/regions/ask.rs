@@ -11,12 +11,9 @@ use tokio::time::Sleep;
 use super::WITHIN;
 use super::hosted::RegionInner;
 use crate::entity::{Path, Sent, Shard};
-use crate::message::{AskError, Command};
-use crate::route::Kind;
-use crate::time::{Duration, Instant, now};
-
-/// The pause before an idempotent ask is repeated. It doubles with each repeat.
-const PAUSE: Duration = Duration::from_millis(10);
+use crate::message::{AskError, Command, Unknown};
+use crate::route::{Failed, Kind, Next, Repeats};
+use crate::time::{Duration, Instant, LONGEST, now};
 
 /// A command that waits to be sent. Created by [`At::ask`](super::At::ask).
 #[must_use = "an ask is sent when it is awaited"]
@@ -48,7 +45,7 @@ pin_project! {
         now: Option<Instant>,
         deadline: Instant,
         sent: Option<Sent<C::Reply>>,
-        repeats: u32,
+        repeats: Repeats<Unknown>,
         is_resting: bool,
         #[pin]
         sleep: Option<Sleep>,
@@ -106,9 +103,9 @@ impl<'a, C: Command> IntoFuture for Ask<'a, C> {
             command: Some(command),
             copy,
             now: Some(now),
-            deadline: now + within,
+            deadline: now + within.min(LONGEST),
             sent: None,
-            repeats: 0,
+            repeats: Repeats::default(),
             is_resting: false,
             sleep: None,
         }
@@ -148,17 +145,27 @@ impl<C: Command> Future for Asking<'_, C> {
             let outcome = ready!(Pin::new(&mut sent.reply).poll(cx));
             let is_direct = matches!(sent.path, Path::Direct);
             *this.sent = None;
-            let may_repeat = is_direct && this.copy.is_some();
-            let pause = PAUSE * (1 << (*this.repeats).min(10));
-            if may_repeat
-                && matches!(outcome, Err(AskError::Unknown(_)))
-                && now() + pause < *this.deadline
-            {
-                *this.repeats += 1;
-                *this.is_resting = true;
-                this.sleep.set(Some(tokio::time::sleep(pause)));
-                continue;
-            }
+            let failed = match outcome {
+                Ok(reply) => Ok(reply),
+                Err(AskError::NotRun(why)) => Err(Failed::NotRun(why)),
+                Err(AskError::Unknown(why)) => Err(Failed::Unknown(why)),
+            };
+            let outcome = match failed {
+                Ok(reply) => Ok(reply),
+                Err(failed) => {
+                    // What was sent through the route was repeated there.
+                    let may_repeat = is_direct && this.copy.is_some();
+                    match this.repeats.after(failed, may_repeat, now(), *this.deadline) {
+                        Next::Repeat(pause) => {
+                            *this.is_resting = true;
+                            this.sleep.set(Some(tokio::time::sleep(pause)));
+                            continue;
+                        }
+                        Next::NotRun(why) => Err(why.into()),
+                        Next::Unknown(why) => Err(why.into()),
+                    }
+                }
+            };
             *this.command = None;
             this.region.core.tally.ask(&outcome);
             return Poll::Ready(outcome);

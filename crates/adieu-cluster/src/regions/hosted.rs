@@ -54,14 +54,18 @@ pub(crate) trait Hosted: Send + Sync {
 
     fn kill(&self, number: u32) -> Vec<Killed>;
 
-    /// This node has lost its place.
-    fn lose(&self);
+    /// This node has lost its place. Returns the entities that were dropped, by shard.
+    fn lose(&self) -> Vec<(u32, Vec<Killed>)>;
 
     /// This node is about to leave: its new messages do not run.
     fn refuse_new(&self);
 
     /// This node sends nothing more.
     fn close(&self);
+
+    /// Nothing more will become of what was sent, and no timer will call: every message that has no
+    /// outcome ends.
+    fn abandon(&self);
 
     fn receive(&self, envelope: Envelope, answer: Box<dyn Answer>);
 
@@ -165,8 +169,8 @@ impl<C: Command> Hosted for RegionInner<C> {
         self.shard(number).kill()
     }
 
-    fn lose(&self) {
-        self.shards.iter().for_each(|shard| shard.lose());
+    fn lose(&self) -> Vec<(u32, Vec<Killed>)> {
+        (0..).zip(&self.shards).map(|(number, shard)| (number, shard.lose())).collect()
     }
 
     fn refuse_new(&self) {
@@ -177,6 +181,10 @@ impl<C: Command> Hosted for RegionInner<C> {
         self.shards.iter().for_each(|shard| shard.close_route());
         // The application may refer to this region, which would then never be dropped.
         self.core.requests.clear();
+    }
+
+    fn abandon(&self) {
+        self.shards.iter().for_each(|shard| shard.abandon());
     }
 
     fn receive(&self, envelope: Envelope, answer: Box<dyn Answer>) {

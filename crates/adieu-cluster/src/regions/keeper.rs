@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::RegionMap;
 use crate::entity::{Due, Here};
-use crate::time::{Duration, Instant, now, sleep_until};
+use crate::time::{Duration, Instant, LONGEST, now, sleep_until};
 
 /// How often a node at its limit looks for idle entities.
 const LOOK: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ pub(crate) async fn keep(here: Arc<Here>, regions: Arc<RegionMap>, close: Cancel
             sweep_at = None;
         }
         let idle = regions.all().iter().filter_map(|region| region.idle_after()).min();
-        sweep_at = sweep_at.or_else(|| idle.map(|idle| now + idle / SWEEPS));
+        sweep_at = sweep_at.or_else(|| idle.map(|idle| now + idle.min(LONGEST) / SWEEPS));
         let wake = [starts, timers, sweep_at].into_iter().flatten().min();
         tokio::select! {
             biased;

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::WITHIN;
 use crate::entity::{SentTell, Shard};
 use crate::message::{AskError, Command, Unknown};
-use crate::time::{Duration, Instant, now};
+use crate::time::{Duration, Instant, deadline};
 
 /// A command that waits to be sent. Created by [`At::tell`](super::At::tell).
 #[must_use = "a tell is sent when it is awaited"]
@@ -57,7 +57,7 @@ impl<'a, C: Command> IntoFuture for Tell<'a, C> {
 
     fn into_future(self) -> Self::IntoFuture {
         let Self { shard, key, command, within } = self;
-        Telling { shard, key, command: Some(command), deadline: now() + within, waits: None }
+        Telling { shard, key, command: Some(command), deadline: deadline(within), waits: None }
     }
 }
 

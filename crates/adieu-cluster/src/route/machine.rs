@@ -237,6 +237,17 @@ impl Route {
         }
     }
 
+    /// No event and no time will be reported any longer: every message that has no outcome ends.
+    pub(crate) fn abandon(&mut self, why: &str, out: &mut Vec<Effect>) {
+        self.close(out);
+        for id in self.messages.keys().copied().collect::<Vec<_>>() {
+            self.finish(id, Outcome::Unknown(Unknown::NotReplied(why.to_owned())), out);
+        }
+        self.messages.clear();
+        self.deadlines.clear();
+        self.lanes = Default::default();
+    }
+
     /// Handles the deadlines and the repeated attempts that are due.
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Vec<Effect>) {
         while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {

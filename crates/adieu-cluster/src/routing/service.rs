@@ -21,7 +21,7 @@ use super::owned::OwnedKey;
 use super::wire::{LongHead, decode_response, encode_request};
 use crate::entity::{Inside, Stopped};
 use crate::regions::Routing;
-use crate::time::{Duration, now, sleep_until};
+use crate::time::{Duration, deadline, sleep_until};
 
 /// An application whose requests run on the nodes that own their keys. Created by
 /// [`KeyRoute`](super::KeyRoute).
@@ -113,7 +113,7 @@ impl Route {
     where
         A: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let deadline = now() + self.within;
+        let deadline = deadline(self.within);
         if head.headers.contains_key(UPGRADE) {
             let text = "a request that upgrades its connection cannot be forwarded to the node that \
                         owns its key";

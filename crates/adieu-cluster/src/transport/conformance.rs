@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use super::{
-    Answer, Envelope, Event, MessageId, Peer, Pending, Receiver, Refusal, Reply, Transport,
+    Answer, Envelope, Event, MessageId, OnEvent, Peer, Pending, Receiver, Refusal, Reply, Transport,
 };
 use crate::records::ShardId;
 use crate::store::Revision;
@@ -80,26 +80,35 @@ impl Events {
         let events = self.0.lock().unwrap();
         events.iter().filter(|(it, _)| *it == number).map(|(_, event)| event.clone()).collect()
     }
+
+    /// Returns what notes the events of a message.
+    fn of_message(&self, number: u64) -> OnEvent {
+        let events = self.clone();
+        Box::new(move |event| events.0.lock().unwrap().push((number, event)))
+    }
 }
 
 // === impl Pair ===
 
 impl Pair {
     fn send(&self, events: &Events, number: u64, is_ask: bool) {
-        let (events, id) = (events.clone(), number);
-        let envelope = Envelope {
-            shard: ShardId { region: "cart".into(), number: 3 },
-            epoch: Revision::new(7),
-            entity: "cart-1".into(),
-            id: MessageId { incarnation: Revision::new(1), sequence: number },
-            is_ask,
-            is_nested: false,
-            is_request: false,
-            deadline: now() + Duration::from_secs(30),
-            payload: Bytes::from(vec![b'x'; 10]),
-        };
-        let on_event = Box::new(move |event| events.0.lock().unwrap().push((id, event)));
+        let envelope = envelope(number, is_ask);
+        let on_event = events.of_message(number);
         self.sender.send(&self.to, &self.address, envelope, on_event).expect("there is room");
+    }
+}
+
+fn envelope(number: u64, is_ask: bool) -> Envelope {
+    Envelope {
+        shard: ShardId { region: "cart".into(), number: 3 },
+        epoch: Revision::new(7),
+        entity: "cart-1".into(),
+        id: MessageId { incarnation: Revision::new(1), sequence: number },
+        is_ask,
+        is_nested: false,
+        is_request: false,
+        deadline: now() + Duration::from_secs(30),
+        payload: Bytes::from(vec![b'x'; 10]),
     }
 }
 
@@ -223,6 +232,37 @@ async fn an_unknown_node_cannot_speak(pair: Pair) {
     until("it has ended", || !events.of(0).is_empty()).await;
     assert!(matches!(events.of(0)[..], [Event::Returned(_)]), "{:?}", events.of(0));
     assert!(pair.owner.numbers().is_empty());
+}
+
+/// Sends from within the events of a link that has ended.
+pub(crate) async fn nothing_overtakes_what_an_ended_link_returns(pair: Pair) {
+    let events = Events::default();
+    let accepted = Arc::new(Mutex::new(Vec::new()));
+    pair.owner.is_unknown.store(true, std::sync::atomic::Ordering::Relaxed);
+    for number in 0..3 {
+        let (noted, accepted, late) = (events.clone(), Arc::clone(&accepted), events.clone());
+        let (sender, to, address) =
+            (Arc::clone(&pair.sender), pair.to.clone(), pair.address.clone());
+        let on_event = Box::new(move |event| {
+            let sent = sender.send(&to, &address, envelope(10 + number, true), late.of_message(10));
+            accepted.lock().unwrap().push(sent.is_ok());
+            noted.0.lock().unwrap().push((number, event));
+        });
+        let sent = pair.sender.send(&pair.to, &pair.address, envelope(number, true), on_event);
+        sent.expect("there is room");
+    }
+    until("all have ended", || events.0.lock().unwrap().len() >= 3).await;
+    let returned = |number| matches!(events.of(number)[..], [Event::Returned(_)]);
+    assert!((0..3).all(returned), "{:?}", events.0.lock().unwrap());
+    assert_eq!(*accepted.lock().unwrap(), [false; 3]);
+    // When all events have been reported, the next link accepts again.
+    pair.owner.is_unknown.store(false, std::sync::atomic::Ordering::Relaxed);
+    let on_event = || events.of_message(20);
+    until("it is accepted", || {
+        pair.sender.send(&pair.to, &pair.address, envelope(20, true), on_event()).is_ok()
+    })
+    .await;
+    until("it is received", || pair.owner.numbers() == [20]).await;
 }
 
 async fn a_peer_can_decline(pair: Pair) {

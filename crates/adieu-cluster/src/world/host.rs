@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::ledger::Key;
 use crate::records::ShardId;
 use crate::region::{Admission, Arrival};
-use crate::route::{Kind, Route};
+use crate::route::{Kind, Repeats, Route, Unknown};
 use crate::rules::Rules;
 use crate::store::Revision;
 use crate::transport::MessageId;
@@ -42,6 +42,8 @@ pub(super) struct Sent {
     pub(super) nests: u8,
     /// The handler that waits for it.
     pub(super) parent: Option<(ShardId, u8, u64)>,
+    /// The attempts of an idempotent ask.
+    pub(super) repeats: Repeats<Unknown>,
 }
 
 /// A message at the process that owns its shard.

@@ -16,6 +16,8 @@ pub(super) const BYE: &str = "the peer has ended the link";
 #[derive(Default)]
 pub(super) struct Ledger {
     entries: BTreeMap<Key, Entry>,
+    /// The first attempts of messages that their senders have repeated.
+    first: BTreeMap<Key, Key>,
     /// The last message that ran, by sender, entity and lane.
     last: BTreeMap<(usize, u8, bool), u64>,
     /// The highest epoch under which a shard has handled a message.
@@ -39,7 +41,7 @@ struct Entry {
     outcome: Option<Outcome>,
     /// Its sender is gone, or no longer waits.
     is_excused: bool,
-    /// A kill, a crash or a lost place has ended its handler, or emptied the mailbox.
+    /// A kill, a crash, a failure or a lost place has ended its handler, or emptied the mailbox.
     was_killed: bool,
 }
 
@@ -63,9 +65,21 @@ impl Ledger {
         self.entries.insert(key, entry);
     }
 
+    /// A sender repeats a message under another number. Everything about that attempt is about the
+    /// message.
+    pub(super) fn repeats(&mut self, key: Key, of: Key) {
+        let first = self.first(of);
+        self.first.insert(key, first);
+    }
+
+    fn first(&self, key: Key) -> Key {
+        self.first.get(&key).copied().unwrap_or(key)
+    }
+
     /// A handler begins with a message.
     pub(super) fn ran(&mut self, key: Key, shard: &ShardId, epoch: Revision) {
         self.count("ran");
+        let key = self.first(key);
         let Some(entry) = self.entries.get_mut(&key) else { return };
         entry.runs += 1;
         let Asked { kind, entity, is_nested, .. } = entry.asked;
@@ -93,6 +107,7 @@ impl Ledger {
     /// A message was dropped, or its handler was ended.
     pub(super) fn killed(&mut self, key: Key) {
         self.count("killed");
+        let key = self.first(key);
         if self.is_strict {
             self.found(key, "was killed, although its handler is quick");
         }
@@ -101,8 +116,17 @@ impl Ledger {
         }
     }
 
+    /// Records that a handler has failed.
+    pub(super) fn failed(&mut self, key: Key) {
+        let key = self.first(key);
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.was_killed = true;
+        }
+    }
+
     /// Records a tell that was in the mailbox until its deadline.
     pub(super) fn killed_by_deadline(&mut self, key: Key) {
+        let key = self.first(key);
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.was_killed = true;
         }
@@ -110,6 +134,7 @@ impl Ledger {
 
     /// Records that the sender no longer waits for a message.
     pub(super) fn excuse(&mut self, key: Key) {
+        let key = self.first(key);
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.is_excused = true;
         }
@@ -122,11 +147,11 @@ impl Ledger {
     }
 
     pub(super) fn has_outcome(&self, key: Key) -> bool {
-        self.entries.get(&key).is_none_or(|entry| entry.outcome.is_some())
+        self.entries.get(&self.first(key)).is_none_or(|entry| entry.outcome.is_some())
     }
 
     pub(super) fn ended(&mut self, key: Key, outcome: Outcome, now: Instant) {
-        let is_strict = self.is_strict;
+        let (is_strict, key) = (self.is_strict, self.first(key));
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let repeats = entry.asked.kind == Kind::IdempotentAsk;
         let is_past = entry.asked.deadline <= now;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::host::Mail;
 use super::{MILLI, Time};
+use crate::transport::Event as Fate;
 
 /// A link from a sender to a receiver. Envelopes go one way, answers the other.
 #[derive(Default)]
@@ -16,6 +17,9 @@ pub(super) struct Link {
     /// The envelopes that cannot be sent yet, because a suspended sender has not noticed that the
     /// connection is up.
     pub(super) unsent: VecDeque<(u64, Mail)>,
+    /// What is still to be reported about envelopes of connections that have ended, in order. Until
+    /// then the link accepts nothing.
+    pub(super) ending: VecDeque<(u64, Fate)>,
     sent: u64,
     /// The last envelope that the receiver has read, and on which connection.
     pub(super) read: (u32, u64),

@@ -7,7 +7,7 @@ use super::traffic::{Signal, shard_of};
 use super::{Event, MILLI, State, World};
 use crate::records::ShardId;
 use crate::region::Decision;
-use crate::route::{Kind, NotRun, Outcome, Unknown};
+use crate::route::{Kind, NotRun, Outcome, Repeats, Unknown};
 use crate::transport::{Event as Fate, Refusal, Reply};
 
 impl World {
@@ -70,7 +70,7 @@ impl World {
                 _ => return,
             };
             if mail.kind != Kind::Tell && !self.traffic.ledger.has_outcome(mail.key()) {
-                self.conclude(at, mail.id, outcome);
+                self.attempted(at, mail.id, outcome, true);
             }
             return;
         }
@@ -93,7 +93,7 @@ impl World {
 
     pub(super) fn admitted(&mut self, at: usize, mail: Mail) {
         if mail.is_direct && mail.kind == Kind::Tell {
-            self.conclude(at, mail.id, Outcome::Admitted);
+            self.attempted(at, mail.id, Outcome::Admitted, true);
         }
         let (shard, entity) = (mail.shard.clone(), mail.entity);
         let host = self.traffic.hosts[at].shard(&shard);
@@ -141,6 +141,7 @@ impl World {
                 deadline: mail.deadline.unwrap_or(now),
                 nests: mail.nests - 1,
                 parent: Some((shard.clone(), entity, token)),
+                repeats: Repeats::default(),
             }
         });
         let host = &mut self.traffic.hosts[at];
@@ -166,7 +167,16 @@ impl World {
         let Some(mailbox) = host.mailbox(shard, entity) else { return };
         let Some(hand) = mailbox.hand.take_if(|hand| hand.token == token) else { return };
         host.shard(shard).admission.leave();
-        self.answer(at, &hand.mail, Fate::Replied(Reply::Done(Bytes::new())));
+        // Some handlers fail after they have begun, so that their asks are repeated.
+        let fails = hand.mail.kind == Kind::IdempotentAsk && self.traffic.rng.u8(0..3) > 0;
+        let reply = match fails {
+            true => {
+                self.traffic.ledger.failed(hand.mail.key());
+                Reply::Unknown("the handler has failed".to_owned())
+            }
+            false => Reply::Done(Bytes::new()),
+        };
+        self.answer(at, &hand.mail, Fate::Replied(reply));
         self.open_next(at, shard, entity);
         self.hand_over(at, shard);
     }

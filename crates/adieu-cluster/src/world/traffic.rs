@@ -9,7 +9,7 @@ use super::links::{LinkState, Network};
 use super::{Event, MILLI, SECOND, Time, World};
 use crate::grant::Grant;
 use crate::records::ShardId;
-use crate::route::{Effect, Kind, Outcome, Outgoing, Route, Unknown};
+use crate::route::{Effect, Failed, Kind, Next, Outcome, Outgoing, Repeats, Route, Unknown};
 use crate::rules::Rules;
 use crate::transport::{Event as Fate, Refusal};
 
@@ -23,6 +23,10 @@ pub(super) enum Defect {
     NoBye,
     /// A receiver reads an older connection after a newer one.
     OlderLink,
+    /// A link accepts envelopes while it reports what became of those before.
+    AcceptsWhileEnding,
+    /// A sender does not remember that an earlier attempt may have run.
+    ForgetsAttempts,
 }
 
 pub(super) struct Traffic {
@@ -80,6 +84,16 @@ pub(super) enum Signal {
         to: usize,
         generation: u32,
     },
+    /// The link reports what became of the next envelope of a connection that has ended.
+    Reports {
+        from: usize,
+        to: usize,
+    },
+    /// The pause of an idempotent ask is over.
+    Repeat {
+        at: usize,
+        id: u64,
+    },
     Handled {
         at: usize,
         shard: ShardId,
@@ -124,11 +138,13 @@ impl Signal {
             Self::Send { at, .. }
             | Self::Handled { at, .. }
             | Self::Deadline { at, .. }
+            | Self::Repeat { at, .. }
             | Self::Wake(at)
             | Self::Frame { to: at, .. }
             | Self::Dialled { from: at, .. }
             | Self::Answer { from: at, .. }
             | Self::Bye { from: at, .. }
+            | Self::Reports { from: at, .. }
             | Self::Break { from: at, .. } => *at,
         }
     }
@@ -176,6 +192,7 @@ impl World {
                         deadline: now + lasts,
                         nests,
                         parent: None,
+                        repeats: Repeats::default(),
                     };
                     self.send_message(at, sent);
                 }
@@ -199,8 +216,21 @@ impl World {
             }
             Signal::Handled { shard, entity, token, .. } => self.handled(at, &shard, entity, token),
             Signal::Deadline { id, .. } => {
-                if !self.traffic.ledger.has_outcome((at, id)) {
-                    self.conclude(at, id, Outcome::Unknown(Unknown::Expired));
+                // An attempt that was followed by another one is no longer in progress.
+                let is_waiting = self.traffic.hosts[at].sent.contains_key(&id);
+                if is_waiting && !self.traffic.ledger.has_outcome((at, id)) {
+                    self.attempted(at, id, Outcome::Unknown(Unknown::Expired), true);
+                }
+            }
+            Signal::Reports { from, to } => self.reports(from, to),
+            Signal::Repeat { id, .. } => {
+                if let Some(sent) = self.traffic.hosts[at].sent.remove(&id) {
+                    self.traffic.ledger.count("repeated by the sender");
+                    let host = &mut self.traffic.hosts[at];
+                    host.sequence += 1;
+                    let next = host.sequence;
+                    self.traffic.ledger.repeats((at, next), (at, id));
+                    self.attempt(at, next, sent);
                 }
             }
             Signal::Wake(_) => {
@@ -220,14 +250,21 @@ impl World {
     }
 
     pub(super) fn send_message(&mut self, at: usize, sent: Sent) -> u64 {
+        let Sent { entity, kind, is_nested, deadline, .. } = sent;
+        let host = &mut self.traffic.hosts[at];
+        host.sequence += 1;
+        let id = host.sequence;
+        self.traffic.ledger.asked((at, id), Asked { kind, entity, is_nested, deadline });
+        self.attempt(at, id, sent);
+        id
+    }
+
+    fn attempt(&mut self, at: usize, id: u64, sent: Sent) {
         let now = self.local(at);
         let grant = self.grant(at, &sent.shard);
         let Sent { entity, kind, is_nested, deadline, nests, .. } = sent;
         let shard = sent.shard.clone();
         let host = &mut self.traffic.hosts[at];
-        host.sequence += 1;
-        let id = host.sequence;
-        self.traffic.ledger.asked((at, id), Asked { kind, entity, is_nested, deadline });
         host.sent.insert(id, sent);
         let rules = host.rules;
         let mut effects = Vec::new();
@@ -236,7 +273,7 @@ impl World {
         // The fast path: the entity is here, and nothing is before the message.
         let me = self.processes[at].node().and_then(crate::node::Node::me);
         let direct = me.and_then(|me| route.direct(&me.id, is_nested));
-        if let Some(epoch) = direct.filter(|_| kind != Kind::IdempotentAsk) {
+        if let Some(epoch) = direct {
             let mail = Mail {
                 from: at,
                 id,
@@ -258,7 +295,7 @@ impl World {
                 let after = self.when(at, deadline).saturating_sub(self.now);
                 self.signal(after, Signal::Deadline { at, id });
                 self.admitted(at, mail);
-                return id;
+                return;
             }
         }
         let host = &mut self.traffic.hosts[at];
@@ -266,13 +303,12 @@ impl World {
             route.send(Outgoing { id, kind, is_nested, deadline }, now, &mut effects);
         }
         self.carry_out(at, effects);
-        id
     }
 
     pub(super) fn carry_out(&mut self, at: usize, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Finish { id, outcome } => self.conclude(at, id, outcome),
+                Effect::Finish { id, outcome } => self.attempted(at, id, outcome, false),
                 Effect::Send { to, epoch, id } => {
                     let now = self.local(at);
                     let Some(sent) = self.traffic.hosts[at].sent.get(&id).cloned() else {
@@ -327,7 +363,33 @@ impl World {
         self.carry_out(at, effects);
     }
 
-    pub(super) fn conclude(&mut self, at: usize, id: u64, outcome: Outcome) {
+    /// An attempt has ended. The sender repeats those that went straight to their entity.
+    pub(super) fn attempted(&mut self, at: usize, id: u64, outcome: Outcome, is_direct: bool) {
+        let now = self.local(at);
+        let sent = self.traffic.hosts[at].sent.get_mut(&id);
+        let Some(sent) = sent.filter(|sent| sent.kind == Kind::IdempotentAsk) else {
+            return self.conclude(at, id, outcome);
+        };
+        let failed = match outcome {
+            Outcome::Replied(_) | Outcome::Admitted => return self.conclude(at, id, outcome),
+            Outcome::NotRun(why) => Failed::NotRun(why),
+            Outcome::Unknown(why) => Failed::Unknown(why),
+        };
+        if self.traffic.defect == Some(Defect::ForgetsAttempts) {
+            sent.repeats = Repeats::default();
+        }
+        let outcome = match sent.repeats.after(failed, is_direct, now, sent.deadline) {
+            Next::Repeat(pause) => {
+                let after = self.when(at, now + pause).saturating_sub(self.now);
+                return self.signal(after, Signal::Repeat { at, id });
+            }
+            Next::NotRun(why) => Outcome::NotRun(why),
+            Next::Unknown(why) => Outcome::Unknown(why),
+        };
+        self.conclude(at, id, outcome);
+    }
+
+    fn conclude(&mut self, at: usize, id: u64, outcome: Outcome) {
         let now = self.local(at);
         let name = self.processes[at].name();
         self.note(|| format!("{name}: message {id} ends: {outcome:?}"));

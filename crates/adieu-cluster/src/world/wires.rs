@@ -10,6 +10,14 @@ use crate::transport::Event as Fate;
 impl World {
     pub(super) fn transmit(&mut self, to: usize, mut mail: Mail) {
         let (from, is_local) = (mail.from, mail.from == to);
+        let is_ending = !self.traffic.network.link(from, to).ending.is_empty();
+        if is_ending {
+            self.traffic.ledger.count("sent while a link ends");
+        }
+        if is_ending && self.traffic.defect != Some(Defect::AcceptsWhileEnding) {
+            let why = "the link accepts nothing more now".to_owned();
+            return self.fate(from, mail.id, Fate::Returned(why));
+        }
         let is_cut = self.traffic.network.is_cut(from, to);
         let delay = self.traffic.network.delay(&mut self.traffic.rng);
         let link = self.traffic.network.link(from, to);
@@ -62,9 +70,10 @@ impl World {
             return;
         }
         link.unread.insert(generation);
-        for pending in link.ends() {
-            self.fate(from, pending.id, Fate::Returned("connection refused".to_owned()));
-        }
+        let fate = || Fate::Returned("connection refused".to_owned());
+        let fates = link.ends().into_iter().map(|pending| (pending.id, fate()));
+        link.ending.extend(fates);
+        self.reports(from, to);
     }
 
     /// A connection has ended: with a report of the last envelope that was read, or without.
@@ -75,13 +84,28 @@ impl World {
         if link.generation != generation {
             return;
         }
-        for pending in link.ends() {
-            let fate = match read {
-                Some(read) if read < pending.number => Fate::Returned(BYE.to_owned()),
-                _ if is_fault => Fate::Lost("reset".to_owned()),
-                _ => Fate::Lost(BYE.to_owned()),
-            };
-            self.fate(from, pending.id, fate);
+        let fate = |number| match read {
+            Some(read) if read < number => Fate::Returned(BYE.to_owned()),
+            _ if is_fault => Fate::Lost("reset".to_owned()),
+            _ => Fate::Lost(BYE.to_owned()),
+        };
+        let fates = link.ends().into_iter().map(|pending| (pending.id, fate(pending.number)));
+        link.ending.extend(fates);
+        self.reports(from, to);
+    }
+
+    /// Reports what became of one envelope of a connection that has ended. The sender may do something
+    /// else before the next report, for longer than it waits before it sends again.
+    pub(super) fn reports(&mut self, from: usize, to: usize) {
+        let link = self.traffic.network.link(from, to);
+        let Some((id, fate)) = link.ending.front().cloned() else { return };
+        self.fate(from, id, fate);
+        let link = self.traffic.network.link(from, to);
+        link.ending.pop_front();
+        if !link.ending.is_empty() {
+            let slowest = [MILLI, 10 * MILLI, 100 * MILLI][self.traffic.rng.usize(0..3)];
+            let after = self.traffic.rng.u64(0..slowest);
+            self.signal(after, Signal::Reports { from, to });
         }
     }
 

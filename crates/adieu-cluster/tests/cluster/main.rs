@@ -25,6 +25,7 @@ mod moves;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod nodes;
 mod notes;
+mod outcomes;
 #[cfg(all(feature = "etcd", feature = "postgres"))]
 mod postgres;
 #[cfg(all(target_os = "linux", feature = "etcd", feature = "postgres"))]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use adieu_cluster::{ClusterStatus, MoveRefusal, OperateError};
 use tokio::task::JoinSet;
 
-use crate::notes::{Note, Stage};
+use crate::notes::{Note, Stage, beside};
 use crate::stage::{History, SECOND, TestNode, id, node, until};
 
 const SHARDS: u32 = 16;
@@ -88,6 +88,40 @@ async fn s1502_no_ask_is_lost_doubled_or_unknown_while_shards_are_moved() {
     let handled: usize = stage.handled.notes.lock().unwrap().values().map(Vec::len).sum();
     assert_eq!(handled as u64, sequence.load(Ordering::Relaxed));
     stage.handled.assert_sound();
+}
+
+/// Nothing hurries a move, so a slow handler is not killed for it.
+#[tokio::test(start_paused = true)]
+async fn s1610_a_move_waits_for_a_slow_handler_and_kills_a_stuck_one_after_a_minute() {
+    for (takes, has_reply) in [(45 * SECOND, true), (600 * SECOND, false)] {
+        let stage = Stage::new();
+        let (one, two) = (stage.node("one").await, stage.node("two").await);
+        until("all are owned", || owners(&one.node.cluster.status()).len() == SHARDS as usize)
+            .await;
+        let shard = one.region.shard_of("slow");
+        let before = owner(&one.node, shard).unwrap();
+        let other = if before == "one" { "two" } else { "one" };
+        let region = two.region.clone();
+        let asked =
+            beside(
+                async move { region.at("slow").ask(Note::Take(takes)).within(300 * SECOND).await },
+            );
+        tokio::time::sleep(SECOND).await;
+        let begun = tokio::time::Instant::now();
+        one.node.cluster.request_move("notes", shard, &id(other)).await.unwrap();
+        // A message that arrives meanwhile is kept, and runs on the next owner.
+        assert!(one.add("slow", 1).await.is_err(), "it ran before its deadline");
+        let region = one.region.clone();
+        let kept =
+            beside(async move { region.at("slow").ask(Note::Add(2)).within(60 * SECOND).await });
+        let asked = asked.await.unwrap();
+        assert_eq!(asked.is_ok(), has_reply, "{asked:?}");
+        assert_eq!(kept.await.unwrap().unwrap().0, other);
+        let took = begun.elapsed();
+        let expected = if has_reply { 43 * SECOND..46 * SECOND } else { 59 * SECOND..62 * SECOND };
+        assert!(expected.contains(&took), "{took:?}");
+        assert_eq!(stage.handled.numbers("slow"), [2]);
+    }
 }
 
 /// A shard that was moved against the balance stays for five minutes.

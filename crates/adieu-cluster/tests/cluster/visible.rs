@@ -203,6 +203,34 @@ async fn s854_the_log_names_what_a_node_that_joins_waits_for() {
 
 /// An instance that was dropped has not reached its end, and the log distinguishes the two.
 #[tokio::test(start_paused = true)]
+async fn s1606_the_log_counts_what_the_entities_of_a_lost_node_leave() {
+    let log = Log::default();
+    let _guard = log.subscribe();
+    let stage = Notes::new();
+    let one = stage.node("one").await;
+    one.add("idle", 1).await.unwrap();
+    for note in [Note::Take(600 * SECOND), Note::Add(2), Note::Add(3)] {
+        one.region.at("slow").tell(note).await.unwrap();
+    }
+    tokio::time::sleep(SECOND).await;
+    one.node.store.faults().cut(true);
+    one.node.completed().await;
+    until("it is logged", || !log.lines("entities dropped").is_empty()).await;
+    let [line] = &log.lines("entities dropped")[..] else { panic!("one line for the region") };
+    for expected in [
+        "this node may no longer act",
+        "entities=2 busy=1",
+        "asks_not_run=0",
+        "tells_lost=2",
+        "slow",
+    ] {
+        assert!(line.contains(expected), "no {expected:?} in {line}");
+    }
+    // The shutdown reports none of them as killed, because nothing was to be handed over.
+    assert!(log.lines("entity killed").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn s1425_the_log_distinguishes_ended_and_dropped_instances() {
     let log = Log::default();
     let _guard = log.subscribe();

@@ -31,8 +31,8 @@ pub(super) struct After<C: Command> {
     /// Mail that no instance has opened, and why.
     pub(super) unopened: Vec<(Letter<C>, Refusal)>,
     pub(super) finish: Vec<(Finish<C::Reply>, Outcome)>,
-    /// Asks whose deadline passed after an instance had opened them.
-    pub(super) expired: Vec<Arc<Outlet<C::Reply>>>,
+    /// Asks that end after an instance has opened them, and why.
+    pub(super) ended: Vec<(Arc<Outlet<C::Reply>>, Unknown)>,
     /// HTTP requests that were admitted.
     pub(super) requests: Vec<Admitted>,
     pub(super) is_drained: bool,
@@ -52,7 +52,7 @@ impl<C: Command> Default for After<C> {
             refuse: Vec::new(),
             unopened: Vec::new(),
             finish: Vec::new(),
-            expired: Vec::new(),
+            ended: Vec::new(),
             requests: Vec::new(),
             is_drained: false,
         }
@@ -80,7 +80,7 @@ impl<C: Command> After<C> {
             refuse,
             unopened,
             finish,
-            expired,
+            ended,
             requests,
             is_drained,
         } = self;
@@ -96,8 +96,8 @@ impl<C: Command> After<C> {
         for (finish, outcome) in finish {
             finish.finish(outcome);
         }
-        for outlet in expired {
-            outlet.finish(Err(Unknown::Expired.into()));
+        for (outlet, why) in ended {
+            outlet.finish(Err(why.into()));
         }
         abort.iter().for_each(AbortHandle::abort);
         wake.into_iter().for_each(Waker::wake);

@@ -86,6 +86,12 @@ impl Tally {
         ]
     }
 
+    /// Counts a tell that no handler has seen and none will.
+    #[cfg(feature = "actors")]
+    pub(crate) fn count_dead_letter(&self) {
+        self.dead_letters.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Returns how many entities were started.
     pub(crate) fn started(&self) -> u64 {
         self.started.load(Ordering::Relaxed)

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::after::After;
 use super::life::{Ended, InstanceEnd};
 use super::{Killed, Shard};
 use crate::entity::Entity;
-use crate::entity::mailbox::{Named, Pill, Slot, State};
+use crate::entity::mailbox::{Inner as Mailbox, Named, Pill, Slot, State};
 use crate::entity::starts::Startable;
 use crate::message::Command;
 use crate::time::{Duration, Instant, now};
@@ -33,16 +34,24 @@ impl<C: Command> Shard<C> {
     pub(super) fn start(&self, slot: &Arc<Slot<C>>) {
         let Some(this) = self.this.upgrade() else { return };
         match self.core.here.starts.permit(now()) {
-            true => this.spawn(slot),
+            true if this.spawn(slot) => {}
+            true => self.core.here.starts.ended(),
             false => self.core.here.starts.wait(this, slot.name()),
         }
     }
 
-    /// Spawns the next instance of an entity that waits. The start was permitted, and is counted.
-    fn spawn(self: &Arc<Self>, slot: &Arc<Slot<C>>) {
+    /// Spawns the next instance of an entity. The start was permitted, and is counted. Returns whether
+    /// the entity was waiting for it: since the start was decided, another start may have come first, or
+    /// the entity was killed.
+    fn spawn(self: &Arc<Self>, slot: &Arc<Slot<C>>) -> bool {
         let (epoch, instance) = {
             let inner = self.lock();
+            let current = inner.slots.get(slot.id());
+            let is_current = current.is_some_and(|Named(current)| Arc::ptr_eq(current, slot));
             let mut mailbox = slot.lock();
+            if !is_current || mailbox.is_killed || mailbox.state != State::Waiting {
+                return false;
+            }
             mailbox.state = State::Busy;
             mailbox.since = now();
             mailbox.has_opened = false;
@@ -54,13 +63,16 @@ impl<C: Command> Shard<C> {
         let ended = Ended::new(Arc::clone(self), Arc::clone(slot));
         // Not under the lock: a runtime that has ended drops the task at once, which takes the lock.
         let spawner = self.core.spawner.as_ref();
-        let Some(task) = spawner.and_then(|spawner| spawner.spawn(entity, ended)) else { return };
+        let Some(task) = spawner.and_then(|spawner| spawner.spawn(entity, ended)) else {
+            return true;
+        };
         let mut mailbox = slot.lock();
         if mailbox.is_killed {
             task.abort();
         } else if mailbox.instance == instance {
             mailbox.task = Some(task);
         }
+        true
     }
 
     /// Decides what follows an instance that has ended.
@@ -78,9 +90,14 @@ impl<C: Command> Shard<C> {
             let is_open = inner.admission.open().is_some();
             let runs_again = is_open && self.core.is_resident && has_failed;
             if is_over || (mailbox.queue.is_empty() && !runs_again) {
-                let letters = std::mem::take(&mut mailbox.queue);
+                // A mailbox that was killed is empty, except for what a draining shard has admitted since.
+                let dropped = Killed::take(slot, &mut mailbox, now(), after);
                 drop(mailbox);
-                after.unopened.extend(letters.into_iter().map(|it| (it, MOVING)));
+                let dead = dropped.dead_letters as u64;
+                self.core.tally.dead_letters.fetch_add(dead, Ordering::Relaxed);
+                if dropped.asks + dropped.dead_letters > 0 {
+                    inner.dropped.push(dropped);
+                }
                 inner.slots.remove(slot.id());
                 inner.admission.leave();
                 after.is_drained = inner.admission.inside() == 0;
@@ -99,7 +116,8 @@ impl<C: Command> Shard<C> {
         });
     }
 
-    /// Drops every instance, and answers the mail that is not opened. Returns what was killed.
+    /// Drops every instance, and answers the mail that is not opened. Returns what was killed, and the
+    /// instances that were dropped before with mail.
     pub(crate) fn kill(&self) -> Vec<Killed> {
         self.change(|inner, after| {
             let (now, mut killed, mut removed) = (now(), Vec::new(), 0);
@@ -110,16 +128,7 @@ impl<C: Command> Shard<C> {
                 }
                 mailbox.is_killed = true;
                 mailbox.pill = Pill::Drain;
-                let queue = std::mem::take(&mut mailbox.queue);
-                let asks = queue.iter().filter(|letter| letter.to.is_ask()).count();
-                let is_busy = matches!(mailbox.state, State::Busy | State::Ending);
-                killed.push(Killed {
-                    id: slot.name(),
-                    busy: is_busy.then(|| now.saturating_duration_since(mailbox.since)),
-                    asks,
-                    dead_letters: queue.len() - asks,
-                });
-                after.unopened.extend(queue.into_iter().map(|it| (it, MOVING)));
+                killed.push(Killed::take(slot, &mut mailbox, now, after));
                 after.abort.extend(mailbox.task.take());
                 // An entity that waits has no task whose end would remove it.
                 let waits = mailbox.state == State::Waiting;
@@ -132,6 +141,8 @@ impl<C: Command> Shard<C> {
             after.cancel = Some(inner.closing.clone());
             let dead = killed.iter().map(|it| it.dead_letters as u64).sum();
             self.core.tally.dead_letters.fetch_add(dead, Ordering::Relaxed);
+            // Their mail was counted when they ended.
+            killed.append(&mut inner.dropped);
             killed
         })
     }
@@ -173,15 +184,30 @@ impl<C: Command> Shard<C> {
 
 const MOVING: Refusal = Refusal::Moving { newer: None };
 
+impl Killed {
+    /// Empties the mailbox of an instance that is dropped: asks did not run, tells are lost.
+    fn take<C: Command>(
+        slot: &Slot<C>,
+        mailbox: &mut Mailbox<C>,
+        now: Instant,
+        after: &mut After<C>,
+    ) -> Self {
+        let queue = std::mem::take(&mut mailbox.queue);
+        let asks = queue.iter().filter(|letter| letter.to.is_ask()).count();
+        let is_busy = matches!(mailbox.state, State::Busy | State::Ending);
+        let dead_letters = queue.len() - asks;
+        after.unopened.extend(queue.into_iter().map(|it| (it, MOVING)));
+        let busy = is_busy.then(|| now.saturating_duration_since(mailbox.since));
+        Self { id: slot.name(), busy, asks, dead_letters }
+    }
+}
+
 impl<C: Command> Startable for Shard<C> {
     fn start_waiting(self: Arc<Self>, id: &str) -> bool {
         let slot = {
             let inner = self.lock();
-            let slot = inner.slots.get(id).map(|Named(slot)| Arc::clone(slot));
-            slot.filter(|slot| slot.lock().state == State::Waiting)
+            inner.slots.get(id).map(|Named(slot)| Arc::clone(slot))
         };
-        let Some(slot) = slot else { return false };
-        self.spawn(&slot);
-        true
+        slot.is_some_and(|slot| self.spawn(&slot))
     }
 }

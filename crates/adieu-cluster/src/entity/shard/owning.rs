@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::after::After;
 use super::core::Core;
-use super::{Arrived, From, Inner, Shard};
+use super::{Arrived, From, Inner, Killed, Shard};
 use crate::entity::letter::{Letter, ReplyTo};
 use crate::entity::mailbox::{Named, Next, Pill, Slot};
 use crate::grant::Grant;
@@ -172,14 +172,15 @@ impl<C: Command> Shard<C> {
         self.lock().admission.hand_over()
     }
 
-    /// This node has lost its place: nothing enters any longer, and nothing may run.
-    pub(crate) fn lose(&self) {
+    /// This node has lost its place: nothing enters any longer, and nothing may run. Returns what was
+    /// dropped.
+    pub(crate) fn lose(&self) -> Vec<Killed> {
         self.change(|inner, after| {
             let mut decided = Vec::new();
             inner.admission.lose(&mut decided);
             self.decided(inner, decided, after);
         });
-        drop(self.kill());
+        self.kill()
     }
 
     /// Holds the shard open, if this node owns it.

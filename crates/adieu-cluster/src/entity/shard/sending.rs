@@ -14,7 +14,7 @@ use crate::entity::letter::{Letter, ReplyTo};
 use crate::entity::nested::is_nested;
 use crate::entity::reply::{self, Outlet, ReplyReceiver};
 use crate::grant::Grant;
-use crate::message::{AskError, Command, NotRun, encode};
+use crate::message::{AskError, Command, NotRun, Unknown, encode};
 use crate::region::Arrival;
 use crate::route::{Effect, Kind, Outgoing};
 use crate::store::Revision;
@@ -23,6 +23,9 @@ use crate::transport::{Envelope, Event, Full, MessageId, OnEvent, Peer, Refusal}
 
 /// How many bytes of messages to one region this node keeps or has sent without an answer.
 const BYTES: usize = 64 << 20;
+
+/// Why a message has no outcome when its node has ended.
+const ENDED: &str = "the node that sent it has left the cluster or lost its place before the reply";
 
 /// A message that has no outcome yet.
 pub(super) struct Sending<C: Command> {
@@ -173,6 +176,10 @@ impl<C: Command> Shard<C> {
         deadline: Instant,
         finish: Finish<C::Reply>,
     ) -> u64 {
+        if !self.core.here.has_begun() {
+            finish.fail(NotRun::Outside.into());
+            return 0;
+        }
         let bytes = self.core.bytes.fetch_add(payload.len(), Ordering::Relaxed);
         if bytes > BYTES {
             self.core.bytes.fetch_sub(payload.len(), Ordering::Relaxed);
@@ -229,6 +236,17 @@ impl<C: Command> Shard<C> {
         });
     }
 
+    /// Nothing more will become of what was sent, and no timer will call: everything without an outcome
+    /// ends.
+    pub(crate) fn abandon(&self) {
+        self.change(|inner, after| {
+            let mut effects = Vec::new();
+            inner.route.abandon(ENDED, &mut effects);
+            self.carry_out(inner, effects, now(), after);
+            inner.deadlines.abandon(&Unknown::Ended(ENDED.to_owned()), after);
+        });
+    }
+
     /// Something has become of a message that was sent.
     pub(super) fn happened(&self, number: u64, event: Event) {
         self.change(|inner, after| {
@@ -247,8 +265,8 @@ impl<C: Command> Shard<C> {
         after: &mut After<C>,
     ) {
         let mut effects = VecDeque::from(effects);
-        // Once a queue was full, a later message must not overtake.
-        let mut is_full = false;
+        // Once a message has returned, a later one must not overtake it.
+        let mut has_returned = false;
         while let Some(effect) = effects.pop_front() {
             let (id, event) = match effect {
                 Effect::Finish { id, outcome } => {
@@ -259,10 +277,11 @@ impl<C: Command> Shard<C> {
                     continue;
                 }
                 Effect::Send { to, epoch, id } => {
-                    (id, self.transmit(inner, &to, epoch, id, now, &mut is_full, after))
+                    (id, self.transmit(inner, &to, epoch, id, has_returned, after))
                 }
             };
             if let Some(event) = event {
+                has_returned |= matches!(event, Event::Returned(_));
                 let mut more = Vec::new();
                 inner.route.on(id, event, now, &mut more);
                 effects.extend(more);
@@ -271,15 +290,13 @@ impl<C: Command> Shard<C> {
     }
 
     /// Sends a message. Returns its outcome, if that is known at once.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one effect")]
     fn transmit(
         &self,
         inner: &mut Inner<C>,
         to: &Peer,
         epoch: Revision,
         id: u64,
-        now: Instant,
-        is_full: &mut bool,
+        has_returned: bool,
         after: &mut After<C>,
     ) -> Option<Event> {
         let here = &self.core.here;
@@ -298,10 +315,10 @@ impl<C: Command> Shard<C> {
             payload: sending.payload.clone(),
         };
         if to.id == here.id {
-            return self.arrive(inner, Arrived { envelope, from: From::Here }, now, after);
+            return self.arrive(inner, Arrived { envelope, from: From::Here }, now(), after);
         }
-        if *is_full {
-            return Some(Event::Returned("the queue to its owner is full".to_owned()));
+        if has_returned {
+            return Some(Event::Returned("a message before it was not sent".to_owned()));
         }
         let Some(transport) = here.transport.get() else {
             let why = "this node has no links to others: declare `listen` when you build it";
@@ -319,9 +336,9 @@ impl<C: Command> Shard<C> {
         match transport.send(to, &address, envelope, on_event) {
             Ok(()) => None,
             Err(Full(envelope)) => {
-                *is_full = true;
                 let shard = envelope.shard;
-                Some(Event::Returned(format!("the queue to the owner of {shard} is full")))
+                let why = format!("the link to the owner of {shard} accepts nothing more now");
+                Some(Event::Returned(why))
             }
         }
     }

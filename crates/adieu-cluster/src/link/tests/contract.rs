@@ -39,3 +39,8 @@ async fn pair() -> Pair {
 async fn s1154_links_over_sockets_keep_the_contract_of_a_transport() {
     conformance::run(pair).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1600_over_sockets_nothing_overtakes_what_an_ended_link_returns() {
+    conformance::nothing_overtakes_what_an_ended_link_returns(pair().await).await;
+}

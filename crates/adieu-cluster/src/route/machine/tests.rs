@@ -94,6 +94,28 @@ fn an_ask_is_sent_admitted_and_replied_to() {
     assert_eq!(sender.0.wake(), None);
 }
 
+/// Nothing will be reported any longer, and no timer will call.
+#[test]
+fn at_the_end_every_message_has_an_outcome() {
+    let mut sender = Sender::of("a", 7);
+    sender.ask(1);
+    sender.on(1, Event::Admitted);
+    sender.ask(2);
+    sender.ask(3);
+    sender.on(3, moving());
+    assert_eq!(
+        sender.act(|route, out| route.abandon("gone", out)),
+        [
+            "3: NotRun(Closed)",
+            r#"1: Unknown(NotReplied("gone"))"#,
+            r#"2: Unknown(NotReplied("gone"))"#
+        ]
+    );
+    assert_eq!((sender.0.is_idle(), sender.0.outstanding(), sender.0.wake()), (true, 0, None));
+    assert_eq!(sender.ask(4), ["4: NotRun(Closed)"]);
+    assert!(sender.on(2, Event::Admitted).is_empty());
+}
+
 #[test]
 fn a_tell_ends_when_it_is_admitted() {
     let mut sender = Sender::of("a", 7);

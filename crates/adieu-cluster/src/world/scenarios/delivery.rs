@@ -96,7 +96,7 @@ fn s1100_in_no_seed_is_a_message_lost_doubled_or_out_of_order() {
     }
 }
 
-const HAPPENS: [&str; 13] = [
+const HAPPENS: [&str; 15] = [
     "replied",
     "admitted",
     "not run",
@@ -110,18 +110,21 @@ const HAPPENS: [&str; 13] = [
     "nested",
     "ran",
     "expired in a mailbox",
+    "sent while a link ends",
+    "repeated by the sender",
 ];
 
 /// Rules, and for each a seed that shows what happens without it. The exhaustive search shows those
 /// that random worlds seldom need.
-const RULES: [(u64, Fails); 7] = [
+const RULES: [(u64, Fails); 8] = [
     (11, Fails::Rule(Rule::KeepOrder)),
     (11, Fails::Rule(Rule::SettleBeforeNewOwner)),
-    (9, Fails::Rule(Rule::SentIsUnknown)),
+    (18, Fails::Rule(Rule::SentIsUnknown)),
     (170, Fails::Rule(Rule::HoldAhead)),
     (163, Fails::Rule(Rule::AdmitNested)),
-    (4, Fails::Rule(Rule::EmptyBeforeHandOver)),
+    (8, Fails::Rule(Rule::EmptyBeforeHandOver)),
     (3, Fails::Network(Defect::NoBye)),
+    (96, Fails::Network(Defect::ForgetsAttempts)),
 ];
 
 /// Without any one rule, the judge finds something. When the machines change, another seed may be
@@ -142,6 +145,60 @@ fn the_judge_finds_every_rule_of_delivery_that_is_missing() {
             "no seed shows that this rule is missing: {fails:?}"
         );
     }
+}
+
+/// Ends links again and again while three nodes send to each other. Returns the world.
+fn ends_links(seed: u64, fails: Fails) -> World {
+    let mut world = World::new(seed, settings(), None);
+    world.log = Some(Vec::new());
+    world.traffic.is_on = true;
+    world.traffic.ledger.is_strict = true;
+    world.traffic.handles = MILLI / 10;
+    if let Fails::Network(defect) = fails {
+        world.traffic.defect = Some(defect);
+    }
+    for name in 0..3 {
+        world.start(name, 0);
+    }
+    world.run_until(60 * SECOND);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for millis in 0..2_000 {
+        let at = world.now + millis * MILLI;
+        if millis % 3 == 0 {
+            for sender in 0..3 {
+                // Several at once, so that some of them are on their way when the link ends.
+                for _ in 0..rng.u8(1..4) {
+                    let (kind, lasts) = (Kind::Ask, Duration::from_secs(20));
+                    let entity = (sender + usize::from(rng.bool())) as u8;
+                    let send = Signal::Send { at: sender, entity, kind, lasts, nests: 0 };
+                    world.schedule(at, Event::Traffic(send));
+                }
+            }
+        }
+        let (from, to) = (rng.usize(0..3), rng.usize(0..3));
+        world.schedule(at + rng.u64(0..MILLI), Event::Fault(Fault::CloseLink { from, to }));
+    }
+    world.run_until(world.now + 60 * SECOND);
+    world.final_look();
+    world
+}
+
+#[test]
+fn s1600_messages_run_in_order_while_links_end_under_load() {
+    let mut seen = 0;
+    for seed in 0..20 {
+        let world = ends_links(seed, Fails::Nothing);
+        assert_eq!(world.judge.verdict(), None, "seed {seed}: {}", world.story());
+        let count = |what| world.traffic.ledger.counts.get(what).copied().unwrap_or_default();
+        assert_eq!((count("unknown"), count("not run")), (0, 0));
+        assert!(count("returned") > 50 && count("replied") > 3_000);
+        seen += count("sent while a link ends");
+    }
+    assert!(seen > 500, "only {seen} messages were sent while a link ended");
+    // If links accepted them, the judge would see that.
+    let accepts = Fails::Network(Defect::AcceptsWhileEnding);
+    let found = (0..20).filter(|seed| ends_links(*seed, accepts).judge.verdict().is_some());
+    assert!(found.count() > 10);
 }
 
 /// Replaces five nodes one by one under load. Returns the world.

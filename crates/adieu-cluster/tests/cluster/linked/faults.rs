@@ -111,6 +111,8 @@ fn s1178_a_suspended_node_appends_nothing_when_it_wakes() {
     let tally = running.end();
     assert!(tally.unknown.values().sum::<usize>() <= ASKED_AT_ONCE * its_keys, "{tally}");
     assert_eq!(tally.rejected.len(), of_victim.len(), "{tally}");
+    // Asks that were not sent yet are kept for the next owner.
+    assert!(tally.not_run.is_empty(), "{tally}");
 }
 
 /// The other nodes cannot reach the victim; all reach the store.
@@ -150,6 +152,9 @@ fn s1180_a_node_without_its_store_stops_before_the_next_owner_appends() {
     let its_keys = running.its_keys.len();
     let tally = running.end();
     assert!(tally.unknown.values().sum::<usize>() <= its_keys, "only asks in hand: {tally}");
+    // Those that waited behind it in the mailbox.
+    let behind = (ASKED_AT_ONCE - 1) * its_keys;
+    assert!(tally.not_run.values().sum::<usize>() <= behind, "{tally}");
     assert!(tally.rejected.is_empty(), "{tally}");
 }
 

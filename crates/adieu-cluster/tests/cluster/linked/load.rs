@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,9 +22,8 @@ pub(crate) struct Load {
     /// The pause between the asks to one entity.
     pub(crate) pause: Duration,
     pub(crate) within: Duration,
-    /// It ends when this file exists and at least this many were asked, or with its node.
+    /// It ends when this file exists, or with its node.
     pub(crate) until: PathBuf,
-    pub(crate) least: u64,
     /// The folder for the outcomes.
     pub(crate) outcomes: PathBuf,
 }
@@ -55,13 +53,13 @@ pub(crate) enum End {
 pub(crate) async fn run(region: Region<Append>, load: &Load, node: &str) {
     // A node that is started again is another sender.
     let sender = format!("{node}@{}", std::process::id());
-    let (count, outcomes) = (Arc::new(AtomicU64::new(0)), Arc::default());
+    let outcomes: Arc<Mutex<Vec<Outcome>>> = Arc::default();
     let mut askers = JoinSet::new();
     for key in 0..load.keys {
         let (region, load, sender) = (region.clone(), load.clone(), sender.clone());
-        let (count, outcomes) = (Arc::clone(&count), Arc::clone(&outcomes));
+        let outcomes = Arc::clone(&outcomes);
         let key = format!("k-{key}");
-        askers.spawn(async move { ask(&region, &load, &sender, &key, &count, &outcomes).await });
+        askers.spawn(async move { ask(&region, &load, &sender, &key, &outcomes).await });
     }
     while let Some(ended) = askers.join_next().await {
         ended.unwrap();
@@ -77,7 +75,6 @@ async fn ask(
     load: &Load,
     sender: &str,
     key: &str,
-    count: &AtomicU64,
     outcomes: &Mutex<Vec<Outcome>>,
 ) {
     let mut number = 0;
@@ -102,9 +99,7 @@ async fn ask(
         asked.iter().for_each(announce);
         let is_over = asked.iter().any(|it| it.end == End::Outside);
         outcomes.lock().unwrap().extend(asked);
-        let more = ASKED_AT_ONCE as u64;
-        let total = count.fetch_add(more, Ordering::Relaxed) + more;
-        if is_over || (total >= load.least && load.until.exists()) {
+        if is_over || load.until.exists() {
             return;
         }
         tokio::time::sleep(load.pause).await;

@@ -79,7 +79,6 @@ impl Stage {
             pause,
             within: Duration::from_secs(60),
             until: self.enough(),
-            least: 0,
             outcomes: self.folder.path().join("outcomes"),
         }
     }
@@ -141,6 +140,13 @@ impl Stage {
 
     pub(crate) fn appends(&self) -> Vec<Appended> {
         self.runtime.block_on(read(&self.client, CLUSTER))
+    }
+
+    /// Returns how many appends there are, without reading them.
+    pub(crate) fn count_appends(&self) -> u64 {
+        let query = "SELECT count(*) FROM appends WHERE cluster = $1";
+        let row = self.runtime.block_on(self.client.query_one(query, &[&CLUSTER])).unwrap();
+        u64::try_from(row.get::<_, i64>(0)).unwrap()
     }
 
     /// Waits until a condition holds for the appended entries.
