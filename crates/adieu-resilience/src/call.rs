@@ -92,9 +92,6 @@ impl Call<'_> {
             return Err(self.refused(Code::ForcedOpen, left).into());
         }
         let parts = self.state.parts(self.key);
-        if let Some(budget) = &parts.budget {
-            budget.count_call(start);
-        }
         let within = self.state.spec.within.map(|within| start + within);
         let running = Running { call: self, parts: &parts, within };
 
@@ -153,6 +150,10 @@ impl Running<'_> {
         let limit = self.limit(began, number);
         if limit.at.is_some_and(|at| at <= began) {
             return Err(self.call.refused(Code::Deadline, TRY_AGAIN));
+        }
+        // A call that is refused is no load for the backend, so it earns no retry.
+        if let (1, Some(budget)) = (number, &self.parts.budget) {
+            budget.count_call(began);
         }
         let attempt = Attempt { number, deadline: limit.at.map(Deadline::at) };
         // In a future of its own, so that a panic of `f` itself is caught, too.
@@ -269,7 +270,10 @@ impl Running<'_> {
         let began = now();
         patience.until(began, self.end(began));
         match link.probe(breaker, &self.parts.id, patience).await {
-            Probing::Granted(ticket) => return Ok(breaker.admit_fleet_probe(ticket)),
+            Probing::Granted(grant) => {
+                let ticket = grant.take().ok_or(TRY_AGAIN)?;
+                return Ok(breaker.admit_fleet_probe(ticket));
+            }
             Probing::Busy(wait) => return Err(wait),
             Probing::Again => {}
         }
