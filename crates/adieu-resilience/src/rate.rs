@@ -43,7 +43,8 @@ pub struct Rate {
 #[non_exhaustive]
 pub enum WithoutStore {
     /// Each replica admits its share: permits and burst are divided by the number of replicas that
-    /// were last seen. A replica that has just admitted calls gets no new burst.
+    /// were seen in the last 3 s. A replica that has just admitted calls gets no new burst. A process that
+    /// has not reached the store since its start does not know of others, and admits the whole rate.
     #[default]
     Share,
     /// Every call is admitted.

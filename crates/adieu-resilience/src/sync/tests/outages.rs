@@ -268,8 +268,8 @@ async fn s1656_an_answer_to_a_report_of_before_the_store_went_away_does_not_show
 async fn s1657_a_store_that_answers_now_and_then_is_asked_less_and_less() {
     let (replicas, _) = fleet(1, with_rate(WithoutStore::Share));
     sleep(ms(300)).await;
-    // Two of five answers arrive in time.
-    replicas[0].set(Faults { delay: ms(60), ..Faults::default() });
+    // Four of five answers arrive in time.
+    replicas[0].set(Faults { delay: ms(30), ..Faults::default() });
     let mut waits = 0;
     let began = Instant::now();
     while began.elapsed() < secs(30) {
@@ -278,8 +278,8 @@ async fn s1657_a_store_that_answers_now_and_then_is_asked_less_and_less() {
         waits += u32::from(called.elapsed() >= ms(25));
         sleep(ms(1)).await;
     }
-    assert!(replicas[0].times_away() <= 25, "{} times", replicas[0].times_away());
-    assert!((1..=25).contains(&waits), "{waits} calls waited for the whole time");
+    assert!(replicas[0].times_away() <= 40, "{} times", replicas[0].times_away());
+    assert!((1..=40).contains(&waits), "{waits} calls waited for the whole time");
     // A store that has answered for a second is asked soon again after the next outage.
     replicas[0].set(Faults::default());
     let is_away = |replica: &Replica| replica.policies.store().unwrap().is_away;

@@ -42,3 +42,18 @@ fn s910_a_snapshot_is_sent_when_it_has_changed_and_every_second() {
         assert_eq!(cadence.due, start + ms(pause), "a store that is away is not asked sooner");
     }
 }
+
+#[test]
+fn s1657_the_pauses_grow_until_the_store_has_answered_for_a_second() {
+    let start = crate::time::now();
+    let mut cadence = Cadence::new(start);
+    for pause in [100, 200, 400] {
+        cadence.on_failure(start);
+        assert_eq!(cadence.due, start + ms(pause));
+        cadence.on_answer(start);
+        cadence.on_answer(start + ms(999));
+    }
+    cadence.on_answer(start + ms(1_000));
+    cadence.on_failure(start);
+    assert_eq!(cadence.due, start + ms(100));
+}
