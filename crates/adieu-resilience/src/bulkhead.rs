@@ -113,8 +113,8 @@ impl Bulkhead {
     /// calls time out or are refused. What is usual is an average of some minutes. While calls fill the
     /// limit, a higher latency does not become usual, because the limit itself may have caused it.
     ///
-    /// The limit needs the time of some hundred calls to reach the capacity of a backend: about 3 s from 4
-    /// to 10 calls, and 13 s from 4 to 64.
+    /// The limit changes at most ten times a second. It grows by a fifth of a call or by 2 %, whichever is
+    /// more: from 4 to 10 in 3 s, and from 4 to 64 in 13 s.
     pub fn adaptive(range: RangeInclusive<u32>) -> Self {
         Self { limit: Kind::Gradient(range), queue: 0 }
     }

@@ -203,52 +203,73 @@ impl Link {
         self.requests.send(request).is_ok()
     }
 
-    /// Takes a permit of a shared limit. Returns when it was taken.
-    pub(crate) async fn take(
+    /// Takes a permit of a shared limit, if the process has one or knows that there is none. `None` if
+    /// the call must wait for the store; see [`Link::take_after_answer`].
+    #[inline]
+    pub(crate) fn take(
         &self,
         limiter: &Limiter,
         key: impl FnOnce() -> String,
-        mut at: Instant,
-        patience: &mut Patience,
-    ) -> Result<Instant, NoPermit> {
+        at: Instant,
+    ) -> Option<Result<(), NoPermit>> {
         if self.is_away() {
-            return self.take_alone(limiter, at);
+            return Some(self.take_alone(limiter, at));
         }
         let share = limiter.share(key);
-        let (mut permit, mut question) = share.take(at);
+        self.decide(limiter, share, at, share.take(at))
+    }
+
+    /// Waits for the answer that decides about a permit, and takes the permit. Returns when it was taken.
+    pub(crate) async fn take_after_answer(
+        &self,
+        limiter: &Limiter,
+        key: impl FnOnce() -> String,
+        patience: &mut Patience,
+    ) -> Result<Instant, NoPermit> {
+        let share = limiter.share(key);
         loop {
-            if let Some(question) = question
-                && !self.send(Request::Take { share: Arc::clone(share), question })
-            {
-                share.on_answer(question, None);
-                return self.take_alone(limiter, at);
-            }
-            match permit {
-                Permit::Granted => {
-                    limiter.count_share(at, self.sharers());
-                    return Ok(at);
-                }
-                Permit::Refused(wait) => return Err(NoPermit::Limited(wait)),
-                Permit::Ask => {}
-            }
             let is_answered = patience.wait(self.unless_away(share.answered())).await;
-            at = now();
+            let at = now();
             if !is_answered || self.is_away() {
-                return self.take_alone(limiter, at);
+                return self.take_alone(limiter, at).map(|()| at);
             }
-            (permit, question) = share.take_again(at);
+            if let Some(decided) = self.decide(limiter, share, at, share.take_again(at)) {
+                return decided.map(|()| at);
+            }
+        }
+    }
+
+    /// Sends the request of a call that wants a permit, if it has one. Returns the decision about the call,
+    /// or `None` if the answer decides.
+    #[inline]
+    fn decide(
+        &self,
+        limiter: &Limiter,
+        share: &Arc<Share>,
+        at: Instant,
+        (permit, question): (Permit, Option<Question>),
+    ) -> Option<Result<(), NoPermit>> {
+        if let Some(question) = question
+            && !self.send(Request::Take { share: Arc::clone(share), question })
+        {
+            share.on_answer(at, question, None, self.sharers());
+            return Some(self.take_alone(limiter, at));
+        }
+        match permit {
+            Permit::Granted => Some(Ok(())),
+            Permit::Refused(wait) => Some(Err(NoPermit::Limited(wait))),
+            Permit::Ask => None,
         }
     }
 
     /// Decides without the store.
-    fn take_alone(&self, limiter: &Limiter, at: Instant) -> Result<Instant, NoPermit> {
+    fn take_alone(&self, limiter: &Limiter, at: Instant) -> Result<(), NoPermit> {
         self.decided_alone.fetch_add(1, Ordering::Relaxed);
         match limiter.without_store {
             WithoutStore::Share => {
-                limiter.take_share(at, self.sharers()).map_err(NoPermit::Limited)?;
-                Ok(at)
+                limiter.take_share(at, self.sharers()).map_err(NoPermit::Limited)
             }
-            WithoutStore::Open => Ok(at),
+            WithoutStore::Open => Ok(()),
             WithoutStore::Closed => Err(NoPermit::StoreAway),
         }
     }

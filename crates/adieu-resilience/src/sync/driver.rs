@@ -232,7 +232,9 @@ impl Run {
 
     fn on_request(&mut self, request: Request) {
         match request {
-            Request::Take { share, question } if self.is_away() => share.on_answer(question, None),
+            Request::Take { share, question } if self.is_away() => {
+                share.on_answer(now(), question, None, self.driver.link.sharers());
+            }
             Request::Take { share, question } => {
                 let (key, limit) = (share.key.clone(), share.limit);
                 self.ask(

@@ -81,7 +81,7 @@ impl Run {
                 if answer.is_none() {
                     self.unanswered = Some(Arc::clone(&share));
                 }
-                share.on_answer(question, answer);
+                share.on_answer(now(), question, answer, self.driver.link.sharers());
             }
             Answered::Probed { sent, circuit, probe, answer, result } => {
                 self.on_probed(sent, circuit, probe, answer, result);
