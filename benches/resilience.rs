@@ -21,6 +21,8 @@ use adieu_benches::{Claim, main as bench};
 use adieu_resilience::measure::ClosedBreaker;
 use adieu_resilience::{Breaker, Bulkhead, Policies, Policy, PolicyBuilder, Rate, Redis};
 use failsafe::CircuitBreaker as _;
+use overload::Limit;
+use overload::Work::{Constant, Varied};
 use tower::{Layer, Service, ServiceExt};
 use tower_resilience::circuitbreaker::CircuitBreakerLayer;
 
@@ -82,20 +84,26 @@ fn main() {
             ("allocations of 1,000 calls", allocations),
             ("whole policy on a runtime", || on_runtime(false)),
             ("whole policy, shared", || on_runtime(true)),
-            ("peak answers a second", overload::peak),
-            ("unloaded p99", overload::unloaded),
-            ("3x: answers a second without limit", || overload::answers(overload::Limit::None)),
-            ("3x: p99 without limit", || overload::p99(overload::Limit::None)),
-            ("3x: answers a second, fixed", || overload::answers(overload::Limit::Fixed)),
-            ("3x: p99, fixed", || overload::p99(overload::Limit::Fixed)),
-            ("3x: answers a second, adaptive", || overload::answers(overload::Limit::Adaptive)),
-            ("3x: p99, adaptive", || overload::p99(overload::Limit::Adaptive)),
-            ("3x: answers a second, aimd", || overload::answers(overload::Limit::Aimd)),
-            ("3x: p99, aimd", || overload::p99(overload::Limit::Aimd)),
-            ("3x: answers a second, tower-resilience", || {
-                overload::answers(overload::Limit::TowerResilience)
+            ("peak answers a second", || overload::peak(Varied)),
+            ("unloaded p99", || overload::unloaded(Varied)),
+            ("3x: answers a second without limit", || overload::answers(Limit::None, Varied)),
+            ("3x: p99 without limit", || overload::p99(Limit::None, Varied)),
+            ("3x: answers a second, fixed", || overload::answers(Limit::Fixed, Varied)),
+            ("3x: p99, fixed", || overload::p99(Limit::Fixed, Varied)),
+            ("3x: answers a second, adaptive", || overload::answers(Limit::Adaptive, Varied)),
+            ("3x: p99, adaptive", || overload::p99(Limit::Adaptive, Varied)),
+            ("3x: answers a second, adaptive with a queue", || {
+                overload::answers(Limit::AdaptiveWithQueue, Varied)
             }),
-            ("3x: p99, tower-resilience", || overload::p99(overload::Limit::TowerResilience)),
+            ("3x: p99, adaptive with a queue", || overload::p99(Limit::AdaptiveWithQueue, Varied)),
+            ("unloaded p99, constant work", || overload::unloaded(Constant)),
+            ("3x: p99, adaptive, constant work", || overload::p99(Limit::Adaptive, Constant)),
+            ("3x: answers a second, aimd", || overload::answers(Limit::Aimd, Varied)),
+            ("3x: p99, aimd", || overload::p99(Limit::Aimd, Varied)),
+            ("3x: answers a second, tower-resilience", || {
+                overload::answers(Limit::TowerResilience, Varied)
+            }),
+            ("3x: p99, tower-resilience", || overload::p99(Limit::TowerResilience, Varied)),
         ],
         &[
             figure("closed breaker, in nanoseconds", "1 thread: closed breaker", 15.0),
@@ -118,10 +126,15 @@ fn main() {
                 0.3,
             ),
             Claim::ratio(
+                "closed breaker, two threads, against tower-resilience",
+                "2 threads: closed breaker",
+                "2 threads: tower-resilience",
+                0.3,
+            ),
+            record(
                 "policy with a breaker, two threads, against tower-resilience",
                 "2 threads: policy with a breaker",
                 "2 threads: tower-resilience",
-                0.3,
             ),
             Claim::ratio(
                 "policy with a breaker, two threads against one",
@@ -156,10 +169,25 @@ fn main() {
                 "unloaded p99",
                 2.0,
             ),
+            record(
+                "the same with a queue of eight",
+                "3x: p99, adaptive with a queue",
+                "unloaded p99",
+            ),
+            record(
+                "the same with constant work",
+                "3x: p99, adaptive, constant work",
+                "unloaded p99, constant work",
+            ),
             record("the same with AIMD", "3x: p99, aimd", "unloaded p99"),
             record("the same with a fixed bulkhead", "3x: p99, fixed", "unloaded p99"),
             record("the same without a limit", "3x: p99 without limit", "unloaded p99"),
             record("the same with tower-resilience", "3x: p99, tower-resilience", "unloaded p99"),
+            record(
+                "3x overload: peak against the answered rate with a queue of eight",
+                "peak answers a second",
+                "3x: answers a second, adaptive with a queue",
+            ),
             record(
                 "3x overload: peak against the answered rate with AIMD",
                 "peak answers a second",

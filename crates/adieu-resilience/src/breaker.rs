@@ -21,7 +21,7 @@ use probe::Held;
 
 use crate::status::BreakerState;
 use crate::striped::lock;
-use crate::time::{Instant, LONGEST};
+use crate::time::{Instant, LONGEST, now};
 use crate::window::{Pair, Window};
 
 /// How long a probe may take if the policy has no timeout.
@@ -322,7 +322,7 @@ impl Circuit {
 
     /// Applies the state of the fleet's breaker, from a response to a request that was sent at `sent`.
     pub(crate) fn adopt(&self, sent: Instant, standing: Option<Standing>) {
-        self.with_machine(|machine| ((), machine.adopt(sent, standing)));
+        self.with_machine(|machine| ((), machine.adopt(now(), sent, standing)));
     }
 
     /// Records that the store has granted a probe.

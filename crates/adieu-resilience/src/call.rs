@@ -92,9 +92,6 @@ impl Call<'_> {
             return Err(self.refused(Code::ForcedOpen, left).into());
         }
         let parts = self.state.parts(self.key);
-        if let Some(budget) = &parts.budget {
-            budget.count_call(start);
-        }
         let within = self.state.spec.within.map(|within| start + within);
         let running = Running { call: self, parts: &parts, within };
 
@@ -149,10 +146,14 @@ impl Running<'_> {
         Fut: Future<Output = Result<T, E>>,
         C: Classify<T, E>,
     {
-        let (held, began) = self.admit(began, patience).await?;
-        let limit = self.limit(began, number);
+        let (held, began, end) = self.admit(began, patience).await?;
+        let limit = self.limit(began, end, number);
         if limit.at.is_some_and(|at| at <= began) {
             return Err(self.call.refused(Code::Deadline, TRY_AGAIN));
+        }
+        // A call that is refused is no load for the backend, so it earns no retry.
+        if let (1, Some(budget)) = (number, &self.parts.budget) {
+            budget.count_call(began);
         }
         let attempt = Attempt { number, deadline: limit.at.map(Deadline::at) };
         // In a future of its own, so that a panic of `f` itself is caught, too.
@@ -189,14 +190,16 @@ impl Running<'_> {
         AttemptResult { class, is_timeout: is_timeout && is_sick }
     }
 
-    /// Takes what an attempt needs of each part. Returns when it begins.
+    /// Takes what an attempt needs of each part. Returns when it begins, and when the call must have
+    /// ended.
     async fn admit(
         &self,
         mut began: Instant,
         patience: &mut Patience,
-    ) -> Result<(Held<'_>, Instant), Refused> {
+    ) -> Result<(Held<'_>, Instant, Option<Instant>), Refused> {
         let (call, parts) = (&self.call, self.parts);
-        let end = self.end(began);
+        // Computed again after each wait, because a drain may have begun.
+        let mut end = self.end(began);
         if end.is_some_and(|end| end <= began) {
             return Err(call.refused(Code::Deadline, TRY_AGAIN));
         }
@@ -205,10 +208,19 @@ impl Running<'_> {
                 rate.take(began).map_err(|wait| call.refused(Code::RateLimited, wait))?;
             }
             (Some(rate), Some(link)) => {
-                patience.until(began, end);
                 let key = || format!("adieu:{{{}/rate/{}}}:r1", link.service, parts.id);
-                let taken = link.take(rate, key, began, patience).await;
-                began = taken.map_err(|no_permit| match no_permit {
+                let taken = match link.take(rate, key, began) {
+                    Some(decided) => decided,
+                    None => {
+                        patience.until(began, end);
+                        let taken = link.take_after_answer(rate, key, patience).await;
+                        taken.map(|at| {
+                            began = at;
+                            end = self.end(at);
+                        })
+                    }
+                };
+                taken.map_err(|no_permit| match no_permit {
                     NoPermit::Limited(wait) => call.refused(Code::RateLimited, wait),
                     NoPermit::StoreAway => call.refused(Code::StoreAway, TRY_AGAIN),
                 })?;
@@ -217,7 +229,7 @@ impl Running<'_> {
         }
         let mut held = Held::default();
         if let Some(bulkhead) = &parts.bulkhead {
-            let entered = bulkhead.enter(call.criticality, self.end(began)).await;
+            let entered = bulkhead.enter(call.criticality, end).await;
             let slot = entered.map_err(|no_slot| {
                 let code = match no_slot {
                     NoSlot::Full => Code::Full,
@@ -228,6 +240,7 @@ impl Running<'_> {
             })?;
             if slot.has_waited() {
                 began = now();
+                end = self.end(began);
             }
             held.slot = Some(slot);
         }
@@ -236,6 +249,7 @@ impl Running<'_> {
                 Err(NotAdmitted::AskFleet) => {
                     let admitted = self.fleet_probe(patience).await;
                     began = now();
+                    end = self.end(began);
                     admitted
                 }
                 Err(NotAdmitted::Refused(left)) => Err(left),
@@ -247,7 +261,7 @@ impl Running<'_> {
             let admitted = throttle.admit(began, fastrand::f64());
             held.request = Some(admitted.ok_or_else(|| call.refused(Code::Throttled, TRY_AGAIN))?);
         }
-        Ok((held, began))
+        Ok((held, began, end))
     }
 
     /// Returns the party that may let the call through as a probe.
@@ -269,7 +283,10 @@ impl Running<'_> {
         let began = now();
         patience.until(began, self.end(began));
         match link.probe(breaker, &self.parts.id, patience).await {
-            Probing::Granted(ticket) => return Ok(breaker.admit_fleet_probe(ticket)),
+            Probing::Granted(grant) => {
+                let ticket = grant.take().ok_or(TRY_AGAIN)?;
+                return Ok(breaker.admit_fleet_probe(ticket));
+            }
             Probing::Busy(wait) => return Err(wait),
             Probing::Again => {}
         }
@@ -289,11 +306,11 @@ impl Running<'_> {
         [self.within, by, drain].into_iter().flatten().min().map(|end| end.max(now))
     }
 
-    fn limit(&self, began: Instant, number: u32) -> Limit {
+    fn limit(&self, began: Instant, end: Option<Instant>, number: u32) -> Limit {
         let timeout = self.call.state.spec.timeout.map(|timeout| began + timeout);
         // Without a timeout, `within` is the time that the first attempt has.
         let own = timeout.or(self.within.filter(|_| number == 1));
-        match (own, self.end(began)) {
+        match (own, end) {
             (Some(own), Some(end)) if end < own => Limit { at: Some(end), is_backends: false },
             (Some(own), _) => Limit { at: Some(own), is_backends: true },
             (None, end) => Limit { at: end, is_backends: false },

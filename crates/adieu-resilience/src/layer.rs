@@ -4,6 +4,7 @@
 
 mod client;
 mod meaning;
+mod options;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod server;

@@ -32,14 +32,22 @@ pub(crate) struct Link {
     went_away: Notify,
     /// How many replicas were last seen.
     replicas: AtomicU32,
+    /// By how many replicas a rate limit is divided while the store is away.
+    sharers: AtomicU32,
     /// How many calls a rate limit has decided without the store.
     decided_alone: AtomicU64,
     /// How often the store went away.
     times_away: AtomicU64,
     /// The checks of readiness that depend on the store.
     checks: Mutex<Vec<StoreCheck>>,
-    /// What the fleet knows of its breakers, and when the question for it was sent.
-    standings: Mutex<HashMap<String, (Instant, Standing)>>,
+    standings: Mutex<Standings>,
+}
+
+/// What the fleet knows of its breakers, and when the request for it was sent.
+#[derive(Default)]
+struct Standings {
+    sent: Option<Instant>,
+    by_breaker: HashMap<String, Standing>,
 }
 
 /// A check of readiness, and the last result that was reported to it.
@@ -64,10 +72,17 @@ pub(crate) enum ForceFailure {
 
 /// The answer to a request to probe.
 pub(crate) enum Probing {
-    Granted(Ticket),
+    Granted(Grant),
     Busy(Duration),
     /// The standing of the breaker has changed, or the store has not answered.
     Again,
+}
+
+/// A probe that the store has granted to a call which may have gone. If no call takes it, it is
+/// returned.
+pub(crate) struct Grant {
+    ticket: Option<Ticket>,
+    link: Arc<Link>,
 }
 
 /// How long a call may still wait for the store.
@@ -100,6 +115,7 @@ impl Link {
             is_away: AtomicBool::new(false),
             went_away: Notify::new(),
             replicas: AtomicU32::new(1),
+            sharers: AtomicU32::new(1),
             decided_alone: AtomicU64::new(0),
             times_away: AtomicU64::new(0),
             checks: Mutex::default(),
@@ -155,23 +171,31 @@ impl Link {
         self.replicas.store(replicas.max(1), Ordering::Relaxed);
     }
 
+    pub(crate) fn sharers(&self) -> u32 {
+        self.sharers.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_sharers(&self, sharers: u32) {
+        self.sharers.store(sharers.max(1), Ordering::Relaxed);
+    }
+
     pub(crate) fn decided_alone(&self) -> u64 {
         self.decided_alone.load(Ordering::Relaxed)
     }
 
     /// Stores the state of all breakers, from the answer to a request that was sent at `sent`.
     pub(crate) fn set_standings(&self, sent: Instant, standings: Vec<(String, Standing)>) {
-        let standings = standings.into_iter().map(|(name, standing)| (name, (sent, standing)));
-        *lock(&self.standings) = standings.collect();
+        let standings = Standings { sent: Some(sent), by_breaker: standings.into_iter().collect() };
+        *lock(&self.standings) = standings;
     }
 
     /// Applies the fleet's last known state to a breaker.
     pub(crate) fn teach(&self, breaker: &str, circuit: &Circuit) {
-        let known = lock(&self.standings).get(breaker).copied();
-        match known {
-            Some((sent, standing)) => circuit.adopt(sent, Some(standing)),
-            None => circuit.adopt(now(), None),
-        }
+        let (sent, known) = {
+            let standings = lock(&self.standings);
+            (standings.sent, standings.by_breaker.get(breaker).copied())
+        };
+        circuit.adopt(sent.unwrap_or_else(now), known);
     }
 
     /// Sends a request. Returns whether there is a driver.
@@ -179,52 +203,73 @@ impl Link {
         self.requests.send(request).is_ok()
     }
 
-    /// Takes a permit of a shared limit. Returns when it was taken.
-    pub(crate) async fn take(
+    /// Takes a permit of a shared limit, if the process has one or knows that there is none. `None` if
+    /// the call must wait for the store; see [`Link::take_after_answer`].
+    #[inline]
+    pub(crate) fn take(
         &self,
         limiter: &Limiter,
         key: impl FnOnce() -> String,
-        mut at: Instant,
-        patience: &mut Patience,
-    ) -> Result<Instant, NoPermit> {
+        at: Instant,
+    ) -> Option<Result<(), NoPermit>> {
         if self.is_away() {
-            return self.take_alone(limiter, at);
+            return Some(self.take_alone(limiter, at));
         }
         let share = limiter.share(key);
-        let (mut permit, mut question) = share.take(at);
+        self.decide(limiter, share, at, share.take(at))
+    }
+
+    /// Waits for the answer that decides about a permit, and takes the permit. Returns when it was taken.
+    pub(crate) async fn take_after_answer(
+        &self,
+        limiter: &Limiter,
+        key: impl FnOnce() -> String,
+        patience: &mut Patience,
+    ) -> Result<Instant, NoPermit> {
+        let share = limiter.share(key);
         loop {
-            if let Some(question) = question
-                && !self.send(Request::Take { share: Arc::clone(share), question })
-            {
-                share.on_answer(question, None);
-                return self.take_alone(limiter, at);
-            }
-            match permit {
-                Permit::Granted => {
-                    limiter.count_share(at, self.replicas());
-                    return Ok(at);
-                }
-                Permit::Refused(wait) => return Err(NoPermit::Limited(wait)),
-                Permit::Ask => {}
-            }
             let is_answered = patience.wait(self.unless_away(share.answered())).await;
-            at = now();
+            let at = now();
             if !is_answered || self.is_away() {
-                return self.take_alone(limiter, at);
+                return self.take_alone(limiter, at).map(|()| at);
             }
-            (permit, question) = share.take_again(at);
+            if let Some(decided) = self.decide(limiter, share, at, share.take_again(at)) {
+                return decided.map(|()| at);
+            }
+        }
+    }
+
+    /// Sends the request of a call that wants a permit, if it has one. Returns the decision about the call,
+    /// or `None` if the answer decides.
+    #[inline]
+    fn decide(
+        &self,
+        limiter: &Limiter,
+        share: &Arc<Share>,
+        at: Instant,
+        (permit, question): (Permit, Option<Question>),
+    ) -> Option<Result<(), NoPermit>> {
+        if let Some(question) = question
+            && !self.send(Request::Take { share: Arc::clone(share), question })
+        {
+            share.on_answer(at, question, None, self.sharers());
+            return Some(self.take_alone(limiter, at));
+        }
+        match permit {
+            Permit::Granted => Some(Ok(())),
+            Permit::Refused(wait) => Some(Err(NoPermit::Limited(wait))),
+            Permit::Ask => None,
         }
     }
 
     /// Decides without the store.
-    fn take_alone(&self, limiter: &Limiter, at: Instant) -> Result<Instant, NoPermit> {
+    fn take_alone(&self, limiter: &Limiter, at: Instant) -> Result<(), NoPermit> {
         self.decided_alone.fetch_add(1, Ordering::Relaxed);
         match limiter.without_store {
             WithoutStore::Share => {
-                limiter.take_share(at, self.replicas()).map_err(NoPermit::Limited)?;
-                Ok(at)
+                limiter.take_share(at, self.sharers()).map_err(NoPermit::Limited)
             }
-            WithoutStore::Open => Ok(at),
+            WithoutStore::Open => Ok(()),
             WithoutStore::Closed => Err(NoPermit::StoreAway),
         }
     }
@@ -284,6 +329,27 @@ impl Fleet for Link {
     fn settle(&self, ticket: Ticket, ended: Ended) {
         // If there is no driver, the lease expires.
         self.send(Request::Settle { ticket, ended });
+    }
+}
+
+// === impl Grant ===
+
+impl Grant {
+    pub(crate) fn new(ticket: Ticket, link: Arc<Link>) -> Self {
+        Self { ticket: Some(ticket), link }
+    }
+
+    /// Takes the probe, which the caller must settle.
+    pub(crate) fn take(mut self) -> Option<Ticket> {
+        self.ticket.take()
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.link.settle(ticket, Ended::Neutral);
+        }
     }
 }
 

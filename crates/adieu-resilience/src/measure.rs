@@ -6,7 +6,7 @@ use crate::time::{Instant, now};
 /// A breaker that is closed, without the policy around it.
 pub struct ClosedBreaker {
     circuit: Circuit,
-    now: Instant,
+    began: Instant,
 }
 
 // === impl ClosedBreaker ===
@@ -16,16 +16,18 @@ impl ClosedBreaker {
     #[must_use]
     pub fn new(breaker: &Breaker) -> Self {
         let now = now();
-        Self { circuit: breaker.build(now, None, |_| {}), now }
+        Self { circuit: breaker.build(now, None, |_| {}), began: now }
     }
 
-    /// Admits a call and counts its success, at a time that the policy has read already. Returns whether
-    /// the call was admitted.
+    /// Admits a call and counts its success. Returns whether the call was admitted.
+    ///
+    /// A closed breaker needs no time to admit a call, so the clock is read once, when the call ends: its
+    /// outcome belongs to a bucket of the window.
     #[inline]
     pub fn admit_and_settle(&self) -> bool {
-        match self.circuit.admit(self.now, || Prober::Process) {
+        match self.circuit.admit(self.began, || Prober::Process) {
             Ok(admission) => {
-                admission.settle(self.now, Ended::Succeeded);
+                admission.settle(now(), Ended::Succeeded);
                 true
             }
             Err(_) => false,

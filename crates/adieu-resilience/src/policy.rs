@@ -217,8 +217,11 @@ impl Policy {
         PolicyBuilder { name: name.into(), spec: Spec::default(), twice: None }
     }
 
-    /// Calls `f` through the policy: once, and again for each retry. Each error counts as a failure of
-    /// the backend.
+    /// Calls `f` through the policy: once, and again for each retry.
+    ///
+    /// Each error counts as a failure of the backend, also the refusal of a gate or of another policy of this
+    /// process, which has not reached the backend. If `f` enters a gate or uses another policy, classify its
+    /// errors with [`Class::of_error`](crate::Class::of_error), through [`Policy::caller`].
     ///
     /// # Errors
     ///

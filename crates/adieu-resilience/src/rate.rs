@@ -4,15 +4,15 @@ mod gcra;
 mod share;
 mod slice;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use gcra::LocalState;
 pub(crate) use gcra::{Gcra, Shared, Taken, Wait};
 pub(crate) use share::Share;
 pub(crate) use slice::{Permit, Question};
 
-use crate::time::{Instant, LONGEST, nanos, nanos_since};
+use crate::time::{Instant, LONGEST, nanos};
 
 /// The shortest interval between two permits. Below it, rounding to nanoseconds would show.
 const SHORTEST: Duration = Duration::from_nanos(100);
@@ -43,7 +43,8 @@ pub struct Rate {
 #[non_exhaustive]
 pub enum WithoutStore {
     /// Each replica admits its share: permits and burst are divided by the number of replicas that
-    /// were last seen. A replica that has just admitted calls gets no new burst.
+    /// were seen in the last 3 s. A replica that has just admitted calls gets no new burst. A process that
+    /// has not reached the store since its start does not know of others, and admits the whole rate.
     #[default]
     Share,
     /// Every call is admitted.
@@ -55,9 +56,8 @@ pub enum WithoutStore {
 /// The rate limit of one key of a policy.
 pub(crate) struct Limiter {
     gcra: Gcra,
-    origin: Instant,
-    /// The permits that this process has granted. If the limit is shared, the share of this process.
-    state: AtomicU64,
+    /// The permits that this process has granted. If the limit is shared, those that it has taken.
+    state: Arc<LocalState>,
     pub(crate) without_store: WithoutStore,
     /// Made by the first call that shares the limit.
     share: OnceLock<Arc<Share>>,
@@ -120,8 +120,7 @@ impl Rate {
         let burst = self.burst.unwrap_or(u32::try_from(in_100_ms).unwrap_or(u32::MAX).max(1));
         Limiter {
             gcra: Gcra::new(self.permits, per, burst),
-            origin,
-            state: AtomicU64::new(0),
+            state: Arc::new(LocalState::new(origin)),
             without_store: self.without_store,
             share: OnceLock::new(),
         }
@@ -143,55 +142,31 @@ impl std::fmt::Display for Rate {
 impl Limiter {
     /// Takes a permit. If none is free, returns how long it takes until one is.
     pub(crate) fn take(&self, now: Instant) -> Result<(), Duration> {
-        self.update(now, |state, now| self.gcra.take(state, now))
+        self.state.update(now, |state, now| self.gcra.take(state, now))
     }
 
     /// Takes a permit of the share of one of so many replicas.
     pub(crate) fn take_share(&self, now: Instant, replicas: u32) -> Result<(), Duration> {
         let share = self.gcra.share_of(replicas);
-        self.update(now, |state, now| share.take(state, now))
-    }
-
-    /// Counts a permit of the store against the share of one of so many replicas.
-    pub(crate) fn count_share(&self, now: Instant, replicas: u32) {
-        let share = self.gcra.share_of(replicas);
-        // It cannot fail: a count refuses nothing.
-        let _ = self.update(now, |state, now| Ok(share.count(state, now)));
+        self.state.update(now, |state, now| share.take(state, now))
     }
 
     /// Returns the slices of this limit. `key` is its key in the store.
     pub(crate) fn share(&self, key: impl FnOnce() -> String) -> &Arc<Share> {
-        self.share.get_or_init(|| Arc::new(Share::new(key(), self.gcra)))
-    }
-
-    fn update(
-        &self,
-        now: Instant,
-        decide: impl Fn(u64, u64) -> Result<u64, Wait>,
-    ) -> Result<(), Duration> {
-        let now = nanos_since(self.origin, now);
-        let mut state = self.state.load(Ordering::Relaxed);
-        loop {
-            let next = decide(state, now);
-            let next = next.map_err(|Wait(nanos)| Duration::from_nanos(nanos))?;
-            // Relaxed: the state is all there is to know; no other memory depends on it.
-            let swapped =
-                self.state.compare_exchange_weak(state, next, Ordering::Relaxed, Ordering::Relaxed);
-            match swapped {
-                Ok(_) => return Ok(()),
-                Err(seen) => state = seen,
-            }
-        }
+        let new = || Arc::new(Share::new(key(), self.gcra, Arc::clone(&self.state)));
+        self.share.get_or_init(new)
     }
 
     /// Returns whether the limiter has forgotten every call.
     pub(crate) fn is_idle(&self, now: Instant) -> bool {
-        Gcra::is_idle(self.state.load(Ordering::Relaxed), nanos_since(self.origin, now))
+        self.state.is_idle(now)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     #[test]

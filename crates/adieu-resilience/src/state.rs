@@ -105,7 +105,10 @@ impl State {
         // Parts that are made from now on find the link themselves.
         if is_new {
             self.whole.share(link);
-            self.keys.all().iter().for_each(|parts| parts.share(link));
+            self.keys.collect(|parts| {
+                parts.share(link);
+                None::<()>
+            });
         }
         is_new
     }
@@ -122,8 +125,7 @@ impl State {
 
     /// Returns the breakers of all keys, and their names in the fleet.
     pub(crate) fn keyed_circuits(&self) -> Vec<(Arc<str>, Arc<Circuit>)> {
-        let keyed = self.keys.all();
-        keyed.iter().filter_map(|parts| named_circuit(parts)).collect()
+        self.keys.collect(named_circuit)
     }
 
     /// All breakers, and their names in the fleet.

@@ -21,13 +21,31 @@ const REPEAT: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts to reach a store that is away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// After a store has answered for this long, it counts as stable. If it goes away earlier, the pauses
+/// continue to grow: each time that it is back, the calls that ask it may wait in vain.
+const STABLE_AFTER: Duration = Duration::from_secs(1);
+/// How long fewer replicas must be seen until each takes a larger share. A store that has just lost its
+/// data sees only the replicas that have reported since.
+const FEWER_FOR: Duration = Duration::from_secs(3);
+
 /// When the next report is due.
 #[derive(Clone, Copy, Debug)]
 struct Cadence {
     last: Option<Instant>,
     due: Instant,
-    /// The pause before the next attempt, while the store is away.
-    pause: Option<Duration>,
+    /// The pause after the next request that is not answered.
+    pause: Duration,
+    /// Since when the store has answered. `None` while it is away, and before the first answer.
+    answers_since: Option<Instant>,
+    is_away: bool,
+}
+
+/// By how many replicas a rate limit is divided while the store is away.
+#[derive(Clone, Copy, Debug)]
+struct Sharers {
+    count: u32,
+    /// Since when fewer replicas have been seen.
+    fewer_since: Option<Instant>,
 }
 
 /// Which snapshots the store has.
@@ -40,7 +58,7 @@ struct Sent {
 
 impl Cadence {
     fn new(now: Instant) -> Self {
-        Self { last: None, due: now, pause: None }
+        Self { last: None, due: now, pause: TICK, answers_since: None, is_away: false }
     }
 
     /// A report is sent now. `spread` is from zero to one.
@@ -50,23 +68,49 @@ impl Cadence {
     }
 
     /// Records that the store has answered the report.
-    fn on_answer(&mut self) {
-        self.pause = None;
+    fn on_answer(&mut self, now: Instant) {
+        self.is_away = false;
+        let since = *self.answers_since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= STABLE_AFTER {
+            self.pause = TICK;
+        }
     }
 
     /// Records that the store has not answered, and postpones the next report.
     fn on_failure(&mut self, now: Instant) {
-        let pause = self.pause.map_or(TICK, |pause| (pause * 2).min(LONGEST_PAUSE));
-        self.pause = Some(pause);
-        self.due = now + pause;
+        self.is_away = true;
+        self.answers_since = None;
+        self.due = now + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
     /// There is something to report. While the store is away, that changes nothing.
     fn hurry(&mut self) {
-        if self.pause.is_none() {
+        if !self.is_away {
             let soonest = self.last.map_or(self.due, |last| last + SOONEST);
             self.due = self.due.min(soonest);
         }
+    }
+}
+
+// === impl Sharers ===
+
+impl Sharers {
+    fn new(count: u32) -> Self {
+        Self { count, fewer_since: None }
+    }
+
+    /// The store has seen so many replicas. Returns by how many a limit is divided.
+    fn on_seen(&mut self, now: Instant, replicas: u32) -> u32 {
+        if replicas >= self.count {
+            *self = Self::new(replicas);
+        } else {
+            let since = *self.fewer_since.get_or_insert(now);
+            if now.saturating_duration_since(since) >= FEWER_FOR {
+                *self = Self::new(replicas);
+            }
+        }
+        self.count
     }
 }
 
@@ -102,6 +146,11 @@ impl Sent {
             snapshots.push(Snapshot { breaker, generation, calls, failures, terms, spread });
         }
         snapshots
+    }
+
+    /// Returns whether the store may count calls that this replica has reported for a breaker.
+    fn is_counted(&self, breaker: &Arc<str>) -> bool {
+        self.by_breaker.get(breaker).is_some_and(|(sent, at)| sent.calls > 0 || at.is_none())
     }
 
     /// Makes the next report complete, because the last one may be lost.

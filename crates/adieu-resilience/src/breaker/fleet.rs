@@ -48,3 +48,13 @@ pub(crate) struct Ticket {
     /// The generation of the fleet's breaker.
     pub(crate) generation: u64,
 }
+
+// === impl Standing ===
+
+impl Standing {
+    pub(crate) fn generation(self) -> u64 {
+        match self {
+            Self::Open { generation, .. } | Self::Closed { generation } => generation,
+        }
+    }
+}

@@ -8,6 +8,8 @@
 //! 3. At most `probes` leases are valid at a time.
 //! 4. A breaker that the fleet has opened closes only if the fleet closes it, or if a probe of this
 //!    process succeeds while the store cannot be asked.
+//! 5. The last word of the store counts, even if its generation is an older one: a store that is
+//!    restarted or fails over may have lost what it told this process.
 
 use std::time::{Duration, Instant};
 
@@ -48,6 +50,8 @@ pub(crate) struct Machine {
     last_closed: u32,
     /// The last generation of the fleet's breaker; zero if the fleet has none.
     fleet_generation: u64,
+    /// When this process learnt of that generation.
+    fleet_learnt: Option<Instant>,
     /// Whether a probe of this process has closed the breaker, although the fleet may have it open.
     is_closed_alone: bool,
 }
@@ -130,6 +134,7 @@ impl Machine {
             last_probe: 0,
             last_closed: 0,
             fleet_generation: 0,
+            fleet_learnt: None,
             is_closed_alone: false,
         }
     }
@@ -258,7 +263,23 @@ impl Machine {
     }
 
     /// Adopts the state of the fleet's breaker, from the answer to a request that was sent at `sent`.
-    pub(crate) fn adopt(&mut self, sent: Instant, standing: Option<Standing>) -> Option<Change> {
+    pub(crate) fn adopt(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        standing: Option<Standing>,
+    ) -> Option<Change> {
+        let generation = standing.map_or(0, |standing| standing.generation());
+        if generation < self.fleet_generation {
+            // An answer that was overtaken by a newer one changes nothing.
+            if self.fleet_learnt.is_some_and(|learnt| sent <= learnt) {
+                return None;
+            }
+            self.forget_fleet();
+        }
+        if generation > self.fleet_generation {
+            self.fleet_learnt = Some(now);
+        }
         match standing {
             Some(Standing::Open { generation, left, reopenings }) => {
                 let until = sent + left;
@@ -282,14 +303,16 @@ impl Machine {
                 // FleetOpen => Closed. A breaker that this process has opened stays open.
                 (is_new && matches!(self.phase, Phase::FleetOpen { .. })).then(|| self.close())
             }
-            None => {
-                self.fleet_generation = 0;
-                // FleetOpen => Open: a store that has lost its memory closes nothing.
-                if let Phase::FleetOpen { until, .. } = self.phase {
-                    self.phase = Phase::Open { until };
-                }
-                None
-            }
+            None => None,
+        }
+    }
+
+    /// The store has lost the last generation of the fleet's breaker.
+    fn forget_fleet(&mut self) {
+        self.fleet_generation = 0;
+        // FleetOpen => Open: a store that has lost its data closes nothing.
+        if let Phase::FleetOpen { until, .. } = self.phase {
+            self.phase = Phase::Open { until };
         }
     }
 
@@ -336,6 +359,11 @@ impl Machine {
             Ended::Failed => {
                 self.reopenings = self.reopenings.saturating_add(1);
                 Some(self.open(now, spread))
+            }
+            // FleetOpen => HalfOpen: this process makes the other probes.
+            Ended::Succeeded if self.figures.closes_after > 1 => {
+                self.enter(Phase::HalfOpen { leases: Vec::new(), succeeded: 1 });
+                Some(Change::HalfOpened)
             }
             // FleetOpen => Closed
             Ended::Succeeded => Some(self.close_alone()),

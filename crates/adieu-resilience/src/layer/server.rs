@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use adieu_core::Deadline;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::options::Options;
 use super::{REFUSED, meaning};
+use crate::bulkhead::Criticality;
 use crate::classify::Class;
 use crate::policy::Policy;
 use crate::refused::{CallError, Code};
@@ -24,8 +27,6 @@ const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-m
 /// The code of a request that was cut off. It may have been processed.
 const TIMED_OUT: &str = "timed-out";
 
-type Key = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
-
 /// A tower layer that sends requests through a [`Policy`]; see [`Policy::layer`].
 ///
 /// A request that the rate limit refuses gets 429, one that is refused otherwise or times out gets 503,
@@ -36,7 +37,7 @@ type Key = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
 #[derive(Clone)]
 pub struct PolicyLayer {
     policy: Policy,
-    key: Option<Key>,
+    options: Options<Parts>,
 }
 
 /// The service that [`PolicyLayer`] makes.
@@ -70,7 +71,7 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn layer(&self) -> PolicyLayer {
-        PolicyLayer { policy: self.clone(), key: None }
+        PolicyLayer { policy: self.clone(), options: Options::default() }
     }
 }
 
@@ -80,7 +81,26 @@ impl PolicyLayer {
     /// Uses the state of the key that this function returns; see [`Caller::key`](crate::Caller::key).
     #[must_use]
     pub fn key(mut self, key: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.key = Some(Arc::new(key));
+        self.options.key = Some(Arc::new(key));
+        self
+    }
+
+    /// Gives each request the criticality that this function returns; see
+    /// [`Caller::criticality`](crate::Caller::criticality).
+    #[must_use]
+    pub fn criticality(
+        mut self,
+        criticality: impl Fn(&Parts) -> Criticality + Send + Sync + 'static,
+    ) -> Self {
+        self.options.criticality = Some(Arc::new(criticality));
+        self
+    }
+
+    /// Ends each request by the deadline that this function returns; see
+    /// [`Caller::by`](crate::Caller::by).
+    #[must_use]
+    pub fn by(mut self, by: impl Fn(&Parts) -> Option<Deadline> + Send + Sync + 'static) -> Self {
+        self.options.by = Some(Arc::new(by));
         self
     }
 }
@@ -121,16 +141,13 @@ where
         let clone = self.inner.clone();
         // The one that was polled until it was ready is the one that is called.
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let PolicyLayer { policy, key } = self.layer.clone();
+        let PolicyLayer { policy, options } = self.layer.clone();
         let (parts, body) = request.into_parts();
         let is_grpc = is_grpc(&parts.headers);
-        let key = key.and_then(|key| key(&parts));
+        let chosen = options.choose(&parts);
         let mut request = Some(Request::from_parts(parts, body));
         Box::pin(async move {
-            let caller = match &key {
-                Some(key) => policy.caller().key(key),
-                None => policy.caller(),
-            };
+            let caller = chosen.apply(policy.caller());
             let class = |result: &Result<Response<ResBody>, S::Error>| match result {
                 Ok(response) => meaning::of_response(response.status(), response.headers()),
                 Err(_) => Class::sick(),

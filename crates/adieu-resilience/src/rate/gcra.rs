@@ -5,6 +5,11 @@
 //! further ahead of now than `burst` intervals. So in any time T at most T / interval + burst permits
 //! are granted, and a state in the past means the same as none.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::time::{Instant, nanos_since};
+
 /// The arithmetic of a limit. Times are nanoseconds since an origin of the caller's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gcra {
@@ -37,6 +42,46 @@ pub(crate) struct Taken {
     pub(crate) wait: Wait,
     /// The next state; `None` if it limits nothing.
     pub(crate) state: Option<Shared>,
+}
+
+/// The state of a limit in this process.
+pub(crate) struct LocalState {
+    origin: Instant,
+    time: AtomicU64,
+}
+
+// === impl LocalState ===
+
+impl LocalState {
+    pub(crate) fn new(origin: Instant) -> Self {
+        Self { origin, time: AtomicU64::new(0) }
+    }
+
+    /// Replaces the state by what `decide` returns for the state and the time.
+    #[inline]
+    pub(crate) fn update(
+        &self,
+        now: Instant,
+        decide: impl Fn(u64, u64) -> Result<u64, Wait>,
+    ) -> Result<(), Duration> {
+        let now = nanos_since(self.origin, now);
+        let mut state = self.time.load(Ordering::Relaxed);
+        loop {
+            let next = decide(state, now);
+            let next = next.map_err(|Wait(nanos)| Duration::from_nanos(nanos))?;
+            // Relaxed: the state is all there is to know; no other memory depends on it.
+            let swapped =
+                self.time.compare_exchange_weak(state, next, Ordering::Relaxed, Ordering::Relaxed);
+            match swapped {
+                Ok(_) => return Ok(()),
+                Err(seen) => state = seen,
+            }
+        }
+    }
+
+    pub(crate) fn is_idle(&self, now: Instant) -> bool {
+        Gcra::is_idle(self.time.load(Ordering::Relaxed), nanos_since(self.origin, now))
+    }
 }
 
 // === impl Shared ===
@@ -83,16 +128,16 @@ impl Gcra {
         Taken { granted, wait: Wait(wait), state: (state.time > now).then_some(state) }
     }
 
-    /// Counts a permit that was granted elsewhere; returns the next state. It is never so far ahead
+    /// Counts permits that were granted elsewhere; returns the next state. It is never so far ahead
     /// that no permit would be free after one interval.
-    pub(crate) fn count(&self, state: u64, now: u64) -> u64 {
-        let next = state.max(now).saturating_add(self.interval);
+    pub(crate) fn count(&self, state: u64, now: u64, permits: u32) -> u64 {
+        let ahead = self.interval.saturating_mul(permits.into());
+        let next = state.max(now).saturating_add(ahead);
         next.min(now.saturating_add(self.tolerance))
     }
 
     /// Returns the share of one of this many replicas. Its burst is at least one.
     pub(crate) fn share_of(&self, replicas: u32) -> Self {
-        // Every call of a shared limit computes this, and a division is most of its cost.
         if replicas <= 1 {
             return *self;
         }
@@ -120,7 +165,6 @@ impl Gcra {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
-    use std::time::Duration;
 
     use governor::clock::FakeRelativeClock;
     use governor::{Quota, RateLimiter};

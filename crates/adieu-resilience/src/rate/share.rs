@@ -1,11 +1,11 @@
 //! The slices of a shared limit, and the calls that wait for the next one.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::gcra::{Gcra, Taken, Wait};
+use super::gcra::{Gcra, LocalState, Taken, Wait};
 use super::slice::{Permit, Question, Slice};
 use crate::striped::lock;
 use crate::time::Instant;
@@ -16,6 +16,8 @@ pub(crate) struct Share {
     pub(crate) key: String,
     pub(crate) limit: Gcra,
     slice: Mutex<Slice>,
+    /// The permits that this process has taken, as it counts them while it decides without the store.
+    taken: Arc<LocalState>,
     /// Notified after each answer.
     answered: Notify,
 }
@@ -23,9 +25,9 @@ pub(crate) struct Share {
 // === impl Share ===
 
 impl Share {
-    pub(super) fn new(key: String, limit: Gcra) -> Self {
+    pub(super) fn new(key: String, limit: Gcra, taken: Arc<LocalState>) -> Self {
         let slice = Slice::new(Duration::from_nanos(limit.interval()));
-        Self { key, limit, slice: Mutex::new(slice), answered: Notify::new() }
+        Self { key, limit, slice: Mutex::new(slice), taken, answered: Notify::new() }
     }
 
     /// A call wants a permit. Returns a question to send, too, if it is time for one.
@@ -49,8 +51,20 @@ impl Share {
         }
     }
 
-    /// Records the answer of the store, or that there was none.
-    pub(crate) fn on_answer(&self, question: Question, answer: Option<Taken>) {
+    /// Records the answer of the store, or that there was none. All permits of the answer count against the
+    /// share of one of so many replicas at once: calls would contend for the count.
+    pub(crate) fn on_answer(
+        &self,
+        now: Instant,
+        question: Question,
+        answer: Option<Taken>,
+        sharers: u32,
+    ) {
+        if let Some(Taken { granted, .. }) = answer {
+            let share = self.limit.share_of(sharers);
+            // It cannot fail: a count refuses nothing.
+            let _ = self.taken.update(now, |state, now| Ok(share.count(state, now, granted)));
+        }
         {
             let mut slice = lock(&self.slice);
             match answer {

@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// How long a slice can be used.
 const VALID: Duration = Duration::from_millis(100);
+/// A request that was not answered for this long is lost: twice the time that a store has to answer. The
+/// driver that had sent it has panicked.
+const LOST_AFTER: Duration = Duration::from_millis(50);
 /// A slice is for the expected demand of this time.
 const AHEAD: Duration = Duration::from_millis(50);
 /// The weight of [`AHEAD`] in the moving average of the demand.
@@ -135,7 +138,9 @@ impl Slice {
                 true
             }
         };
-        let may_ask = self.asked.is_none() && self.refused_until.is_none_or(|until| until <= now);
+        let is_lost = |asked: Question| now.saturating_duration_since(asked.sent) >= LOST_AFTER;
+        let is_asking = self.asked.is_some_and(|asked| !is_lost(asked));
+        let may_ask = !is_asking && self.refused_until.is_none_or(|until| until <= now);
         let question = (is_needed && may_ask).then(|| self.ask(now));
         (permit, question)
     }

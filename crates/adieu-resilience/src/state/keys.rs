@@ -11,7 +11,9 @@ use crate::time::Instant;
 /// How many keys have parts of their own.
 const MOST: usize = 4_096;
 /// How many idle keys are removed at once, so that not every new key searches all others.
-const AT_ONCE: usize = MOST / 8;
+const IDLE_AT_ONCE: usize = MOST / 8;
+/// How many keys are removed at once if none is idle: fewer, because their state is lost.
+const BUSY_AT_ONCE: usize = MOST / 64;
 
 #[derive(Default)]
 pub(super) struct Keys {
@@ -43,11 +45,12 @@ impl Keys {
         (map.len(), map.values().filter(|entry| entry.parts.is_open()).count())
     }
 
-    /// All parts.
-    pub(super) fn all(&self) -> Vec<Arc<Parts>> {
+    /// Returns the result of `of` for the parts of each key, if it has one. It must return no reference to
+    /// the parts: that would keep the key from being removed.
+    pub(super) fn collect<T>(&self, of: impl Fn(&Parts) -> Option<T>) -> Vec<T> {
         let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
-        let keyed = map.values().map(|entry| Arc::clone(&entry.parts));
-        keyed.chain(self.others.get().cloned()).collect()
+        let keyed = map.values().map(|entry| &*entry.parts);
+        keyed.chain(self.others.get().map(|parts| &**parts)).filter_map(of).collect()
     }
 
     /// Returns the parts for this key, made by `new` if it has none.
@@ -79,21 +82,21 @@ impl Keys {
 }
 
 /// Removes idle keys, those first that were not used for the longest time. If none is idle, removes
-/// one that is not open and has no call.
+/// some that are not open and have no call.
 fn make_room(map: &mut HashMap<Box<str>, Entry>, now: Instant) {
     // No other thread can take a reference while this one has the lock.
     let is_free = |entry: &Entry| Arc::strong_count(&entry.parts) == 1 && !entry.parts.is_open();
-    let candidates = map.iter().filter(|(_, entry)| is_free(entry));
-    let mut candidates: Vec<_> = candidates
-        .map(|(key, entry)| {
-            (!entry.parts.is_idle(now), entry.used.load(Ordering::Relaxed), key.clone())
-        })
-        .collect();
-    candidates.sort_unstable();
-    let idle = candidates.iter().take_while(|(is_busy, ..)| !is_busy).count();
-    for (_, _, key) in candidates.into_iter().take(idle.clamp(1, AT_ONCE)) {
-        map.remove(&key);
+    let (mut idle, mut busy) = (Vec::new(), Vec::new());
+    for entry in map.values().filter(|entry| is_free(entry)) {
+        let list = if entry.parts.is_idle(now) { &mut idle } else { &mut busy };
+        list.push(entry.used.load(Ordering::Relaxed));
     }
+    let (mut used, most) =
+        if idle.is_empty() { (busy, BUSY_AT_ONCE) } else { (idle, IDLE_AT_ONCE) };
+    used.sort_unstable();
+    used.truncate(most);
+    // No two keys have the same number.
+    map.retain(|_, entry| used.binary_search(&entry.used.load(Ordering::Relaxed)).is_err());
 }
 
 // === impl Found ===
@@ -106,5 +109,62 @@ impl Deref for Found<'_> {
             Self::Whole(parts) => parts,
             Self::Keyed(parts) => parts,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use adieu_core::{Config, Shutdown};
+
+    use super::{BUSY_AT_ONCE, MOST};
+    use crate::{Attempt, Breaker, Policy, Rate};
+
+    #[test]
+    fn s1658_keys_that_are_being_reported_can_be_removed() {
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let policy = Policy::new("p").breaker(Breaker::at(0.5)).start(&shutdown).unwrap();
+        for key in 0..MOST {
+            policy.state().parts(Some(&key.to_string()));
+        }
+        let (reporting, has_begun) = mpsc::channel();
+        let (found, is_found) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let is_found = is_found;
+                let is_first = Cell::new(true);
+                policy.state().keys.collect(|_| {
+                    if is_first.replace(false) {
+                        reporting.send(()).unwrap();
+                        // The other thread finds its key now, or waits until this is over.
+                        let _ = is_found.recv_timeout(Duration::from_millis(200));
+                    }
+                    None::<()>
+                });
+            });
+            has_begun.recv().unwrap();
+            let id = policy.state().parts(Some("new")).id.to_string();
+            let _ = found.send(());
+            assert_eq!(id, "p/new");
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1658_if_no_key_is_idle_some_of_those_used_longest_ago_are_removed() {
+        let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
+        let policy = Policy::new("p").rate(Rate::per_second(1).burst(1)).start(&shutdown).unwrap();
+        let call = async |key: usize| {
+            let key = key.to_string();
+            policy.caller().key(&key).call(async |_: Attempt| Ok::<_, ()>(())).await.is_ok()
+        };
+        for key in 0..MOST {
+            assert!(call(key).await);
+        }
+        assert!(call(MOST).await);
+        assert_eq!(policy.status().keys, MOST - BUSY_AT_ONCE + 1);
+        assert!(!call(BUSY_AT_ONCE).await, "the state of this key was kept");
     }
 }

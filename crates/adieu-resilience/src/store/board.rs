@@ -7,7 +7,8 @@
 //! 1. An open breaker waits for probes after its break. At most `probes` leases are valid at a time,
 //!    and each expires, so no replica can keep the breaker open.
 //! 2. Generations and the epoch rise with each transition, even if the store has lost everything:
-//!    each is at least the time of the transition.
+//!    each is at least the time of the transition. If the clock is set back, they rise because a closed
+//!    breaker is remembered for [`KEPT`] of the new time.
 //! 3. A break, a lease and a force last no longer than declared, even if the clock is set back.
 //! 4. A snapshot of a generation before the last transition is ignored.
 
@@ -207,14 +208,18 @@ impl Board {
 
     /// Everything that is known. Entries that have expired are removed.
     fn news(&mut self, now: u64) -> FleetState {
-        let is_kept = |since: u64| since <= now && now - since < KEPT;
+        // A time in the future is due to a clock that was set back.
+        let is_kept = |since: &mut u64| {
+            *since = (*since).min(now);
+            now - *since < KEPT
+        };
         self.breakers.retain(|_, entry| match entry {
             Entry::Open(_) => true,
-            Entry::Closed { since, .. } => is_kept(*since),
+            Entry::Closed { since, .. } => is_kept(since),
         });
         self.forces.retain(|_, mark| match mark {
             Mark::Forced { ends, .. } => *ends > now,
-            Mark::Released { since } => is_kept(*since),
+            Mark::Released { since } => is_kept(since),
         });
         let names: Vec<_> = self.breakers.keys().cloned().collect();
         let breakers = names.into_iter().filter_map(|name| {

@@ -17,8 +17,9 @@ pub struct Memory {
     shared: Arc<Mutex<Contents>>,
 }
 
-#[derive(Debug, Default)]
-struct Contents {
+/// Everything that a store knows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
     limits: HashMap<String, Shared>,
     /// By service.
     boards: HashMap<String, Board>,
@@ -46,6 +47,17 @@ impl Memory {
     #[cfg(test)]
     pub(crate) fn flush(&self) {
         *lock(&self.shared) = Contents::default();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn save(&self) -> Contents {
+        lock(&self.shared).clone()
+    }
+
+    /// Returns to an older state, as a store does that fails over, or restarts from a file.
+    #[cfg(test)]
+    pub(crate) fn restore(&self, contents: Contents) {
+        *lock(&self.shared) = contents;
     }
 }
 

@@ -424,3 +424,62 @@ async fn s1557_values_that_no_script_has_written_are_replaced() {
 fn force(time: Duration) -> Force {
     Force { policy: "payments".into(), time, by: "ops".into() }
 }
+
+/// Two witnesses open the breaker. Returns its generation.
+async fn opens(store: &dyn Store) -> u64 {
+    let mut news = None;
+    for replica in ["a", "b"] {
+        news = store.sync("checkout", &report(replica, 1, 20, 20)).await.unwrap().news;
+    }
+    match news.unwrap().breakers[..] {
+        [(_, Standing::Open { generation, .. })] => generation,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+/// A breaker that the fleet has closed opens again after the clock was set.
+async fn a_generation_rises(store: &dyn Store, set_clock: impl Fn()) {
+    let first = opens(store).await;
+    tokio::time::sleep(TERMS.opens_for * 2).await;
+    let granted = store.probe("checkout", &probe("p")).await.unwrap();
+    assert_eq!(granted, Probed::Granted { generation: first });
+    let (ended, spread) = (Ended::Succeeded, 0.5);
+    let settled = Settled { probe: probe("p"), generation: first, ended, spread };
+    let closed = store.settle("checkout", &settled).await.unwrap().unwrap();
+    set_clock();
+    let known = store.sync("checkout", &report("c", 1, 0, 0)).await.unwrap().news.unwrap();
+    assert_eq!(known.breakers, [("payments".to_owned(), closed)], "it is still known");
+    assert!(opens(store).await > closed.generation());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1651_generations_in_memory_rise() {
+    a_generation_rises(&Memory::new(), || {}).await;
+}
+
+#[tokio::test]
+async fn s1651_generations_rise_if_the_clock_of_the_server_is_set_back() {
+    let server = Server::redis_with(Options::new().clock());
+    let store = Scripted::new(connect(&server).await);
+    a_generation_rises(&store, || server.set_clock(-3_600)).await;
+}
+
+#[tokio::test]
+async fn s1663_a_clock_of_the_server_that_is_set_forward_grants_one_burst_more() {
+    let server = Server::redis_with(Options::new().clock());
+    let store = Scripted::new(connect(&server).await);
+    let limit = Gcra::new(10, 1_000_000_000, 20);
+    assert_eq!(store.take("k", limit, 99).await.unwrap().granted, 20);
+    assert!(store.take("k", limit, 99).await.unwrap().granted < 5);
+    server.set_clock(3_600);
+    assert_eq!(store.take("k", limit, 99).await.unwrap().granted, 20);
+    assert!(store.take("k", limit, 99).await.unwrap().granted < 5);
+    // An open breaker waits for probes, and a force ends.
+    let generation = opens(&store).await;
+    store.force("checkout", &force(Duration::from_secs(600))).await.unwrap();
+    server.set_clock(7_200);
+    let granted = store.probe("checkout", &probe("p")).await.unwrap();
+    assert_eq!(granted, Probed::Granted { generation });
+    let news = store.sync("checkout", &report("c", 1, 0, 0)).await.unwrap().news.unwrap();
+    assert_eq!(news.forces, []);
+}

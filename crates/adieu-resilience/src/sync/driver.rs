@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::answers::{Answered, NoAnswer};
-use super::{Cadence, Sent};
+use super::{Cadence, Sent, Sharers};
 use crate::breaker::{Circuit, Ended, Ticket};
 use crate::link::{ASK_WITHIN, Link, Probing, Request};
 use crate::rate::Share;
@@ -55,8 +55,11 @@ struct Run {
     is_draining: bool,
     /// The generation of the fleet's breaker whose recovery is being reported.
     recovering: Option<u64>,
+    /// When a request was first not answered, if the store has not been back since.
+    away_since: Option<Instant>,
     /// Whether it was logged that the store is away.
     is_away_logged: bool,
+    sharers: Sharers,
     next_key: usize,
     next_probe: u64,
     /// The probes that the store has granted to calls of this process, by their ids.
@@ -92,6 +95,7 @@ pub(crate) async fn drive(driver: Arc<Driver>, cx: LoopCx) {
 
 impl Run {
     fn new(driver: Arc<Driver>) -> Self {
+        let sharers = Sharers::new(driver.link.sharers());
         Self {
             driver,
             cadence: Cadence::new(now()),
@@ -100,7 +104,9 @@ impl Run {
             is_syncing: false,
             is_draining: false,
             recovering: None,
+            away_since: None,
             is_away_logged: false,
+            sharers,
             next_key: 0,
             next_probe: fastrand::u64(..),
             probes: HashMap::new(),
@@ -206,7 +212,9 @@ impl Run {
             let is_turn = |at: usize| (at + keyed.len() - first) % keyed.len() < KEYS_IN_A_TICK;
             known.extend(keyed.iter().map(|(breaker, _)| Arc::clone(breaker)));
             for (at, (breaker, circuit)) in keyed.iter().enumerate() {
-                if circuit.take_has_failed() || is_leaving || is_turn(at) {
+                // A process that no longer is a witness withdraws what it has reported at once.
+                let is_withdrawn = !is_witness && self.sent.is_counted(breaker);
+                if circuit.take_has_failed() || is_withdrawn || is_turn(at) {
                     seen.push((Arc::clone(breaker), circuit.sight(now), circuit.terms()));
                 }
             }
@@ -224,7 +232,9 @@ impl Run {
 
     fn on_request(&mut self, request: Request) {
         match request {
-            Request::Take { share, question } if self.is_away() => share.on_answer(question, None),
+            Request::Take { share, question } if self.is_away() => {
+                share.on_answer(now(), question, None, self.driver.link.sharers());
+            }
             Request::Take { share, question } => {
                 let (key, limit) = (share.key.clone(), share.limit);
                 self.ask(

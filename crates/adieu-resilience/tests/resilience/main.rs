@@ -7,5 +7,6 @@ mod configured;
 mod draining;
 mod http;
 mod keys;
+mod layers;
 mod retries;
 mod tools;

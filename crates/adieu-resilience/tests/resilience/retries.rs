@@ -6,7 +6,7 @@ use adieu_core::Deadline;
 use adieu_resilience::{Attempt, Breaker, Bulkhead, CallError, Class, Rate, Retry};
 use tokio::time::Instant;
 
-use super::tools::{fail, ms, poll, secs, start};
+use super::tools::{fail, hang, ms, poll, secs, start};
 
 /// Counts the attempts of a call that fails each time, and returns when each began.
 async fn attempts(
@@ -136,4 +136,23 @@ async fn s741_each_attempt_counts_against_rate_and_breaker() {
     assert_eq!(refused.refused().unwrap().code(), adieu_resilience::Code::Open);
     let refused = policy.call(fail).await.unwrap_err();
     assert_eq!(refused.refused().unwrap().code(), adieu_resilience::Code::RateLimited);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s1653_calls_that_the_policy_refuses_earn_no_retries() {
+    let (policy, _shutdown) =
+        start(|policy| policy.bulkhead(Bulkhead::of(1)).retry(Retry::times(1).budget(0.1)));
+    let mut inside = Box::pin(policy.call(hang));
+    assert!(poll(inside.as_mut()).is_none());
+    for _ in 0..200 {
+        assert!(matches!(policy.call(fail).await, Err(CallError::Refused(_))));
+    }
+    drop(inside);
+    let mut retried = 0;
+    for _ in 0..30 {
+        let (times, _) = attempts(&policy, Class::sick().retry_after(ms(0))).await;
+        retried += times.len() - 1;
+    }
+    // Ten are free, and a tenth of 31 calls.
+    assert_eq!(retried, 13);
 }

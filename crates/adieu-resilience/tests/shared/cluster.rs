@@ -69,6 +69,11 @@ async fn load(replicas: &[Replica]) -> (usize, usize, usize) {
     (made, admitted, slow)
 }
 
+/// A fifth of what the limits allow, or all calls, if a busy machine makes fewer.
+fn is_enough(made: usize, admitted: usize) -> bool {
+    admitted >= made.min(LIMITS * 20)
+}
+
 #[tokio::test]
 async fn s1237_a_cluster_of_three_nodes_shares_limits_and_breakers() {
     let servers = Server::redis_cluster_of(3);
@@ -84,7 +89,7 @@ async fn s1237_a_cluster_of_three_nodes_shares_limits_and_breakers() {
     println!("{admitted} of {made} calls admitted, at most {most:.0}; {slow} slow");
     let alone: u64 = replicas.iter().map(|it| it.policies.store().unwrap().decided_alone).sum();
     assert!(admitted as f64 <= most + alone as f64, "{admitted} {most} {alone}");
-    assert!(admitted > LIMITS * 20, "{admitted}");
+    assert!(is_enough(made, admitted), "{admitted} of {made}");
     // Each node has some of the limits.
     for server in &servers {
         let mut connection = connect(server).await;
@@ -118,7 +123,8 @@ async fn s1237_a_cluster_of_three_nodes_shares_limits_and_breakers() {
             flush.arg(command[1]).query_async::<String>(&mut connection).await.unwrap();
         }
         until("back", || replicas.iter().all(|it| !it.is_away())).await;
-        assert!(load(&replicas).await.1 > LIMITS * 20, "{command:?}");
+        let (made, admitted, _) = load(&replicas).await;
+        assert!(is_enough(made, admitted), "{command:?}: {admitted} of {made}");
         trip(command[0]).await;
     }
 }

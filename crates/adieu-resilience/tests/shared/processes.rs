@@ -168,6 +168,7 @@ fn s915_a_rolling_restart_under_load_opens_no_breaker() {
         leaving.signal(Signal::TERM);
         replica.wait_for("@passed-1");
         let ended = leaving.wait();
+        assert!(ended.stdout.contains("@failing"), "{}", ended.stdout);
         assert!(ended.stdout.contains("@ended clean=true"), "{}{}", ended.stdout, ended.stderr);
         assert!(!ended.stdout.contains("@refused"), "{}", ended.stdout);
     }

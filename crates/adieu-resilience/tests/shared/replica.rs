@@ -108,6 +108,8 @@ async fn load(role: &str, number: u64, policies: &Policies, policy: &Policy) {
 /// own breaker to the standard output, with how often it was in that state.
 async fn serve(role: &str, shutdown: &Shutdown, policy: &Policy) {
     let backend = var("ADIEU_LOG");
+    let gate = shutdown.add_gate("work").unwrap();
+    let pass = gate.enter().unwrap();
     let (mut last, mut counts) = (String::new(), HashMap::<String, u32>::new());
     while shutdown.stage() == adieu_core::Stage::Up {
         let state = std::fs::read_to_string(&backend).unwrap();
@@ -145,6 +147,15 @@ async fn serve(role: &str, shutdown: &Shutdown, policy: &Policy) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    // While it drains, more of its calls fail than open a breaker.
+    if role == "call" {
+        for _ in 0..40 {
+            let _ = policy.call(async |_| Err::<(), _>(())).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        println!("@failing");
+    }
+    drop(pass);
     let report = shutdown.run(Reason::Unknown).await.unwrap();
     println!("@ended clean={}", report.is_clean());
 }

@@ -161,6 +161,27 @@ enum Act {
     },
     FleetCloses,
     StoreForgets,
+    /// The store has returned to an older state.
+    StoreIsRestored(Option<usize>),
+}
+
+/// The states of the fleet's breaker so far: whether it was open. The generation is the position.
+struct History(Vec<bool>);
+
+impl History {
+    fn generation(&self) -> u64 {
+        self.0.len() as u64 - 1
+    }
+
+    /// What the store says if it returns to one of these states.
+    fn restored(&self, which: Option<usize>) -> Option<Standing> {
+        let which = which? % self.0.len();
+        let generation = which as u64;
+        Some(match self.0[which] {
+            true => Standing::Open { generation, left: Duration::ZERO, reopenings: 0 },
+            false => Standing::Closed { generation },
+        })
+    }
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -173,6 +194,7 @@ fn act() -> impl Strategy<Value = Act> {
         (0u32..66_000, any::<bool>()).prop_map(|(left, is_new)| Act::FleetOpens { left, is_new }),
         Just(Act::FleetCloses),
         Just(Act::StoreForgets),
+        prop::option::of(0usize..50).prop_map(Act::StoreIsRestored),
         (0u32..8_000).prop_map(Act::Wait),
         Just(Act::Ask),
         Just(Act::Ask),
@@ -192,12 +214,13 @@ proptest! {
         probes in 1u32..4,
         closes_after in 1u32..4,
         spread in 0.0..=1.0,
+        last in prop::option::of(0usize..50),
     ) {
         let figures = Figures { probes, closes_after, ..FIGURES };
         let mut machine = Machine::new(figures);
         let mut now = start();
         let mut held: Vec<(Probe, u32, Instant)> = Vec::new();
-        let mut fleet = 0;
+        let mut fleet = History(vec![false]);
         for act in acts {
             let before = machine.generation();
             let change = match act {
@@ -229,18 +252,24 @@ proptest! {
                 Act::Probed(0) => { machine.fleet_granted(now); None }
                 Act::Probed(1) => { machine.fleet_busy(now, figures.lease); None }
                 Act::Probed(_) => { machine.fleet_idle(now); None }
-                Act::SettleAlone(ended) => machine.settle_alone(now, fleet, ended, spread),
+                Act::SettleAlone(ended) => {
+                    machine.settle_alone(now, fleet.generation(), ended, spread)
+                }
                 Act::FleetOpens { left, is_new } => {
-                    fleet += u64::from(is_new);
+                    if is_new || fleet.0.last() == Some(&false) {
+                        fleet.0.push(true);
+                    }
                     let left = Duration::from_millis(left.into());
-                    let open = Standing::Open { generation: fleet, left, reopenings: 2 };
-                    machine.adopt(now, Some(open))
+                    let generation = fleet.generation();
+                    let open = Standing::Open { generation, left, reopenings: 2 };
+                    machine.adopt(now, now, Some(open))
                 }
                 Act::FleetCloses => {
-                    fleet += 1;
-                    machine.adopt(now, Some(Standing::Closed { generation: fleet }))
+                    fleet.0.push(false);
+                    machine.adopt(now, now, Some(Standing::Closed { generation: fleet.generation() }))
                 }
-                Act::StoreForgets => machine.adopt(now, None),
+                Act::StoreForgets => machine.adopt(now, now, None),
+                Act::StoreIsRestored(last) => machine.adopt(now, now, fleet.restored(last)),
             };
             let rose = machine.generation().wrapping_sub(before);
             prop_assert_eq!(rose, u32::from(change.is_some()), "one generation per transition");
@@ -249,8 +278,18 @@ proptest! {
             prop_assert!(held.iter().filter(valid).count() <= probes as usize);
         }
         now += figures.lease + figures.at_most.mul_f64(1.1);
-        for prober in [Prober::Fleet, Prober::Process] {
-            let (answer, _) = machine.clone().ask(now, prober);
+        let (answer, _) = machine.clone().ask(now, Prober::Process);
+        let is_through = matches!(answer, Answer::Admitted | Answer::Probe(_));
+        prop_assert!(is_through, "{:?} in {:?}", answer, machine);
+        // The store answers, and grants the probe if the breaker is open in its last state.
+        let (answer, _) = machine.ask(now, Prober::Fleet);
+        let last = fleet.restored(last);
+        if answer == Answer::AskFleet && !matches!(last, Some(Standing::Open { .. })) {
+            machine.adopt(now, now, last);
+            let (answer, _) = machine.ask(now, Prober::Fleet);
+            let is_through = matches!(answer, Answer::Admitted | Answer::Probe(_));
+            prop_assert!(is_through, "{:?} in {:?} after {:?}", answer, machine, last);
+        } else {
             prop_assert!(!matches!(answer, Answer::Refused { .. }), "{:?} in {:?}", answer, machine);
         }
     }
@@ -264,7 +303,7 @@ fn fleet_open(generation: u64, secs: u64) -> Option<Standing> {
 fn s914_a_breaker_that_the_fleet_has_opened_is_probed_by_permission_of_the_store() {
     let now = start();
     let mut machine = Machine::new(FIGURES);
-    assert!(matches!(machine.adopt(now, fleet_open(7, 5)), Some(Change::FleetOpened { .. })));
+    assert!(matches!(machine.adopt(now, now, fleet_open(7, 5)), Some(Change::FleetOpened { .. })));
     let refused = machine.ask(now + secs(2.0), Prober::Fleet).0;
     assert_eq!(refused, Answer::Refused { retry_after: secs(3.0) });
     let later = now + secs(5.0);
@@ -280,8 +319,8 @@ fn s914_a_breaker_that_the_fleet_has_opened_is_probed_by_permission_of_the_store
     ));
     assert_eq!(machine.ask(lease_ends, Prober::Fleet).0, Answer::AskFleet);
     let closed = Some(Standing::Closed { generation: 8 });
-    assert_eq!(machine.adopt(lease_ends, closed), Some(Change::Closed));
-    assert_eq!(machine.adopt(lease_ends, fleet_open(7, 5)), None, "an old answer");
+    assert_eq!(machine.adopt(lease_ends, lease_ends, closed), Some(Change::Closed));
+    assert_eq!(machine.adopt(lease_ends, lease_ends, fleet_open(7, 5)), None, "an old answer");
     assert!(machine.is_closed());
 }
 
@@ -289,13 +328,13 @@ fn s914_a_breaker_that_the_fleet_has_opened_is_probed_by_permission_of_the_store
 fn s924_without_the_store_a_process_probes_alone_after_the_break_of_the_fleet() {
     let now = start();
     let mut machine = Machine::new(FIGURES);
-    machine.adopt(now, fleet_open(7, 5));
+    machine.adopt(now, now, fleet_open(7, 5));
     assert!(matches!(machine.ask(now + secs(4.9), Prober::Process).0, Answer::Refused { .. }));
     let later = now + secs(5.0);
     let probe = probe_of(&mut machine, later);
     let change = machine.settle(later, machine.generation(), probe, Ended::Succeeded, 0.5);
     assert_eq!(change, Some(Change::Closed));
-    assert_eq!(machine.adopt(later, fleet_open(7, 5)), None, "the same opening as before");
+    assert_eq!(machine.adopt(later, later, fleet_open(7, 5)), None, "the same opening as before");
     assert!(machine.is_closed());
 }
 
@@ -303,15 +342,55 @@ fn s924_without_the_store_a_process_probes_alone_after_the_break_of_the_fleet() 
 fn s924_a_store_that_has_lost_its_memory_closes_nothing() {
     let now = start();
     let mut machine = opened(FIGURES, now);
-    assert_eq!(machine.adopt(now, None), None);
+    assert_eq!(machine.adopt(now, now, None), None);
     assert!(matches!(machine.ask(now, Prober::Fleet).0, Answer::Refused { .. }));
     let mut machine = Machine::new(FIGURES);
-    machine.adopt(now, fleet_open(7, 5));
-    assert_eq!(machine.adopt(now, None), None);
+    machine.adopt(now, now, fleet_open(7, 5));
+    assert_eq!(machine.adopt(now, now, None), None);
     let refused = machine.ask(now + secs(1.0), Prober::Fleet).0;
     assert_eq!(refused, Answer::Refused { retry_after: secs(4.0) });
     // A breaker that this process has opened is not closed by the fleet either.
     let mut machine = opened(FIGURES, now);
-    assert_eq!(machine.adopt(now, Some(Standing::Closed { generation: 9 })), None);
+    assert_eq!(machine.adopt(now, now, Some(Standing::Closed { generation: 9 })), None);
     assert!(!machine.is_closed());
+}
+
+#[test]
+fn s1650_an_older_generation_counts_unless_a_newer_one_has_overtaken_it() {
+    let (now, mut machine) = (start(), Machine::new(FIGURES));
+    let closed = Some(Standing::Closed { generation: 6 });
+    machine.adopt(now + secs(0.5), now, fleet_open(7, 5));
+    // Sent before the process learnt of generation 7.
+    assert_eq!(machine.adopt(now + secs(0.6), now + secs(0.4), closed), None);
+    assert_eq!(machine.ask(now + secs(6.0), Prober::Fleet).0, Answer::AskFleet);
+    // Sent after that: the store has lost generation 7. That closes nothing, but the process probes alone.
+    let later = now + secs(6.0);
+    assert_eq!(machine.adopt(later, later, closed), None);
+    assert_eq!((machine.fleet_generation(), machine.is_closed()), (6, false));
+    let probe = probe_of(&mut machine, later);
+    let change = machine.settle(later, machine.generation(), probe, Ended::Succeeded, 0.5);
+    assert_eq!(change, Some(Change::Closed));
+    // A store whose clock was set back opens the breaker with an older generation.
+    let later = now + secs(8.0);
+    assert!(machine.adopt(later, later, fleet_open(3, 5)).is_some());
+    assert!(!machine.is_closed());
+}
+
+#[test]
+fn s1659_without_the_store_as_many_probes_must_succeed_as_declared() {
+    let now = start();
+    let mut machine = Machine::new(Figures { closes_after: 3, ..FIGURES });
+    machine.adopt(now, now, fleet_open(7, 5));
+    let later = now + secs(6.0);
+    assert_eq!(machine.ask(later, Prober::Fleet).0, Answer::AskFleet);
+    machine.fleet_granted(later);
+    // The store goes away before the probe ends.
+    let change = machine.settle_alone(later, 7, Ended::Succeeded, 0.5);
+    assert_eq!(change, Some(Change::HalfOpened));
+    for ended in [None, Some(Change::Closed)] {
+        let probe = probe_of(&mut machine, later);
+        let generation = machine.generation();
+        assert_eq!(machine.settle(later, generation, probe, Ended::Succeeded, 0.5), ended);
+    }
+    assert_eq!(machine.closed_alone(), Some(7));
 }

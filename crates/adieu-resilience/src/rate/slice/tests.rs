@@ -280,3 +280,19 @@ fn s1551_a_call_that_the_store_has_refused_sends_no_second_question() {
     assert_eq!(question, None);
     assert!(matches!(slice.take(start + ms(1)), (Permit::Ask, Some(_))), "the next call may ask");
 }
+
+#[test]
+fn s1655_a_question_that_was_not_answered_for_50_ms_is_lost() {
+    let mut slice = Slice::new(ms(1));
+    let start = crate::time::now();
+    let (permit, first) = slice.take(start);
+    assert_eq!((permit, first.is_some()), (Permit::Ask, true));
+    assert_eq!(slice.take(start + ms(49)), (Permit::Ask, None));
+    let (permit, second) = slice.take(start + ms(50));
+    assert_eq!((permit, second.is_some()), (Permit::Ask, true));
+    // The answer to the lost question changes nothing.
+    slice.answered(first.unwrap(), 5, Duration::ZERO);
+    assert_eq!(slice.take(start + ms(51)).0, Permit::Ask);
+    slice.answered(second.unwrap(), 2, Duration::ZERO);
+    assert_eq!(slice.take(start + ms(51)).0, Permit::Granted);
+}

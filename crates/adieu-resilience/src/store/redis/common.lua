@@ -45,6 +45,10 @@ local function write_open(field, open)
   put(field, table.concat(words, ' '), open.length)
 end
 
+local function put_closed(field, generation)
+  put(field, table.concat({ 'closed', text(generation), text(now) }, ' '), 0)
+end
+
 -- Returns nothing for what no script has written, and removes it: it would make every report fail.
 local function parse(field, value)
   local words = {}

@@ -22,7 +22,7 @@ if held then
       entry.succeeded = entry.succeeded + 1
     end
     if outcome == 'succeeded' and entry.succeeded >= tonumber(ARGV[5]) then
-      put(field, table.concat({ 'closed', text(next_number(generation)), text(now) }, ' '), 0)
+      put_closed(field, next_number(generation))
       bump()
     else
       write_open(field, entry)

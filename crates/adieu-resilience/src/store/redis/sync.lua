@@ -54,15 +54,22 @@ for number = 1, #KEYS - 3 do
   end
 end
 
-local function is_kept(since)
-  return since <= now and now - since < KEPT
+-- Whether this is remembered. A time in the future is due to a clock that was set back: `rewrite` is
+-- then called.
+local function is_kept(since, rewrite)
+  if since > now then
+    rewrite()
+    return true
+  end
+  return now - since < KEPT
 end
 
 local function force_of(field, value)
   local ends, length, by = string.match(value, '^forced (%d+) (%d+) (.*)$')
   if not ends then
     local since = tonumber(string.match(value, '^released (%d+)$'))
-    return since and is_kept(since) and { '0', '' }
+    local rewrite = function() put(field, 'released ' .. text(now), 0) end
+    return since and is_kept(since, rewrite) and { '0', '' }
   end
   ends, length = tonumber(ends), tonumber(length)
   if ends > now + length then
@@ -80,7 +87,8 @@ if epoch ~= known_epoch then
     local field, value, said = all[at], all[at + 1], nil
     if string.sub(field, 1, 2) == 'b:' then
       local entry = parse(field, value)
-      said = entry and (entry.is_open or is_kept(entry.since)) and standing(entry)
+      local rewrite = function() put_closed(field, entry.generation) end
+      said = entry and (entry.is_open or is_kept(entry.since, rewrite)) and standing(entry)
     else
       said = force_of(field, value)
     end

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{Granted, Run};
 use crate::breaker::{Circuit, Ended, Standing, Ticket};
-use crate::link::{ASK_WITHIN, ForceFailure, Probing};
+use crate::link::{ASK_WITHIN, ForceFailure, Grant, Probing};
 use crate::rate::{Question, Share, Taken};
 use crate::state::{ForceChange, State};
 use crate::store::{FleetState, Force, Forced, Probe, Probed, StoreError, Synced};
@@ -65,26 +65,28 @@ impl Run {
         match answered {
             Answered::Synced { sent, result } => {
                 self.is_syncing = false;
-                match self.heard(result, true) {
+                match self.heard(result, Some(sent)) {
                     Some(synced) => {
-                        self.unanswered = None;
                         self.learn(sent, synced);
-                        self.report_recovery();
+                        if !self.is_away() {
+                            self.unanswered = None;
+                            self.report_recovery();
+                        }
                     }
                     None => self.sent.forget(),
                 }
             }
             Answered::Took { share, question, result } => {
-                let answer = self.heard(result, false);
+                let answer = self.heard(result, None);
                 if answer.is_none() {
                     self.unanswered = Some(Arc::clone(&share));
                 }
-                share.on_answer(question, answer);
+                share.on_answer(now(), question, answer, self.driver.link.sharers());
             }
             Answered::Probed { sent, circuit, probe, answer, result } => {
                 self.on_probed(sent, circuit, probe, answer, result);
             }
-            Answered::Settled { sent, granted, ended, result } => match self.heard(result, false) {
+            Answered::Settled { sent, granted, ended, result } => match self.heard(result, None) {
                 Some(standing) => {
                     granted.circuit.adopt(sent, standing);
                     granted.circuit.fleet_idle(now());
@@ -93,7 +95,7 @@ impl Run {
             },
             Answered::ReportedRecovery { sent, circuit, generation, result } => {
                 self.recovering = None;
-                if let Some(Some(standing)) = self.heard(result, false) {
+                if let Some(Some(standing)) = self.heard(result, None) {
                     circuit.adopt(sent, standing);
                     // Otherwise more probes must succeed, or the break has not ended yet.
                     let is_open = matches!(standing,
@@ -157,13 +159,14 @@ impl Run {
         result: Result<Probed, NoAnswer>,
     ) {
         let now = now();
-        let probing = match self.heard(result, false) {
+        let probing = match self.heard(result, None) {
             Some(Probed::Granted { generation }) => {
                 circuit.fleet_granted(now);
                 let id = Arc::clone(&probe.id);
                 let granted = Granted { circuit, probe, generation };
                 self.probes.insert(Arc::clone(&id), granted);
-                Probing::Granted(Ticket { id, generation })
+                let ticket = Ticket { id, generation };
+                Probing::Granted(Grant::new(ticket, Arc::clone(&self.driver.link)))
             }
             Some(Probed::Busy(wait)) => {
                 circuit.fleet_busy(now, wait);
@@ -178,24 +181,22 @@ impl Run {
                 Probing::Again
             }
         };
-        // If the call has gone, the probe is returned for others.
-        if let Err(Probing::Granted(ticket)) = answer.send(probing)
-            && let Some(granted) = self.probes.remove(&ticket.id)
-        {
-            self.settle(granted, Ended::Neutral);
-        }
+        // If the call has gone, or goes before it takes the probe, the grant returns the probe.
+        let _ = answer.send(probing);
         if self.is_draining {
             self.return_probes();
         }
     }
 
-    /// Notes whether the store has answered. Only the answer to a report shows that it is back: other
-    /// questions may have been sent before it was away.
-    fn heard<T>(&mut self, result: Result<T, NoAnswer>, is_report: bool) -> Option<T> {
+    /// Notes whether the store has answered. Only the answer to a report that was sent since the store
+    /// went away shows that it is back. `reported` is when the report was sent, if this is one.
+    fn heard<T>(&mut self, result: Result<T, NoAnswer>, reported: Option<Instant>) -> Option<T> {
         match result {
             Ok(answer) => {
-                if is_report {
-                    self.cadence.on_answer();
+                let shows = |sent| self.away_since.is_none_or(|away_since| sent > away_since);
+                if reported.is_some_and(shows) {
+                    self.away_since = None;
+                    self.cadence.on_answer(now());
                     self.driver.link.report_to_checks(true);
                     self.driver.link.set_away(false);
                     if std::mem::take(&mut self.is_away_logged) {
@@ -206,9 +207,11 @@ impl Run {
                 Some(answer)
             }
             Err(error) => {
-                if is_report || !self.is_away() {
-                    self.cadence.on_failure(now());
+                let now = now();
+                if reported.is_some() || !self.is_away() {
+                    self.cadence.on_failure(now);
                 }
+                self.away_since.get_or_insert(now);
                 self.driver.link.report_to_checks(false);
                 self.driver.link.set_away(true);
                 if !std::mem::replace(&mut self.is_away_logged, true) {
@@ -235,6 +238,7 @@ impl Run {
     fn learn(&mut self, sent: Instant, synced: Synced) {
         let Synced { epoch, replicas, news } = synced;
         self.driver.link.set_replicas(replicas);
+        self.driver.link.set_sharers(self.sharers.on_seen(now(), replicas));
         // The store may have answered this report before it forced open or released a policy.
         let is_before_force = self.last_forced.is_some_and(|forced| sent <= forced);
         if !is_before_force {
