@@ -98,11 +98,11 @@ fn start<L: Listener, S: App>(
     if let Err(source) = registered {
         // Some tasks may have been added. They wait for a server that has accepted nothing.
         reached.send_replace(StopProgress { is_unbound: true, has_ended: true });
-        return match source {
-            // The shutdown began during start-up: nothing is to be served, and that is no failure.
-            AddTaskError::TooLate { .. } => Ok(None),
-            source => Err(ServeError::AddTask { name: options.name, source }),
-        };
+        // The shutdown began during start-up: nothing is to be served, and that is no failure.
+        if let AddTaskError::TooLate { .. } = source {
+            return Ok(None);
+        }
+        return Err(ServeError::AddTask { name: options.name, source });
     }
     if let Some(at) = listener.describe() {
         let (name, at) = (Arc::clone(&options.name), at.to_string());
