@@ -411,6 +411,21 @@ fn s48_the_body_may_end_after_the_shutdown() {
 }
 
 #[test]
+fn s1712_a_body_that_is_dropped_is_logged() {
+    let mut process = started("start-up", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    check_code(&ended, ExitCode::CLEAN);
+    let line =
+        "body dropped          why=\"it was running when the shutdown was over\" waited=100ms";
+    assert!(ended.stderr.contains(line), "{ended:#?}");
+    let mut process = started("last word", &[]);
+    process.signal(Signal::TERM);
+    let ended = process.wait();
+    assert!(!ended.stderr.contains("body dropped"), "{ended:#?}");
+}
+
+#[test]
 fn s48_an_invalid_configuration_fails_before_the_body_runs() {
     let ended = start("clean", &[("ADIEU__KILL_AFTR", "5s")]).wait();
     check_code(&ended, ExitCode::FAILED);

@@ -118,6 +118,8 @@ impl Asking {
                 self.large().await;
             }
             Client::Paused => self.paused().await,
+            // What becomes of its message is in the journal of the service.
+            Client::BusySocket => drop(self.socket().await),
         }
     }
 
@@ -220,6 +222,19 @@ impl Asking {
         self.ledger.record(fact, "large", &path);
     }
 
+    /// Opens a WebSocket, and reads until the server closes it. Answers no close frame.
+    async fn socket(&self) -> Result<(), Error> {
+        let mut stream = TcpStream::connect(self.at).await?;
+        let number = self.number;
+        let request = format!(
+            "GET /socket/{number} HTTP/1.1\r\nhost: compose\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut buffer = [0; 1_024];
+        while stream.read(&mut buffer).await? > 0 {}
+        Ok(())
+    }
+
     /// Reads a large answer, slowly.
     async fn read_large(&self, path: &str, is_http10: bool) -> Result<Read, Error> {
         let mut stream = match self.kind {
@@ -229,7 +244,8 @@ impl Asking {
             | Client::Slow
             | Client::Paused
             | Client::CutHttp10
-            | Client::CutFrame => Stream::Tcp(TcpStream::connect(self.at).await?),
+            | Client::CutFrame
+            | Client::BusySocket => Stream::Tcp(TcpStream::connect(self.at).await?),
         };
         let request = match is_http10 {
             true => format!("GET {path} HTTP/1.0\r\n\r\n"),

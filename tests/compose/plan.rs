@@ -248,6 +248,8 @@ pub enum Client {
     CutUnix,
     /// One large answer in one frame, of which the client stops reading.
     CutFrame,
+    /// One message over a WebSocket, whose handler is busy with it for seconds.
+    BusySocket,
 }
 
 /// When and how the shutdown begins.
@@ -276,7 +278,7 @@ impl Client {
     fn is_slow(self) -> bool {
         match self {
             Self::Http1 | Self::Http2 => false,
-            Self::Slow | Self::Paused => true,
+            Self::Slow | Self::Paused | Self::BusySocket => true,
             Self::CutHttp10 | Self::CutUnix | Self::CutFrame => true,
         }
     }
@@ -401,6 +403,7 @@ impl Plan {
                 Client::CutHttp10,
                 Client::CutUnix,
                 Client::CutFrame,
+                Client::BusySocket,
             ];
             clients.push(in_turn(seed / 8, &slow));
         }

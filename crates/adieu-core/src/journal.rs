@@ -22,7 +22,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, error, info, warn};
 
-use crate::log_thread::{LogThread, current_dispatch};
+use crate::log_thread::{LogProgress, LogThread, current_dispatch};
 use crate::outcome::{Ending, Outcome};
 use crate::park;
 use crate::phase::Phase;
@@ -230,6 +230,11 @@ impl Journal {
     /// `within`.
     pub(crate) fn flush(&self, within: Duration) -> bool {
         park::block_on_until(pin!(self.idle()), real_now() + within).is_some()
+    }
+
+    /// Returns whether the subscriber is blocked, for code that calls it on another thread.
+    pub(crate) fn progress(&self) -> LogProgress {
+        self.thread.progress()
     }
 
     fn is_idle(&self) -> bool {

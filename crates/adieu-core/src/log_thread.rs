@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tracing::Dispatch;
@@ -18,6 +18,9 @@ use crate::park;
 use crate::shield::{drop_shielded, shielded};
 use crate::sync::lock;
 use crate::time::real_now;
+
+/// How long a subscriber may take for a line before it counts as blocked.
+const BLOCKED: Duration = Duration::from_millis(50);
 
 /// The length of the queue. While the subscriber blocks, further lines are dropped and counted.
 const MAX_LINES: usize = 10_000;
@@ -44,7 +47,27 @@ struct QueueState {
     dropped: usize,
     has_thread: bool,
     is_closed: bool,
+    /// How many lines the thread has processed so far.
+    done: u64,
+    /// When the thread began to process the current line, on the real clock.
+    busy_since: Option<Instant>,
+    /// The result of the last wait for the subscriber, until the queue is empty.
+    seen: Option<Seen>,
 }
+
+/// How a subscriber that was waited for has behaved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// It ended lines, but not all of them.
+    Behind,
+    /// It had ended this many lines, and ended no other.
+    Blocked { done: u64 },
+}
+
+/// Whether the subscriber of a log thread is blocked, for code that would call the same subscriber on
+/// another thread.
+#[derive(Clone)]
+pub(crate) struct LogProgress(Arc<Queue>);
 
 struct QueuedLine {
     /// The subscriber that receives the line; `None` for the global one.
@@ -123,7 +146,11 @@ impl LogThread {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        *self.queue.pending.borrow() == 0
+        self.queue.is_idle()
+    }
+
+    pub(crate) fn progress(&self) -> LogProgress {
+        LogProgress(Arc::clone(&self.queue))
     }
 }
 
@@ -145,9 +172,61 @@ impl Drop for LogThread {
     }
 }
 
+// === impl LogProgress ===
+
+impl LogProgress {
+    /// Returns whether the subscriber is blocked, as far as is known. Returns at once.
+    pub(crate) fn is_blocked(&self) -> bool {
+        if self.0.is_idle() {
+            return false;
+        }
+        let state = lock(&self.0.state);
+        let busy =
+            state.busy_since.is_some_and(|since| real_now().duration_since(since) >= BLOCKED);
+        busy || state.seen == Some(Seen::Blocked { done: state.done })
+    }
+
+    /// Waits until the subscriber has processed the lines so far, or for 50 ms, and returns whether it is
+    /// blocked. A subscriber that is behind and not blocked is waited for once.
+    pub(crate) fn wait_until_blocked(&self) -> bool {
+        if self.0.is_idle() {
+            lock(&self.0.state).seen = None;
+            return false;
+        }
+        let (seen, before) = {
+            let state = lock(&self.0.state);
+            (state.seen, state.done)
+        };
+        if seen == Some(Seen::Behind) || self.is_blocked() {
+            return self.is_blocked();
+        }
+        let mut pending = self.0.pending.subscribe();
+        let idle = async move {
+            // The sender lives as long as the queue, so the wait cannot fail.
+            let _ = pending.wait_for(|pending| *pending == 0).await;
+        };
+        if park::block_on_until(pin!(idle), real_now() + BLOCKED).is_none() {
+            let mut state = lock(&self.0.state);
+            let is_same = state.done == before;
+            state.seen = Some(if is_same { Seen::Blocked { done: before } } else { Seen::Behind });
+        }
+        self.is_blocked()
+    }
+}
+
+impl std::fmt::Debug for LogProgress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogProgress").finish_non_exhaustive()
+    }
+}
+
 // === impl Queue ===
 
 impl Queue {
+    fn is_idle(&self) -> bool {
+        *self.pending.borrow() == 0
+    }
+
     fn process(&self) {
         while let Some((line, dropped)) = self.next() {
             // A panic loses this line only.
@@ -163,8 +242,12 @@ impl Queue {
     /// Returns `None` when the queue is empty and closed.
     fn next(&self) -> Option<(QueuedLine, usize)> {
         let mut state = lock(&self.state);
+        if state.busy_since.take().is_some() {
+            state.done += 1;
+        }
         loop {
             if let Some(line) = state.lines.pop_front() {
+                state.busy_since = Some(real_now());
                 return Some((line, std::mem::take(&mut state.dropped)));
             }
             if state.is_closed {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
 use crate::coordinator::Shutdown;
@@ -21,10 +21,11 @@ use crate::status::Stage;
 use crate::sync::lock;
 use crate::systemd;
 use crate::task::{Ended, TaskResult, catch, chain, end_of};
-use crate::time::real_now;
+use crate::time::{Short, real_now};
 use crate::watchdog::last_words;
 
-/// How long the body may continue after the shutdown is over.
+/// How long the body may continue after the shutdown is over. Short, because many bodies never end:
+/// each exit of such a program would last as long as the time that the platform allows.
 const BODY_GRACE: Duration = Duration::from_millis(100);
 
 /// The maximum of each wait when the process exits.
@@ -59,6 +60,12 @@ where
 /// and runs the body. When the body returns or fails, or a signal arrives, even during start-up, the
 /// shutdown runs. Then guards are dropped, blocking threads have the rest of the reserve to end, and
 /// the runner returns the exit code. A watchdog ends the process at the deadline if it hangs.
+///
+/// The body is not work of the shutdown, which does not wait for it: if the body still runs 100 ms after
+/// the shutdown is over, it is dropped, and the log shows `body dropped`. So code after
+/// `serve(…).await?` may not run to its end. Put it into a task of a phase, such as
+/// [`Phase::CLOSE_RESOURCES`](crate::Phase::CLOSE_RESOURCES): the shutdown waits for its tasks, and
+/// reports them.
 ///
 /// An error that only reports that the shutdown has begun, even inside another error, does not count
 /// as a failure of the body. With `run-by-process-hook = off` the runner installs no signal handlers,
@@ -269,6 +276,12 @@ fn wait_for_both(
         drop(entered);
         // The body may have resumed an aborted shutdown; then wait for that one.
         if ended.is_some() || shutdown.stage() == Stage::Over {
+            if ended.is_none() {
+                let waited = Short(within);
+                let why = "it was running when the shutdown was over";
+                let log = move || warn!(why, %waited, "body dropped");
+                shutdown.shared().journal().log(log);
+            }
             let report = shutdown.completed().wait().ok().or(report);
             return (ended, report);
         }

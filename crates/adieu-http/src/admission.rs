@@ -74,6 +74,10 @@ pub(crate) trait Origin {
     /// Records that the request was refused, and that its body may still be arriving.
     fn mark_refused(&self) {}
 
+    /// Records that the application has answered completely, or that the rest of the request is accounted
+    /// for elsewhere.
+    fn mark_done(&mut self) {}
+
     /// Marks the request as settled: either the caller reports it as cut now, or the application
     /// itself has failed the response. Returns the request's name if it was not settled before.
     fn settle(&self) -> Option<Name>;
@@ -197,6 +201,7 @@ impl<O: Origin> Admitted<O> {
         let route_class = self.origin.admission().class;
         let (class, is_stream) = match self.info.response_kind(&response, route_class) {
             ResponseKind::Upgrade { is_websocket } => {
+                self.origin.mark_done();
                 if let Some(pass) = self.pass.take() {
                     self.origin.upgrade(pass, is_websocket);
                 }
@@ -214,6 +219,7 @@ impl<O: Origin> Admitted<O> {
             let _ = self.origin.settle();
         }
         if response.body().is_end_stream() {
+            self.origin.mark_done();
             return response.map(AdmittedBody::unaccounted);
         }
         if is_stream && self.info.ends_by_close(&response) {
@@ -285,11 +291,14 @@ impl<O: Origin> Admitted<O> {
     }
 }
 
-/// Polls the application's code inside the pass. If it panics, names the request as not finished, and
+/// Calls or polls the application's code inside the pass. If it panics, names the request as not finished, and
 /// releases its pass here: a pass that is dropped while the thread unwinds records itself, without the
 /// name of the request.
 #[inline]
-fn poll_application<O: Origin, T>(slot: &mut Option<Admitted<O>>, poll: impl FnOnce() -> T) -> T {
+pub(crate) fn poll_application<O: Origin, T>(
+    slot: &mut Option<Admitted<O>>,
+    poll: impl FnOnce() -> T,
+) -> T {
     let pass = slot.as_ref().and_then(|admitted| admitted.pass.as_ref());
     let polled = catch_unwind(AssertUnwindSafe(|| within(pass, poll)));
     polled.unwrap_or_else(|panic| {
@@ -302,7 +311,7 @@ fn poll_application<O: Origin, T>(slot: &mut Option<Admitted<O>>, poll: impl FnO
 
 /// Runs `work` inside the pass, if there is one.
 #[inline]
-pub(crate) fn within<T>(pass: Option<&Pass>, work: impl FnOnce() -> T) -> T {
+fn within<T>(pass: Option<&Pass>, work: impl FnOnce() -> T) -> T {
     match pass {
         Some(pass) => pass.within(work),
         None => work(),

@@ -35,6 +35,7 @@ use upgraded::Upgraded;
 use crate::admission::Admission;
 use crate::clock::TickingClock;
 use crate::probes::Probes;
+use crate::request::Name;
 use crate::socket::{Endpoints, SendQueues};
 use crate::stage::{CurrentStage, Stage};
 
@@ -68,6 +69,8 @@ pub(crate) struct Conn {
     is_client_sending: AtomicBool,
     /// The response has no length, so it ends where the connection ends.
     ends_by_close: AtomicBool,
+    /// With HTTP/1: the client has closed its side.
+    is_half_closed: AtomicBool,
     passes: Mutex<Passes>,
     /// The upgraded connection, until [`drive`] takes it to end it.
     upgraded: Mutex<Option<Arc<dyn Upgraded>>>,
@@ -87,8 +90,17 @@ enum Mode {
 struct Passes {
     /// Reserved for the first request of a connection that was accepted just before the gate closed.
     first_request: Option<Pass>,
-    /// Held while the upgraded connection lives.
-    upgraded: Option<Pass>,
+    /// Held until the application has dropped the upgraded connection.
+    upgraded: Option<UpgradePass>,
+}
+
+/// The pass of a request whose connection was upgraded.
+#[derive(Debug)]
+struct UpgradePass {
+    // Dropped with the others when the connection has ended.
+    _pass: Pass,
+    /// The request, for the report.
+    name: Option<Name>,
 }
 
 /// A connection that was accepted less than this long before the gate closed may still send its
@@ -122,6 +134,7 @@ impl Conn {
             delivery: Delivery::new(endpoints),
             is_client_sending: AtomicBool::new(false),
             ends_by_close: AtomicBool::new(false),
+            is_half_closed: AtomicBool::new(false),
             passes: Mutex::default(),
             upgraded: Mutex::default(),
         })
@@ -202,9 +215,12 @@ impl Conn {
         }
     }
 
-    /// Records that the connection is upgraded, and holds the pass for as long as it lives.
-    fn upgrade(&self, pass: Pass, is_websocket: bool) {
-        self.passes().upgraded = Some(pass);
+    /// Records that the connection is upgraded, and holds the pass until the application has dropped it.
+    fn upgrade(&self, mut pass: Pass, name: Option<Name>, is_websocket: bool) {
+        if let Some(name) = name.clone() {
+            pass.set_label(name);
+        }
+        self.passes().upgraded = Some(UpgradePass { _pass: pass, name });
         let mode = if is_websocket { Mode::WebSocket } else { Mode::Other };
         self.mode.store(mode as u8, Ordering::Release);
     }
@@ -215,6 +231,14 @@ impl Conn {
 
     fn take_upgraded(&self) -> Option<Arc<dyn Upgraded>> {
         self.upgraded.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Names the upgraded connection as cut off: the application still has it.
+    fn report_upgrade_cut(&self) {
+        let name = self.passes().upgraded.as_mut().and_then(|upgraded| upgraded.name.take());
+        if let Some(name) = name {
+            self.server.admission.gate.note_cut_off(name.to_string());
+        }
     }
 
     /// Releases all passes of a connection that has ended.
@@ -288,12 +312,11 @@ impl Conn {
         }
     }
 
-    /// Returns whether the connection needs more time: for a request, for a response, for a client
-    /// that is still sending, or, with HTTP/2, for the client to close its side.
+    /// Returns whether the connection needs more time: for a request, for a response, or for a client
+    /// that is still sending.
     fn needs_time(&self) -> bool {
-        self.is_http2()
-            || self.is_client_sending()
-            || self.open_requests() > 0
-            || self.has_unread_answer()
+        // HTTP/2 resets the stream of a request that was refused. The connection does not matter.
+        let is_client_sending = self.is_client_sending() && !self.is_http2();
+        is_client_sending || self.open_requests() > 0 || self.has_unread_answer()
     }
 }

@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use crate::admission::{
-    Admission, Admitted, AdmittedBody, AdmittedFuture, Origin, RefusalBody, within,
+    Admission, Admitted, AdmittedBody, AdmittedFuture, Origin, RefusalBody, poll_application,
 };
 use crate::app::BoxError;
 use crate::pieces::{InPieces, Pieces};
@@ -85,7 +85,9 @@ use crate::request::{Name, RequestInfo};
 ///
 /// # Upgrades
 ///
-/// With [`serve`](crate::serve()) the pass is held for as long as the upgraded connection lives.
+/// With [`serve`](crate::serve()) the pass is held until the handler has dropped the upgraded connection.
+/// A handler that reads or writes learns of the end of the connection; one that does neither holds the
+/// drain until its window has elapsed, and is then named in the report.
 /// With another server the layer cannot observe that: carry [`Pass::current`] into the task that
 /// owns the connection.
 #[derive(Clone, Debug)]
@@ -204,8 +206,10 @@ where
             Ok(pass) => {
                 let admission = Arc::clone(&self.admission);
                 let origin = LayerRequest { admission, name: Name::of(&request), is_nested };
-                let inner = within(pass.as_ref(), || InPieces::of(self.inner.call(request)));
-                AdmittedFuture::new(inner, Admitted::new(origin, pass, info))
+                let mut admitted = Some(Admitted::new(origin, pass, info));
+                let call = || InPieces::of(self.inner.call(request));
+                let inner = poll_application(&mut admitted, call);
+                AdmittedFuture::new(inner, admitted)
             }
             Err(refusal) => AdmittedFuture::known(refusal),
         };

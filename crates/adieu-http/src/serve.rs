@@ -157,7 +157,8 @@ impl<L, S> Serve<L, S> {
         self
     }
 
-    /// Sets how long the closing handshake of a WebSocket may take. Two seconds by default.
+    /// Sets how long the closing handshake of a WebSocket may take. Two seconds by default. Then the
+    /// client is disconnected. The handler can finish its work until the window has elapsed.
     pub fn websocket_close_timeout(mut self, most: Duration) -> Self {
         self.options.websocket_close_timeout = most;
         self
@@ -205,7 +206,8 @@ impl<L, S> Serve<L, S> {
     }
 
     /// Sets whether HTTP/1 clients that close their side of the connection after the request are
-    /// answered. Off by default: the client is then considered gone, and its request is dropped.
+    /// answered. Off by default: the client is then considered gone, and its request is dropped. During the
+    /// drain the report names such a request, because a client that still waits looks the same.
     pub fn http1_half_close(self, is_answered: bool) -> Self {
         self.configure(move |builder| {
             builder.http1().half_close(is_answered);

@@ -57,6 +57,7 @@ impl Plan {
             Shape::Disabled | Shape::LateBegin => {}
             Shape::PanickingTick => self.remove_deviation(Deviation::PanickingTick),
             Shape::CutFrame => self.clients.retain(|client| *client != Client::CutFrame),
+            Shape::BusySocket => self.clients.retain(|client| *client != Client::BusySocket),
         }
     }
 
@@ -164,6 +165,10 @@ impl Plan {
             Shape::CutFrame => {
                 self.clients.retain(|client| !client.is_slow());
                 self.clients.push(Client::CutFrame);
+            }
+            Shape::BusySocket => {
+                self.clients.retain(|client| !client.is_slow());
+                self.clients.push(Client::BusySocket);
             }
         }
     }

@@ -64,13 +64,15 @@ pub enum Shape {
     PanickingTick,
     /// Like item 7: `axum::serve` with a layer sends a large answer as one frame, and it is cut.
     CutFrame,
+    /// A WebSocket handler is busy for longer than the closing handshake may take.
+    BusySocket,
 }
 
 // === impl Shape ===
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::DroppedHandle,
         Self::PoolStep,
         Self::PoolTask,
@@ -100,6 +102,7 @@ impl Shape {
         Self::LateBegin,
         Self::PanickingTick,
         Self::CutFrame,
+        Self::BusySocket,
     ];
 
     /// Returns its name on the command line.
@@ -135,6 +138,7 @@ impl Shape {
             Self::LateBegin => "late-begin",
             Self::PanickingTick => "panicking-tick",
             Self::CutFrame => "cut-frame",
+            Self::BusySocket => "busy-socket",
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use adieu_testkit::ledger::Fact;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::extract::{Path, Request, State};
+use axum::http::{Response, StatusCode};
 use axum::routing::{get, post};
 
 use super::Counter;
@@ -17,12 +17,16 @@ use crate::load::{FRAME, LARGE};
 /// A task completes one of this many orders.
 const LATER_EACH: u64 = 3;
 
+/// How long a WebSocket handler is busy: longer than the closing handshake may take.
+const BUSY: Duration = Duration::from_secs(4);
+
 pub(super) fn router(counter: Counter) -> Router {
     Router::new()
         .route("/order/{id}", post(order))
         .route("/page/{id}", get(page))
         .route("/large/{id}", get(large))
         .route("/frame/{id}", get(frame))
+        .route("/socket/{id}", get(socket))
         .with_state(counter)
 }
 
@@ -50,6 +54,28 @@ async fn page(State(counter): State<Counter>, Path(id): Path<u64>) -> String {
     counter.store.record(Fact::Accepted, "page", format_args!("/page/{id}"));
     tokio::time::sleep(Duration::from_millis(id % 40)).await;
     format!("page {id}")
+}
+
+/// Upgrades to a WebSocket, and is busy with a message on it. It does not read meanwhile, so it does not
+/// learn that the server has closed the connection.
+async fn socket(
+    State(counter): State<Counter>,
+    Path(id): Path<u64>,
+    request: Request,
+) -> Response<Body> {
+    let upgrading = hyper::upgrade::on(request);
+    #[expect(clippy::disallowed_methods, reason = "the drain waits for its connection")]
+    tokio::spawn(async move {
+        let Ok(connection) = upgrading.await else { return };
+        let path = format!("/socket/{id}");
+        counter.store.record(Fact::Accepted, "socket", &path);
+        tokio::time::sleep(BUSY).await;
+        let _ = counter.store.write_as(Fact::Finished, "socket", &path).await;
+        drop(connection);
+    });
+    let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    let response = response.header("connection", "upgrade").header("upgrade", "websocket");
+    response.body(Body::empty()).expect("a valid head")
 }
 
 /// Many chunks, without a length that is known beforehand.

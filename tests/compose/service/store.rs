@@ -30,12 +30,22 @@ impl Store {
 
     /// Stores an order, if the pool is still open.
     pub(super) async fn write(&self, order: Order) -> Result<(), Error> {
+        self.write_as(Fact::Finished, order.kind, order.id).await
+    }
+
+    /// Records a fact in the store, if the pool is still open.
+    pub(super) async fn write_as(
+        &self,
+        fact: Fact,
+        kind: &str,
+        id: impl fmt::Display,
+    ) -> Result<(), Error> {
         // A round trip.
         tokio::task::yield_now().await;
         if self.is_closed.load(Ordering::Acquire) {
             return Err("the pool is closed".into());
         }
-        self.record(Fact::Finished, order.kind, order.id);
+        self.record(fact, kind, id);
         Ok(())
     }
 

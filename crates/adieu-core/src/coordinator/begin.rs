@@ -43,10 +43,11 @@ struct Begun {
 
 impl Shared {
     /// Begins the shutdown, if it has not begun. With `from`, the phases before that one are skipped.
-    pub(super) fn begin(self: &Arc<Self>, reason: Reason, from: Option<PhaseId>) {
+    /// Returns false if there was a run already.
+    pub(super) fn begin(self: &Arc<Self>, reason: Reason, from: Option<PhaseId>) -> bool {
         self.warn_now();
         let cause = Cause::of(reason, self.config());
-        let Some(begun) = self.create_run(now(), cause, from) else { return };
+        let Some(begun) = self.create_run(now(), cause, from) else { return false };
         self.process.watchdog.arm(begun.left);
         self.journal().listen_here();
         self.journal().note(begun.line);
@@ -55,6 +56,7 @@ impl Shared {
         }
         self.progress.begin(self.keeps_ready());
         driver::start(self, begun.home, driver::Beginning::Fresh);
+        true
     }
 
     /// Creates the run and fixes its deadline. Returns `None` if there is a run.
@@ -81,7 +83,8 @@ impl Shared {
             drain_window: check.drain.filter(|_| check.drain_is_open_ended && has_full_time),
         };
         let exits_process = cause.policy.exit_process;
-        let beginning = Beginning { cause, from, plan, budget, limits };
+        let beginning =
+            Beginning { cause, from, plan, budget, limits, log: self.journal().progress() };
         core.run = Some(Run::new(now, beginning));
         // Sets `core.home` before the lock is released. `Completion::wait` reads it to detect that
         // the waiting thread is the only one of that runtime.
@@ -143,12 +146,14 @@ impl Shared {
         }
         // Queued only: a subscriber may hang, and the next signal must be received.
         self.journal().note(Line::Signal { signal, via, rung });
-        if self.progress.stage() == Stage::Up {
-            self.begin(Reason::ProcessTerminate(signal), None);
-        } else if rung == Rung::Graceful {
+        // Another thread may be beginning the shutdown for a reason that is no signal: it has created the
+        // run, and the stage is still `Up`.
+        let is_up = self.progress.stage() == Stage::Up;
+        let has_begun = is_up && self.begin(Reason::ProcessTerminate(signal), None);
+        if rung == Rung::Graceful && !has_begun {
             self.adopt_signal_deadline();
         }
-        if rung == Rung::HardStop && self.progress.stage() == Stage::ShuttingDown {
+        if rung == Rung::HardStop && self.progress.stage() != Stage::Over {
             self.arm_hard_stop();
         }
         self.engine.request(|requests| requests.rung = requests.rung.max(rung));
@@ -178,9 +183,68 @@ impl Shared {
             return;
         }
         drop(core);
-        if self.progress.stage() == Stage::ShuttingDown {
+        if self.progress.stage() != Stage::Over {
             self.process.watchdog.arm(left);
         }
         self.engine.request(|requests| requests.shorten_to(deadline));
+    }
+}
+
+#[cfg(all(test, not(adieu_loom)))]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::coordinator::Shutdown;
+    use crate::phase::Phase;
+
+    const ALLOWED: Duration = Duration::from_secs(4);
+
+    /// Returns when `is_so` returns true. Panics after 20 s.
+    fn until(is_so: impl Fn() -> bool) {
+        let end = now() + Duration::from_secs(20);
+        while !is_so() {
+            assert!(now() < end, "the state should be reached");
+            std::thread::yield_now();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn s1710_a_signal_that_races_another_beginning_still_sets_the_platforms_deadline() {
+        // With `unready-after`, `begin` takes the lock of the drains after it has created the run.
+        let config = Config::new().unready_after(Duration::from_secs(1));
+        let shutdown = Shutdown::configured(config).unwrap();
+        let release = Arc::new(tokio::sync::Notify::new());
+        let waits = Arc::clone(&release);
+        let wait = async move |_| waits.notified().await;
+        shutdown.add_task(Phase::SERVICE_STOP, "wait", wait).unwrap();
+        let shared = shutdown.shared();
+        // As detected when signals were installed.
+        shared.core.lock().allowance.budget.kill_after = Some(ALLOWED);
+
+        let drains = shared.drains.lock();
+        let beginning = std::thread::spawn({
+            let shared = Arc::clone(shared);
+            move || shared.begin(Reason::Unknown, None)
+        });
+        // Not through `with_run`, whose lock comes later in the order; another thread looks.
+        let looking = std::thread::spawn({
+            let shared = Arc::clone(shared);
+            move || {
+                until(|| shared.core.lock().run.is_some());
+                assert_eq!(shared.progress.stage(), Stage::Up, "the test should hold it back");
+                shared.receive(Signal::TERM, None)
+            }
+        });
+        assert_eq!(looking.join().unwrap(), Some(Rung::Graceful));
+        drop(drains);
+        assert!(beginning.join().unwrap(), "the other beginning was first");
+
+        let is_watched = || shared.process.watchdog.left().is_some_and(|left| left <= ALLOWED);
+        assert!(is_watched(), "the watchdog knows {:?}", shared.process.watchdog.left());
+        let has_deadline =
+            || shutdown.deadline().is_some_and(|deadline| deadline.remaining() <= ALLOWED);
+        until(has_deadline);
+        release.notify_one();
+        shutdown.completed().await.unwrap();
     }
 }

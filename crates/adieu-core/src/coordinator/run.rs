@@ -12,6 +12,7 @@ use super::machine::{Effects, Machine, PhaseRun, PhaseState, TaskRun, TaskState}
 use crate::budget::{Budget, Limits};
 use crate::config::Config;
 use crate::deadline::LiveDeadline;
+use crate::log_thread::LogProgress;
 use crate::outcome::{Ending, Outcome, SkipCause};
 use crate::plan::{PhaseId, Plan, Rank};
 use crate::policy::Policy;
@@ -62,6 +63,7 @@ pub(super) struct Beginning {
     pub(super) plan: Plan,
     pub(super) budget: Budget,
     pub(super) limits: Limits,
+    pub(super) log: LogProgress,
 }
 
 /// A status without the descriptions of the tasks.
@@ -101,7 +103,7 @@ impl Cause {
 
 impl Run {
     pub(super) fn new(now: Instant, beginning: Beginning) -> Self {
-        let Beginning { cause, from, plan, budget, limits } = beginning;
+        let Beginning { cause, from, plan, budget, limits, log } = beginning;
         let Cause { reason, name: reason_name, has_signal: _, policy } = cause;
         Self {
             machine: Machine::new(&plan, from, limits, now),
@@ -110,6 +112,7 @@ impl Run {
                 deadline: LiveDeadline::new(now, limits.deadline),
                 hurry: CancellationToken::new(),
                 span: LazySpan::default(),
+                log,
             }),
             policy,
             reason_name,
@@ -139,6 +142,7 @@ impl Run {
             deadline: LiveDeadline::new(now, limits.deadline),
             hurry: self.cx.hurry.clone(),
             span: LazySpan::default(),
+            log: self.cx.log.clone(),
         });
         limits
     }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::end::TaskId;
 use super::lazy_span::LazySpan;
 use crate::deadline::{Deadline, LiveDeadline};
+use crate::log_thread::LogProgress;
 use crate::phase::Phase;
 use crate::reason::Reason;
 use crate::time::{Duration, Instant};
@@ -37,6 +38,8 @@ pub(crate) struct RunCx {
     /// Fires when tasks that only wait should end.
     pub(crate) hurry: CancellationToken,
     pub(crate) span: LazySpan,
+    /// Shows whether the subscriber is blocked: then no span is opened or entered.
+    pub(crate) log: LogProgress,
 }
 
 /// The values that all tasks of a phase share.

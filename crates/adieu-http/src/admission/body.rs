@@ -102,11 +102,13 @@ where
         admitted.origin.set_awaits_application(polled.is_pending());
         match polled {
             Poll::Ready(None) => {
+                admitted.origin.mark_done();
                 *slot = None;
                 return Poll::Ready(None);
             }
             // This was the last frame: the response is complete, also if its window has just elapsed.
             Poll::Ready(Some(Ok(frame))) if body.is_end_stream() => {
+                admitted.origin.mark_done();
                 return Poll::Ready(Some(Ok(frame)));
             }
             Poll::Ready(Some(Err(error))) => {
@@ -133,6 +135,7 @@ where
             return polled.map_err(Into::into);
         };
         let last = admitted.end_body(window);
+        admitted.origin.mark_done();
         // Drops the application's body, then the pass.
         self.set(Self::full(Bytes::new()));
         Poll::Ready(last)

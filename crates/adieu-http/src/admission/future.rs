@@ -41,8 +41,8 @@ impl<F, O: Origin> AdmittedFuture<F, O> {
         Self { state: State::Known { response: Some(response) } }
     }
 
-    pub(crate) fn new(inner: F, admitted: Admitted<O>) -> Self {
-        Self { state: State::Admitted { inner, until_cut: None, admitted: Some(admitted) } }
+    pub(crate) fn new(inner: F, admitted: Option<Admitted<O>>) -> Self {
+        Self { state: State::Admitted { inner, until_cut: None, admitted } }
     }
 }
 
@@ -74,6 +74,7 @@ where
             Poll::Ready(Err(error)) => {
                 if let Some(admitted) = slot {
                     admitted.report_failure("failed without an answer");
+                    admitted.origin.mark_done();
                 }
                 return Poll::Ready(Err(error));
             }

@@ -25,6 +25,10 @@ pub(crate) type Configure = Arc<dyn Fn(&mut Builder<Streams>) + Send + Sync>;
 const FIRST_CHECK: Duration = Duration::from_millis(10);
 const CHECK: Duration = Duration::from_millis(100);
 
+/// How long an HTTP/2 client without an open request may take to acknowledge GOAWAY. A process that was
+/// stopped never does, although its kernel acknowledges every byte.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// Serves a connection until it ends.
 ///
 /// `reset` makes the kernel end the connection with a reset when `io` is dropped.
@@ -96,6 +100,7 @@ pub(crate) async fn drive<I, S>(
 /// client.
 async fn flush(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::Receiver<Stage>) {
     let mut pause = FIRST_CHECK;
+    let mut idle_since = None;
     loop {
         tokio::select! {
             biased;
@@ -104,10 +109,17 @@ async fn flush(mut http: Pin<&mut impl Future>, conn: &Conn, mut stages: watch::
             _ = stages.wait_for(|stage| *stage == Stage::Dropping) => return,
             () = tokio::time::sleep(pause) => {}
         }
-        if !conn.needs_time() {
+        let now = Instant::now();
+        if conn.needs_time() {
+            idle_since = None;
+        } else if !conn.is_http2() || now.duration_since(*idle_since.get_or_insert(now)) >= GOODBYE
+        {
             return;
+        } else {
+            pause = CHECK.min(pause * 2);
+            continue;
         }
-        if let Some(reason) = conn.given_up(Instant::now()) {
+        if let Some(reason) = conn.given_up(now) {
             conn.report_cut(reason);
             return;
         }

@@ -107,9 +107,13 @@ impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncRead for Io<I> {
         this.detect_upgrade();
         match &mut this.inner {
             Inner::Http(inner) => {
-                let before = buf.filled().len();
+                let (before, room) = (buf.filled().len(), buf.remaining());
                 ready!(Pin::new(inner).poll_read(cx, buf))?;
-                this.protocol.read(&buf.filled()[before..], &this.conn.requests);
+                let read = &buf.filled()[before..];
+                if read.is_empty() && room > 0 && matches!(this.protocol, Protocol::Http1) {
+                    this.conn.is_half_closed.store(true, Ordering::Relaxed);
+                }
+                this.protocol.read(read, &this.conn.requests);
                 Poll::Ready(Ok(()))
             }
             Inner::Upgraded(upgraded) => upgraded.poll_read(cx, buf),

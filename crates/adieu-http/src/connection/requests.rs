@@ -67,6 +67,8 @@ pub(super) struct OpenRequest {
     /// 0 for a gRPC health check, which is not counted.
     id: u32,
     awaits_application: bool,
+    /// The application has answered completely, or the request is accounted for elsewhere.
+    is_done: bool,
 }
 
 const OPEN: u64 = 1 << 32;
@@ -249,12 +251,25 @@ impl OpenRequest {
         log.list.push(request);
         drop(log);
         conn.requests.add(OPEN + AWAITS_APPLICATION, is_http2);
-        Self { conn: Arc::clone(conn), id, awaits_application: true }
+        Self { conn: Arc::clone(conn), id, awaits_application: true, is_done: false }
     }
 
     /// Makes the handle of a gRPC health check, which is not counted.
     pub(super) fn uncounted(conn: &Arc<Conn>) -> Self {
-        Self { conn: Arc::clone(conn), id: 0, awaits_application: false }
+        Self { conn: Arc::clone(conn), id: 0, awaits_application: false, is_done: true }
+    }
+
+    /// Names a request that hyper has dropped because the client has closed its side, if the gate is
+    /// closed. The client may still be waiting for the answer: a connection that the client has closed
+    /// completely looks the same.
+    #[cold]
+    fn report_dropped(&self) {
+        let gate = &self.admission().gate;
+        if gate.is_closed()
+            && let Some(name) = self.settle()
+        {
+            gate.note_cut_off(format!("{name} (its client closed the connection)"));
+        }
     }
 
     #[cold]
@@ -300,6 +315,11 @@ impl Origin for OpenRequest {
         self.conn.mark_client_sending();
     }
 
+    #[inline]
+    fn mark_done(&mut self) {
+        self.is_done = true;
+    }
+
     fn settle(&self) -> Option<Name> {
         let mut log = self.conn.requests.log();
         let request = log.find(self.id).filter(|request| !request.is_settled)?;
@@ -311,12 +331,9 @@ impl Origin for OpenRequest {
         self.conn.server.cuts.add(vec![name.to_string()], CutReason::WindowElapsed);
     }
 
-    fn upgrade(&self, mut pass: Pass, is_websocket: bool) {
+    fn upgrade(&self, pass: Pass, is_websocket: bool) {
         let name = self.conn.requests.log().find(self.id).map(|request| request.name.clone());
-        if let Some(name) = name {
-            pass.set_label(name);
-        }
-        self.conn.upgrade(pass, is_websocket);
+        self.conn.upgrade(pass, name, is_websocket);
     }
 }
 
@@ -325,6 +342,9 @@ impl Drop for OpenRequest {
     fn drop(&mut self) {
         if self.id == 0 {
             return;
+        }
+        if !self.is_done && self.conn.is_half_closed.load(Ordering::Relaxed) {
+            self.report_dropped();
         }
         let is_http2 = self.conn.is_http2();
         if is_http2 {

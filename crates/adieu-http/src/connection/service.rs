@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use adieu_core::Pass;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -16,7 +15,7 @@ use tower::{Service, ServiceExt};
 
 use super::Conn;
 use super::requests::OpenRequest;
-use crate::admission::{Admitted, AdmittedBody, AdmittedFuture, within};
+use crate::admission::{Admitted, AdmittedBody, AdmittedFuture, poll_application};
 use crate::request::{Name, RequestInfo};
 use crate::stage::Stage;
 
@@ -92,8 +91,9 @@ where
                     Some(_) => OpenRequest::new(conn, Name::of(&request), stream),
                     None => OpenRequest::uncounted(conn),
                 };
-                let call = Call::new(&self.app, request, pass.as_ref());
-                AdmittedFuture::new(call, Admitted::new(open, pass, info))
+                let mut admitted = Some(Admitted::new(open, pass, info));
+                let call = poll_application(&mut admitted, || Call::new(&self.app, request));
+                AdmittedFuture::new(call, admitted)
             }
             Err(refusal) => {
                 conn.record_answered();
@@ -110,12 +110,12 @@ where
 
 impl<S: Service<Request<Incoming>> + Clone> Call<S> {
     /// Calls the application at once if it is ready, as most applications always are.
-    fn new(app: &S, request: Request<Incoming>, pass: Option<&Pass>) -> Self {
+    fn new(app: &S, request: Request<Incoming>) -> Self {
         let mut app = app.clone();
         // No waker is needed: `Oneshot` polls an application that is not ready again.
         let ready = app.poll_ready(&mut Context::from_waker(Waker::noop()));
         let state = match ready {
-            Poll::Ready(Ok(())) => State::Called { response: within(pass, || app.call(request)) },
+            Poll::Ready(Ok(())) => State::Called { response: app.call(request) },
             Poll::Ready(Err(_)) | Poll::Pending => {
                 State::NotReady { oneshot: Box::pin(app.oneshot(request)) }
             }

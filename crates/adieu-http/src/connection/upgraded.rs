@@ -4,6 +4,9 @@
 //! server needs no help from the application: on a WebSocket it writes a close frame between two of
 //! the application's frames, and at the end it takes the connection away. From then on the
 //! application reads the end of the stream, and its writes fail.
+//!
+//! The pass is held until the application has dropped the connection, also after the connection was
+//! taken away: a handler may still be processing its last message.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -59,10 +62,12 @@ enum CloseFrame {
     Written,
 }
 
-/// Disconnects on drop, so that a cancelled [`drain_upgraded`] disconnects, too.
+/// Disconnects on drop, so that a cancelled [`drain_upgraded`] disconnects, too. If the application
+/// still has the connection, it is named as cut off.
 struct DisconnectOnDrop<'a>(&'a dyn Upgraded, &'a Conn);
 
-/// Waits until the connection must end, and ends it.
+/// Waits until the connection must end, and ends it. Returns when the application has dropped it, or
+/// when the gate is cut.
 pub(super) async fn drain_upgraded(upgraded: Arc<dyn Upgraded>, conn: &Conn) {
     let gate = &conn.server.admission.gate;
     let (gate_closed, gate_cut) = (gate.closed_token(), gate.cut_token());
@@ -72,9 +77,10 @@ pub(super) async fn drain_upgraded(upgraded: Arc<dyn Upgraded>, conn: &Conn) {
             gate_closed.cancelled().await;
             std::future::poll_fn(|cx| upgraded.poll_close_frame(cx)).await;
             tokio::time::sleep(conn.server.websocket_close_timeout).await;
-        } else {
-            std::future::pending().await
+            upgraded.disconnect();
         }
+        // The handler may be busy: it sees the end when it next reads or writes.
+        std::future::pending().await
     };
     tokio::select! {
         () = upgraded.closed().cancelled() => {}
@@ -86,6 +92,9 @@ pub(super) async fn drain_upgraded(upgraded: Arc<dyn Upgraded>, conn: &Conn) {
 impl Drop for DisconnectOnDrop<'_> {
     fn drop(&mut self) {
         self.0.disconnect();
+        if !self.0.closed().is_cancelled() {
+            self.1.report_upgrade_cut();
+        }
         self.1.release_passes();
     }
 }

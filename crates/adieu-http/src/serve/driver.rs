@@ -15,6 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
+#[cfg(feature = "tls")]
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -92,11 +94,15 @@ fn start<L: Listener, S: App>(
     let (reached, reached_rx) = watch::channel(StopProgress::default());
     let roster = Arc::new(Roster::default());
     let cuts = Arc::new(Cuts::new(Arc::clone(&options.name), shutdown.clone(), gate.clone()));
-    match register(&shutdown, &options, &gate, requests, reached_rx, &roster, &cuts) {
-        Ok(()) => {}
+    let registered = register(&shutdown, &options, &gate, requests, reached_rx, &roster, &cuts);
+    if let Err(source) = registered {
+        // Some tasks may have been added. They wait for a server that has accepted nothing.
+        reached.send_replace(StopProgress { is_unbound: true, has_ended: true });
         // The shutdown began during start-up: nothing is to be served, and that is no failure.
-        Err(AddTaskError::TooLate { .. }) => return Ok(None),
-        Err(source) => return Err(ServeError::AddTask { name: options.name, source }),
+        if let AddTaskError::TooLate { .. } = source {
+            return Ok(None);
+        }
+        return Err(ServeError::AddTask { name: options.name, source });
     }
     if let Some(at) = listener.describe() {
         let (name, at) = (Arc::clone(&options.name), at.to_string());
@@ -267,9 +273,9 @@ impl<L: Listener, S: App> Server<L, S> {
                 #[cfg(feature = "tls")]
                 if let Some(acceptor) = acceptor {
                     if let Some(io) = tls::handshake(acceptor, io, stages.clone()).await {
-                        // No reset is needed: without TLS's close_notify the client knows that the
-                        // response was cut.
-                        let reset = |_: &_| {};
+                        // Also with TLS: many clients accept a connection that ends without
+                        // close_notify, and take a part of the response for all of it.
+                        let reset = |io: &TlsStream<L::Io>| L::reset_on_drop(io.get_ref().0);
                         drive(io, reset, conn, app, add_peer, configure, stages).await;
                     }
                     return;

@@ -394,6 +394,25 @@ async fn s372_an_http2_client_that_only_pings_is_disconnected_while_chunks_remai
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1703_an_idle_http2_client_that_answers_no_ping_is_not_waited_for() {
+    let app = Router::new().route("/big", get(async || "whole"));
+    let server = Server::start_with(app, window(60), |serve| serve).await;
+    let mut client = server.connect().await;
+    // SETTINGS, and a request as in `pings_and_does_not_read`.
+    let request =
+        [&[0, 0, 14, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 4, 4][..], b"/big", &[1, 4], b"test"].concat();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    client.send(&[&preface[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0], &request].concat()).await;
+    client.until("whole").await;
+    // From here on the client is like a process that was stopped: its kernel acknowledges, and it
+    // answers nothing.
+    let began = Instant::now();
+    let report = end(&server).await;
+    assert!(report.is_clean(), "{}", problems(&report));
+    assert!(began.elapsed() < Duration::from_secs(8), "took {:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s374_a_request_whose_answer_flow_control_holds_back_is_listed() {
     let server = Server::start_with(big(MB), window(60), |serve| serve).await;
     let stream = TcpStream::connect(server.addr).await.unwrap();

@@ -95,6 +95,11 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
+    /// Closes the client's side of the connection. The client still reads.
+    pub(crate) async fn half_close(&mut self) {
+        self.stream.shutdown().await.unwrap();
+    }
+
     pub(crate) async fn get(&mut self, path: &str) -> String {
         self.request(path).await;
         self.response().await

@@ -275,3 +275,103 @@ async fn s1009_new_connections_that_no_phase_has_waited_for_are_reported() {
     }
     panic!("the machine is too busy");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1705_a_request_that_is_dropped_in_the_drain_because_its_client_closed_is_named() {
+    let gate = Gate::new("api");
+    let server =
+        Server::start_with(stuck(), window(Duration::from_secs(20)), |serve| serve.gate(&gate))
+            .await;
+    // Before the shutdown, that is the end of an ordinary request.
+    let mut before = server.connect().await;
+    before.request("/wait/1").await;
+    inside(&gate, 1).await;
+    before.half_close().await;
+    while gate.in_flight() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (mut wait, mut drip) = (server.connect().await, server.connect().await);
+    wait.request("/wait/2").await;
+    drip.request("/drip/3").await;
+    drip.until("tick\n").await;
+    inside(&gate, 2).await;
+    let run = server.shutdown.run(Reason::Unknown);
+    gate.closed_token().cancelled().await;
+    wait.half_close().await;
+    drip.half_close().await;
+    let report = run.await.unwrap();
+    let problems = problems(&report);
+    assert!(!report.is_clean() && problems.contains("2 cut off: "), "{problems}");
+    for named in ["GET /wait/2 (its client closed", "GET /drip/3 (its client closed"] {
+        assert!(problems.contains(named), "{named} in {problems}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1705_a_request_that_is_answered_after_its_client_has_half_closed_is_finished() {
+    let gate = Gate::new("api");
+    let closed = gate.closed_token();
+    let app = Router::new().route(
+        "/slow",
+        get(async move || {
+            closed.cancelled().await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            "answer"
+        }),
+    );
+    let server = Server::start_with(app, window(Duration::from_secs(20)), |serve| {
+        serve.gate(&gate).http1_half_close(true)
+    })
+    .await;
+    let mut client = server.connect().await;
+    client.request("/slow").await;
+    inside(&gate, 1).await;
+    client.half_close().await;
+    let report = run(&server).await;
+    assert!(client.rest().await.unwrap().ends_with("answer"));
+    assert!(report.is_clean(), "{}", problems(&report));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1706_a_panic_before_the_first_poll_of_a_handler_is_named() {
+    // In the call itself, not in the future that it returns.
+    let app = tower::service_fn(|_: http::Request<hyper::body::Incoming>| {
+        if std::hint::black_box(true) {
+            panic!("on purpose");
+        }
+        std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty())))
+    });
+    for _ in 0..20 {
+        let server = Server::start_with(app, window(Duration::from_secs(20)), |serve| serve).await;
+        let gate = server.shutdown.gates()[0].clone();
+        let connecting = Instant::now();
+        // The first request of a new connection is admitted after the gate has closed.
+        let mut client = server.connect().await;
+        let run = server.shutdown.run(Reason::Unknown);
+        gate.closed_token().cancelled().await;
+        client.request("/first").await;
+        let report = run.await.unwrap();
+        if connecting.elapsed() > Duration::from_millis(450) && report.is_clean() {
+            continue; // The connection was no longer new.
+        }
+        let problems = problems(&report);
+        assert!(problems.contains("1 cut off: GET /first panicked"), "{problems}");
+        assert!(!problems.contains("work panicked"), "{problems}");
+        return;
+    }
+    panic!("the machine is too busy");
+}
+
+#[tokio::test]
+async fn s1707_a_server_that_was_rejected_has_lost_no_requests() {
+    let toml = "strict = true\nkill-after = \"20s\"\nlame-duck = \"0s\"\n";
+    let config = Config::parse(toml, Format::Toml).unwrap();
+    let shutdown = adieu_core::Shutdown::configured(config).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Its first tasks fit into the budget, the last one does not.
+    let serve = adieu_http::serve(listener, Router::new(), &shutdown);
+    let error = serve.hard_stop(Duration::from_secs(60)).await.unwrap_err();
+    assert!(matches!(error, adieu_http::ServeError::AddTask { .. }), "{error:?}");
+    let report = shutdown.run(Reason::Unknown).await.unwrap();
+    assert!(report.is_clean(), "{}", problems(&report));
+}

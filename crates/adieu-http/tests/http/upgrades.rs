@@ -1,8 +1,10 @@
 //! Connections that are upgraded to WebSockets and other protocols.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use adieu_core::{Config, Phase};
+use adieu_core::{Config, Phase, Reason};
 use axum::Router;
 use axum::extract::ws::{Message as AxumMessage, WebSocket, WebSocketUpgrade};
 use axum::routing::get;
@@ -10,7 +12,8 @@ use tokio::io::AsyncReadExt;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use super::client::{PATIENCE, Server};
+use super::answers::problems;
+use super::client::{Client, PATIENCE, Server};
 
 const UPGRADE: &str = "GET /ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\n\
     upgrade: websocket\r\nsec-websocket-version: 13\r\n\
@@ -113,21 +116,93 @@ async fn s380_the_close_frame_needs_no_help_from_the_application() {
         .route("/push", get(async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(push)))
         .route("/idle", get(async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(idle)));
     let timeout = Duration::from_millis(300);
-    let server = Server::start_with(app, Config::for_tests(), |serve| {
-        serve.websocket_close_timeout(timeout)
-    })
-    .await;
+    let config = Config::for_tests().drain_timeout(Duration::from_millis(1_500));
+    let server =
+        Server::start_with(app, config, |serve| serve.websocket_close_timeout(timeout)).await;
     let mut clients = [server.connect().await, server.connect().await];
     for (client, path) in clients.iter_mut().zip(["/push", "/idle"]) {
         client.send(UPGRADE.replace("/ws", path)).await;
         client.until("tick").await;
     }
     let report = server.end().await;
-    assert!(report.is_clean(), "{report}");
-    assert!(report.took < Duration::from_secs(3), "{report}");
+    assert!(report.took < Duration::from_secs(4), "{report}");
+    // One handler has learned of the end, because its write failed. The other one never looks.
+    let problems = problems(&report);
+    assert!(!report.is_clean() && problems.contains("GET /idle"), "{problems}");
+    assert!(!problems.contains("GET /push"), "{problems}");
     for client in &mut clients {
         let rest = client.rest_bytes().await;
         assert!(rest.ends_with(&[0x88, 0x02, 0x03, 0xE9]), "no bytes follow the close frame");
+    }
+}
+
+/// How a client behaves when the server has sent it a close frame.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    None,
+    CloseFrame,
+    Disconnect,
+}
+
+/// Gives a WebSocket handler a message that takes it 1.5 s, during which it does not read. Returns the
+/// server, the client, and whether the handler has finished before `close-resources` ran.
+async fn busy(window: Duration) -> (Server, Client, Arc<AtomicBool>) {
+    let (is_closed, is_done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let handler = {
+        let (is_closed, is_done) = (Arc::clone(&is_closed), Arc::clone(&is_done));
+        async move |mut socket: WebSocket| {
+            let _ = socket.send(AxumMessage::Text("begun".into())).await;
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            is_done.store(!is_closed.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+    };
+    let upgrade = async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(handler);
+    let config = Config::for_tests().drain_timeout(window);
+    let server = Server::start_with(Router::new().route("/ws", get(upgrade)), config, |serve| {
+        serve.websocket_close_timeout(Duration::from_millis(100))
+    })
+    .await;
+    let close = async move |_| is_closed.store(true, Ordering::SeqCst);
+    server.shutdown.add_task(Phase::CLOSE_RESOURCES, "close pool", close).unwrap();
+    let mut client = server.connect().await;
+    client.send(UPGRADE).await;
+    client.until("begun").await;
+    (server, client, is_done)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1700_a_websocket_handler_that_is_busy_finishes_before_resources_are_closed() {
+    for answer in [Answer::None, Answer::CloseFrame, Answer::Disconnect] {
+        let (server, mut client, is_done) = busy(PATIENCE).await;
+        let run = server.shutdown.run(Reason::Unknown);
+        assert_eq!(client.bytes(4).await, [0x88, 0x02, 0x03, 0xE9]);
+        let mut client = Some(client);
+        match answer {
+            Answer::None => {}
+            Answer::CloseFrame => {
+                let close = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xE8];
+                client.as_mut().unwrap().send(&close).await;
+            }
+            Answer::Disconnect => drop(client.take()),
+        }
+        let report = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
+        assert!(is_done.load(Ordering::SeqCst), "{answer:?}: {report}");
+        assert!(report.is_clean(), "{answer:?}: {report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1701_a_websocket_handler_that_outlasts_its_window_is_named() {
+    for from in [None, Some(Phase::SERVICE_STOP)] {
+        let (server, _client, is_done) = busy(Duration::from_millis(500)).await;
+        let run = match from {
+            None => server.shutdown.run(Reason::Unknown),
+            Some(phase) => server.shutdown.run_from(phase, Reason::Unknown).unwrap(),
+        };
+        let report = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
+        assert!(!is_done.load(Ordering::SeqCst), "{report}");
+        let problems = problems(&report);
+        assert!(!report.is_clean() && problems.contains("cut off: GET /ws"), "{problems}");
     }
 }
 

@@ -157,7 +157,7 @@ async fn s570_lines_are_logged_in_order() {
     }
 }
 
-/// Calls a function for every event.
+/// Calls a function for every event, and whenever a span is opened, entered, left or closed.
 struct Hostile(Box<dyn Fn() + Send + Sync>);
 
 impl tracing::Subscriber for Hostile {
@@ -165,21 +165,37 @@ impl tracing::Subscriber for Hostile {
         true
     }
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        (self.0)();
         tracing::span::Id::from_u64(1)
     }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {
+        (self.0)();
+    }
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
     fn event(&self, _: &tracing::Event<'_>) {
         (self.0)();
     }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {
+        (self.0)();
+    }
+    fn exit(&self, _: &tracing::span::Id) {
+        (self.0)();
+    }
+    fn try_close(&self, _: tracing::span::Id) -> bool {
+        (self.0)();
+        true
+    }
 }
 
 /// Runs a shutdown with all kinds of lines: tasks in three phases, one of which fails, and a check
 /// that fails before. It must end within a second.
 async fn check_with(hostile: impl Fn() + Send + Sync + 'static) {
     let _guard = tracing::subscriber::set_default(Hostile(Box::new(hostile)));
+    check().await;
+}
+
+/// See [`check_with`]. The subscriber has been set.
+async fn check() {
     let shutdown = Shutdown::configured(Config::for_tests()).unwrap();
     shutdown.add_check("database").mark_failed("connection refused");
     adieu_core::adapter::log(&shutdown, || tracing::warn!("a line of an adapter"));
@@ -232,6 +248,39 @@ async fn s191_a_subscriber_that_blocks_delays_only_its_lines_on_one_thread() {
     })
     .await;
     drop(release);
+}
+
+/// Calls [`check`] on a runtime all of whose threads have the subscriber, as with a global one.
+fn check_on_workers(hostile: impl Fn() + Send + Sync + 'static) {
+    let dispatch = tracing::Dispatch::new(Hostile(Box::new(hostile)));
+    let _guard = tracing::dispatcher::set_default(&dispatch);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().on_thread_start(move || {
+        // For as long as the thread lives.
+        std::mem::forget(tracing::dispatcher::set_default(&dispatch));
+    });
+    let runtime = builder.build().unwrap();
+    runtime.block_on(check());
+    runtime.shutdown_background(); // A thread may be blocked for ever if the check has failed.
+}
+
+#[test]
+fn s1711_a_subscriber_that_blocks_in_lines_and_spans_delays_no_task() {
+    for _ in 0..5 {
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Mutex::new(held);
+        check_on_workers(move || {
+            let _ = held.lock().unwrap().recv();
+        });
+        drop(release);
+    }
+}
+
+#[test]
+fn s1711_a_subscriber_that_panics_in_lines_and_spans_disturbs_no_task() {
+    for _ in 0..20 {
+        check_on_workers(|| panic!("a subscriber that panics"));
+    }
 }
 
 #[tokio::test(start_paused = true)]
